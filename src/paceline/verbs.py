@@ -12,6 +12,7 @@ from paceline import planning
 from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
+from paceline.hardware.prices import Price, listing_of_cluster, of_devices
 from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.changes import BatchScaling
 from paceline.planning.cluster_sizes import smaller
@@ -144,14 +145,18 @@ def ask(
     """
     seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
     machines = None if cluster is None else _cluster(cluster, network)
+    own: dict[str, float | Price] = dict(of_devices(prices, {machines.device.name} if machines else ()) or {})
+    if machines and isinstance(cluster, str) and (listing := listing_of_cluster(cluster)):
+        own = {machines.device.name: listing, **own}
     return planning.ask(
         _workload(workload, seq_len, lora, target),
         machines,
         target,
         by_s=seconds,
         budget_usd=budget,
-        prices=prices,
+        prices=own,
         predictor=_predictor(predictor),
+        shorter=None if isinstance(workload, Workload) else lambda tokens: _workload(workload, tokens, lora),
     )
 
 

@@ -87,3 +87,63 @@ def test_a_million_samples_are_taken_and_said_where_nothing_says_how_much(capsys
 def test_mistakes_are_one_line(options: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, f"ask resnet-50 {options}")
     assert (code, out) == (2, "") and what in err and err.count("\n") == 1
+
+
+def test_records_correct_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = " iteration {n} | elapsed time per iteration (ms): 900 | global batch size: 2048 |\n"
+    (tmp_path / "train.log").write_text("".join(line.format(n=n) for n in range(9)))
+    job, table = "--workload resnet-50 --precision bf16 --cluster '8 A100'", tmp_path / "jobs.csv"
+    assert run(capsys, f"records import {tmp_path / 'train.log'} {job} --out {table}")[0] == 0
+    plain, measured = (
+        answer(capsys, f"ask resnet-50 --on '8 A100' --samples 1M{more}") for more in ("", f" --records {table}")
+    )
+    assert measured["choice"]["step_time_s"] != plain["choice"]["step_time_s"]
+
+
+@pytest.mark.parametrize(
+    ("on", "provider", "each"),
+    [("Azure ND H100 v5", "Azure ND96isr_H100_v5", 12.29), ("2x a3-highgpu-8g", "GCP a3-highgpu-1g", 10.9791)],
+)
+def test_a_named_instance_has_its_providers_price(
+    on: str, provider: str, each: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = answer(capsys, f"ask bert-large --on '{on}' --samples 1M")
+    devices = 8 * (2 if on.startswith("2x") else 1)
+    assert data["provider"] == provider
+    assert data["choice"]["usd"] == pytest.approx(devices * each * data["choice"]["time_s"] / 3600)
+    own = answer(capsys, f"ask bert-large --on '{on}' --samples 1M --price 1")
+    assert own["choice"]["usd"] == pytest.approx(devices * own["choice"]["time_s"] / 3600)
+
+
+@pytest.mark.parametrize("question", ["resnet-50", "bert-large --on 'Azure ND H100 v5' --samples 1M"])
+def test_what_goes_deeper_has_the_price_of_the_answer(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = answer(capsys, f"ask {question}")
+    plan = answer(capsys, asked["deeper"].removeprefix("paceline "))
+    choice = asked["choice"]
+    (same,) = [x for x in plan["by_devices"] if x["strategy"]["world_size"] == choice["strategy"]["world_size"]]
+    assert same["usd"] / same["time_s"] == pytest.approx(choice["usd"] / choice["time_s"], rel=1e-4)
+    assert asked["provider"] in run(capsys, f"ask {question}")[1]
+
+
+def test_the_date_goes_deeper_as_it_was_written_and_the_budget_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = run(capsys, "ask bert-large --on '8 H100' --samples 1M --by 2099-12-01 --budget 50")[1]
+    flat = " ".join(asked.split())
+    assert "--goal deadline=2099-12-01" in flat and "--goal budget=50 in its place weighs the budget" in flat
+
+
+def test_a_missed_date_names_what_can_be_rented_and_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "ask llama-3-8b --on '8 H100' --tokens 1B --by 20min")
+    keeping = data["keeping"]
+    assert keeping["choice"]["time_s"] <= 1200 and keeping["title"] in data["advice"] and keeping["seller"] in data["advice"]
+
+
+def test_a_longer_sequence_than_fits_is_answered_with_one_that_does(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M")
+    assert not data["fits"] and data["shorter"] and f"--seq-len {data['shorter']}" in data["advice"]
+    again = answer(capsys, f"ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M --seq-len {data['shorter']}")
+    assert again["fits"]
+
+
+def test_in_brief_what_does_not_fit_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    line = run(capsys, "ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M --by 1h --budget 50 --brief")[1]
+    assert line.casefold().count("not fit") == 1 and "within 60 min: " in line and "within $50.00: unknown" in line

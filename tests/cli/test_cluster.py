@@ -17,7 +17,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_add_list_use_remove(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "cluster list")[1].startswith("no cluster is saved")
     assert answer(capsys, "cluster add lab '4x8 H100, 400Gb/s RoCE' --price 2.5")["usd_per_device_hour"] == 2.5
-    assert "4x8 H100, 400Gb/s RoCE; $2.5 a device and hour" in run(capsys, "cluster list")[1]
+    assert "4x8 H100, 400Gb/s RoCE; $2.50 a device and hour" in run(capsys, "cluster list")[1]
     named = answer(capsys, "predict bert-large --cluster lab --global-batch 512")
     assert named == answer(capsys, "predict bert-large --cluster '4x8 H100' --network '400Gb/s RoCE' --global-batch 512")
     assert answer(capsys, "cluster remove lab")["removed"] == "lab"

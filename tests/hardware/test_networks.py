@@ -69,7 +69,19 @@ def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["100G", "100g", "100 G", "100GbE", "100GE", "100 Gbps", "100Gb/s Ethernet", "ethernet 100Gb/s"]
+    "text",
+    [
+        "100G",
+        "100g",
+        "100 G",
+        "100GbE",
+        "100GE",
+        "100 Gbps",
+        "100Gb/s Ethernet",
+        "ethernet 100Gb/s",
+        "100 gigabit",
+        "100 Gigabit Ethernet",
+    ],
 )
 def test_a_hundred_gigabits(text: str) -> None:
     assert network(text).name == "Ethernet 100 Gb/s"

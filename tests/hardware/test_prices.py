@@ -11,7 +11,16 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import devices
-from paceline.hardware.prices import VARIABLE, Price, listings, of_devices, parse_prices, price
+from paceline.hardware.prices import (
+    VARIABLE,
+    Price,
+    dollars_text,
+    listing_of_cluster,
+    listings,
+    of_devices,
+    parse_prices,
+    price,
+)
 
 SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3] / "shared")) / "data/measured/cloud_prices.csv"
 ALL = [one for device in devices() for one in listings(device.name)]
@@ -113,6 +122,32 @@ def test_the_listings_are_those_that_were_collected() -> None:
 def test_a_price_without_a_name_is_of_the_only_device() -> None:
     assert of_devices({"": 2.0, "B200": 5.0}, {"H100 SXM"}) == {"H100 SXM": 2.0, "B200": 5.0}
     assert of_devices({"B200": 5.0}, ()) == {"B200": 5.0} and of_devices(None, {"B200"}) is None
-    for several, which in ((("B200", "H100 SXM"), "one of B200, H100 SXM: B200=2.50"), ((), "a device: H100=2.50")):
-        with pytest.raises(UserError, match=f"a price of 2.0 without a device; write it for {which}"):
+    for several, which in ((("B200", "H100 SXM"), "one of B200, H100 SXM: B200=2"), ((), "a device: H100=2, or name")):
+        with pytest.raises(UserError, match=f"a price of 2 without a device; write it for {which}"):
             of_devices({"": 2.0}, several)
+
+
+@pytest.mark.parametrize(
+    ("text", "provider"),
+    [
+        ("2x p5.48xlarge", "AWS p5.48xlarge"),
+        ("8 p5.48xlarge, EFA", "AWS p5.48xlarge"),
+        ("BM.GPU.H100.8", None),
+        ("8 H100", None),
+        ("", None),
+    ],
+)
+def test_the_listing_of_the_instance_that_a_cluster_names(text: str, provider: str | None) -> None:
+    listing = listing_of_cluster(text)
+    assert (listing.provider if listing else None) == provider
+
+
+def test_whole_machines_are_billed() -> None:
+    (p4de,) = listings("A100 SXM 80GB")
+    assert (p4de.billed([1]), p4de.billed([8, 3]), p4de.billed([9])) == (8, 16, 16)
+    assert listings("T4")[0].billed([3]) == 3
+
+
+@pytest.mark.parametrize(("usd", "text"), [(2.1, "$2.10"), (3.4309, "$3.431"), (12.29, "$12.29"), (0.40, "$0.40")])
+def test_an_hours_price_has_whole_cents(usd: float, text: str) -> None:
+    assert dollars_text(usd) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from itertools import product
@@ -12,6 +13,7 @@ from paceline.hardware import Cluster
 from paceline.planning import Asked, ask
 from paceline.planning.advice import advice, in_words
 from paceline.planning.asked import cluster_text
+from paceline.planning.goal import money
 from paceline.planning.training_target import TrainingTarget
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -104,7 +106,7 @@ def test_verbs_agree_with_their_nouns(asked: Asked) -> None:
 def test_prices_of_two_providers_are_not_two_devices(asked: Asked) -> None:
     better = replace(asked.upgrades[0], change="device=B200", speedup_low=1.5, usd=asked.choice.usd / 2, seller="Nebius")
     text = advice(replace(asked, upgrades=(replace(better, usd_there=asked.choice.usd / 1.6),)))
-    assert "for 20% less money at Nebius" in text
+    assert "for 50% less money at Nebius" in text  # as the table has it
     assert "less money" not in advice(replace(asked, upgrades=(replace(better, usd_there=asked.choice.usd / 3),)))
 
 
@@ -125,3 +127,34 @@ def test_strategies_in_pytorchs_words() -> None:
         words == "FSDP with full sharding (ZeRO-3), activation checkpointing, 2 micro steps, 4 samples a device and micro step"
     )
     assert in_words(Strategy.of(world_size=1, global_batch_size=1), 1) == "one device, 1 sample a step"
+
+
+def test_the_same_machine_for_less_is_named_with_both_prices(asked: Asked) -> None:
+    usd = asked.choice.usd
+    same = replace(
+        asked.upgrades[0], change="", choice=asked.choice, usd=usd / 4, seller="Nebius", speedup=1.0, speedup_low=1.0
+    )
+    text = advice(replace(asked, upgrades=(same,)))
+    assert text.startswith(f"The same 2 x 8 A100 SXM 80GB cost {money(usd / 4)} at Nebius, not {money(usd)}; else run it with")
+
+
+def test_much_faster_devices_are_named_though_the_price_of_ones_own_is_unknown(asked: Asked) -> None:
+    free = replace(asked, choice=replace(asked.choice, usd=math.nan, time_s=3600.0))
+    quick = replace(asked.upgrades[0], change="device=B200", speedup=29.0, speedup_low=12.0, usd=8.0)
+    text = advice(replace(free, upgrades=(quick,)))
+    assert "are 29 times as fast for $8.00, which is less unless A100 SXM 80GB costs less than $0.50 a device and hour" in text
+    assert "29 times" not in advice(replace(free, upgrades=(replace(quick, speedup_low=2.0),)))
+
+
+def test_what_keeps_a_missed_date_is_a_cluster_that_can_be_rented(asked: Asked) -> None:
+    late = replace(asked, upgrades=(), by_s=asked.choice.time_s / 4, in_time=0.0)
+    quick = replace(asked.choice, time_s=asked.choice.time_s / 5)
+    rented = replace(asked.upgrades[0], title="8x8 B200", choice=quick, usd=99.0, seller="Nebius")
+    assert "8x8 B200 keep the date, in " in advice(replace(late, keeping=rented))
+    assert "for $99.00 at Nebius" in advice(replace(late, keeping=rented))
+    assert "none that is listed is" in advice(late)
+
+
+def test_a_shorter_sequence_that_fits_is_offered(asked: Asked) -> None:
+    small = replace(asked, named=Cluster.named("1 RTX 4090"), shorter=2048)
+    assert "or sequences of 2,048 tokens (--seq-len 2048)" in advice(small)

@@ -13,8 +13,10 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import every_listing
 from paceline.planning import Asked, Space, ask
 from paceline.planning.ask import chance
+from paceline.planning.asked import cluster_text
 from paceline.planning.question import PLAIN, Question
 from paceline.planning.training_target import TrainingTarget
+from paceline.reporting.asked_text import asked_screen
 from paceline.workload import Workload
 from paceline.workload.transformer import llama
 
@@ -151,3 +153,27 @@ def test_a_price_is_of_the_device_that_is_named() -> None:
     assert cheap.choice.usd < listed.choice.usd
     others = [[u.usd for u in answer.upgrades if "instead" in u.title] for answer in (cheap, listed)]
     assert others[0] and others[0] == others[1]
+
+
+def test_a_whole_machine_is_billed_and_the_cheapest_that_holds_it_is_named() -> None:
+    asked = ask(LLAMA, Cluster.named("T4"), TrainingTarget(total=1e5))
+    size = asked.choice.cluster.world_size
+    assert not asked.fits and asked.billed == size > 1
+    assert f"take {cluster_text(asked.choice.cluster)} at " in asked.advice
+    assert asked.choice.usd == pytest.approx(ask(LLAMA, None, TrainingTarget(total=1e5)).choice.usd)
+    single = ask(BERT, Cluster.named("A100"), TARGET)
+    assert single.billed == 8
+    assert "8 devices are billed, 1 used" in " ".join(asked_screen(single).text().split())
+
+
+def test_a_divided_layout_is_named_where_nodes_wait_or_experts_are() -> None:
+    mixture = ask(Workload.named("mixtral-8x7b"), Cluster.named("2x8 H100, InfiniBand NDR"), TARGET)
+    layout = mixture.divided_layout
+    assert layout is not None and layout.choice.strategy.parallelism.model_devices > 1
+    assert layout.speedup_low > 1 and layout.choice.prediction.fits
+    text = " ".join(asked_screen(mixture).text().split())
+    assert f"expert parallel 8, 8 micro steps, 1 sample a replica and micro step: {layout.speedup:.2f}x" in text
+    many = ask(Workload.named("mixtral-8x7b"), Cluster.named("16x8 H100, InfiniBand NDR"), TARGET)
+    assert many.may_divide and many.divided_layout is None
+    assert "plan weighs them" in " ".join(asked_screen(many).text().split())
+    assert not ask(BERT, Cluster.named("8 A100"), TARGET).may_divide

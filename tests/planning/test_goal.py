@@ -87,3 +87,10 @@ def test_what_is_made_small_is_not_what_is_limited(kind: GoalKind) -> None:
 )
 def test_dollars_in_words(usd: float, text: str) -> None:
     assert money(usd) == text
+
+
+def test_a_deadline_may_be_a_day() -> None:
+    assert 0 < parse_goal("deadline=friday").limit <= 7 * 86400
+    assert parse_goal("deadline=2099-12-01").limit > 86400
+    with pytest.raises(UserError, match="deadline=6h"):
+        parse_goal("deadline=someday")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -37,7 +38,26 @@ def test_what_is_listed_nowhere_else_has_no_price_there() -> None:
 
 
 def test_one_node_grows_inside_and_no_network_is_invented() -> None:
-    best = larger(LLAMA, Cluster.named("2 RTX 4090"))
-    assert best is not None and best.best.cluster.num_nodes == 1
+    best = larger(LLAMA, Cluster.named("1 RTX PRO 6000"))
+    assert best is not None and best.best.cluster.num_nodes == 1 and best.best.cluster.device.name.startswith("RTX PRO 6000")
     grown = upgrades(LLAMA, best.best)
     assert [x.change for x in grown if not x.change.startswith("device=")] in ([], ["devices-per-node=4"])
+    assert larger(LLAMA, Cluster.named("2 RTX 4090")) is None  # eight hold too little
+
+
+def test_the_same_cluster_where_it_is_let_for_less() -> None:
+    """The saving of other devices at another provider is not theirs alone."""
+    best = BERT.plain([Cluster.named("8 H100")])
+    assert best is not None
+    same = upgrades(BERT, best.best)[0]
+    least = min(x.usd_per_hour([8]) for x in listings("H100"))
+    assert (same.change, same.title, same.speedup) == ("", "the same, RunPod", 1.0)
+    assert same.usd == pytest.approx(least * best.best.time_s / 3600) and same.usd < best.best.usd / 2
+    own = replace(BERT, prices={"H100 SXM": 6.88})
+    priced = own.plain([Cluster.named("8 H100")])
+    assert priced is not None and all(x.change for x in upgrades(own, priced.best))
+
+
+def test_nodes_are_not_joined_of_devices_that_are_let_one_by_one() -> None:
+    best = BERT.plain([Cluster.named("2x8 H100, 400Gb/s")])
+    assert best is not None and upgrades(BERT, best.best)[0].seller == "Nebius"

@@ -120,3 +120,8 @@ def test_what_another_program_reads_is_left_as_it_is() -> None:
     assert Screen.verbatim(options, "options").text(40) == options
     assert text_of([Verbatim("a\n\n  b")]) == "a\n\n  b\n"
     assert "\x1b" not in Screen.plain("done").writing("report: /a/\x1b[31m").text()
+
+
+def test_a_table_without_room_for_its_columns_keeps_its_heading() -> None:
+    table = Table(("is more worth it?", "speed", "range", "costs"), [("B200 instead, Nebius", "2.00x", "1.00-3.00", "$87")])
+    assert text_of([table], 30).startswith("is more worth it?\nB200 instead, Nebius\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 
 from paceline.cli.parser import Answer, Parser
@@ -14,11 +15,10 @@ from paceline.cli.prediction_arguments import (
     add_software_argument,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor
+from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.training_target import add_training_target_arguments, workload_and_target
-from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import of_devices, parse_prices
+from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.advice import LIKELY
 from paceline.planning.ask import ask
@@ -26,12 +26,11 @@ from paceline.planning.asked import Asked, cluster_name
 from paceline.planning.deadline import seconds_until
 from paceline.planning.question import FASTEST
 from paceline.reporting.asked_text import asked_screen
-from paceline.units import parse_count
+from paceline.units import parse_dollars
 
 EXAMPLE = """example:
   paceline ask llama-3-8b --on "2x8 A100, 100Gb/s" --samples 10k
   paceline ask resnet-50 --data 1.2M --epochs 90 --by 3d"""
-
 
 AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
@@ -61,21 +60,28 @@ def _ask(o: argparse.Namespace) -> Answer:
     network, target = workload_and_target(o, FASTEST)
     cluster = Cluster.named(o.on) if o.on is not None else None
     own = saved_cluster(o.on) if o.on is not None else None
-    prices = of_devices(parse_prices(o.price or ()), {cluster.device.name} if cluster else ()) or {}
+    prices: dict[str, float | Price] = dict(
+        of_devices(parse_prices(o.price or ()), {cluster.device.name} if cluster else ()) or {}
+    )
     if cluster and own and own.usd_per_device_hour is not None:
         prices = {cluster.device.name: own.usd_per_device_hour, **prices}
+    elif cluster and (listing := listing_of_cluster(o.on)):
+        prices = {cluster.device.name: listing, **prices}
     asked = ask(
         network,
         cluster,
         target,
         by_s=seconds_until(o.by, datetime.now().astimezone()) if o.by else None,
-        budget_usd=_dollars(o.budget) if o.budget else None,
+        budget_usd=parse_dollars(o.budget) if o.budget else None,
         prices=prices,
         predictor=predictor(o),
         progress=o.say,
+        shorter=lambda tokens: workload_of(argparse.Namespace(**{**vars(o), "seq_len": tokens})),
     )
     notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
     command = deeper(o, asked)
+    if "deadline=" in command and asked.budget_usd is not None:
+        notes.append(f"Deeper weighs the date alone: --goal budget={asked.budget_usd:.6g} in its place weighs the budget.")
     return {**asked.to_json(), "deeper": command}, asked_screen(asked, command).noting(*notes)
 
 
@@ -84,24 +90,23 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
     cluster = o.on if o.on is not None and asked.fits else cluster_name(asked.choice.cluster)
     parser: Parser = o.parser
     shared = {name: getattr(o, name) for name in _SHARED}
-    if asked.named is not None and o.price:
-        shared["price"] = [text if "=" in text else f"{asked.named.device.name}={text}" for text in o.price]
+    shared["price"] = _priced(asked, o.price or [])
     words = parser.words(argparse.Namespace(**shared))
     goal = []
     if asked.by_s is not None and (asked.in_time or 0) >= LIKELY and not math.isnan(asked.choice.usd):
-        goal = ["--goal", f"deadline={asked.by_s / 3600:.4g}h"]
+        goal = ["--goal", f"deadline={o.by.strip()}"]
     elif asked.budget_usd is not None and (asked.in_budget or 0) >= LIKELY:
         goal = ["--goal", f"budget={asked.budget_usd:.6g}"]
     name, *options = words
     return shlex.join(["paceline", "plan", name, "--cluster", cluster, *options, *goal])
 
 
-def _dollars(text: str) -> float:
-    """``$500``, ``500`` or ``1.5k``. Raises UserError."""
-    try:
-        amount = parse_count(text.strip().removeprefix("$").removesuffix("$").casefold().removesuffix("usd"))
-    except UserError:
-        amount = 0.0
-    if amount <= 0:
-        raise UserError(f"budget {text!r} is not an amount of dollars", "write it as 500 or $1.5k")
-    return amount
+def _priced(asked: Asked, given: Sequence[str]) -> list[str]:
+    """As ``--price`` takes them: the user's prices, and that of the choice where it is not the first listing."""
+    named = asked.named.device.name if asked.named else ""
+    texts = [text if "=" in text or not named else f"{named}={text}" for text in given]
+    device, listing = asked.choice.cluster.device.name, asked.listing
+    if listing is None or listing == price(device) or (listing.provider == GIVEN and given):
+        return texts
+    each = listing.usd_per_hour(asked.choice.cluster.node_sizes) / asked.choice.cluster.world_size
+    return [*texts, f"{device}={each:.6g}"]

@@ -8,6 +8,7 @@ from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.errors import UserError
 from paceline.hardware import Cluster, instance
 from paceline.hardware.catalogue import is_device
+from paceline.hardware.prices import dollars_text
 from paceline.hardware.saved_clusters import SavedCluster, clusters_file, forget_cluster, save_cluster, saved_clusters
 from paceline.reporting.screen import Pair, Screen
 
@@ -54,7 +55,7 @@ def _remove(o: argparse.Namespace) -> Answer:
 
 
 def _priced(entry: SavedCluster) -> str:
-    return "" if entry.usd_per_device_hour is None else f"; ${entry.usd_per_device_hour:g} a device and hour"
+    return "" if entry.usd_per_device_hour is None else f"; {dollars_text(entry.usd_per_device_hour)} a device and hour"
 
 
 def _json(entry: SavedCluster) -> dict[str, object]:

@@ -87,7 +87,7 @@ def correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:
     if not o.records:
         return None
     measured, probe = observations(o.records), next(filter(is_probe, o.records), None)
-    named = "device" if o.device else "cluster" if o.cluster else ""
+    named = next((name for name in ("device", "cluster", "on") if getattr(o, name, None)), "")
     if named and probe:
         raise UserError(f"--{named} and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
     return fit(measured, plain) if measured else None

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device
-from paceline.hardware.instances import instance
+from paceline.hardware.instances import Instance, instance
+from paceline.hardware.saved_clusters import saved_cluster
 
+_COUNT = re.compile(r"^\d{1,9}\s*[x×]\s*|^\d{1,9}\s+", re.IGNORECASE)
+_Price = TypeVar("_Price", bound="float | Price")
 GIVEN = "given by the user"
 """The provider of a price of the user's own."""
 VARIABLE = "PACELINE_PRICES"
@@ -43,10 +47,20 @@ class Price:
         or several of the largest."""
         return sum(self._node(size) for size in node_sizes)
 
+    def billed(self, node_sizes: Iterable[int]) -> int:
+        """Devices that are paid for nodes of so many: more than are used where only whole machines are let."""
+        return sum(self._machine(size)[0] for size in node_sizes)
+
     def _node(self, devices: int) -> float:
+        return self._machine(devices)[1]
+
+    def _machine(self, devices: int) -> tuple[int, float]:
+        """Devices and dollars an hour of what is rented for a node."""
         machines = self.machines or ((1, self.usd_per_device_hour),)
         largest, usd = machines[-1]
-        return min((dollars for size, dollars in machines if size >= devices), default=math.ceil(devices / largest) * usd)
+        several = math.ceil(devices / largest)
+        enough = [machine for machine in machines if machine[0] >= devices]
+        return min(enough, key=lambda machine: machine[1], default=(several * largest, several * usd))
 
     @property
     def terms(self) -> str:
@@ -71,7 +85,7 @@ class Price:
     def __str__(self) -> str:
         dated = f"{self.listed}; {self.source}" if self.date else self.provider
         terms = f", {self.terms}" if self.terms else ""
-        return f"${self.usd_per_device_hour:.4g} for one {self.device} and hour ({dated}){terms}"
+        return f"{dollars_text(self.usd_per_device_hour)} for one {self.device} and hour ({dated}){terms}"
 
 
 def listings(name: str) -> tuple[Price, ...]:
@@ -90,28 +104,52 @@ def every_listing() -> tuple[Price, ...]:
     return (*(_read(file) if file else ()), *_read(""))
 
 
-def price(name: str, own_prices: Mapping[str, float] | None = None) -> Price | None:
+def dollars_text(usd: float) -> str:
+    """A price of an hour: whole cents where it has no parts of one, ``$2.10``, ``$3.431``."""
+    return f"${usd:.2f}" if math.isclose(usd, round(usd, 2)) else f"${usd:.4g}"
+
+
+def listing_of(rented: Instance) -> Price | None:
+    """The listing of an instance: its own, else the one that its provider has of its device; None where neither is listed."""
+    own = [x for x in listings(rented.device) if x.seller.casefold() == rented.provider.casefold()]
+    return next((x for x in own if instance(x.provider) == rented), next(iter(own), None))
+
+
+def listing_of_cluster(text: str) -> Price | None:
+    """The listing of the instance that a cluster's text or a saved cluster names, ``2x p5.48xlarge``; None where it names a
+    device, or nobody lists it."""
+    own = saved_cluster(text)
+    machines = (own.text if own else text).partition(",")[0].strip()
+    names = (machines, _COUNT.sub("", machines))
+    rented = next((entry for name in names if name and (entry := instance(name))), None)
+    return listing_of(rented) if rented else None
+
+
+def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> Price | None:
     """What a device costs: the user's own price, else the first listing, else None.
 
-    ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` says which device no name means).
+    ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` says which device no name means); or the
+    listing that is taken of a device.
     """
     chosen = _catalogue_name(name)
     if own_prices is not None and not isinstance(own_prices, Mapping):
         raise UserError(f"prices {shown(own_prices)}", "give a mapping of devices to dollars an hour")
-    for owner, dollars in (own_prices or {}).items():
+    taken = {owner: dollars for owner, dollars in (own_prices or {}).items() if isinstance(dollars, Price)}
+    given_prices = {owner: dollars for owner, dollars in (own_prices or {}).items() if not isinstance(dollars, Price)}
+    for owner, dollars in given_prices.items():
         if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
             raise UserError(f"a price of {shown(dollars)} for {owner or 'the device'}", "give dollars an hour from 0 up")
     given: dict[str, Any] = {"device": chosen, "provider": GIVEN, "date": "", "source": ""}
-    for key, dollars in (own_prices or {}).items():
+    for key, dollars in given_prices.items():
         if (rented := instance(key)) is not None and rented.device == chosen:
             each = dollars / rented.devices
             return Price(usd_per_device_hour=each, machines=((rented.devices, dollars),), **given)
-    if own_prices and chosen in own_prices:
-        return Price(usd_per_device_hour=own_prices[chosen], **given)
-    return next(iter(listings(chosen)), None)
+    if chosen in given_prices:
+        return Price(usd_per_device_hour=given_prices[chosen], **given)
+    return taken[chosen] if chosen in taken else next(iter(listings(chosen)), None)
 
 
-def of_devices(own_prices: Mapping[str, float] | None, devices: Iterable[str]) -> Mapping[str, float] | None:
+def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) -> Mapping[str, _Price] | None:
     """``own_prices`` with the price that names no device as that of the question's one device; others keep their listings.
 
     Raises:
@@ -122,9 +160,9 @@ def of_devices(own_prices: Mapping[str, float] | None, devices: Iterable[str]) -
     named = sorted(set(devices))
     if len(named) != 1:
         several = f"one of {', '.join(named)}" if named else "a device"
-        raise UserError(
-            f"a price of {own_prices['']} without a device", f"write it for {several}: {(named or ['H100'])[0]}=2.50"
-        )
+        example = f"{(named or ['H100'])[0]}={own_prices['']:g}"
+        instead = "" if named else ", or name the cluster that it is the price of"
+        raise UserError(f"a price of {own_prices['']:g} without a device", f"write it for {several}: {example}{instead}")
     return {named[0]: own_prices[""], **{name: dollars for name, dollars in own_prices.items() if name}}
 
 

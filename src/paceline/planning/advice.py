@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.calibration.uncertainty import LINKS
+from paceline.hardware import Cluster
 from paceline.planning.asked import Asked, Upgrade, cluster_text
 from paceline.planning.goal import money
 from paceline.planning.ranking import TIE
@@ -20,6 +21,8 @@ LONG_S = 30 * 86400.0
 """A training that takes longer needs a date."""
 WAITS = 0.3
 """Share of the step from which on the wait for links is what to mend."""
+MUCH = 4.0
+"""Times as fast, at the least, from which on other devices are named though nobody lists what the answer costs."""
 _SHARDINGS = {
     "ddp": "DDP",
     "zero1": "DDP with a sharded optimizer (ZeRO-1)",
@@ -55,7 +58,7 @@ def advice(asked: Asked) -> str:
     choice = asked.choice
     run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy)}"
     if not asked.fits and asked.named is not None:
-        return f"{asked.workload} does not fit on {cluster_text(asked.named)}: take at least {cluster_text(choice.cluster)}."
+        return f"{asked.workload} does not fit on {cluster_text(asked.named)}: {holding(asked, asked.named)}."
     missed = [(name, chance) for name, chance in (("date", asked.in_time), ("budget", asked.in_budget)) if chance is not None]
     if any(chance < LIKELY for _, chance in missed):
         return _missed(asked, [name for name, chance in missed if chance < LIKELY])
@@ -67,11 +70,25 @@ def advice(asked: Asked) -> str:
         return f"This is the cheapest, and takes {long}: say by when you need it (--by 30d), and a faster one is chosen."
     if (better := _better(asked)) is not None:
         return f"{_capital(better)}; else {run[:1].lower()}{run[1:]}."
+    if (layout := asked.divided_layout) is not None:
+        words = _method(layout.choice.strategy)
+        return f"{run}; {words} is {layout.speedup:.1f} times as fast, for Megatron-LM or the like: plan weighs more of them."
     waits = sum(choice.prediction.exposed.get(link, 0.0) for link in LINKS) / choice.prediction.step_time_s
     if waits > WAITS:
         links = "the links between devices" if choice.cluster.num_nodes == 1 else "the network"
-        return f"{run}; it waits {waits:.0%} of the time for {links}: try compression, paceline plan weighs it."
+        what = "layouts that divide the network and compression" if asked.may_divide else "compression"
+        return f"{run}; it waits {waits:.0%} of the time for {links}: paceline plan tries {what}."
     return f"{run}; {_scaling(asked)}."
+
+
+def holding(asked: Asked, named: Cluster) -> str:
+    """What to take where the network does not fit."""
+    choice = asked.choice
+    sequence = f", or sequences of {asked.shorter:,} tokens (--seq-len {asked.shorter})" if asked.shorter else ""
+    if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
+        return f"take at least {cluster_text(choice.cluster)}{sequence}"
+    where = f"at {asked.listing.seller} for {money(choice.usd)}"
+    return f"take {cluster_text(choice.cluster)} {where}, the cheapest listed of what holds it{sequence}"
 
 
 def _missed(asked: Asked, limits: Sequence[str]) -> str:
@@ -84,7 +101,12 @@ def _missed(asked: Asked, limits: Sequence[str]) -> str:
     others = ", and so does every row above" if asked.upgrades else ""
     needs = []
     if "date" in limits and asked.by_s:
-        needs.append(f"a cluster {_rounded(asked.choice.time_s / asked.by_s)} times as fast keeps the date")
+        keeping = asked.keeping
+        if keeping is not None:
+            needs.append(f"{keeping.title} {'keep' if _many(keeping) else 'keeps'} the date, {_price(keeping)}")
+        else:
+            times = _rounded(asked.choice.time_s / asked.by_s)
+            needs.append(f"a cluster {times} times as fast keeps the date, and none that is listed is")
     if "budget" in limits:
         needs.append(f"{money(asked.choice.usd)} is the budget that this takes")
     return f"This misses the {what}{others}: {' and '.join(needs)}; or train less."
@@ -111,18 +133,41 @@ def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
 
 def _better(asked: Asked) -> str | None:
     """An upgrade that is faster beyond its range and costs less by more than a tie, also than the answer's own devices at the
-    same provider; None without one."""
-    now = asked.choice.usd
+    same provider, and who lets these for less; None without either."""
+    now, cluster = asked.choice.usd, cluster_text(asked.choice.cluster)
+    if now != now:
+        return _much_faster(asked)
     least = 1 - TIE
     cheaper = [x for x in asked.upgrades if x.speedup_low > 1 and x.usd < least * now and not x.usd >= least * x.usd_there]
+    same = next((upgrade for upgrade in asked.upgrades if not upgrade.change), None)
+    several = asked.choice.cluster.world_size > 1
+    elsewhere = ""
+    if same:
+        verb = "cost" if several else "costs"
+        elsewhere = f"the same {cluster} {verb} {money(same.usd)} at {same.seller}, not {money(now)}"
     if not cheaper:
-        return None
+        return elsewhere or None
     best = min(cheaper, key=lambda upgrade: upgrade.usd)
-    there = best.usd_there == best.usd_there
-    saved = 1 - best.usd / (min(now, best.usd_there) if there else now)
     whose = f" at {best.seller}" if best.seller else ""
-    faster = f"{_named(best)} {'are' if _many(best) else 'is'} {best.speedup:.1f} times as fast"
-    return f"{faster} for {saved:.0%} less money{whose}"
+    return f"{_faster(best)} for {1 - best.usd / now:.0%} less money{whose}{elsewhere and '; ' + elsewhere}"
+
+
+def _much_faster(asked: Asked) -> str | None:
+    """The cheapest of other devices that are much faster, where nobody lists what the answer costs: below which price of an
+    hour the answer is the cheaper one."""
+    much = [x for x in asked.upgrades if x.change.startswith("device=") and x.speedup_low > MUCH and x.usd == x.usd]
+    if not much:
+        return None
+    best = min(much, key=lambda upgrade: upgrade.usd)
+    cluster = asked.choice.cluster
+    even = money(best.usd / (asked.choice.time_s / 3600 * cluster.world_size))
+    own = f"{cluster.device.name} costs less than {even} a device and hour"
+    return f"{_faster(best)} for {money(best.usd)}{f' at {best.seller}' if best.seller else ''}, which is less unless {own}"
+
+
+def _faster(upgrade: Upgrade) -> str:
+    times = f"{upgrade.speedup:.1f}" if upgrade.speedup < 10 else f"{upgrade.speedup:.0f}"
+    return f"{_named(upgrade)} {'are' if _many(upgrade) else 'is'} {times} times as fast"
 
 
 def _scaling(asked: Asked) -> str:
@@ -138,6 +183,8 @@ def _scaling(asked: Asked) -> str:
 
 
 def _named(upgrade: Upgrade) -> str:
+    if not upgrade.change:
+        return f"the same {cluster_text(upgrade.choice.cluster)}"
     if upgrade.change.startswith("network"):
         return f"a {upgrade.title}"
     return cluster_text(upgrade.choice.cluster) if upgrade.change.startswith("device=") else upgrade.title

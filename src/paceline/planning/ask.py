@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import of_devices
-from paceline.planning.advice import advice
-from paceline.planning.asked import Asked, cluster_text
-from paceline.planning.choice import Plan
+from paceline.hardware.prices import Price, of_devices, price
+from paceline.planning.advice import WAITS, advice
+from paceline.planning.asked import Asked, Upgrade, cluster_name, cluster_text
+from paceline.planning.choice import Choice, Plan
 from paceline.planning.goal import Goal
 from paceline.planning.layouts import Progress, silent
-from paceline.planning.question import Question
+from paceline.planning.question import QUICK, Question
 from paceline.planning.ranking import TIE
-from paceline.planning.rentals import Rental, rentals
+from paceline.planning.rentals import NODES, Rental, rentals
 from paceline.planning.training_target import TrainingTarget
-from paceline.planning.upgrades import larger, upgrades
+from paceline.planning.upgrades import beside, large, larger, upgrades
 from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction.expert_parallel import has_experts
 from paceline.prediction.transports import steps_by_transport
 from paceline.workload.table import Workload
 
 MORE_NODES = (16, 32, 64)
 """Nodes that are tried where fewer miss a date."""
+MOST_DIVIDED = 64
+"""Devices up to which a layout that divides the network is searched for beside the plain answer, which takes a second."""
+LEAST_POWER = 8
+"""The shortest sequence that is tried where longer ones do not fit has two to this power tokens."""
 
 
 def ask(
@@ -34,9 +39,10 @@ def ask(
     *,
     by_s: float | None = None,
     budget_usd: float | None = None,
-    prices: Mapping[str, float] | None = None,
+    prices: Mapping[str, float | Price] | None = None,
     predictor: Predictor = ORDINARY,
     progress: Progress = silent,
+    shorter: Callable[[int], Workload] | None = None,
 ) -> Asked:
     """Answer with the best plain strategy on ``cluster``.
 
@@ -46,19 +52,19 @@ def ask(
         by_s, budget_usd: seconds and dollars that the training may take.
         prices: as ``plan`` takes them.
         progress: called with a line now and then where layouts are searched.
+        shorter: the network with sequences of so many tokens, which are tried where it does not fit.
 
     Raises:
         UserError: nothing fits the cluster, with the nearest that does; or as ``plan``.
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
     question = Question(workload, target or TrainingTarget(), prices, predictor)
-    rental: Rental | None = None
-    if cluster is None:
-        best, rental = _rented(question, by_s, budget_usd)
-        question = question.rented([rental])
-    else:
-        best = _on(question, cluster, progress)
+    best, rental = (None if cluster is None else _on(question, cluster, progress)), None
+    if best is None:
+        best, rental = _rented(question, by_s, budget_usd, cluster)
+    at = question.rented([rental]) if rental else question
     choice = best.best
+    more = upgrades(at, choice)
     asked = Asked(
         workload=workload.name,
         amount=question.target.title,
@@ -70,8 +76,12 @@ def ask(
         in_time=chance(by_s, choice.time_s, choice.time_low_s, choice.time_high_s),
         in_budget=chance(budget_usd, choice.usd, choice.usd_low, choice.usd_high),
         price=str(rental.listing) if rental else next((x for x in best.prices if choice.cluster.device.name in x), ""),
-        provider=rental.listing.provider if rental else "",
-        upgrades=upgrades(question, choice),
+        listing=price(choice.cluster.device.name, at.prices),
+        upgrades=more,
+        keeping=_keeping(question, choice, more, by_s),
+        divided_layout=_divided(at, choice),
+        may_divide=_may_divide(at, choice),
+        shorter=0 if shorter is None or cluster in (None, choice.cluster) else _shorter(question, cluster, shorter),
         by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),
         assumptions=best.assumptions,
     )
@@ -85,46 +95,97 @@ def chance(limit: float | None, value: float, low: float, high: float) -> float 
     return Goal("deadline", limit).chance(value, low, high)
 
 
-def _on(question: Question, cluster: Cluster, progress: Progress) -> Plan:
-    """The plan on a cluster, or on the next that holds the network. Raises UserError where none does."""
+def _on(question: Question, cluster: Cluster, progress: Progress) -> Plan | None:
+    """The plan on a cluster, or on the next of the same devices that holds the network; None where none does."""
     here = question.may_hold(cluster)
-    best = (question.plain((cluster,)) or question.divided((cluster,), progress) if here else None) or larger(question, cluster)
-    if best is None:
+    return (question.plain((cluster,)) or question.divided((cluster,), progress) if here else None) or larger(question, cluster)
+
+
+def _keeping(question: Question, choice: Choice, more: Sequence[Upgrade], by_s: float | None) -> Upgrade | None:
+    """The cheapest rental that keeps a date that ``choice`` and ``more`` miss; None where there is no such date or rental."""
+    if by_s is None or min(x.choice.time_s for x in (beside(choice, choice, ""), *more)) <= by_s:
+        return None
+    for nodes in (NODES, *((many,) for many in MORE_NODES)):
+        if chosen := _cheapest(question, _layers(rentals(question.prices, nodes)), Goal("deadline", by_s)):
+            best, rental = chosen
+            return replace(beside(choice, best.best, cluster_name(best.best.cluster)), seller=rental.listing.seller)
+    return None
+
+
+def _may_divide(question: Question, choice: Choice) -> bool:
+    """Whether a layout that divides the network may be much better: several nodes that wait for the network, or experts."""
+    p = choice.prediction
+    waits = choice.cluster.num_nodes > 1 and p.exposed.get("network", 0.0) > WAITS * p.step_time_s
+    several = choice.strategy.world_size > 1 and choice.strategy.parallelism.model_devices == 1
+    return several and (waits or has_experts(question.workload))
+
+
+def _divided(question: Question, choice: Choice) -> Upgrade | None:
+    """The best layout that a short search finds, where there is reason for one and it is faster beyond its range."""
+    if not _may_divide(question, choice) or choice.cluster.world_size > MOST_DIVIDED:
+        return None
+    best = question.divided((choice.cluster,), more=QUICK)
+    layout = beside(choice, best.best, cluster_text(choice.cluster)) if best else None
+    return layout if layout and layout.speedup_low > 1 else None
+
+
+def _shorter(question: Question, cluster: Cluster, shorter: Callable[[int], Workload]) -> int:
+    """Tokens of the longest sequence, a power of two, with which the network fits; 0 where none does."""
+    tokens = question.workload.tokens
+    for size in (1 << power for power in range(max(0, tokens - 1).bit_length() - 1, LEAST_POWER - 1, -1)):
+        try:
+            at = replace(question, workload=shorter(size))
+        except UserError:  # a network of one length
+            return 0
+        if at.may_hold(cluster) and at.plain((cluster,)):
+            return size
+    return 0
+
+
+def _rented(
+    question: Question, by_s: float | None, budget_usd: float | None, cluster: Cluster | None
+) -> tuple[Plan, Rental | None]:
+    """The cheapest of what can be rented within ``by_s``, or the fastest within ``budget_usd``, and that; what misses
+    least where nothing keeps them. ``cluster``: what does not hold the network. Raises UserError where nothing does."""
+    goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
+    usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
+    for wanted, layers in ((goal, usual), (goal, more), (Goal("fastest" if by_s else "cheapest"), more or usual)):
+        if chosen := _cheapest(question, layers, wanted):
+            return chosen
+    if cluster is not None:
+        if best := large(question, cluster):
+            return best, None
         raise UserError(
             f"{question.workload.name} does not fit on {cluster_text(cluster)}, nor on any larger one that was tried",
             "name more nodes and their network, such as '8x8 H100, 400Gb/s InfiniBand'",
         )
-    return best
-
-
-def _rented(question: Question, by_s: float | None, budget_usd: float | None) -> tuple[Plan, Rental]:
-    """The cheapest of what can be rented within ``by_s``, or the fastest within ``budget_usd``, and that; what misses
-    least where nothing keeps them."""
-    goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
-    usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
-    for wanted, layers in ((goal, usual), (goal, more), (Goal("fastest" if by_s else "cheapest"), more or usual)):
-        plans = [
-            (best, layer)
-            for layer in layers
-            if (best := question.rented(layer).plain([rental.cluster for rental in layer], wanted))
-        ]
-        if plans:
-            least = min(_score(best, wanted) for best, _ in plans)
-            near = [(best, layer) for best, layer in plans if _score(best, wanted) <= least * (1 + TIE)]
-            best, layer = min(near, key=lambda of: _score(of[0], Goal("fastest" if wanted.by_cost else "cheapest")))
-            return best, next(rental for rental in layer if rental.cluster == best.best.cluster)
     raise UserError(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
 
 
+def _cheapest(question: Question, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
+    """The best rental by a goal with its plan, of ties the better by the other quantity; None where none keeps it."""
+    plans = []
+    for layer in layers:
+        clusters = list(filter(question.may_hold, (rental.cluster for rental in layer)))
+        if clusters and (best := question.rented(layer).plain(clusters, goal)):
+            plans.append((best, layer))
+    if not plans:
+        return None
+    least = min(_score(best, goal) for best, _ in plans)
+    near = [(best, layer) for best, layer in plans if _score(best, goal) <= least * (1 + TIE)]
+    best, layer = min(near, key=lambda of: _score(of[0], Goal("fastest" if goal.by_cost else "cheapest")))
+    return best, next(rental for rental in layer if rental.cluster == best.best.cluster)
+
+
 def _layers(every: Sequence[Rental]) -> list[list[Rental]]:
-    """Rentals in as few parts as can be planned at once: in each part a device has one price."""
-    prices: dict[str, list[float]] = {}
+    """Rentals in as few parts as can be planned at once: in each part a device has one listing."""
+    listed: dict[str, list[Price]] = {}
     parts: dict[int, list[Rental]] = {}
     for rental in every:
-        of_device = prices.setdefault(rental.cluster.device.name, [])
-        if rental.usd_per_device_hour not in of_device:
-            of_device.append(rental.usd_per_device_hour)
-        parts.setdefault(of_device.index(rental.usd_per_device_hour), []).append(rental)
+        of_device = listed.setdefault(rental.cluster.device.name, [])
+        if rental.listing not in of_device:
+            of_device.append(rental.listing)
+        parts.setdefault(of_device.index(rental.listing), []).append(rental)
     return list(parts.values())
 
 

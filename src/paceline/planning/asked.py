@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
+from paceline.hardware.node_sizes import node_sizes
 from paceline.hardware.placement import nodes_text
+from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
 from paceline.prediction import Prediction
 from paceline.prediction.transports import figures_by_transport
@@ -20,7 +22,7 @@ class Upgrade:
     """Another cluster for the same training.
 
     Attributes:
-        change: as ``whatif`` takes it, ``nodes=4``.
+        change: as ``whatif`` takes it, ``nodes=4``; empty where the same cluster is rented elsewhere.
         speedup: samples a second over those of the answer, with the ends of its 80 % interval.
         usd: of the whole training, NaN where no price is known: a faster network has none.
         seller: who lets it, where that is another provider than the answer's; empty where it is the same, or nobody is known.
@@ -54,8 +56,12 @@ class Asked(Tabular):
         tokens: of a sample; 0 where it has none.
         by_s, budget_usd: the user's limits; None without.
         in_time, in_budget: probability that the training keeps them; None without one, or without a price.
-        price: of the choice's device, with its source. ``provider``: of what was chosen among those that can be rented.
+        price: of the choice's device, with its source. ``listing``: the same as it is listed, None where it is unknown.
         upgrades: more of it, or other of it: nodes, network, devices.
+        keeping: the cheapest that can be rented of what keeps the date, where neither the choice nor an upgrade does.
+        divided_layout: a layout that divides the network and is faster beyond its range, found by a short search; None where
+            the search finds none, or there is no reason for one. ``may_divide``: whether there is a reason.
+        shorter: tokens of the longest sequence, a power of two, with which the network fits ``named``; 0 where none is known.
         by_transport: the step over ``RDMA`` and over ``TCP``, where the network says its speed alone: TCP is taken.
         advice: one sentence.
     """
@@ -70,7 +76,11 @@ class Asked(Tabular):
     in_time: float | None = None
     in_budget: float | None = None
     price: str = ""
-    provider: str = ""
+    listing: Price | None = None
+    keeping: Upgrade | None = None
+    divided_layout: Upgrade | None = None
+    may_divide: bool = False
+    shorter: int = 0
     upgrades: tuple[Upgrade, ...] = ()
     by_transport: Mapping[str, Prediction] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
@@ -92,6 +102,16 @@ class Asked(Tabular):
         return self.named is None or self.named == self.choice.cluster
 
     @property
+    def provider(self) -> str:
+        """Whose price it is; empty where none is known."""
+        return self.listing.provider if self.listing else ""
+
+    @property
+    def billed(self) -> int:
+        """Devices that are paid for, more than are used where only whole machines are let; 0 where no price is known."""
+        return self.listing.billed(self.choice.cluster.node_sizes) if self.listing else 0
+
+    @property
     def divided(self) -> bool:
         """Whether only a layout that divides the network fits."""
         return self.choice.strategy.parallelism.model_devices > 1
@@ -99,8 +119,11 @@ class Asked(Tabular):
     def to_json(self) -> dict[str, Any]:
         """A plain dict."""
         names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
+        others = ("billed", "may_divide", "shorter")
+        further = {name: getattr(self, name) for name in ("keeping", "divided_layout")}
         return {
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in (*names, *others)},
+            **{name: upgrade.to_json() if upgrade else None for name, upgrade in further.items()},
             "advice": self.advice,
             "choice": self.choice.to_json(),
             "by_transport": figures_by_transport(self.by_transport),
@@ -118,4 +141,7 @@ def cluster_name(cluster: Cluster) -> str:
     """The same with its network, as ``Cluster.named`` takes it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
     alone = cluster.num_nodes == 1
     size = nodes_text(cluster.node_text, cluster.num_nodes).replace(" x ", "x")
+    sold = node_sizes(cluster.device)
+    if alone and sold and cluster.world_size > sold[1]:
+        size = f"1x{size}"  # the number alone would be several nodes
     return f"{size} {cluster.device.name}{'' if alone else f', {cluster.network.name}'}"

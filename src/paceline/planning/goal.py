@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import NormalDist
 from typing import Literal
 
 from paceline.array_types import Array
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
+from paceline.planning.deadline import seconds_until
 from paceline.units import format_seconds, parse_seconds
 
 _TIMES = "write it as deadline=90min, deadline=6h or deadline=2d"
@@ -68,8 +70,19 @@ def money(usd: float) -> str:
     return f"${usd:,.0f}" if abs(usd) >= 100 else f"${usd:.2f}" if abs(usd) >= 1 else f"${usd:.3g}"
 
 
+def _day(text: str) -> float | None:
+    """Seconds until a day or a date; None where the text is neither."""
+    try:
+        return seconds_until(text, datetime.now().astimezone())
+    except UserError:
+        return None
+
+
 def parse_goal(text: str) -> Goal:
-    """``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars). Raises UserError for anything else."""
+    """``fastest``, ``cheapest``, ``deadline=6h``, ``deadline=friday`` or ``budget=500`` (dollars).
+
+    Raises UserError for anything else.
+    """
     name, _, value = text.strip().partition("=")
     kind = next((k for k in KINDS if k == name), None)
     if kind is None:
@@ -85,6 +98,8 @@ def parse_goal(text: str) -> Goal:
         try:
             return Goal(kind, parse_seconds(f"{minutes[1]}min" if minutes else value))
         except UserError as error:
+            if (until := _day(value)) is not None:
+                return Goal(kind, until)
             raise UserError(error.message.replace(f"{minutes[1]}min", value) if minutes else error.message, _TIMES) from None
     try:
         dollars = float(value.strip().removeprefix("$").replace(",", ""))

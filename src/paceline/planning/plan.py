@@ -63,7 +63,7 @@ def plan(
     goal: Goal,
     target: TrainingTarget | None = None,
     *,
-    prices: Mapping[str, float] | None = None,
+    prices: Mapping[str, float | Price] | None = None,
     why_not: Wanted | None = None,
     predictor: Predictor = ORDINARY,
     progress: Progress = silent,
@@ -75,7 +75,7 @@ def plan(
     searched on every cluster (``layouts``).
 
     Args:
-        prices: dollars a device and hour by device, under the empty name of the only one; else the listings.
+        prices: dollars a device and hour, or a listing, by device, under the empty name of the only one; else the listings.
         why_not: choices of a strategy that is to be set beside the best.
         progress: called with a line now and then while layouts are searched.
         offers: whether the error where nothing fits names what would (``nearest_fit``), which takes up to seconds.

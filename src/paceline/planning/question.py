@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.prices import Price
 from paceline.planning.choice import Plan
 from paceline.planning.goal import Goal
 from paceline.planning.layouts import Progress, silent
@@ -40,24 +41,30 @@ DIVIDED: Mapping[str, Any] = {
 
 FEW: Mapping[str, Any] = {"tensors": (2, 4, 8), "contexts": (1,), "pipelines": (1, 2, 4, 8, 16), "offloads": False}
 """Of these, what most large networks are trained with."""
+QUICK: Mapping[str, Any] = {**FEW, "shardings": ("zero1",), "recomputes": ("none", "full")}
+"""Of these, what is found in a fraction of a second."""
 ALL: Mapping[str, Any] = {}
 """All of these, also with optimizer state in the host's memory."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is trained, with which prices; ``seller``: whose price the devices have that are rented."""
+    """What is trained, with which prices."""
 
     workload: Workload
     target: TrainingTarget
-    prices: Mapping[str, float] | None
+    prices: Mapping[str, float | Price] | None
     predictor: Predictor
-    seller: str = ""
 
     def rented(self, rentals: Sequence[Rental]) -> Question:
         """The same at the prices of rentals, one for each device."""
-        prices = {rental.cluster.device.name: rental.usd_per_device_hour for rental in rentals}
-        return replace(self, prices={**(self.prices or {}), **prices}, seller=rentals[0].listing.seller)
+        listings = {rental.cluster.device.name: rental.listing for rental in rentals}
+        return replace(self, prices={**listings, **self.own_prices})
+
+    @property
+    def own_prices(self) -> dict[str, float | Price]:
+        """Dollars that the user gave, without listings."""
+        return {name: price for name, price in (self.prices or {}).items() if not isinstance(price, Price)}
 
     def may_hold(self, cluster: Cluster) -> bool:
         """Whether the devices together have room for trained weights and gradients of two bytes each, and frozen weights of

@@ -176,8 +176,8 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
     batch = "" if table.target.curve else "the smaller batch, then "
     return (
         f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. Of ties "
-        f"the best of each number of devices comes first, the {other} before. On as many devices, within {PLAIN:.0%}, {batch}"
-        f"the simpler strategy is before. All others follow by {what}."
+        f"the best of each number of devices comes first, the {other} before. On as many devices what shards and divides "
+        f"nothing is before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. All others follow by {what}."
     )
 
 
@@ -208,19 +208,23 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
     other = table.time_s if table.goal.by_cost else np.nan_to_num(table.usd, nan=math.inf)
     kinds: dict[tuple[object, ...], int] = {}
     lowest: dict[tuple[str, int], float] = {}
-    least_of: dict[tuple[str, int], float] = {}
+    least_of: dict[tuple[tuple[str, int], bool], float] = {}
+    fastest: dict[tuple[str, int], Strategy] = {}
     for i in by_score[behind[by_score] <= TIE].tolist():
         kinds.setdefault((_kind(table.candidates[i]), detours(table.candidates[i][1])), i)
         place = _devices(table, i)
         lowest[place] = min(lowest.get(place, math.inf), float(other[i]))
-        least_of.setdefault(place, float(score[i]))
+        strategy = table.candidates[i][1]
+        least_of.setdefault((place, _plain(strategy, fastest.setdefault(place, strategy))), float(score[i]))
 
     def place_of(i: int) -> tuple[float, ...]:
         cluster, strategy = table.candidates[i]
-        if (own := float(score[i])) > (1 + PLAIN) * least_of[_devices(table, i)]:
-            return lowest[_devices(table, i)], cluster.world_size, 1, own
+        whole = _plain(strategy, fastest[_devices(table, i)])
+        first = lowest[_devices(table, i)], cluster.world_size, not whole
+        if (own := float(score[i])) > (1 + PLAIN) * least_of[_devices(table, i), whole]:
+            return *first, 1, own
         batch = 0 if table.target.curve else strategy.global_batch_size
-        return lowest[_devices(table, i)], cluster.world_size, 0, batch, detours(strategy), own
+        return *first, 0, batch, detours(strategy), own
 
     base, clusters = table.step(least), [cluster for cluster, _ in table.candidates]
 
@@ -239,6 +243,15 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
         if _kind(table.candidates[i]) not in yielded and tie(i):
             yielded[_kind(table.candidates[i])] = i
             yield i
+
+
+def _plain(strategy: Strategy, fastest: Strategy) -> bool:
+    """Whether every device holds the whole network and its optimizer, and has room for the micro batch of the fastest without
+    recomputing more: what anyone runs where it is no slower than a tie."""
+    mesh, least = strategy.parallelism, fastest.parallelism
+    whole = mesh.sharding == "ddp" and mesh.model_devices == 1 and strategy.gradient_exchange.compression == "dense"
+    room = strategy.micro_batch_size >= fastest.micro_batch_size and mesh.recompute in ("none", least.recompute)
+    return whole and room
 
 
 def by_devices(table: RankedTable, best: int) -> list[int]:

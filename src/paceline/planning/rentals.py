@@ -29,7 +29,7 @@ class Rental:
         return self.listing.usd_per_hour(self.cluster.node_sizes) / self.cluster.world_size
 
 
-def rentals(prices: Mapping[str, float] | None = None, nodes: Sequence[int] = NODES) -> tuple[Rental, ...]:
+def rentals(prices: Mapping[str, float | Price] | None = None, nodes: Sequence[int] = NODES) -> tuple[Rental, ...]:
     """Every cluster that can be rented, once, by its cheapest listing.
 
     Args:

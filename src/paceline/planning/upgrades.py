@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import every_listing, listings, price
+from paceline.hardware.prices import GIVEN, every_listing, listings, price
 from paceline.planning.asked import Upgrade, cluster_text
 from paceline.planning.changes import apply, parse_change
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.question import FEW, Question
+from paceline.planning.ranking import TIE
 from paceline.planning.rentals import rentals
 from paceline.planning.speedup_range import speedup_factor
 
@@ -28,9 +30,11 @@ MOST_RENTED = 128
 
 
 def upgrades(question: Question, choice: Choice) -> tuple[Upgrade, ...]:
-    """More nodes, a faster network, and the best other devices: the cheapest and the fastest."""
+    """The same cluster where it costs less, more nodes, a faster network, and the best other devices: the cheapest and the
+    fastest."""
     cluster = choice.cluster
     changes = []
+    elsewhere = _elsewhere(question, choice)
     if not _alone(cluster):
         changes.append(f"nodes={2 * cluster.num_nodes}")
     elif cluster.devices_per_node < NODE_DEVICES:
@@ -45,14 +49,19 @@ def upgrades(question: Question, choice: Choice) -> tuple[Upgrade, ...]:
     ]
     cheapest = min(others, key=lambda upgrade: upgrade.usd, default=None)
     fastest = max(others, key=lambda upgrade: upgrade.speedup, default=None)
-    return (*same, *(x for x in others if x is cheapest or x is fastest))
+    return (*filter(None, [elsewhere]), *same, *(x for x in others if x is cheapest or x is fastest))
 
 
 def larger(question: Question, cluster: Cluster) -> Plan | None:
-    """The plan of the smallest larger cluster that holds the network: more devices, other devices, then what can be rented."""
+    """The plan of the smallest larger cluster of the same devices that holds the network; None where none does."""
     for candidate in filter(question.may_hold, _larger(cluster)):
         if best := question.plain((candidate,)):
             return best
+    return None
+
+
+def large(question: Question, cluster: Cluster) -> Plan | None:
+    """The plan of the smallest larger cluster that can be rented and holds the network, also divided."""
     rented = [x.cluster for x in rentals(question.prices, _doublings(1, MOST_RENTED)) if question.may_hold(x.cluster)]
     for size in sorted({other.world_size for other in rented if other.world_size > cluster.world_size}):
         others = [other for other in rented if other.world_size == size]
@@ -67,11 +76,23 @@ def _larger(cluster: Cluster) -> Iterator[Cluster]:
         yield from (cluster.changed(devices_per_node=size) for size in _doublings(local, NODE_DEVICES))
     if not _alone(cluster):
         yield from (cluster.changed(num_nodes=many) for many in _doublings(nodes, MOST_NODES))
-    for name in _devices_by_memory(cluster):
-        try:
-            yield _other_device(cluster, name)
-        except UserError:  # its link joins fewer devices
-            continue
+
+
+def beside(choice: Choice, other: Choice, title: str, *, change: str = "", seller: str = "") -> Upgrade:
+    """``other`` as an upgrade of ``choice``, at its own price."""
+    p, base = other.prediction, choice.prediction
+    speedup = p.samples_per_s / base.samples_per_s
+    factor = speedup_factor(p, base, other.cluster, choice.cluster)
+    return Upgrade(
+        change=change,
+        title=title + (f", {seller}" if seller else ""),
+        choice=other,
+        speedup=speedup,
+        speedup_low=speedup / factor,
+        speedup_high=speedup * factor,
+        usd=other.usd,
+        seller=seller,
+    )
 
 
 def _upgrade(question: Question, choice: Choice, change: str) -> Upgrade | None:
@@ -83,22 +104,30 @@ def _upgrade(question: Question, choice: Choice, change: str) -> Upgrade | None:
     best = question.plain((cluster,))
     if best is None:
         return None
-    p, base = best.best.prediction, choice.prediction
-    speedup = p.samples_per_s / base.samples_per_s
-    factor = speedup_factor(p, base, cluster, choice.cluster)
     seller, usd_there = _there(question, choice, cluster)
-    return Upgrade(
-        change=change,
-        title=_title(change, cluster, choice.cluster) + (f", {seller}" if seller else ""),
-        choice=best.best,
-        speedup=speedup,
-        speedup_low=speedup / factor,
-        speedup_high=speedup * factor,
-        # Nobody lists what a faster network costs.
-        usd=math.nan if change.startswith("network") else best.best.usd,
-        seller=seller,
-        usd_there=usd_there,
-    )
+    upgrade = beside(choice, best.best, _title(change, cluster, choice.cluster), change=change, seller=seller)
+    # Nobody lists what a faster network costs.
+    return replace(upgrade, usd_there=usd_there, usd=math.nan if change.startswith("network") else upgrade.usd)
+
+
+def _elsewhere(question: Question, choice: Choice) -> Upgrade | None:
+    """The same cluster at the provider who lists it for least, where that saves more than a tie; not where the user says what
+    it costs. Who lets devices one by one joins no nodes."""
+    cluster, now = choice.cluster, price(choice.cluster.device.name, question.prices)
+    if now is None or now.provider == GIVEN:
+        return None
+    sizes = cluster.node_sizes
+    offers = [
+        listing
+        for listing in listings(cluster.device.name)
+        if (listing.machines[-1][0] >= cluster.devices_per_node if listing.machines else cluster.num_nodes == 1)
+    ]
+    least = min(offers, key=lambda listing: listing.usd_per_hour(sizes), default=now)
+    share = least.usd_per_hour(sizes) / now.usd_per_hour(sizes)
+    if share >= 1 - TIE:
+        return None
+    cheaper = replace(choice, usd=choice.usd * share, usd_low=choice.usd_low * share, usd_high=choice.usd_high * share)
+    return replace(beside(choice, cheaper, "the same", seller=least.seller), speedup_low=1.0, speedup_high=1.0)
 
 
 def _there(question: Question, choice: Choice, cluster: Cluster) -> tuple[str, float]:
@@ -106,10 +135,12 @@ def _there(question: Question, choice: Choice, cluster: Cluster) -> tuple[str, f
     listed there. Prices of two providers say little of two devices."""
     name, sizes = choice.cluster.device.name, choice.cluster.node_sizes
     now, other = price(name, question.prices), price(cluster.device.name, question.prices)
-    seller = question.seller or (now.seller if now else "")
-    if now is None or other is None or other.seller in ("", seller) or cluster.device == choice.cluster.device:
+    seller = now.seller if now else ""
+    if other is None or other.seller in ("", seller) or cluster.device == choice.cluster.device:
         return "", choice.usd
     there = next((listing for listing in listings(name) if listing.seller == other.seller), None)
+    if now is None:
+        return other.seller, math.nan
     if not seller or not now.usd_per_hour(sizes):
         return other.seller, choice.usd
     return other.seller, choice.usd * there.usd_per_hour(sizes) / now.usd_per_hour(sizes) if there else math.nan
@@ -152,15 +183,3 @@ def _devices_by_speed(cluster: Cluster) -> list[str]:
     own = cluster.device
     least = _peak(own.name) if {"bf16", "fp16"} & set(own.precisions) else 0.0
     return [name for name in names if name != own.name and _peak(name) > least]
-
-
-def _devices_by_memory(cluster: Cluster) -> list[str]:
-    """Devices with a listed price and more memory, the smallest first."""
-    sizes = {name: hardware.device(name).memory.value for name in _listed_devices()}
-    return sorted((name for name, size in sizes.items() if size > cluster.device.memory.value), key=lambda n: sizes[n])
-
-
-def _other_device(cluster: Cluster, name: str) -> Cluster:
-    device = hardware.device(name)
-    link = hardware.link(device.link)
-    return cluster.changed(device=device, intra_link=link, network=link if _alone(cluster) else cluster.network)

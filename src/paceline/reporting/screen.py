@@ -252,6 +252,9 @@ def _table(table: Table, width: int) -> Iterator[Line]:
     widths = _widths(natural, table.texts, width)
     if widths and any(any(cell) for cell in head):
         yield from _row(head, widths, table.texts, "heading")
+    elif not widths:
+        title = " ".join(head[min(table.texts, default=0)])
+        yield from (((line, "heading"),) for line in wrap(title, width))
     for row, note in zip(rows, notes, strict=True):
         yield from _row(row, widths, table.texts) if widths else _record(head, row, table.texts, width)
         if note:

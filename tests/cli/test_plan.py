@@ -66,7 +66,7 @@ def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str]
     started = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config FILE"
     options = both["options"]
     assert (options["target"], options["text"], options["launch"]) == ("deepspeed", place.read_text(), started)
-    assert 'learning rate is "auto"' in options["left"] and options["left"] in out
+    assert 'learning rate is "auto"' in options["left"] and options["left"] in " ".join(out.split())
     script = tmp_path / "run.sh"
     code, out, _ = run(capsys, f"{plain} --emit torchrun {script}")
     assert code == 0 and out.endswith(f"Run: bash {script}\n") and "fully_shard(model" in script.read_text()
@@ -119,3 +119,10 @@ def test_the_table_of_sizes_has_those_of_the_ranking_and_says_what_it_leaves_out
     assert len(ranked) == 3 and set(ranked) <= set(shown)
     assert f"The best of {len(shown)} of {len(clusters)} numbers of devices" in text
     assert set(shown) <= every
+
+
+def test_a_plan_speaks_of_its_strategy_and_its_batch_as_ask_does(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "plan resnet-50 --cluster '2 A100' --sharding distributed_optimizer --target mlperf --global-batch 3264 --why"
+    text = " ".join(run(capsys, asked)[1].split())
+    assert "run it as DDP with a sharded optimizer (Megatron-Core's distributed_optimizer), " in text
+    assert "batch 3,264; a small batch needs 6% fewer samples. Beyond the critical batch of 47,390" in text

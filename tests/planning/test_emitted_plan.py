@@ -46,8 +46,9 @@ def test_divided_networks_that_were_not_tried_are_named() -> None:
 
 
 def test_what_a_target_lacks_is_named_where_nothing_else_fits() -> None:
+    tensor_alone: dict[str, Any] = {"shardings": ("zero3",), "tensors": (2, 4), "contexts": (1, 2), "pipelines": (1,)}
     with pytest.raises(UserError) as refused:
-        planned("torchrun", "llama-3-8b", Cluster.named("8 A10G"), batches=(8,), shardings=("zero3",), schedules=("1f1b",))
+        planned("torchrun", "llama-3-8b", Cluster.named("8 A10G"), batches=(8,), **tensor_alone)
     message, fix = refused.value.message, refused.value.fix
     assert message.startswith("torchrun has no option for ") and "The best here has it: 8 A10G, batch 8" in message
     assert "Without it llama-3-8b fits nowhere here" in message and "this fits" not in str(refused.value)

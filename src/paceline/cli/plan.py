@@ -38,7 +38,7 @@ from paceline.planning.strategy_text import Wanted, parse_wanted
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
-from paceline.reporting.screen import Screen
+from paceline.reporting.screen import GAP, Paragraph, Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
@@ -134,8 +134,9 @@ def _written(file: Emitted, place: str, screen: Screen) -> Screen:
         Path(place).write_text(file.text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the file") from error
-    lines = f"wrote {place}", file.left, f"Run: {file.launch(place)}", file.placeholders
-    return screen.led_by(file.job.remark).writing(*filter(None, lines))
+    left = [Paragraph(text) for text in (file.left, file.placeholders)]
+    screen = screen.led_by(file.job.remark)
+    return replace(screen, answer=(*screen.answer, GAP, *left)).writing(f"wrote {place}", f"Run: {file.launch(place)}")
 
 
 def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Workload]:

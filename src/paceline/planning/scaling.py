@@ -12,6 +12,8 @@ from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
+Lines = Mapping[str, Sequence[Prediction]]
+"""Predictions on the numbers of devices, the fewest first, by kind of scaling."""
 LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
 

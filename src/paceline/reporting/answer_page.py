@@ -13,8 +13,8 @@ from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.layout_view import LayoutView
+from paceline.planning.scaling import Lines
 from paceline.planning.whatif import WhatIf
-from paceline.prediction import Prediction
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous_text, layout_figures
 from paceline.reporting.answer_figures import UNFIT, ScalingPoint, front, gains, memory_bar, scaling, shares
@@ -325,7 +325,7 @@ def front_sections(plan: Plan) -> list[Section]:
     ]
 
 
-def scaling_sections(lines: Mapping[str, Sequence[Prediction]], asked_for: int) -> list[Section]:
+def scaling_sections(lines: Lines, asked_for: int) -> list[Section]:
     """Speed against devices."""
     if not lines:
         return []

@@ -95,7 +95,8 @@ def _lines(job: Job) -> Iterator[str]:
         yield 'torch.set_float32_matmul_precision("high")'
     yield f"accelerator = Accelerator({_arguments(job)})"
     yield from optimizer_lines(job)
-    yield "# The scheduler stays out of it, which would step it once a process."
+    if job.recipe:
+        yield "# The scheduler stays out of it, which would step it once a process."
     yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
     if hooked(job):
         line = attach_line(strategy.gradient_exchange)

@@ -142,9 +142,11 @@ def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
 
 
 def test_the_readme_begins_with_an_answer_on_one_screen() -> None:
-    answers = shown("README.md")
+    answers, text = shown("README.md"), (ROOT / "README.md").read_text()
+    (example,) = re.findall(r"A range such as `(.*?)`", text)
+    assert f"({example})" in next(iter(answers.values()))
     assert next(iter(answers)).startswith("paceline ask ") and all(answer.count("\n") <= 24 for answer in answers.values())
-    assert (ROOT / "README.md").read_text().count("\n") <= 150
+    assert text.count("\n") <= 150
 
 
 def test_the_readme_names_options_of_ask() -> None:

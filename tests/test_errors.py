@@ -51,5 +51,9 @@ def test_what_negates_is_not_proposed() -> None:
     assert "--compile" not in str(error).replace("--no-compile", "")
 
 
+def test_nothing_near_is_said() -> None:
+    assert str(unknown("codec", "MacBook", CODECS, fix="list them")) == "unknown codec 'MacBook'; nothing is near; list them"
+
+
 def test_no_choice_at_all_is_said() -> None:
     assert str(unknown("record", "x", [], fix="run paceline train")) == ("unknown record 'x'; legal: none; run paceline train")

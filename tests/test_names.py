@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.names import did_you_mean, fold, is_likely, likeliest, look_up, negates
+from paceline.names import did_you_mean, fold, is_likely, likeliest, look_up, near_names, negates
 
 CODECS = ["fp16", "terngrad", "inceptionn", "topk", "qsgd", "signsgd", "powersgd", "randomk"]
 
@@ -29,6 +29,11 @@ def test_names_keep_the_case_they_have() -> None:
 def test_any_iterable_will_do() -> None:
     assert did_you_mean("fp61", (name for name in CODECS), limit=1) == ["fp16"]
     assert did_you_mean("fp61", dict.fromkeys(CODECS), limit=1) == ["fp16"]
+
+
+def test_what_is_far_is_not_near() -> None:
+    assert near_names("MacBook M3", ["Graphcore Bow IPU", "Gaudi 3"]) == [] != did_you_mean("MacBook M3", ["Gaudi 3"])
+    assert near_names("terngard", CODECS)[0] == "terngrad" and near_names("80gb", ["A100 SXM 80GB", "T4"]) == ["A100 SXM 80GB"]
 
 
 def test_nothing_legal_means_nothing_near() -> None:

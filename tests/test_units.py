@@ -309,8 +309,13 @@ def test_counts_round_trip(value: float) -> None:
 
 
 def test_tokens_of_a_sequence() -> None:
-    lengths = {"512": 512, "4k": 4096, "128K": 131072, "8 Ki": 8192, "4,096": 4096, "512 tokens": 512}
+    lengths = {"512": 512, "4k": 4096, "128K": 131072, "8 Ki": 8192, "4,096": 4096, "512 tokens": 512, "1M": 1 << 20}
     assert {text: parse_tokens(text) for text in lengths} == lengths
     for text in ("", "0", "4.5k", "-4", "4kb", "k", "1e3"):
         with pytest.raises(UserError, match="is not a length of a sequence; write it as 512, 4096 or 4k"):
             parse_tokens(text)
+
+
+@pytest.mark.parametrize("text", ["50", "$50", "50 dollars", "50USD", "usd 50", "0.05k $"])
+def test_a_budget_is_dollars_as_they_are_written(text: str) -> None:
+    assert units.parse_dollars(text) == 50

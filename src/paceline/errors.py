@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 
-from paceline.names import NO_ALIASES, did_you_mean, likeliest, look_up
+from paceline.names import NO_ALIASES, likeliest, look_up, near_names
 
 LARGEST_COUNT = 1 << 53
 """The largest whole number that a count may have: a float still holds it exactly."""
@@ -47,8 +47,9 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: 
     names = list(legal)
     if not isinstance(given, str):
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
-    near = did_you_mean(given, names)
-    choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= few else f"nearest: {', '.join(near)}"
+    near = near_names(given, names)
+    nearest = f"nearest: {', '.join(near)}" if near else "nothing is near"
+    choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= few else nearest
     likely = likeliest(given, names)
     hint = f"did you mean {likely}?" if likely and (len(names) <= few or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)

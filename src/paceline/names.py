@@ -48,17 +48,25 @@ def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
 
     A name that negates what was given is left out while there is another: ``--no-compile`` does not mean ``--compile``.
     """
+    listed = list(legal)
+    return near_names(given, listed, limit) or _nearest(given, listed, limit, 0.0)
+
+
+def near_names(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
+    """The legal names near enough to ``given`` to be worth naming, nearest first; empty where none is."""
+    listed = list(legal)
+    near = _nearest(given, listed, limit, _NEAR)
+    folded = given.casefold()
+    named = [name for name in listed if folded and folded in name.casefold() and name not in near and not negates(given, name)]
+    return [*near, *named][:limit]
+
+
+def _nearest(given: str, listed: list[str], limit: int, cutoff: float) -> list[str]:
     import difflib  # only once something went wrong
 
-    listed = list(legal)
     names = [name for name in listed if not negates(given, name)] or listed
     by_fold = {name.casefold(): name for name in names}
-    folded = given.casefold()
-    near = [by_fold[m] for m in difflib.get_close_matches(folded, by_fold, n=limit, cutoff=_NEAR)]
-    near += [n for n in names if folded and folded in n.casefold() and n not in near]
-    if not near:
-        near = [by_fold[m] for m in difflib.get_close_matches(folded, by_fold, n=limit, cutoff=0.0)]
-    return near[:limit]
+    return [by_fold[m] for m in difflib.get_close_matches(given.casefold(), by_fold, n=limit, cutoff=cutoff)]
 
 
 def is_likely(given: str, name: str) -> bool:

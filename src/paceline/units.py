@@ -44,8 +44,8 @@ _COUNTS = {
     for unit in (units.split() or [""])
 }
 _COUNT = re.compile(rf"\s*(-?[0-9][0-9,_]*(?:\.[0-9]+)?(?:e\+?[0-9]+)?|\.[0-9]+)\s*({'|'.join(_COUNTS)})\s*", re.IGNORECASE)
-
-_TOKENS = re.compile(r"\s*([1-9][0-9]*(?:[,_][0-9]{3})*)\s*([kK]i?)?\s*(?:tokens)?\s*")
+_CURRENCY = re.compile(r"^\s*(?:\$|usd\b)|(?:\$|usd|dollars?)\s*$", re.IGNORECASE)
+_TOKENS = re.compile(r"\s*([1-9][0-9]*(?:[,_][0-9]{3})*)\s*([kKmM]i?)?\s*(?:tokens)?\s*")
 
 
 def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
@@ -95,12 +95,27 @@ def parse_count(text: str) -> float:
     return value
 
 
+def parse_dollars(text: str) -> float:
+    """``$500``, ``500``, ``1.5k`` or ``50 dollars`` as a budget above 0. Raises UserError otherwise."""
+    try:
+        amount = parse_count(_CURRENCY.sub("", text))
+    except UserError:
+        amount = 0.0
+    if amount <= 0:
+        raise UserError(f"budget {text!r} is not an amount of dollars", "write it as 500 or $1.5k")
+    return amount
+
+
 def parse_tokens(text: str) -> int:
-    """Tokens of a sequence: ``512``, or ``4k`` and ``128k`` as models' names have it, in 1,024. Raises UserError otherwise."""
+    """Tokens of a sequence: ``512``, or ``4k``, ``128k`` and ``1M`` as models' names have it, in 1,024 and its square.
+
+    Raises:
+        UserError: anything else.
+    """
     match = _TOKENS.fullmatch(text)
     if match is None:
         raise UserError(f"{text!r} is not a length of a sequence", "write it as 512, 4096 or 4k")
-    return int(match[1].replace(",", "").replace("_", "")) * (1024 if match[2] else 1)
+    return int(match[1].replace(",", "").replace("_", "")) * (1024 ** " km".index(match[2][0].casefold()) if match[2] else 1)
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> str:

@@ -89,6 +89,10 @@ def test_a_table_without_a_column_and_a_run_without_a_machine_are_said(tmp_path)
         observations([tmp_path / "run"])
     with pytest.raises(UserError, match="no run directory"):
         observations([tmp_path / "none"])
+    (tmp_path / "train.log").write_text("iteration 1\n")
+    for name in ("train.log", "none.log"):
+        with pytest.raises(UserError, match=f"no table of jobs; .*paceline records import .*{name}"):
+            observations([tmp_path / name])
 
 
 def test_a_divided_job_is_read_as_divided_and_no_column_is_lost(tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def test_nothing_has_no_spread():
 
 
 def alone(device: str, name: str = "resnet-50", precision: str = "fp32", **given) -> float:
-    """Upper by lower end of one device's step."""
+    """One device's step over its lower end; the upper end also follows the kernels that a host launches."""
     plan = Strategy.of(world_size=1, global_batch_size=64, precision=precision)
     prediction = Predictor(**given).step(Workload.named(name), hardware.cluster(device, 1, 1), plan)
-    return prediction.high_s / prediction.low_s
+    return prediction.step_time_s / prediction.low_s
 
 
 def test_a_device_that_was_never_fitted_has_a_wider_range():
@@ -141,8 +141,8 @@ def test_what_is_no_gpu_has_a_wider_range(device):
 
 
 def test_convolutions_on_ordinary_cores_have_a_wider_range():
-    assert alone("V100") > 1.2 * alone("V100", precision="fp16")
-    assert alone("V100", "bert-large") < 1.2 * alone("V100", "bert-large", precision="fp16")
+    assert alone("V100") > 1.1 * alone("V100", precision="fp16")
+    assert alone("V100", "bert-large") == pytest.approx(alone("V100", "bert-large", precision="fp16"))
 
 
 def test_another_size_of_a_design_that_was_fitted_is_known():

@@ -76,7 +76,7 @@ MISTAKES = [
     ("predict", "required: WORKLOAD", "paceline predict --help"),
     ("predict lenet5 --global-batch 64", "no device is named", "--records of a run on yours"),
     ("predict lenet5 --cluster 2xA1000", "unknown device 'A1000'", "A100"),
-    ("predict lenet5 --cluster '2x8 A100'", "2 nodes have no network", "10Gb/s"),
+    ("predict lenet5 --cluster '2x8 A100'", "2 nodes have no network", "2x8 A100, 100Gb/s"),
     ("predict lenet5 --cluster ''", "a cluster without a name", "2x8 A100"),
     (f"{P} --cluster A100", "--cluster says what --device says", "one of the two"),
     ("whatif lenet5 --cluster A100 --nodes 1 --change nodes+1", "--cluster says what --nodes says", "one of the two"),

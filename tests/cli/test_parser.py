@@ -32,6 +32,7 @@ def test_options_are_what_the_command_takes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["train", "x", "--zzz"], "unknown option '--zzz'; legal: "),
         (["trian", "x"], "unknown command 'trian'.*train"),
         (["train", "x", "--epoch", "3"], "unknown option '--epoch'.*--epochs"),
         (["train", "--epoch=3"], "unknown option '--epoch'.*--epochs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -55,14 +56,17 @@ def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str]
     assert best["pipeline"] == 4 and best["grad_accum_steps"] == 8 and best["virtual_stages"] in (1, 2)
     assert "layouts that divide the network" in data["layouts"]
     code, out, err = run(capsys, f"{DIVIDED} --pipeline 4 --emit megatron")
-    assert (code, err) == (0, "") and "--pipeline-model-parallel-size 4\n" in out and out.startswith("--tensor")
+    assert code == 0 and "--pipeline-model-parallel-size 4\n" in out and out.startswith("--tensor")
+    assert err == "The file has no learning rate: add --lr, --min-lr, --lr-warmup-iters and --lr-decay-style.\n"
     place = tmp_path / "options.json"
     plain = DIVIDED.replace("zero1", "zero3")
     code, out, _ = run(capsys, f"{plain} --emit deepspeed --out {place}")
-    assert code == 0 and f"Options: {place}" in out.splitlines() and json.loads(place.read_text())["train_batch_size"] == 64
+    assert code == 0 and f"wrote {place}" in out.splitlines() and json.loads(place.read_text())["train_batch_size"] == 64
     both = answer(capsys, f"{plain} --emit deepspeed")
     started = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config FILE"
-    assert both["options"] == {"target": "deepspeed", "text": place.read_text(), "launch": started}
+    options = both["options"]
+    assert (options["target"], options["text"], options["launch"]) == ("deepspeed", place.read_text(), started)
+    assert 'learning rate is "auto"' in options["left"] and options["left"] in out
     script = tmp_path / "run.sh"
     code, out, _ = run(capsys, f"{plain} --emit torchrun {script}")
     assert code == 0 and out.endswith(f"Run: bash {script}\n") and "fully_shard(model" in script.read_text()
@@ -102,3 +106,16 @@ def test_an_answer_fits_a_screen_of_45_lines(question: str, capsys: pytest.Captu
         assert f"{choice['strategy']['world_size']:,}" in rows
     every = run(capsys, f"plan {question} --why")[1]
     assert all(f"\n{choice['strategy']['world_size']:,} " in every for choice in data["by_devices"])
+
+
+def test_the_table_of_sizes_has_those_of_the_ranking_and_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    question = "plan gpt2-xl --device B200 --devices-per-node 8 --max-nodes 16 --network 400Gb/s"
+    data = answer(capsys, question)
+    text = run(capsys, question)[1]
+    clusters = [choice["cluster"] for choice in data["by_devices"]]
+    every = {cluster["devices_per_node"] * cluster["num_nodes"] for cluster in clusters}
+    shown = [int(n) for n in re.findall(r"^(\d+) +[\d,]+ +\d", text, re.MULTILINE)]
+    ranked = [int(a) * int(b) for a, b in re.findall(r"^\d\. .* (\d+) x (\d+) B200", text, re.MULTILINE)]
+    assert len(ranked) == 3 and set(ranked) <= set(shown)
+    assert f"The best of {len(shown)} of {len(clusters)} numbers of devices" in text
+    assert set(shown) <= every

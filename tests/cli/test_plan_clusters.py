@@ -25,6 +25,7 @@ def test_a_cluster_by_its_name_is_that_by_its_parts(capsys: pytest.CaptureFixtur
         assert sizes(capsys, f"{command} --network 100Gb/s") == whole, command
     assert sizes(capsys, "--device A100 --devices 4") == sizes(capsys, "--cluster '4 A100'") == whole[:3]
     assert sizes(capsys, "--device A100 --devices-per-node 8 --devices 2") == whole[:2]
+    assert sizes(capsys, "--device A100 --devices 16 --network 100Gb/s") == whole
 
 
 def test_an_instance_is_let_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +45,8 @@ def test_several_clusters_may_be_named(capsys: pytest.CaptureFixture[str]) -> No
         ("", "no device is named"),
         ("--device A100", "nothing says how many devices"),
         ("--device A100 --devices 8 --max-nodes 1", "--max-nodes and --devices both say how many"),
-        ("--device A100 --devices 64 --network 100Gb/s", "do not say how many a node has; give --devices-per-node too"),
+        ("--device A100 --devices 64", "64 A100 are 8 nodes of 8, which have no network; add one: '8x8 A100, 100Gb/s'"),
+        ("--device A100 --devices 12 --network 100Gb/s", "12 A100 are no whole nodes: a node has 8"),
         ("--device A100 --devices-per-node 8 --devices 12 --network 100Gb/s", "--devices 12 are no whole nodes of 8"),
         ("--device A100 --devices 0", "--devices"),
         ("--device A100 --max-nodes 0", "--max-nodes 0"),

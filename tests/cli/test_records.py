@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from command import answer, run
+from paceline import hardware
+from paceline.hardware.saved_clusters import SavedCluster, save_cluster
 
 LOG = "".join(
     f" iteration {n} | elapsed time per iteration (ms): {ms} | global batch size: 256 |\n"
@@ -41,6 +43,33 @@ def test_without_a_place_the_row_is_printed(capsys: pytest.CaptureFixture[str], 
     assert row.startswith("resnet-50,V100 SXM2 16GB,256,0.2,8,2,10Gb/s,fp16,Megatron-LM log,3,")
 
 
+@pytest.mark.parametrize("cluster", ["2x8 V100, 400Gb/s RoCE", "16 V100, 400Gb/s RoCE", "lab"])
+def test_the_network_may_be_the_clusters_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, log: Path, tmp_path: Path, cluster: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    save_cluster(SavedCluster("lab", "2x8 V100, 400Gb/s RoCE"))
+    row = answer(capsys, f"records import {log} {JOB} --cluster '{cluster}'")["row"]
+    assert (row["devices_per_node"], row["nodes"]) == ("8", "2")
+    assert hardware.network(row["network"]) == hardware.network("400Gb/s RoCE")
+
+
+def test_the_network_of_an_instance_is_in_the_row(capsys: pytest.CaptureFixture[str], log: Path) -> None:
+    row = answer(capsys, f"records import {log} {JOB} --cluster '2x p5.48xlarge'")["row"]
+    assert hardware.network(row["network"]).bandwidth.value == 400e9
+
+
+def test_a_job_that_its_devices_would_not_hold_is_doubted(
+    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "jobs.csv"
+    told = f"records import {log} --workload llama-3-8b --precision bf16 --cluster '8 A100' --set sharding=zero3 --out {table}"
+    code, out, _ = run(capsys, told)
+    assert code == 0 and "As described it would need " in out and "of 80.0 GiB a device" in out
+    code, out, _ = run(capsys, f"{told} --set grad_accum=32 --set recompute=full")
+    assert code == 0 and "As described" not in out
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -54,6 +83,10 @@ def test_without_a_place_the_row_is_printed(capsys: pytest.CaptureFixture[str], 
         (f"{JOB} --cluster 8xV100 --unit ms", "train.log has no columns"),
         (f"{JOB} --cluster 8xV100 --out jobs.txt", "a table of jobs is a .csv file"),
         (f"{JOB} --cluster '2x8 V100'", "network"),
+        (
+            "--workload llama-3-8b --precision bf16 --cluster '8 A100'",
+            "a device; say how it was divided: --set sharding=zero3",
+        ),
     ],
 )
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], log: Path, more: str, said: str) -> None:

@@ -69,7 +69,19 @@ def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["100G", "100g", "100 G", "100GbE", "100GE", "100 Gbps", "100Gb/s Ethernet", "ethernet 100Gb/s"]
+    "text",
+    [
+        "100G",
+        "100g",
+        "100 G",
+        "100GbE",
+        "100GE",
+        "100 Gbps",
+        "100Gb/s Ethernet",
+        "ethernet 100Gb/s",
+        "100 gigabit",
+        "100 Gigabit Ethernet",
+    ],
 )
 def test_a_hundred_gigabits(text: str) -> None:
     assert network(text).name == "Ethernet 100 Gb/s"
@@ -212,3 +224,9 @@ def test_no_default_transport(text: str) -> None:
 def test_ethernet_of_the_catalogue_is_unchanged_by_transports() -> None:
     assert {entry.name for entry in links() if entry.kind == "ethernet"} > {"EFA 400 Gb/s", "Ethernet 400 Gb/s"}
     assert network("390Gb/s").latency.source.startswith("as Ethernet 400 Gb/s")
+
+
+@pytest.mark.parametrize("text", ["tcp", "RoCE", "infiniband"])
+def test_a_transport_alone_needs_a_speed(text: str) -> None:
+    with pytest.raises(UserError, match=f"network '{text}' has no speed; give it too, such as 100Gb/s"):
+        network(text)

@@ -122,8 +122,8 @@ def test_the_listings_are_those_that_were_collected() -> None:
 def test_a_price_without_a_name_is_of_the_only_device() -> None:
     assert of_devices({"": 2.0, "B200": 5.0}, {"H100 SXM"}) == {"H100 SXM": 2.0, "B200": 5.0}
     assert of_devices({"B200": 5.0}, ()) == {"B200": 5.0} and of_devices(None, {"B200"}) is None
-    for several, which in ((("B200", "H100 SXM"), "one of B200, H100 SXM: B200=2.50"), ((), "a device: H100=2.50")):
-        with pytest.raises(UserError, match=f"a price of 2.0 without a device; write it for {which}"):
+    for several, which in ((("B200", "H100 SXM"), "one of B200, H100 SXM: B200=2"), ((), "a device: H100=2, or name")):
+        with pytest.raises(UserError, match=f"a price of 2 without a device; write it for {which}"):
             of_devices({"": 2.0}, several)
 
 

@@ -25,6 +25,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_slip_of_a_saved_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    save_cluster(SavedCluster("lab", "4x8 H100, 400Gb/s RoCE"))
+    with pytest.raises(UserError, match=r"unknown cluster 'labb'; did you mean lab\?"):
+        Cluster.named("labb")
+    with pytest.raises(UserError, match="unknown device 'H1000'"):
+        Cluster.named("H1000")
+    with pytest.raises(
+        UserError, match=r"unknown device 'MacBook M3'; nothing is near.*measure another with paceline hardware probe"
+    ):
+        Cluster.named("MacBook M3")
+
+
 def test_nothing_is_saved_at_first() -> None:
     assert saved_clusters() == {}
     assert saved_cluster("lab") is None

@@ -158,7 +158,7 @@ def in_two_processes(rank: int, workers: int) -> tuple[str, bool, bool]:
     """What refuses a model that nothing wraps, whether DDP's model gets its hook, and whether ranks stay together."""
     torch.manual_seed(1)
     bare = nn.Linear(64, 32)
-    attach_when_wrapped(bare, "terngrad", {})
+    attach_when_wrapped(bare, "terngrad", {}, lambda _: None)
     bare.eval()
     bare(torch.ones(1, 64))
     bare.train()
@@ -168,7 +168,8 @@ def in_two_processes(rank: int, workers: int) -> tuple[str, bool, bool]:
     except UserError as error:
         said = error.message
     inner = nn.Linear(64, 32)
-    attach_when_wrapped(inner, "terngrad", {"min_elements": 1})
+    hooks: list[object] = []
+    attach_when_wrapped(inner, "terngrad", {"min_elements": 1}, hooks.append)
     model = DistributedDataParallel(inner)
     for step in range(2):
         model(torch.full((2, 64), 1.0 + rank + step)).square().sum().backward()
@@ -176,7 +177,7 @@ def in_two_processes(rank: int, workers: int) -> tuple[str, bool, bool]:
     assert gradient is not None
     both = [torch.empty_like(gradient) for _ in range(workers)]
     torch.distributed.all_gather(both, gradient)
-    hooked = bool(getattr(model, "_comm_hooks", None))
+    hooked = bool(getattr(model, "_comm_hooks", None)) and len(hooks) == 1
     return said, hooked and not inner._forward_pre_hooks, torch.equal(*both)
 
 

@@ -43,7 +43,16 @@ def test_a_cluster_in_words(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["8 A100", "A100", "2x8 A100, 100Gb/s", "4x p5.48xlarge", "2x4 A100, 8x InfiniBand HDR", "1+7 A100, 25Gb/s RoCE"]
+    "name",
+    [
+        "8 A100",
+        "A100",
+        "2x8 A100, 100Gb/s",
+        "4x p5.48xlarge",
+        "2x4 A100, 8x InfiniBand HDR",
+        "1+7 A100, 25Gb/s RoCE",
+        "1x12 T4",
+    ],
 )
 def test_the_name_of_a_cluster_names_it(name: str) -> None:
     cluster = Cluster.named(name)

@@ -19,7 +19,7 @@ from paceline.errors import UserError
 from paceline.planning.emit.job import Job
 from paceline.planning.emit.script import attach_line, lines
 from paceline.planning.emit.slurm import SBATCH
-from paceline.planning.emit.targets import TARGETS, emit, launch
+from paceline.planning.emit.targets import TARGETS, emit, emitted, launch
 from paceline.strategy import COMPRESSIONS, DenseRule
 
 NETWORK = Workload.named("gpt2")
@@ -71,6 +71,23 @@ def test_each_target_says_how_its_file_is_started(target: str) -> None:
     for cluster in (ONE, TWO):
         command = launch(target, strategy(cluster, sharding="zero3"), NETWORK, cluster, "a/file")
         assert "a/file" in command and "\n" not in command
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("torchrun", "FIRST_NODE is the host name of the first node."),
+        ("megatron", "$HEAD is the host name of the first node."),
+        ("accelerate", "$RANK is the number of the node, from 0, $HEAD is the host name of the first node."),
+        ("deepspeed", "HOSTS is a file with a line for each node: its host name, then slots=8."),
+        ("sbatch", ""),
+    ],
+)
+def test_what_a_command_leaves_open_is_explained(target: str, words: str) -> None:
+    two, one = (emitted(Job(target, strategy(cluster, sharding="zero3"), NETWORK, cluster)) for cluster in (TWO, ONE))
+    assert (two.placeholders, one.placeholders) == (words, "")
+    if target == "accelerate":
+        assert "# Run it on each node: RANK is the number of the node, from 0" in two.text and "RANK" not in one.text
 
 
 def test_a_torchrun_script_starts_a_process_for_each_device() -> None:
@@ -142,6 +159,9 @@ def test_clouds_rent_the_nodes_of_the_plan() -> None:
     assert (dstack["type"], dstack["nodes"], dstack["resources"]) == ("task", 2, {"gpu": "A100:80GB:8"})
     fast = Cluster.named("2x8 H100", network="8x InfiniBand NDR")
     assert yaml(emit("skypilot", strategy(fast), NETWORK, fast))["resources"]["network_tier"] == "best"
+    for name, rented in (("4 RTX 4090", "RTX4090:4"), ("8 MI300X", "MI300X:8")):
+        cluster = Cluster.named(name)
+        assert yaml(emit("skypilot", strategy(cluster), NETWORK, cluster))["resources"] == {"accelerators": rented}
     assert "setup" not in sky and yaml(written("skypilot", compression="int8", exchange="ring"))["setup"]
 
 
@@ -257,7 +277,7 @@ def test_what_a_script_cannot_do_is_refused_by_name(target: str, choices: dict[s
         ("torchrun", TWO, {"sharding": "zero1", "shard_devices": 8}, "zero1 in groups of 8"),
         ("torchrun", Cluster.named("1+7 A100", network="100Gb/s"), {}, "nodes of 1.7 devices"),
         ("torchrun", Cluster.named("8 TPU v4"), {}, "device TPU v4"),
-        ("skypilot", Cluster.named("8 RTX 4090"), {}, "device RTX 4090"),
+        ("skypilot", Cluster.named("8 RTX 2060"), {}, "device RTX 2060"),
         ("dstack", Cluster.named("8 K80"), {"precision": "fp32"}, "device K80"),
     ],
 )

@@ -137,7 +137,8 @@ def test_skypilot_reads_its_file() -> None:
 
 def test_skypilot_has_the_names_of_devices() -> None:
     names = pytest.importorskip("sky.utils.gpu_names").CANONICAL_GPU_NAMES
-    assert set(SKYPILOT_NAMES.values()) <= set(names)
+    runpod = pytest.importorskip("sky.catalog.data_fetchers.fetch_runpod").DEFAULT_GPU_INFO
+    assert set(SKYPILOT_NAMES.values()) <= {*names, *runpod}
 
 
 def test_dstack_reads_its_file() -> None:

@@ -236,3 +236,14 @@ def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> 
     assert after.best.prediction == Predictor(correction=learnt).step(toy, after.best.cluster, after.best.strategy)
     same = Predictor(correction=learnt).step(toy, before.cluster, before.strategy)
     assert after.best.time_s < before.time_s * same.step_time_s / p.step_time_s
+
+
+def test_a_chosen_precision_that_predict_would_not_take_is_named() -> None:
+    cards = cluster("A100", 2)
+    chosen = plan(Workload.named("resnet-50"), Space(clusters=(cards,), batches=(256,)), Goal("fastest"))
+    assert chosen.best.strategy.precision == "bf16"
+    note = "Precision: bf16 is chosen here, with the strategy, since no precision is named; predict and whatif then take "
+    assert f"{note}PyTorch's default, tf32." in chosen.assumptions
+    named = plan(Workload.named("resnet-50"), Space(clusters=(cards,), batches=(256,), precisions=("bf16",)), Goal("fastest"))
+    usual = plan(Workload.named("gpt2"), Space(clusters=(cards,), batches=(16,)), Goal("fastest"))
+    assert not any("is chosen here" in sentence for sentence in (*named.assumptions, *usual.assumptions))

@@ -227,7 +227,7 @@ def test_equal_predictors_are_one_key() -> None:
             {"compression": "terngrad"},
             "'bert-large' on 2 x 8 A100 SXM 80GB: batch 64, bf16, adam, terngrad, sharded",
         ),
-        ("A100", {"precision": "bf16"}, "'bert-large' on A100 SXM 80GB: batch 64, bf16, adam"),
+        ("A100", {"precision": "bf16"}, "'bert-large' on 1 A100 SXM 80GB: batch 64, bf16, adam"),
         ("8 A100", {"sharding": "zero3"}, "'bert-large' on 8 A100 SXM 80GB: batch 64, bf16, adam, zero3"),
     ],
 )

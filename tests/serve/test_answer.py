@@ -32,6 +32,21 @@ def test_every_change_of_the_ladder_is_a_bar_and_a_row() -> None:
     assert all(row[0] in ladder.pictures[0] for row in ladder.rows)
 
 
+def test_the_ladder_says_that_it_keeps_the_strategy() -> None:
+    assert "with the same strategy; the advice chooses it anew" in answer_page(asked())[0].sections[2].text
+
+
+def test_numbers_of_devices_that_do_not_hold_the_job_are_marked() -> None:
+    scaling = answer_page(asked(workload="llama-3-8b", sharding="zero3", **{"devices-per-node": "8", "global-batch": "8"}))[
+        0
+    ].sections[3]
+    marked = {row[0] for row in scaling.rows if row[0].endswith("*")}
+    assert "1 *" in marked and "8" in {row[0] for row in scaling.rows}
+    assert "*: does not fit the device's memory" in scaling.text
+    assert "samples/s" in scaling.pictures[0] and "does not fit the device" in scaling.pictures[0]
+    assert "*" not in answer_page(asked())[0].sections[3].text
+
+
 def test_what_does_not_fit_is_said_first() -> None:
     page, _ = answer_page(asked(workload="llama-3-8b", sharding="ddp"))
     assert page.findings[0].startswith("DOES NOT FIT") and "does not fit" in page.sections[1].text

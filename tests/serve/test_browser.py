@@ -83,7 +83,8 @@ def visit(browser: Any, place: str, problems: list[str], size: Any = None, schem
     return page
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=("desk", "phone"))
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=("desk", "phone"))
 def test_it_fits_the_screen_and_has_no_serious_barrier(
     browser: Any, address: str, problems: list[str], size: Any, scheme: str
 ) -> None:
@@ -214,9 +215,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in pages}
 
 
-@pytest.mark.parametrize("name", ["report", "plan", "whatif"])
-def test_a_report_fits_a_phone(browser: Any, reports: dict[str, Path], problems: list[str], name: str) -> None:
-    page = visit(browser, reports[name].as_uri(), problems, PHONE)
+@pytest.mark.parametrize(("name", "scheme"), [("report", "light"), ("plan", "dark"), ("whatif", "light"), ("report", "dark")])
+def test_a_report_fits_a_phone(browser: Any, reports: dict[str, Path], problems: list[str], name: str, scheme: str) -> None:
+    page = visit(browser, reports[name].as_uri(), problems, PHONE, scheme)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(STRAY) == []
     broken = page.evaluate("[...document.querySelectorAll('.n')].map(n => n.getClientRects().length).filter(n => n > 1)")
     assert broken == [] and barriers(page) == [] and problems == []

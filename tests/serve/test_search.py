@@ -22,6 +22,7 @@ def test_it_says_what_to_do_and_what_it_costs() -> None:
     page = search_page(asked())
     assert page.findings[0].endswith(".") and page.findings[0]
     assert [section.title for section in page.sections] == ["Is more worth it?", "Cost against time"]
+    assert "Each with its best strategy, where the what-if ladder keeps the chosen one." in page.sections[0].text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,26 @@ def test_other_things_than_modules_are_errors(networks: str) -> None:
         load_factory(f"{networks}:answer")
 
 
+def test_a_file_without_its_class_is_answered_with_its_classes(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text("1/0\nclass Base(nn.Module): pass\nclass Net(Base): pass\nclass Config: pass\ndef build(): pass\n")
+    with pytest.raises(UserError, match=rf"{file} names no class; write {file}:Base or {file}:Net$"):
+        Workload.named(str(file))
+    for text, words in (
+        ("def build(): pass", f"write {file}:build$"),
+        ("", "defines no class"),
+        ("class", "cannot read .*SyntaxError"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError, match=words):
+            Workload.named(str(file))
+    with pytest.raises(UserError, match=r"cannot read .*none\.py: No such file"):
+        Workload.named(str(tmp_path / "none.py"))
+
+
 def test_an_unknown_name_shows_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown workload 'whisper'.*its config.json \(Hugging Face\)"):
+        Workload.named("whisper")
     with pytest.raises(UserError, match="unknown workload 'resnet51'; nearest: resnet-50"):
         Workload.named("resnet51")
 

@@ -103,11 +103,12 @@ def test_the_optimizer_holds_state_of_adapters_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("16", "LoRA '16'; write it as r=16"),
+        ("16x", "LoRA '16x'; write it as r=16"),
         ("r=0", "0 as the rank"),
         ("targets=attention", "has no rank"),
         ("r=8,alpha=16", "unknown option of LoRA 'alpha'"),
         ("r=8,r=9", "write it as r=16"),
+        ("8,r=9", "write it as r=16"),
         ("qlora", "4 bits are not predicted"),
         ("r=8,targets=q_prj", r"unknown linear layer of llama-3-8b 'q_prj'.*query"),
         ("r=8,targets=qkv", "unknown linear layer of llama-3-8b 'qkv'"),
@@ -139,4 +140,7 @@ def test_blocks_that_share_weights_share_adapters() -> None:
 
 def test_text_is_read_back() -> None:
     lora = LoRA(8, ("q_proj", "v_proj"))
+    assert parse_lora("16") == parse_lora("r=16") and parse_lora("16,targets=all-linear") == parse_lora(
+        "r=16,targets=all-linear"
+    )
     assert parse_lora(lora.text) == lora and parse_lora("r=4,targets=All_Linear").targets == ("all-linear",)

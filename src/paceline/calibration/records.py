@@ -42,8 +42,16 @@ def observations(paths: Sequence[str | Path]) -> list[Observation]:
         if is_probe(path):
             _probed(path)
         else:
-            steps += _table(path) if path.suffix == ".csv" else _runs(path)
+            steps += _table(path) if path.suffix == ".csv" else _runs(_directory(path))
     return steps
+
+
+def _directory(path: Path) -> Path:
+    """The path, which may be a run directory. Raises UserError for what looks like a log or an export."""
+    if path.is_file() or (path.suffix and not path.exists()):
+        table = f"a log, a trace or an export becomes one: paceline records import {path} --out jobs.csv"
+        raise UserError(f"{path} is no run directory and no table of jobs", table)
+    return path
 
 
 def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:

@@ -17,7 +17,6 @@ from paceline.cli.prediction_arguments import (
 )
 from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.training_target import add_training_target_arguments, workload_and_target
-from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
 from paceline.hardware.saved_clusters import saved_cluster
@@ -27,12 +26,11 @@ from paceline.planning.asked import Asked, cluster_name
 from paceline.planning.deadline import seconds_until
 from paceline.planning.question import FASTEST
 from paceline.reporting.asked_text import asked_screen
-from paceline.units import parse_count
+from paceline.units import parse_dollars
 
 EXAMPLE = """example:
   paceline ask llama-3-8b --on "2x8 A100, 100Gb/s" --samples 10k
   paceline ask resnet-50 --data 1.2M --epochs 90 --by 3d"""
-
 
 AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
@@ -74,7 +72,7 @@ def _ask(o: argparse.Namespace) -> Answer:
         cluster,
         target,
         by_s=seconds_until(o.by, datetime.now().astimezone()) if o.by else None,
-        budget_usd=_dollars(o.budget) if o.budget else None,
+        budget_usd=parse_dollars(o.budget) if o.budget else None,
         prices=prices,
         predictor=predictor(o),
         progress=o.say,
@@ -112,14 +110,3 @@ def _priced(asked: Asked, given: Sequence[str]) -> list[str]:
         return texts
     each = listing.usd_per_hour(asked.choice.cluster.node_sizes) / asked.choice.cluster.world_size
     return [*texts, f"{device}={each:.6g}"]
-
-
-def _dollars(text: str) -> float:
-    """``$500``, ``500`` or ``1.5k``. Raises UserError."""
-    try:
-        amount = parse_count(text.strip().removeprefix("$").removesuffix("$").casefold().removesuffix("usd"))
-    except UserError:
-        amount = 0.0
-    if amount <= 0:
-        raise UserError(f"budget {text!r} is not an amount of dollars", "write it as 500 or $1.5k")
-    return amount

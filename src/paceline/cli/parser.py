@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from paceline.cli.other_options import instead_of
 from paceline.errors import UserError, unknown
+from paceline.names import near_names
 
 if TYPE_CHECKING:
     from paceline.reporting.screen import Screen
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
 """A command's answer, as JSON (a list: one object a line) and for the terminal."""
 Handler = Callable[[argparse.Namespace], Answer]
+_FEW = 6  # options of a command that are all named
 BRIEF = ("brief",)
 """Shapes of an answer that rests on nothing else."""
 PREDICT_EXAMPLE = """example:
@@ -118,7 +121,19 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         return options
     option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
     if option:
-        wrong = unknown("option", option, command.options(), f"{command.prog} --help")
         hint = command.get_default("hint")
-        raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
+        raise _unknown_option(option, command, f"{command.prog} --help" + (f"; {hint}" if hint else ""))
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
+
+
+def _unknown_option(option: str, command: Parser, fix: str) -> UserError:
+    """The error for an option that ``command`` does not take: what to write in its place, else the nearest."""
+    if instead := instead_of(option, command.prog.rpartition(" ")[2]):
+        return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
+    if len(command.options()) <= _FEW:
+        return unknown("option", option, command.options(), fix, few=_FEW)
+    bare = {name.removeprefix("--"): name for name in command.options()}  # two dashes make no two options alike
+    near = [bare[name] for name in near_names(option.removeprefix("--"), bare)]
+    return (
+        unknown("option", option, near, fix, few=0) if near else UserError(f"unknown option {option!r}; nothing is near", fix)
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,12 @@ from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import parse_prices
 from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
-from paceline.planning.emit.targets import TARGETS, emit, launch, searched
+from paceline.planning.emit.emitted_plan import emitted_plan
+from paceline.planning.emit.targets import TARGETS, Emitted
 from paceline.planning.goal import parse_goal
 from paceline.planning.plan import plan
 from paceline.planning.space import MAX_LOSS, Space
 from paceline.planning.strategy_text import Wanted, parse_wanted
-from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
@@ -40,6 +42,7 @@ from paceline.reporting.screen import Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
+from paceline.workload.table import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --cluster "8x8 A100" --network 100Gb/s --target mlperf"""
@@ -95,16 +98,20 @@ def add(parser: Parser) -> None:
 
 
 def _plan(o: argparse.Namespace) -> Answer:
-    emitted, place = _emitted(o)
-    best, target = _best(o, emitted)
-    workload = workload_of(o, target.tokens)
+    target, place = _emitted(o)
+    best, file, workload = _best(o, target)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
     screen, data = plan_screen(best, steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
-    if emitted:
-        chosen = (best.best.strategy, workload, best.best.cluster)
-        text, command = emit(emitted, *chosen), launch(emitted, *chosen, place or "FILE")
-        data["options"] = {"target": emitted, "text": text, "launch": command}
-        screen = _written(text, place, command, screen) if place else Screen.verbatim(text, screen.brief)
+    if file:
+        remark, launch = file.job.remark, file.launch(place or "FILE")
+        data["options"] = {"target": target, "text": file.text, "launch": launch, "remark": remark, "left": file.left}
+        data["options"]["placeholders"] = file.placeholders
+        if place:
+            screen = _written(file, place, screen)
+        else:
+            screen = Screen.verbatim(file.text, screen.brief)
+            if not o.json:  # what reads the file has no use for these
+                print(*filter(None, (remark, file.left)), sep="\n", end="\n" if remark or file.left else "", file=sys.stderr)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
 
 
@@ -121,17 +128,22 @@ def _emitted(o: argparse.Namespace) -> tuple[str, str]:
     return target, places[0] if places else ""
 
 
-def _written(options: str, place: str, command: str, screen: Screen) -> Screen:
-    """The plan, where the options are, and how they are started. Raises UserError where they cannot be written."""
+def _written(file: Emitted, place: str, screen: Screen) -> Screen:
+    """The plan, where the file is, and how it is started. Raises UserError where it cannot be written."""
     try:
-        Path(place).write_text(options, encoding="utf-8")
+        Path(place).write_text(file.text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the options") from error
-    return screen.writing(f"Options: {place}", f"Run: {command}")
+        raise UserError(f"cannot write {place}: {error.strerror or error}", "choose another place for the file") from error
+    lines = f"wrote {place}", file.left, f"Run: {file.launch(place)}", file.placeholders
+    return screen.led_by(file.job.remark).writing(*filter(None, lines))
 
 
-def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, TrainingTarget]:
-    """The plan that the options ask for, of what the target ``emitted`` has, and how much is trained. Raises UserError."""
+def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Workload]:
+    """The plan that the options ask for, what is written of it for the target ``emitted``, and what it trains.
+
+    Raises:
+        UserError: options that say nothing legal; as ``plan`` and ``emitted_plan``.
+    """
     goal = parse_goal(o.goal)
     network, target = workload_and_target(o, goal)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
@@ -144,7 +156,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, TrainingTarget]:
         virtual_stages=_sizes(o.virtual_stages),
         micro_batches=_sizes(o.grad_accum),
         accumulations=_sizes(o.grad_accum) or Space.accumulations,
-        **{"shardings": tuple(SHARDINGS), **searched(emitted), **_named(o)},
+        shardings=tuple(SHARDINGS),
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
@@ -155,17 +167,25 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, TrainingTarget]:
     for batch in space.batches:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
-    best = plan(
-        network,
-        space,
-        goal,
-        target,
-        prices=parse_prices(o.price or ()),
-        why_not=wanted or None,
-        predictor=predictor(o),
-        progress=o.say,
-    )
-    return best, target
+    named, model, prices = _named(o), predictor(o), parse_prices(o.price or ())
+
+    def search(fields: Mapping[str, Any], offers: bool = True) -> Plan:
+        return plan(
+            network,
+            replace(space, **{**fields, **named}),
+            goal,
+            target,
+            prices=prices,
+            why_not=wanted or None,
+            predictor=model,
+            progress=o.say,
+            offers=offers,
+        )
+
+    workload = workload_of(o, target.tokens)
+    if emitted:
+        return *emitted_plan(emitted, workload, clusters, search, model), workload
+    return search({}), None, workload
 
 
 def _sizes(given: Sequence[int] | None) -> tuple[int, ...]:

@@ -10,12 +10,11 @@ from typing import Any
 from paceline import hardware
 from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
+from paceline.hardware.node_sizes import counted_nodes
 from paceline.hardware.placement import NodeSizes, parse_sizes, sizes_text
 from paceline.planning.cluster_sizes import smaller, worlds
 from paceline.planning.space import UNEVEN
 
-MOST_IN_NODE = 8
-"""Devices that are taken to be in one node where nobody says how many a node has: more are on several nodes."""
 _COUNTS = re.compile(r"^\s*(?:(\d{1,9})\s*[x×]\s*)?(?=\S)", re.IGNORECASE)
 _BESIDE = ("device", "devices_per_node", "max_nodes", "devices")
 
@@ -29,7 +28,7 @@ def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
     parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
     parser.add_argument("--max-nodes", "--nodes", metavar="M", type=int, help="most nodes of one device")
-    total = f"most devices, in place of --max-nodes; up to {MOST_IN_NODE} are one node unless --devices-per-node says it"
+    total = "most devices, in place of --max-nodes; a node has as many as it is sold with unless --devices-per-node says it"
     parser.add_argument("--devices", metavar="N", type=int, help=total)
 
 
@@ -68,7 +67,7 @@ def _of_text(text: str, network: str | None) -> Iterator[Cluster]:
 def _of_parts(name: str, many: NodeSizes | None, network: str | None, o: argparse.Namespace) -> Iterator[Cluster]:
     nodes = o.max_nodes
     if o.devices is not None:
-        many, nodes = _nodes(name, many, o.devices)
+        many, nodes = _nodes(name, many, o.devices, network)
     elif nodes < 1:
         raise UserError(f"--max-nodes {nodes}", "give a whole number from 1 up")
     rented = hardware.instance(name)
@@ -81,7 +80,7 @@ def _of_parts(name: str, many: NodeSizes | None, network: str | None, o: argpars
         yield from smaller(largest)
 
 
-def _nodes(name: str, many: NodeSizes | None, devices: int) -> tuple[NodeSizes | None, int]:
+def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None) -> tuple[NodeSizes | None, int]:
     """Devices of a node, and nodes, of so many devices."""
     check_count(devices, "--devices")
     if isinstance(many, tuple):
@@ -89,9 +88,7 @@ def _nodes(name: str, many: NodeSizes | None, devices: int) -> tuple[NodeSizes |
     rented = hardware.instance(name)
     size = rented.devices if rented else many
     if size is None:
-        if devices > MOST_IN_NODE:
-            raise UserError(f"--devices {devices} do not say how many a node has", "give --devices-per-node too, such as 8")
-        return devices, 1
+        return counted_nodes(name, devices, network)
     if rented is None and devices < size:
         return devices, 1
     if devices % size:

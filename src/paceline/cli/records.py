@@ -7,14 +7,16 @@ from pathlib import Path
 
 from paceline.calibration.imports.job_table import add_row, job_row, read_steps, table_text
 from paceline.calibration.imports.step_times import LONG
+from paceline.calibration.observation import Observation
 from paceline.calibration.records import COLUMNS
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.placement import sizes_text
 from paceline.planning.strategy_text import describe
+from paceline.prediction import ORDINARY
 from paceline.reporting.screen import Paragraph, Screen
-from paceline.units import parse_tokens
+from paceline.units import format_memory, parse_tokens
 
 EXAMPLE = """example:
   paceline records import train.log --workload llama-3-8b --cluster '8 A100' --precision bf16 --out jobs.csv"""
@@ -51,6 +53,7 @@ def _import(o: argparse.Namespace) -> Answer:
     pairs = _pairs("--column", o.column)
     steps = read_steps([Path(name) for name in o.files], columns=pairs, unit=o.unit, global_batch=o.global_batch)
     row, seen = job_row(steps, _given(o), o.warmup)
+    doubt = _held(seen)
     data = {"row": row, "steps": int(row["#steps"]), "step_s": seen.step_s, "sync_s": seen.sync_s}
     if not o.out:
         return data, Screen.verbatim(table_text([row]), f"step {seen.step_s * 1e3:.4g} ms ({row['#source']})")
@@ -60,8 +63,24 @@ def _import(o: argparse.Namespace) -> Answer:
     step = f"step {seen.step_s * 1e3:.4g} ms ({row['#source']}; {spread}){waited}"
     job = f"{seen.workload.name} on {describe(seen.cluster, seen.strategy)}"
     table = f"{o.out} has {rows} row{'s' * (rows > 1)}; paceline predict ... --records {o.out} learns from it"
-    screen = Screen(title=job, answer=(Paragraph(step),), brief=f"{job}: {step}").writing(table)
+    screen = Screen(title=job, answer=(Paragraph(step),), brief=f"{job}: {step}", notes=doubt).writing(table)
     return {**data, "table": o.out, "rows": rows}, screen
+
+
+def _held(seen: Observation) -> tuple[str, ...]:
+    """A doubt whether the devices hold the job as it is described. Raises UserError where they cannot: it ran otherwise."""
+    step = ORDINARY.step(seen.workload, seen.cluster, seen.strategy)
+    has = seen.cluster.device.memory.value
+    states = sum(step.memory.get(name, 0.0) for name in ("weights", "frozen weights", "gradients", "optimizer state"))
+    job = f"{seen.workload.name} on {describe(seen.cluster, seen.strategy)}"
+    if states > has:
+        what = f"weights, gradients and optimizer would take {format_memory(states)} of {format_memory(has)} a device"
+        how = "say how it was divided: --set sharding=zero3, or tensor, pipeline, optimizer or offload"
+        raise UserError(f"{job} cannot have run so: {what}", how)
+    if step.fits:
+        return ()
+    needs = f"{format_memory(step.memory_bytes)} of {format_memory(has)} a device"
+    return (f"As described it would need {needs}: --set recompute=full or grad_accum=N where it ran so.",)
 
 
 def _given(o: argparse.Namespace) -> dict[str, str]:
@@ -86,7 +105,9 @@ def _machine(o: argparse.Namespace) -> dict[str, str]:
         return {}
     cluster = Cluster.named(o.cluster, o.network)
     sizes = cluster.levels[0].size if not cluster.even else cluster.devices_per_node
-    return {"device": cluster.device.name, "devices_per_node": sizes_text(sizes), "nodes": str(cluster.num_nodes)}
+    row = {"device": cluster.device.name, "devices_per_node": sizes_text(sizes), "nodes": str(cluster.num_nodes)}
+    between = o.network or ("" if cluster.num_nodes == 1 else cluster.network.name)
+    return {**row, "network": between}
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:

@@ -15,11 +15,12 @@ from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
-from paceline.hardware.instances import node_counts
+from paceline.hardware.instances import instance, node_counts
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
+from paceline.hardware.node_sizes import check_joined, counted_nodes
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
-from paceline.hardware.saved_clusters import saved_cluster
+from paceline.hardware.saved_clusters import check_slip, saved_cluster
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -30,6 +31,7 @@ are assumed. Memory and loopback have no limit but the machine."""
 LONGEST = 200
 """Characters of a cluster's name."""
 _TIMES = r"(?:\s+[x×](?=[\s\d])\s*|[x×]\s*)"  # a Xeon is not eon
+_BEHIND = re.compile(r"^\s*(\D.*?)\s+[x×]\s*(\d{1,9})\s*$", re.IGNORECASE)
 _UNEVEN = re.compile(rf"^\s*(\d{{1,9}}(?:\s*\+\s*\d{{1,9}})+)(?:{_TIMES}|\s+)(\S.*?)\s*$", re.IGNORECASE)
 _COUNTED = re.compile(rf"^\s*(?:(\d{{1,18}}){_TIMES})?(?:(\d{{1,18}})(?:{_TIMES}|\s+))?(\S.*?)\s*$", re.IGNORECASE)
 
@@ -87,10 +89,12 @@ class Cluster:
         (``instances.toml``). The network may stand behind a comma, ``2x8 A100, 100Gb/s``; a name of the user's own
         ``clusters.toml`` stands for the text there.
 
-        The link inside a node is the device's own. A single node needs no network.
+        The link inside a node is the device's own. A single node needs no network. Devices beyond the largest node that is
+        sold are several nodes: ``64 H100, 400Gb/s RoCE`` is ``8x8 H100, 400Gb/s RoCE``; ``1x64 H100`` is one node.
 
         Raises:
-            UserError: unknown device or network, counts below 1, several nodes without a network.
+            UserError: unknown device or network, counts below 1, several nodes without a network, more devices than a node is
+                sold with that are no whole nodes.
         """
         if not isinstance(text, str):
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
@@ -103,9 +107,13 @@ class Cluster:
         elif comma and not own:
             raise UserError(f"{text!r} names a network, and so does {network!r}", "give one of them")
         text = machines
+        if behind_name := _BEHIND.match(text):  # "H100 x 4"
+            text = f"{behind_name[2]}x {behind_name[1]}"
         if uneven := _UNEVEN.match(text):
             sizes = parse_sizes(uneven[1])
-            return cluster(uneven[2], sizes, len(sizes) if isinstance(sizes, tuple) else 1, network)
+            many = len(sizes) if isinstance(sizes, tuple) else 1
+            check_joined(uneven[2], sizes, many, network)
+            return cluster(uneven[2], sizes, many, network)
         counted = _COUNTED.match(text)
         if counted is None:
             raise UserError("a cluster without a name", "give one such as '2x8 A100'")
@@ -114,7 +122,13 @@ class Cluster:
             outer, inner = None, outer
         if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
             inner, name = None, text
-        return cluster(name, *node_counts(name, outer, inner), network)
+        if not is_device(name) and instance(name) is None:
+            check_slip(text)
+        devices, many = node_counts(name, outer, inner)
+        if outer is None and devices is not None:
+            devices, many = counted_nodes(name, devices, network)
+        check_joined(name, devices, many, network)
+        return cluster(name, devices, many, network)
 
     @classmethod
     def of_nodes(

@@ -16,6 +16,7 @@ from paceline.hardware.networks import transport
 from paceline.hardware.placement import NodeSizes, equal, sizes_text
 from paceline.hardware.spelling import fold_hardware, without_seller
 from paceline.hardware.tpu_slices import DATE, SOURCE, tpu_slice
+from paceline.names import near_names
 
 _LAPTOP = re.compile(r"laptop|mobile|max-?q|notebook", re.IGNORECASE)
 
@@ -114,6 +115,8 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
         laptop = "; a laptop's GPU is slower than the board of its name: measure it (paceline hardware probe)"
         hint = laptop if _LAPTOP.search(name) else ""
+        if not hint and not near_names(name, [*device_names(), *rented]):
+            hint = "; measure another with paceline hardware probe, or add it from its datasheet (docs/add-a-chip.md)"
         raise unknown("device", name, [*device_names(), *rented], f"paceline hardware list shows all{hint}")
     if entry is None or (devices not in (None, entry.devices) and is_device(name)):
         return Node(name, 1 if devices is None else devices, network)

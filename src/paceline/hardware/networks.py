@@ -20,10 +20,10 @@ from paceline.units import format_bandwidth, parse_bandwidth
 _SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(\S.*)$", re.IGNORECASE)
 _SPEED = re.compile(
     r"^\s*(?:(?P<before>[a-z][a-z0-9\s-]*?)[\s-]*)?(?P<number>(?<![0-9.])[0-9][0-9,]*(?:\.[0-9]+)?)\s*"
-    r"(?P<unit>[KMGT](?:b/s|bps|bit/s)|G(?:b?E)?)(?:[\s-]+(?P<after>[a-z][\w\s-]*?))?\s*$",
+    r"(?P<unit>[KMGT](?:b/s|bps|bit/s)|G(?:b?E)?|gigabits?(?:/s)?)(?:[\s-]+(?P<after>[a-z][\w\s-]*?))?\s*$",
     re.IGNORECASE,
 )
-"""``100G``, ``100GbE``, ``EFA 3,200 Gb/s``, ``400Gb/s RoCE``."""
+"""``100G``, ``100GbE``, ``10 gigabit``, ``EFA 3,200 Gb/s``, ``400Gb/s RoCE``."""
 _SAME = 1e-6
 """Two bandwidths this near, in parts of one, are the same."""
 
@@ -100,6 +100,8 @@ def _named(text: str) -> Link:
             return _carried_by(carrier, bandwidth)
     elif re.match(r"\s*[0-9.]", text):
         return _ethernet(parse_bandwidth(text))
+    elif (carrier := transport(text)) is not None:
+        raise UserError(f"network {text!r} has no speed", f"give it too, such as 100Gb/s {carrier.name}")
     raise unknown("network", text, link_names(), "or give a bandwidth per node such as 10Gb/s, or 100Gb/s RoCE")
 
 
@@ -128,8 +130,9 @@ def transports() -> Mapping[str, Transport]:
 
 
 def _unit(text: str) -> str:
-    """The unit of a speed for ``parse_bandwidth``: ``G`` and ``GbE`` are Gb/s."""
-    return text if "/" in text or text.endswith("ps") else "Gb/s"
+    """The unit of a speed for ``parse_bandwidth``: ``G``, ``GbE`` and ``gigabit`` are Gb/s."""
+    rate = ("/" in text or text.endswith("ps")) and "giga" not in text.casefold()
+    return text if rate else "Gb/s"
 
 
 def _side_by_side(count: int, single: Link) -> Link:

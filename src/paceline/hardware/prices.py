@@ -160,9 +160,9 @@ def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) 
     named = sorted(set(devices))
     if len(named) != 1:
         several = f"one of {', '.join(named)}" if named else "a device"
-        raise UserError(
-            f"a price of {own_prices['']} without a device", f"write it for {several}: {(named or ['H100'])[0]}=2.50"
-        )
+        example = f"{(named or ['H100'])[0]}={own_prices['']:g}"
+        instead = "" if named else ", or name the cluster that it is the price of"
+        raise UserError(f"a price of {own_prices['']:g} without a device", f"write it for {several}: {example}{instead}")
     return {named[0]: own_prices[""], **{name: dollars for name, dollars in own_prices.items() if name}}
 
 

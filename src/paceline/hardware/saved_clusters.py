@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError, shown, unknown
+from paceline.names import likeliest
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
@@ -58,6 +59,12 @@ def saved_cluster(name: str) -> SavedCluster | None:
         return None
     wanted = name.strip().casefold()
     return next((entry for own, entry in saved_clusters().items() if own.casefold() == wanted), None)
+
+
+def check_slip(text: str) -> None:
+    """Raises UserError where ``text`` is nearly the name of a saved cluster."""
+    if _NAME.fullmatch(text.strip()) and (near := likeliest(text.strip(), saved_clusters())):
+        raise UserError(f"unknown cluster {text.strip()!r}", f"did you mean {near}? paceline cluster list shows all")
 
 
 def save_cluster(entry: SavedCluster) -> Path:

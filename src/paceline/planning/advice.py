@@ -11,6 +11,7 @@ from paceline.planning.asked import Asked, Upgrade, cluster_text
 from paceline.planning.goal import money
 from paceline.planning.ranking import TIE
 from paceline.strategy import Strategy
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.units import format_seconds
 
 SAFE = 0.9
@@ -28,6 +29,7 @@ _SHARDINGS = {
     "zero1": "DDP with a sharded optimizer (ZeRO-1)",
     "zero2": "FSDP that keeps weights whole (ZeRO-2)",
     "zero3": "FSDP with full sharding (ZeRO-3)",
+    DISTRIBUTED: "DDP with a sharded optimizer (Megatron-Core's distributed_optimizer)",
 }
 
 

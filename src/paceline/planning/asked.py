@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
+from paceline.hardware.node_sizes import node_sizes
 from paceline.hardware.placement import nodes_text
 from paceline.hardware.prices import Price
 from paceline.planning.choice import Choice
@@ -140,4 +141,7 @@ def cluster_name(cluster: Cluster) -> str:
     """The same with its network, as ``Cluster.named`` takes it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
     alone = cluster.num_nodes == 1
     size = nodes_text(cluster.node_text, cluster.num_nodes).replace(" x ", "x")
+    sold = node_sizes(cluster.device)
+    if alone and sold and cluster.world_size > sold[1]:
+        size = f"1x{size}"  # the number alone would be several nodes
     return f"{size} {cluster.device.name}{'' if alone else f', {cluster.network.name}'}"

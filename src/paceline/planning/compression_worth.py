@@ -17,6 +17,8 @@ from paceline.workload import Workload
 from paceline.workload.family import family
 
 _INSIDE = "the range of the gain includes none"
+MOST_NAMED = 1
+"""Compressions whose gain is said beside a ranking; of the others, how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +95,15 @@ def _shown(compression: str, workload: Workload) -> str:
     return f"not shown for {own} such as {workload.name} (its accuracy was measured on {', '.join(measured) or 'none'})"
 
 
-def compression_worth(table: RankedTable, competes: Bools, beside: Sequence[Beside]) -> str:
-    """What compression is worth, in sentences: the best with it against the best without, then what stands beside."""
+def compression_worth(table: RankedTable, beside: Sequence[Beside]) -> str:
+    """What compression is worth, in sentences: what stands beside, else the best with it against the best without."""
     if not beside:
         return _best_with_it(table)
-    groups = {why: ", ".join(str(b) for b in beside if b.why == why) for why in dict.fromkeys(b.why for b in beside)}
+    named, more = beside[:MOST_NAMED], len(beside) - MOST_NAMED
+    groups = {why: ", ".join(str(b) for b in named if b.why == why) for why in dict.fromkeys(b.why for b in named)}
     gains = "; ".join(f"{names}: {why}" for why, names in groups.items())
-    there = f"Beside the ranking, would gain over dense: {gains}. Naming one (compression) lets it compete."
-    lossy = any(s.gradient_exchange.compression != "dense" for _, s in table.only(competes).candidates)
-    return f"{_best_with_it(table.only(competes))} {there}" if lossy else there
+    others = f"; {more} more gain less" if more > 0 else ""
+    return f"Beside the ranking, would gain over dense: {gains}{others}. Naming one (compression) lets it compete."
 
 
 def meets_beside(table: RankedTable, competes: Bools) -> str:

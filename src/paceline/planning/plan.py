@@ -44,6 +44,7 @@ from paceline.prediction.expert_parallel import has_experts
 from paceline.prediction.memory import FRAGMENTED, usable_bytes
 from paceline.prediction.published_batches import published_batch
 from paceline.strategy.optimizer import usual_optimizer
+from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_gib
 from paceline.workload.table import Workload
 
@@ -143,11 +144,17 @@ def plan(
         considered=whole + searches.legal,
         layouts=searches.sentence,
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
-        compression=compression_worth(whole_table, competes, beside),
+        compression=compression_worth(whole_table, beside),
         ties=tie_text(table, order),
         prices=_price_notes(listed),
         notice=notice,
-        assumptions=(*((notice, TRIED) if notice else ()), *target.notes(best.strategy), *best.prediction.assumptions, *others),
+        assumptions=(
+            *((notice, TRIED) if notice else ()),
+            *target.notes(best.strategy),
+            *_precision(workload, space, best),
+            *best.prediction.assumptions,
+            *others,
+        ),
         why_not=why,
         asked=asked,
         scaling=scaling(workload, best.cluster, best.strategy, predictor, _same_devices(space, best)),
@@ -208,6 +215,15 @@ def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Ta
         "the batch does not fit in one micro step, and the cost of a larger batch is unknown", len(fitting) - len(kept)
     )
     return np.array(kept, dtype=np.intp)
+
+
+def _precision(workload: Workload, space: Space, best: Choice) -> tuple[str, ...]:
+    """That the precision was chosen, where nobody named it and others take another."""
+    usual = usual_precision(workload, best.cluster.device).name
+    if space.precisions or usual == best.strategy.precision:
+        return ()
+    chosen = f"{best.strategy.precision} is chosen here, with the strategy, since no precision is named"
+    return (f"Precision: {chosen}; predict and whatif then take PyTorch's default, {usual}.",)
 
 
 def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:

@@ -12,17 +12,19 @@ from paceline.reporting.values import clean, memory, number, seconds
 
 PLOT_HEIGHT, DISTRIBUTION = 220.0, 140.0
 """Pixels of the area in which lines and points are drawn."""
+UNFIT = "does not fit the device's memory"
 _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """Samples/s of a number of devices, with the ends of its 80 % interval."""
+    """Samples/s of a number of devices, with the ends of its 80 % interval; ``fits``: whether their memory holds the job."""
 
     devices: int
     rate: float
     low: float
     high: float
+    fits: bool = True
 
 
 def scaling(lines: Mapping[str, Sequence[ScalingPoint]], asked_for: int = 0) -> str:
@@ -58,6 +60,7 @@ def scaling(lines: Mapping[str, Sequence[ScalingPoint]], asked_for: int = 0) -> 
                 plot.line(*at(p.devices, p.low), *at(p.devices, p.high), f"run-{n} range")
             ends = f"{number(p.low)} to {number(p.high)}"
             tip = f"{p.devices:,} devices, {clean(label, 60)}: {number(p.rate)} samples/s ({ends})"
+            tip += "" if p.fits else f"; {UNFIT}"
             plot.dot(*at(p.devices, p.rate), f"run-{n}", tip)
     ends = "; ".join(f"{label}: {number(line[-1].rate)} samples/s on {line[-1].devices}" for label, line in lines.items())
     return plot.svg(height, f"Speed against the number of devices. {ends}")

@@ -14,15 +14,18 @@ from paceline.planning.explain import Explained
 from paceline.planning.goal import money
 from paceline.planning.layout_view import LayoutView
 from paceline.planning.whatif import WhatIf
+from paceline.prediction import Prediction
 from paceline.record import Event, Metrics
 from paceline.reporting import asynchronous_text, layout_figures
-from paceline.reporting.answer_figures import ScalingPoint, front, gains, memory_bar, scaling, shares
+from paceline.reporting.answer_figures import UNFIT, ScalingPoint, front, gains, memory_bar, scaling, shares
 from paceline.reporting.planning_text import (
+    SAME_STRATEGY,
     batch_text,
     cost,
     devices_rows,
     explain_table,
     impossible_lines,
+    likely,
     ranking_table,
     verdict,
     whatif_table,
@@ -199,7 +202,7 @@ def plan_page(plan: Plan) -> Page:
         note = f"critical: {plan.critical_batch:,.0f}; {best.beyond_least or 0:.0%} of the samples are beyond the least"
         page.card("batch", f"{best.strategy.global_batch_size:,}", note)
     if best.meets is not None:
-        page.card("goal", f"{best.meets:.0%}", f"the probability that it meets {plan.goal}")
+        page.card("goal", likely(best.meets), f"how likely it takes at most {plan.goal.amount(plan.goal.limit)}")
     rows = [[choice.title, seconds(choice.time_s), cost(choice), choice.reason] for choice in plan.ranking]
     page.sections += [
         *_by_devices(plan),
@@ -280,7 +283,7 @@ def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> 
 def gains_section(whatif: WhatIf) -> Section:
     """The speed-up of each change as a bar."""
     bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
-    return Section("What each change gains", pictures=[gains(bars)], wide=True)
+    return Section("What each change gains", SAME_STRATEGY, pictures=[gains(bars)], wide=True)
 
 
 def memory_section(explained: Explained) -> Section:
@@ -322,17 +325,17 @@ def front_sections(plan: Plan) -> list[Section]:
     ]
 
 
-def scaling_sections(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> list[Section]:
+def scaling_sections(lines: Mapping[str, Sequence[Prediction]], asked_for: int) -> list[Section]:
     """Speed against devices."""
     if not lines:
         return []
     drawn = {
-        title: [ScalingPoint(int(p.strategy["world_size"]), p.samples_per_s, *rate_bounds(p)) for p in line]
+        title: [ScalingPoint(int(p.strategy["world_size"]), p.samples_per_s, *rate_bounds(p), p.fits) for p in line]
         for title, line in lines.items()
     }
     rows = [
         [
-            f"{s.devices}",
+            f"{s.devices}{'' if s.fits else ' *'}",
             title,
             number(s.rate),
             f"{number(s.low)} to {number(s.high)}",
@@ -345,7 +348,8 @@ def scaling_sections(lines: Mapping[str, Sequence[Metrics]], asked_for: int) -> 
     return [
         Section(
             "How it scales",
-            "Dotted: in proportion to the devices. Upright: the number asked about.",
+            "Dotted: in proportion to the devices. Upright: the number asked about."
+            + ("" if all(s.fits for line in drawn.values() for s in line) else f" *: {UNFIT}, and the speed is as if it did."),
             pictures=[scaling(drawn, asked_for)],
             wide=True,
             heads=heads,

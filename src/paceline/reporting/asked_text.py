@@ -14,6 +14,8 @@ from paceline.reporting.transport_text import transport_line
 from paceline.reporting.values import clean, memory, percent, rate, seconds, step_range, time_range
 
 _RENTED = "No cluster was named: this is the best of what is listed for rent; without a listed network, one node."
+PLANNED_ANEW = 'Under "is more worth it?" each row has the best strategy of its machine; whatif keeps one strategy for all.'
+"""What a speed beside the answer compares."""
 SMALL = 0.05
 """Share of the step from which on a wait is named."""
 
@@ -30,11 +32,12 @@ def asked_screen(asked: Asked, deeper: str = "") -> Screen:
     kept = _kept(asked.by_s, asked.in_time, seconds), _kept(asked.budget_usd, asked.in_budget, money)
     usd = "costs unknown" if math.isnan(choice.usd) else money(choice.usd)
     figures = f"{clean(asked.workload)} on {where}: {seconds(choice.time_s)}{kept[0]}, {usd}{kept[1]}"
+    compared = (PLANNED_ANEW,) if asked.upgrades else ()
     return Screen(
         title=f"{clean(asked.workload)} on {where}: {asked.amount}",
         answer=tuple(_answer(asked, deeper)),
         brief=f"{figures}; {holding(asked, unfit) if unfit else asked.advice.rstrip('.')}",
-        why=(heading("It rests on:"), *map(item, (*asked.assumptions, *filter(None, (asked.price,))))),
+        why=(heading("It rests on:"), *map(item, (*compared, *asked.assumptions, *filter(None, (asked.price,))))),
         why_holds="assumptions with sources",
         alarm=f"DOES NOT FIT on {cluster_text(unfit)}. {next_best}" if unfit else "",
         notes=() if asked.named else (_RENTED,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from paceline.planning.advice import in_words
 from paceline.planning.choice import Choice, Plan
 from paceline.planning.explain import Explained
 from paceline.planning.goal import money
@@ -21,6 +22,8 @@ SHOWN = 3
 SIZES = 8
 """Numbers of devices in the answer; all of them are behind ``--why``."""
 BEYOND = " (beyond: samples that a small batch saves; *: past critical)"
+SAME_STRATEGY = "Each change keeps the rest of the strategy; ask and plan choose it anew on each machine, and may gain more."
+"""What a gain of ``whatif`` compares."""
 
 
 def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Screen:
@@ -54,7 +57,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
     yield Pair("time", f"{seconds(best.time_s)} ({_time_range(best)})")
     yield Pair("cost", cost(best))
     if best.meets is not None:
-        yield Pair("goal", f"meets {plan.goal} with {best.meets:.0%}")
+        yield Pair("goal", f"within {plan.goal.amount(plan.goal.limit)}: {likely(best.meets)} likely")
     yield Pair("step", f"{seconds(p.step_time_s)} ({step_range(p)}), {rate(p.samples_per_s)} samples/s")
     yield Pair("network", transport_line(steps))
     if plan.critical_batch:
@@ -80,6 +83,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
 
 
 def _plan_why(plan: Plan) -> Iterator[Block]:
+    yield Pair("run it as", in_words(plan.best.strategy, plan.best.strategy.parallelism.data))
     yield Pair("recipe", plan.learning_rates)
     yield Pair("memory", plan.headroom)
     yield Pair("ties", plan.ties)
@@ -120,16 +124,18 @@ def _cut(plan: Plan) -> bool:
 
 
 def _sizes(plan: Plan) -> Sequence[int]:
-    """Places of the numbers of devices that the answer shows: all, or those that nothing beats in time and money, the ends, and
-    some between."""
+    """Places of the numbers of devices that the answer shows: all, or the ends, the cheapest, those of the ranking that is
+    shown, and some that nothing beats in time and money, evenly over them."""
     every = range(len(plan.by_devices))
     if len(every) <= SIZES:
         return every
-    front = {choice.cluster for choice in (plan.best, *plan.front)}
-    first = [place for place in every if place in (0, every[-1]) or plan.by_devices[place].cluster in front]
-    spread = [round(n * every[-1] / (SIZES - 1)) for n in range(SIZES)]
+    clusters = [choice.cluster for choice in plan.by_devices]
+    ranked = [clusters.index(choice.cluster) for choice in plan.ranking[:SHOWN] if choice.cluster in clusters]
+    unbeaten = {choice.cluster for choice in plan.front}
+    front = [place for place in every if clusters[place] in unbeaten] or list(every)
     cheapest = min(every, key=lambda place: plan.by_devices[place].usd)
-    kept = list(dict.fromkeys([0, every[-1], cheapest, *first, *spread, *every]))
+    spread = [of[round(n * (len(of) - 1) / (SIZES - 1))] for of in (front, every) for n in range(SIZES)]
+    kept = list(dict.fromkeys([0, every[-1], cheapest, *ranked, *spread, *every]))
     return sorted(kept[:SIZES])
 
 
@@ -161,9 +167,14 @@ def batch_text(plan: Plan) -> str:
     if critical is None or best.beyond_least is None:
         return ""
     return (
-        f"{best.strategy.global_batch_size:,}; {best.beyond_least:.0%} of its samples are beyond the least. Past the critical "
-        f"batch, {critical:,.0f}, that is more than half, and more devices waste work."
+        f"{best.strategy.global_batch_size:,}; a small batch needs {best.beyond_least:.0%} fewer samples. Beyond the critical "
+        f"batch of {critical:,.0f} it needs less than half of them, so more devices waste work."
     )
+
+
+def likely(chance: float) -> str:
+    """A probability; no model of a training is sure."""
+    return "over 99%" if chance > 0.995 else "under 1%" if chance < 0.005 else f"{chance:.0%}"
 
 
 def devices_rows(plan: Plan) -> list[tuple[str, ...]]:
@@ -235,6 +246,7 @@ def _whatif(whatif: WhatIf) -> Iterator[Block]:
     if any(outcome.prediction.fit != "fits" for outcome in whatif.outcomes):
         yield Paragraph("* does not fit the device's memory, or may not; the time is as if it did.", "bad")
     yield Paragraph(f"$ is the price of {whatif.unit} ({whatif.priced_samples:,} samples); ranges hold 80 %.", "faint")
+    yield Paragraph(SAME_STRATEGY, "faint")
     yield GAP
     if lacking := _lacking(base):
         yield Paragraph(f"{base.title}: {lacking}.", "bad", hang=2)

@@ -120,7 +120,8 @@ def _gains(gained: WhatIf, changes: Mapping[str, Change]) -> Section:
     own = [(titles[outcome.title], outcome) for outcome in gained.changes]
     return Section(
         "What if?",
-        "Each change alone, its speed over today's. Another batch may need another number of epochs.",
+        "Each change alone, its speed over today's with the same strategy; the advice chooses it anew on each machine. "
+        "Another batch may need another number of epochs.",
         [gains([(title, x.speedup, x.speedup_low, x.speedup_high) for title, x in own])],
         wide=True,
         heads=["change", "as an option", "what it brings"],

@@ -30,7 +30,7 @@ def search_page(asked: Question) -> Page:
     ]
     if rows:
         today = f"{seconds(answer.choice.time_s)} and {money(answer.choice.usd)} for {answer.amount}"
-        text = f"Each with its best strategy. The chosen cluster takes {today}."
+        text = f"Each with its best strategy, where the what-if ladder keeps the chosen one. The chosen cluster takes {today}."
         page.sections.append(Section("Is more worth it?", text, heads=["instead", "speed", "80 % range", "cost"], rows=rows))
     page.sections += _front(asked)
     return page

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 
 from paceline.errors import UserError, unknown
 from paceline.names import fold, look_up
-from paceline.workload.factory import example_input, load_factory
+from paceline.workload.factory import example_input, load_factory, unnamed_class
 from paceline.workload.layers import LayerTable
 from paceline.workload.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.shapes import SHAPES
@@ -84,14 +85,19 @@ def _spellings(name: str) -> Iterator[str]:
         yield "-".join(words)
 
 
+OWN = "a network of your own is its config.json (Hugging Face) or module:function"
+
+
 def _unknown(name: str) -> UserError:
     """The error for a name that is none: which networks begin with it, else the nearest ones."""
+    if name.endswith(".py"):
+        return unnamed_class(Path(name).expanduser())
     beginning = fold(name)
     family = [entry for entry in names() if beginning and fold(entry).startswith(beginning)]
     if len(family) > 1:
         listed = ", ".join(family[:MOST_LISTED]) + (", ..." if len(family) > MOST_LISTED else "")
         return UserError(f"workload {name!r} is one of several: {listed}", "say which (paceline workload list shows all)")
-    return unknown("workload", name, names(), "a network of your own is module:function")
+    return unknown("workload", name, names(), OWN)
 
 
 def layer_table(

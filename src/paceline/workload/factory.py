@@ -52,6 +52,22 @@ def load_factory(text: str, args: str = "") -> Callable[[], Any]:
     return _with_arguments(text, function, parse_arguments(args))
 
 
+def unnamed_class(path: Path) -> UserError:
+    """The error for a file of Python without a class: those that it defines, modules alone where there are. Runs nothing."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        what = error.strerror or str(error) if isinstance(error, OSError) else describe_error(error)
+        return UserError(f"cannot read {path}: {what}", "give the file and its class: networks.py:Net")
+    classes = {node.name: [ast.unparse(base) for base in node.bases] for node in body if isinstance(node, ast.ClassDef)}
+    functions = [node.name for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    modules = [name for name, bases in classes.items() if any("Module" in base or base in classes for base in bases)]
+    own = [f"{path}:{name}" for name in modules or [*classes, *functions]]
+    if not own:
+        return UserError(f"{path} defines no class and no function", "give a file with an nn.Module: networks.py:Net")
+    return UserError(f"{path} names no class", f"write {' or '.join(own[:3])}{' ...' if len(own) > 3 else ''}")
+
+
 def call_factory(text: str) -> Any:
     """The result of the function that ``text`` names.
 

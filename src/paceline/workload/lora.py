@@ -69,10 +69,12 @@ class LoRA:
 
 
 def parse_lora(text: str) -> LoRA:
-    """``r=16`` or ``r=16,targets=q_proj+v_proj``. Raises UserError for anything else."""
+    """``r=16``, ``16`` or ``r=16,targets=q_proj+v_proj``. Raises UserError for anything else."""
     given: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals and name.isdecimal():  # a rank alone
+            name, equals, value = "r", "=", name
         key = {"rank": "r", "target": "targets", "targetmodules": "targets"}.get(fold(name), name)
         if not equals and fold(name) in ("qlora", "4bit"):
             raise UserError(f"LoRA {text!r}: weights of 4 bits are not predicted", "leave it out: the base is held in 16 bits")

@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.planning.emit.job import PORT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
+from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
-from paceline.planning.emit.torchrun import SCRIPT, SEARCHED
+from paceline.planning.emit.torchrun import SEARCHED
 from paceline.strategy import BUCKET_BYTES
 
 Table = dict[str, object]
@@ -32,7 +33,10 @@ def _write(job: Job) -> str:
         **_sharded(job),
     }
     remarks = "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *_lines(job)))
-    return f"# Written by paceline plan --emit accelerate.\n{remarks}{_yaml(config)}"
+    head = "# Written by paceline plan --emit accelerate.\n" + (f"# {job.remark}\n" if job.remark else "")
+    if many:
+        head += "# Run it on each node: RANK is the number of the node, from 0, HEAD the host name of the first.\n"
+    return f"{head}{remarks}{_yaml(config)}"
 
 
 def _check(job: Job) -> None:
@@ -85,17 +89,16 @@ def _sharded(job: Job) -> Table:
 def _lines(job: Job) -> Iterator[str]:
     """What the file has no field for: lines of the user's script."""
     strategy, mesh = job.strategy, job.strategy.parallelism
-    if hooked(job):
+    if hooked(job) or needs_paceline(job):
         yield "import paceline"
     if strategy.precision == "tf32":
         yield 'torch.set_float32_matmul_precision("high")'
     yield f"accelerator = Accelerator({_arguments(job)})"
-    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+    yield from optimizer_lines(job)
+    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)  # without the scheduler, which it would step once a process"
     if hooked(job):
         line = attach_line(strategy.gradient_exchange)
         yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line
-    if strategy.optimizer:
-        yield f"# optimizer: {strategy.optimizer}"
     if mesh.sharding in ("zero2", "zero3") and mesh.micro_batches > 1:
         yield "# gradients are exchanged after each micro batch: GradientAccumulationPlugin(sync_each_batch=True)"
     yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"

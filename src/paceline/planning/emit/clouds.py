@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from paceline.planning.emit.job import PORT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
 from paceline.planning.emit.script import PRECISIONS, hooked
-from paceline.planning.emit.torchrun import SCRIPT, SEARCHED, checked, remarks
+from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
-SKYPILOT_NAMES: Mapping[str, str] = {
+_LARGE_CLOUDS: Mapping[str, str] = {
     "K80": "K80",
     "P100 PCIe 16GB": "P100",
     "P100 SXM2": "P100",
@@ -41,12 +41,26 @@ SKYPILOT_NAMES: Mapping[str, str] = {
     "GB200": "GB200",
     "GB300": "GB300",
 }
+_RUNPOD: Mapping[str, str] = {
+    **{f"RTX {number}": f"RTX{number.replace(' ', '-')}" for number in ("3070", "3080", "3080 Ti", "3090", "3090 Ti")},
+    **{f"RTX {number}": f"RTX{number.replace(' ', '-')}" for number in ("4080", "4080 SUPER", "4090", "5080", "5090")},
+    **{f"RTX {number} Ada": f"RTX{number}-Ada" for number in ("2000", "4000", "5000", "6000")},
+    **{f"RTX A{number}": f"RTXA{number}" for number in ("4000", "4500", "5000", "6000")},
+    "RTX PRO 6000 Server": "RTXPRO6000",
+    "RTX PRO 6000": "RTXPRO6000-WK",
+    "A30": "A30",
+    "A40": "A40",
+    "H100 NVL": "H100-NVL",
+    "MI300X": "MI300X",
+}
+"""Devices that RunPod lets, by its catalogue in SkyPilot (``sky/catalog/data_fetchers/fetch_runpod.py``)."""
+SKYPILOT_NAMES: Mapping[str, str] = {**_LARGE_CLOUDS, **_RUNPOD}
 """SkyPilot's names of devices. Where clouds call two of ours by one name, its optimizer may rent either."""
 _TWO_MEMORIES = ("A100", "V100")
 """Devices that dstack has with two sizes of memory by one name."""
 _RTX = ("2060", "2070", "2080", "2080 Ti", "3060", "3070", "3080", "3090", "4070", "4080", "4090", "5070", "5080", "5090")
 DSTACK_NAMES: Mapping[str, str] = {
-    **{name: clouds.partition("-")[0] for name, clouds in SKYPILOT_NAMES.items() if name != "K80"},
+    **{name: clouds.partition("-")[0] for name, clouds in _LARGE_CLOUDS.items() if name != "K80"},
     **{f"RTX {number}": f"RTX{number.replace(' ', '')}" for number in _RTX},
     "RTX A6000": "A6000",
     "RTX 6000 Ada": "RTX6000Ada",

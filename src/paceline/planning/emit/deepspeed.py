@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 
-from paceline.planning.emit.job import DENSE, ONE_ORDER, UNDIVIDED, Job, Target
+from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, Job, Target
+from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.strategy.sharding import DISTRIBUTED
 
 STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}
 """Stages of ZeRO."""
+_TYPES = {"adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}
+"""DeepSpeed's names of optimizers."""
+AUTO = "auto"
+"""A value that the Trainer and Accelerate of Hugging Face fill in: https://huggingface.co/docs/transformers/deepspeed."""
 
 
 def _write(job: Job) -> str:
@@ -31,15 +36,15 @@ def _write(job: Job) -> str:
         raise job.refused(f"recomputation ({mesh.recompute})", "the model's code turns it on")
     if mesh.shard_devices:
         raise job.refused(f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")
-    types = {"": "AdamW", "adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}
-    if strategy.optimizer not in types:
-        raise job.refused(f"optimizer {strategy.optimizer}", f"it has {', '.join(sorted(set(types.values())))}")
+    if job.optimizer not in _TYPES:
+        has = ", ".join(sorted(set(_TYPES.values())))
+        raise job.refused(f"optimizer {job.optimizer}", f"its file has {has}; --optimizer plans for one of them")
     config: dict[str, object] = {
         "train_batch_size": strategy.global_batch_size,
         "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
         "gradient_accumulation_steps": mesh.micro_batches,
         "zero_optimization": {"stage": STAGES[mesh.sharding], "overlap_comm": True},
-        "optimizer": {"type": types[strategy.optimizer]},
+        "optimizer": {"type": _TYPES[job.optimizer], "params": _params(job)},
     }
     if strategy.precision != "fp32":
         config[strategy.precision] = {"enabled": True}
@@ -48,14 +53,31 @@ def _write(job: Job) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
+def _params(job: Job) -> dict[str, object]:
+    """The rate and the other options of the optimizer. A rate that is left out would be DeepSpeed's 1e-3."""
+    return {"lr": job.recipe.lr if job.recipe else AUTO, **optimizer_arguments(job)}
+
+
+def _left(job: Job) -> str:
+    """The learning rates that the file cannot hold."""
+    if job.recipe is None:
+        auto = f'The learning rate is "{AUTO}" in the file: no source has one for this network, optimizer and batch.'
+        return f"{auto} Write yours there; the Trainer and Accelerate of Hugging Face fill in their own."
+    if job.recipe.warmup_steps or job.recipe.power:
+        factor = f"LambdaLR(optimizer, {rate_factor(job.recipe)})"
+        return f"The file has the peak rate alone; {SCRIPT} gives deepspeed.initialize lr_scheduler=lambda optimizer: {factor}."
+    return ""
+
+
 def _launch(job: Job, place: str) -> str:
     nodes = f"--hostfile HOSTS --num_nodes {job.cluster.num_nodes} " if job.cluster.num_nodes > 1 else ""
-    return f"deepspeed {nodes}--num_gpus {job.cluster.devices_per_node} train.py --deepspeed --deepspeed_config {place}"
+    return f"deepspeed {nodes}--num_gpus {job.cluster.devices_per_node} {SCRIPT} --deepspeed --deepspeed_config {place}"
 
 
 DEEPSPEED = Target(
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16", "fp16"),
+    left=_left,
     searched={**DENSE, **ONE_ORDER, "recomputes": ("none",), **UNDIVIDED},
 )

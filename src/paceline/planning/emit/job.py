@@ -10,11 +10,15 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.prediction.stages import block_begins, part_sizes
+from paceline.strategy.optimizer import usual_optimizer
+from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Options = list[tuple[str, object]]
 """Names and values; a value of None is an option without one."""
+SCRIPT = "train.py"
+"""Stands for the user's script."""
 PORT = 29500
 """Where processes meet: torchrun's default."""
 _TOKENS = re.compile(r"sequence of (\d+) tokens")
@@ -23,12 +27,24 @@ _WHERE = "ask for another target, or name sizes that it has"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One strategy of a network on a cluster of even nodes."""
+    """One strategy of a network on a cluster of even nodes.
+
+    Attributes:
+        recipe: learning rates of the strategy; None where no source has them.
+        remark: what the reader of the file must know of the strategy; empty where nothing.
+    """
 
     target: str
     strategy: Strategy
     workload: Workload
     cluster: Cluster
+    recipe: Recipe | None = None
+    remark: str = ""
+
+    @property
+    def optimizer(self) -> str:
+        """The strategy's, or what is usual for such a network: the same for every target."""
+        return self.strategy.optimizer or usual_optimizer(self.workload)
 
     @property
     def title(self) -> str:
@@ -63,6 +79,7 @@ class Target:
         write: the text of its file.
         launch: the command that starts the training, from the job and the place of the file.
         precisions: those that it is written for.
+        left: what its file leaves to the user, in a sentence or two; empty where nothing.
         searched: fields of ``Space`` with what a plan tries where nobody names them: what is refused is left out before.
         runs_script: it starts the user's own script, in which ``paceline.attach`` may stand.
         trains_transformers: it brings the network itself, a transformer on sequences of tokens.
@@ -72,6 +89,7 @@ class Target:
     launch: Callable[[Job, str], str]
     precisions: tuple[str, ...]
     searched: Mapping[str, Any]
+    left: Callable[[Job], str] = lambda job: ""
     runs_script: bool = False
     trains_transformers: bool = False
 

@@ -50,12 +50,17 @@ def _write(job: Job) -> str:
     options += [("bf16" if strategy.precision in _FP8 else strategy.precision, None)] if strategy.precision != "fp32" else []
     if strategy.precision in _FP8:
         options += [("fp8-format", "hybrid"), ("fp8-recipe", _FP8[strategy.precision])]
-    options.append(("optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
+    options.append(("optimizer", "adam" if job.optimizer in ("adam", "adamw") else "sgd"))
     return "".join(f"--{name}{'' if value is None else f' {value}'}\n" for name, value in options)
+
+
+def _left(job: Job) -> str:
+    """The rates, without which it does not start."""
+    return "The file has no learning rate: add --lr, --min-lr, --lr-warmup-iters and --lr-decay-style."
 
 
 def _launch(job: Job, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'pretrain_gpt.py')}"
 
 
-MEGATRON = Target(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, trains_transformers=True)
+MEGATRON = Target(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)

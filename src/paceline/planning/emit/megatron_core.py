@@ -34,7 +34,7 @@ def layout(job: Job) -> str:
 
 def check(job: Job) -> None:
     """Raises UserError for what Megatron-Core does not have."""
-    strategy, mesh = job.strategy, job.strategy.parallelism
+    mesh = job.strategy.parallelism
     if mesh.schedule != "1f1b":
         raise job.refused(f"schedule {mesh.schedule}", "its pipelines run 1F1B, or 1F1B with virtual stages")
     if mesh.sharding in FSDP and mesh.pipeline > 1:
@@ -43,8 +43,8 @@ def check(job: Job) -> None:
         raise job.refused(f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
     if BY_OPERATION in mesh.recomputation.modules:
         raise job.refused("recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
-    if strategy.optimizer in ("lars", "lamb"):
-        raise job.refused(f"optimizer {strategy.optimizer}", "it has adam and sgd")
+    if job.optimizer in ("lars", "lamb"):
+        raise job.refused(f"optimizer {job.optimizer}", "it has adam and sgd")
 
 
 def recomputed(strategy: Strategy, between: str) -> Options:

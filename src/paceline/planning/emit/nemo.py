@@ -53,12 +53,17 @@ def _write(job: Job) -> str:
         "mxfp8": "bf16_with_mxfp8_mixed",
     }
     options += [("mixed_precision", mixed[strategy.precision])] if strategy.precision in mixed else []
-    options.append(("optimizer.optimizer", "adam" if strategy.optimizer in ("", "adam", "adamw") else "sgd"))
+    options.append(("optimizer.optimizer", "adam" if job.optimizer in ("adam", "adamw") else "sgd"))
     return "".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}\n" for name, value in options)
+
+
+def _left(job: Job) -> str:
+    """The rates, which the recipe otherwise brings."""
+    return "The file has no learning rate: the recipe's own counts until you add optimizer.lr."
 
 
 def _launch(job: Job, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'train.py')}"
 
 
-NEMO = Target(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, trains_transformers=True)
+NEMO = Target(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)

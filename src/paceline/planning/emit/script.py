@@ -1,7 +1,6 @@
 """A strategy in the user's own training script: the lines of Python that wrap the model, and what no such lines can do.
 
-``torch.distributed.fsdp.fully_shard``: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html;
-``ZeroRedundancyOptimizer``: https://docs.pytorch.org/docs/stable/distributed.optim.html.
+``torch.distributed.fsdp.fully_shard``: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html.
 """
 
 from __future__ import annotations
@@ -9,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paceline.planning.emit.job import Job
+from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange
 from paceline.strategy.compression import COMPRESSIONS
-from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.sharding import DISTRIBUTED
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
-_OPTIMIZERS = {
-    "sgd": "torch.optim.SGD(model.parameters(), lr=...)",
-    "momentum": "torch.optim.SGD(model.parameters(), lr=..., momentum=0.9)",
-    "adam": "torch.optim.Adam(model.parameters(), lr=...)",
-    "adamw": "torch.optim.AdamW(model.parameters(), lr=...)",
-    "lars": "paceline.LARS(model.parameters(), lr=...)",
-    "lamb": "paceline.LAMB(model.parameters(), lr=...)",
-}
 
 
 def check(job: Job) -> None:
@@ -53,10 +44,6 @@ def check(job: Job) -> None:
         raise job.refused(f"a first bucket of {job.strategy.first_bucket_bytes} bytes", "DDP has its own size for it")
     if exchange.servers > 1:
         raise job.refused(f"{exchange.servers} parameter servers", "paceline.attach runs one")
-    if not job.cluster.even:
-        raise job.refused(f"nodes of {job.cluster.node_text} devices", "it starts equally many processes on each node")
-    if job.cluster.device.kind != "gpu":
-        raise job.refused(f"device {job.cluster.device.name}", "it starts a process for each GPU")
 
 
 def hooked(job: Job) -> bool:
@@ -95,7 +82,7 @@ def batch_text(job: Job) -> str:
 def lines(job: Job) -> Iterator[str]:
     """Lines for the script, Python and remarks on it. ``check`` first."""
     strategy, mesh = job.strategy, job.strategy.parallelism
-    if hooked(job) or "paceline" in _optimizer(job):
+    if hooked(job) or needs_paceline(job):
         yield "import paceline"
     if strategy.precision == "tf32":
         yield 'torch.set_float32_matmul_precision("high")'
@@ -119,21 +106,11 @@ def _replicated(job: Job) -> Iterator[str]:
         scaled = strategy.precision == "fp16"
         line = attach_line(strategy.gradient_exchange)
         yield f"{line[:-1]}, grad_scaler=scaler)" if scaled else line
-    optimizer = _optimizer(job)
-    if mesh.sharding == "zero1":
-        kind = optimizer.partition("(")[0]
-        rest = ", momentum=0.9" if "momentum" in optimizer else ""
-        optimizer = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}, lr=...{rest})"
-    yield f"optimizer = {optimizer}"
+    yield from optimizer_lines(job, sharded=mesh.sharding == "zero1")
     if strategy.precision in _DTYPES:
         yield f'with torch.autocast("cuda", dtype={_DTYPES[strategy.precision]}): loss = ...'
     if mesh.micro_batches > 1:
         yield "with model.no_sync(): ...  # all micro batches of a step but the last"
-
-
-def _optimizer(job: Job) -> str:
-    """The optimizer, with a rate that the user knows."""
-    return _OPTIMIZERS[job.strategy.optimizer or usual_optimizer(job.workload)]
 
 
 def _buckets(job: Job) -> str:
@@ -157,4 +134,4 @@ def _fully_sharded(job: Job) -> Iterator[str]:
     size = f"  # units of at least {strategy.bucket_bytes / 2**20:g} MiB" if strategy.bucket_bytes != BUCKET_BYTES else ""
     yield f"for block in blocks: torch.distributed.fsdp.fully_shard(block, {given}){size}"
     yield f"torch.distributed.fsdp.fully_shard(model, {given})"
-    yield f"optimizer = {_optimizer(job)}"
+    yield from optimizer_lines(job)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import PORT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
 from paceline.planning.emit.script import PRECISIONS
-from paceline.planning.emit.torchrun import SCRIPT, SEARCHED, checked, remarks
+from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
 
 def _write(job: Job) -> str:

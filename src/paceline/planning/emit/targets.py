@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import check_name
+from paceline.errors import UserError, check_name
 from paceline.hardware import Cluster
 from paceline.planning.emit.accelerate import ACCELERATE
 from paceline.planning.emit.clouds import DSTACK, SKYPILOT
@@ -16,6 +18,7 @@ from paceline.planning.emit.nemo import NEMO
 from paceline.planning.emit.slurm import SBATCH
 from paceline.planning.emit.torchrun import TORCHRUN
 from paceline.planning.emit.torchtitan import TORCHTITAN
+from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -37,16 +40,53 @@ def searched(target: str | None) -> Mapping[str, Any]:
     return TARGETS[target].searched if target else {}
 
 
-def emit(target: str, strategy: Strategy, workload: Workload, cluster: Cluster) -> str:
-    """``strategy`` for ``workload`` on ``cluster`` as text that the target reads: arguments, a script, TOML, JSON or YAML.
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What runs a strategy.
 
-    Raises:
-        UserError: no such target; a choice that it does not have.
+    Attributes:
+        text: of the target's file: arguments, a script, TOML, JSON or YAML.
+        left: what the file leaves to the user, in a sentence or two; empty where nothing.
+        job: what it was written for.
     """
-    check_name("target", target, TARGETS)
-    job = Job(target, strategy, workload, cluster)
-    _check(job, TARGETS[target])
-    return TARGETS[target].write(job)
+
+    text: str
+    left: str
+    job: Job
+
+    def launch(self, place: str) -> str:
+        """The command that starts what was written to the file ``place``."""
+        return TARGETS[self.job.target].launch(self.job, place)
+
+    @property
+    def placeholders(self) -> str:
+        """What the words in capitals of the command stand for, in a sentence; empty where it has none."""
+        words = re.findall(r"\$?\b[A-Z_]{4,}\b", self.launch(""))
+        meanings = [f"{word} is {_STANDS_FOR[word]}" for word in dict.fromkeys(words) if word in _STANDS_FOR]
+        local = self.job.cluster.devices_per_node
+        return f"{', '.join(meanings)}.".format(local=local) if meanings else ""
+
+
+_STANDS_FOR: Mapping[str, str] = {
+    "FIRST_NODE": "the host name of the first node",
+    "$HEAD": "the host name of the first node",
+    "$RANK": "the number of the node, from 0",
+    "HOSTS": "a file with a line for each node: its host name, then slots={local}",
+}
+"""Words of commands that start a training."""
+
+
+def emitted(job: Job) -> Emitted:
+    """``job`` as its target reads it. Raises UserError for an unknown target, and for a choice that it does not have."""
+    check_name("target", job.target, TARGETS)
+    target = TARGETS[job.target]
+    _check(job, target)
+    return Emitted(target.write(job), target.left(job), job)
+
+
+def emit(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, recipe: Recipe | None = None) -> str:
+    """The text of the target's file for ``strategy`` with the learning rates of ``recipe``. Raises UserError as ``emitted``."""
+    return emitted(Job(target, strategy, workload, cluster, recipe)).text
 
 
 def launch(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, place: str) -> str:
@@ -55,8 +95,31 @@ def launch(target: str, strategy: Strategy, workload: Workload, cluster: Cluster
     return TARGETS[target].launch(Job(target, strategy, workload, cluster), place)
 
 
+def check_machine(target: str, clusters: Sequence[Cluster]) -> None:
+    """Raises UserError for an unknown target, and where it runs on none of ``clusters``."""
+    check_name("target", target, TARGETS)
+    errors = [error for cluster in clusters if (error := _machine_error(target, TARGETS[target], cluster))]
+    if errors and len(errors) == len(clusters):
+        raise errors[0]
+
+
+def _machine_error(name: str, target: Target, cluster: Cluster) -> UserError | None:
+    """What the devices or the nodes are not; None where the target runs on them."""
+    device = cluster.device
+    if device.kind == "tpu":
+        why = "what runs there is PyTorch/XLA or JAX (MaxText)"
+        return UserError(f"{name} has no option for device {device.name}: {why}", "plan without --emit")
+    if target.runs_script and device.kind != "gpu":
+        return UserError(f"{name} has no option for device {device.name}: it starts a process for each GPU", "name a GPU")
+    if target.runs_script and not cluster.even:
+        why = "it starts equally many processes on each node"
+        return UserError(f"{name} has no option for nodes of {cluster.node_text} devices: {why}", "name even nodes")
+    return None
+
+
 def _check(job: Job, target: Target) -> None:
     """Raises UserError for what only some kinds of targets have."""
+    check_machine(job.target, (job.cluster,))
     strategy, workload = job.strategy, job.workload
     mesh, exchange = strategy.parallelism, strategy.gradient_exchange
     if not target.runs_script:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import ONE_ORDER, UNDIVIDED, Job, Target, torchrun
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, UNDIVIDED, Job, Target, torchrun
 from paceline.planning.emit.script import PRECISIONS, SHARDINGS, check, lines
 
 SEARCHED: Mapping[str, Any] = {
@@ -20,13 +20,12 @@ SEARCHED: Mapping[str, Any] = {
     "divided_shardings": SHARDINGS,
 }
 """What is searched where the user's script wraps the model."""
-SCRIPT = "train.py"
-"""Stands for the user's script."""
 
 
 def remarks(job: Job) -> str:
     """The lines of the user's script as remarks of a shell script or of YAML."""
-    return "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *lines(job)))
+    head = f"# {job.remark}\n" if job.remark else ""
+    return head + "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *lines(job)))
 
 
 def checked(job: Job) -> Job:

@@ -26,8 +26,8 @@ def _write(job: Job) -> str:
         raise job.refused("tensor without sequence parallelism", "its tensor parallelism comes with it")
     if mesh.context_exchange != "ring":
         raise job.refused(f"context exchange {mesh.context_exchange}", "keys and values pass around a ring")
-    if strategy.optimizer not in ("", "adam", "adamw"):
-        raise job.refused(f"optimizer {strategy.optimizer}", "it has Adam and AdamW")
+    if job.optimizer not in ("adam", "adamw"):
+        raise job.refused(f"optimizer {job.optimizer}", "it has Adam and AdamW")
     again = mesh.recomputation
     if again.layers or again.modules not in ((), (BY_OPERATION,)):
         raise job.refused(f"recomputation {mesh.recompute} of some layers or modules", "it has full and selective:op")
@@ -51,7 +51,7 @@ def _write(job: Job) -> str:
             "seq_len": job.tokens,
         },
         "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.modules else {})},
-        "optimizer": {"name": "Adam" if strategy.optimizer == "adam" else "AdamW"},
+        "optimizer": {"name": "Adam" if job.optimizer == "adam" else "AdamW"},
     }
     if shared:
         tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding == "zero3" else "never"
@@ -70,7 +70,8 @@ def _write(job: Job) -> str:
         tables["parallelism"]["module_fqns_per_model_part"] = list(_modules(job))
     if strategy.precision == "fp8-current":
         tables["model"] = {"converters": ["float8"]}
-    return "\n".join(_toml(tables))
+    remarks = "".join(f"# {text}\n" for text in (job.remark, _left(job)) if text)
+    return remarks + "\n".join(_toml(tables))
 
 
 def _check_experts(job: Job, sharers: int) -> None:
@@ -103,6 +104,11 @@ def _toml(tables: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
         yield ""
 
 
+def _left(job: Job) -> str:
+    """The rate, which it has a default for."""
+    return "The file has no learning rate: torchtitan's default, 8e-4, counts until you add lr to [optimizer]."
+
+
 def _launch(job: Job, place: str) -> str:
     return torchrun(job, f"-m torchtitan.train --job.config_file {place}")
 
@@ -119,5 +125,6 @@ TORCHTITAN = Target(
         "shardings": ("ddp", "zero2", "zero3"),
         "divided_shardings": ("zero2", "zero3"),
     },
+    left=_left,
     trains_transformers=True,
 )

@@ -1,0 +1,44 @@
+"""What to write in place of an option that another command takes, or that other tools have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_BATCH = ("--batch", "--batch-size", "--global-batch-size")
+_AMOUNT = ("--tokens", "--samples", "--epochs", "--data", "--target")
+_LIMITS = ("--by", "--deadline", "--budget", "--goal")
+_PLANNED = (
+    *("--precision", "--sharding", "--compression", "--exchange", "--optimizer", "--tensor", "--context", "--pipeline"),
+    *("--expert", "--grad-accum", "--micro-batches", "--recompute", "--emit", "--why-not", "--max-loss"),
+)
+_ASK = {
+    **dict.fromkeys((*_BATCH, "--global-batch"), "ask chooses the batch; paceline plan --global-batch B tries only this one"),
+    **dict.fromkeys(_PLANNED, "ask chooses it; paceline plan takes it"),
+    **dict.fromkeys(("--cluster", "--device", "--devices"), "write --on '8 A100'"),
+    "--nodes": "write --on '2x8 A100, 100Gb/s'",
+    "--network": "write --on '2x8 A100, 100Gb/s'",
+    "--deadline": "write --by 3d",
+    "--goal": "write --by 3d or --budget 500",
+}
+_PLAN = {
+    **dict.fromkeys(_BATCH, "write --global-batch B"),
+    "--by": "write --goal deadline=6h",
+    "--deadline": "write --goal deadline=6h",
+    "--budget": "write --goal budget=500",
+    "--on": "write --cluster '8 A100'",
+}
+_STEP = {
+    **dict.fromkeys(_BATCH, "write --global-batch B"),
+    **dict.fromkeys((*_AMOUNT, *_LIMITS), "this is about one step; paceline ask and paceline plan are about a training"),
+    "--devices": "write --devices-per-node N and --nodes M, or --cluster '8 A100'",
+    "--on": "write --cluster '8 A100'",
+}
+_OF: Mapping[str, Mapping[str, str]] = {"ask": _ASK, "plan": _PLAN, **dict.fromkeys(("predict", "whatif", "explain"), _STEP)}
+
+
+def instead_of(option: str, command: str) -> str:
+    """What a user of ``command`` (``plan``) writes in place of ``option`` (``--by``); empty where nothing is known.
+
+    An option that the command has is for the caller to know.
+    """
+    return _OF.get(command, {}).get(option, "")

@@ -1,0 +1,104 @@
+"""How many devices one node is sold with, and a cluster's text without one: ``64 H100`` are eight nodes of eight."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from paceline.errors import UserError
+from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.catalogue import is_device, known_link
+from paceline.hardware.device import Device
+from paceline.hardware.instances import instance, instances, nodes
+from paceline.hardware.placement import NodeSizes, nodes_text
+
+_BOARD = 8  # an HGX or OAM board; the slots of most PCIe servers
+_JOINED = {
+    "GH200": 32,  # NVIDIA, GH200 NVL32, 2023 (recalled, not checked)
+    "GH200 144GB": 32,
+    "IPU GC200": 64,  # Graphcore, IPU-POD64 and Bow Pod64 (recalled, not checked)
+    "IPU Bow": 64,
+    "Trainium 3": 64,  # AWS, Trn3 Gen1 UltraServer (recalled, not checked)
+    "TPU v2": 256,  # pods of Google Cloud's documentation, one page a generation
+    "TPU v3": 1024,
+    "TPU v4": 4096,
+    "TPU v5e": 256,
+    "TPU v5p": 8960,
+    "TPU v6e": 256,
+    "TPU7x": 9216,
+}
+"""Devices that one link joins where no instance of the catalogue tells it."""
+_NETWORKS = ("100Gb/s", "400Gb/s RoCE", "InfiniBand NDR")
+
+
+def node_sizes(device: Device) -> tuple[int, int] | None:
+    """Devices of the usual node of ``device``, and of the largest that is sold; None where that is
+    unknown (a link of the user's own) and where nothing limits them (a CPU)."""
+    inside = known_link(device.link)
+    if inside is None or inside.kind in ("memory", "loopback"):
+        return None
+    if device.name in _JOINED:
+        return (_JOINED[device.name],) * 2
+    sizes = [size for size in _sold().get(device.name, ()) if size >= _BOARD] or [_BOARD]
+    return min(sizes), max(sizes)
+
+
+def counted_nodes(name: str, devices: int, network: str | None) -> tuple[int, int]:
+    """Devices in a node, and nodes, of so many ``devices`` of which nobody says how many a node has.
+
+    Raises:
+        UserError: more than one node is sold with, and no multiple of that, or several nodes without a network.
+    """
+    sizes = node_sizes(device_named(name)) if is_device(name) else None
+    if sizes is None or devices <= sizes[1]:
+        return devices, 1
+    usual, most = sizes
+    whole = devices // usual
+    if devices % usual:
+        limit = "" if most == usual else f", {most} at most"
+        few = f"{usual} {name}" if whole == 1 else f"{whole}x{usual} {name}, {network or _NETWORKS[0]}"
+        lines = [few, f"{whole + 1}x{usual} {name}, {network or _NETWORKS[0]}"]
+        if "PCIe" in device_named(name).link:  # a host may have more slots
+            lines.append(f"1x{devices} {name}")
+        quoted = "', '".join(lines[:-1])
+        raise UserError(
+            f"{devices:,} {name} are no whole nodes: a node has {usual}{limit}",
+            f"say the nodes: '{quoted}' or '{lines[-1]}'",
+        )
+    if network is None:
+        what = f"{devices:,} {name} are {whole} nodes of {usual}, which have no network"
+        raise UserError(what, networks_to_copy(name, usual, whole))
+    return usual, whole
+
+
+def check_joined(name: str, devices: NodeSizes | None, count: int, network: str | None) -> None:
+    """Raises UserError, with lines to copy, where several nodes have no network. Other arguments as ``instances.nodes``."""
+    if network is not None or count < 2:
+        return
+    node, many = nodes(name, devices, count, network)
+    if many > 1 and node.network is None:
+        size = None if instance(name) and devices in (None, node.devices) else node.devices
+        raise UserError(f"{many} nodes have no network", networks_to_copy(name, size, count))
+
+
+def networks_to_copy(name: str, devices: NodeSizes | None, count: int) -> str:
+    """Three clusters to copy: nodes with a slow and a fast network, and what can be rented with its own.
+
+    Args:
+        devices: of a node, or of each; None: ``name`` is an instance.
+    """
+    text = f"{count}x {name}" if devices is None else f"{nodes_text(devices, count).replace(' x ', 'x')} {name}"
+    lines = [f"'{text}, {network}'" for network in _NETWORKS]
+    kind = device_named(name).name if is_device(name) else ""
+    rented = next((of.name for of in instances() if of.network and (of.device, of.devices) == (kind, devices)), "")
+    if rented:
+        lines[-1] = f"'{count}x {rented}'"
+    return f"add one: {', '.join(lines[:-1])} or {lines[-1]}"
+
+
+@cache
+def _sold() -> dict[str, tuple[int, ...]]:
+    """Devices that one link joins in the instances of the catalogue, by device."""
+    sizes: dict[str, tuple[int, ...]] = {}
+    for entry in instances():
+        sizes[entry.device] = (*sizes.get(entry.device, ()), entry.domain or entry.devices)
+    return sizes

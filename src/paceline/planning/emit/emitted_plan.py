@@ -1,0 +1,96 @@
+"""The plan that a target runs: the best of what the target has, and what is better beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.choice import Choice, Plan
+from paceline.planning.emit.job import UNDIVIDED, Job
+from paceline.planning.emit.targets import TARGETS, Emitted, check_machine, emitted, searched
+from paceline.prediction import Predictor
+from paceline.strategy import Strategy
+from paceline.units import format_seconds
+from paceline.workload.table import Workload
+
+
+class Search(Protocol):
+    """Finds a plan."""
+
+    def __call__(self, fields: Mapping[str, Any], offers: bool) -> Plan:
+        """The plan with these fields of ``Space``; ``offers`` as ``plan`` takes it."""
+        ...
+
+
+def emitted_plan(
+    target: str, workload: Workload, clusters: Sequence[Cluster], search: Search, predictor: Predictor
+) -> tuple[Plan, Emitted]:
+    """The best plan of what ``target`` has, and what is written for it, with a remark where something else is better.
+
+    Raises:
+        UserError: as ``search`` without fields; the target runs on none of ``clusters``, lacks a choice that the user named, or
+            has no strategy that does what the best of all does.
+    """
+    check_machine(target, clusters)
+    try:
+        best = search(searched(target), False)
+    except UserError as error:
+        return _without_one(target, workload, search, error)
+    chosen = emitted(_job(target, workload, best.best))
+    remark = _not_tried(target, workload, best.best, predictor)
+    if best.best.strategy.parallelism.model_devices == 1:  # what divides the network takes long to search
+        wider = search(UNDIVIDED, False)
+        try:
+            chosen, best = emitted(_job(target, workload, wider.best)), wider
+        except UserError as refusal:
+            lacks = f"This is the best of what {target} has, not of all: {refusal.message}."
+            remark = " ".join(filter(None, (f"{lacks} Better: {_title(wider.best)}.", remark)))
+    return best, emitted(replace(chosen.job, remark=remark))
+
+
+def _without_one(target: str, workload: Workload, search: Search, error: UserError) -> tuple[Plan, Emitted]:
+    """The best of all where the target can be given it. Raises UserError with what it lacks, as ``error`` says."""
+    best = search({}, True)
+    try:
+        return best, emitted(_job(target, workload, best.best))
+    except UserError as refusal:
+        message = f"{refusal.message}. The best here has it: {_title(best.best)}. Without it {error.message}"
+        raise UserError(message, _elsewhere(workload, best.best)) from refusal
+
+
+def _title(choice: Choice) -> str:
+    return f"{choice.title}: {format_seconds(choice.time_s)}, {format_seconds(choice.prediction.step_time_s)} a step"
+
+
+def _not_tried(target: str, workload: Workload, best: Choice, predictor: Predictor) -> str:
+    """What a plan without the target tries too where no device holds the network; empty where one does."""
+    devices, precision = best.cluster.world_size, best.strategy.precision
+    whole = Strategy.of(world_size=devices, global_batch_size=devices, precision=precision, optimizer=best.strategy.optimizer)
+    if devices == 1 or predictor.step(workload, best.cluster, whole).fits:
+        return ""
+    divided = "networks divided by tensor, context, pipeline or experts"
+    lacks = divided if searched(target).get("tensors") == (1,) else "other schedules of pipelines"
+    return f"Not tried, since {target} has no option for it: {lacks}, and offload. A plan without --emit tries both."
+
+
+def _job(target: str, workload: Workload, choice: Choice) -> Job:
+    return Job(target, choice.strategy, workload, choice.cluster, choice.recipe)
+
+
+def _elsewhere(workload: Workload, choice: Choice) -> str:
+    """The targets that have the choice, as what to do next."""
+    able = [target for target in TARGETS if _writes(target, workload, choice)]
+    return (
+        f"give --emit {' or '.join(able)}, which has it" if able else "no target has it: leave --emit out, and write it by hand"
+    )
+
+
+def _writes(target: str, workload: Workload, choice: Choice) -> bool:
+    try:
+        emitted(_job(target, workload, choice))
+    except UserError:
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""The optimizer and its learning rates in the user's own script: lines of PyTorch, with the plan's recipe where it has one.
+
+``torch.optim.lr_scheduler.LambdaLR``: https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.LambdaLR.html;
+``ZeroRedundancyOptimizer``: https://docs.pytorch.org/docs/stable/distributed.optim.html.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from paceline.planning.emit.job import Job
+from paceline.strategy.recipe import Recipe
+
+_CLASSES = {
+    "sgd": "torch.optim.SGD",
+    "momentum": "torch.optim.SGD",
+    "adam": "torch.optim.Adam",
+    "adamw": "torch.optim.AdamW",
+    "lars": "paceline.LARS",
+    "lamb": "paceline.LAMB",
+}
+
+
+def needs_paceline(job: Job) -> bool:
+    """Whether the optimizer is one of Paceline's."""
+    return _CLASSES[job.optimizer].startswith("paceline.")
+
+
+def optimizer_arguments(job: Job) -> dict[str, Any]:
+    """Options of the optimizer beside its rate, by PyTorch's names: those of the recipe, else what makes it what it is."""
+    usual = {"momentum": 0.9} if job.optimizer == "momentum" else {}
+    return usual | (job.recipe.arguments if job.recipe else {})
+
+
+def optimizer_lines(job: Job, sharded: bool = False) -> Iterator[str]:
+    """The optimizer, then the scheduler of its rates; without a recipe ``lr=...``, which the user has to fill in.
+
+    Args:
+        sharded: whether its state is shared out by ``ZeroRedundancyOptimizer``.
+    """
+    recipe, kind = job.recipe, _CLASSES[job.optimizer]
+    begin = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}" if sharded else ""
+    rate = f"{recipe.lr:.6g}" if recipe else "..."
+    options = "".join(f", {name}={json.dumps(value)}" for name, value in optimizer_arguments(job).items())
+    yield f"optimizer = {begin or f'{kind}(model.parameters()'}, lr={rate}{options})"
+    if recipe:
+        yield f"# learning rate: {recipe.source}"
+        yield f"scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, {rate_factor(recipe)})"
+        yield "scheduler.step()  # after each step of the optimizer"
+    else:
+        yield "# learning rate: no source has one for this network, optimizer and batch; choose it"
+
+
+def rate_factor(recipe: Recipe) -> str:
+    """``Recipe.factor`` as a lambda of Python: the share of the peak in the step, counted from 0."""
+    warmup, total, power, ahead = recipe.warmup_steps, recipe.total_steps, recipe.power, recipe.steps_ahead
+    least = recipe.end_lr / recipe.lr if power else 1.0
+    after = f"{least!r}"
+    if power and total > warmup:
+        begun = f"step - {warmup}" if warmup else "step"
+        gone = f"(1 - min(1, ({begun}) / {total - warmup})) ** {power:g}"
+        after = f"{least!r} + {1 - least!r} * {gone}" if least else gone
+    if not warmup:
+        return f"lambda step: {after}"
+    return f"lambda step: (step + {1 + ahead}) / {warmup + ahead} if step < {warmup} else {after}"

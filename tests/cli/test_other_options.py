@@ -1,0 +1,36 @@
+"""Options of another command are answered with what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from command import run
+from paceline.cli.command_line import build_parser
+from paceline.cli.other_options import _OF, instead_of
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("ask resnet-50 --precision bf16", "paceline plan takes it"),
+        ("ask resnet-50 --batch 32", "paceline plan --global-batch B"),
+        ("plan resnet-50 --cluster '4 A100' --by 2h", "write --goal deadline=6h"),
+        ("predict resnet-50 --device A100 --tokens 1B", "paceline ask and paceline plan are about a training"),
+        ("predict resnet-50 --device A100 --devices 4", "write --devices-per-node N and --nodes M, or --cluster '8 A100'"),
+    ],
+)
+def test_an_option_of_another_command_says_what_to_write(command: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, command)
+    assert (code, out) == (2, "") and words in err and "nearest" not in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", sorted(_OF))
+def test_what_is_to_be_written_exists(command: str) -> None:
+    """No command takes what it has something else for, and has the options that it names."""
+    parser = build_parser(command)._subparsers._group_actions[0].choices[command]  # type: ignore[union-attr, index, call-overload]
+    own = set(parser.options())
+    assert not own & _OF[command].keys()
+    for text in _OF[command].values():
+        named = [word for word in text.replace(",", "").split() if word.startswith("--")]
+        assert "paceline plan" in text or all(word in own for word in named), text
+    assert instead_of("--nothing", command) == instead_of("--by", "train") == ""

@@ -1,0 +1,61 @@
+"""What a target runs of a plan: the best of what it has, what is better beside it, and why nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paceline import Cluster, Workload
+from paceline.errors import UserError
+from paceline.planning import Goal, Plan, Space, plan
+from paceline.planning.emit.emitted_plan import emitted_plan
+from paceline.planning.emit.targets import Emitted
+from paceline.prediction import ORDINARY
+
+
+def planned(target: str, network: str, cluster: Cluster, **fields: Any) -> tuple[Plan, Emitted]:
+    workload = Workload.named(network)
+    space = Space(clusters=(cluster,), precisions=("bf16",), **{"shardings": ("ddp", "zero3"), **fields})
+
+    def search(narrowed: Mapping[str, Any], offers: bool) -> Plan:
+        return plan(workload, replace(space, **narrowed), Goal("fastest"), offers=offers)
+
+    return emitted_plan(target, workload, (cluster,), search, ORDINARY)
+
+
+def test_where_nothing_is_better_nothing_is_remarked() -> None:
+    best, file = planned("deepspeed", "resnet-50", Cluster.named("2 A100"), batches=(256,))
+    assert file.job.strategy == best.best.strategy and file.job.remark == ""
+
+
+def test_what_is_better_and_cannot_be_written_is_said() -> None:
+    cards, given = Cluster.named("4 RTX 4090"), {"batches": (1024,), "shardings": ("ddp", "distributed_optimizer")}
+    best, file = planned("torchrun", "resnet-50", cards, **given)
+    assert file.job.strategy == best.best.strategy and best.best.strategy.parallelism.sharding != "distributed_optimizer"
+    assert "not of all: torchrun has no option for distributed_optimizer" in file.job.remark
+    assert "Better: 4 RTX 4090, batch 1024, bf16, distributed_optimizer: " in file.job.remark
+    assert f"# {file.job.remark}\n" in file.text
+
+
+def test_divided_networks_that_were_not_tried_are_named() -> None:
+    _, file = planned("torchrun", "gpt2-xl", Cluster.named("8 A10G"), batches=(64,), shardings=("zero3",))
+    assert "Not tried, since torchrun has no option for it: networks divided by tensor" in file.job.remark
+
+
+def test_what_a_target_lacks_is_named_where_nothing_else_fits() -> None:
+    with pytest.raises(UserError) as refused:
+        planned("torchrun", "llama-3-8b", Cluster.named("8 A10G"), batches=(8,), shardings=("zero3",), schedules=("1f1b",))
+    message, fix = refused.value.message, refused.value.fix
+    assert message.startswith("torchrun has no option for ") and "The best here has it: 8 A10G, batch 8" in message
+    assert "Without it llama-3-8b fits nowhere here" in message and "this fits" not in str(refused.value)
+    assert "megatron" in fix
+
+
+@pytest.mark.parametrize("target", ["torchrun", "deepspeed", "megatron"])
+def test_a_tpu_is_refused_before_anything_is_searched(target: str) -> None:
+    cluster = Cluster.named("8 TPU v4")
+    with pytest.raises(UserError, match="device TPU v4: what runs there is PyTorch/XLA or JAX"):
+        emitted_plan(target, Workload.named("gpt2"), (cluster,), None, ORDINARY)  # type: ignore[arg-type]

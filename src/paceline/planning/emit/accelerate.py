@@ -95,7 +95,8 @@ def _lines(job: Job) -> Iterator[str]:
         yield 'torch.set_float32_matmul_precision("high")'
     yield f"accelerator = Accelerator({_arguments(job)})"
     yield from optimizer_lines(job)
-    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)  # without the scheduler, which it would step once a process"
+    yield "# The scheduler stays out of it, which would step it once a process."
+    yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
     if hooked(job):
         line = attach_line(strategy.gradient_exchange)
         yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line

@@ -17,6 +17,7 @@ from paceline.hardware.prices import (
     dollars_text,
     listing_of_cluster,
     listings,
+    listings_of_clusters,
     of_devices,
     parse_prices,
     price,
@@ -151,3 +152,8 @@ def test_whole_machines_are_billed() -> None:
 @pytest.mark.parametrize(("usd", "text"), [(2.1, "$2.10"), (3.4309, "$3.431"), (12.29, "$12.29"), (0.40, "$0.40")])
 def test_an_hours_price_has_whole_cents(usd: float, text: str) -> None:
     assert dollars_text(usd) == text
+
+
+def test_two_instances_of_one_device_have_no_price_of_their_own() -> None:
+    assert set(listings_of_clusters(["p5.48xlarge", "p4de.24xlarge", "8 L4"])) == {"H100 SXM", "A100 SXM 80GB"}
+    assert listings_of_clusters(["p5.48xlarge", "Azure ND H100 v5"]) == {}

@@ -90,7 +90,7 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
     cluster = o.on if o.on is not None and asked.fits else cluster_name(asked.choice.cluster)
     parser: Parser = o.parser
     shared = {name: getattr(o, name) for name in _SHARED}
-    shared["price"] = _priced(asked, o.price or [])
+    shared["price"] = _priced(asked, o.price or [], listing_of_cluster(cluster))
     words = parser.words(argparse.Namespace(**shared))
     goal = []
     if asked.by_s is not None and (asked.in_time or 0) >= LIKELY and not math.isnan(asked.choice.usd):
@@ -101,12 +101,13 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
     return shlex.join(["paceline", "plan", name, "--cluster", cluster, *options, *goal])
 
 
-def _priced(asked: Asked, given: Sequence[str]) -> list[str]:
-    """As ``--price`` takes them: the user's prices, and that of the choice where it is not the first listing."""
+def _priced(asked: Asked, given: Sequence[str], of_instance: Price | None) -> list[str]:
+    """As ``--price`` takes them: the user's prices, and that of the choice where it is not the listing that plan takes, which
+    is that of the instance, else the first."""
     named = asked.named.device.name if asked.named else ""
     texts = [text if "=" in text or not named else f"{named}={text}" for text in given]
     device, listing = asked.choice.cluster.device.name, asked.listing
-    if listing is None or listing == price(device) or (listing.provider == GIVEN and given):
+    if listing is None or listing == (of_instance or price(device)) or (listing.provider == GIVEN and given):
         return texts
     each = listing.usd_per_hour(asked.choice.cluster.node_sizes) / asked.choice.cluster.world_size
     return [*texts, f"{device}={each:.6g}"]

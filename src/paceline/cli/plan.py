@@ -26,7 +26,7 @@ from paceline.cli.training_target import add_training_target_arguments, workload
 from paceline.errors import UserError, check_name, known_name
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.precision import precision_on
-from paceline.hardware.prices import parse_prices
+from paceline.hardware.prices import listings_of_clusters, of_devices, parse_prices
 from paceline.names import NO_ALIASES
 from paceline.planning.choice import Plan
 from paceline.planning.emit.emitted_plan import emitted_plan
@@ -168,7 +168,9 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     for batch in space.batches:
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
-    named, model, prices = _named(o), predictor(o), parse_prices(o.price or ())
+    named, model = _named(o), predictor(o)
+    own = of_devices(parse_prices(o.price or ()), {cluster.device.name for cluster in clusters}) or {}
+    prices = {**listings_of_clusters(o.cluster or ()), **own}
 
     def search(fields: Mapping[str, Any], offers: bool = True) -> Plan:
         return plan(

@@ -125,6 +125,13 @@ def listing_of_cluster(text: str) -> Price | None:
     return listing_of(rented) if rented else None
 
 
+def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
+    """The listings of the instances that texts of clusters name, by device; a device that two of them have is left out."""
+    listed = [listing for text in texts if (listing := listing_of_cluster(text))]
+    devices = [listing.device for listing in listed]
+    return {listing.device: listing for listing in listed if devices.count(listing.device) == 1}
+
+
 def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> Price | None:
     """What a device costs: the user's own price, else the first listing, else None.
 

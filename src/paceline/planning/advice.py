@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.calibration.uncertainty import LINKS
 from paceline.hardware import Cluster
+from paceline.hardware.prices import dollars_text
 from paceline.planning.asked import Asked, Upgrade, cluster_text
 from paceline.planning.goal import money
 from paceline.planning.ranking import TIE
@@ -160,8 +161,8 @@ def _much_faster(asked: Asked) -> str | None:
         return None
     best = min(much, key=lambda upgrade: upgrade.usd)
     cluster = asked.choice.cluster
-    even = money(best.usd / (asked.choice.time_s / 3600 * cluster.world_size))
-    own = f"{cluster.device.name} costs less than {even} a device and hour"
+    even = float(f"{best.usd / (asked.choice.time_s / 3600 * cluster.world_size):.2g}")
+    own = f"{cluster.device.name} costs less than {dollars_text(even)} a device and hour"
     return f"{_faster(best)} for {money(best.usd)}{f' at {best.seller}' if best.seller else ''}, which is less unless {own}"
 
 

@@ -149,7 +149,9 @@ def _rented(
     least where nothing keeps them. ``cluster``: what does not hold the network. Raises UserError where nothing does."""
     goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
     usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
-    for wanted, layers in ((goal, usual), (goal, more), (Goal("fastest" if by_s else "cheapest"), more or usual)):
+    passes = dict.fromkeys([goal, Goal("fastest" if by_s else "cheapest")])
+    tried = [(goal, usual), (goal, more), *((wanted, more or usual) for wanted in list(passes)[1:])]
+    for wanted, layers in tried:
         if chosen := _cheapest(question, layers, wanted):
             return chosen
     if cluster is not None:

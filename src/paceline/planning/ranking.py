@@ -246,12 +246,14 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
 
 
 def _plain(strategy: Strategy, fastest: Strategy) -> bool:
-    """Whether every device holds the whole network and its optimizer, and has room for the micro batch of the fastest without
-    recomputing more: what anyone runs where it is no slower than a tie."""
-    mesh, least = strategy.parallelism, fastest.parallelism
-    whole = mesh.sharding == "ddp" and mesh.model_devices == 1 and strategy.gradient_exchange.compression == "dense"
-    room = strategy.micro_batch_size >= fastest.micro_batch_size and mesh.recompute in ("none", least.recompute)
-    return whole and room
+    """Whether every device holds the whole network and its optimizer, and where the fastest does not, has room for its micro
+    batch without recomputing more: what anyone runs where it is no slower than a tie."""
+    whole = [
+        s.parallelism.sharding == "ddp" and s.parallelism.model_devices == 1 and s.gradient_exchange.compression == "dense"
+        for s in (strategy, fastest)
+    ]
+    again = strategy.parallelism.recompute not in ("none", fastest.parallelism.recompute)
+    return whole[0] and (whole[1] or (strategy.micro_batch_size >= fastest.micro_batch_size and not again))
 
 
 def by_devices(table: RankedTable, best: int) -> list[int]:

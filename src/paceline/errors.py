@@ -42,14 +42,20 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{what}; {kept}" if kept else what)
 
 
+MOST_LISTED = 24
+"""Names of an error that lists them because none is near."""
+
+
 def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: int = 6) -> UserError:
-    """The error for a name that is not in ``legal``: it lists all of them when they are at most ``few``, else the nearest."""
+    """The error for a name that is not in ``legal``: it lists all of them when they are at most ``few``, else the nearest, and
+    all where none is near and they are at most ``MOST_LISTED``."""
     names = list(legal)
     if not isinstance(given, str):
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
     near = near_names(given, names)
-    nearest = f"nearest: {', '.join(near)}" if near else "nothing is near"
-    choices = f"legal: {', '.join(names) or 'none'}" if len(names) <= few else nearest
+    every = f"legal: {', '.join(names) or 'none'}"
+    far = every if len(names) <= MOST_LISTED else "nothing is near"
+    choices = every if len(names) <= few else f"nearest: {', '.join(near)}" if near else far
     likely = likeliest(given, names)
     hint = f"did you mean {likely}?" if likely and (len(names) <= few or not fix) else fix
     return UserError(f"unknown {kind} {given!r}; {choices}", hint)

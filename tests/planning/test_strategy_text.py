@@ -26,7 +26,7 @@ def test_a_choice_that_is_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("compression=zip", "unknown compression 'zip'; nearest: "),
+        ("compression=zip", "unknown compression 'zip'; legal: dense, bf16, terngrad"),
         ("precision=fp9", "unknown precision 'fp9'"),
         ("optimizer=adan", "did you mean adam"),
         ("nodes", "choice nodes has no value; write it as nodes=4"),

@@ -52,7 +52,10 @@ def test_what_negates_is_not_proposed() -> None:
 
 
 def test_nothing_near_is_said() -> None:
-    assert str(unknown("codec", "MacBook", CODECS, fix="list them")) == "unknown codec 'MacBook'; nothing is near; list them"
+    few = unknown("codec", "MacBook", CODECS, fix="list them")
+    assert str(few) == f"unknown codec 'MacBook'; legal: {', '.join(CODECS)}; list them"
+    many = [f"{codec}-{n}" for codec in CODECS for n in range(4)]
+    assert str(unknown("codec", "MacBook", many, fix="list them")) == "unknown codec 'MacBook'; nothing is near; list them"
 
 
 def test_no_choice_at_all_is_said() -> None:

@@ -54,7 +54,7 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: 
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")
     near = near_names(given, names)
     every = f"legal: {', '.join(names) or 'none'}"
-    far = every if len(names) <= MOST_LISTED else "nothing is near"
+    far = every if few and len(names) <= MOST_LISTED else "nothing is near"
     choices = every if len(names) <= few else f"nearest: {', '.join(near)}" if near else far
     likely = likeliest(given, names)
     hint = f"did you mean {likely}?" if likely and (len(names) <= few or not fix) else fix

@@ -154,7 +154,7 @@ def test_what_does_not_divide_is_refused_by_name() -> None:
         ({"tensor": 3, "world_size": 8}, r"8 devices are no whole replicas of 3; nearest legal: 6 or 9 devices"),
     ):
         with pytest.raises(UserError, match=words):
-            step(Cluster.named(f"{choices['world_size']} A100"), global_batch_size=96, **choices)
+            step(Cluster.named(f"{choices['world_size'] // 2}x2 A100, 100Gb/s"), global_batch_size=96, **choices)
 
 
 def test_data_parallel_replicas_of_a_divided_network_exchange_their_share() -> None:

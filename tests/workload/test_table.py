@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.models import REGISTRY, build, model
 from paceline.models.detection import MaskRcnn, RetinaNet
@@ -155,7 +156,7 @@ def test_parameters_are_those_of_the_module_in_its_order(name: str) -> None:
     assert sorted(p.ready for p in table.parameters) == list(range(len(expected)))
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each_row("name", PUBLISHED)
 def test_totals_are_the_published_ones(name: str) -> None:
     table, published = Workload.named(name), PUBLISHED[name]
     assert table.num_parameters == published.parameters, published.citation

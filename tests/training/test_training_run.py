@@ -81,8 +81,9 @@ SPOILT = ["dense", "lars"]
 
 @pytest.fixture(scope="module")
 def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, daily = tmp_path_factory.mktemp("resumed"), request.config.option.markexpr == "not full"
-    launch(run_whole_and_rest, 3, timeout=200, folder=str(folder), cases=DAILY if daily else [*DAILY, *RARE])
+    folder = tmp_path_factory.mktemp("resumed")
+    cases = {"not full": DAILY, "full": RARE}.get(request.config.option.markexpr, [*DAILY, *RARE])
+    launch(run_whole_and_rest, 3, timeout=200, folder=str(folder), cases=cases)
     return folder
 
 

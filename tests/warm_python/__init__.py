@@ -29,9 +29,18 @@ ENVIRONMENT = {
 UNHURRIED = {name: value for name, value in ENVIRONMENT.items() if name != "MEASURE_BRIEFLY"}
 
 
+SHARED = "PACELINE_WARM_PYTHON"
+"""The command of the process that began the session, for the workers of ``pytest -n``."""
+
+
 @functools.cache
 def executable() -> str:
     """The command. Its process starts with the first call and ends with this one."""
+    return os.environ.get(SHARED) or start()
+
+
+def start() -> str:
+    """A command of its own, at once; who calls it waits until torch is imported."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     command = folder / "python"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{CLIENT}" "{folder}/socket" "$@"\n')
@@ -42,14 +51,13 @@ def executable() -> str:
         server = subprocess.Popen(
             [sys.executable, str(SERVER), str(listening.fileno()), str(command)],
             stdin=subprocess.PIPE,  # closes when this process ends
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             env=ENVIRONMENT,
             cwd=TESTS,
             pass_fds=[listening.fileno()],
             start_new_session=True,
         )
     _servers.append(server)
-    assert server.stdout is not None and server.stdout.readline() == b"ready\n", "no warm Python; its error is above"
     return str(command)
 
 

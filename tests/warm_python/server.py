@@ -39,7 +39,6 @@ ABOVE = 1000  # descriptors that nobody uses
 def serve(listening: socket.socket, command: str) -> list[str]:
     """Fork for every request, until stdin closes. Returns in the forked child: the arguments of its program."""
     gc.freeze()
-    print("ready", flush=True)
     events = selectors.DefaultSelector()
     events.register(0, selectors.EVENT_READ)
     events.register(listening, selectors.EVENT_READ)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import paceline
+import warm_python
 from every_backend import Guarded
 from paceline.training.optimizers import LAMB_VARIANTS, LARS_VARIANTS, native
 
@@ -195,6 +196,7 @@ if os.fork() == 0:
     os._exit(0 if weights[-1][0, 0] < 1 else 3)
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 """
-    for one in (code, first_after_fork):
-        done = subprocess.run([sys.executable, "-c", one], capture_output=True, text=True, timeout=120)
+    # The first must not be a forked child itself.
+    for python, one in ((sys.executable, code), (warm_python.executable(), first_after_fork)):
+        done = subprocess.run([python, "-c", one], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.prediction import Predictor
+from paceline.prediction import Prediction, Predictor
 from paceline.scheduling.fleet import NodeGroup
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -93,7 +92,7 @@ def _bilinear(sizes: Array, locals_: Array, table: Array, devices: Ints, local: 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a surface is predicted for; equal ones share it.
+    """What a surface is predicted for.
 
     Attributes:
         local_least, local_most: of a device and pass; the most that fits the memory where that is less.
@@ -108,7 +107,21 @@ class Asked:
     choices: tuple[tuple[str, str], ...] = ()
 
 
-@lru_cache(maxsize=4096)
+class Surfaces:
+    """Surfaces of one predictor, each predicted once."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._kept: dict[tuple[object, ...], tuple[Asked, PredictedSpeed]] = {}
+
+    def of(self, asked: Asked) -> PredictedSpeed:
+        """The surface that is asked for. Raises UserError as ``predicted_speed``."""
+        key = (id(asked.workload), asked.group, asked.local_least, asked.local_most, asked.most_devices, asked.choices)
+        if key not in self._kept:
+            self._kept[key] = (asked, predicted_speed(asked, self._predictor))  # the workload stays alive: no id is used twice
+        return self._kept[key][1]
+
+
 def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
     """The surface of a network on nodes of a type.
 
@@ -126,8 +139,7 @@ def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
 
     alone = _step(asked, predictor, (1,), locals_[-1])
     steps = table(packed)
-    few = [shape if shape in packed else shape for shape in spread]
-    wide = np.array([_step(asked, predictor, shape, locals_[-1]).step_time_s for shape in few])
+    wide = np.array([_step(asked, predictor, shape, locals_[-1]).step_time_s for shape in spread])
     return PredictedSpeed(
         group,
         np.array(locals_, float),
@@ -162,7 +174,7 @@ def _shape(devices: int, per_node: int) -> tuple[int, ...]:
     return (per_node,) * full + ((rest,) if rest else ())
 
 
-def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int):  # type: ignore[no-untyped-def]
+def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) -> Prediction:
     devices = sum(shape)
     text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{len(shape)}x{shape[0]}"
     network = asked.group.network if len(shape) > 1 else None
@@ -185,9 +197,7 @@ class CorrectedSpeed:
     between: float = 1.0
 
     @classmethod
-    def of(
-        cls, surface: PredictedSpeed, seen: Mapping[tuple[int, int, int], tuple[float, float]]
-    ) -> CorrectedSpeed:
+    def of(cls, surface: PredictedSpeed, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> CorrectedSpeed:
         """Ratios as geometric means over what was seen: (nodes, devices, local batch) -> seconds of (step, exchange)."""
         logs: dict[str, list[float]] = {"compute": [], "within": [], "between": []}
         for (nodes, devices, local), (step, exchange) in seen.items():
@@ -206,4 +216,4 @@ class CorrectedSpeed:
         return compute * self.compute + exchange, compute * self.compute
 
 
-__all__ = ["Asked", "CorrectedSpeed", "PredictedSpeed", "predicted_speed"]
+__all__ = ["Asked", "CorrectedSpeed", "PredictedSpeed", "Surfaces", "predicted_speed"]

@@ -1,12 +1,12 @@
 """Step times that were predicted and not measured, as a surface over devices and batches.
 
 A surface costs a few dozen predictions once; every job of the same model on the same nodes shares it. Between its points steps
-are interpolated. What a job reports as it runs corrects the surface by ratios: of computing, and of exchanging within a node and
-between nodes.
+are interpolated. What jobs report as they run corrects the surface by ratios, of computing and of exchanging.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -65,9 +65,11 @@ class PredictedSpeed:
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """As ``goodput.StepTimes``."""
         compute = np.interp(local, self.locals, self.steps[0])
+        step = _bilinear(self.sizes, self.locals, self.steps, devices, local)
         wide = nodes > -(-devices // self.devices_per_node)
-        packed, spread = (_bilinear(self.sizes, self.locals, table, devices, local) for table in (self.steps, self.spread))
-        return np.where(wide, spread, packed), compute
+        if wide.any():
+            step = np.where(wide, _bilinear(self.sizes, self.locals, self.spread, devices, local), step)
+        return step, compute
 
     def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
         """Seconds of a step and of what its exchange adds, as of a measured profile."""
@@ -128,7 +130,7 @@ def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
     Raises:
         UserError: not even the least batch fits a device; nodes without a network though a job may use several.
     """
-    group, workload = asked.group, asked.workload
+    group = asked.group
     locals_ = _locals(asked, predictor)
     sizes = _sizes(min(asked.most_devices, group.devices), group.devices_per_node)
     packed = [_shape(size, group.devices_per_node) for size in sizes]
@@ -183,37 +185,69 @@ def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) 
     return predictor.step(asked.workload, cluster, strategy)
 
 
+Curve = tuple[tuple[float, ...], tuple[float, ...]]
+"""Points: the logarithm of a size, ascending, and the logarithm of measured / predicted there."""
+
+
 @dataclass(frozen=True, slots=True)
-class CorrectedSpeed:
-    """A predicted surface times what the job's own steps say of it.
+class Ratios:
+    """Measured / predicted of one model on one type; empty where nothing was seen.
 
     Attributes:
-        compute, within, between: measured / predicted, of computing and of exchanging within a node and between nodes.
+        compute: by the batch of a device. ``within``, ``between``: exchanges inside a node and between nodes, by devices.
     """
 
-    surface: PredictedSpeed
-    compute: float = 1.0
-    within: float = 1.0
-    between: float = 1.0
+    compute: Curve = ((), ())
+    within: Curve = ((), ())
+    between: Curve = ((), ())
 
     @classmethod
-    def of(cls, surface: PredictedSpeed, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> CorrectedSpeed:
-        """Ratios as geometric means over what was seen: (nodes, devices, local batch) -> seconds of (step, exchange)."""
-        logs: dict[str, list[float]] = {"compute": [], "within": [], "between": []}
+    def of(cls, surface: PredictedSpeed, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> Ratios:
+        """From what was seen: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
+        logs: dict[str, dict[int, list[float]]] = {"compute": {}, "within": {}, "between": {}}
         for (nodes, devices, local), (step, exchange) in seen.items():
             predicted, compute = surface.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
-            logs["compute"].append(np.log((step - exchange) / compute[0]))
-            expected = predicted[0] - compute[0]
+            logs["compute"].setdefault(local, []).append(math.log((step - exchange) / float(compute[0])))
+            expected = float(predicted[0] - compute[0])
             if devices > 1 and exchange > 0 and expected > 0.01 * predicted[0]:
-                logs["between" if nodes > 1 else "within"].append(np.log(exchange / expected))
-        means = {name: float(np.exp(np.mean(values))) if values else 1.0 for name, values in logs.items()}
-        return cls(surface, **means)
+                name = "between" if nodes > 1 else "within"
+                logs[name].setdefault(devices, []).append(math.log(exchange / expected))
+        return cls(**{name: _curve(points) for name, points in logs.items()})
+
+    def completed(self, others: Sequence[Ratios]) -> Ratios:
+        """The same, where exchanges that were never seen have the mean ratio of other models."""
+        within = self.within if self.within[0] else _mean([other.within for other in others])
+        between = self.between if self.between[0] else _mean([other.between for other in others])
+        return Ratios(self.compute, within, between)
+
+
+def _curve(points: Mapping[int, Sequence[float]]) -> Curve:
+    sizes = sorted(points)
+    return tuple(math.log(size) for size in sizes), tuple(float(np.mean(points[size])) for size in sizes)
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    values = [float(np.mean(logs)) for _, logs in curves if logs]
+    return ((0.0,), (float(np.mean(values)),)) if values else ((), ())
+
+
+def _factor(curve: Curve, sizes: Ints) -> Array | float:
+    return np.exp(np.interp(np.log(sizes), *curve)) if curve[0] else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedSpeed:
+    """A predicted surface times the ratios that were seen."""
+
+    surface: PredictedSpeed
+    ratios: Ratios
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """As ``goodput.StepTimes``."""
         step, compute = self.surface.step_s(nodes, devices, local)
-        exchange = np.maximum(step - compute, 0) * np.where(nodes > 1, self.between, self.within)
-        return compute * self.compute + exchange, compute * self.compute
+        corrected = compute * _factor(self.ratios.compute, local)
+        within, between = _factor(self.ratios.within, devices), _factor(self.ratios.between, devices)
+        return corrected + np.maximum(step - compute, 0) * np.where(nodes > 1, between, within), corrected
 
 
-__all__ = ["Asked", "CorrectedSpeed", "PredictedSpeed", "Surfaces", "predicted_speed"]
+__all__ = ["Asked", "CorrectedSpeed", "PredictedSpeed", "Ratios", "Surfaces", "predicted_speed"]

@@ -49,7 +49,7 @@ class MeasuredSpeed:
     def _between(self) -> LinearNDInterpolator:
         return LinearNDInterpolator(*self.points)
 
-    @property
+    @cached_property
     def local_range(self) -> tuple[int, int]:
         """The least and the largest local batch of the tables."""
         sizes = [size for table in self.tables.values() for size in (table[0][0], table[0][-1])]

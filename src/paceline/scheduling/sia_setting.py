@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paceline.scheduling.beliefs import Beliefs, Online
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.goodput import BatchLimits
 from paceline.scheduling.job import Job
-from paceline.scheduling.profiled_run import Knowledge, ProfiledRun
+from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.profiles import Profile
 from paceline.scheduling.schedule import Settings
 
@@ -56,11 +57,11 @@ class SiaRun(ProfiledRun):
         fleet: Fleet,
         *,
         adapts_batch: bool,
-        knowledge: Knowledge = "online",
+        beliefs: Beliefs | None = None,
         tuned_batch: bool = True,
     ) -> None:
         slowdown = SLOWDOWN.get(job.model, 1.0)
-        super().__init__(job, profile, fleet, adapts_batch=adapts_batch, knowledge=knowledge, slowdown=slowdown)
+        super().__init__(job, profile, fleet, adapts_batch=adapts_batch, beliefs=beliefs or Online(), slowdown=slowdown)
         self._tuned_batch = tuned_batch
 
     def _limits(self, device: str) -> BatchLimits:

@@ -281,7 +281,9 @@ class _Simulation:
             nodes = self.fleet.nodes_of(group)
             indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
             before = [
-                () if self.columns[_TYPE, index] != group else tuple((n - nodes.start, count) for n, count in self.placements[index])
+                ()
+                if self.columns[_TYPE, index] != group
+                else tuple((n - nodes.start, count) for n, count in self.placements[index])
                 for index in indices
             ]
             sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)

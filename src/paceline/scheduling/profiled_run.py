@@ -142,9 +142,10 @@ class ProfiledRun:
         times = self._times(group.device)
         counts = np.arange(1, most + 1)
         if times is None:  # nothing was seen: twice the devices are twice as fast
-            return np.arange(most + 1, dtype=float)
+            return np.where(np.arange(most + 1) < self._least_devices, 0.0, np.arange(most + 1, dtype=float))
         nodes = -(-counts // group.devices_per_node)
         goodput, _, _ = best_batches(times, self._limits(group.device), self._last_noise, nodes, counts)
+        goodput[: self._least_devices - 1] = 0.0
         return np.concatenate([[0.0], goodput])
 
     def max_devices(self) -> int:
@@ -152,8 +153,18 @@ class ProfiledRun:
             return self.job.devices
         limits = self._limits(self.fleet.groups[0].device)
         bound = (limits.fixed or limits.most) // limits.local_least
-        tried = self.fleet.devices if self.knowledge == "measured" else max(GROWTH * self._most_seen, 1)
+        tried = self.fleet.devices if self.knowledge == "measured" else max(GROWTH * self._most_seen, self._least_devices)
         return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
+
+    def curve(self) -> Array:
+        """The metric after each epoch so far, at the batch of the last."""
+        epochs = self.profile.epochs
+        row = int(np.abs(epochs.batches - self.batch).argmin())
+        return epochs.metric[row, : self.epoch]
+
+    @property
+    def _least_devices(self) -> int:
+        return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
 
     def seconds_left(self, device_type: int, most: int) -> Array:
         ends = self.profile.epochs.ends

@@ -5,6 +5,7 @@ Columns are those of the published simulators of Pollux and Sia (``pollux_sia_st
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import numpy as np
 from scipy.interpolate import LinearNDInterpolator
 
 from paceline.array_types import Array, Ints
-from paceline.csv_rows import read
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
 from paceline.scheduling.goodput import BatchLimits, Noise
 
@@ -169,7 +170,10 @@ def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> 
             if step is None or local is None or nodes is None or devices is None:
                 raise UserError(f"{row.place}: a step without its time, batch, nodes or devices")
             values = (nodes, devices, local, step, row.number_of("sync_time") or 0.0)
-            groups[row.text("model"), row.text("cluster")].append((row.text("placement"), values))
+            placement = row.text("placement")
+            if not (placement == "" or placement.isdecimal()):
+                raise row.wrong("placement", "the devices of each node, such as 44")
+            groups[row.text("model"), row.text("cluster")].append((placement, values))
     for (model, cluster), rows in groups.items():
         speeds[model][clusters[cluster]] = _measured_speed(rows)
     epochs = _epochs(Path(folder) / EPOCH_FILE)
@@ -202,8 +206,19 @@ def _epochs(path: Path) -> dict[str, Epochs]:
         batch = row.whole("batch_size")
         if batch is None:
             raise row.wrong("batch_size", "a whole number above 0")
-        rows[row.text("model")][batch].append(tuple(float(row.text(column)) for column in EPOCH_COLUMNS[2:]))
+        rows[row.text("model")][batch].append(tuple(_number(row, column) for column in EPOCH_COLUMNS[2:]))
     return {model: _epoch_table(batches) for model, batches in rows.items()}
+
+
+def _number(row: Row, column: str) -> float:
+    """A metric may be below 0."""
+    try:
+        value = float(row.text(column))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.wrong(column, "a number")
+    return value
 
 
 def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]]) -> Epochs:

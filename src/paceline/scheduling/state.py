@@ -52,6 +52,7 @@ class State:
         outlooks: what is believed of each job.
         restart_s: what a start or a resize costs a job.
         memory: what this policy answered as ``memory`` the last time; None at first.
+        curves: loss or metric that each job has reported so far, the oldest first; without entries where jobs report none.
     """
 
     time_s: float
@@ -69,6 +70,7 @@ class State:
     outlooks: Sequence[Outlook]
     restart_s: float = 30.0
     memory: Any = None
+    curves: Sequence[Array] = ()
 
     @property
     def ran_s(self) -> Array:
@@ -92,6 +94,7 @@ class Decision:
         wake_s: when the policy wants to decide again, though nothing happens.
         memory: what the next ``State`` brings back.
         reasons: why, by job, where the policy can say it.
+        removed: jobs that leave for good before their end, by job with the reason: admission was refused, or it learns no more.
     """
 
     devices: Ints
@@ -101,6 +104,7 @@ class Decision:
     wake_s: float = math.inf
     memory: Any = None
     reasons: Mapping[int, str] = field(default_factory=dict)
+    removed: Mapping[int, str] = field(default_factory=dict)
 
 
 Policy = Callable[[State], Decision]

@@ -16,17 +16,22 @@ from paceline.scheduling.profiles import Profile
 
 
 class Beliefs(Protocol):
-    """Of one job.
+    """Of one job."""
 
-    Attributes:
-        scales: whether numbers of devices that it never ran on are believed.
-        version: another number when they have changed.
-        relative_spread: half the 80 % range beside the step; 0: measured.
-    """
+    @property
+    def scales(self) -> bool:
+        """Whether numbers of devices that it never ran on are believed."""
+        ...
 
-    scales: bool
-    version: int
-    relative_spread: float
+    @property
+    def version(self) -> int:
+        """Another number when they have changed."""
+        ...
+
+    @property
+    def relative_spread(self) -> float:
+        """Half the 80 % range beside the step; 0: measured."""
+        ...
 
     def times(self, device: str) -> StepTimes | None:
         """Its steps on a type; None where nothing is known."""

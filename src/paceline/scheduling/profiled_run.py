@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.beliefs import Beliefs
-from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.goodput import BatchLimits, Noise, batch_split, best_batches
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiles import Profile
@@ -161,12 +161,14 @@ class ProfiledRun:
 
     def _table(self, device_type: int, most: int) -> Array:
         group = self.fleet.groups[device_type]
+        if group.device not in self.profile.speeds:
+            return np.zeros(most + 1)
         counts = np.arange(1, most + 1)
         ratio = 1.0
         if self.beliefs.times(group.device) is None:
-            known = [other for other in self.fleet.groups if self.beliefs.times(other.device) is not None]
+            known = [other for other in self._groups if self.beliefs.times(other.device) is not None]
             if not known:  # nothing was seen: twice the devices are twice as fast
-                return np.arange(most + 1, dtype=float)
+                return np.where(np.arange(most + 1) < self._least_devices, 0.0, np.arange(most + 1, dtype=float))
             alone = self.profile.speed(group.device).alone
             group = known[0]
             ratio = alone / self.profile.speed(group.device).alone
@@ -174,15 +176,31 @@ class ProfiledRun:
         assert times is not None
         nodes = -(-counts // group.devices_per_node)
         goodput, _, _ = best_batches(times, self._believed_limits(group.device), self._last_noise, nodes, counts)
+        goodput[: self._least_devices - 1] = 0.0
         return np.concatenate([[0.0], goodput * ratio])
 
     def max_devices(self) -> int:
         if "devices" not in self.job.adapts:
             return self.job.devices
-        limits = [self._limits(group.device) for group in self.fleet.groups]
+        limits = [self._limits(group.device) for group in self._groups]
         bound = max((limit.fixed or limit.most) // limit.local_least for limit in limits)
-        tried = self.fleet.devices if self.beliefs.scales else max(GROWTH * self._most_seen, 1)
+        tried = self.fleet.devices if self.beliefs.scales else max(GROWTH * self._most_seen, self._least_devices)
         return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
+
+    def curve(self) -> Array:
+        """The metric after each epoch so far, at the batch of the last."""
+        epochs = self.profile.epochs
+        row = int(np.abs(epochs.batches - self.batch).argmin())
+        return epochs.metric[row, : self.epoch]
+
+    @property
+    def _groups(self) -> list[NodeGroup]:
+        """Nodes on which it can run."""
+        return [group for group in self.fleet.groups if group.device in self.profile.speeds]
+
+    @property
+    def _least_devices(self) -> int:
+        return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
 
     def seconds_left(self, device_type: int, most: int) -> Array:
         with np.errstate(divide="ignore"):

@@ -5,19 +5,21 @@ Columns are those of the published simulators of Pollux and Sia (``pollux_sia_st
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator
 
 from paceline.array_types import Array, Ints
-from paceline.csv_rows import read
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
-from paceline.scheduling.goodput import BatchLimits, Noise
+from paceline.scheduling.goodput import BatchLimits, Noise, StepTimes
 
 STEP_COLUMNS = ("cluster", "model", "placement", "num_nodes", "num_gpus", "local_bsz", "step_time", "sync_time")
 EPOCH_COLUMNS = ("model", "batch_size", "epoch", "progress", "iteration", "metric", "grad_sqr", "grad_var")
@@ -148,12 +150,34 @@ class Epochs:
         return float(np.interp(batch, self.batches, self.iterations[:, epoch]))
 
 
+class Speed(StepTimes, Protocol):
+    """Steps of one model on one kind of device, measured or predicted."""
+
+    @property
+    def local_range(self) -> tuple[int, int]:
+        """The least and the largest batch of a device."""
+        ...
+
+    @property
+    def alone(self) -> float:
+        """Samples a second of one device at its largest batch."""
+        ...
+
+    def local_most(self, placement: Sequence[int]) -> int:
+        """The largest batch of a device on a placement."""
+        ...
+
+    def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
+        """Seconds of a step and of its exchange."""
+        ...
+
+
 @dataclass(frozen=True)
 class Profile:
     """All that was measured of a model."""
 
     model: str
-    speeds: Mapping[str, MeasuredSpeed]
+    speeds: Mapping[str, Speed]
     epochs: Epochs
 
     def limits(self, device: str) -> BatchLimits:
@@ -162,7 +186,7 @@ class Profile:
         batches = self.epochs.batches
         return BatchLimits(int(batches[0]), int(batches[-1]), least, min(most, LOCAL_MOST.get(self.model, most)))
 
-    def speed(self, device: str) -> MeasuredSpeed:
+    def speed(self, device: str) -> Speed:
         """On a kind of device. Raises UserError where it was not measured."""
         if device not in self.speeds:
             raise unknown(f"device of the profile {self.model!r}", device, self.speeds)
@@ -188,7 +212,10 @@ def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> 
             if step is None or local is None or nodes is None or devices is None:
                 raise UserError(f"{row.place}: a step without its time, batch, nodes or devices")
             values = (nodes, devices, local, step, row.number_of("sync_time") or 0.0)
-            groups[row.text("model"), row.text("cluster")].append((row.text("placement"), values))
+            placement = row.text("placement")
+            if not (placement == "" or placement.isdecimal()):
+                raise row.wrong("placement", "the devices of each node, such as 44")
+            groups[row.text("model"), row.text("cluster")].append((placement, values))
     for (model, cluster), rows in groups.items():
         speeds[model][clusters[cluster]] = _measured_speed(rows)
     epochs = _epochs(Path(folder) / EPOCH_FILE)
@@ -221,8 +248,19 @@ def _epochs(path: Path) -> dict[str, Epochs]:
         batch = row.whole("batch_size")
         if batch is None:
             raise row.wrong("batch_size", "a whole number above 0")
-        rows[row.text("model")][batch].append(tuple(float(row.text(column)) for column in EPOCH_COLUMNS[2:]))
+        rows[row.text("model")][batch].append(tuple(_number(row, column) for column in EPOCH_COLUMNS[2:]))
     return {model: _epoch_table(batches) for model, batches in rows.items()}
+
+
+def _number(row: Row, column: str) -> float:
+    """A metric may be below 0."""
+    try:
+        value = float(row.text(column))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.wrong(column, "a number")
+    return value
 
 
 def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]]) -> Epochs:

@@ -25,17 +25,29 @@ class Span:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a job. ``end_s`` is NaN where it never ended."""
+    """What became of a job.
+
+    Attributes:
+        end_s: NaN where it never ended.
+        removed: why a policy turned it away or stopped it for good, and ``removed_s`` when; empty: it did not.
+    """
 
     job: Job
     end_s: float = math.nan
     restarts: int = 0
     spans: list[Span] = field(default_factory=list)
+    removed: str = ""
+    removed_s: float = math.nan
 
     @property
     def jct_s(self) -> float:
         """From arrival to end."""
         return self.end_s - self.job.arrival_s
+
+    @property
+    def met(self) -> bool:
+        """Whether it ended by its deadline."""
+        return self.end_s <= self.job.deadline_s
 
     @property
     def start_s(self) -> float:

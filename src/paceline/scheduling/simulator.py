@@ -12,15 +12,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paceline.array_types import Array, Bools
-from paceline.errors import UserError
+from paceline.errors import UserError, shorten
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
 from paceline.scheduling.placement import RULES, Placement, repacked, shape
-from paceline.scheduling.run import Run
+from paceline.scheduling.run import Reports, Run
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.state import Decision, Outlook, Policy, State
 
 _LATE = 1e-7
+MOST_IDLE = 1000
+"""Decisions in a row after which no job has worked, though nothing stands in the way: the policy moves jobs for ever."""
 
 
 def simulate(
@@ -39,7 +41,7 @@ def simulate(
 
     Raises:
         UserError: two jobs of one name; a rigid job that is larger than every type it may use; jobs that the policy never
-            starts though nothing else happens.
+            starts though nothing else happens, or that it moves for ever.
     """
     check_names(jobs)
     _check_sizes(jobs, fleet)
@@ -89,6 +91,8 @@ class _Simulation:
         self.placements: list[Placement] = []
         self.columns = np.zeros((len(_COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
+        self.reports = False
+        self.idle = 0
 
     def run(self) -> Schedule:
         round_s = self.settings.round_s
@@ -99,10 +103,12 @@ class _Simulation:
             self._decide()
             if self.progress:
                 self.progress(self.time_s, self.ended)
+            if not self.jobs and self.next_arrival == len(self.waiting):
+                break  # the last were removed
             if round_s:
                 idle = not self.jobs and self.next_arrival < len(self.waiting)
                 until = self.waiting[self.next_arrival].arrival_s if idle else self.time_s + round_s
-                self._run_until(self._round_at(until))
+                self._run_rounds(self._round_at(until))
             else:
                 self._run_until(self._next_event())
         return Schedule(
@@ -112,6 +118,13 @@ class _Simulation:
             active=tuple(self.active),
             notes=tuple(self.notes),
         )
+
+    def _run_rounds(self, moment: float) -> None:
+        """Up to a boundary; a node that goes on the way takes its jobs with it at once."""
+        while (change := self.fleet.next_change(self.time_s)) < moment:
+            self._run_until(change)
+            self._outages()
+        self._run_until(moment)
 
     def _round_at(self, moment: float) -> float:
         """The first boundary of a round from ``moment`` on."""
@@ -127,6 +140,7 @@ class _Simulation:
         fresh = np.zeros((len(self.columns), len(arrived)))
         for index, job in enumerate(arrived):
             run = self.make_run(job)
+            self.reports = self.reports or isinstance(run, Reports)
             self.jobs.append(job)
             self.runs.append(run)
             self.placements.append(())
@@ -140,9 +154,21 @@ class _Simulation:
         arrival = self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
         moment = min(arrival, self.wake_s, self.fleet.next_change(self.time_s), self._next_crossing()[0])
         if moment == math.inf:
-            names = ", ".join(job.name for job in self.jobs[:3])
-            raise UserError(f"the policy never starts {len(self.jobs)} jobs ({names})", "give them nodes that hold them")
+            raise self._stuck("never starts")
         return moment
+
+    def _stuck(self, what: str) -> UserError:
+        names = ", ".join(shorten(job.name, 40) for job in self.jobs[:3])
+        many = f"{len(self.jobs)} jobs" if len(self.jobs) > 1 else "a job"
+        return UserError(f"the policy {what} {many} ({names})", "give it nodes that hold its jobs, or another policy")
+
+    def _check_idle(self) -> None:
+        """Every decision since a job last worked counts, unless all wait for an arrival or a repair."""
+        held = bool(self.columns[_HELD].any())
+        to_come = self.next_arrival < len(self.waiting) or self.fleet.next_change(self.time_s) < math.inf
+        self.idle = self.idle + 1 if held or not to_come else 0
+        if self.idle > MOST_IDLE:
+            raise self._stuck("moves for ever" if held else "never starts")
 
     def _next_crossing(self) -> tuple[float, Array]:
         """When the next running job changes, and when each does."""
@@ -179,6 +205,8 @@ class _Simulation:
         for group in range(len(self.fleet.groups)):
             c[len(_COLUMNS) + group] += (c[_TYPE] == group) * seconds
         worked = np.maximum(seconds - c[_DELAY], 0.0)
+        if (worked * c[_SPEED]).any():
+            self.idle = 0
         c[_DELAY] = np.maximum(c[_DELAY] - seconds, 0.0)
         c[_TO_NEXT] -= c[_SPEED] * worked
 
@@ -191,6 +219,12 @@ class _Simulation:
         else:
             self.columns[_SPEED, index] = run.speed * (1 - self.columns[_SLOWED, index])
             self.columns[_TO_NEXT, index] = run.to_next
+
+    def _remove(self, index: int, reason: str) -> None:
+        """It leaves before its end."""
+        outcome = self.outcomes[self.jobs[index].name]
+        self._leave(index)
+        outcome.end_s, outcome.removed, outcome.removed_s = math.nan, reason, self.time_s
 
     def _leave(self, index: int) -> None:
         job = self.jobs[index]
@@ -219,6 +253,7 @@ class _Simulation:
 
     def _decide(self) -> None:
         self._outages()
+        self.wake_s = math.inf
         if not self.jobs:
             return
         for index in np.flatnonzero(self.columns[_HELD]):
@@ -234,7 +269,10 @@ class _Simulation:
         self.memory, self.wake_s = decision.memory, decision.wake_s
         if decision.note:
             self.notes.append((self.time_s, decision.note))
+        self._check_idle()
         self._carry_out(decision)
+        for gone in sorted(decision.removed, reverse=True):
+            self._remove(gone, decision.removed[gone])
 
     def _state(self) -> State:
         c = self.columns
@@ -256,6 +294,7 @@ class _Simulation:
             restart_s=c[_RESTART],
             restarting_s=c[_DELAY],
             memory=self.memory,
+            curves=[run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self.reports else (),
         )
 
     def _carry_out(self, decision: Decision) -> None:
@@ -370,6 +409,7 @@ class _Outlooks(Sequence[Outlook]):
         return self._runs[index].outlook
 
 
+_NO_CURVE = np.zeros(0)
 _COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart")
 (_ARRIVAL, _REQUESTED, _HELD, _TYPE, _ATTAINED, _RESTARTS, _DELAY, _SPEED, _TO_NEXT, _SLOWED, _RESTART) = range(len(_COLUMNS))
 

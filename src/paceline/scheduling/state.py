@@ -53,6 +53,7 @@ class State:
         restart_s: what a start or a resize costs: one number, or one a job.
         restarting_s: what is left of it for each job that started a moment ago; 0: it works.
         memory: what this policy answered as ``memory`` the last time; None at first.
+        curves: loss or metric that each job has reported so far, the oldest first; without entries where jobs report none.
     """
 
     time_s: float
@@ -71,6 +72,7 @@ class State:
     restart_s: Array | float = 30.0
     restarting_s: Array | float = 0.0
     memory: Any = None
+    curves: Sequence[Array] = ()
 
     @property
     def ran_s(self) -> Array:
@@ -95,6 +97,7 @@ class Decision:
         wake_s: when the policy wants to decide again, though nothing happens.
         memory: what the next ``State`` brings back.
         reasons: why, by job, where the policy can say it. ``note``: what a reader must know of the whole decision.
+        removed: jobs that leave for good before their end, by job with the reason: admission was refused, or it learns no more.
     """
 
     devices: Ints
@@ -106,6 +109,7 @@ class Decision:
     memory: Any = None
     reasons: Mapping[int, str] = field(default_factory=dict)
     note: str = ""
+    removed: Mapping[int, str] = field(default_factory=dict)
 
 
 Policy = Callable[[State], Decision]

@@ -11,6 +11,7 @@ from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.optimus import optimus
+from paceline.scheduling.policies.rubick import rubick
 from paceline.scheduling.policies.sia import sia
 from paceline.scheduling.state import Policy
 
@@ -34,6 +35,7 @@ class Entry:
 RIGID: frozenset[Choice] = frozenset()
 ELASTIC: frozenset[Choice] = frozenset({"devices"})
 ADAPTIVE: frozenset[Choice] = frozenset({"devices", "batch"})
+REPLANNED: frozenset[Choice] = frozenset({"devices", "strategy"})
 
 POLICIES: Mapping[str, Entry] = {
     "fifo": Entry(fifo, RIGID, "first in, first out", types=True),
@@ -41,6 +43,7 @@ POLICIES: Mapping[str, Entry] = {
     "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
     "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
     "sia": Entry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
+    "rubick": Entry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True),
 }
 
 
@@ -49,4 +52,4 @@ def policy_named(name: str) -> Entry:
     return POLICIES[known_name("policy", name, POLICIES)]
 
 
-__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "RIGID", "Entry", "policy_named"]
+__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "policy_named"]

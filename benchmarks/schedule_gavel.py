@@ -55,7 +55,7 @@ POLICIES: Mapping[str, Policy] = {
 SETTINGS = Settings(round_s=360.0, restart_s=0.0)
 STATIC = ("fifo", "max_min_fairness", "max_min_fairness_perf", "min_total_duration_perf")
 FIRST, LAST = 4000, 5000
-WARM_H, AFTER_H = 1000.0, 500.0
+WARM_H, AFTER_H = 500.0, 300.0
 
 
 def fleet(v100: int, p100: int, k80: int) -> Fleet:

@@ -19,7 +19,9 @@ from paceline.scheduling.profiles import Profile
 from paceline.scheduling.state import Outlook
 
 Knowledge = Literal["measured", "online"]
-"""What a policy knows of speeds: the profile itself, or what the job saw since it began."""
+"""What a policy knows of speeds: the profile itself, or what the job saw since it began. A type on which it never ran is
+believed to scale as the first on which it did, times the ratio of one device's speed, which is measured beforehand (Sia, SOSP
+2023, section 3.3)."""
 GROWTH = 2
 """A job is tried on at most so many times the devices that it has run on (Pollux's simulator; Sia, SOSP 2023, section 4)."""
 
@@ -31,9 +33,12 @@ class ProfiledRun:
         fleet: its types are those of ``goodput``.
         adapts_batch: whether it chooses its batch; else ``job.batch`` stays.
         knowledge: what its outlook says of speeds and of the work that is left.
+        slowdown: by which the measured steps are longer.
     """
 
-    def __init__(self, job: Job, profile: Profile, fleet: Fleet, *, adapts_batch: bool, knowledge: Knowledge) -> None:
+    def __init__(
+        self, job: Job, profile: Profile, fleet: Fleet, *, adapts_batch: bool, knowledge: Knowledge, slowdown: float = 1.0
+    ) -> None:
         self.job, self.profile, self.fleet = job, profile, fleet
         self.knowledge: Knowledge = knowledge
         self.adapts_batch = adapts_batch
@@ -42,8 +47,9 @@ class ProfiledRun:
         self.speed = 0.0
         self.finished = False
         self.batch = 0
-        self.fit: FittedSpeed | None = None
-        self._seen: dict[tuple[int, int, int], tuple[float, float]] = {}
+        self.slowdown = slowdown
+        self.fits: dict[str, FittedSpeed] = {}
+        self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = {}
         self._most_seen = 0
         self._noise: Noise | None = None
         self._device = ""
@@ -88,14 +94,23 @@ class ProfiledRun:
         fixed = 0 if self.adapts_batch else self.job.batch
         return BatchLimits(limits.first, limits.most, limits.local_least, limits.local_most, fixed)
 
+    def _placed_limits(self) -> BatchLimits:
+        """On the devices that it holds."""
+        return self._limits(self._device)
+
+    def _believed_limits(self, device: str) -> BatchLimits:
+        """What its outlook counts with."""
+        return self._limits(device)
+
     def _choose_batch(self) -> None:
-        limits, devices = self._limits(self._device), sum(self._shape)
-        if limits.fixed or self.fit is None:
+        limits, devices = self._placed_limits(), sum(self._shape)
+        fit = self.fits.get(self._device)
+        if limits.fixed or fit is None:
             batch = limits.fixed or max(limits.first, limits.local_least * devices)
             self._local, self._passes = batch_split(limits, batch, devices)
         else:
             nodes = np.array([len(self._shape)])
-            _, local, passes = best_batches(self.fit, limits, self._last_noise, nodes, np.array([devices]))
+            _, local, passes = best_batches(fit, limits, self._last_noise, nodes, np.array([devices]))
             self._local = min(int(local[0]), limits.most // (devices * (int(passes[0]) + 1)))
             self._passes = int(passes[0])
         self.batch = devices * self._local * (self._passes + 1)
@@ -103,7 +118,7 @@ class ProfiledRun:
     def _run_on(self) -> None:
         """The true speed with the batch that was chosen."""
         step, exchange = self._step()
-        seconds = step + self._passes * (step - exchange)
+        seconds = (step + self._passes * (step - exchange)) * self.slowdown
         noise = self.profile.epochs.noise(self.batch, self.epoch)
         self.speed = float(noise.gain(self.batch / self._limits(self._device).first)) / seconds
 
@@ -115,13 +130,17 @@ class ProfiledRun:
 
     def _observe(self) -> None:
         """Learn from the steps since the last change."""
-        self._noise = self.profile.epochs.noise(self.batch, self.epoch)
+        noise = self.profile.epochs.noise(self.batch, self.epoch)
         key = (len(self._shape), sum(self._shape), self._local)
-        if key not in self._seen:
-            self._seen[key] = self._step()
+        seen = self._seen.setdefault(self._device, {})
+        if key in seen and noise == self._noise:
+            return
+        self._noise = noise
+        if key not in seen:
+            seen[key] = self._step()
             self._most_seen = max(self._most_seen, key[1])
             if self.adapts_batch or self.knowledge == "online":
-                self.fit = FittedSpeed.of(self._seen)
+                self.fits[self._device] = FittedSpeed.of(seen)
         self._tables.clear()
 
     @property
@@ -129,7 +148,7 @@ class ProfiledRun:
         return self._noise or self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
 
     def _times(self, device: str) -> StepTimes | None:
-        return self.profile.speed(device) if self.knowledge == "measured" else self.fit
+        return self.profile.speed(device) if self.knowledge == "measured" else self.fits.get(device)
 
     def goodput(self, device_type: int, most: int) -> Array:
         key = (device_type, most)
@@ -139,19 +158,26 @@ class ProfiledRun:
 
     def _table(self, device_type: int, most: int) -> Array:
         group = self.fleet.groups[device_type]
-        times = self._times(group.device)
         counts = np.arange(1, most + 1)
-        if times is None:  # nothing was seen: twice the devices are twice as fast
-            return np.arange(most + 1, dtype=float)
+        ratio = 1.0
+        if self._times(group.device) is None:
+            known = [other for other in self.fleet.groups if self._times(other.device) is not None]
+            if not known:  # nothing was seen: twice the devices are twice as fast
+                return np.arange(most + 1, dtype=float)
+            alone = self.profile.speed(group.device).alone
+            group = known[0]
+            ratio = alone / self.profile.speed(group.device).alone
+        times = self._times(group.device)
+        assert times is not None
         nodes = -(-counts // group.devices_per_node)
-        goodput, _, _ = best_batches(times, self._limits(group.device), self._last_noise, nodes, counts)
-        return np.concatenate([[0.0], goodput])
+        goodput, _, _ = best_batches(times, self._believed_limits(group.device), self._last_noise, nodes, counts)
+        return np.concatenate([[0.0], goodput * ratio])
 
     def max_devices(self) -> int:
         if "devices" not in self.job.adapts:
             return self.job.devices
-        limits = self._limits(self.fleet.groups[0].device)
-        bound = (limits.fixed or limits.most) // limits.local_least
+        limits = [self._limits(group.device) for group in self.fleet.groups]
+        bound = max((limit.fixed or limit.most) // limit.local_least for limit in limits)
         tried = self.fleet.devices if self.knowledge == "measured" else max(GROWTH * self._most_seen, 1)
         return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
 

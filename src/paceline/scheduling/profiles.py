@@ -55,6 +55,21 @@ class MeasuredSpeed:
         sizes = [size for table in self.tables.values() for size in (table[0][0], table[0][-1])]
         return int(min(sizes)), int(max(sizes))
 
+    @cached_property
+    def alone(self) -> float:
+        """Samples a second of one device, roughly: the largest local batch over the longest step (Sia's bootstrap)."""
+        local, step, _ = self.tables[(1,)]
+        return float(local.max() / step.max())
+
+    def local_most(self, placement: Sequence[int]) -> int:
+        """The largest local batch that was measured on such a placement, or on one of as many nodes and devices."""
+        table = self.tables.get(_rotation(tuple(placement)))
+        if table is not None:
+            return int(table[0][-1])
+        nodes, devices, local = self.points[0].T
+        like = (nodes >= min(len(placement), MOST_NODES)) & (devices >= sum(placement))
+        return int(local[like].max()) if like.any() else self.local_range[1]
+
     def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
         """Seconds of a step and of its exchange; NaN beyond what was measured.
 
@@ -67,8 +82,7 @@ class MeasuredSpeed:
         return self._known[key]
 
     def _look_up(self, placement: tuple[int, ...], local: int) -> tuple[float, float]:
-        rotation = min(placement[i:] + placement[:i] for i in range(len(placement)))
-        table = self.tables.get(rotation)
+        table = self.tables.get(_rotation(placement))
         if table is None:
             step, exchange = self._between([min(len(placement), MOST_NODES), sum(placement), local])[0]
         elif table[0][0] <= local <= table[0][-1]:
@@ -83,6 +97,11 @@ class MeasuredSpeed:
         pairs = np.array([self.measured(packed(int(d), self.devices_per_node), int(b)) for d, b in flat])
         pairs = pairs.reshape(*local.shape, 2)
         return pairs[..., 0], pairs[..., 0] - pairs[..., 1]
+
+
+def _rotation(placement: tuple[int, ...]) -> tuple[int, ...]:
+    """The smallest one, under which a placement is kept."""
+    return min(placement[i:] + placement[:i] for i in range(len(placement)))
 
 
 def packed(devices: int, per_node: int) -> tuple[int, ...]:

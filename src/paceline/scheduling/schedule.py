@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline.scheduling.fleet import Fleet
@@ -53,7 +54,8 @@ class Settings:
 
     Attributes:
         round_s: between decisions; 0: at every arrival, end and outage, and when the policy asks.
-        restart_s: a start or resize costs a job so long, in which it holds its devices.
+        restart_s: a start or resize costs a job so long, in which it holds its devices; ``restart_by_model``: other times.
+        moves_free: whether a job that moves to other nodes in the same shape goes on without a restart.
         interference: share of speed that jobs on several nodes lose where two of them share a node.
         checkpoint_s: a failed node costs the work since the last checkpoint, which jobs write so often.
         longest_s: the simulation ends then, whatever is left.
@@ -61,6 +63,8 @@ class Settings:
 
     round_s: float = 60.0
     restart_s: float = 30.0
+    restart_by_model: Mapping[str, float] = field(default_factory=dict)
+    moves_free: bool = False
     interference: float = 0.0
     checkpoint_s: float = 600.0
     longest_s: float = 1e9
@@ -73,13 +77,14 @@ class Schedule:
     Attributes:
         outcomes: in the order of the trace.
         decision_s: seconds of this machine for each decision.
-        active: (moment, jobs in the system) at each decision.
+        active: (moment, jobs in the system) at each decision. ``notes``: (moment, what the policy said of it).
     """
 
     fleet: Fleet
     outcomes: tuple[Outcome, ...]
     decision_s: tuple[float, ...]
     active: tuple[tuple[float, int], ...]
+    notes: tuple[tuple[float, str], ...] = ()
 
 
 __all__ = ["Outcome", "Schedule", "Settings", "Span"]

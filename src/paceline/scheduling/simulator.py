@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Bools
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
-from paceline.scheduling.placement import RULES, Placement, shape
+from paceline.scheduling.placement import RULES, Placement, repacked, shape
 from paceline.scheduling.run import Run
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.state import Decision, Outlook, Policy, State
@@ -82,6 +82,7 @@ class _Simulation:
         self.memory: object = None
         self.decision_s: list[float] = []
         self.active: list[tuple[float, int]] = []
+        self.notes: list[tuple[float, str]] = []
         self.wake_s = math.inf
         self.jobs: list[Job] = []
         self.runs: list[Run] = []
@@ -109,6 +110,7 @@ class _Simulation:
             outcomes=tuple(self.outcomes.values()),
             decision_s=tuple(self.decision_s),
             active=tuple(self.active),
+            notes=tuple(self.notes),
         )
 
     def _round_at(self, moment: float) -> float:
@@ -130,6 +132,7 @@ class _Simulation:
             self.placements.append(())
             fresh[_ARRIVAL, index], fresh[_REQUESTED, index] = job.arrival_s, job.devices
             fresh[_TYPE, index], fresh[_TO_NEXT, index] = -1, run.to_next
+            fresh[_RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
         self.columns = np.concatenate([self.columns, fresh], axis=1)
 
     def _next_event(self) -> float:
@@ -229,6 +232,8 @@ class _Simulation:
         self.decision_s.append(time.perf_counter() - started)
         self.active.append((self.time_s, len(self.jobs)))
         self.memory, self.wake_s = decision.memory, decision.wake_s
+        if decision.note:
+            self.notes.append((self.time_s, decision.note))
         self._carry_out(decision)
 
     def _state(self) -> State:
@@ -248,7 +253,8 @@ class _Simulation:
             run_s=c[len(_COLUMNS) :].T,
             restarts=np.maximum(c[_RESTARTS], 0).astype(np.int64),
             outlooks=_Outlooks(self.runs),
-            restart_s=self.settings.restart_s,
+            restart_s=c[_RESTART],
+            restarting_s=c[_DELAY],
             memory=self.memory,
         )
 
@@ -256,36 +262,67 @@ class _Simulation:
         """Free what is taken away, then place what is new, in the policy's order."""
         held, types = self.columns[_HELD], self.columns[_TYPE]
         changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
-        indices = np.flatnonzero(changed)
-        if not indices.size:
+        if not changed.any():
             return
-        for index in indices.tolist():
-            if held[index]:
-                self._stop(index)
-        for index in indices.tolist() if decision.order is None else decision.order:
+        placements = self._repacked(decision, changed) if decision.repack else {}
+        for index in np.flatnonzero(changed & (held > 0)).tolist():
+            self._stop(index)
+        for index in np.flatnonzero(changed).tolist() if decision.order is None else decision.order:
             if changed[index] and decision.devices[index]:
-                self._start(int(index), decision)
+                self._start(int(index), decision, placements.get(int(index)))
         if self.settings.interference:
             self._slow_down()
 
-    def _start(self, index: int, decision: Decision) -> None:
-        group, devices = int(decision.type_index[index]), int(decision.devices[index])
-        nodes = self.fleet.nodes_of(group)
-        placement = RULES[decision.rule](np.where(self.up[nodes], self.free[nodes], 0), devices)
-        if not placement:
-            raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
-        placement = tuple((node + nodes.start, count) for node, count in placement)
+    def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
+        """Where each job goes when all are placed anew; those that keep their size but not their nodes move now, or count as
+        changed where a move costs a restart."""
+        placements: dict[int, Placement] = {}
+        for group in range(len(self.fleet.groups)):
+            nodes = self.fleet.nodes_of(group)
+            indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
+            before = [
+                () if self.columns[_TYPE, index] != group else tuple((n - nodes.start, count) for n, count in self.placements[index])
+                for index in indices
+            ]
+            sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
+            after = repacked(sizes, before, decision.devices[indices])
+            for index, placement in zip(indices, after, strict=True):
+                placements[index] = tuple((node + nodes.start, count) for node, count in placement)
+        moved = [index for index, to in placements.items() if not changed[index] and to != self.placements[index]]
+        free = self.settings.moves_free
+        going = {index for index in moved if free and shape(placements[index]) == shape(self.placements[index])}
+        for index in going:
+            self._release(index)
+        for index in moved:
+            if index in going:
+                self._hold(index, placements[index])
+            else:
+                changed[index] = True
+        return placements
+
+    def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
+        """It has these devices from now on."""
         for node, count in placement:
             self.free[node] -= count
-        device, run, job = self.fleet.groups[group].device, self.runs[index], self.jobs[index]
-        run.goes_to(float(self.columns[_TO_NEXT, index]))
-        run.place(device, shape(placement))
         self.placements[index] = placement
-        c, outcome = self.columns, self.outcomes[job.name]
-        c[_HELD, index], c[_TYPE, index], c[_SPEED, index] = devices, group, run.speed
-        c[_DELAY, index] = self.settings.restart_s
-        c[_RESTARTS, index] = c[_RESTARTS, index] + 1 if outcome.spans else 0
-        outcome.spans.append(Span(self.time_s, self.time_s, device, placement, run.batch, decision.reasons.get(index, "")))
+        self.columns[_HELD, index] = sum(shape(placement))
+        device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
+        self.outcomes[self.jobs[index].name].spans.append(Span(self.time_s, self.time_s, device, placement, run.batch, reason))
+
+    def _start(self, index: int, decision: Decision, placement: Placement | None) -> None:
+        group, devices = int(decision.type_index[index]), int(decision.devices[index])
+        nodes = self.fleet.nodes_of(group)
+        if placement is None:
+            placement = RULES[decision.rule](np.where(self.up[nodes], self.free[nodes], 0), devices)
+            placement = tuple((node + nodes.start, count) for node, count in placement)
+        if not placement:
+            raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
+        run, c = self.runs[index], self.columns
+        run.goes_to(float(c[_TO_NEXT, index]))
+        run.place(self.fleet.groups[group].device, shape(placement))
+        c[_TYPE, index], c[_SPEED, index], c[_DELAY, index] = group, run.speed, c[_RESTART, index]
+        c[_RESTARTS, index] = c[_RESTARTS, index] + 1 if self.outcomes[self.jobs[index].name].spans else 0
+        self._hold(index, placement, decision.reasons.get(index, ""))
 
     def _slow_down(self) -> None:
         """Jobs on several nodes slow one another down where they share one (Pollux, OSDI 2021, section 4.2.1)."""
@@ -313,7 +350,7 @@ class _Simulation:
             if nodes & set(gone.tolist()):
                 if nodes & failed:
                     span = self.outcomes[self.jobs[index].name].spans[-1]
-                    worked = max(self.time_s - span.start_s - self.settings.restart_s, 0.0)
+                    worked = max(self.time_s - span.start_s - float(self.columns[_RESTART, index]), 0.0)
                     self.columns[_TO_NEXT, index] += (worked % self.settings.checkpoint_s) * self.columns[_SPEED, index]
                 self._stop(index)
 
@@ -331,7 +368,7 @@ class _Outlooks(Sequence[Outlook]):
         return self._runs[index].outlook
 
 
-_COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed")
-(_ARRIVAL, _REQUESTED, _HELD, _TYPE, _ATTAINED, _RESTARTS, _DELAY, _SPEED, _TO_NEXT, _SLOWED) = range(len(_COLUMNS))
+_COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart")
+(_ARRIVAL, _REQUESTED, _HELD, _TYPE, _ATTAINED, _RESTARTS, _DELAY, _SPEED, _TO_NEXT, _SLOWED, _RESTART) = range(len(_COLUMNS))
 
 __all__ = ["simulate"]

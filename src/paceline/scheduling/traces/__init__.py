@@ -1,1 +1,1 @@
-"""Traces of jobs, read from the columns of published files or generated as their authors did."""
+"""Traces: files of jobs, each form told by its columns."""

@@ -11,6 +11,7 @@ from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.optimus import optimus
+from paceline.scheduling.policies.sia import sia
 from paceline.scheduling.state import Policy
 
 
@@ -39,6 +40,7 @@ POLICIES: Mapping[str, Entry] = {
     "las": Entry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
     "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
     "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
+    "sia": Entry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
 }
 
 

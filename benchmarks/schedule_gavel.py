@@ -35,7 +35,8 @@ from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulator import simulate
 from paceline.scheduling.state import Policy
 from paceline.scheduling.throughput_run import ThroughputRun, Throughputs
-from paceline.scheduling.traces.gavel import continuous_jobs, read_gavel_jobs, read_throughputs
+from paceline.scheduling.traces.gavel import continuous_jobs, read_throughputs
+from paceline.scheduling.traces.reader import read_trace
 
 COLUMNS = (
     "setting", "policy", "jobs_per_hour", "jobs", "not_ended", "avg_jct_h", "published_jct_h", "jct_error_percent",
@@ -71,7 +72,7 @@ def run(jobs: Sequence[Job], nodes: Fleet, name: str, throughputs: Throughputs, 
 
 def static(data: Path, name: str) -> dict[str, object]:
     """A row of the static trace."""
-    jobs = read_gavel_jobs(data / "traces/gavel_physical.csv", "max_min_fairness")
+    jobs = read_trace(data / "traces/gavel_physical.csv", {"trace": "max_min_fairness"}).jobs
     published = {
         row.text("metric"): row.number_of("value") or math.nan
         for row in read(data / "traces/reference_simulator_runs.csv", ("simulator", "policy", "metric", "value"))
@@ -116,9 +117,7 @@ def _curve(data: Path, experiment: str, name: str, rate: float) -> float:
     return math.nan
 
 
-def _row(
-    setting: str, name: str, rate: float, jct_s: Sequence[float], schedule: Schedule, seconds: float
-) -> dict[str, object]:
+def _row(setting: str, name: str, rate: float, jct_s: Sequence[float], schedule: Schedule, seconds: float) -> dict[str, object]:
     return {
         "setting": setting,
         "policy": name,

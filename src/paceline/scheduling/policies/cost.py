@@ -12,13 +12,16 @@ from paceline.scheduling.policies.share_lp import centred, most_value
 from paceline.scheduling.policies.time_shares import Demand, Sharing, time_shared
 from paceline.scheduling.state import Decision, State
 
+CLAIMED = Sharing(fills=False)
+"""Devices that no share claims cost nothing."""
 _KEEP = 0.05
 """A deadline is met with this part of the time to spare, as rounds do not follow shares exactly."""
 
 
-def cost(state: State, sharing: Sharing = Sharing(fills=False)) -> Decision:
-    """The sum of throughput over price is largest: each job counts in parts of its speed on its fastest type, and each type by its
-    price. Deadlines that can be met are met; of those that cannot, the tightest are given up first.
+def cost(state: State, sharing: Sharing = CLAIMED) -> Decision:
+    """The sum of throughput over price is largest; a job's throughput counts as a part of that on its fastest type.
+
+    Deadlines that can be met are met; of those that cannot, the tightest are given up first.
 
     Raises:
         UserError: a type without a price; a job with a deadline of which nobody knows the work left.
@@ -53,4 +56,4 @@ def _needed(demand: Demand, relative: Array) -> Array:
     return np.where(least > 1, 0.0, least)
 
 
-__all__ = ["cost"]
+__all__ = ["CLAIMED", "cost"]

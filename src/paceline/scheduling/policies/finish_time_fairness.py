@@ -8,14 +8,14 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, highest_level
-from paceline.scheduling.policies.time_shares import Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
 from paceline.scheduling.state import Decision, State
 
 CLOSE = 1e-3
 """The bisection ends where the ratio is known so well."""
 
 
-def finish_time_fairness(state: State, aware: bool = True, sharing: Sharing = Sharing()) -> Decision:
+def finish_time_fairness(state: State, aware: bool = True, sharing: Sharing = USUAL) -> Decision:
     """The largest ``rho = time in the shared cluster / time on an equal part of it`` is least.
 
     Args:
@@ -57,9 +57,9 @@ def _least_rho(demand: Demand, left: Array, alone_s: Array) -> Array:
     """Shares of the least ratio: bisection over linear programs, as ``speed >= left / (rho * alone - age)`` is linear."""
     limits, speed, age = demand.limits, demand.speed, demand.age_s
     low = float(((age + left / speed.max(axis=1)) / alone_s).max())  # all devices of the best type, without a break
-    best: tuple[float, Array, Array] | None = None
     high, rho = np.inf, low
-    while best is None or high / low > 1 + CLOSE:
+    best = (0.0, np.zeros_like(speed), left)
+    while high / low > 1 + CLOSE:
         least = left / np.maximum(rho * alone_s - age, 1e-9)
         level, corner = highest_level(limits, speed / np.maximum(least, 1e-30)[:, None])
         if level >= 1 - 1e-9:

@@ -8,11 +8,11 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, highest_level
-from paceline.scheduling.policies.time_shares import Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
 from paceline.scheduling.state import Decision, State
 
 
-def max_min(state: State, aware: bool = True, sharing: Sharing = Sharing()) -> Decision:
+def max_min(state: State, aware: bool = True, sharing: Sharing = USUAL) -> Decision:
     """The least ``devices * speed / (weight * speed on an equal share of the cluster)`` of all jobs is as high as can be.
 
     Args:

@@ -8,11 +8,11 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, most_value
-from paceline.scheduling.policies.time_shares import Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
 from paceline.scheduling.state import Decision, State
 
 
-def max_throughput(state: State, sharing: Sharing = Sharing()) -> Decision:
+def max_throughput(state: State, sharing: Sharing = USUAL) -> Decision:
     """The sum of all jobs' progress a second is largest. Nothing makes units of progress of two jobs alike: as published, a job
     of small steps counts more than one of large steps."""
     return time_shared(state, _shares, sharing)

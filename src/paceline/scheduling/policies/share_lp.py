@@ -90,11 +90,15 @@ def _base(limits: Limits) -> tuple[Ints, Ints, Array]:
 def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: Limits) -> Array:
     """The corner that HiGHS ends in; NaN: there is none."""
     most = np.concatenate([limits.legal.ravel().astype(float), np.full(len(objective) - limits.legal.size, np.inf)])
-    answer = linprog(objective, A_ub=matrix, b_ub=bounds, bounds=np.stack([np.zeros_like(most), most], axis=1), method="highs-ds")
+    answer = linprog(
+        objective, A_ub=matrix, b_ub=bounds, bounds=np.stack([np.zeros_like(most), most], axis=1), method="highs-ds"
+    )
     return np.asarray(answer.x if answer.status == 0 else np.full(len(objective), np.nan))
 
 
-def centred(limits: Limits, corner: Array, rates: Array, least: Array, value: Array | None = None, slack: float = SLACK) -> Array:
+def centred(
+    limits: Limits, corner: Array, rates: Array, least: Array, value: Array | None = None, slack: float = SLACK
+) -> Array:
     """The middle (analytic centre) of all shares that are about as good as a corner.
 
     Args:

@@ -25,8 +25,8 @@ LEASE_S = 1200.0
 def themis(state: State, offered: float = OFFERED, lease_s: float = LEASE_S) -> Decision:
     """Leases that run go on. What is free goes to the best bids of the worst-off jobs, the rest by rho.
 
-    A bid on devices of a type is the factor by which they lower a job's rho. The auction takes the largest product of all factors;
-    here bids are taken greedily by logarithm over the part of the type.
+    A bid on devices of a type is the factor by which they lower a job's rho. The auction seeks the largest product of all
+    factors; here bids are taken greedily, by logarithm over the part of the type.
 
     Raises:
         UserError: nobody knows the work left of some job.

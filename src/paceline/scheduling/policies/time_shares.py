@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -65,7 +65,7 @@ class Demand:
     @cached_property
     def mean_speed(self) -> Array:
         """On an equal share of the whole cluster: the mean over its devices; shape (jobs,)."""
-        return self.speed @ self.state.capacity / self.state.capacity.sum()
+        return np.asarray(self.speed @ self.state.capacity / self.state.capacity.sum())
 
     @cached_property
     def left(self) -> Array:
@@ -111,7 +111,7 @@ class Sharing:
     Attributes:
         renew_s: shares are found anew at most so often, where jobs, devices or speeds changed; 0: each time. Jobs that came
             since have no share and run on what the others leave.
-        start_s: each job counts as if it had run so long on each type.
+        start_s: each job counts as if it had run so long on each type; more than 0.
         forgets: whether what was received counts from the last renewal on; else from the start.
         by_type: the types are filled one after another, in the fleet's order; else one queue over jobs and types.
         shuffled: that order is drawn anew each round.
@@ -129,6 +129,7 @@ class Sharing:
     late_hold: bool = False
 
 
+USUAL = Sharing()
 PUBLISHED = Sharing(renew_s=1920.0, by_type=True, late_hold=True)
 """As Gavel's simulator does it (scheduler.py of the authors' repository)."""
 
@@ -147,19 +148,20 @@ class _Memory:
     capacity: Ints
     speed: Array
     held: Ints
-    past: Any = field(default=None)
+    past: Any = None
 
 
-def time_shared(state: State, shares: Shares, sharing: Sharing = Sharing()) -> Decision:
+def time_shared(state: State, shares: Shares, sharing: Sharing = USUAL) -> Decision:
     """Renew the shares where something changed, then serve jobs by share over what they received of it."""
     memory: _Memory | None = state.memory
     names = [job.name for job in state.jobs]
     run_s, types = np.asarray(state.run_s, float), len(state.capacity)
     if memory is None:
         empty = np.zeros((0, types))
-        memory = _Memory({}, empty, empty, empty, np.zeros(types), -np.inf, state.time_s, state.capacity, empty, np.zeros(types))
-    rows = np.array([memory.index.get(name, -1) for name in names])
-    old = rows >= 0
+        none = np.zeros(types, np.int64)
+        memory = _Memory({}, empty, empty, empty, np.zeros(types), -np.inf, state.time_s, state.capacity, empty, none)
+    rows = np.array([memory.index.get(name, -1) for name in names], np.int64)
+    old: Bools = np.asarray(rows >= 0)
     worked = memory.worked + memory.held * (state.time_s - memory.time_s)
     has = np.where(old[:, None], _take(memory.shares, rows, np.nan), np.nan)
     base = np.where(old[:, None], _take(memory.received, rows, 0.0), -sharing.start_s)
@@ -199,13 +201,13 @@ def _take(table: Array, rows: Ints, empty: float) -> Array:
     return table[rows] if len(table) else np.full((len(rows), table.shape[1]), empty)
 
 
-def _served(
-    state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: Sharing
-) -> tuple[Ints, Ints]:
+def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: Sharing) -> tuple[Ints, Ints]:
     """Devices and type of each job: the highest priority first, then who is owed most."""
-    jobs, types = priority.shape
-    late = np.isnan(shares).any(axis=1)
-    legal = speed > 0 if sharing.fills else (speed > 0) & ((priority > 0) | late[:, None])
+    jobs = len(priority)
+    late: Bools = np.asarray(np.isnan(shares).any(axis=1))
+    legal: Bools = speed > 0
+    if not sharing.fills:
+        legal = legal & ((priority > 0) | late[:, None])
     left = state.capacity.tolist()
     devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
     taken = np.zeros(jobs, bool)
@@ -226,20 +228,20 @@ def _queue(
     state: State, priority: Array, owed: Array, shares: Array, legal: Bools, sharing: Sharing
 ) -> Sequence[tuple[int, int]]:
     """(job, type) in the order in which they are served; equals in order of arrival."""
-    jobs, types = priority.shape
+    types = priority.shape[1]
     if not sharing.by_type:
-        kind, job = np.nonzero(legal.T)
-        order = np.lexsort((-shares[job, kind], -owed[job, kind], -priority[job, kind]))
-        return list(zip(job[order].tolist(), kind[order].tolist(), strict=True))
+        kinds, jobs = np.nonzero(legal.T)
+        order = np.lexsort((-shares[jobs, kinds], -owed[jobs, kinds], -priority[jobs, kinds]))
+        return list(zip(jobs[order].tolist(), kinds[order].tolist(), strict=True))
     turn: Sequence[int] = range(types)
     if sharing.shuffled:
         turn = np.random.default_rng(int(state.time_s)).permutation(types).tolist()
     queue: list[tuple[int, int]] = []
     for kind in turn:
-        job = np.flatnonzero(legal[:, kind])
-        order = np.lexsort((-shares[job, kind], -owed[job, kind], -priority[job, kind]))
-        queue += [(index, kind) for index in job[order].tolist()]
+        able = np.flatnonzero(legal[:, kind])
+        order = np.lexsort((-shares[able, kind], -owed[able, kind], -priority[able, kind]))
+        queue += [(job, kind) for job in able[order].tolist()]
     return queue
 
 
-__all__ = ["PUBLISHED", "Demand", "Shares", "Sharing", "speeds", "time_shared"]
+__all__ = ["PUBLISHED", "USUAL", "Demand", "Shares", "Sharing", "speeds", "time_shared"]

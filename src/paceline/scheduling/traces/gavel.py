@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Job
 from paceline.scheduling.throughput_run import Throughputs
+from paceline.scheduling.traces.published import number, whole
+from paceline.scheduling.traces.trace import Trace, job_of_row
 
-JOB_COLUMNS = ("trace", "job_id", "submit_time_s", "num_gpus", "model", "total_steps")
+JOB_COLUMNS = ("trace", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "total_steps")
 THROUGHPUT_COLUMNS = ("source", "gpu_type", "model", "num_gpus", "steps_per_s")
 DEVICES: Mapping[str, str] = {"v100": "V100", "p100": "P100", "k80": "K80"}
 """Devices of the table's types."""
@@ -31,27 +33,19 @@ TEMPLATES: tuple[tuple[str, tuple[int, ...], bool], ...] = (
 """Model, batches, and whether it runs on several devices (Gavel, table 2)."""
 
 
-def read_gavel_jobs(path: str | Path, trace: str) -> list[Job]:
-    """The jobs of one trace of ``gavel_physical.csv``.
-
-    Raises:
-        UserError: the file is not of these columns; it has no such trace; a cell is no number.
-    """
-    rows = read(path, JOB_COLUMNS)
-    known_name("trace", trace, sorted({row.text("trace") for row in rows}))
-    return [_job(row) for row in rows if row.text("trace") == trace]
+def read_gavel(rows: Sequence[Row]) -> Trace:
+    """Rigid jobs of a model and a number of steps. Raises UserError naming row and column."""
+    return Trace(tuple(job_of_row(row, lambda row=row: _job(row)) for row in rows))  # type: ignore[misc]
 
 
 def _job(row: Row) -> Job:
-    steps, devices = row.positive("total_steps"), row.whole("num_gpus")
-    if steps is None or devices is None:
-        raise row.wrong("total_steps" if steps is None else "num_gpus", "a number from 1 up")
     return Job(
         name=row.text("job_id"),
-        arrival_s=row.number_of("submit_time_s") or 0.0,
+        arrival_s=number(row, "submit_time_s"),
+        duration_s=number(row, "duration_s"),
         model=row.text("model"),
-        devices=devices,
-        steps=steps,
+        devices=whole(row, "num_gpus"),
+        steps=number(row, "total_steps"),
     )
 
 
@@ -110,4 +104,4 @@ def continuous_jobs(throughputs: Throughputs, jobs_per_hour: float, seed: int = 
         arrival_s -= math.log(1 - when.random()) * 3600 / jobs_per_hour
 
 
-__all__ = ["DEVICES", "SOURCE", "TEMPLATES", "continuous_jobs", "read_gavel_jobs", "read_throughputs"]
+__all__ = ["DEVICES", "JOB_COLUMNS", "SOURCE", "TEMPLATES", "continuous_jobs", "read_gavel", "read_throughputs"]

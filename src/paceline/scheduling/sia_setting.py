@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from paceline.array_types import Array
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.goodput import BatchLimits
+from paceline.scheduling.goodput import BatchLimits, batch_split
 from paceline.scheduling.job import Job
+from paceline.scheduling.policies.time_shares import Sharing
 from paceline.scheduling.profiled_run import Knowledge, ProfiledRun
-from paceline.scheduling.profiles import Profile
+from paceline.scheduling.profiles import Profile, packed
 from paceline.scheduling.schedule import Settings
 
 CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
@@ -79,4 +83,28 @@ class SiaRun(ProfiledRun):
         return replace(limits, most=self.job.batch) if self._tuned_batch and self.job.batch else limits
 
 
-__all__ = ["CLUSTER", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaRun", "settings"]
+class SiaGavelRun(SiaRun):
+    """A rigid job of its simulator under Gavel, whose outlook counts steps a second, whatever their batch: the job of the
+    smallest steps gains the most. One device always takes two passes."""
+
+    def __init__(self, job: Job, profile: Profile, fleet: Fleet) -> None:
+        super().__init__(job, profile, fleet, adapts_batch=False, knowledge="measured", tuned_batch=False)
+
+    def _table(self, device_type: int, most: int) -> Array:
+        group, devices = self.fleet.groups[device_type], self.job.devices
+        table = np.zeros(most + 1)
+        if devices <= most:
+            shape, speed = packed(devices, group.devices_per_node), self.profile.speed(group.device)
+            limits = replace(self._limits(group.device), local_most=speed.local_most(shape))
+            local, passes = batch_split(limits, self.job.batch, devices)
+            if devices == 1 and passes == 0:
+                local, passes = -(-local // 2), 1
+            step, exchange = speed.measured(shape, local)
+            table[devices] = np.nan_to_num(1 / (step + passes * (step - exchange)) / self.slowdown)
+        return table
+
+
+GAVEL = Sharing(forgets=False)
+"""How its simulator runs Gavel: one queue over jobs and types, and what was ever received counts."""
+
+__all__ = ["CLUSTER", "GAVEL", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "settings"]

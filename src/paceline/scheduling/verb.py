@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import UserError, shown
+from paceline.prediction import Predictor
 from paceline.scheduling.costs import with_costs
 from paceline.scheduling.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
+from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.profiles import Profile, read_profiles
-from paceline.scheduling.scenario import Knowledge, Predicted, Scenario
+from paceline.scheduling.scenario import Knowledge, Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.state import Policy
@@ -33,7 +35,7 @@ def schedule(
     repair_s: float = 4 * 3600.0,
     prices: Mapping[str, float] | None = None,
     seed: int = 0,
-    predicted: Predicted | None = None,
+    predictor: Predictor | None = None,
     progress: Callable[[float, int], None] | None = None,
 ) -> Simulated:
     """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
@@ -48,7 +50,7 @@ def schedule(
         outages: nodes that are away; beside them nodes fail at random every ``failures_s`` in the mean, for ``repair_s``.
         prices: dollars a device and hour, by device; by default the listings.
         seed: of the failures that are drawn.
-        predicted: what makes the run of a job whose network the predictor knows.
+        predictor: of jobs whose model is a network; by default ordinary software and what the package knows.
         progress: is told the moment and how many jobs have ended.
 
     Raises:
@@ -66,7 +68,7 @@ def schedule(
         repair_s=repair_s,
         prices=prices,
         seed=seed,
-        predicted=predicted,
+        predictor=predictor,
     ).run(policy, progress)
 
 
@@ -83,7 +85,7 @@ def scenario(
     repair_s: float = 4 * 3600.0,
     prices: Mapping[str, float] | None = None,
     seed: int = 0,
-    predicted: Predicted | None = None,
+    predictor: Predictor | None = None,
 ) -> Scenario:
     """What ``schedule`` simulates, before a policy is chosen; the same arguments."""
     if isinstance(jobs, str | Path):
@@ -109,7 +111,7 @@ def scenario(
         profiles=profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {},
         knowledge=knowledge,
         settings=settings or Settings(),
-        predicted=predicted,
+        predictions=Predictions(fleet, predictor),
         notes=(*notes, *costs),
     )
 

@@ -75,7 +75,7 @@ COMMANDS = {
     "bench codec": "--size --codec --backend --threads --brief --json --help",
     "bench optimizer": "--network --optimizer --variant --device --threads --brief --json --help",
     "lab": "--help",
-    "lab up": "--hosts --link --latency --loopback --name --brief --json --help",
+    "lab up": "--hosts --link --latency --slurm --slots --loopback --name --brief --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
     "lab status": "--name --brief --json --help",
     "lab down": "--name --brief --json --help",

@@ -34,6 +34,7 @@ ORDER = (
     "training",
     "planning",
     "verbs",
+    "scheduling",
     "integrations",
     "validation",
     "reporting",

@@ -1,0 +1,1 @@
+"""Scheduling of many jobs on one cluster."""

@@ -1,0 +1,16 @@
+"""First in, first out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.state import Decision, State
+
+
+def fifo(state: State) -> Decision:
+    """Jobs in order of arrival. The first that does not fit holds up the rest; a job that runs keeps its devices."""
+    return filled(state, np.arange(len(state.jobs)), blocking=True)
+
+
+__all__ = ["fifo"]

@@ -1,0 +1,80 @@
+"""Goodput for all (Pollux, OSDI 2021, section 4.2): the power mean of speedups with p = -1, each restart charged for.
+
+``speedup = goodput / goodput on a fair share``; a job that would be restarted counts with ``(age - restarts * delay) / (age +
+delay)`` of it. Pollux searches placements by a genetic algorithm; here the numbers of devices are the best, by dynamic
+programming.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.errors import UserError
+from paceline.scheduling.state import Decision, State
+
+LEAST = 1e-3
+"""Added to each speedup, so that a job without devices counts as 1/1000 (Pollux's simulator)."""
+
+
+def goodput(state: State) -> Decision:
+    """The numbers of devices of the largest power mean.
+
+    Raises:
+        UserError: nodes of several types; their goodputs are compared by ``sia``.
+    """
+    if len(state.fleet.groups) > 1:
+        raise UserError("the policy goodput divides devices of one type", "use sia, gavel or paceline")
+    capacity, per_node = int(state.capacity[0]), state.fleet.groups[0].devices_per_node
+    fair = -(-capacity // len(state.jobs))
+    stays = np.maximum(state.age_s - state.restarts * state.restart_s, 0) / (state.age_s + state.restart_s)
+    share = per_node / max(capacity, 1)
+    options = [
+        _sizes(min(outlook.max_devices(), capacity), per_node, int(held))
+        for outlook, held in zip(state.outlooks, state.devices, strict=True)
+    ]
+    costs = []
+    for index, (outlook, sizes) in enumerate(zip(state.outlooks, options, strict=True)):
+        table = outlook.goodput(0, max(int(sizes[-1]), fair))
+        speedup = table[sizes] / max(table[fair], 1e-30)
+        speedup = speedup * np.where(sizes == state.devices[index], 1.0, stays[index])
+        costs.append(1.0 / (speedup * share * len(state.fleet.node_types) / state.fleet.groups[0].nodes + LEAST))
+    devices = least_cost(options, costs, capacity)
+    order = np.argsort(-devices, kind="stable").tolist()
+    return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes")
+
+
+def _sizes(most: int, per_node: int, held: int) -> Ints:
+    """Numbers of devices that are tried: all up to four nodes, then whole nodes."""
+    dense = np.arange(min(most, 4 * per_node) + 1)
+    whole = np.arange(5 * per_node, most + 1, per_node)
+    return np.unique(np.concatenate([dense, whole, [held] if held <= most else []]).astype(np.int64))
+
+
+def least_cost(options: list[Ints], costs: list[Array], capacity: int) -> Ints:
+    """One size of each job's options so that all fit and the costs are least in sum: a knapsack of choices.
+
+    Args:
+        options: sizes of each job, with 0. ``costs``: of each size.
+    """
+    best = np.zeros(capacity + 1)
+    chosen = np.zeros((len(options), capacity + 1), np.int64)
+    for job, (sizes, cost) in enumerate(zip(options, costs, strict=True)):
+        fresh = best + cost[0]
+        pick = np.zeros(capacity + 1, np.int64)
+        for size, price in zip(sizes[1:].tolist(), cost[1:].tolist(), strict=True):
+            if size > capacity:
+                break
+            other = best[: capacity + 1 - size] + price
+            better = other < fresh[size:]
+            fresh[size:] = np.where(better, other, fresh[size:])
+            pick[size:][better] = size
+        best, chosen[job] = fresh, pick
+    devices, left = np.zeros(len(options), np.int64), int(best.argmin())
+    for job in range(len(options) - 1, -1, -1):
+        devices[job] = chosen[job, left]
+        left -= int(devices[job])
+    return devices
+
+
+__all__ = ["goodput", "least_cost"]

@@ -1,0 +1,50 @@
+"""Policies by name, what each may choose for a job, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.errors import known_name
+from paceline.scheduling.job import Choice
+from paceline.scheduling.policies.fifo import fifo
+from paceline.scheduling.policies.goodput import goodput
+from paceline.scheduling.policies.las import las
+from paceline.scheduling.policies.optimus import optimus
+from paceline.scheduling.state import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy.
+
+    Attributes:
+        adapts: what it chooses for jobs whose owners allow it; the rest stays as they asked for it.
+        source: paper and section.
+        types: whether it tells device types apart.
+    """
+
+    decide: Policy
+    adapts: frozenset[Choice]
+    source: str
+    types: bool = False
+
+
+RIGID: frozenset[Choice] = frozenset()
+ELASTIC: frozenset[Choice] = frozenset({"devices"})
+ADAPTIVE: frozenset[Choice] = frozenset({"devices", "batch"})
+
+POLICIES: Mapping[str, Entry] = {
+    "fifo": Entry(fifo, RIGID, "first in, first out", types=True),
+    "las": Entry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
+    "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
+    "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
+}
+
+
+def policy_named(name: str) -> Entry:
+    """The policy of that name. Raises UserError with the nearest names."""
+    return POLICIES[known_name("policy", name, POLICIES)]
+
+
+__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "RIGID", "Entry", "policy_named"]

@@ -1,0 +1,85 @@
+"""What became of the jobs of a cluster: the stretches in which each ran, and on what."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.placement import Placement
+
+
+@dataclass(slots=True)
+class Span:
+    """A stretch on the same devices; ``batch`` is the one it began with."""
+
+    start_s: float
+    end_s: float
+    device: str
+    placement: Placement
+    batch: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a job. ``end_s`` is NaN where it never ended."""
+
+    job: Job
+    end_s: float = math.nan
+    restarts: int = 0
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def jct_s(self) -> float:
+        """From arrival to end."""
+        return self.end_s - self.job.arrival_s
+
+    @property
+    def start_s(self) -> float:
+        """When it first held devices; NaN: never."""
+        return self.spans[0].start_s if self.spans else math.nan
+
+    @property
+    def device_s(self) -> float:
+        """Device-seconds that it held."""
+        return sum((span.end_s - span.start_s) * sum(count for _, count in span.placement) for span in self.spans)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the simulated cluster behaves.
+
+    Attributes:
+        round_s: between decisions; 0: at every arrival, end and outage, and when the policy asks.
+        restart_s: a start or resize costs a job so long, in which it holds its devices.
+        interference: share of speed that jobs on several nodes lose where two of them share a node.
+        checkpoint_s: a failed node costs the work since the last checkpoint, which jobs write so often.
+        longest_s: the simulation ends then, whatever is left.
+    """
+
+    round_s: float = 60.0
+    restart_s: float = 30.0
+    interference: float = 0.0
+    checkpoint_s: float = 600.0
+    longest_s: float = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A whole run of the cluster.
+
+    Attributes:
+        outcomes: in the order of the trace.
+        decision_s: seconds of this machine for each decision.
+        active: (moment, jobs in the system) at each decision.
+    """
+
+    fleet: Fleet
+    outcomes: tuple[Outcome, ...]
+    decision_s: tuple[float, ...]
+    active: tuple[tuple[float, int], ...]
+
+
+__all__ = ["Outcome", "Schedule", "Settings", "Span"]

@@ -1,0 +1,109 @@
+"""What a policy sees, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.placement import Rule
+
+
+class Outlook(Protocol):
+    """What is believed of a job: measured, predicted, or learned as it runs."""
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """Progress a second on 0 to ``most`` devices of the type, packed on as few nodes as can be; shape (most + 1,).
+
+        Progress is in samples (or steps of the job's own first batch) that count as much as those of the smallest batch
+        (Pollux, OSDI 2021, equation 5). 0 where it cannot run.
+        """
+        ...
+
+    def max_devices(self) -> int:
+        """Beyond which nothing is believed of it yet, or its limits end."""
+        ...
+
+    def seconds_left(self, device_type: int, most: int) -> Array:
+        """Seconds to the end on 0 to ``most`` devices; infinite where it cannot run, NaN where nobody knows the work left."""
+        ...
+
+    def relative_spread(self) -> float:
+        """Half the width of the 80 % range of its goodput, beside the goodput; 0: measured."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A moment of a cluster. Arrays have one entry a job, in the order of ``jobs``, which is that of arrival.
+
+    Attributes:
+        time_s: since the trace's start. ``round_s``: between decisions; 0: at every event.
+        capacity: devices of each type that are there now, held or free; shape (types,).
+        devices: held now; 0: it waits. ``type_index``: of the devices held; -1: none.
+        attained_s: device-seconds held so far. ``run_s``: seconds on each type, of shape (jobs, types).
+        restarts: how often it was started again or resized.
+        outlooks: what is believed of each job.
+        restart_s: what a start or a resize costs a job.
+        memory: what this policy answered as ``memory`` the last time; None at first.
+    """
+
+    time_s: float
+    round_s: float
+    fleet: Fleet
+    capacity: Ints
+    jobs: Sequence[Job]
+    arrival_s: Array
+    requested: Ints
+    devices: Ints
+    type_index: Ints
+    attained_s: Array
+    run_s: Array
+    restarts: Ints
+    outlooks: Sequence[Outlook]
+    restart_s: float = 30.0
+    memory: Any = None
+
+    @property
+    def ran_s(self) -> Array:
+        """Seconds in which each job held any devices."""
+        return np.asarray(self.run_s.sum(axis=1))
+
+    @property
+    def age_s(self) -> Array:
+        """Seconds since each job's arrival."""
+        return self.time_s - self.arrival_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """How many devices of which type each job gets until the next decision.
+
+    Attributes:
+        devices: 0: it waits. ``type_index``: of the fleet's types; any value where a job waits.
+        order: jobs in the order in which they are placed; None: as they arrived.
+        rule: how they are placed.
+        wake_s: when the policy wants to decide again, though nothing happens.
+        memory: what the next ``State`` brings back.
+        reasons: why, by job, where the policy can say it.
+    """
+
+    devices: Ints
+    type_index: Ints
+    order: Sequence[int] | None = None
+    rule: Rule = "most_free"
+    wake_s: float = math.inf
+    memory: Any = None
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+Policy = Callable[[State], Decision]
+"""A pure function: the same state gives the same decision, and the state is left as it was."""
+
+__all__ = ["Decision", "Outlook", "Policy", "State"]

@@ -114,8 +114,8 @@ def test_a_move_waits_for_devices_that_another_still_holds(executor: LocalExecut
     executor.submit(training(tmp_path, epochs=60), {"a": 1})
     until(executor, "job", lambda seen: seen.progress.get("epoch", 0) >= 1)
     executor.resize("job", {"a": 2, "b": 2})
-    time.sleep(0.3)
-    seen = until(executor, "job", lambda seen: seen.target == {"a": 2, "b": 2})
-    assert seen.phase == "stopping"
+    assert until(executor, "job", "waiting").placement == {"a": 2, "b": 2}
+    time.sleep(0.1)
+    assert executor.poll()["job"].phase == "waiting"
     executor.stop("first", 5.0)
     until(executor, "job", lambda seen: seen.phase == "running" and seen.placement == {"a": 2, "b": 2})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Mapping, Sequence
@@ -107,6 +108,14 @@ class LiveJob:
     def is_complete(self, progress: Mapping[str, float]) -> bool:
         """Whether a Paceline run has reached its last epoch, as its ``progress.json`` says."""
         return self.is_paceline and progress.get("epoch", 0) >= self._option("--epochs", _EPOCHS)
+
+    def samples_left(self, progress: Mapping[str, float]) -> float:
+        """Samples to the last epoch of a Paceline run, from its reports; NaN where they do not say it."""
+        epoch, step = progress.get("epoch", 0.0), progress.get("step", 0.0)
+        if not self.is_paceline or not epoch or not step:
+            return math.nan
+        epochs, batch = self._option("--epochs", _EPOCHS), self._option("--global-batch", _BATCH)
+        return max(epochs - epoch, 0.0) * step / epoch * batch
 
     def signal_number(self) -> int:
         """The number of ``signal``."""

@@ -83,7 +83,7 @@ class LocalExecutor:
             try:
                 self._check_free(record.job, record.target)
             except UserError:  # another job that is to make room has not ended yet
-                return replace(seen, phase="stopping", target=record.target)
+                return replace(seen, phase="waiting", placement=record.target)
             self._start(fresh)
             record = fresh
         elif record.is_late or self._records.end(name) is not None:  # its script has ended, what that started has not

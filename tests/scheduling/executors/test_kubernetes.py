@@ -1,4 +1,4 @@
-"""Manifests against the published schemas of JobSet and Kueue, of which ``tests/data/kubernetes`` has the part that they use."""
+"""Manifests against the published schemas of JobSet and Kueue, of which ``tests/data/kubernetes`` has what they use."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from paceline.errors import UserError, shorten
 from paceline.scheduling.executors.executor import LiveJob, Placement
 from paceline.scheduling.executors.records import CHECKPOINT
 
+Manifest = dict[str, Any]
 GPU = "nvidia.com/gpu"
 PORT = 29_500
 MOST_RESTARTS = 3
@@ -24,9 +25,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 """As DNS takes it; 42 characters leave room for what JobSet appends within the 63 of a host's name."""
 
 
-def jobset(
-    job: LiveJob, placement: Placement, *, image: str, claim: str, queue: str = "", resource: str = GPU
-) -> dict[str, Any]:
+def jobset(job: LiveJob, placement: Placement, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
     """The JobSet of a job: a pod a node, with torchrun in each for a Paceline job.
 
     Args:
@@ -84,8 +83,8 @@ def jobset(
     }
 
 
-def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default", resource: str = GPU) -> list[dict[str, Any]]:
-    """What Kueue needs to admit JobSets: a ResourceFlavor for each kind of device, a ClusterQueue and a LocalQueue, both ``name``.
+def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default", resource: str = GPU) -> list[Manifest]:
+    """What Kueue needs to admit JobSets: a ResourceFlavor a kind of device, a ClusterQueue and a LocalQueue, both ``name``.
 
     Args:
         flavors: devices of each kind, by its name.
@@ -138,4 +137,4 @@ def _torchrun(job: LiveJob, nodes: int, devices: int) -> str:
     return f"exec torchrun {words} --master-port {PORT} -m paceline.training {given} --out {folder} {resume}"
 
 
-__all__ = ["GPU", "jobset", "manifest", "queue_of"]
+__all__ = ["GPU", "Manifest", "jobset", "manifest", "queue_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from pathlib import Path
@@ -67,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """With the cases that are marked ``full`` go more examples; a test may take a multiple of ``settings.default``."""
     settings.load_profile("paceline" if config.option.markexpr == "not full" else "full")
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[warm_python.SHARED] = warm_python.start()  # its workers inherit it
 
 
 def pytest_collection_finish() -> None:

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline import units
 from paceline.errors import UserError
 from paceline.units import parse_bandwidth, parse_bytes, parse_count, parse_seconds, parse_tokens
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "bytes_per_s"),
     [
         ("10Gb/s", 1.25e9),
@@ -38,7 +39,7 @@ def test_parse_bandwidth(text: str, bytes_per_s: float) -> None:
     assert parse_bandwidth(text) == pytest.approx(bytes_per_s, rel=1e-12)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "size"),
     [
         ("25MiB", 25 * 2.0**20),
@@ -63,7 +64,7 @@ def test_a_small_b_is_a_bit_and_a_capital_one_a_byte() -> None:
     assert parse_bytes("1MB") == 8 * parse_bytes("1Mb")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "10", "10G", "10Gb", "10GB", "Gb/s", "10gb/s", "10 Gb / s", "-10Gb/s", "ten Gb/s", "1,5Gb/s", "1 0Gb/s"],
 )
@@ -72,13 +73,13 @@ def test_what_is_not_a_bandwidth(text: str) -> None:
         parse_bandwidth(text)
 
 
-@pytest.mark.parametrize("text", ["", "25", "25M", "25MiB/s", "25mB", "25 Mi", "-1B", "0x10B", "nanB", "infB", "１B"])
+@each_row("text", ["", "25", "25M", "25MiB/s", "25mB", "25 Mi", "-1B", "0x10B", "nanB", "infB", "１B"])
 def test_what_is_not_a_size(text: str) -> None:
     with pytest.raises(UserError, match=r"is not a size; write it as 25MiB or 26\.2MB"):
         parse_bytes(text)
 
 
-@pytest.mark.parametrize("text", ["0B", "0.0GB", "1e400B", "1e-400B"])
+@each_row("text", ["0B", "0.0GB", "1e400B", "1e-400B"])
 def test_a_size_is_positive_and_finite(text: str) -> None:
     with pytest.raises(UserError, match="is not a positive size"):
         parse_bytes(text)
@@ -121,7 +122,7 @@ def test_three_digits_are_three_and_never_an_exponent(value: float) -> None:
     assert units.digits3(-value) == "-" + text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (0.0123, "0.0123"),
@@ -141,7 +142,7 @@ def test_digits3(value: float, text: str) -> None:
     assert units.digits3(value) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         (units.format_bytes(1.72e6), "1.72 MB"),
@@ -170,7 +171,7 @@ def test_format(text: str, expected: str) -> None:
     assert text == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "text"),
     [
         (0, "0 s"),
@@ -206,18 +207,18 @@ def test_format_seconds(seconds: float, text: str) -> None:
 TIMES = [("100us", 1e-4), ("1.5ms", 1.5e-3), ("2 s", 2.0), ("50ns", 5e-8), ("90min", 5400.0), ("6h", 21600.0), ("2d", 172800.0)]
 
 
-@pytest.mark.parametrize(("text", "seconds"), TIMES)
+@each_row(("text", "seconds"), TIMES)
 def test_times(text: str, seconds: float) -> None:
     assert units.parse_seconds(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["100", "us", "-1ms", "0s", "1w", "1e400s"])
+@each_row("text", ["100", "us", "-1ms", "0s", "1w", "1e400s"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UserError, match=r"100us, 1\.5ms or 6h"):
         units.parse_seconds(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seconds"),
     [
         ("100us", 1e-4),
@@ -240,13 +241,13 @@ def test_durations_in_words(text: str, seconds: float) -> None:
     assert parse_seconds(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "2", "hours", "-2 hours", "2 fortnights", "2h 3", "1..5h", "nan h", "2 hoursx"])
+@each_row("text", ["", "2", "hours", "-2 hours", "2 fortnights", "2h 3", "1..5h", "nan h", "2 hoursx"])
 def test_what_is_not_a_time(text: str) -> None:
     with pytest.raises(UserError, match=r"is not a time; write it as 100us, 1\.5ms or 6h"):
         parse_seconds(text)
 
 
-@pytest.mark.parametrize("text", ["0h", "0 min 0 s", "1e400 d"])
+@each_row("text", ["0h", "0 min 0 s", "1e400 d"])
 def test_a_time_is_positive(text: str) -> None:
     with pytest.raises(UserError, match="is not a positive time"):
         parse_seconds(text)
@@ -273,7 +274,7 @@ def test_ranges() -> None:
     assert units.format_seconds_range(3 * 86400, 4.26 * 86400, 4 * 86400) == "3-4.3 d"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "count"),
     [
         ("15T", 15e12),
@@ -295,7 +296,7 @@ def test_counts(text: str, count: float) -> None:
     assert parse_count(text) == pytest.approx(count)
 
 
-@pytest.mark.parametrize("text", ["", "M", "- 1M", "1.2MB", "1.2 M/s", "1..2M", "many", "inf", "nan", "1e999", "0x10", "1Ki"])
+@each_row("text", ["", "M", "- 1M", "1.2MB", "1.2 M/s", "1..2M", "many", "inf", "nan", "1e999", "0x10", "1Ki"])
 def test_what_is_not_a_count(text: str) -> None:
     with pytest.raises(UserError, match=r"is not a count; write it as 1200000, 1\.2M or 15T"):
         parse_count(text)
@@ -316,6 +317,6 @@ def test_tokens_of_a_sequence() -> None:
             parse_tokens(text)
 
 
-@pytest.mark.parametrize("text", ["50", "$50", "50 dollars", "50USD", "usd 50", "0.05k $"])
+@each_row("text", ["50", "$50", "50 dollars", "50USD", "usd 50", "0.05k $"])
 def test_a_budget_is_dollars_as_they_are_written(text: str) -> None:
     assert units.parse_dollars(text) == 50

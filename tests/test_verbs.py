@@ -25,6 +25,7 @@ PUBLIC = {
     "plan",
     "whatif",
     "explain",
+    "schedule",
     "train",
     "ask",
     "attach",

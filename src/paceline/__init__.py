@@ -1,8 +1,8 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``train``; for a script of one's own ``attach`` and the optimizers
-``LARS`` and ``LAMB``. The verbs take names: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``; for a script of one's own ``attach`` and the
+optimizers ``LARS`` and ``LAMB``. The verbs take names: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paceline.hardware import Cluster
     from paceline.prediction import Prediction, Predictor
     from paceline.record import RunRecord
+    from paceline.scheduling.verb import schedule
     from paceline.strategy import GradientExchange, Parallelism, Strategy
     from paceline.training.attach import attach
     from paceline.training.errors import LostRank, ReplicasDiverged
@@ -47,6 +48,7 @@ _HOME = {
     "explain": "paceline.verbs",
     "plan": "paceline.verbs",
     "predict": "paceline.verbs",
+    "schedule": "paceline.scheduling.verb",
     "train": "paceline.training.train",
     "whatif": "paceline.verbs",
 }
@@ -71,6 +73,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "explain",
     "plan",
     "predict",
+    "schedule",
     "train",
     "whatif",
 ]

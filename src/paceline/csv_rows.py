@@ -11,6 +11,8 @@ from pathlib import Path
 from paceline.errors import UserError, shorten
 from paceline.names import did_you_mean
 
+_LONGEST_HEADER = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -59,8 +61,27 @@ class Row:
         return UserError(f"{self.place}, column {column}: {shorten(self.text(column))!r} is not {expected}")
 
 
-def read(path: str | Path, columns: Sequence[str]) -> list[Row]:
-    """The rows of a CSV file that has at least ``columns``.
+def header(path: str | Path) -> tuple[list[str], str]:
+    """The columns that a file names in its first line, and what parts them: a comma or a bar.
+
+    Raises:
+        UserError: it cannot be read or is empty.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as stream:
+            first = stream.readline(_LONGEST_HEADER)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{Path(path).name} is not a CSV file in UTF-8: {error}") from None
+    if not first.strip():
+        raise UserError(f"{Path(path).name} is empty", "its first line names the columns")
+    delimiter = "|" if first.count("|") > first.count(",") else ","
+    return [column.strip() for column in first.strip().split(delimiter)], delimiter
+
+
+def read(path: str | Path, columns: Sequence[str], delimiter: str = ",") -> list[Row]:
+    """The rows of a CSV file that has at least ``columns``. Values between bars are not quoted.
 
     Raises:
         UserError: it cannot be read, is empty, lacks a column, or has a row with too many or too few values.
@@ -68,18 +89,21 @@ def read(path: str | Path, columns: Sequence[str]) -> list[Row]:
     name = Path(path).name
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            header = [column.strip() for column in next(reader, [])]
-            _check_header(header, columns, name)
+            if delimiter == ",":
+                reader = csv.reader(stream, strict=True)
+            else:
+                reader = csv.reader(stream, strict=True, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+            names = [column.strip() for column in next(reader, [])]
+            _check_header(names, columns, name)
             rows: list[Row] = []
             for values in reader:
                 if not values:
                     continue
-                if len(values) != len(header):
+                if len(values) != len(names):
                     raise UserError(
-                        f"{name}, row {len(rows) + 1} (line {reader.line_num}): {len(values)} values for {len(header)} columns"
+                        f"{name}, row {len(rows) + 1} (line {reader.line_num}): {len(values)} values for {len(names)} columns"
                     )
-                rows.append(Row(dict(zip(header, values, strict=True)), len(rows) + 1, reader.line_num, name))
+                rows.append(Row(dict(zip(names, values, strict=True)), len(rows) + 1, reader.line_num, name))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:

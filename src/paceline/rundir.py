@@ -1,6 +1,7 @@
 """A run directory: what was predicted and what was measured of one or several runs, as plain files.
 
-``prediction.json``, ``record.jsonl``, ``predicted.trace.json``, ``measured.trace.json`` and ``report.html``.
+``prediction.json``, ``record.jsonl``, ``predicted.trace.json``, ``measured.trace.json`` and ``report.html``; of a simulated
+cluster ``schedule.json`` and ``report.html``.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class RunDir:
         self.predicted_path = self.path / "predicted.trace.json"
         self.measured_path = self.path / "measured.trace.json"
         self.trust_path = self.path / "trust.csv"
+        self.schedule_path = self.path / "schedule.json"
         self.report_path = self.path / "report.html"
         self.progress_path = self.path / PROGRESS
         self.lock_path = self.path / ".lock"
@@ -189,6 +191,18 @@ class RunDir:
     def write_progress(self, progress: Mapping[str, float]) -> None:
         """Replace what the run under way has reached, for whoever watches it. Raises UserError when it cannot be written."""
         self._write_text(self.progress_path, json.dumps(progress) + "\n")
+
+    def write_schedule(self, data: Mapping[str, Any]) -> None:
+        """Put simulated schedules there, in place of those that were. Raises UserError when they cannot be written."""
+        self._write_text(self.schedule_path, json.dumps(data, allow_nan=False) + "\n")
+
+    def read_schedule(self, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
+        """What ``parse`` makes of the schedules there. Raises UserError where there are none, or ``parse`` fails."""
+        if not self.path.is_dir():
+            raise UserError(f"no run directory {self.path}", f"run paceline schedule --out {self.path} first")
+        if not self.schedule_path.exists():
+            raise self._missing(self.schedule_path, "schedule")
+        return _parse(self.schedule_path, lambda path: parse(parse_json(path.read_bytes())))
 
     def write_report(self, html: str) -> Path:
         """Put ``html`` in report.html and return its path. Raises UserError when it cannot be written."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from each_row import each_row
 from paceline.calibration.attention import KERNELS, check_attention, kernels_on, running, share, usual
 from paceline.calibration.constants import Efficiency, efficiency
 from paceline.errors import UserError
@@ -17,7 +18,7 @@ def constants(kernel: str = "", year: float = 0.0) -> Efficiency:
     return replace(efficiency("tuned").of_year(year), attention_kernel=kernel)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "precision", "year", "kernel"),
     [
         ("A100", "bf16", 0.0, "fa2"),
@@ -93,9 +94,9 @@ def test_a_kernel_before_its_time_is_refused_with_the_year_from_which_it_exists(
     check_attention(device("H100"), kernel, "bf16", since)
 
 
-@pytest.mark.parametrize("year", [0.0, 2017.0, 2022.9, 2024.0])
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
-@pytest.mark.parametrize("name", ["A100", "H100", "V100", "MI300X", "TPU v4"])
+@each_row("year", [0.0, 2017.0, 2022.9, 2024.0])
+@each_row("precision", ["fp32", "bf16", "fp8"])
+@each_row("name", ["A100", "H100", "V100", "MI300X", "TPU v4"])
 def test_the_kernels_of_a_device_are_those_that_are_not_refused(name: str, precision: str, year: float) -> None:
     runs = kernels_on(device(name), precision, year)
     for kernel in KERNELS:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import paceline
+from each_row import each_row
 from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, efficiency
 from paceline.errors import UserError
 
@@ -19,7 +20,7 @@ FITTED = {*DATA["sigmas"], *DATA["shared"], *DATA["ordinary"], *DATA["tuned"], *
 ENTRIES = {**DATA["about"], **DATA["assumed"]}
 
 
-@pytest.mark.parametrize("name", sorted(FITTED | set(ENTRIES)))
+@each_row("name", sorted(FITTED | set(ENTRIES)))
 def test_every_constant_has_a_source_or_a_reason(name: str) -> None:
     entry = ENTRIES[name]
     if "source" in entry:

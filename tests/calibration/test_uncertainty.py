@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline import hardware
 from paceline.calibration.constants import TYPICAL, efficiency
 from paceline.calibration.uncertainty import Z80, Sigmas, interval, spread
@@ -67,7 +68,7 @@ def test_a_device_that_was_never_fitted_has_a_wider_range():
     assert alone("A100", **half) == pytest.approx(alone("B200", **half))
 
 
-@pytest.mark.parametrize("name", sorted(TYPICAL.seen))
+@each_row("name", sorted(TYPICAL.seen))
 def test_every_name_that_was_seen_can_be_left_out(name):
     without = efficiency("tuned", name)
     assert without.seen == TYPICAL.seen - {name} and without.sigmas != efficiency("tuned").sigmas

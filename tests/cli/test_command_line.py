@@ -41,6 +41,10 @@ ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
     " --attention --compile --software --software-year --records"
 )
+SCHEDULED = (
+    "TRACE --where --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage --maintenance"
+    " --failures --repair --price --seed --out --report --brief --why --json --help"
+)
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
     " --first-stage-layers --last-stage-layers --shard-devices --offload --expert --expert-tensor"
@@ -57,6 +61,10 @@ COMMANDS = {
     "cluster add": "NAME CLUSTER --price --brief --json --help",
     "cluster list": "--brief --json --help",
     "cluster remove": "NAME --brief --json --help",
+    "schedule": "--help",
+    "schedule run": f"{SCHEDULED} --policy",
+    "schedule compare": f"{SCHEDULED} --policies --jobs",
+    "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
     "records": "--help",
@@ -119,7 +127,7 @@ def test_help_has_an_example_that_parses(command: str, capsys: pytest.CaptureFix
         assert command in example
 
 
-@pytest.mark.parametrize("command", ["", "hardware", "workload", "lab"])
+@pytest.mark.parametrize("command", ["", "hardware", "workload", "lab", "schedule"])
 def test_without_a_command_the_help_is_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, command)
     assert (code, err) == (0, "") and out.startswith("usage: paceline")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from command import objects, run
+from each_row import each_row
 
 USERS = """
 import torch
@@ -184,7 +185,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("command", "what", "fix"), MISTAKES, ids=[m[0] for m in MISTAKES])
+@each_row(("command", "what", "fix"), MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(
     command: str, what: str, fix: str, users: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,7 +93,7 @@ def test_options_that_cannot_be_emitted_are_one_line(capsys: pytest.CaptureFixtu
     "question",
     [
         "resnet-50 --cluster '8x8 A100, 100Gb/s'",
-        "resnet-50 --cluster '64x8 A100, 100Gb/s' --epochs 2",
+        pytest.param("resnet-50 --cluster '64x8 A100, 100Gb/s' --epochs 2", marks=pytest.mark.full),
         "bert-large --cluster '4x8 T4, 25Gb/s' --samples 1M",
     ],
 )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 import oracle
 from paceline.codecs import counter
@@ -45,6 +44,8 @@ def test_draws_do_not_depend_on_how_elements_are_cut(seed, start, cuts):
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("seed", [0, 1, 2**63 + 11])
 def test_draws_are_uniform(seed, start):
+    from scipy import stats  # which takes seconds to import
+
     u = unit(seed, 17, 2, start)
     for bins in (2, 256, 1000):  # the top bits and no power of two
         counts = np.histogram(u, bins, (0, 1))[0]
@@ -56,6 +57,8 @@ def test_draws_are_uniform(seed, start):
 
 @pytest.mark.parametrize("start", STARTS)
 def test_neighbouring_elements_are_independent(start):
+    from scipy import stats
+
     u = unit(9, 4, 0, start, N + 4096)
     for lag in (1, 2, 3, 8, 64, 256, 4096):
         assert correlation(u[:N], u[lag : lag + N]) < 5.5, lag

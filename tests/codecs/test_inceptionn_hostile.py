@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from every_backend import decoded, encoded, labels
 from paceline.codecs import PayloadError, decode, encode, get
 
@@ -119,7 +120,7 @@ SCALED = [
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", [*((NAMES[0], *c) for c in FAITHFUL), *((NAMES[1], *c) for c in SCALED)], ids=lambda c: c[1])
+@each_row("case", [*((NAMES[0], *c) for c in FAITHFUL), *((NAMES[1], *c) for c in SCALED)])
 def test_bodies_that_no_encoder_writes(case, backend):
     name, _, k, count, body = case
     with pytest.raises(PayloadError):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle_inceptionn as oracle
+from each_row import each_row
 from every_backend import decoded, encoded, labels
 from paceline.codecs import ADD, SUBTRACT, PayloadError, decode, encode, get, max_payload_bytes
 from paceline.errors import UserError
@@ -106,7 +107,7 @@ def test_the_bound_holds_for_floats_of_any_size(values, k, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("k", [1, 6, 7, 8, 14])
-@pytest.mark.parametrize("top", [-149, -148, -140, -127, -126, -125, -100, -61, -60, -59, -1, 0, 1, 64, 112, 126, 127])
+@each_row("top", [-149, -148, -140, -127, -126, -125, -100, -61, -60, -59, -1, 0, 1, 64, 112, 126, 127])
 def test_the_bound_holds_at_every_magnitude(top, k, backend):
     rng = np.random.default_rng(top + 1000)
     mantissa = np.ldexp(np.float32(1) + rng.random(300).astype(np.float32).clip(0, 1 - 2**-23), top - rng.integers(0, 20, 300))
@@ -154,8 +155,8 @@ def test_the_most_that_it_takes(k, bits):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("at", [0, 1030, 17_000, 17_004])
+@each_row("bad", [np.nan, np.inf, -np.inf])
+@each_row("at", [0, 1030, 17_000, 17_004])
 def test_what_is_not_finite_is_refused(bad, at, backend):
     x = np.ones(17_005, np.float32)
     x[at] = bad

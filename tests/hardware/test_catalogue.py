@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Device, Link, cluster, device, devices, link, links, network
@@ -21,10 +22,6 @@ SPELLINGS = {
     "device": [(text, entry.name) for entry in devices() for text in (entry.name, *entry.aliases)],
     "link": [(text, entry.name) for entry in links() for text in (entry.name, *entry.aliases)],
 }
-
-
-def by_name(entries: tuple[Device, ...] | tuple[Link, ...]) -> list[object]:
-    return [pytest.param(entry, id=entry.name) for entry in entries]
 
 
 # What there is.
@@ -45,12 +42,12 @@ TITAN V, Gaudi 3 PCIe, TPU v2, Trainium, Trainium 2, Trainium 3, L20, R9700
 """
 
 
-@pytest.mark.parametrize("name", NAMED.replace("\n", " ").strip().split(", "))
+@each_row("name", NAMED.replace("\n", " ").strip().split(", "))
 def test_devices_people_name(name: str) -> None:
     assert isinstance(device(name), Device)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("alias", "name"),
     [
         ("a100", "A100 SXM 80GB"),
@@ -97,7 +94,7 @@ def test_alias_means_the_most_common_variant(alias: str, name: str) -> None:
     assert device(alias).name == name
 
 
-@pytest.mark.parametrize("kind", ["device", "link"])
+@each_row("kind", ["device", "link"])
 def test_no_spelling_means_two_things(kind: str) -> None:
     meaning: dict[str, str] = {}
     for text, name in SPELLINGS[kind]:
@@ -134,7 +131,7 @@ def test_unknown_device_names_the_nearest() -> None:
         device("A10O")
 
 
-@pytest.mark.parametrize("text", [text for text, _ in SPELLINGS["device"]])
+@each_row("text", [text for text, _ in SPELLINGS["device"]])
 def test_files_and_command_line_find_the_same_device(text: str) -> None:
     assert spelling.device(text) == device(text)
     assert spelling.device(f"8x NVIDIA {text} (SomeCloud)") == device(text)
@@ -145,7 +142,7 @@ def test_unknown_link_names_the_nearest() -> None:
         link("NVLink 9")
 
 
-@pytest.mark.parametrize("text", ["", " ", "nvidia", "tesla", "A", "A100 SXM 60GB", "A100 60GB HBM2e", "K80 24GB"])
+@each_row("text", ["", " ", "nvidia", "tesla", "A", "A100 SXM 60GB", "A100 60GB HBM2e", "K80 24GB"])
 def test_no_default_device(text: str) -> None:
     with pytest.raises(UserError):
         device(text)
@@ -173,7 +170,7 @@ def test_several_nodes_need_a_network() -> None:
         cluster("h100", 8, 2)
 
 
-@pytest.mark.parametrize("counts", [(0, 1), (1, 0), (-1, 2)])
+@each_row("counts", [(0, 1), (1, 0), (-1, 2)])
 def test_counts_start_at_one(counts: tuple[int, int]) -> None:
     with pytest.raises(UserError, match="whole number from 1 up"):
         cluster("h100", *counts, "HDR")
@@ -182,7 +179,7 @@ def test_counts_start_at_one(counts: tuple[int, int]) -> None:
 # Physics.
 
 
-@pytest.mark.parametrize("entry", by_name(devices()))
+@each_row("entry", devices())
 def test_device_is_consistent(entry: Device) -> None:
     assert entry.peak_flops
     assert set(entry.peak_flops) <= set(hardware.PRECISIONS)
@@ -195,13 +192,13 @@ def test_device_is_consistent(entry: Device) -> None:
         assert 0.3 * entry.peak(precision).value < measured.value <= entry.peak(precision).value
 
 
-@pytest.mark.parametrize("entry", by_name(links()))
+@each_row("entry", links())
 def test_link_is_consistent(entry: Link) -> None:
     assert 1e8 <= entry.bandwidth.value <= 2e12
     assert 1e-7 <= entry.latency.value <= 1e-4
 
 
-@pytest.mark.parametrize(
+@each_row(
     "names",
     [
         [f"NVLink {generation}" for generation in range(1, 6)],
@@ -219,9 +216,7 @@ def test_faster_links_are_faster(names: list[str]) -> None:
     assert rates == sorted(set(rates))
 
 
-@pytest.mark.parametrize(
-    ("slower", "faster"), [("K80", "P100"), ("P100", "V100"), ("V100", "A100"), ("A100", "H100"), ("H100", "B200")]
-)
+@each_row(("slower", "faster"), [("K80", "P100"), ("P100", "V100"), ("V100", "A100"), ("A100", "H100"), ("H100", "B200")])
 def test_generations_gain(slower: str, faster: str) -> None:
     assert max(f.value for f in device(slower).peak_flops.values()) < max(f.value for f in device(faster).peak_flops.values())
 
@@ -233,40 +228,40 @@ def test_k80_and_mi250x_are_per_gpu_not_per_card() -> None:
     assert device("MI250X").peak("bf16").value == pytest.approx(383e12 / 2)
 
 
-@pytest.mark.parametrize("name", ["K80", "TITAN X", "GTX 1080", "GTX 1080 Ti"])
+@each_row("name", ["K80", "TITAN X", "GTX 1080", "GTX 1080 Ti"])
 def test_no_useful_half_precision_before_p100(name: str) -> None:
     assert list(device(name).peak_flops) == ["fp32"]
 
 
-@pytest.mark.parametrize("name", ["P100 PCIe", "P100 SXM2"])
+@each_row("name", ["P100 PCIe", "P100 SXM2"])
 def test_p100_fp16_is_twice_fp32(name: str) -> None:
     assert set(device(name).peak_flops) == {"fp32", "fp16"}
     assert device(name).peak("fp16").value == pytest.approx(2 * device(name).peak("fp32").value, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["V100", "V100 32GB", "V100 PCIe", "T4", "RTX 2080 Ti", "Quadro RTX 6000"])
+@each_row("name", ["V100", "V100 32GB", "V100 PCIe", "T4", "RTX 2080 Ti", "Quadro RTX 6000"])
 def test_volta_and_turing_have_fp16_tensor_cores_only(name: str) -> None:
     assert set(device(name).peak_flops) == {"fp32", "fp16"}
     assert device(name).peak("fp16").value >= 3.9 * device(name).peak("fp32").value
 
 
-@pytest.mark.parametrize("name", ["A10", "A30", "A40", "A100", "L4", "L40S", "H100", "H200", "GH200", "B200", "MI300X"])
+@each_row("name", ["A10", "A30", "A40", "A100", "L4", "L40S", "H100", "H200", "GH200", "B200", "MI300X"])
 def test_ampere_and_later_have_every_precision(name: str) -> None:
     assert set(device(name).peak_flops) >= set(hardware.PRECISIONS) - set(hardware.RECIPES)
     assert device(name).peak("bf16").value == pytest.approx(2 * device(name).peak("tf32").value, rel=0.03)
 
 
-@pytest.mark.parametrize("name", ["L4", "L40S", "H100", "H100 PCIe", "H200", "GH200", "B200", "GB200", "MI300X", "Gaudi 2"])
+@each_row("name", ["L4", "L40S", "H100", "H100 PCIe", "H200", "GH200", "B200", "GB200", "MI300X", "Gaudi 2"])
 def test_fp8_is_dense_and_twice_bf16(name: str) -> None:
     assert device(name).peak("fp8").value == pytest.approx(2 * device(name).peak("bf16").value, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["V100", "T4", "A100", "A10", "RTX 3090", "TPU v4", "MI250X"])
+@each_row("name", ["V100", "T4", "A100", "A10", "RTX 3090", "TPU v4", "MI250X"])
 def test_no_fp8_before_hopper_and_ada(name: str) -> None:
     assert "fp8" not in device(name).peak_flops
 
 
-@pytest.mark.parametrize("name", ["RTX 2080 Ti", "RTX 3090", "RTX 4090"])
+@each_row("name", ["RTX 2080 Ti", "RTX 3090", "RTX 4090"])
 def test_geforce_tensor_rate_is_with_fp32_accumulate(name: str) -> None:
     assert device(name).peak("fp16").value <= 4.05 * device(name).peak("fp32").value
     assert "fp32 accumulate" in device(name).note
@@ -325,7 +320,7 @@ def test_import_is_light() -> None:
     assert min(float(run[1]) for run in runs) < 1, "it takes half as long as these seven modules of the standard library"
 
 
-@pytest.mark.parametrize("entry", by_name(tuple(entry for entry in devices() if entry.architecture == "Ada")))
+@each_row("entry", [entry for entry in devices() if entry.architecture == "Ada"])
 def test_a_tensor_core_of_ada_does_128_products_a_clock(entry: Device) -> None:
     """Ordinary cores do 128 in a multiprocessor, its four tensor cores 512, or half of them where they accumulate in fp32."""
     ratio = entry.peak("bf16").value / entry.peak("fp32").value

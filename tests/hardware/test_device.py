@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.hardware import BYTES_PER_ELEMENT, PRECISIONS, device, devices
 from prediction_toys import make_cluster
@@ -16,7 +17,7 @@ def test_missing_precision_says_what_there_is() -> None:
         device("V100").peak("bf16")
 
 
-@pytest.mark.parametrize("name", [device.name for device in devices()])
+@each_row("name", [device.name for device in devices()])
 def test_the_peak_is_that_of_the_table_and_no_other(name: str) -> None:
     entry = device(name)
     assert all(entry.peak(precision) is fact for precision, fact in entry.peak_flops.items())

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster, device, instance, instances, link, network
 from paceline.hardware.catalogue import is_device
@@ -27,13 +28,13 @@ DGX A100, DGX H100, DGX B200, HGX H200, GB200 NVL72, NVIDIA DGX H100, AWS p5.48x
 """
 
 
-@pytest.mark.parametrize("name", NAMED.replace("\n", " ").strip().split(", "))
+@each_row("name", NAMED.replace("\n", " ").strip().split(", "))
 def test_instances_people_name(name: str) -> None:
     assert instance(name) is not None
     assert Cluster.named(name).world_size == cluster(name).devices_per_node
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "devices", "name", "between"),
     [
         ("p5.48xlarge", 8, "H100 SXM", 400e9),
@@ -57,7 +58,7 @@ def test_what_a_node_is(text: str, devices: int, name: str, between: float) -> N
     assert machines.intra_link == link(device(name).link)
 
 
-@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in instances()])
+@each_row("entry", instances())
 def test_every_instance_can_be(entry: Instance) -> None:
     assert device(entry.device).name == entry.device
     assert entry.network == "" or network(entry.network).bandwidth.value > 0
@@ -93,7 +94,7 @@ def test_lookup_ignores_case_and_separators(spelling: tuple[str, str], data: st.
     assert entry is not None and entry.name == name
 
 
-@pytest.mark.parametrize("text", ["", "H100", "A100", "aws", "p9.48xlarge", "DGX", "NVL72", "Azure H100"])
+@each_row("text", ["", "H100", "A100", "aws", "p9.48xlarge", "DGX", "NVL72", "Azure H100"])
 def test_no_default_instance(text: str) -> None:
     assert instance(text) is None
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.hardware import Link, link, links, network
 from paceline.hardware.networks import by_transport, transport, transport_unsaid, transports
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name"),
     [
         ("10Gb/s", "Ethernet 10 Gb/s"),
@@ -54,7 +55,7 @@ def test_several_links() -> None:
     assert network("4 x 100Gb/s").bandwidth.value == 4 * 12.5e9
 
 
-@pytest.mark.parametrize("text", ["", "foo", "Infinyband", "0x EDR", "8x", "8x foo", "10", "10 gb", "-10Gb/s", "10GB"])
+@each_row("text", ["", "foo", "Infinyband", "0x EDR", "8x", "8x foo", "10", "10 gb", "-10Gb/s", "10GB"])
 def test_no_default_network(text: str) -> None:
     with pytest.raises(UserError):
         network(text)
@@ -68,7 +69,7 @@ def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
 # Speeds as they are written.
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "100G",
@@ -96,7 +97,7 @@ def test_any_ethernet_may_be_called_by_its_speed() -> None:
 # Transports.
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name"),
     [
         ("EFA", "EFA 400 Gb/s"),
@@ -151,7 +152,7 @@ def test_a_speed_alone_costs_what_tcp_costs(bits: float) -> None:
     assert (transport_unsaid(alone), transport_unsaid(tcp)) == (True, False)
 
 
-@pytest.mark.parametrize("text", ["100Gb/s", "400G", "100GbE", "Ethernet 40 Gb/s", "8x 200Gb/s"])
+@each_row("text", ["100Gb/s", "400G", "100GbE", "Ethernet 40 Gb/s", "8x 200Gb/s"])
 def test_a_speed_alone_may_be_either(text: str) -> None:
     both = by_transport(network(text))
     assert list(both) == ["RDMA", "TCP"]
@@ -161,12 +162,12 @@ def test_a_speed_alone_may_be_either(text: str) -> None:
     assert both["RDMA"].name.replace("RoCE", "Ethernet") == network(text).name
 
 
-@pytest.mark.parametrize("text", ["100Gb/s RoCE", "TCP 100G", "EFA", "InfiniBand HDR", "8x InfiniBand NDR", "800Gb/s TCPX"])
+@each_row("text", ["100Gb/s RoCE", "TCP 100G", "EFA", "InfiniBand HDR", "8x InfiniBand NDR", "800Gb/s TCPX"])
 def test_a_transport_that_is_said_leaves_nothing_open(text: str) -> None:
     assert network(text).transport and not by_transport(network(text))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "text", "after"),
     [
         ("100Gb/s RoCE", "400Gb/s", "RoCE 400 Gb/s"),
@@ -194,7 +195,7 @@ def test_tcp_carries_more_over_a_faster_line_and_never_more_than_it(bits: float)
     assert rates[0] <= rates[1] * (1 + 1e-9) and rates[1] <= fast.bandwidth.value
 
 
-@pytest.mark.parametrize("name", [text for entry in transports().values() for text in (entry.name, *entry.aliases)])
+@each_row("name", [text for entry in transports().values() for text in (entry.name, *entry.aliases)])
 def test_every_name_of_a_transport_finds_it(name: str) -> None:
     for text in (name, name.upper(), name.lower().replace(" ", "-")):
         carrier = transport(text)
@@ -215,7 +216,7 @@ def test_a_network_is_read_by_the_name_it_gets(text: str) -> None:
     assert again.bandwidth.value == pytest.approx(entry.bandwidth.value, rel=5e-3)
 
 
-@pytest.mark.parametrize("text", ["100Gb/s foo", "EFA 3200", "RoCE", "10 gb RoCE", "fast 100Gb/s lane", "100GB RoCE", "TCP"])
+@each_row("text", ["100Gb/s foo", "EFA 3200", "RoCE", "10 gb RoCE", "fast 100Gb/s lane", "100GB RoCE", "TCP"])
 def test_no_default_transport(text: str) -> None:
     with pytest.raises(UserError):
         network(text)
@@ -226,7 +227,7 @@ def test_ethernet_of_the_catalogue_is_unchanged_by_transports() -> None:
     assert network("390Gb/s").latency.source.startswith("as Ethernet 400 Gb/s")
 
 
-@pytest.mark.parametrize("text", ["tcp", "RoCE", "infiniband"])
+@each_row("text", ["tcp", "RoCE", "infiniband"])
 def test_a_transport_alone_needs_a_speed(text: str) -> None:
     with pytest.raises(UserError, match=f"network '{text}' has no speed; give it too, such as 100Gb/s"):
         network(text)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline import Cluster, GradientExchange, Strategy, Workload
 from paceline.errors import UserError
 from paceline.planning.emit.job import Job
@@ -246,8 +247,8 @@ def test_the_line_of_the_hook_makes_the_same_exchange(exchange: GradientExchange
     assert names["hook"] == exchange
 
 
-@pytest.mark.parametrize("target", SCRIPTS)
-@pytest.mark.parametrize(
+@each_row("target", SCRIPTS)
+@each_row(
     ("choices", "why"),
     [
         ({"pipeline": 4, "grad_accum_steps": 4}, "no option for a pipeline of 4: it starts a script"),

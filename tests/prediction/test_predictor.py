@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paceline
+from each_row import each_row
 from paceline.calibration.constants import CATALOGUE, HIGH, LOW, TYPICAL, efficiency
 from paceline.errors import UserError
 from paceline.hardware import cluster
@@ -126,8 +127,8 @@ def test_many_are_as_one_at_a_time(name: str) -> None:
     assert np.isnan(steps.step_s[-1]) and "2 workers" in steps.refused[len(asked)]
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
-@pytest.mark.parametrize("resource", RESOURCES)
+@each_row("name", PREDICTORS)
+@each_row("resource", RESOURCES)
 def test_a_free_resource_is_not_waited_for_and_makes_no_step_longer(name: str, resource: str) -> None:
     predictor = PREDICTORS[name]
     for chosen in (strategy(), strategy(sharding="zero3", grad_accum_steps=2), strategy(compression="int8")):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline import hardware
 from paceline.reporting.catalogue_text import (
     device_screen,
@@ -26,7 +26,7 @@ def narrow(text: str) -> bool:
     return max(map(len, text.splitlines())) <= 80 and all(line == line.rstrip() or line.strip() for line in text.splitlines())
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=lambda one: one.name)
+@each_row("device", DEVICES)
 def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
     text = device_screen(device).text(why=True)
     assert narrow(text)
@@ -37,7 +37,7 @@ def test_a_device_fits_and_names_every_source(device: hardware.Device) -> None:
     assert device.link in text
 
 
-@pytest.mark.parametrize("instance", hardware.instances(), ids=lambda one: one.name)
+@each_row("instance", hardware.instances())
 def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> None:
     text = instance_screen(instance).text(why=True)
     assert narrow(text)
@@ -49,7 +49,7 @@ def test_an_instance_fits_and_names_its_source(instance: hardware.Instance) -> N
     assert (f"{instance.name}*" in listed) == ("* recalled, not checked" in listed) == recalled
 
 
-@pytest.mark.parametrize("link", LINKS, ids=lambda one: one.name)
+@each_row("link", LINKS)
 def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
     text = link_screen(link).text(why=True)
     assert narrow(text)
@@ -57,7 +57,7 @@ def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
         assert "".join(fact.source.split()) in "".join(text.split())
 
 
-@pytest.mark.parametrize("name", names())
+@each_row("name", names())
 def test_a_workload_fits(name: str) -> None:
     table = Workload.named(name)
     text = workload_screen(table).text(why=True)

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
+
 pytest.importorskip("starlette", reason="the page needs paceline[serve]")
 pytest.importorskip("httpx2", reason="starlette's TestClient needs httpx2")
 
@@ -162,7 +164,7 @@ def test_a_form_gives_a_configuration_without_a_script(page: TestClient) -> None
     assert reply.status_code == 303 and "workload=config%3A" in reply.headers["location"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [b"", b"[]", b"7", b"{", b"\xff", b'{"model_type": "none"}', b'{"model_type": 7}', b"[" * 100_000, b'{"a":' * 20_000]
     + [json.dumps({**CONFIG, name: value}).encode() for name in CONFIG for value in (None, -1, 0, 1e400, "x", [], {}, 10**40)],

@@ -83,8 +83,18 @@ def visit(browser: Any, place: str, problems: list[str], size: Any = None, schem
     return page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=("desk", "phone"))
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        pytest.param(size, scheme, id=f"{name}-{scheme}", marks=[pytest.mark.full] if full else [])
+        for name, size, scheme, full in (
+            ("desk", DESK, "dark", False),
+            ("phone", PHONE, "light", False),
+            ("desk", DESK, "light", True),
+            ("phone", PHONE, "dark", True),
+        )
+    ],
+)
 def test_it_fits_the_screen_and_has_no_serious_barrier(
     browser: Any, address: str, problems: list[str], size: Any, scheme: str
 ) -> None:

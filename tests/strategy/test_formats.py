@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.codecs.container import HEADER_BYTES as CODECS_HEADER
 from paceline.codecs.registry import BY_NAME
 from paceline.strategy import BF16, COMPRESSIONS, FP32, HEADER_BYTES, TERNARY
@@ -53,8 +54,8 @@ CODECS = {"dense": "fp32", "terngrad": "ternary"}
 """Names of codecs where they are not those of the compressions."""
 
 
-@pytest.mark.parametrize("name", [n for n in COMPRESSIONS if CODECS.get(n, n) in BY_NAME])
-@pytest.mark.parametrize("count", [0, 1, 7, 64, 1000, 100_003, 1 << 20])
+@each_row("name", [n for n in COMPRESSIONS if CODECS.get(n, n) in BY_NAME])
+@each_row("count", [0, 1, 7, 64, 1000, 100_003, 1 << 20])
 def test_described_bytes_hold_the_codecs_own(name, count):
     fmt, codec = COMPRESSIONS[name].format, BY_NAME[CODECS.get(name, name)]()
     least, most = codec.body_range(count)

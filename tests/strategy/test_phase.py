@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.strategy import (
     COMPRESSIONS,
     BucketPlan,
@@ -36,7 +37,7 @@ def test_a_ring_sends_twice_the_buffer_but_one_share():
     assert Phase("allreduce", (10,), 3).sent(0) == ring_bytes(10, 3) == 14  # 13.3 rounded up
 
 
-@pytest.mark.parametrize("how", NAMED, ids="-".join)
+@each_row("how", NAMED)
 def test_one_rank_sends_nothing(how):
     assert busiest_sent(phases(BucketPlan(5000, 1, 10), COMPRESSIONS[how[0]], how[1], 1)) == 0
 

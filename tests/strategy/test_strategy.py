@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
@@ -17,7 +18,7 @@ from paceline.workload import Workload
 from wrong_types import wrong_types
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "words"),
     [
         ({"compression": "terngard"}, ("unknown compression 'terngard'", "did you mean terngrad?")),
@@ -144,7 +145,7 @@ def test_every_choice_can_be_read_by_its_name():
         Strategy.of(world_size=4)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choices", "meant"),
     [
         ({"sharding": "fsdp"}, {"sharding": "zero3"}),

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import paceline
 from distributed import launch_once
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.strategy import DenseRule, GradientExchange
 from paceline.training.attach import attach
@@ -174,7 +175,7 @@ def test_an_argument_that_is_given_changes_what_a_step_does(name: str) -> None:
         assert default != given
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_row("name", REFUSED)
 def test_what_cannot_be_executed_is_refused(name: str) -> None:
     for seen in launch_once(both, 2):
         assert REFUSED[name][1] in seen["refused"][name]

@@ -180,7 +180,9 @@ def test_what_is_delivered_and_what_is_kept_are_what_was_given(name, way, worker
         assert all(m.tobytes() == means[0].tobytes() for m in means)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.full if way not in ("ring", "sharded") else ()) for way in WAYS]
+)
 def test_feedback_lets_a_codec_of_one_percent_deliver_everything_in_time(way):
     constant = normal(3, 700, 5, 0)
     feedbacks, total = [Feedback() for _ in range(3)], np.zeros(700)

@@ -23,7 +23,6 @@ from paceline.training.consistency import ReplicasDiverged
 from paceline.training.data import Dataset
 from paceline.training.loop import Trainer, make_optimizer
 
-WORKERS = (pytest.param(2, marks=pytest.mark.full), 3, 4)
 PER_NODE = {2: 2, 3: 1, 4: 2}
 """Ranks of a node, for hierarchical: one node, nodes of one rank, and two nodes of two."""
 WAYS = [(c.name, way) for c in COMPRESSIONS.values() for way in c.exchanges]
@@ -33,6 +32,11 @@ CASES = [(c, way, SEVERAL, CLIP) for c, way in WAYS]
 CASES += [(c, way, ONE, CLIP) for c, way in WAYS if c == "terngrad"]
 CASES += [("terngrad", "sharded", SEVERAL, clip) for clip in (None, 0.75)]
 TERNGRAD = [case for case in CASES if case[0] == "terngrad"]
+CASES_OF = {"every": CASES, "sample": [case for case in CASES if case[0] in ("dense", "terngrad") or case[1] == "hierarchical"]}
+RUNS = pytest.mark.parametrize(
+    ("workers", "cases"),
+    [(3, "every"), (4, "sample"), pytest.param(2, "every", marks=pytest.mark.full)],
+)
 STEPS = 2
 SEED = 2**40 + 7
 
@@ -108,12 +112,12 @@ def backward(model: nn.Module, rank: int, step: int) -> dict[str, np.ndarray]:
     return {name: p.grad.numpy().copy() for name, p in module.named_parameters() if p.grad is not None}
 
 
-def one_step_each(rank: int, workers: int) -> dict[str, Any]:
+def one_step_each(rank: int, workers: int, cases: str) -> dict[str, Any]:
     """Gradients before and after every kind of exchange, and the bytes of each."""
     counted = Counted()
     local = [backward(odd_model(), rank, step) for step in range(STEPS)]
     results: dict[Any, Any] = {"stock": backward(DDP(odd_model()), rank, 0)}
-    for compression, way, chunk, clip in CASES:
+    for compression, way, chunk, clip in CASES_OF[cases]:
         group.CHUNK_ELEMENTS = chunk
         model = wrap(odd_model(), strategy(workers, compression, way))
         hook = attach(model, compression, exchange=way, seed=SEED, clip=clip, ranks_per_node=nodes(way, workers))
@@ -133,7 +137,13 @@ def nodes(way: str, workers: int) -> int | None:
     return PER_NODE[workers] if way == "hierarchical" else None
 
 
-def several_epochs_each(rank: int, workers: int) -> dict[str, Any]:
+EPOCHS_OF = {"sample": [(c, way) for c, way in WAYS if c == "terngrad" or way == COMPRESSIONS[c].exchanges[-1]]}
+"""Of the sample: every exchange of TernGrad, and one of every other compression."""
+EPOCHS_OF["rest"] = [way for way in WAYS if way not in EPOCHS_OF["sample"]]
+EPOCHS = pytest.mark.parametrize(("workers", "ways"), [(3, "sample"), pytest.param(3, "rest", marks=pytest.mark.full)])
+
+
+def several_epochs_each(rank: int, workers: int, ways: str) -> dict[str, Any]:
     """A digest of the weights after every epoch of every compression and exchange, and of every optimizer.
 
     An optimizer sees the means alone, the same whatever brought them: under all of them only one exchange.
@@ -143,7 +153,7 @@ def several_epochs_each(rank: int, workers: int) -> dict[str, Any]:
     data = Dataset("toy", x[:50], y[:50], x[50:], y[50:])  # two steps an epoch
     digests: dict[str, Any] = {}
     group.CHUNK_ELEMENTS = SEVERAL
-    for compression, way in WAYS:
+    for compression, way in EPOCHS_OF[ways]:
         for optimizer in OPTIMIZERS if (compression, way) == ("terngrad", "sharded") else ["momentum"]:
             s = strategy(workers, compression, way, optimizer)
             model = wrap(odd_model(), s)
@@ -192,10 +202,10 @@ def is_mean(result: np.ndarray, gradients: list[np.ndarray]) -> bool:
     return bool((np.abs(result - exact) <= room + 1e-38).all())
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@RUNS
 @pytest.mark.parametrize("case", TERNGRAD, ids=str)
-def test_terngrad_leaves_the_plain_formula_bit_for_bit(workers, case):
-    ranks = launch_once(one_step_each, workers)
+def test_terngrad_leaves_the_plain_formula_bit_for_bit(workers, cases, case):
+    ranks = launch_once(one_step_each, workers, cases=cases)
     per_node = PER_NODE[workers] if case[1] == "hierarchical" else 1
     at = draws_at()
     sizes = {name: p.numel() for name, p in odd_model().named_parameters()}
@@ -221,9 +231,9 @@ def test_terngrad_leaves_the_plain_formula_bit_for_bit(workers, case):
                 assert np.array_equal(results[0][part], expected), (name, step)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_every_exchange_of_terngrad_gives_the_same_bits(workers):
-    for r in launch_once(one_step_each, workers):
+@RUNS
+def test_every_exchange_of_terngrad_gives_the_same_bits(workers, cases):
+    for r in launch_once(one_step_each, workers, cases=cases):
         alike = [r["cases"][case]["seen"] for case in TERNGRAD if case[3] == CLIP and case[1] != "hierarchical"]
         assert len(alike) == 8
         for step in range(STEPS):
@@ -231,10 +241,10 @@ def test_every_exchange_of_terngrad_gives_the_same_bits(workers):
                 assert all(np.array_equal(seen[step][name], alike[0][step][name]) for seen in alike), name
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_every_exchange_of_dense_gives_the_mean_and_bf16_nearly(workers):
-    ranks = launch_once(one_step_each, workers)
-    for compression, way, chunk, clip in CASES:
+@RUNS
+def test_every_exchange_of_dense_gives_the_mean_and_bf16_nearly(workers, cases):
+    ranks = launch_once(one_step_each, workers, cases=cases)
+    for compression, way, chunk, clip in CASES_OF[cases]:
         if compression not in ("dense", "bf16"):
             continue
         for step in range(STEPS):
@@ -247,17 +257,17 @@ def test_every_exchange_of_dense_gives_the_mean_and_bf16_nearly(workers):
                 assert (np.abs(results[0] - exact) <= size * workers * 2.0**-7 + 1e-30).all(), (compression, way, name)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_dense_over_allreduce_has_the_bits_of_stock_ddp(workers):
-    for r in launch_once(one_step_each, workers):
+@RUNS
+def test_dense_over_allreduce_has_the_bits_of_stock_ddp(workers, cases):
+    for r in launch_once(one_step_each, workers, cases=cases):
         seen = r["cases"]["dense", "allreduce", SEVERAL, CLIP]["seen"][0]
         assert all(np.array_equal(seen[name], r["cases"]["stock"][name]) for name in seen)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_every_compression_and_exchange_leaves_the_same_bits_on_every_rank(workers):
-    ranks = launch_once(one_step_each, workers)
-    for case in CASES:
+@RUNS
+def test_every_compression_and_exchange_leaves_the_same_bits_on_every_rank(workers, cases):
+    ranks = launch_once(one_step_each, workers, cases=cases)
+    for case in CASES_OF[cases]:
         for step in range(STEPS):
             for name, mine in ranks[0]["cases"][case]["seen"][step].items():
                 assert np.isfinite(mine).all()
@@ -265,17 +275,17 @@ def test_every_compression_and_exchange_leaves_the_same_bits_on_every_rank(worke
         assert any(mine.any() for mine in ranks[0]["cases"][case]["seen"][0].values()), case
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_the_meter_counts_the_bytes_at_the_collectives(workers):
-    for r in launch_once(one_step_each, workers):
-        for case in CASES:
+@RUNS
+def test_the_meter_counts_the_bytes_at_the_collectives(workers, cases):
+    for r in launch_once(one_step_each, workers, cases=cases):
+        for case in CASES_OF[cases]:
             if case[0] != "powersgd":  # PyTorch's own hook sends
                 assert r["cases"][case]["metered"] == r["cases"][case]["sent"], case
                 assert min(r["cases"][case]["sent"]) > 0, case
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_bytes_of_terngrad_over_shards_by_hand(workers):
+@RUNS
+def test_bytes_of_terngrad_over_shards_by_hand(workers, cases):
     # Chunks of 5000 elements in shards of whole 64; 2 bits out, bits(2N) back, 4 bytes an element where dense, 32 a message.
     def body(count: int, bits: int) -> int:
         return 4 * count if bits == 32 else -(-count // 8) * bits
@@ -291,20 +301,22 @@ def test_bytes_of_terngrad_over_shards_by_hand(workers):
             push, pull = ([32 + body(n, bits) if n else 0 for n in owned] for bits in (push_bits, pull_bits))
             for rank in range(workers):
                 sent[rank] += sum(push) - push[rank] + (workers - 1) * pull[rank]
-    for rank, r in enumerate(launch_once(one_step_each, workers)):
+    for rank, r in enumerate(launch_once(one_step_each, workers, cases=cases)):
         assert r["cases"]["terngrad", "sharded", SEVERAL, CLIP]["sent"] == [sent[rank]] * STEPS
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_replicas_are_bitwise_equal_after_every_epoch(workers):
-    ranks = launch_once(several_epochs_each, workers)
-    assert len(ranks[0]["digests"]) == len(WAYS) + len(OPTIMIZERS) - 1  # TernGrad over shards under all of them
+@EPOCHS
+def test_replicas_are_bitwise_equal_after_every_epoch(workers, ways):
+    ranks = launch_once(several_epochs_each, workers, ways=ways)
+    assert len(ranks[0]["digests"]) == len(EPOCHS_OF[ways]) + (
+        len(OPTIMIZERS) - 1 if ways == "sample" else 0
+    )  # TernGrad over shards under all of them
     for r in ranks[1:]:
         assert r["digests"] == ranks[0]["digests"]
     assert all(first != second for first, second in ranks[0]["digests"].values())
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_a_replica_that_drifts_by_one_bit_is_named_on_every_rank(workers):
-    for r in launch_once(several_epochs_each, workers):
+@EPOCHS
+def test_a_replica_that_drifts_by_one_bit_is_named_on_every_rank(workers, ways):
+    for r in launch_once(several_epochs_each, workers, ways=ways):
         assert f"rank {workers - 1} differ from those of rank 0" in r["drift"]

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from distributed import launch
+from each_row import each_row
 from paceline.models.cifar import cifar10_terngrad
 from paceline.strategy import BucketPlan, GradientExchange, describe
 from paceline.training.collectives import Wire
@@ -204,11 +205,9 @@ def in_nodes(world: LocalGroup, local: int, work: Callable[[LocalWire, LocalWire
     return world.run(wired)
 
 
-@pytest.mark.parametrize("compression", ["bf16", "terngrad", "int8", "sign", "topk"])
-@pytest.mark.parametrize(
-    ("packed", "dense"), [((4099, 2048), (77,)), ((1024, 2999), ()), ((), (33, 5)), ((65536,), (1,)), ((1025,), (192,))]
-)
-@pytest.mark.parametrize(("local", "members"), [(2, 2), (3, 2), (5, 3), (4, 1), (1, 3)])
+@each_row("compression", ["bf16", "terngrad", "int8", "sign", "topk"])
+@each_row(("packed", "dense"), [((4099, 2048), (77,)), ((1024, 2999), ()), ((), (33, 5)), ((65536,), (1,)), ((1025,), (192,))])
+@each_row(("local", "members"), [(2, 2), (3, 2), (5, 3), (4, 1), (1, 3)])
 def test_nodes_send_what_is_described(
     compression: str, packed: tuple[int, ...], dense: tuple[int, ...], local: int, members: int
 ) -> None:

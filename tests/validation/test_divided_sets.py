@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from each_row import each_row
 from measured_rows import case, skip
 from paceline.strategy.parallelism import Parallelism
 from paceline.validation.sets import case_builders, hardware_aliases, torchtitan
@@ -234,7 +235,7 @@ def test_mlperf_runs_bert_in_fp8_where_the_submissions_say_so(accelerator: str, 
     assert case("mlperf", benchmark="bert", accelerator=accelerator, global_batch=batch).precision == precision
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name"),
     [
         ("LLAMA3.1_405B", "llama-3-405b"),
@@ -276,7 +277,7 @@ def test_mixtures_of_experts_are_known_by_name() -> None:
     assert grok is not None and grok.num_parameters < 11e9 and grok.name == "grok-1-of-2-layers"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "precision"),
     [
         ("FP8-CS", "fp8-current"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from each_row import each_row
 from measured_rows import USUAL, case, outcome, skip
 from paceline.validation.case import Case, Skip
 from paceline.validation.sets import NAMES, adapter, case_builders, hardware_aliases
@@ -223,7 +224,7 @@ def test_text_in_a_number_leaves_the_row_out(name: str) -> None:
         assert strange.detail == f"made_up.csv, row 1 (line 2), column {column}: 'fast' is not a number from 0 up"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "name"),
     [
         ("A100-SXM-80GB", "A100 SXM 80GB"),

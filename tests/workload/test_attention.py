@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.workload import Workload
 from paceline.workload.attention import SlidingWindow, attention, eager
@@ -11,7 +12,7 @@ from paceline.workload.catalogue import traced
 from paceline.workload.shapes import SHAPES
 
 
-@pytest.mark.parametrize("name", sorted(set(SHAPES) - set(traced())))
+@each_row("name", sorted(set(SHAPES) - set(traced())))
 def test_a_network_with_fused_attention_becomes_that_without(name: str) -> None:
     """Also with shared heads, latent attention, dropout, an encoder, a sliding window."""
     written = Workload.named(name, fused_attention=False)

@@ -47,7 +47,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Tensor, str]] = {
 
 GPU_ALONE = ("cifar10-terngrad", "googlenet", "perceptron")
 """Those that have an operation at fp32 on a GPU which has 16 bits on a CPU: a power, a normalisation of 16 bits."""
-SLOW = ("yolov3", "vgg-a", "resnet-50")
+SLOW = ("yolov3", "vgg-a", "resnet-50", "resnet-18")
 """Larger than others with the same operations."""
 WIDE_ON_CPU = ("avg_pool3d", *(name for name in WIDE if "loss" in name or "cross_entropy" in name or name == "prod"))
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.models import REGISTRY
 from paceline.workload import Workload
 from paceline.workload.layers import Coverage, Layer, LayerTable, Operation, Parameter
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@each_row("name", REGISTRY)
 def test_quantities_are_not_negative(name: str) -> None:
     for layer in Workload.named(name).layers:
         assert layer.activation_bytes >= 0

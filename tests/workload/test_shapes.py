@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.workload import Workload
 from paceline.workload.shapes import SHAPES
@@ -64,7 +65,7 @@ ROUNDED = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each_row("name", PUBLISHED)
 def test_parameters_are_those_of_the_released_weights(name: str) -> None:
     assert Workload.named(name).num_parameters == PUBLISHED[name]
 
@@ -83,7 +84,7 @@ def test_adapters_alone_are_trained() -> None:
     assert adapted.activation_bytes < whole.activation_bytes
 
 
-@pytest.mark.parametrize("name", ROUNDED)
+@each_row("name", ROUNDED)
 def test_parameters_are_those_of_the_papers(name: str) -> None:
     assert Workload.named(name).num_parameters == pytest.approx(ROUNDED[name], rel=0.02)
 
@@ -129,7 +130,7 @@ def test_lengths_that_cannot_be_are_errors(name: str, length: int, message: str)
         Workload.named(name, length)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@each_row("name", SHAPES)
 def test_a_shape_divides_and_fits_its_length(name: str) -> None:
     entry = SHAPES[name]
     assert entry.shape.hidden % entry.shape.heads == 0 and len(entry.source) > 10

@@ -61,7 +61,7 @@ def test_ready_order_of_a_transformer_is_the_real_one() -> None:
     assert [p.name for p in table.ready_order] == observed_order(Tiny(), tokens)
 
 
-@pytest.mark.parametrize("name", ["cifar10-terngrad", "resnet-50", "bert-base"])
+@pytest.mark.parametrize("name", ["cifar10-terngrad", "resnet-18-cifar", "bert-base"])
 def test_work_grows_linearly_to_a_third_batch(name: str) -> None:
     entry, batch = model(name), 6
     table = Workload.trace(entry.function, entry.input.example(1, "meta"), loss="mean")

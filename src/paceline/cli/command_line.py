@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "the best configuration for a goal",
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",
+    "schedule": "many jobs on a shared cluster, simulated",
     "train": "train on local workers, predicted before and measured after",
     "records": "measured steps from traces, logs and exports",
     "cluster": "your own clusters by name",

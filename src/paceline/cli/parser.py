@@ -39,6 +39,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **given: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
         self.set_defaults(parser=self)
+        self._usual = ""
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError where argparse would print its usage and exit."""
@@ -85,10 +86,23 @@ class Parser(argparse.ArgumentParser):
         shape.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
         self.set_defaults(run=run)
 
-    def group(self, example: str) -> Callable[[str, str], Parser]:
-        """Make this a group of actions. Returns what adds one: by its name and one line of help."""
+    def group(self, example: str, usual: str = "") -> Callable[[str, str], Parser]:
+        """Make this a group of actions. Returns what adds one: by its name and one line of help.
+
+        Args:
+            usual: the action that is meant where none is named.
+        """
         self.epilog = example
+        self._usual = usual
         return adder(self, "action", "ACTION")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """argparse's, with the usual action of a group in front where none is named."""
+        if self._usual and args and args[0] not in ("-h", "--help"):
+            actions = next(a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction))
+            if args[0] not in actions:
+                args = [self._usual, *args]
+        return super().parse_known_args(args, namespace)
 
 
 def _word(value: object) -> str:
@@ -108,6 +122,7 @@ def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parse
 
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options. Raises UserError; a misspelt option is named before what is then missing."""
+    options: argparse.Namespace
     try:
         options, rest = parser.parse_known_args(arguments)
         command: Parser = options.parser

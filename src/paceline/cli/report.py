@@ -7,6 +7,7 @@ import argparse
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.reporting import write_report
 from paceline.reporting.screen import Screen
+from paceline.rundir import RunDir
 
 
 def add(parser: Parser) -> None:
@@ -16,5 +17,12 @@ def add(parser: Parser) -> None:
 
 
 def _report(o: argparse.Namespace) -> Answer:
-    path = write_report(o.directory)
+    directory = RunDir(o.directory)
+    if directory.schedule_path.exists():
+        from paceline.reporting.schedule_page import render_schedules
+        from paceline.scheduling.saved import from_json
+
+        path = directory.write_report(render_schedules(directory.read_schedule(from_json)))
+    else:
+        path = write_report(directory)
     return {"report": str(path)}, Screen.plain(f"report: {path}")

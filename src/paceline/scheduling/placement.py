@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -52,6 +52,30 @@ def fewest_nodes(free: Ints, devices: int) -> Placement:
     return tuple(chosen)
 
 
+def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints) -> list[Placement]:
+    """Place all jobs anew, the largest first, on as few nodes as can be; a job that is well placed stays where its nodes are
+    free. Sizes that divide one another are never split (Sia, SOSP 2023, section 3.4).
+
+    Args:
+        sizes: devices of each node, free or not. ``held``: where each job is now. ``devices``: what each gets.
+
+    Returns:
+        The placement of each job; empty where it gets none or not enough are left.
+    """
+    left, placements = sizes.copy(), [()] * len(devices)  # type: list[Placement]
+    for index in np.argsort(-devices, kind="stable").tolist():
+        count = int(devices[index])
+        if not count:
+            continue
+        now = held[index]
+        fewest = fewest_nodes(left, count)
+        stays = sum(shape(now)) == count and len(now) <= len(fewest) and all(left[node] >= part for node, part in now)
+        placements[index] = now if stays else fewest
+        for node, part in placements[index]:
+            left[node] -= part
+    return placements
+
+
 RULES: dict[Rule, Callable[[Ints, int], Placement]] = {"most_free": most_free, "fewest_nodes": fewest_nodes}
 
-__all__ = ["RULES", "Placement", "Rule", "fewest_nodes", "most_free", "shape"]
+__all__ = ["RULES", "Placement", "Rule", "fewest_nodes", "most_free", "repacked", "shape"]

@@ -6,20 +6,17 @@ Its batch is chosen as Pollux's agent chooses it (OSDI 2021, section 4.1): the b
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.fitted_speed import FittedSpeed
-from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.goodput import BatchLimits, Noise, StepTimes, batch_split, best_batches
+from paceline.scheduling.beliefs import Beliefs
+from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.goodput import BatchLimits, Noise, batch_split, best_batches
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiles import Profile
 from paceline.scheduling.state import Outlook
 
-Knowledge = Literal["measured", "online"]
-"""What a policy knows of speeds: the profile itself, or what the job saw since it began."""
 GROWTH = 2
 """A job is tried on at most so many times the devices that it has run on (Pollux's simulator; Sia, SOSP 2023, section 4)."""
 
@@ -30,26 +27,41 @@ class ProfiledRun:
     Args:
         fleet: its types are those of ``goodput``.
         adapts_batch: whether it chooses its batch; else ``job.batch`` stays.
-        knowledge: what its outlook says of speeds and of the work that is left.
+        beliefs: what its outlook says of its steps. A type of which nothing is believed is taken to scale as the first that
+            is known, times the ratio of one device's speed, which is measured beforehand (Sia, SOSP 2023, section 3.3).
+        work_stated: whether its owner says how long it trains; else its length is that of such jobs that have ended, and where
+            none has, nobody knows.
+        slowdown: by which the measured steps are longer.
     """
 
-    def __init__(self, job: Job, profile: Profile, fleet: Fleet, *, adapts_batch: bool, knowledge: Knowledge) -> None:
+    def __init__(
+        self,
+        job: Job,
+        profile: Profile,
+        fleet: Fleet,
+        *,
+        adapts_batch: bool,
+        beliefs: Beliefs,
+        work_stated: bool = True,
+        slowdown: float = 1.0,
+    ) -> None:
         self.job, self.profile, self.fleet = job, profile, fleet
-        self.knowledge: Knowledge = knowledge
-        self.adapts_batch = adapts_batch
+        self.beliefs = beliefs
+        self.adapts_batch, self.work_stated = adapts_batch, work_stated
         self.epoch = 0
         self.to_next = float(profile.epochs.ends[0])
         self.speed = 0.0
         self.finished = False
         self.batch = 0
-        self.fit: FittedSpeed | None = None
-        self._seen: dict[tuple[int, int, int], tuple[float, float]] = {}
+        self.slowdown = slowdown
+        self._seen: set[tuple[str, tuple[int, int, int]]] = set()
         self._most_seen = 0
         self._noise: Noise | None = None
         self._device = ""
         self._shape: tuple[int, ...] = ()
         self._local, self._passes = 0, 0
         self._tables: dict[tuple[int, int], Array] = {}
+        self._newest: tuple[int, Noise | None] = (-1, None)
 
     @property
     def outlook(self) -> Outlook:
@@ -71,6 +83,7 @@ class ProfiledRun:
         self.epoch += 1
         if self.epoch >= self.profile.epochs.count:
             self.finished = True
+            self.beliefs.end(float(self.profile.epochs.ends[-1]))
             return
         ends = self.profile.epochs.ends
         self.to_next = float(ends[self.epoch] - ends[self.epoch - 1])
@@ -88,14 +101,23 @@ class ProfiledRun:
         fixed = 0 if self.adapts_batch else self.job.batch
         return BatchLimits(limits.first, limits.most, limits.local_least, limits.local_most, fixed)
 
+    def _placed_limits(self) -> BatchLimits:
+        """On the devices that it holds."""
+        return self._limits(self._device)
+
+    def _believed_limits(self, device: str) -> BatchLimits:
+        """What its outlook counts with."""
+        return self._limits(device)
+
     def _choose_batch(self) -> None:
-        limits, devices = self._limits(self._device), sum(self._shape)
-        if limits.fixed or self.fit is None:
+        limits, devices = self._placed_limits(), sum(self._shape)
+        times = self.beliefs.times(self._device)
+        if limits.fixed or times is None:
             batch = limits.fixed or max(limits.first, limits.local_least * devices)
             self._local, self._passes = batch_split(limits, batch, devices)
         else:
             nodes = np.array([len(self._shape)])
-            _, local, passes = best_batches(self.fit, limits, self._last_noise, nodes, np.array([devices]))
+            _, local, passes = best_batches(times, limits, self._last_noise, nodes, np.array([devices]))
             self._local = min(int(local[0]), limits.most // (devices * (int(passes[0]) + 1)))
             self._passes = int(passes[0])
         self.batch = devices * self._local * (self._passes + 1)
@@ -103,7 +125,7 @@ class ProfiledRun:
     def _run_on(self) -> None:
         """The true speed with the batch that was chosen."""
         step, exchange = self._step()
-        seconds = step + self._passes * (step - exchange)
+        seconds = (step + self._passes * (step - exchange)) * self.slowdown
         noise = self.profile.epochs.noise(self.batch, self.epoch)
         self.speed = float(noise.gain(self.batch / self._limits(self._device).first)) / seconds
 
@@ -115,54 +137,84 @@ class ProfiledRun:
 
     def _observe(self) -> None:
         """Learn from the steps since the last change."""
-        self._noise = self.profile.epochs.noise(self.batch, self.epoch)
+        noise = self.profile.epochs.noise(self.batch, self.epoch)
         key = (len(self._shape), sum(self._shape), self._local)
-        if key not in self._seen:
-            self._seen[key] = self._step()
+        fresh = (self._device, key) not in self._seen
+        self._noise = noise
+        if fresh:
+            self._seen.add((self._device, key))
             self._most_seen = max(self._most_seen, key[1])
-            if self.adapts_batch or self.knowledge == "online":
-                self.fit = FittedSpeed.of(self._seen)
-        self._tables.clear()
+            self.beliefs.see(self._device, key, self._step())
 
     @property
     def _last_noise(self) -> Noise:
         return self._noise or self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
 
-    def _times(self, device: str) -> StepTimes | None:
-        return self.profile.speed(device) if self.knowledge == "measured" else self.fit
-
     def goodput(self, device_type: int, most: int) -> Array:
-        key = (device_type, most)
-        if key not in self._tables:
-            self._tables[key] = self._table(device_type, most)
-        return self._tables[key]
+        key = (device_type, most, self.beliefs.version, self._noise)
+        if self._newest != key[2:]:
+            self._newest = key[2:]
+            self._tables.clear()
+        if key[:2] not in self._tables:
+            self._tables[key[:2]] = self._table(device_type, most)
+        return self._tables[key[:2]]
 
     def _table(self, device_type: int, most: int) -> Array:
         group = self.fleet.groups[device_type]
-        times = self._times(group.device)
+        if group.device not in self.profile.speeds:
+            return np.zeros(most + 1)
         counts = np.arange(1, most + 1)
-        if times is None:  # nothing was seen: twice the devices are twice as fast
-            return np.arange(most + 1, dtype=float)
+        ratio = 1.0
+        if self.beliefs.times(group.device) is None:
+            known = [other for other in self._groups if self.beliefs.times(other.device) is not None]
+            if not known:  # nothing was seen: twice the devices are twice as fast
+                return np.where(np.arange(most + 1) < self._least_devices, 0.0, np.arange(most + 1, dtype=float))
+            alone = self.profile.speed(group.device).alone
+            group = known[0]
+            ratio = alone / self.profile.speed(group.device).alone
+        times = self.beliefs.times(group.device)
+        assert times is not None
         nodes = -(-counts // group.devices_per_node)
-        goodput, _, _ = best_batches(times, self._limits(group.device), self._last_noise, nodes, counts)
-        return np.concatenate([[0.0], goodput])
+        goodput, _, _ = best_batches(times, self._believed_limits(group.device), self._last_noise, nodes, counts)
+        goodput[: self._least_devices - 1] = 0.0
+        return np.concatenate([[0.0], goodput * ratio])
 
     def max_devices(self) -> int:
         if "devices" not in self.job.adapts:
             return self.job.devices
-        limits = self._limits(self.fleet.groups[0].device)
-        bound = (limits.fixed or limits.most) // limits.local_least
-        tried = self.fleet.devices if self.knowledge == "measured" else max(GROWTH * self._most_seen, 1)
+        limits = [self._limits(group.device) for group in self._groups]
+        bound = max((limit.fixed or limit.most) // limit.local_least for limit in limits)
+        tried = self.fleet.devices if self.beliefs.scales else max(GROWTH * self._most_seen, self._least_devices)
         return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
 
+    def curve(self) -> Array:
+        """The metric after each epoch so far, at the batch of the last."""
+        epochs = self.profile.epochs
+        row = int(np.abs(epochs.batches - self.batch).argmin())
+        return epochs.metric[row, : self.epoch]
+
+    @property
+    def _groups(self) -> list[NodeGroup]:
+        """Nodes on which it can run."""
+        return [group for group in self.fleet.groups if group.device in self.profile.speeds]
+
+    @property
+    def _least_devices(self) -> int:
+        return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
+
     def seconds_left(self, device_type: int, most: int) -> Array:
-        ends = self.profile.epochs.ends
-        left = float(ends[-1] - ends[self.epoch]) + self.to_next if self.knowledge == "measured" else math.nan
         with np.errstate(divide="ignore"):
-            return left / self.goodput(device_type, most)
+            return self._left() / self.goodput(device_type, most)
+
+    def _left(self) -> float:
+        """Progress that is left, as far as it is known."""
+        ends = self.profile.epochs.ends
+        done = float(ends[self.epoch]) - self.to_next
+        total = float(ends[-1]) if self.work_stated else self.beliefs.total()
+        return math.nan if total is None or total <= done else total - done
 
     def relative_spread(self) -> float:
-        return 0.0
+        return self.beliefs.relative_spread
 
 
-__all__ = ["GROWTH", "Knowledge", "ProfiledRun"]
+__all__ = ["GROWTH", "ProfiledRun"]

@@ -5,19 +5,21 @@ Columns are those of the published simulators of Pollux and Sia (``pollux_sia_st
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator
 
 from paceline.array_types import Array, Ints
-from paceline.csv_rows import read
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
-from paceline.scheduling.goodput import BatchLimits, Noise
+from paceline.scheduling.goodput import BatchLimits, Noise, StepTimes
 
 STEP_COLUMNS = ("cluster", "model", "placement", "num_nodes", "num_gpus", "local_bsz", "step_time", "sync_time")
 EPOCH_COLUMNS = ("model", "batch_size", "epoch", "progress", "iteration", "metric", "grad_sqr", "grad_var")
@@ -49,11 +51,26 @@ class MeasuredSpeed:
     def _between(self) -> LinearNDInterpolator:
         return LinearNDInterpolator(*self.points)
 
-    @property
+    @cached_property
     def local_range(self) -> tuple[int, int]:
         """The least and the largest local batch of the tables."""
         sizes = [size for table in self.tables.values() for size in (table[0][0], table[0][-1])]
         return int(min(sizes)), int(max(sizes))
+
+    @cached_property
+    def alone(self) -> float:
+        """Samples a second of one device, roughly: the largest local batch over the longest step (Sia's bootstrap)."""
+        local, step, _ = self.tables[(1,)]
+        return float(local.max() / step.max())
+
+    def local_most(self, placement: Sequence[int]) -> int:
+        """The largest local batch that was measured on such a placement, or on one of as many nodes and devices."""
+        table = self.tables.get(_rotation(tuple(placement)))
+        if table is not None:
+            return int(table[0][-1])
+        nodes, devices, local = self.points[0].T
+        like = (nodes >= min(len(placement), MOST_NODES)) & (devices >= sum(placement))
+        return int(local[like].max()) if like.any() else self.local_range[1]
 
     def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
         """Seconds of a step and of its exchange; NaN beyond what was measured.
@@ -67,8 +84,7 @@ class MeasuredSpeed:
         return self._known[key]
 
     def _look_up(self, placement: tuple[int, ...], local: int) -> tuple[float, float]:
-        rotation = min(placement[i:] + placement[:i] for i in range(len(placement)))
-        table = self.tables.get(rotation)
+        table = self.tables.get(_rotation(placement))
         if table is None:
             step, exchange = self._between([min(len(placement), MOST_NODES), sum(placement), local])[0]
         elif table[0][0] <= local <= table[0][-1]:
@@ -83,6 +99,11 @@ class MeasuredSpeed:
         pairs = np.array([self.measured(packed(int(d), self.devices_per_node), int(b)) for d, b in flat])
         pairs = pairs.reshape(*local.shape, 2)
         return pairs[..., 0], pairs[..., 0] - pairs[..., 1]
+
+
+def _rotation(placement: tuple[int, ...]) -> tuple[int, ...]:
+    """The smallest one, under which a placement is kept."""
+    return min(placement[i:] + placement[:i] for i in range(len(placement)))
 
 
 def packed(devices: int, per_node: int) -> tuple[int, ...]:
@@ -129,12 +150,34 @@ class Epochs:
         return float(np.interp(batch, self.batches, self.iterations[:, epoch]))
 
 
+class Speed(StepTimes, Protocol):
+    """Steps of one model on one kind of device, measured or predicted."""
+
+    @property
+    def local_range(self) -> tuple[int, int]:
+        """The least and the largest batch of a device."""
+        ...
+
+    @property
+    def alone(self) -> float:
+        """Samples a second of one device at its largest batch."""
+        ...
+
+    def local_most(self, placement: Sequence[int]) -> int:
+        """The largest batch of a device on a placement."""
+        ...
+
+    def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
+        """Seconds of a step and of its exchange."""
+        ...
+
+
 @dataclass(frozen=True)
 class Profile:
     """All that was measured of a model."""
 
     model: str
-    speeds: Mapping[str, MeasuredSpeed]
+    speeds: Mapping[str, Speed]
     epochs: Epochs
 
     def limits(self, device: str) -> BatchLimits:
@@ -143,7 +186,7 @@ class Profile:
         batches = self.epochs.batches
         return BatchLimits(int(batches[0]), int(batches[-1]), least, min(most, LOCAL_MOST.get(self.model, most)))
 
-    def speed(self, device: str) -> MeasuredSpeed:
+    def speed(self, device: str) -> Speed:
         """On a kind of device. Raises UserError where it was not measured."""
         if device not in self.speeds:
             raise unknown(f"device of the profile {self.model!r}", device, self.speeds)
@@ -169,7 +212,10 @@ def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> 
             if step is None or local is None or nodes is None or devices is None:
                 raise UserError(f"{row.place}: a step without its time, batch, nodes or devices")
             values = (nodes, devices, local, step, row.number_of("sync_time") or 0.0)
-            groups[row.text("model"), row.text("cluster")].append((row.text("placement"), values))
+            placement = row.text("placement")
+            if not (placement == "" or placement.isdecimal()):
+                raise row.wrong("placement", "the devices of each node, such as 44")
+            groups[row.text("model"), row.text("cluster")].append((placement, values))
     for (model, cluster), rows in groups.items():
         speeds[model][clusters[cluster]] = _measured_speed(rows)
     epochs = _epochs(Path(folder) / EPOCH_FILE)
@@ -202,8 +248,19 @@ def _epochs(path: Path) -> dict[str, Epochs]:
         batch = row.whole("batch_size")
         if batch is None:
             raise row.wrong("batch_size", "a whole number above 0")
-        rows[row.text("model")][batch].append(tuple(float(row.text(column)) for column in EPOCH_COLUMNS[2:]))
+        rows[row.text("model")][batch].append(tuple(_number(row, column) for column in EPOCH_COLUMNS[2:]))
     return {model: _epoch_table(batches) for model, batches in rows.items()}
+
+
+def _number(row: Row, column: str) -> float:
+    """A metric may be below 0."""
+    try:
+        value = float(row.text(column))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.wrong(column, "a number")
+    return value
 
 
 def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]]) -> Epochs:

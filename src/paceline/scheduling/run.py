@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -45,6 +45,15 @@ class Run(Protocol):
 
     def goes_to(self, left: float) -> None:
         """The simulator tells how much of ``to_next`` is left before it asks anything of the run."""
+        ...
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """A run that reports how well it learns."""
+
+    def curve(self) -> Array:
+        """Loss or metric reported so far, the oldest first."""
         ...
 
 
@@ -91,4 +100,4 @@ class DurationRun:
         self.to_next = left
 
 
-__all__ = ["DurationRun", "Run"]
+__all__ = ["DurationRun", "Reports", "Run"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline.scheduling.fleet import Fleet
@@ -24,17 +25,29 @@ class Span:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a job. ``end_s`` is NaN where it never ended."""
+    """What became of a job.
+
+    Attributes:
+        end_s: NaN where it never ended.
+        removed: why a policy turned it away or stopped it for good, and ``removed_s`` when; empty: it did not.
+    """
 
     job: Job
     end_s: float = math.nan
     restarts: int = 0
     spans: list[Span] = field(default_factory=list)
+    removed: str = ""
+    removed_s: float = math.nan
 
     @property
     def jct_s(self) -> float:
         """From arrival to end."""
         return self.end_s - self.job.arrival_s
+
+    @property
+    def met(self) -> bool:
+        """Whether it ended by its deadline."""
+        return self.end_s <= self.job.deadline_s
 
     @property
     def start_s(self) -> float:
@@ -53,7 +66,8 @@ class Settings:
 
     Attributes:
         round_s: between decisions; 0: at every arrival, end and outage, and when the policy asks.
-        restart_s: a start or resize costs a job so long, in which it holds its devices.
+        restart_s: a start or resize costs a job so long, in which it holds its devices; ``restart_by_model``: other times.
+        moves_free: whether a job that moves to other nodes in the same shape goes on without a restart.
         interference: share of speed that jobs on several nodes lose where two of them share a node.
         checkpoint_s: a failed node costs the work since the last checkpoint, which jobs write so often.
         longest_s: the simulation ends then, whatever is left.
@@ -61,6 +75,8 @@ class Settings:
 
     round_s: float = 60.0
     restart_s: float = 30.0
+    restart_by_model: Mapping[str, float] = field(default_factory=dict)
+    moves_free: bool = False
     interference: float = 0.0
     checkpoint_s: float = 600.0
     longest_s: float = 1e9
@@ -73,13 +89,14 @@ class Schedule:
     Attributes:
         outcomes: in the order of the trace.
         decision_s: seconds of this machine for each decision.
-        active: (moment, jobs in the system) at each decision.
+        active: (moment, jobs in the system) at each decision. ``notes``: (moment, what the policy said of it).
     """
 
     fleet: Fleet
     outcomes: tuple[Outcome, ...]
     decision_s: tuple[float, ...]
     active: tuple[tuple[float, int], ...]
+    notes: tuple[tuple[float, str], ...] = ()
 
 
 __all__ = ["Outcome", "Schedule", "Settings", "Span"]

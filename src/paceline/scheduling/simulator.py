@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from paceline.array_types import Array
-from paceline.errors import UserError
+from paceline.array_types import Array, Bools
+from paceline.errors import UserError, shorten
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
-from paceline.scheduling.placement import RULES, Placement, shape
-from paceline.scheduling.run import Run
+from paceline.scheduling.placement import RULES, Placement, repacked, shape
+from paceline.scheduling.run import Reports, Run
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.state import Decision, Outlook, Policy, State
 
 _LATE = 1e-7
+MOST_IDLE = 1000
+"""Decisions in a row after which no job has worked, though nothing stands in the way: the policy moves jobs for ever."""
 
 
 def simulate(
@@ -39,7 +41,7 @@ def simulate(
 
     Raises:
         UserError: two jobs of one name; a rigid job that is larger than every type it may use; jobs that the policy never
-            starts though nothing else happens.
+            starts though nothing else happens, or that it moves for ever.
     """
     check_names(jobs)
     _check_sizes(jobs, fleet)
@@ -82,12 +84,15 @@ class _Simulation:
         self.memory: object = None
         self.decision_s: list[float] = []
         self.active: list[tuple[float, int]] = []
+        self.notes: list[tuple[float, str]] = []
         self.wake_s = math.inf
         self.jobs: list[Job] = []
         self.runs: list[Run] = []
         self.placements: list[Placement] = []
         self.columns = np.zeros((len(_COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
+        self.reports = False
+        self.idle = 0
 
     def run(self) -> Schedule:
         round_s = self.settings.round_s
@@ -98,10 +103,12 @@ class _Simulation:
             self._decide()
             if self.progress:
                 self.progress(self.time_s, self.ended)
+            if not self.jobs and self.next_arrival == len(self.waiting):
+                break  # the last were removed
             if round_s:
                 idle = not self.jobs and self.next_arrival < len(self.waiting)
                 until = self.waiting[self.next_arrival].arrival_s if idle else self.time_s + round_s
-                self._run_until(self._round_at(until))
+                self._run_rounds(self._round_at(until))
             else:
                 self._run_until(self._next_event())
         return Schedule(
@@ -109,7 +116,15 @@ class _Simulation:
             outcomes=tuple(self.outcomes.values()),
             decision_s=tuple(self.decision_s),
             active=tuple(self.active),
+            notes=tuple(self.notes),
         )
+
+    def _run_rounds(self, moment: float) -> None:
+        """Up to a boundary; a node that goes on the way takes its jobs with it at once."""
+        while (change := self.fleet.next_change(self.time_s)) < moment:
+            self._run_until(change)
+            self._outages()
+        self._run_until(moment)
 
     def _round_at(self, moment: float) -> float:
         """The first boundary of a round from ``moment`` on."""
@@ -125,11 +140,13 @@ class _Simulation:
         fresh = np.zeros((len(self.columns), len(arrived)))
         for index, job in enumerate(arrived):
             run = self.make_run(job)
+            self.reports = self.reports or isinstance(run, Reports)
             self.jobs.append(job)
             self.runs.append(run)
             self.placements.append(())
             fresh[_ARRIVAL, index], fresh[_REQUESTED, index] = job.arrival_s, job.devices
             fresh[_TYPE, index], fresh[_TO_NEXT, index] = -1, run.to_next
+            fresh[_RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
         self.columns = np.concatenate([self.columns, fresh], axis=1)
 
     def _next_event(self) -> float:
@@ -137,9 +154,21 @@ class _Simulation:
         arrival = self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
         moment = min(arrival, self.wake_s, self.fleet.next_change(self.time_s), self._next_crossing()[0])
         if moment == math.inf:
-            names = ", ".join(job.name for job in self.jobs[:3])
-            raise UserError(f"the policy never starts {len(self.jobs)} jobs ({names})", "give them nodes that hold them")
+            raise self._stuck("never starts")
         return moment
+
+    def _stuck(self, what: str) -> UserError:
+        names = ", ".join(shorten(job.name, 40) for job in self.jobs[:3])
+        many = f"{len(self.jobs)} jobs" if len(self.jobs) > 1 else "a job"
+        return UserError(f"the policy {what} {many} ({names})", "give it nodes that hold its jobs, or another policy")
+
+    def _check_idle(self) -> None:
+        """Every decision since a job last worked counts, unless all wait for an arrival or a repair."""
+        held = bool(self.columns[_HELD].any())
+        to_come = self.next_arrival < len(self.waiting) or self.fleet.next_change(self.time_s) < math.inf
+        self.idle = self.idle + 1 if held or not to_come else 0
+        if self.idle > MOST_IDLE:
+            raise self._stuck("moves for ever" if held else "never starts")
 
     def _next_crossing(self) -> tuple[float, Array]:
         """When the next running job changes, and when each does."""
@@ -176,6 +205,8 @@ class _Simulation:
         for group in range(len(self.fleet.groups)):
             c[len(_COLUMNS) + group] += (c[_TYPE] == group) * seconds
         worked = np.maximum(seconds - c[_DELAY], 0.0)
+        if (worked * c[_SPEED]).any():
+            self.idle = 0
         c[_DELAY] = np.maximum(c[_DELAY] - seconds, 0.0)
         c[_TO_NEXT] -= c[_SPEED] * worked
 
@@ -188,6 +219,12 @@ class _Simulation:
         else:
             self.columns[_SPEED, index] = run.speed * (1 - self.columns[_SLOWED, index])
             self.columns[_TO_NEXT, index] = run.to_next
+
+    def _remove(self, index: int, reason: str) -> None:
+        """It leaves before its end."""
+        outcome = self.outcomes[self.jobs[index].name]
+        self._leave(index)
+        outcome.end_s, outcome.removed, outcome.removed_s = math.nan, reason, self.time_s
 
     def _leave(self, index: int) -> None:
         job = self.jobs[index]
@@ -216,6 +253,7 @@ class _Simulation:
 
     def _decide(self) -> None:
         self._outages()
+        self.wake_s = math.inf
         if not self.jobs:
             return
         for index in np.flatnonzero(self.columns[_HELD]):
@@ -229,7 +267,12 @@ class _Simulation:
         self.decision_s.append(time.perf_counter() - started)
         self.active.append((self.time_s, len(self.jobs)))
         self.memory, self.wake_s = decision.memory, decision.wake_s
+        if decision.note:
+            self.notes.append((self.time_s, decision.note))
+        self._check_idle()
         self._carry_out(decision)
+        for gone in sorted(decision.removed, reverse=True):
+            self._remove(gone, decision.removed[gone])
 
     def _state(self) -> State:
         c = self.columns
@@ -248,44 +291,79 @@ class _Simulation:
             run_s=c[len(_COLUMNS) :].T,
             restarts=np.maximum(c[_RESTARTS], 0).astype(np.int64),
             outlooks=_Outlooks(self.runs),
-            restart_s=self.settings.restart_s,
+            restart_s=c[_RESTART],
+            restarting_s=c[_DELAY],
             memory=self.memory,
+            curves=[run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self.reports else (),
         )
 
     def _carry_out(self, decision: Decision) -> None:
         """Free what is taken away, then place what is new, in the policy's order."""
         held, types = self.columns[_HELD], self.columns[_TYPE]
         changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
-        indices = np.flatnonzero(changed)
-        if not indices.size:
+        if not changed.any():
             return
-        for index in indices.tolist():
-            if held[index]:
-                self._stop(index)
-        for index in indices.tolist() if decision.order is None else decision.order:
+        placements = self._repacked(decision, changed) if decision.repack else {}
+        for index in np.flatnonzero(changed & (held > 0)).tolist():
+            self._stop(index)
+        for index in np.flatnonzero(changed).tolist() if decision.order is None else decision.order:
             if changed[index] and decision.devices[index]:
-                self._start(int(index), decision)
+                self._start(int(index), decision, placements.get(int(index)))
         if self.settings.interference:
             self._slow_down()
 
-    def _start(self, index: int, decision: Decision) -> None:
-        group, devices = int(decision.type_index[index]), int(decision.devices[index])
-        nodes = self.fleet.nodes_of(group)
-        placement = RULES[decision.rule](np.where(self.up[nodes], self.free[nodes], 0), devices)
-        if not placement:
-            raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
-        placement = tuple((node + nodes.start, count) for node, count in placement)
+    def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
+        """Where each job goes when all are placed anew; those that keep their size but not their nodes move now, or count as
+        changed where a move costs a restart."""
+        placements: dict[int, Placement] = {}
+        for group in range(len(self.fleet.groups)):
+            nodes = self.fleet.nodes_of(group)
+            indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
+            before = [
+                ()
+                if self.columns[_TYPE, index] != group
+                else tuple((n - nodes.start, count) for n, count in self.placements[index])
+                for index in indices
+            ]
+            sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
+            after = repacked(sizes, before, decision.devices[indices])
+            for index, placement in zip(indices, after, strict=True):
+                placements[index] = tuple((node + nodes.start, count) for node, count in placement)
+        moved = [index for index, to in placements.items() if not changed[index] and to != self.placements[index]]
+        free = self.settings.moves_free
+        going = {index for index in moved if free and shape(placements[index]) == shape(self.placements[index])}
+        for index in going:
+            self._release(index)
+        for index in moved:
+            if index in going:
+                self._hold(index, placements[index])
+            else:
+                changed[index] = True
+        return placements
+
+    def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
+        """It has these devices from now on."""
         for node, count in placement:
             self.free[node] -= count
-        device, run, job = self.fleet.groups[group].device, self.runs[index], self.jobs[index]
-        run.goes_to(float(self.columns[_TO_NEXT, index]))
-        run.place(device, shape(placement))
         self.placements[index] = placement
-        c, outcome = self.columns, self.outcomes[job.name]
-        c[_HELD, index], c[_TYPE, index], c[_SPEED, index] = devices, group, run.speed
-        c[_DELAY, index] = self.settings.restart_s
-        c[_RESTARTS, index] = c[_RESTARTS, index] + 1 if outcome.spans else 0
-        outcome.spans.append(Span(self.time_s, self.time_s, device, placement, run.batch, decision.reasons.get(index, "")))
+        self.columns[_HELD, index] = sum(shape(placement))
+        device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
+        self.outcomes[self.jobs[index].name].spans.append(Span(self.time_s, self.time_s, device, placement, run.batch, reason))
+
+    def _start(self, index: int, decision: Decision, placement: Placement | None) -> None:
+        group, devices = int(decision.type_index[index]), int(decision.devices[index])
+        nodes = self.fleet.nodes_of(group)
+        if placement is None:
+            placement = RULES[decision.rule](np.where(self.up[nodes], self.free[nodes], 0), devices)
+            placement = tuple((node + nodes.start, count) for node, count in placement)
+        if not placement:
+            raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
+        run, c = self.runs[index], self.columns
+        run.goes_to(float(c[_TO_NEXT, index]))
+        run.place(self.fleet.groups[group].device, shape(placement))
+        c[_TYPE, index], c[_SPEED, index], c[_DELAY, index] = group, run.speed, c[_RESTART, index]
+        c[_RESTARTS, index] = c[_RESTARTS, index] + 1 if self.outcomes[self.jobs[index].name].spans else 0
+        self._hold(index, placement, decision.reasons.get(index, ""))
 
     def _slow_down(self) -> None:
         """Jobs on several nodes slow one another down where they share one (Pollux, OSDI 2021, section 4.2.1)."""
@@ -313,7 +391,7 @@ class _Simulation:
             if nodes & set(gone.tolist()):
                 if nodes & failed:
                     span = self.outcomes[self.jobs[index].name].spans[-1]
-                    worked = max(self.time_s - span.start_s - self.settings.restart_s, 0.0)
+                    worked = max(self.time_s - span.start_s - float(self.columns[_RESTART, index]), 0.0)
                     self.columns[_TO_NEXT, index] += (worked % self.settings.checkpoint_s) * self.columns[_SPEED, index]
                 self._stop(index)
 
@@ -331,7 +409,8 @@ class _Outlooks(Sequence[Outlook]):
         return self._runs[index].outlook
 
 
-_COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed")
-(_ARRIVAL, _REQUESTED, _HELD, _TYPE, _ATTAINED, _RESTARTS, _DELAY, _SPEED, _TO_NEXT, _SLOWED) = range(len(_COLUMNS))
+_NO_CURVE = np.zeros(0)
+_COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart")
+(_ARRIVAL, _REQUESTED, _HELD, _TYPE, _ATTAINED, _RESTARTS, _DELAY, _SPEED, _TO_NEXT, _SLOWED, _RESTART) = range(len(_COLUMNS))
 
 __all__ = ["simulate"]

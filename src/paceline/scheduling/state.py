@@ -50,8 +50,10 @@ class State:
         attained_s: device-seconds held so far. ``run_s``: seconds on each type, of shape (jobs, types).
         restarts: how often it was started again or resized.
         outlooks: what is believed of each job.
-        restart_s: what a start or a resize costs a job.
+        restart_s: what a start or a resize costs: one number, or one a job.
+        restarting_s: what is left of it for each job that started a moment ago; 0: it works.
         memory: what this policy answered as ``memory`` the last time; None at first.
+        curves: loss or metric that each job has reported so far, the oldest first; without entries where jobs report none.
     """
 
     time_s: float
@@ -67,8 +69,10 @@ class State:
     run_s: Array
     restarts: Ints
     outlooks: Sequence[Outlook]
-    restart_s: float = 30.0
+    restart_s: Array | float = 30.0
+    restarting_s: Array | float = 0.0
     memory: Any = None
+    curves: Sequence[Array] = ()
 
     @property
     def ran_s(self) -> Array:
@@ -89,18 +93,23 @@ class Decision:
         devices: 0: it waits. ``type_index``: of the fleet's types; any value where a job waits.
         order: jobs in the order in which they are placed; None: as they arrived.
         rule: how they are placed.
+        repack: whether all jobs are placed anew, each on as few nodes as can be, and jobs that keep their devices may move.
         wake_s: when the policy wants to decide again, though nothing happens.
         memory: what the next ``State`` brings back.
-        reasons: why, by job, where the policy can say it.
+        reasons: why, by job, where the policy can say it. ``note``: what a reader must know of the whole decision.
+        removed: jobs that leave for good before their end, by job with the reason: admission was refused, or it learns no more.
     """
 
     devices: Ints
     type_index: Ints
     order: Sequence[int] | None = None
     rule: Rule = "most_free"
+    repack: bool = False
     wake_s: float = math.inf
     memory: Any = None
     reasons: Mapping[int, str] = field(default_factory=dict)
+    note: str = ""
+    removed: Mapping[int, str] = field(default_factory=dict)
 
 
 Policy = Callable[[State], Decision]

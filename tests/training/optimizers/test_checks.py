@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import paceline
+from each_row import each_row
 from paceline.errors import UserError
 
 P = lambda *shape: nn.Parameter(torch.ones(shape or (2, 2)))  # noqa: E731
@@ -72,7 +73,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_at_construction(name: str) -> None:
     kind, params, options, message = CASES[name]
     with pytest.raises(UserError, match=message):

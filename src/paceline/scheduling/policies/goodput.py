@@ -27,10 +27,10 @@ def goodput(state: State) -> Decision:
         raise UserError("the policy goodput divides devices of one type", "use sia, gavel or paceline")
     capacity, per_node = int(state.capacity[0]), state.fleet.groups[0].devices_per_node
     fair = -(-capacity // len(state.jobs))
-    stays = np.maximum(state.age_s - state.restarts * state.restart_s, 0) / (state.age_s + state.restart_s)
+    stays = np.maximum(state.age_s - state.restarts * state.restart_s, 0) / np.maximum(state.age_s + state.restart_s, 1e-9)
     share = per_node / max(capacity, 1)
     options = [
-        _sizes(min(outlook.max_devices(), capacity), per_node, int(held))
+        sizes_of(min(outlook.max_devices(), capacity), per_node, int(held))
         for outlook, held in zip(state.outlooks, state.devices, strict=True)
     ]
     costs = []
@@ -41,10 +41,14 @@ def goodput(state: State) -> Decision:
         costs.append(1.0 / (speedup * share * len(state.fleet.node_types) / state.fleet.groups[0].nodes + LEAST))
     devices = least_cost(options, costs, capacity)
     order = np.argsort(-devices, kind="stable").tolist()
-    return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes")
+    # A job that has just come counts as one restarted too often: it is looked at again when it has waited.
+    wake_s = state.time_s + 2 * max(float(np.max(state.restart_s)), 1.0)
+    return Decision(
+        devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes", wake_s=wake_s
+    )
 
 
-def _sizes(most: int, per_node: int, held: int) -> Ints:
+def sizes_of(most: int, per_node: int, held: int) -> Ints:
     """Numbers of devices that are tried: all up to four nodes, then whole nodes."""
     dense = np.arange(min(most, 4 * per_node) + 1)
     whole = np.arange(5 * per_node, most + 1, per_node)
@@ -77,4 +81,4 @@ def least_cost(options: list[Ints], costs: list[Array], capacity: int) -> Ints:
     return devices
 
 
-__all__ = ["goodput", "least_cost"]
+__all__ = ["goodput", "least_cost", "sizes_of"]

@@ -16,6 +16,9 @@ from paceline.scheduling.state import Decision, State
 THRESHOLD_S = 16 * 3600.0
 """Device-seconds of the first queue (Tiresias in Pollux's simulator)."""
 
+ROUNDING_S = 1e-3
+"""A job so close to the threshold has reached it: the moment at which it was to be is rounded."""
+
 
 def las(state: State, threshold_s: float = THRESHOLD_S) -> Decision:
     """Fill the cluster from the first queue, then from the second.
@@ -24,7 +27,7 @@ def las(state: State, threshold_s: float = THRESHOLD_S) -> Decision:
         threshold_s: device-seconds.
     """
     demoted: dict[str, int] = dict(state.memory or {})
-    over: list[int] = np.flatnonzero(state.ran_s * state.requested >= threshold_s).tolist()
+    over: list[int] = np.flatnonzero(state.ran_s * state.requested >= threshold_s - ROUNDING_S).tolist()
     for index in over:
         demoted.setdefault(state.jobs[index].name, len(demoted))
     rank = np.full(len(state.jobs), -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 
 import numpy as np
 
@@ -11,14 +12,14 @@ from paceline.scheduling.state import Decision, State
 
 
 def optimus(state: State) -> Decision:
-    """Give the next device to the job whose remaining time falls most by it.
+    """Give the next device to the job whose remaining time falls most by it; a job that needs several gets them at once.
 
     Where the work left is unknown, the time of a unit of progress counts.
     """
     devices = np.zeros(len(state.jobs), np.int64)
     left = int(state.capacity[0])
     tables = []
-    heap: list[tuple[float, int]] = []
+    heap: list[tuple[float, int, int]] = []
     for index, outlook in enumerate(state.outlooks):
         most = min(outlook.max_devices(), state.fleet.groups[0].devices)
         seconds = outlook.seconds_left(0, most)
@@ -26,25 +27,31 @@ def optimus(state: State) -> Decision:
             with np.errstate(divide="ignore"):
                 seconds = 1.0 / outlook.goodput(0, most)
         tables.append(seconds)
-        if left >= 1:
-            devices[index], left = 1, left - 1
+        least = int(np.isfinite(seconds).argmax())  # 0 where it runs nowhere
+        if left >= least:
+            devices[index], left = least, left - least
     for index, seconds in enumerate(tables):
         if devices[index]:
-            _push(heap, seconds, index, 1)
+            _push(heap, seconds, index, int(devices[index]))
     while left > 0 and heap:
-        gain, index = heapq.heappop(heap)
+        gain, index, more = heapq.heappop(heap)
         if gain >= 0:
             break
-        devices[index] += 1
-        left -= 1
+        if more > left:
+            continue
+        devices[index] += more
+        left -= more
         _push(heap, tables[index], index, int(devices[index]))
     order = np.argsort(devices, kind="stable").tolist()
     return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=order)
 
 
-def _push(heap: list[tuple[float, int]], seconds: Array, index: int, held: int) -> None:
-    if held + 1 < len(seconds):
-        heapq.heappush(heap, (float(seconds[held + 1] - seconds[held]), index))
+def _push(heap: list[tuple[float, int, int]], seconds: Array, index: int, held: int) -> None:
+    """Its gain by the next size on which it can run: seconds a device."""
+    for more, later in enumerate(seconds[held + 1 :].tolist(), 1):
+        if later < math.inf:
+            heapq.heappush(heap, ((later - float(seconds[held])) / more, index, more))
+            return
 
 
 __all__ = ["optimus"]

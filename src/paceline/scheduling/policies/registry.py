@@ -11,6 +11,7 @@ from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.optimus import optimus
+from paceline.scheduling.policies.paceline import paceline
 from paceline.scheduling.state import Policy
 
 
@@ -38,6 +39,7 @@ POLICIES: Mapping[str, Entry] = {
     "fifo": Entry(fifo, RIGID, "first in, first out", types=True),
     "las": Entry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
     "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
+    "paceline": Entry(paceline, ADAPTIVE, "this package", types=True),
     "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
 }
 

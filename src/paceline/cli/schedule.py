@@ -1,0 +1,124 @@
+"""``paceline schedule``: many jobs on a shared cluster, simulated; policies compared; why a job waited."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from paceline.cli.parser import BRIEF, Answer, Parser
+from paceline.cli.schedule_arguments import add_cluster_of_jobs, scenario_of
+from paceline.errors import UserError, known_name
+from paceline.rundir import RunDir
+
+OUT = "runs/schedule"
+EXAMPLE = """example:
+  paceline schedule examples/jobs.csv --cluster 2x4xT4 --policy las
+  paceline schedule compare examples/jobs.csv --cluster 2x4xT4 --policies fifo,las
+  paceline schedule why runs/schedule nightly-2"""
+RUN = "example:\n  paceline schedule run examples/jobs.csv --cluster 2x4xT4 --policy las"
+COMPARE = "example:\n  paceline schedule compare examples/jobs.csv --cluster 2x4xT4 --policies fifo,las --jobs 2"
+WHY = "example:\n  paceline schedule why runs/schedule nightly-2"
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline schedule``; without one it simulates."""
+    action = parser.group(EXAMPLE, usual="run")
+    run = action("run", "simulate one policy (this is what schedule TRACE does)")
+    run.runs(_run, RUN)
+    add_cluster_of_jobs(run)
+    run.add_argument("--policy", metavar="P", required=True, help="who gets devices, such as fifo, las, optimus, goodput")
+    _add_out(run)
+
+    compare = action("compare", "several policies on the same jobs, differences job by job")
+    compare.runs(_compare, COMPARE)
+    add_cluster_of_jobs(compare)
+    compare.add_argument("--policies", metavar="P,P", required=True, help="names; the others are compared with the first")
+    compare.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that simulate at once (default 1)")
+    _add_out(compare)
+
+    why = action("why", "why a job waited, and why it got its devices")
+    why.runs(_why, WHY, shapes=BRIEF)
+    why.add_argument("directory", metavar="DIR", help="the run directory of a schedule")
+    why.add_argument("job", metavar="JOB", help="the job's name")
+    why.add_argument("--policy", metavar="P", default="", help="of a directory with several")
+
+
+def _add_out(parser: Parser) -> None:
+    parser.add_argument("--out", metavar="DIR", default=OUT, help=f"run directory of schedule.json (default {OUT})")
+    parser.add_argument("--report", action="store_true", help="also write report.html there")
+
+
+def _run(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.schedule_text import schedule_screen
+
+    question, directory = scenario_of(o), RunDir(o.out)
+    directory.check_writable()
+    simulated = question.run(o.policy, _progress(o, len(question.jobs)))
+    data = simulated.to_json()
+    return _saved(o, directory, {simulated.policy: simulated}, data, schedule_screen(simulated, o.out))
+
+
+def _compare(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.schedule_text import compare_screen
+    from paceline.scheduling.compare import compare, run_policies
+    from paceline.scheduling.policies.registry import POLICIES
+
+    question, directory = scenario_of(o), RunDir(o.out)
+    directory.check_writable()
+    names = [known_name("policy", name.strip(), POLICIES) for name in o.policies.split(",") if name.strip()]
+    through: list[str] = []
+
+    def done(name: str) -> None:
+        through.append(name)
+        o.say(f"{len(through)} of {len(names)} policies are through: {', '.join(through)}")
+
+    steps = {name: _progress(o, len(question.jobs), f"{name}, ") for name in names}
+    simulated = run_policies(question, names, o.jobs, done, lambda name, moment, ended: steps[name](moment, ended))
+    pairs = compare(simulated, o.seed)
+    data = {"policies": [one.to_json() for one in simulated.values()], "paired": [pair.to_json() for pair in pairs]}
+    return _saved(o, directory, simulated, data, compare_screen(simulated, pairs, o.out))
+
+
+def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[str, Any], screen: Any) -> Answer:
+    """The answer, with the schedules in the run directory, and the page where it is asked for."""
+    from paceline.scheduling.saved import to_json
+
+    o.say("writing schedule.json")
+    with directory.locked():
+        directory.write_schedule(to_json(simulated))
+        files = [f"schedule: {directory.schedule_path}"]
+        data["schedule"] = str(directory.schedule_path)
+        if o.report:
+            from paceline.reporting.schedule_page import render_schedules
+
+            data["report"] = str(directory.write_report(render_schedules(simulated, o.seed)))
+            files.append(f"report: {directory.report_path}")
+    return data, screen.writing(*files)
+
+
+def _why(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.schedule_text import why_screen
+    from paceline.scheduling.saved import from_json
+    from paceline.scheduling.why import why
+
+    simulated = RunDir(o.directory).read_schedule(from_json)
+    if not o.policy and len(simulated) > 1:
+        names = ", ".join(simulated)
+        raise UserError(f"{o.directory} holds several policies: {names}", f"choose `policy` {next(iter(simulated))}")
+    name = known_name("policy", o.policy, simulated) if o.policy else next(iter(simulated))
+    answer = why(simulated[name], o.job)
+    return answer.to_json(), why_screen(answer)
+
+
+def _progress(o: argparse.Namespace, jobs: int, before: str = "") -> Callable[[float, int], None]:
+    """Says how far the simulation is, at each hundredth of the jobs."""
+    last = [-1]
+
+    def step(moment_s: float, ended: int) -> None:
+        percent = 100 * ended // max(jobs, 1)
+        if percent != last[0]:
+            last[0] = percent
+            o.say(f"{before}{percent} %, {ended:,} of {jobs:,} jobs ended, day {moment_s / 86400:.1f}")
+
+    return step

@@ -1,0 +1,89 @@
+"""The jobs, the nodes and the behaviour of a simulated cluster, as options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from paceline.cli.prediction_arguments import add_price_argument
+from paceline.errors import UserError, known_name, shorten
+from paceline.hardware.prices import parse_prices
+from paceline.units import parse_seconds
+
+if TYPE_CHECKING:
+    from paceline.scheduling.scenario import Scenario
+
+
+def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
+    """Which jobs, which nodes, what is known, and how the cluster behaves."""
+    forms = "jobs: a CSV of your own, Philly, Pollux or Sia workloads, or what sacct -P prints"
+    parser.add_argument("trace", metavar="TRACE", help=forms)
+    where = "only rows with this value, such as set=1.0x; may be repeated"
+    parser.add_argument("--where", metavar="COLUMN=VALUE", action="append", help=where)
+    parser.add_argument("--cluster", metavar="C", required=True, help="nodes: 16x4xT4, or '6x4xT4 + 3x8x2080Ti'")
+    profiles = "folder of measured step times and noise; jobs of these models run as measured"
+    parser.add_argument("--profiles", metavar="DIR", default="", help=profiles)
+    knowledge = "what policies know: online (what a job saw, default), measured (the truth), predicted"
+    parser.add_argument("--knowledge", metavar="K", default="online", help=knowledge)
+    rounds = "between decisions (default 60s); 0: at every arrival, end and outage"
+    parser.add_argument("--round", metavar="TIME", default="60s", help=rounds)
+    parser.add_argument("--restart", metavar="TIME", default="30s", help="cost of a start or resize (default 30s)")
+    interference = "speed lost by jobs on several nodes that share one, from 0 to 1 (default 0)"
+    parser.add_argument("--interference", metavar="SHARE", type=float, default=0.0, help=interference)
+    checkpoint = "between checkpoints; a failure costs the work since the last (default 10min)"
+    parser.add_argument("--checkpoint", metavar="TIME", default="10min", help=checkpoint)
+    outage = "a node that fails, such as 3:2h-5h after the trace's start; may be repeated"
+    parser.add_argument("--outage", metavar="NODE:START-END", action="append", help=outage)
+    maintenance = "a node that is taken away in order; may be repeated"
+    parser.add_argument("--maintenance", metavar="NODE:START-END", action="append", help=maintenance)
+    parser.add_argument(
+        "--failures", metavar="TIME", default="", help="mean time between random failures of a node, such as 30d"
+    )
+    parser.add_argument("--repair", metavar="TIME", default="4h", help="of a node that failed at random (default 4h)")
+    add_price_argument(parser)
+    seed = "of random failures and of confidence intervals (default 0)"
+    parser.add_argument("--seed", metavar="S", type=int, default=0, help=seed)
+
+
+def scenario_of(o: argparse.Namespace) -> Scenario:
+    """What ``add_cluster_of_jobs`` was given. Raises UserError."""
+    from paceline.scheduling.failures import parse_outages
+    from paceline.scheduling.scenario import KNOWLEDGE
+    from paceline.scheduling.schedule import Settings
+    from paceline.scheduling.verb import scenario
+
+    if not 0 <= o.interference < 1:
+        raise UserError(f"--interference {o.interference:g}", "give a share of the speed from 0 to below 1")
+    if o.seed < 0:
+        raise UserError(f"--seed {o.seed}", "give a whole number from 0 up")
+    settings = Settings(
+        round_s=_seconds(o.round),
+        restart_s=_seconds(o.restart),
+        interference=o.interference,
+        checkpoint_s=parse_seconds(o.checkpoint),
+    )
+    return scenario(
+        o.trace,
+        o.cluster,
+        where=dict(map(_equation, o.where or ())),
+        profiles=o.profiles,
+        knowledge=known_name("knowledge", o.knowledge, KNOWLEDGE),  # type: ignore[arg-type]
+        settings=settings,
+        outages=[*parse_outages(o.outage or (), planned=False), *parse_outages(o.maintenance or (), planned=True)],
+        failures_s=parse_seconds(o.failures) if o.failures else 0.0,
+        repair_s=parse_seconds(o.repair),
+        prices=parse_prices(o.price or ()),
+        seed=o.seed,
+    )
+
+
+def _seconds(text: str) -> float:
+    """A time; ``0`` is legal here."""
+    return 0.0 if text.strip() in ("0", "0s", "0 s") else parse_seconds(text)
+
+
+def _equation(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not (column.strip() and equals and value.strip()):
+        raise UserError(f"--where {shorten(text, 40)!r}", "write COLUMN=VALUE, such as set=1.0x")
+    return column.strip(), value.strip()

@@ -1,0 +1,137 @@
+"""The page of simulated schedules, as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paceline.reporting import schedule_figures as figures
+from paceline.reporting.answer_page import HINT, Page, Section, render
+from paceline.reporting.schedule_text import (
+    DEFINITIONS,
+    basis,
+    fleet_text,
+    moment,
+    waited_longest,
+    what_text,
+)
+from paceline.reporting.values import UNKNOWN, clean, number, percent, seconds
+from paceline.scheduling.compare import Paired, compare
+from paceline.scheduling.metrics import UNFAIR
+from paceline.scheduling.simulated import Simulated
+from paceline.scheduling.why import why
+
+EXPLAINED = 12
+"""Jobs whose life is told, those that waited longest."""
+STRETCHES = 6
+"""Waits and sets of devices of each."""
+
+
+def render_schedules(simulated: Mapping[str, Simulated], seed: int = 0) -> str:
+    """The page as HTML text; the same schedules give the same bytes.
+
+    Args:
+        seed: of the confidence intervals.
+    """
+    return render(schedules_page(simulated, seed))
+
+
+def schedules_page(simulated: Mapping[str, Simulated], seed: int = 0) -> Page:
+    """One schedule, or several policies on the same jobs; the pictures of nodes and jobs are those of the best in the mean."""
+    pairs = compare(simulated, seed)
+    best = min(simulated.values(), key=lambda one: one.metrics.mean_jct_s)
+    names = ", ".join(simulated)
+    page = Page("schedule", what_text(best), f"simulated under {names}", list(_findings(simulated, pairs)))
+    for name, one in simulated.items():
+        m = one.metrics
+        page.card(f"{name}: mean completion", seconds(m.mean_jct_s), f"99% within {seconds(m.p99_jct_s)}")
+    picture, left_out = figures.gantt(best.schedule)
+    of_best = f" under {best.policy}" if len(simulated) > 1 else ""
+    page.sections += [
+        *_comparison(simulated, pairs),
+        Section("Figures", heads=_HEADS, rows=[_row(one) for one in simulated.values()]),
+        Section("Completion times", pictures=[p for p in [figures.completion_times(simulated)] if p], wide=True),
+        Section(f"Nodes over time{of_best}", left_out or HINT, pictures=[picture], wide=True),
+        Section(
+            f"Devices held by type{of_best}",
+            fleet_text(best.schedule.fleet),
+            pictures=[figures.held_by_type(best.schedule)],
+            wide=True,
+        ),
+        Section(f"Queue{of_best}", pictures=[figures.queue(best.schedule)], wide=True),
+        *_explained(best),
+        Section("It rests on", items=list(dict.fromkeys(_grounds(simulated)))),
+    ]
+    return page
+
+
+def _findings(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> Iterator[str]:
+    for pair in pairs:
+        if not pair.jobs:
+            yield f"No job ended under both {pair.policy} and {pair.base}."
+            continue
+        times = f"{number(pair.ratio)} times that of {pair.base} ({number(pair.ratio_low)} to {number(pair.ratio_high)})"
+        yield f"{pair.policy}: mean completion time {times}{'' if pair.settled else ', which settles nothing'}."
+    for name, one in simulated.items():
+        m = one.metrics
+        if m.ended < m.jobs:
+            yield f"{name}: {m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
+
+
+def _comparison(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> list[Section]:
+    picture = figures.comparison(pairs)
+    if not picture:
+        return []
+    text = f"The same jobs under each policy; 95 % intervals from {pairs[0].jobs:,} jobs drawn again and again."
+    return [Section("Policies beside each other", text, pictures=[picture], wide=True)]
+
+
+_HEADS = (
+    *("policy", "mean", "median", "99% within", "makespan", "device-hours a job", "restarts a job", "devices held"),
+    *("worst fairness", f"jobs above {UNFAIR:g}", "energy, at most", "costs", "median decision", "99% of decisions"),
+)
+
+
+def _row(one: Simulated) -> list[str]:
+    m = one.metrics
+    return [
+        one.policy,
+        *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s)),
+        number(m.device_hours_per_job),
+        number(m.restarts_per_job),
+        percent(m.utilisation),
+        number(m.worst_fairness),
+        percent(m.unfair_share),
+        f"{number(m.energy_kwh)} kWh" if m.energy_kwh == m.energy_kwh else UNKNOWN,
+        f"${m.usd:,.2f}" if m.usd == m.usd else UNKNOWN,
+        seconds(m.decision_median_s),
+        seconds(m.decision_p99_s),
+    ]
+
+
+def _explained(simulated: Simulated) -> list[Section]:
+    """The lives of the jobs that waited longest, a row a stretch."""
+    rows = []
+    for name, _ in waited_longest(simulated, EXPLAINED):
+        stretches = why(simulated, name).stretches
+        for stretch in stretches[:STRETCHES]:
+            what = f"{stretch.devices} {stretch.device} ({stretch.nodes})" if stretch.devices else "waited"
+            lasted = seconds(stretch.end_s - stretch.start_s)
+            rows.append([clean(name, 24), moment(stretch.start_s), lasted, clean(what, 60), " ".join(stretch.why)])
+        if len(stretches) > STRETCHES:
+            rows.append(
+                [clean(name, 24), "", "", f"{len(stretches) - STRETCHES} more", "paceline schedule why tells all of them."]
+            )
+    if not rows:
+        return []
+    text = f"The jobs that waited longest under {simulated.policy}."
+    return [Section("Why they waited", text, heads=["job", "from", "for", "devices", "why"], rows=rows)]
+
+
+def _grounds(simulated: Mapping[str, Simulated]) -> Iterator[str]:
+    for one in simulated.values():
+        yield from basis(one)
+        yield from one.notes
+    yield from DEFINITIONS
+
+
+__all__ = ["render_schedules", "schedules_page"]

@@ -1,0 +1,218 @@
+"""What is believed of the steps of jobs: measurements, what each job saw of itself, or predictions that all jobs correct."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.fitted_speed import FittedSpeed
+from paceline.scheduling.goodput import StepTimes
+from paceline.scheduling.predicted_speed import CorrectedSpeed, PredictedSpeed, Ratios
+from paceline.scheduling.profiles import Profile
+
+
+class Beliefs(Protocol):
+    """Of one job."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether numbers of devices that it never ran on are believed."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Another number when they have changed."""
+        ...
+
+    @property
+    def relative_spread(self) -> float:
+        """Half the 80 % range beside the step; 0: measured."""
+        ...
+
+    def times(self, device: str) -> StepTimes | None:
+        """Its steps on a type; None where nothing is known."""
+        ...
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """It ran: (nodes, devices, local batch), seconds of (step, its exchange)."""
+        ...
+
+    def total(self) -> float | None:
+        """Progress that such a job takes in all, where others have ended; None: none has."""
+        ...
+
+    def end(self, progress: float) -> None:
+        """It ended after so much progress."""
+        ...
+
+
+class Measured:
+    """The profile itself."""
+
+    scales, version, relative_spread = True, 0, 0.0
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def times(self, device: str) -> StepTimes | None:
+        return self._profile.speeds.get(device)
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """Nothing is new."""
+
+    def total(self) -> float | None:
+        return None
+
+    def end(self, progress: float) -> None:
+        """Nothing is new."""
+
+
+class Online:
+    """What the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
+
+    scales, relative_spread = False, 0.0
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
+        self._fits: dict[str, FittedSpeed] = {}
+        self.version = 0
+
+    def times(self, device: str) -> StepTimes | None:
+        return self._fits.get(device)
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        if key not in self._seen[device]:
+            self._seen[device][key] = seconds
+            self._fits[device] = FittedSpeed.of(self._seen[device])
+            self.version += 1
+
+    def total(self) -> float | None:
+        return None
+
+    def end(self, progress: float) -> None:
+        """Others do not learn of it."""
+
+
+class Pool:
+    """Predictions of models on one cluster, corrected by what all of its jobs report.
+
+    A model's own steps correct its computing and its exchange; where it never exchanged, those of other models say what the
+    network gives. Jobs that ended say how much such jobs take.
+    """
+
+    def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
+        """``surface`` predicts a model on a device."""
+        self._surface = surface
+        self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
+        self._ratios: dict[tuple[str, str], Ratios] = {}
+        self._ended: dict[str, list[float]] = defaultdict(list)
+        self.version = 0
+
+    def of(self, model: str) -> Predicted:
+        """The beliefs of a job of that model."""
+        return Predicted(self, model)
+
+    def spread(self, model: str, device: str) -> float:
+        """Of a step on a device; that of a step that was seen is nil."""
+        return 0.0 if self._seen[model, device] else self._surface(model, device).relative_spread
+
+    def times(self, model: str, device: str) -> StepTimes:
+        own = self._ratios.get((model, device), Ratios())
+        others = [ratios for (_, other), ratios in self._ratios.items() if other == device]
+        return CorrectedSpeed(self._surface(model, device), own.completed(others))
+
+    def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        seen = self._seen[model, device]
+        if key in seen:
+            return
+        seen[key] = seconds
+        self._ratios[model, device] = Ratios.of(self._surface(model, device), seen)
+        self.version += 1
+
+    def total(self, model: str) -> float | None:
+        return float(np.mean(self._ended[model])) if self._ended[model] else None
+
+    def end(self, model: str, progress: float) -> None:
+        self._ended[model].append(progress)
+
+
+class Predicted:
+    """A job's view of the pool."""
+
+    scales = True
+
+    def __init__(self, pool: Pool, model: str) -> None:
+        self._pool, self._model = pool, model
+        self.relative_spread = 0.0
+
+    @property
+    def version(self) -> int:
+        return self._pool.version
+
+    def times(self, device: str) -> StepTimes | None:
+        self.relative_spread = self._pool.spread(self._model, device)
+        return self._pool.times(self._model, device)
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        self._pool.see(self._model, device, key, seconds)
+
+    def total(self) -> float | None:
+        return self._pool.total(self._model)
+
+    def end(self, progress: float) -> None:
+        self._pool.end(self._model, progress)
+
+
+class Distorted:
+    """Other beliefs with errors that stay for a job's life: what a policy is worth where its predictor errs.
+
+    Args:
+        error: standard deviation of the logarithm of the step, of each number of devices; 0.2: about 20 %.
+        seed: of the draw.
+    """
+
+    def __init__(self, beliefs: Beliefs, error: float, seed: int, most: int = 4096) -> None:
+        self._beliefs = beliefs
+        draw = np.random.default_rng(seed)
+        self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
+        self.scales = beliefs.scales
+
+    @property
+    def version(self) -> int:
+        return self._beliefs.version
+
+    @property
+    def relative_spread(self) -> float:
+        return self._beliefs.relative_spread
+
+    def times(self, device: str) -> StepTimes | None:
+        times = self._beliefs.times(device)
+        return None if times is None else _Times(times, self._factors)
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        self._beliefs.see(device, key, seconds)
+
+    def total(self) -> float | None:
+        return self._beliefs.total()
+
+    def end(self, progress: float) -> None:
+        self._beliefs.end(progress)
+
+
+class _Times:
+    """Steps times a factor of each number of devices."""
+
+    def __init__(self, times: StepTimes, factors: Array) -> None:
+        self._times, self._factors = times, factors
+
+    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
+        factor = self._factors[devices]
+        step, accumulate = self._times.step_s(nodes, devices, local)
+        return step * factor, accumulate * factor
+
+
+__all__ = ["Beliefs", "Distorted", "Measured", "Online", "Pool", "Predicted"]

@@ -1,0 +1,55 @@
+"""Nodes that are away: stated by a user, or drawn at random."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from paceline.errors import UserError, shorten
+from paceline.scheduling.fleet import Outage
+from paceline.units import parse_seconds
+
+_OUTAGE = re.compile(r"^\s*(\d{1,6})\s*:\s*(\S.*?)\s*-\s*(\S.*?)\s*$")
+EXAMPLE = "write NODE:START-END, such as 3:2h-5h"
+BEYOND_S = 30 * 86400.0
+"""Failures are drawn up to so long behind the last arrival."""
+
+
+def parse_outages(texts: Iterable[str], planned: bool) -> list[Outage]:
+    """``3:2h-5h``: node 3 is away from two to five hours after the trace's start. Raises UserError otherwise."""
+    outages = []
+    for text in texts:
+        match = _OUTAGE.match(text)
+        if match is None:
+            raise UserError(f"an outage {shorten(text, 40)!r}", EXAMPLE)
+        start, end = (0.0 if moment.strip("s ") == "0" else parse_seconds(moment) for moment in match.group(2, 3))
+        outages.append(Outage(int(match[1]), start, end, planned))
+    return outages
+
+
+def drawn_outages(nodes: int, between_s: float, repair_s: float, until_s: float, seed: int) -> list[Outage]:
+    """Failures of each node, exponentially distributed.
+
+    Args:
+        between_s: mean time of a node from one repair to the next failure. ``repair_s``: how long it is then away.
+
+    Raises:
+        UserError: a time that is not above 0, or more than a million failures.
+    """
+    if not (between_s > 0 and repair_s > 0):
+        raise UserError(f"failures every {between_s:g} s, repaired in {repair_s:g} s", "give times above 0")
+    if nodes * until_s / (between_s + repair_s) > 1e6:
+        raise UserError(f"more than a million failures in {until_s:g} s", "let nodes fail less often")
+    random = np.random.default_rng(seed)
+    outages = []
+    for node in range(nodes):
+        moment = random.exponential(between_s)
+        while moment < until_s:
+            outages.append(Outage(node, float(moment), float(moment + repair_s)))
+            moment += repair_s + random.exponential(between_s)
+    return outages
+
+
+__all__ = ["BEYOND_S", "drawn_outages", "parse_outages"]

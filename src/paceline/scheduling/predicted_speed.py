@@ -1,0 +1,253 @@
+"""Step times that were predicted and not measured, as a surface over devices and batches.
+
+A surface costs a few dozen predictions once; every job of the same model on the same nodes shares it. Between its points steps
+are interpolated. What jobs report as they run corrects the surface by ratios, of computing and of exchanging.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.prediction import Prediction, Predictor
+from paceline.scheduling.fleet import NodeGroup
+from paceline.strategy import Strategy
+from paceline.workload import Workload
+
+LOCALS = 5
+"""Batches of a device that are predicted, in equal ratios."""
+DENSE_NODES = 2
+"""So many nodes are predicted at every number of devices; beyond, each doubling of the nodes."""
+
+
+@dataclass(frozen=True)
+class PredictedSpeed:
+    """Predicted steps of one network on nodes of one type.
+
+    Attributes:
+        locals: samples of a device and pass, ascending; shape (batches,).
+        sizes: numbers of devices, packed, ascending from 1. ``steps``: seconds; shape (sizes, batches).
+        spread: steps of as many devices, one a node; (sizes, batches) too.
+        relative_spread: half the 80 % range beside the step, of one device.
+    """
+
+    group: NodeGroup
+    locals: Array
+    sizes: Array
+    steps: Array
+    spread: Array
+    relative_spread: float = 0.0
+    devices_per_node: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices_per_node", self.group.devices_per_node)
+
+    @property
+    def local_range(self) -> tuple[int, int]:
+        """The least and the largest batch of a device that fits."""
+        return int(self.locals[0]), int(self.locals[-1])
+
+    @property
+    def alone(self) -> float:
+        """Samples a second of one device at its largest batch."""
+        return float(self.locals[-1] / self.steps[0, -1])
+
+    def local_most(self, placement: Sequence[int]) -> int:
+        """The largest batch of a device on a placement."""
+        return self.local_range[1]
+
+    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
+        """As ``goodput.StepTimes``."""
+        compute = np.interp(local, self.locals, self.steps[0])
+        step = _bilinear(self.sizes, self.locals, self.steps, devices, local)
+        wide = nodes > -(-devices // self.devices_per_node)
+        if wide.any():
+            step = np.where(wide, _bilinear(self.sizes, self.locals, self.spread, devices, local), step)
+        return step, compute
+
+    def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
+        """Seconds of a step and of what its exchange adds, as of a measured profile."""
+        step, compute = self.step_s(np.array([len(placement)]), np.array([sum(placement)]), np.array([local]))
+        return float(step[0]), float(max(step[0] - compute[0], 0.0))
+
+
+def _bilinear(sizes: Array, locals_: Array, table: Array, devices: Ints, local: Ints) -> Array:
+    """Between the points of a table of (sizes, batches)."""
+    position = np.interp(devices, sizes, np.arange(len(sizes)))
+    low = np.floor(position).astype(int)
+    high = np.minimum(low + 1, len(sizes) - 1)
+    share = position - low
+    column = np.interp(local, locals_, np.arange(len(locals_)))
+    left = np.floor(column).astype(int)
+    right = np.minimum(left + 1, len(locals_) - 1)
+    across = column - left
+    below = table[low, left] * (1 - across) + table[low, right] * across
+    above = table[high, left] * (1 - across) + table[high, right] * across
+    return np.asarray(below * (1 - share) + above * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a surface is predicted for.
+
+    Attributes:
+        local_least, local_most: of a device and pass; the most that fits the memory where that is less.
+        choices: of the strategy, such as (("precision", "fp16"),).
+    """
+
+    workload: Workload
+    group: NodeGroup
+    local_least: int
+    local_most: int
+    most_devices: int
+    choices: tuple[tuple[str, str], ...] = ()
+
+
+class Surfaces:
+    """Surfaces of one predictor, each predicted once."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._kept: dict[tuple[object, ...], tuple[Asked, PredictedSpeed]] = {}
+
+    def of(self, asked: Asked) -> PredictedSpeed:
+        """The surface that is asked for. Raises UserError as ``predicted_speed``."""
+        key = (id(asked.workload), asked.group, asked.local_least, asked.local_most, asked.most_devices, asked.choices)
+        if key not in self._kept:
+            self._kept[key] = (asked, predicted_speed(asked, self._predictor))  # the workload stays alive: no id is used twice
+        return self._kept[key][1]
+
+
+def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
+    """The surface of a network on nodes of a type.
+
+    Raises:
+        UserError: not even the least batch fits a device; nodes without a network though a job may use several.
+    """
+    group = asked.group
+    locals_ = _locals(asked, predictor)
+    sizes = _sizes(min(asked.most_devices, group.devices), group.devices_per_node)
+    packed = [_shape(size, group.devices_per_node) for size in sizes]
+    spread = [_shape(size, 1) if size <= group.nodes else shape for size, shape in zip(sizes, packed, strict=True)]
+
+    def table(shapes: Sequence[tuple[int, ...]]) -> Array:
+        return np.array([[_step(asked, predictor, shape, local).step_time_s for local in locals_] for shape in shapes])
+
+    alone = _step(asked, predictor, (1,), locals_[-1])
+    steps = table(packed)
+    wide = np.array([_step(asked, predictor, shape, locals_[-1]).step_time_s for shape in spread])
+    return PredictedSpeed(
+        group,
+        np.array(locals_, float),
+        np.array(sizes, float),
+        steps,
+        steps + np.maximum(wide - steps[:, -1], 0)[:, None],
+        (alone.high_s - alone.low_s) / 2 / alone.step_time_s,
+    )
+
+
+def _locals(asked: Asked, predictor: Predictor) -> list[int]:
+    """Batches of a device, up to the largest that fits its memory."""
+    most = asked.local_most
+    while most >= asked.local_least and not _step(asked, predictor, (1,), most).fits:
+        most //= 2
+    if most < asked.local_least:
+        raise UserError(
+            f"{asked.workload.name} with {asked.local_least} samples does not fit a {asked.group.device}",
+            "allow other devices, or give a smaller least batch",
+        )
+    return sorted({round(value) for value in np.geomspace(asked.local_least, most, LOCALS)})
+
+
+def _sizes(most: int, per_node: int) -> list[int]:
+    dense = range(1, min(most, DENSE_NODES * per_node) + 1)
+    nodes = [DENSE_NODES * 2**power for power in range(1, 20)]
+    return sorted({*dense, *(n * per_node for n in nodes if n * per_node < most), most})
+
+
+def _shape(devices: int, per_node: int) -> tuple[int, ...]:
+    full, rest = divmod(devices, per_node)
+    return (per_node,) * full + ((rest,) if rest else ())
+
+
+def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) -> Prediction:
+    devices = sum(shape)
+    text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{len(shape)}x{shape[0]}"
+    network = asked.group.network if len(shape) > 1 else None
+    cluster = Cluster.named(f"{text} {asked.group.device}", network or None)
+    strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))
+    return predictor.step(asked.workload, cluster, strategy)
+
+
+Curve = tuple[tuple[float, ...], tuple[float, ...]]
+"""Points: the logarithm of a size, ascending, and the logarithm of measured / predicted there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Measured / predicted of one model on one type; empty where nothing was seen.
+
+    Attributes:
+        compute: by the batch of a device. ``within``, ``between``: exchanges inside a node and between nodes, by devices.
+    """
+
+    compute: Curve = ((), ())
+    within: Curve = ((), ())
+    between: Curve = ((), ())
+
+    @classmethod
+    def of(cls, surface: PredictedSpeed, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> Ratios:
+        """From what was seen: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
+        logs: dict[str, dict[int, list[float]]] = {"compute": {}, "within": {}, "between": {}}
+        for (nodes, devices, local), (step, exchange) in seen.items():
+            predicted, compute = surface.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
+            logs["compute"].setdefault(local, []).append(math.log((step - exchange) / float(compute[0])))
+            expected = float(predicted[0] - compute[0])
+            if devices > 1 and exchange > 0 and expected > 0.01 * predicted[0]:
+                name = "between" if nodes > 1 else "within"
+                logs[name].setdefault(devices, []).append(math.log(exchange / expected))
+        return cls(**{name: _curve(points) for name, points in logs.items()})
+
+    def completed(self, others: Sequence[Ratios]) -> Ratios:
+        """The same, where exchanges that were never seen have the mean ratio of other models."""
+        within = self.within if self.within[0] else _mean([other.within for other in others])
+        between = self.between if self.between[0] else _mean([other.between for other in others])
+        return Ratios(self.compute, within, between)
+
+
+def _curve(points: Mapping[int, Sequence[float]]) -> Curve:
+    sizes = sorted(points)
+    return tuple(math.log(size) for size in sizes), tuple(float(np.mean(points[size])) for size in sizes)
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    values = [float(np.mean(logs)) for _, logs in curves if logs]
+    return ((0.0,), (float(np.mean(values)),)) if values else ((), ())
+
+
+def _factor(curve: Curve, sizes: Ints) -> Array | float:
+    return np.exp(np.interp(np.log(sizes), *curve)) if curve[0] else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedSpeed:
+    """A predicted surface times the ratios that were seen."""
+
+    surface: PredictedSpeed
+    ratios: Ratios
+
+    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
+        """As ``goodput.StepTimes``."""
+        step, compute = self.surface.step_s(nodes, devices, local)
+        corrected = compute * _factor(self.ratios.compute, local)
+        within, between = _factor(self.ratios.within, devices), _factor(self.ratios.between, devices)
+        return corrected + np.maximum(step - compute, 0) * np.where(nodes > 1, between, within), corrected
+
+
+__all__ = ["Asked", "CorrectedSpeed", "PredictedSpeed", "Ratios", "Surfaces", "predicted_speed"]

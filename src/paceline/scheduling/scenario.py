@@ -1,0 +1,154 @@
+"""One question to the simulator: which jobs, which nodes, what is true of each job, and what policies may believe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from paceline.errors import UserError, known_name
+from paceline.scheduling.beliefs import Beliefs, Measured, Online, Pool
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import CHOICES, Choice, Job
+from paceline.scheduling.policies.registry import POLICIES, policy_named
+from paceline.scheduling.predicted_jobs import Predictions
+from paceline.scheduling.profiled_run import ProfiledRun
+from paceline.scheduling.profiles import Profile
+from paceline.scheduling.run import DurationRun, Run
+from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulated import Simulated
+from paceline.scheduling.simulator import simulate
+from paceline.scheduling.state import Policy
+
+Knowledge = Literal["measured", "online", "predicted"]
+"""What policies know of speeds and of the work that is left: the truth, what a job saw since it began, or a prediction."""
+KNOWLEDGE: tuple[Knowledge, ...] = get_args(Knowledge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Jobs on a cluster, before a policy is chosen.
+
+    A job whose model has a profile runs as it was measured. Another whose model is a network runs as predicted. The others run
+    for their duration.
+
+    Attributes:
+        notes: what a reader must know of the jobs.
+    """
+
+    jobs: tuple[Job, ...]
+    fleet: Fleet
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    knowledge: Knowledge = "online"
+    settings: Settings = field(default_factory=Settings)
+    predictions: Predictions | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        known_name("knowledge", self.knowledge, KNOWLEDGE)
+        if self.knowledge == "predicted" and self.predictions is None:
+            raise UserError("nothing is predicted of these jobs", _MEASURED)
+        if not self.jobs:
+            raise UserError("no jobs", "give a trace with a row for each")
+
+    def run(self, policy: str | Policy, progress: Callable[[float, int], None] | None = None) -> Simulated:
+        """What becomes of the jobs under a policy, by its name or itself.
+
+        Args:
+            progress: is told the moment and how many jobs have ended.
+
+        Raises:
+            UserError: an unknown policy; one that divides devices of one type, on several; a job of which nothing is known.
+        """
+        if isinstance(policy, str):
+            entry = policy_named(policy)
+            name = next(name for name, other in POLICIES.items() if other is entry)
+            decide, adapts = entry.decide, entry.adapts
+            if len(self.fleet.groups) > 1 and not entry.types:
+                several = ", ".join(name for name, other in POLICIES.items() if other.types)
+                raise UserError(f"the policy {name} divides devices of one type", f"on several types use {several}")
+        else:
+            name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)
+        kinds: Counter[str] = Counter()
+        stated, jobs, makers = [], [], {}
+        pool = self.predictions.pool(self.profiles) if self.predictions else None
+        for given in self.jobs:
+            kind, make = self._truth(given, pool)
+            kinds[kind] += 1
+            stated.append(replace(given, adapts=_RIGID) if kind == "duration" else given)
+            jobs.append(replace(given, adapts=stated[-1].adapts & adapts))
+            makers[given.name] = make
+        schedule = simulate(jobs, self.fleet, decide, lambda job: makers[job.name](job), self.settings, progress)
+        for outcome, job in zip(schedule.outcomes, stated, strict=True):
+            outcome.job = job  # as its owner stated it, whatever this policy may choose
+        return Simulated(
+            policy=name,
+            schedule=schedule,
+            settings=self.settings,
+            adapts=adapts,
+            knowledge=self.knowledge,
+            notes=(*self.notes, *self._kinds(kinds)),
+        )
+
+    def _truth(self, job: Job, pool: Pool | None) -> tuple[str, Callable[[Job], Run]]:
+        """What is true of a job, and what makes its run."""
+        if job.model in self.profiles:
+            return "profile", self._profiled(job, pool)
+        if self.predictions is not None and self.predictions.knows(job.model) and _has_work(job):
+            stated, profile = self.predictions.profile(job)
+            return "prediction", self._going(profile, pool, stated.batch)
+        if not job.duration_s:
+            known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
+            what = f"of {job.model!r} nothing is measured" if job.model else "neither a model nor a duration"
+            raise UserError(f"job {job.name!r}: {what} ({known})", "give its duration_s, or `profiles` that have it")
+        known_durations = self.knowledge == "measured"
+        return "duration", lambda job: DurationRun(job, known_durations)
+
+    def _profiled(self, job: Job, pool: Pool | None) -> Callable[[Job], Run]:
+        profile = self.profiles[job.model]
+        for name in ("steps", "samples", "epochs"):
+            if getattr(job, name):
+                whole = f"its profile trains for {profile.epochs.count} epochs"
+                raise UserError(f"job {job.name!r} states {name}, and {whole}", f"leave {name} out, or give another model")
+        if self.knowledge == "predicted" and not (self.predictions and self.predictions.knows(job.model)):
+            raise UserError(f"job {job.name!r} runs by the profile {job.model!r}, of which nothing is predicted", _MEASURED)
+        for group in self.fleet.groups:
+            if job.may_use(group.device):
+                profile.speed(group.device)
+        return self._going(profile, pool, job.batch)
+
+    def _going(self, profile: Profile, pool: Pool | None, batch: int) -> Callable[[Job], Run]:
+        """What makes the run of a job by its profile, whether it was measured or predicted."""
+
+        def make(job: Job) -> Run:
+            beliefs: Beliefs = Online()
+            if self.knowledge == "measured":
+                beliefs = Measured(profile)
+            elif self.knowledge == "predicted" and pool is not None:
+                beliefs = pool.of(profile.model)
+            stated = replace(job, batch=batch) if batch else job
+            return ProfiledRun(stated, profile, self.fleet, adapts_batch="batch" in job.adapts, beliefs=beliefs)
+
+        return make
+
+    def _kinds(self, kinds: Counter[str]) -> list[str]:
+        elastic = kinds["duration"] and any(job.adapts and job.model not in self.profiles for job in self.jobs)
+        texts = {
+            "profile": "run as their profile was measured",
+            "prediction": "run as predicted",
+            "duration": "run for their duration on the devices they ask for"
+            + ("; without a profile none adapts" if elastic else ""),
+        }
+        return [f"{kinds[kind]:,} of {len(self.jobs):,} jobs {text}." for kind, text in texts.items() if kinds[kind]]
+
+
+def _has_work(job: Job) -> bool:
+    """Whether its work is counted otherwise than by its duration."""
+    return bool(job.samples or job.steps or job.epochs or job.target)
+
+
+_RIGID: frozenset[Choice] = frozenset()
+_MEASURED = "choose `knowledge` online or measured"
+
+__all__ = ["KNOWLEDGE", "Knowledge", "Scenario"]

@@ -1,0 +1,81 @@
+"""The cluster and the jobs of Sia's simulator (SOSP 2023, section 4): what its published figures depend on.
+
+Steps are longer than measured, a start takes a time of each model, and a job that moves within a type pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paceline.scheduling.beliefs import Beliefs, Online
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.goodput import BatchLimits
+from paceline.scheduling.job import Job
+from paceline.scheduling.profiled_run import ProfiledRun
+from paceline.scheduling.profiles import Profile
+from paceline.scheduling.schedule import Settings
+
+CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
+"""In the order in which its simulator tries types: the first that a job has run on is what others are projected from."""
+HOMOGENEOUS = "16x4xT4"
+RESTART_S: Mapping[str, float] = {
+    "cifar10": 50.0,
+    "deepspeech2": 25.0,
+    "bert": 120.0,
+    "yolov3": 80.0,
+    "imagenet": 250.0,
+    "ncf": 15.0,
+}
+SLOWDOWN: Mapping[str, float] = {
+    "cifar10": 1.8,
+    "imagenet": 1.2,
+    "yolov3": 1.2,
+    "bert": 1.2,
+    "deepspeech2": 1.2,
+    "ncf": 1.5,
+}
+"""By which true steps are longer than the profile's."""
+LOCAL_MOST: Mapping[tuple[str, str], int] = {("deepspeech2", "RTX 2080 Ti"): 57}
+
+
+def settings(round_s: float = 60.0) -> Settings:
+    """Of its simulator; ``round_s`` is 360 for Gavel."""
+    return Settings(round_s=round_s, restart_s=30.0, restart_by_model=RESTART_S, moves_free=True)
+
+
+class SiaRun(ProfiledRun):
+    """A job of its simulator.
+
+    Its policy believes that a job stays within the batch that the trace names (``tuned_batch``), though the job goes beyond.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        profile: Profile,
+        fleet: Fleet,
+        *,
+        adapts_batch: bool,
+        beliefs: Beliefs | None = None,
+        tuned_batch: bool = True,
+    ) -> None:
+        slowdown = SLOWDOWN.get(job.model, 1.0)
+        super().__init__(job, profile, fleet, adapts_batch=adapts_batch, beliefs=beliefs or Online(), slowdown=slowdown)
+        self._tuned_batch = tuned_batch
+
+    def _limits(self, device: str) -> BatchLimits:
+        limits = super()._limits(device)
+        most = LOCAL_MOST.get((self.job.model, device), self.profile.speed(device).local_range[1])
+        return replace(limits, local_most=most)
+
+    def _placed_limits(self) -> BatchLimits:
+        limits = self._limits(self._device)
+        return replace(limits, local_most=self.profile.speed(self._device).local_most(self._shape))
+
+    def _believed_limits(self, device: str) -> BatchLimits:
+        limits = self._limits(device)
+        return replace(limits, most=self.job.batch) if self._tuned_batch and self.job.batch else limits
+
+
+__all__ = ["CLUSTER", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaRun", "settings"]

@@ -1,0 +1,78 @@
+"""A simulated schedule with the policy that made it: what ``paceline.schedule`` answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from paceline.errors import unknown
+from paceline.scheduling.job import Choice
+from paceline.scheduling.metrics import ScheduleMetrics, metrics
+from paceline.scheduling.schedule import Outcome, Schedule, Settings
+from paceline.tabular import Row, Tabular
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated(Tabular):
+    """What became of all jobs under one policy.
+
+    Attributes:
+        adapts: what the policy chooses for jobs whose owners allow it.
+        knowledge: what the policy knew. ``notes``: what a reader must know, a sentence each.
+    """
+
+    policy: str
+    schedule: Schedule
+    settings: Settings
+    adapts: frozenset[Choice] = frozenset()
+    knowledge: str = "online"
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def metrics(self) -> ScheduleMetrics:
+        """Its figures."""
+        return metrics(self.schedule)
+
+    def rows(self) -> Sequence[Row]:
+        """A row a job, in the order of the trace."""
+        return [job_row(outcome) for outcome in self.schedule.outcomes]
+
+    def outcome(self, name: str) -> Outcome:
+        """What became of a job. Raises UserError with the nearest names."""
+        for outcome in self.schedule.outcomes:
+            if outcome.job.name == name:
+                return outcome
+        raise unknown("job", name, [outcome.job.name for outcome in self.schedule.outcomes])
+
+    def to_json(self) -> dict[str, Any]:
+        """Policy, figures, notes, and a row a job."""
+        return {
+            "policy": self.policy,
+            "knowledge": self.knowledge,
+            "metrics": self.metrics.to_json(),
+            "notes": list(self.notes),
+            "jobs": [dict(row) for row in self.rows()],
+        }
+
+
+def job_row(outcome: Outcome) -> Row:
+    """What became of a job, times in seconds after the trace's start; NaN where something never came."""
+    job = outcome.job
+    return {
+        "name": job.name,
+        "model": job.model,
+        "devices": job.devices,
+        "arrival_s": job.arrival_s,
+        "start_s": outcome.start_s,
+        "end_s": outcome.end_s,
+        "jct_s": outcome.jct_s,
+        "device_hours": outcome.device_s / 3600,
+        "restarts": outcome.restarts,
+        "ended": not math.isnan(outcome.end_s),
+    }
+
+
+__all__ = ["Simulated", "job_row"]

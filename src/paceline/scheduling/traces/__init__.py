@@ -1,0 +1,1 @@
+"""Traces: files of jobs, each form told by its columns."""

@@ -1,0 +1,64 @@
+"""A CSV of one's own: a row a job, columns named as the fields of ``Job``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError, known_name, unknown
+from paceline.scheduling.job import CHOICES, Job
+from paceline.scheduling.traces.published import number, whole
+from paceline.scheduling.traces.trace import Trace, job_of_row
+
+COLUMNS = ("name", "arrival_s")
+"""Those that every file has; the other fields of ``Job`` may follow."""
+
+
+def _text(row: Row, column: str) -> str:
+    return row.text(column)
+
+
+def _choices(row: Row, column: str) -> frozenset[str]:
+    try:
+        return frozenset(known_name("choice", word.strip(), CHOICES) for word in row.text(column).split("+"))
+    except UserError as error:
+        raise UserError(f"{row.place}, column {column}: {error.message}", error.fix) from None
+
+
+def _names(row: Row, column: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in row.text(column).split("+"))
+
+
+_READERS: Mapping[str, Callable[[Row, str], Any]] = {
+    "str": _text,
+    "float": number,
+    "int": whole,
+    "frozenset[Choice]": _choices,
+    "tuple[str, ...]": _names,
+}
+FIELDS: Mapping[str, Callable[[Row, str], Any]] = {field.name: _READERS[str(field.type)] for field in fields(Job)}
+"""Columns that may be there, and how a cell of each is read."""
+
+
+def read_own(rows: Sequence[Row]) -> Trace:
+    """Jobs as their owner states them. An empty cell leaves the default; several values of a cell are parted by ``+``.
+
+    Raises:
+        UserError: a column that no job has; a cell that is wrong, with its row and column.
+    """
+    for column in rows[0].values:
+        if column not in FIELDS:
+            raise unknown("column", column, FIELDS, f"columns are {', '.join(FIELDS)}")
+    return Trace(tuple(job_of_row(row, lambda row=row: _job(row)) for row in rows))  # type: ignore[misc]
+
+
+def _job(row: Row) -> Job:
+    given = {column: FIELDS[column](row, column) for column in row.values if row.text(column)}
+    deadline = given.pop("deadline_s", math.inf)
+    return Job(**given, deadline_s=deadline)
+
+
+__all__ = ["COLUMNS", "FIELDS", "read_own"]

@@ -1,0 +1,67 @@
+"""Traces as published: Philly (Jeon et al., ATC 2019), and the workloads of Pollux (OSDI 2021) and Sia (SOSP 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.csv_rows import Row
+from paceline.scheduling.job import Choice, Job
+from paceline.scheduling.traces.trace import Trace, job_of_row
+
+PHILLY_COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus", "vc")
+WORKLOAD_COLUMNS = ("set", "workload", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "batch_size")
+ADAPTS: frozenset[Choice] = frozenset({"devices", "batch"})
+ONE_DEVICE = frozenset({"ncf"})
+"""Models that those simulators leave on one device whatever the policy."""
+
+
+def read_philly(rows: Sequence[Row]) -> Trace:
+    """Rigid jobs of which the devices and the duration are known. Raises UserError naming row and column."""
+    return Trace(tuple(job_of_row(row, lambda row=row: _rigid(row, row.text("vc"))) for row in rows))  # type: ignore[misc]
+
+
+def read_workload(rows: Sequence[Row]) -> Trace:
+    """Jobs of a model and a batch that may change in devices and batch. Raises UserError naming row and column."""
+    return Trace(tuple(job_of_row(row, lambda row=row: _adaptive(row)) for row in rows))  # type: ignore[misc]
+
+
+def _rigid(row: Row, virtual_cluster: str) -> Job:
+    return Job(
+        name=row.text("job_id"),
+        arrival_s=number(row, "submit_time_s"),
+        duration_s=number(row, "duration_s"),
+        devices=whole(row, "num_gpus"),
+        virtual_cluster=virtual_cluster,
+    )
+
+
+def _adaptive(row: Row) -> Job:
+    model = row.text("model")
+    return Job(
+        name=row.text("job_id"),
+        arrival_s=number(row, "submit_time_s"),
+        duration_s=number(row, "duration_s"),
+        devices=whole(row, "num_gpus"),
+        model=model,
+        batch=whole(row, "batch_size"),
+        adapts=frozenset() if model in ONE_DEVICE else ADAPTS,
+    )
+
+
+def number(row: Row, column: str) -> float:
+    """The number in a cell. Raises UserError where it is none or negative."""
+    value = row.number_of(column)
+    if value is None:
+        raise row.wrong(column, "a number from 0 up")
+    return value
+
+
+def whole(row: Row, column: str) -> int:
+    """The whole number in a cell. Raises UserError where it is none, or below 1."""
+    value = row.whole(column)
+    if value is None:
+        raise row.wrong(column, "a whole number from 1 up")
+    return value
+
+
+__all__ = ["PHILLY_COLUMNS", "WORKLOAD_COLUMNS", "number", "read_philly", "read_workload", "whole"]

@@ -1,0 +1,81 @@
+"""Reads a file of jobs: its form is told by its header, and a part of it may be chosen by the values of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from paceline.csv_rows import Row, header, read
+from paceline.errors import UserError, known_name, shorten, unknown
+from paceline.scheduling.job import check_names
+from paceline.scheduling.traces import own, published, sacct
+from paceline.scheduling.traces.trace import Form, Trace
+
+FORMS: tuple[Form, ...] = (
+    Form("own", own.COLUMNS, own.read_own, about="a row a job, columns as the fields of a job"),
+    Form("sacct", sacct.COLUMNS, sacct.read_sacct, about=f"what {sacct.FORMAT} prints"),
+    Form("philly", published.PHILLY_COLUMNS, published.read_philly, about="Philly, rigid jobs with durations"),
+    Form(
+        "workloads",
+        published.WORKLOAD_COLUMNS,
+        published.read_workload,
+        ("set", "workload"),
+        "workloads of Pollux and Sia, jobs of profiled models",
+    ),
+)
+"""Every form that is read; the reader of one more is one more line."""
+_SHOWN = 8
+
+
+def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trace:
+    """The jobs of a file.
+
+    Args:
+        where: values by column, such as ``{"set": "1.0x", "workload": "1"}``: only rows that have them are read.
+
+    Raises:
+        UserError: a header of no form; a column or a value that the file lacks; several traces in one file and none chosen;
+            a wrong cell, with its row and column; two jobs of one name.
+    """
+    columns, delimiter = header(path)
+    form = _form(columns, Path(path).name)
+    rows = _chosen(read(path, form.columns, delimiter), columns, where or {})
+    for column in form.parts:
+        values = list(dict.fromkeys(row.text(column) for row in rows))
+        if len(values) > 1:
+            raise UserError(
+                f"{Path(path).name} holds {len(values)} traces by {column}: {_few(values)}",
+                f"choose `where` {column}={values[0]}",
+            )
+    trace = form.read(rows)
+    check_names(trace.jobs)
+    return trace
+
+
+def _form(columns: Sequence[str], name: str) -> Form:
+    fitting = [form for form in FORMS if set(form.columns) <= set(columns)]
+    if not fitting:
+        near = max(FORMS, key=lambda form: len(set(form.columns) & set(columns)) / len(form.columns))
+        missing = [column for column in near.columns if column not in columns]
+        raise UserError(
+            f"{name} has the columns of no trace ({shorten(', '.join(columns), 100)})",
+            f"the nearest form is {near.name}, which also has {', '.join(missing)}",
+        )
+    return max(fitting, key=lambda form: len(form.columns))
+
+
+def _chosen(rows: list[Row], columns: Sequence[str], where: Mapping[str, str]) -> list[Row]:
+    for given, value in where.items():
+        column = known_name("column", given, columns)
+        values = dict.fromkeys(row.text(column) for row in rows)
+        if value not in values:
+            raise unknown(f"{column} of {rows[0].file}", value, values)
+        rows = [row for row in rows if row.text(column) == value]
+    return rows
+
+
+def _few(values: Sequence[str]) -> str:
+    return ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
+
+
+__all__ = ["FORMS", "read_trace"]

@@ -1,0 +1,119 @@
+"""The verb ``schedule`` as a person writes it: a file, a cluster in words, a policy's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.errors import UserError, shown
+from paceline.prediction import Predictor
+from paceline.scheduling.costs import with_costs
+from paceline.scheduling.failures import BEYOND_S, drawn_outages
+from paceline.scheduling.fleet import Fleet, Outage
+from paceline.scheduling.job import Job
+from paceline.scheduling.predicted_jobs import Predictions
+from paceline.scheduling.profiles import Profile, read_profiles
+from paceline.scheduling.scenario import Knowledge, Scenario
+from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulated import Simulated
+from paceline.scheduling.state import Policy
+from paceline.scheduling.traces.reader import read_trace
+
+
+def schedule(
+    jobs: Sequence[Job] | str | Path,
+    cluster: Fleet | str,
+    policy: str | Policy,
+    *,
+    where: Mapping[str, str] | None = None,
+    profiles: Mapping[str, Profile] | str | Path = "",
+    knowledge: Knowledge = "online",
+    settings: Settings | None = None,
+    outages: Sequence[Outage] = (),
+    failures_s: float = 0.0,
+    repair_s: float = 4 * 3600.0,
+    prices: Mapping[str, float] | None = None,
+    seed: int = 0,
+    predictor: Predictor | None = None,
+    progress: Callable[[float, int], None] | None = None,
+) -> Simulated:
+    """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
+
+    Args:
+        jobs: jobs, or a file of them (``traces.reader``); ``where`` chooses rows by the values of columns.
+        cluster: nodes, or their names: ``6x4xT4 + 3x8x2080Ti`` are six nodes of four and three of eight.
+        policy: a name of ``policies.registry``, or a function from a ``State`` to a ``Decision``.
+        profiles: measured profiles by model, or the folder of them.
+        knowledge: what the policy knows: ``measured`` (the truth), ``online`` (what a job saw), ``predicted``.
+        settings: rounds, restarts, interference, checkpoints.
+        outages: nodes that are away; beside them nodes fail at random every ``failures_s`` in the mean, for ``repair_s``.
+        prices: dollars a device and hour, by device; by default the listings.
+        seed: of the failures that are drawn.
+        predictor: of jobs whose model is a network; by default ordinary software and what the package knows.
+        progress: is told the moment and how many jobs have ended.
+
+    Raises:
+        UserError: a name or a file that is wrong, a job larger than the cluster, a job of which nothing is known.
+    """
+    return scenario(
+        jobs,
+        cluster,
+        where=where,
+        profiles=profiles,
+        knowledge=knowledge,
+        settings=settings,
+        outages=outages,
+        failures_s=failures_s,
+        repair_s=repair_s,
+        prices=prices,
+        seed=seed,
+        predictor=predictor,
+    ).run(policy, progress)
+
+
+def scenario(
+    jobs: Sequence[Job] | str | Path,
+    cluster: Fleet | str,
+    *,
+    where: Mapping[str, str] | None = None,
+    profiles: Mapping[str, Profile] | str | Path = "",
+    knowledge: Knowledge = "online",
+    settings: Settings | None = None,
+    outages: Sequence[Outage] = (),
+    failures_s: float = 0.0,
+    repair_s: float = 4 * 3600.0,
+    prices: Mapping[str, float] | None = None,
+    seed: int = 0,
+    predictor: Predictor | None = None,
+) -> Scenario:
+    """What ``schedule`` simulates, before a policy is chosen; the same arguments."""
+    if isinstance(jobs, str | Path):
+        trace = read_trace(jobs, where)
+        every, notes = trace.jobs, trace.notes
+    elif where:
+        raise UserError("`where` chooses rows of a file", "give a file of jobs, or leave it out")
+    else:
+        every, notes = tuple(jobs), ()
+        if wrong := next((job for job in every if not isinstance(job, Job)), None):
+            raise UserError(f"{shown(wrong)} is no job", "give jobs, or the name of a file of them")
+    nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
+    away = [*nodes.outages, *outages]
+    if failures_s:
+        until_s = max((job.arrival_s for job in every), default=0.0) + BEYOND_S
+        drawn = drawn_outages(len(nodes.node_types), failures_s, repair_s, until_s, seed)
+        away += drawn
+        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn up to 30 days behind the last arrival.")
+    fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
+    return Scenario(
+        jobs=every,
+        fleet=fleet,
+        profiles=profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {},
+        knowledge=knowledge,
+        settings=settings or Settings(),
+        predictions=Predictions(fleet, predictor),
+        notes=(*notes, *costs),
+    )
+
+
+__all__ = ["scenario", "schedule"]

@@ -1,0 +1,186 @@
+"""Why a job waited, and why it got the devices that it got: from the spans of a schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.scheduling.job import Job
+from paceline.scheduling.schedule import Outcome, Schedule, Span
+from paceline.scheduling.simulated import Simulated, job_row
+
+FEW = 3
+"""Names that a sentence has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a job's life: it waited (no ``devices``) or ran.
+
+    Attributes:
+        nodes: devices by node, ``n0 x4, n1 x2``; empty: it waited.
+        why: sentences on the reason.
+    """
+
+    start_s: float
+    end_s: float
+    devices: int
+    device: str
+    nodes: str
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Why:
+    """A job's life under a policy, from arrival to end."""
+
+    policy: str
+    outcome: Outcome
+    asked: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds without devices between arrival and end."""
+        return sum(stretch.end_s - stretch.start_s for stretch in self.stretches if not stretch.devices)
+
+    def to_json(self) -> dict[str, Any]:
+        """The job, and each stretch of its life."""
+        stretches = [{name: getattr(stretch, name) for name in Stretch.__slots__} for stretch in self.stretches]
+        row = dict(job_row(self.outcome))
+        return {"policy": self.policy, "job": row, "asked": self.asked, "waited_s": self.waited_s, "stretches": stretches}
+
+
+def why(simulated: Simulated, name: str) -> Why:
+    """A job's waits and devices with their reasons. Raises UserError for an unknown job, with the nearest names."""
+    outcome = simulated.outcome(name)
+    return Why(policy=simulated.policy, outcome=outcome, asked=_asked(outcome.job), stretches=tuple(_life(simulated, outcome)))
+
+
+def _asked(job: Job) -> str:
+    """What its owner asked for, in words."""
+    text = f"{job.devices} device{'s' * (job.devices > 1)}"
+    text += f" of {' or '.join(job.device_types)}" if job.device_types else ""
+    if "devices" in job.adapts:
+        most = f" to {job.max_devices}" if job.max_devices else " up"
+        text += f", elastic from {job.min_devices}{most}"
+    return text + (f", batch {job.batch:,}" if job.batch else "") + (", which may change" if "batch" in job.adapts else "")
+
+
+def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
+    """Waits and spans in turn; what lasted no time is left out."""
+    moment = outcome.job.arrival_s
+    for index, span in enumerate(outcome.spans):
+        if span.start_s > moment:
+            yield Stretch(moment, span.start_s, 0, "", "", tuple(_why_wait(simulated, outcome, moment, span)))
+        if span.end_s > span.start_s:
+            before = outcome.spans[index - 1] if index else None
+            sentences = tuple(_why_devices(simulated, outcome, span, before))
+            yield Stretch(span.start_s, span.end_s, _devices(span), span.device, _nodes(span), sentences)
+        moment = span.end_s
+    if math.isnan(outcome.end_s):
+        yield Stretch(moment, math.nan, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It never ended."))
+
+
+def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span | None) -> Iterator[str]:
+    """What was free and who held the rest when it began to wait, and what came free when it started."""
+    schedule = simulated.schedule
+    removed = getattr(outcome, "removed", "")
+    if removed and until is None:
+        yield f"The policy removed it: {removed}."
+        return
+    holders, waiting = _at(schedule, outcome, moment)
+    held = dict.fromkeys(schedule.fleet.types, 0)
+    for span in holders:
+        held[span.device] += _devices(span)
+    away = ~schedule.fleet.up(moment)
+    free = []
+    for index, group in enumerate(schedule.fleet.groups):
+        gone = int(schedule.fleet.node_devices[away & (schedule.fleet.node_types == index)].sum())
+        there = group.devices - gone
+        text = f"{max(there - held[group.device], 0)} of {there} {group.device}"
+        free.append(text + (f" ({gone} away)" if gone else ""))
+    ahead = sum(1 for other in waiting if other.job.arrival_s <= outcome.job.arrival_s)
+    yield f"Free were {', '.join(free)}; {_jobs(len(holders))} held the rest."
+    if waiting:
+        yield f"{_jobs(len(waiting))} waited too, {ahead} of them since before it came."
+    round_s = simulated.settings.round_s
+    if until is None:
+        return
+    if round_s and until.start_s - moment <= round_s:
+        yield f"Decisions are made every {round_s:g} s, and this was the next."
+        return
+    gave = [other.job.name for other in schedule.outcomes if other is not outcome and _gave(other, until, round_s)]
+    if gave:
+        yield f"It started when {_few(gave)} ended or gave devices back."
+
+
+def _why_devices(simulated: Simulated, outcome: Outcome, span: Span, before: Span | None) -> Iterator[str]:
+    """What the policy says, else what follows from the job and the policy."""
+    job, devices = outcome.job, _devices(span)
+    if span.reason:
+        yield span.reason[0].upper() + span.reason[1:].rstrip(".") + "."
+    elif "devices" not in job.adapts & simulated.adapts:
+        by = f"; {simulated.policy} changes no sizes" if "devices" in job.adapts else ""
+        yield f"Rigid: it gets the {job.devices} that it asked for, or none{by}."
+    else:
+        holders, waiting = _at(simulated.schedule, outcome, span.start_s)
+        share = simulated.schedule.fleet.devices / (len(holders) + len(waiting) + 1)
+        asked = f", it had asked for {job.devices}" if job.devices != devices else ", as many as it asked for"
+        yield f"The policy {simulated.policy} gave {devices}{asked}; an equal share of all jobs was {share:.3g}."
+    if before is not None and before.end_s == span.start_s and _devices(before) != devices:
+        yield f"It had {_devices(before)} before."
+    if len(span.placement) > 1:
+        yield (
+            f"No single node had {devices} free, so it is on {len(span.placement)}."
+            if _fits_one(simulated, span)
+            else (f"A node holds fewer than {devices}, so it is on {len(span.placement)}.")
+        )
+
+
+def _fits_one(simulated: Simulated, span: Span) -> bool:
+    largest = {group.device: group.devices_per_node for group in simulated.schedule.fleet.groups}
+    return _devices(span) <= largest[span.device]
+
+
+def _at(schedule: Schedule, own: Outcome, moment: float) -> tuple[list[Span], list[Outcome]]:
+    """Spans of others that hold devices from a moment on, and jobs that wait then."""
+    holders, waiting = [], []
+    for other in schedule.outcomes:
+        if other is own or other.job.arrival_s > moment or other.end_s <= moment:
+            continue
+        held = next((span for span in reversed(other.spans) if span.start_s <= moment < span.end_s), None)
+        if held:
+            holders.append(held)
+        else:
+            waiting.append(other)
+    return holders, waiting
+
+
+def _gave(other: Outcome, until: Span, round_s: float) -> bool:
+    """Whether a job held fewer devices of that type when the span began than in the round before."""
+    same = [span for span in other.spans if span.device == until.device and span.start_s < span.end_s]
+    ended = sum(_devices(span) for span in same if until.start_s - round_s <= span.end_s <= until.start_s)
+    held = sum(_devices(span) for span in same if span.start_s <= until.start_s < span.end_s)
+    return ended > held
+
+
+def _devices(span: Span) -> int:
+    return sum(count for _, count in span.placement)
+
+
+def _nodes(span: Span) -> str:
+    return ", ".join(f"n{node} x{count}" for node, count in span.placement)
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job{'s' * (number != 1)}" if number else "no job"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+
+
+__all__ = ["Stretch", "Why", "why"]

@@ -1,0 +1,58 @@
+"""Nodes of a cluster: how they are written and numbered, and when they are away."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import MOST_DEVICES, Fleet, NodeGroup, Outage
+
+MIXED = Fleet.named("6x4xT4 + 3x8x2080Ti")
+
+
+@given(st.integers(1, 99), st.integers(1, 16))
+def test_nodes_times_devices(nodes: int, size: int) -> None:
+    for text in (f"{nodes}x{size}xT4", f" {nodes} × {size} T4 , 50Gb/s"):
+        fleet = Fleet.named(text)
+        assert fleet.devices == nodes * size and len(fleet.node_devices) == nodes
+    assert fleet.groups[0].network == "50Gb/s"
+
+
+def test_nodes_are_numbered_group_after_group() -> None:
+    assert MIXED.types == ("T4", "RTX 2080 Ti")
+    assert MIXED.node_types.tolist() == [0] * 6 + [1] * 3 and MIXED.node_devices.tolist() == [4] * 6 + [8] * 3
+    assert MIXED.nodes_of(0) == slice(0, 6) and MIXED.nodes_of(1) == slice(6, 9)
+
+
+def test_a_node_is_away_from_the_start_of_an_outage_up_to_its_end() -> None:
+    fleet = Fleet.named("2x4xT4", [Outage(1, 10.0, 20.0), Outage(0, 20.0, 30.0, planned=True)])
+    assert [fleet.up(t).tolist() for t in (9.9, 10.0, 20.0, 30.0)] == [[1, 1], [1, 0], [0, 1], [1, 1]]
+    assert [fleet.next_change(t) for t in (0.0, 10.0, 19.0, 29.0, 30.0)] == [10.0, 20.0, 20.0, 30.0, math.inf]
+
+
+@pytest.mark.parametrize("text", ["", "T4", "0xT4", "0x4xT4", "4x0xT4", "4xx4xT4", "4x4xT4 + ", "4x4xT4 + 2x4xT4", "-1x4xT4"])
+def test_what_is_no_cluster_is_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        Fleet.named(text)
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(UserError, match="T44"):
+        Fleet.named("4x4xT44")
+
+
+def test_no_group_and_too_many_devices_are_refused() -> None:
+    with pytest.raises(UserError, match="without nodes"):
+        Fleet(())
+    with pytest.raises(UserError, match="devices"):
+        Fleet((NodeGroup("T4", MOST_DEVICES, 2),))
+
+
+@pytest.mark.parametrize("outage", [Outage(2, 0, 1), Outage(-1, 0, 1), Outage(0, 5, 5), Outage(0, math.nan, 5)])
+def test_an_outage_of_no_node_or_no_length_is_refused(outage: Outage) -> None:
+    with pytest.raises(UserError, match="an outage of node"):
+        Fleet.named("2x4xT4", [outage])

@@ -1,0 +1,26 @@
+"""The oracle of Pollux's simulator: whole epochs, true step times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.scheduling.job import Job
+from paceline.scheduling.optimus_oracle import OptimusOracle
+from scheduling_toys import SMALL, profile
+
+
+def test_seconds_left_do_not_see_the_current_epoch(tmp_path: Path) -> None:
+    job = Job(name="a", model="toy", batch=32, epochs=3, adapts=frozenset({"devices"}))
+    run = OptimusOracle(job, profile(tmp_path), SMALL, adapts_batch=False, knowledge="measured")
+    run.place("T4", (2,))
+    two = 0.02 + 0.016 + 0.002
+    one = 2 * (0.02 + 0.016)  # one device takes two passes
+    assert run.seconds_left(0, 2) == pytest.approx([np.inf, 200 * one, 200 * two])
+    run.goes_to(50.0)
+    assert run.seconds_left(0, 2)[2] == pytest.approx(200 * two)
+    run.cross()
+    run.cross()
+    assert run.seconds_left(0, 2)[2] == pytest.approx(two)  # in its last epoch it counts as one step

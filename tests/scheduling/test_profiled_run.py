@@ -1,0 +1,69 @@
+"""A job of a profile: its true speed, its epochs, and what it learns of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.scheduling.job import Job
+from paceline.scheduling.profiled_run import ProfiledRun
+from paceline.scheduling.run import Reports
+from scheduling_toys import SMALL, profile
+
+
+def run(folder: Path, adapts: set[str], batch: int = 32, **how: object) -> ProfiledRun:
+    job = Job(name="a", model="toy", devices=2, batch=batch, epochs=3, adapts=frozenset(adapts))  # type: ignore[arg-type]
+    settings = {"adapts_batch": "batch" in adapts, "knowledge": "measured", **how}
+    return ProfiledRun(job, profile(folder), SMALL, **settings)  # type: ignore[arg-type]
+
+
+def test_the_true_speed_is_the_gain_of_a_step_over_its_time(tmp_path: Path) -> None:
+    job = run(tmp_path, set(), batch=64)
+    job.place("T4", (2,))
+    gain = (15 + 1) / (15 / 2 + 1)  # twice the first batch
+    assert job.batch == 64 and job.speed == pytest.approx(gain / (0.02 + 0.032 + 0.002))
+    job.place("", ())
+    assert (job.speed, job.batch) == (0, 0)
+
+
+def test_epochs_follow_one_another_to_the_end(tmp_path: Path) -> None:
+    job = run(tmp_path, set())
+    job.place("T4", (2,))
+    curves = []
+    for left in (200, 100, 0):
+        curves.append(job.curve().tolist())
+        job.goes_to(0.0)
+        job.cross()
+        assert job.finished == (left == 0)
+        if left:
+            assert job.to_next == 100 and job.seconds_left(0, 2)[2] == pytest.approx(left / job.goodput(0, 2)[2])
+    assert curves == [[], [0.5], [0.5, 0.6]] and isinstance(job, Reports)
+
+
+def test_a_rigid_job_runs_on_the_devices_asked_for_and_on_no_fewer(tmp_path: Path) -> None:
+    job = run(tmp_path, set())
+    assert job.max_devices() == 2 and (job.goodput(0, 4) > 0).tolist() == [False, False, True, True, True]
+    assert run(tmp_path, {"devices"}).goodput(0, 1)[1] > 0
+
+
+def test_it_is_tried_on_at_most_twice_the_devices_it_has_seen(tmp_path: Path) -> None:
+    job = run(tmp_path, {"devices", "batch"}, knowledge="online")
+    assert job.max_devices() == 1 and job.goodput(0, 3).tolist() == [0, 1, 2, 3] and np.isnan(job.seconds_left(0, 1)).all()
+    job.place("T4", (2,))
+    job.refresh()
+    assert job.max_devices() == 4 and job.fit is not None
+    assert run(tmp_path, {"devices", "batch"}).max_devices() == 8
+
+
+def test_it_takes_a_larger_batch_as_the_noise_grows(tmp_path: Path) -> None:
+    job = run(tmp_path, {"devices", "batch"})
+    job.place("T4", (4,))
+    first = job.batch
+    job.refresh()
+    learned = job.batch
+    job.goes_to(0.0)
+    job.cross()
+    assert first == 32 < learned <= job.batch <= 512
+    assert job.relative_spread() == 0

@@ -1,0 +1,57 @@
+"""A CSV of one's own says every field of a job."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.job import Job
+from paceline.scheduling.traces.own import FIELDS
+from paceline.scheduling.traces.reader import read_trace
+
+
+def test_every_field_has_a_column() -> None:
+    assert set(FIELDS) == {field.name for field in fields(Job)}
+
+
+def test_cells_become_fields(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "name,arrival_s,model,devices,samples,adapts,device_types,deadline_s,weight,owner\n"
+        "a,0,resnet-50,4,1e6,devices+batch,T4+A100 SXM 80GB,3600,2,me\n"
+        "b,5,bert-large,1,100,,,,,\n"
+    )
+    assert read_trace(path).jobs == (
+        Job(
+            name="a",
+            model="resnet-50",
+            devices=4,
+            samples=1e6,
+            adapts=frozenset({"devices", "batch"}),
+            device_types=("T4", "A100 SXM 80GB"),
+            deadline_s=3600,
+            weight=2,
+            owner="me",
+        ),
+        Job(name="b", arrival_s=5, model="bert-large", samples=100),
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "text"),
+    [
+        ("devcies", "4", "unknown column 'devcies'"),
+        ("adapts", "wings", "mine.csv, row 1 (line 2), column adapts: unknown choice 'wings'"),
+        ("deadline_s", "5", "mine.csv, row 1 (line 2): job 'a': its deadline is not behind its arrival"),
+        ("max_devices", "-1", "column max_devices: '-1' is not a number from 0 up"),
+    ],
+)
+def test_a_mistake_names_its_row_and_column(header: str, row: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(f"name,arrival_s,duration_s,{header}\na,9,60,{row}\n")
+    with pytest.raises(UserError) as error:
+        read_trace(path)
+    assert text in str(error.value)

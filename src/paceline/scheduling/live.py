@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import Executor, Observed, Placement, Unavailable
@@ -34,10 +34,14 @@ class LiveState:
 
 @dataclass(frozen=True)
 class LiveDecision:
-    """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job."""
+    """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job.
+
+    ``removed``: jobs that leave for good before their end, with the reason.
+    """
 
     placements: Mapping[str, Placement]
-    reasons: Mapping[str, str]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)
 
 
 LivePolicy = Callable[[LiveState], LiveDecision]
@@ -142,6 +146,10 @@ class Runner:
             wanted = decision.placements.get(row.name) or None
             seen = observed.get(row.name)
             target = None if wanted is None else dict(wanted)
+            if row.name in decision.removed:
+                target = None
+                row = replace(row, is_over=True, phase="failed", reason=f"removed: {decision.removed[row.name]}")
+                self._journal.save([row], [(row.name, row.reason)])
             if row.target != target:
                 reason = decision.reasons.get(row.name, "")
                 words = f"to run on {text_of(target)}" if target else "to wait"

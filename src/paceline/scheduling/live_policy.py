@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Placement
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.journal import LiveRow
 from paceline.scheduling.live import LiveDecision, LiveState
-from paceline.scheduling.placement import RULES
-from paceline.scheduling.state import Outlook, Policy, State
+from paceline.scheduling.placement import RULES, repacked
+from paceline.scheduling.placement import Placement as Numbered
+from paceline.scheduling.state import Decision, Outlook, Policy, State
 
 RESTART_S = 30.0
 
@@ -98,22 +99,19 @@ class LiveAdapter:
         self._memory = decision.memory
         free = np.array([up.get(name, 0) for name in names], np.int64)
         wanted = [_legal(row.job, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)]
-        placements: dict[str, Placement] = {}
-        for row, devices in zip(live.rows, wanted, strict=True):
-            placed = live.placed.get(row.name, {})
-            if devices and sum(placed.values()) == devices and all(node in up for node in placed):
-                placements[row.name] = placed
-                for node, count in placed.items():
-                    free[names.index(node)] -= count
-        for index in decision.order if decision.order is not None else range(len(wanted)):
-            row = live.rows[index]
-            if wanted[index] and row.name not in placements:
-                chosen = RULES[decision.rule](free, wanted[index])
-                for number, count in chosen:
-                    free[number] -= count
-                placements[row.name] = {names[number]: count for number, count in sorted(chosen)}
-        reasons = {live.rows[index].name: reason for index, reason in decision.reasons.items()}
-        return LiveDecision({name: placement for name, placement in placements.items() if placement}, reasons)
+        wanted = [0 if index in decision.removed else devices for index, devices in enumerate(wanted)]
+        held = [
+            tuple((names.index(node), n) for node, n in placed.items()) if all(node in up for node in placed) else ()
+            for placed in (live.placed.get(row.name, {}) for row in live.rows)
+        ]
+        places = repacked(free, held, np.array(wanted)) if decision.repack else _kept(free, held, wanted, decision)
+        placements = {
+            row.name: {names[number]: count for number, count in sorted(place)}
+            for row, place in zip(live.rows, places, strict=True)
+            if place
+        }
+        named = [{live.rows[i].name: why for i, why in reasons.items()} for reasons in (decision.reasons, decision.removed)]
+        return LiveDecision(placements, *named)
 
     def _state(self, live: LiveState, fleet: Fleet, capacity: int) -> State:
         rows, start_s = live.rows, self._start_s or live.now_s
@@ -136,6 +134,22 @@ class LiveAdapter:
             restart_s=self._restart_s,
             memory=self._memory,
         )
+
+
+def _kept(free: Ints, held: Sequence[Numbered], wanted: Sequence[int], decision: Decision) -> list[Numbered]:
+    """Who keeps the number of devices stays; the rest in the policy's order, where there is room."""
+    places: list[Numbered] = [
+        place if count and sum(n for _, n in place) == count else () for place, count in zip(held, wanted, strict=True)
+    ]
+    for place in places:
+        for number, count in place:
+            free[number] -= count
+    for index in decision.order if decision.order is not None else range(len(wanted)):
+        if wanted[index] and not places[index]:
+            places[index] = RULES[decision.rule](free, wanted[index])
+            for number, count in places[index]:
+                free[number] -= count
+    return places
 
 
 def core_job(row: LiveRow, start_s: float) -> Job:

@@ -24,7 +24,7 @@ import numpy as np
 from rows import append
 
 from paceline.csv_rows import read
-from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.gavel_fifo import gavel_fifo, gavel_fifo_fastest
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
@@ -54,14 +54,10 @@ POLICIES: Mapping[str, Policy] = {
 }
 """By the published names."""
 SETTINGS = Settings(round_s=360.0, restart_s=0.0)
+STATIC_CLUSTER, CLUSTER = "8x1xV100 + 16x1xP100 + 24x1xK80", "36x1xV100 + 36x1xP100 + 36x1xK80"
 STATIC = ("fifo", "max_min_fairness", "max_min_fairness_perf", "min_total_duration_perf")
 FIRST, LAST = 4000, 5000
 WARM_H, AFTER_H = 500.0, 300.0
-
-
-def fleet(v100: int, p100: int, k80: int) -> Fleet:
-    """Nodes of one device."""
-    return Fleet((NodeGroup("V100", v100, 1), NodeGroup("P100", p100, 1), NodeGroup("K80", k80, 1)))
 
 
 def run(jobs: Sequence[Job], nodes: Fleet, name: str, throughputs: Throughputs, longest_s: float = 1e9) -> Schedule:
@@ -79,7 +75,7 @@ def static(data: Path, name: str) -> dict[str, object]:
         if row.text("simulator") == "gavel osdi20" and row.text("policy") == name
     }
     started = time.perf_counter()
-    schedule = run(jobs, fleet(8, 16, 24), name, read_throughputs(data / "profiles/gavel_throughputs.csv"))
+    schedule = run(jobs, Fleet.named(STATIC_CLUSTER), name, read_throughputs(data / "profiles/gavel_throughputs.csv"))
     seconds = time.perf_counter() - started
     jct_s = [outcome.jct_s for outcome in schedule.outcomes]
     return _row("static", name, 0.0, jct_s, schedule, seconds) | _beside(
@@ -99,7 +95,7 @@ def continuous(data: Path, name: str, rate: float, several: bool) -> dict[str, o
     start_s = jobs[0].arrival_s
     jobs = [replace(job, arrival_s=job.arrival_s - start_s) for job in jobs]
     started = time.perf_counter()
-    schedule = run(jobs, fleet(36, 36, 36), name, throughputs, jobs[LAST - first - 1].arrival_s + AFTER_H * 3600)
+    schedule = run(jobs, Fleet.named(CLUSTER), name, throughputs, jobs[LAST - first - 1].arrival_s + AFTER_H * 3600)
     seconds = time.perf_counter() - started
     counted = [outcome.jct_s for outcome in schedule.outcomes[FIRST - first : LAST - first]]
     setting = "several" if several else "single"

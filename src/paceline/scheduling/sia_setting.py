@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.goodput import BatchLimits
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.goodput import BatchLimits, batch_split
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiled_run import Knowledge, ProfiledRun
-from paceline.scheduling.profiles import Profile
+from paceline.scheduling.profiles import Profile, packed
 from paceline.scheduling.schedule import Settings
 
 CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
@@ -79,4 +82,34 @@ class SiaRun(ProfiledRun):
         return replace(limits, most=self.job.batch) if self._tuned_batch and self.job.batch else limits
 
 
-__all__ = ["CLUSTER", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaRun", "settings"]
+class SiaGavelRun(SiaRun):
+    """A rigid job as that simulator's Gavel sees it: true steps a second, of whatever size, on devices packed node by node.
+
+    One device always takes two passes there.
+    """
+
+    def __init__(self, job: Job, profile: Profile, fleet: Fleet) -> None:
+        super().__init__(job, profile, fleet, adapts_batch=False, knowledge="measured")
+        self._steps_per_s = [self._true_steps(group) for group in fleet.groups]
+
+    def _true_steps(self, group: NodeGroup) -> float:
+        """0 where it does not fit."""
+        asked, speed = self.job.devices, self.profile.speed(group.device)
+        if asked > group.devices:
+            return 0.0
+        shape = packed(asked, group.devices_per_node)
+        limits = replace(self._limits(group.device), local_most=speed.local_most(shape))
+        local, passes = batch_split(limits, self.job.batch, asked)
+        if asked == 1 and passes == 0:
+            local, passes = -(-local // 2), 1
+        step, exchange = speed.measured(shape, local)
+        return float(np.nan_to_num(1.0 / ((step + passes * (step - exchange)) * self.slowdown)))
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """Steps a second; only the devices asked for are known."""
+        table = np.zeros(most + 1)
+        table[self.job.devices : self.job.devices + 1] = self._steps_per_s[device_type]
+        return table
+
+
+__all__ = ["CLUSTER", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "settings"]

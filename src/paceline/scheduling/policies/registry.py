@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paceline.errors import known_name
 from paceline.scheduling.job import Choice
 from paceline.scheduling.policies.cost import cost
+from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.drf import drf
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
@@ -58,6 +59,7 @@ POLICIES: Mapping[str, Entry] = {
     "makespan": Entry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
     "cost": Entry(cost, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
     "max_throughput": Entry(max_throughput, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "critical_first": Entry(critical_first, RIGID, "ours: shortest remaining time over types, critical jobs first", types=True),
     "drf": Entry(drf, RIGID, "dominant resource fairness, NSDI 2011, algorithm 1", types=True),
     "themis": Entry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True),
 }

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 from paceline.errors import known_name
 from paceline.scheduling.job import Choice
+from paceline.scheduling.policies.deadline import deadline
+from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
+from paceline.scheduling.policies.hesrpt import hesrpt
 from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.optimus import optimus
+from paceline.scheduling.policies.queueing import queueing
+from paceline.scheduling.policies.srtf import srtf
 from paceline.scheduling.state import Policy
 
 
@@ -39,6 +44,11 @@ POLICIES: Mapping[str, Entry] = {
     "las": Entry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
     "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
     "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
+    "srtf": Entry(srtf, RIGID, "shortest remaining time first, of predicted times", types=True),
+    "edf": Entry(edf, ELASTIC, "earliest deadline first (Liu and Layland, 1973)", types=True),
+    "deadline": Entry(deadline, ELASTIC, "ElasticFlow, ASPLOS 2023, section 4"),
+    "hesrpt": Entry(hesrpt, ELASTIC, "Berg, Vesilo, Harchol-Balter, heSRPT, 2020, theorem 1"),
+    "queueing": Entry(queueing, ELASTIC, "Lin, Paolieri, Chou, Golubchik, MASCOTS 2018"),
 }
 
 

@@ -69,11 +69,12 @@ class Speeds:
         return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
 
 
-def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> Plan:
+def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float, held: int = 0) -> Plan:
     """The smallest quota of devices that does the work by the deadline, and no more of it than is needed.
 
-    The quota shrinks to the next smaller one as soon as that suffices. (The published simulator grows to the larger as late as it
-    may: a job that is held up then is late.)
+    The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already:
+    then it stays to the end. (The published simulator grows to the larger as late as it may; a job that is held up
+    then is late.)
 
     Args:
         work: in units of ``speeds``.
@@ -83,6 +84,8 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> P
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
         return Plan(_forward(free, speeds, work, sizes[-1] if sizes else 0), in_time=False)
+    if held == sizes[place]:
+        return Plan(_forward(free, speeds, work, held))
     starts, ends, seconds = stretch.starts, stretch.ends, stretch.seconds
     large = speeds.within(stretch.devices, sizes[place])
     small = speeds.within(stretch.devices, sizes[place - 1]) if place else np.zeros_like(large)
@@ -100,8 +103,13 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> P
 
 
 def steady_share(free: Free, speeds: Speeds, work: float, deadline_s: float, margin_s: float, held: int) -> Plan:
-    """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does, with a margin for the
-    restart. It takes more device-time than the least share and restarts seldom."""
+    """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does.
+
+    It takes more device-time than the least share and restarts seldom.
+
+    Args:
+        margin_s: left for the restart that a new quota costs.
+    """
     stretch = _Stretches(free, deadline_s)
     if held and stretch.work(speeds, held) >= work * _ENOUGH:
         return Plan(_forward(free, speeds, work, held))

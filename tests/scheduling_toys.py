@@ -21,7 +21,7 @@ from paceline.scheduling.simulator import simulate
 from paceline.scheduling.state import Policy, State
 from paceline.scheduling.tabled_run import TabledRun
 
-SMALL = Fleet.named("2x4xT4")
+SMALL = Fleet((NodeGroup("T4", 2, 4, price=0.5),))
 """Eight devices."""
 FREE = Settings(round_s=0.0, restart_s=0.0)
 """A decision at every event, and starts that cost nothing: closed forms hold."""

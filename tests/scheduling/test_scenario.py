@@ -9,8 +9,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.run import DurationRun, Run
-from paceline.scheduling.scenario import Knowledge, Scenario
+from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.state import Decision, State
 from schedule_toys import AT_ONCE, FOUR, JOBS
@@ -40,16 +39,13 @@ def test_a_job_without_a_profile_is_rigid_and_that_is_said() -> None:
 
 
 def test_a_network_that_is_predicted_runs_so() -> None:
-    asked = []
-
-    def predicted(job: Job, fleet: Fleet, knowledge: Knowledge) -> Run | None:
-        asked.append((job.name, knowledge))
-        return DurationRun(replace(job, duration_s=7)) if job.model == "net" else None
-
-    jobs = (Job(name="a", model="net", samples=9), Job(name="b", model="other", duration_s=3))
-    answer = scenario(*jobs, predicted=predicted, knowledge="predicted").run("fifo")
-    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == [7, 3]
-    assert ("a", "predicted") in asked and "1 of 2 jobs run as predicted." in answer.notes
+    fleet = Fleet.named("1x4xT4")
+    jobs = (Job(name="a", model="resnet-50", devices=2, batch=64, samples=6400), Job(name="b", model="other", duration_s=3))
+    settings = Settings(round_s=0, restart_s=0)
+    answer = scenario(*jobs, fleet=fleet, predictions=Predictions(fleet), settings=settings).run("fifo")
+    step_s = paceline.predict("resnet-50", "2 T4", global_batch_size=64).step_time_s
+    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == pytest.approx([100 * step_s, 3], rel=0.02)
+    assert "1 of 2 jobs run as predicted." in answer.notes
 
 
 def test_choices_that_nothing_executes_are_refused() -> None:

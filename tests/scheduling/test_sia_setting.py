@@ -105,6 +105,20 @@ def test_delays_are_by_model_and_moves_are_free() -> None:
     assert settings.believed_restart["yolov3"] == 45.0
 
 
+def test_its_gavel_counts_true_steps_of_the_devices_asked_for(profile: Profile) -> None:
+    """32 samples on two T4 are 16 each: 0.26 s, 1.8 times as long as measured. One T4 does not hold the job."""
+    run = SiaGavelRun(Job(name="a", model="cifar10", devices=2, batch=32, epochs=1), profile, FLEET)
+    assert run.goodput(0, 3) == pytest.approx(np.array([0, 0, 1 / (1.8 * 0.26), 0]))
+    small = SiaGavelRun(run.job, profile, Fleet.named("1x1xT4 + 2x8xA100 SXM 40GB"))
+    assert (small.goodput(0, 2)[2], small.goodput(1, 2)[2] > 0) == (0.0, True)
+
+
+def test_on_one_device_its_gavel_takes_two_passes(profile: Profile) -> None:
+    """16 samples are two passes of 8: 0.18 s each, without an exchange."""
+    run = SiaGavelRun(Job(name="a", model="cifar10", devices=1, batch=16, epochs=1), profile, FLEET)
+    assert run.goodput(0, 1)[1] == pytest.approx(1 / (1.8 * 2 * 0.18))
+
+
 def reference() -> Mapping[str, float]:
     with (DATA / "traces/reference_simulator_runs.csv").open(newline="") as file:
         return {row["metric"]: float(row["value"]) for row in csv.DictReader(file) if row["policy"] == "sia"}

@@ -59,12 +59,14 @@ class Measured:
         self._profile = profile
 
     def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
         return self._profile.speeds.get(device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """Nothing is new."""
 
     def total(self) -> float | None:
+        """As ``Beliefs``."""
         return None
 
     def end(self, progress: float) -> None:
@@ -82,15 +84,18 @@ class Online:
         self.version = 0
 
     def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
         return self._fits.get(device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
         if key not in self._seen[device]:
             self._seen[device][key] = seconds
             self._fits[device] = FittedSpeed.of(self._seen[device])
             self.version += 1
 
     def total(self) -> float | None:
+        """As ``Beliefs``."""
         return None
 
     def end(self, progress: float) -> None:
@@ -121,11 +126,13 @@ class Pool:
         return 0.0 if self._seen[model, device] else self._surface(model, device).relative_spread
 
     def times(self, model: str, device: str) -> StepTimes:
+        """As ``Beliefs``."""
         own = self._ratios.get((model, device), Ratios())
         others = [ratios for (_, other), ratios in self._ratios.items() if other == device]
         return CorrectedSpeed(self._surface(model, device), own.completed(others))
 
     def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
         seen = self._seen[model, device]
         if key in seen:
             return
@@ -134,9 +141,11 @@ class Pool:
         self.version += 1
 
     def total(self, model: str) -> float | None:
+        """As ``Beliefs``."""
         return float(np.mean(self._ended[model])) if self._ended[model] else None
 
     def end(self, model: str, progress: float) -> None:
+        """As ``Beliefs``."""
         self._ended[model].append(progress)
 
 
@@ -151,19 +160,24 @@ class Predicted:
 
     @property
     def version(self) -> int:
+        """As ``Beliefs``."""
         return self._pool.version
 
     def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
         self.relative_spread = self._pool.spread(self._model, device)
         return self._pool.times(self._model, device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
         self._pool.see(self._model, device, key, seconds)
 
     def total(self) -> float | None:
+        """As ``Beliefs``."""
         return self._pool.total(self._model)
 
     def end(self, progress: float) -> None:
+        """As ``Beliefs``."""
         self._pool.end(self._model, progress)
 
 
@@ -183,23 +197,29 @@ class Distorted:
 
     @property
     def version(self) -> int:
+        """As ``Beliefs``."""
         return self._beliefs.version
 
     @property
     def relative_spread(self) -> float:
+        """As ``Outlook``."""
         return self._beliefs.relative_spread
 
     def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
         times = self._beliefs.times(device)
         return None if times is None else _Times(times, self._factors)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
         self._beliefs.see(device, key, seconds)
 
     def total(self) -> float | None:
+        """As ``Beliefs``."""
         return self._beliefs.total()
 
     def end(self, progress: float) -> None:
+        """As ``Beliefs``."""
         self._beliefs.end(progress)
 
 

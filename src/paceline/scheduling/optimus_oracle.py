@@ -15,6 +15,7 @@ class OptimusOracle(ProfiledRun):
     counts as one step; one device always takes two passes."""
 
     def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
         epochs, batch = self.profile.epochs, self.job.batch
         last = epochs.count - 1
         steps = epochs.steps(batch, last) - epochs.steps(batch, self.epoch) if self.epoch < last else 1.0

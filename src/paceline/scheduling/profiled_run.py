@@ -67,12 +67,15 @@ class ProfiledRun:
 
     @property
     def outlook(self) -> Outlook:
+        """As ``Run``."""
         return self
 
     def goes_to(self, left: float) -> None:
+        """As ``Run``."""
         self.to_next = left
 
     def place(self, device: str, shape: tuple[int, ...]) -> None:
+        """As ``Run``."""
         self._device, self._shape = device, shape
         if shape:
             self._choose_batch()
@@ -81,6 +84,7 @@ class ProfiledRun:
             self.speed, self.batch = 0.0, 0
 
     def cross(self) -> None:
+        """As ``Run``."""
         self._observe()
         self.epoch += 1
         if self.epoch >= self.profile.epochs.count:
@@ -93,6 +97,7 @@ class ProfiledRun:
         self._run_on()
 
     def refresh(self) -> None:
+        """As ``Run``."""
         if self._shape:
             self._observe()
             self._choose_batch()
@@ -153,6 +158,7 @@ class ProfiledRun:
         return self._noise or self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
 
     def goodput(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
         key = (device_type, most, self.beliefs.version, self._noise)
         if self._newest != key[2:]:
             self._newest = key[2:]
@@ -182,6 +188,7 @@ class ProfiledRun:
         return np.concatenate([[0.0], goodput * ratio])
 
     def max_devices(self) -> int:
+        """As ``Outlook``."""
         if "devices" not in self.job.adapts:
             return self.job.devices
         limits = [self._limits(group.device) for group in self._groups]
@@ -205,6 +212,7 @@ class ProfiledRun:
         return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
 
     def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
         with np.errstate(divide="ignore"):
             return self._left() / self.goodput(device_type, most)
 
@@ -216,6 +224,7 @@ class ProfiledRun:
         return math.nan if total is None or total <= done else (total - done) * self.work_error
 
     def relative_spread(self) -> float:
+        """As ``Outlook``."""
         return self.beliefs.relative_spread
 
 

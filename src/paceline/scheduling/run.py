@@ -70,33 +70,41 @@ class DurationRun:
 
     @property
     def outlook(self) -> Outlook:
+        """As ``Run``."""
         return self
 
     def goodput(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
         table = np.zeros(most + 1)
         table[self.job.devices : self.job.devices + 1] = 1.0
         return table
 
     def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
         left = self.to_next if self._known else math.nan
         return np.where(self.goodput(device_type, most) > 0, left, math.inf)
 
     def max_devices(self) -> int:
+        """As ``Outlook``."""
         return self.job.devices
 
     def relative_spread(self) -> float:
+        """As ``Outlook``."""
         return 0.0
 
     def place(self, device: str, shape: tuple[int, ...]) -> None:
+        """As ``Run``."""
         self.speed = 1.0 if shape else 0.0
 
     def cross(self) -> None:
+        """As ``Run``."""
         self.finished = True
 
     def refresh(self) -> None:
         """Nothing is learned of it."""
 
     def goes_to(self, left: float) -> None:
+        """As ``Run``."""
         self.to_next = left
 
 

@@ -69,10 +69,15 @@ class State:
     run_s: Array
     restarts: Ints
     outlooks: Sequence[Outlook]
-    restart_s: Array | float = 30.0
-    restarting_s: Array | float = 0.0
+    restart_s: Array = field(default_factory=lambda: np.array(30.0))
+    restarting_s: Array = field(default_factory=lambda: np.array(0.0))
     memory: Any = None
     curves: Sequence[Array] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("restart_s", "restarting_s"):  # one number stands for every job
+            value = np.broadcast_to(np.asarray(getattr(self, name), float), (len(self.jobs),))
+            object.__setattr__(self, name, value)
 
     @property
     def ran_s(self) -> Array:

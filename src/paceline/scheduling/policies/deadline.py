@@ -88,7 +88,7 @@ def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
     seconds = known_seconds(state, index, 0, most)
     size = int(np.argmax(table))
     work = float(seconds[size] * table[size]) if table[size] > 0 else 0.0
-    margin = state.restart_s * (1 if state.devices[index] else 2)
+    margin = float(state.restart_s[index]) * (1 if state.devices[index] else 2)
     return _Candidate(index, Speeds(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
 
 
@@ -148,7 +148,7 @@ def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, h
         if not larger.size:
             return
         size, table = int(larger[0]), job.speeds.table
-        pays = given != held or (table[size] - table[held]) * horizon_s > table[size] * state.restart_s
+        pays = given != held or (table[size] - table[held]) * horizon_s > table[size] * state.restart_s[job.index]
         if pays or size < job.speeds.sizes[-1]:
             first = int(job.speeds.sizes[0])
             saved = float(table[size] - table[given]) / (size - given) / float(table[first]) * first

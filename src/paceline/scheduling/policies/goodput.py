@@ -42,7 +42,7 @@ def goodput(state: State) -> Decision:
     devices = least_cost(options, costs, capacity)
     order = np.argsort(-devices, kind="stable").tolist()
     # A job that has just come counts as one restarted too often: it is looked at again when it has waited.
-    wake_s = state.time_s + 2 * max(float(np.max(state.restart_s)), 1.0)
+    wake_s = state.time_s + 2 * max(float(state.restart_s.max()), 1.0)
     return Decision(
         devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes", wake_s=wake_s
     )

@@ -40,9 +40,8 @@ def paceline(
         spread_power: p, above 0 and up to 1. ``short_first``: a, from 0 to 1.
         time_limit_s: of the solver, on several types; then the best allocation so far counts.
     """
-    restarts = np.broadcast_to(np.asarray(state.restart_s, float), (len(state.jobs),))
     worths = [
-        _worths(state, index, outlook, float(restarts[index]), spread_power, short_first)
+        _worths(state, index, outlook, float(state.restart_s[index]), spread_power, short_first)
         for index, outlook in enumerate(state.outlooks)
     ]
     if len(state.fleet.groups) == 1:

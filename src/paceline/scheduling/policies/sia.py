@@ -50,8 +50,9 @@ def configurations(state: State) -> Choices:
     give way to one that can shrink. A job that has not finished its start keeps what it holds.
     """
     ages = state.age_s
-    restart_s, starting_s = (np.broadcast_to(value, ages.shape) for value in (state.restart_s, state.restarting_s))
-    stays = np.where(ages < restart_s, 1.0, np.maximum(ages - state.restarts * restart_s, 0) / (ages + restart_s))
+    restart_s, starting_s = state.restart_s, state.restarting_s
+    aged = np.maximum(ages - state.restarts * restart_s, 0) / np.maximum(ages + restart_s, 1e-9)
+    stays = np.where(ages < restart_s, 1.0, aged)
     grids = [node_sizes(group) for group in state.fleet.groups]
     columns: list[tuple[Ints, Ints, Ints, Array, Ints]] = []
     for index, (job, outlook) in enumerate(zip(state.jobs, state.outlooks, strict=True)):

@@ -27,7 +27,7 @@ TEMPLATES: tuple[tuple[str, tuple[int, ...], bool], ...] = (
     ("ResNet-50", (16, 32, 64, 128), True),
     ("Transformer", (16, 32, 64, 128, 256), True),
     ("LM", (5, 10, 20, 40, 80), True),
-    ("Recommendation", (512, 1024, 2048, 4096, 8192), True),
+    ("Recommendation", (512, 1024, 2048, 4096, 8192), False),
     ("A3C", (), False),
     ("CycleGAN", (), False),
 )

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+import paceline
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
+from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.state import Decision, State

@@ -131,7 +131,7 @@ class LiveAdapter:
             run_s=np.array([[row.run_s] for row in rows]),
             restarts=np.array([max(row.starts - 1, 0) for row in rows], np.int64),
             outlooks=[self._outlook(row) for row in rows],
-            restart_s=self._restart_s,
+            restart_s=np.array(self._restart_s),
             memory=self._memory,
         )
 

@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 import warm_python
@@ -65,6 +66,26 @@ def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
         "256 training samples, one epoch, 2 workers as threads of one process, 32 a step" in text
         and picture.stat().st_size > 1000
     )
+
+
+def test_schedule_decision_benchmark_short(tmp_path: Path) -> None:
+    from schedule_decision import Cluster, decide
+
+    from paceline.scheduling.policies.registry import POLICIES
+
+    for name, entry in POLICIES.items():
+        for types in (1, 3) if entry.types else (1,):
+            row = decide(name, types, jobs=12, nodes=6, decisions=2)
+            assert 0 <= float(str(row["median_s"])) <= float(str(row["slowest_s"])) and row["devices"] == 24
+    cluster = Cluster(POLICIES["fifo"], 12, 6, 1)
+    state = cluster.state()
+    assert len(state.jobs) == 12 and (np.diff(state.arrival_s) >= 0).all() and state.devices.sum() <= 24
+    trace = tmp_path / "philly.csv"
+    trace.write_text("job_id,submit_time_s,duration_s,num_gpus,vc\n0,5,60,8,a\n1,9,60,448,a\n")
+    run("schedule_decision.py", "--only-philly", "--philly", str(trace), "--out", str(tmp_path / "s.csv"))
+    assert [(row["policy"], row["jobs"]) for row in rows(tmp_path / "s.csv")] == [
+        (p, "2") for p in ("fifo", "fifo", "las", "las")
+    ]
 
 
 def test_verdicts_compare_seed_by_seed() -> None:

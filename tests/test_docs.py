@@ -36,6 +36,7 @@ PAGES = (
     "docs/own-model.md",
     "docs/add-a-chip.md",
     "docs/questions.md",
+    "docs/scheduling.md",
 )
 
 
@@ -119,7 +120,7 @@ def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: 
     assert (recipe.lr, recipe.warmup_steps, recipe.power) == (pytest.approx(1.6), 5, 2.0)  # half of ten steps at most
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/planning.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/planning.md", "docs/scheduling.md"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Blocks that import paceline; the others are pieces of a script."""
     blocks = re.findall(r"```python\n(import paceline\n.*?)```", (ROOT / page).read_text(), re.DOTALL)

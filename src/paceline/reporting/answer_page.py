@@ -63,6 +63,7 @@ class Page:
     title: str
     subtitle: str
     findings: Sequence[str] = ()
+    ranges: str = "Ranges hold 80 %."
     cards: list[dict[str, str]] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
 

@@ -41,6 +41,7 @@ def schedules_page(simulated: Mapping[str, Simulated], seed: int = 0) -> Page:
     best = min(simulated.values(), key=lambda one: one.metrics.mean_jct_s)
     names = ", ".join(simulated)
     page = Page("schedule", what_text(best), f"simulated under {names}", list(_findings(simulated, pairs)))
+    page.ranges = "Intervals hold 95 %." if pairs else ""
     for name, one in simulated.items():
         m = one.metrics
         page.card(f"{name}: mean completion", seconds(m.mean_jct_s), f"99% within {seconds(m.p99_jct_s)}")

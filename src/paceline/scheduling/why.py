@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,16 +104,23 @@ def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span
         text = f"{max(there - held[group.device], 0)} of {there} {group.device}"
         free.append(text + (f" ({gone} away)" if gone else ""))
     ahead = sum(1 for other in waiting if other.job.arrival_s <= outcome.job.arrival_s)
-    yield f"Free were {', '.join(free)}; {_jobs(len(holders))} held the rest."
+    yield f"Free were {', '.join(free)}; {_jobs(len(holders))} held devices."
     if waiting:
         yield f"{_jobs(len(waiting))} waited too, {ahead} of them since before it came."
-    round_s = simulated.settings.round_s
     if until is None:
         return
-    if round_s and until.start_s - moment <= round_s:
-        yield f"Decisions are made every {round_s:g} s, and this was the next."
+    moments = [decided for decided, _ in schedule.active]
+    passed = bisect_left(moments, until.start_s) - bisect_left(moments, moment)
+    if moments and not passed:
+        yield f"Decisions are made every {simulated.settings.round_s:g} s, and this was the next."
         return
-    gave = [other.job.name for other in schedule.outcomes if other is not outcome and _gave(other, until, round_s)]
+    if passed > 1:
+        yield f"{simulated.policy} left it waiting at {passed:,} decisions."
+    gave = [
+        other.job.name
+        for other in schedule.outcomes
+        if other is not outcome and _gave(other, until, simulated.settings.round_s)
+    ]
     if gave:
         yield f"It started when {_few(gave)} ended or gave devices back."
 

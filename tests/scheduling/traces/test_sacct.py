@@ -34,10 +34,10 @@ def test_what_ran_becomes_jobs_and_the_rest_is_said(tmp_path: Path) -> None:
         ("8_2", 60, 30, 1, "bo", "lab"),
     ]
     assert trace.notes == (
-        "2 of 8 jobs are left out: they never started.",
-        "1 of 8 jobs are left out: they had not ended.",
-        "1 of 8 jobs are left out: they held no GPU.",
-        "1 of 8 jobs are left out: they ran for 0 s.",
+        "2 of 8 jobs left out: they never started.",
+        "1 of 8 jobs left out: they had not ended.",
+        "1 of 8 jobs left out: they held no GPU.",
+        "1 of 8 jobs left out: they ran for 0 s.",
         "2 jobs did not complete (1 FAILED, 1 CANCELLED); each counts with the time that it ran.",
     )
 

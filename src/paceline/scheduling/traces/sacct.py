@@ -55,7 +55,7 @@ def read_sacct(rows: Sequence[Row]) -> Trace:
         names[name] += 1
         again = f", run {names[name]}" if names[name] > 1 else ""
         made.append(job_of_row(job.row, lambda job=job, again=again: _job(job, first, again)))  # type: ignore[misc]
-    notes = [f"{count:,} of {len(jobs):,} jobs are left out: {reason}." for reason, count in left_out.items()]
+    notes = [f"{count:,} of {len(jobs):,} jobs left out: {reason}." for reason, count in left_out.items()]
     return Trace(tuple(made), (*notes, *_failures(ran), *_units(counted)))
 
 

@@ -1,0 +1,249 @@
+"""How long a policy takes to decide for 1,000 jobs on 2,000 devices, and Philly's 82,247 jobs to simulate, on one core.
+
+    OMP_NUM_THREADS=1 python benchmarks/schedule_decision.py --out RESULTS/schedule_decision.csv --philly philly.csv
+
+RESULTS is benchmarks/results. Decisions: 500 nodes of four, of one type and, for policies that tell types apart, of three. Half
+of the jobs hold devices. Jobs are elastic where the policy allows it; their goodput grows as a power of the devices, so an
+outlook costs no time of its own. Each decision is carried out, a round passes, three jobs end and three come.
+Philly: on 312 nodes of eight, where hardly a job waits, and on 56, which are four fifths full; a round is 60 s. Seconds are of
+the processor, which other work on the machine does not lengthen; ``wall_s`` is what the clock said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rows import append
+
+from paceline.array_types import Array
+from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.registry import POLICIES, Entry
+from paceline.scheduling.state import Decision, State
+from paceline.scheduling.verb import scenario
+
+COLUMNS = (
+    "what",
+    "policy",
+    "types",
+    "jobs",
+    "devices",
+    "decisions",
+    "median_s",
+    "p99_s",
+    "slowest_s",
+    "total_s",
+    "wall_s",
+    "note",
+)
+TYPES = (("T4", 1.0), ("V100 SXM2 16GB", 2.5), ("A100 SXM 80GB", 5.0))
+"""Device types and their speeds."""
+ROUND_S = 60.0
+CHANGED = 3
+PHILLY = ("312x8xP100", "56x8xP100")
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Goodput that grows as a power of the devices, and seconds that are left at 1 a second."""
+
+    devices: int
+    elastic: bool
+    power: float
+    left_s: float
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        counts = np.arange(most + 1)
+        table = TYPES[device_type][1] * counts**self.power
+        return table if self.elastic else np.where(counts == self.devices, table, 0.0)
+
+    def max_devices(self) -> int:
+        """As ``Outlook``."""
+        return 4 * self.devices if self.elastic else self.devices
+
+    def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        with np.errstate(divide="ignore"):
+            return self.left_s / self.goodput(device_type, most)
+
+    def relative_spread(self) -> float:
+        """As ``Outlook``."""
+        return 0.1
+
+
+def fleet_of(nodes: int, types: int) -> Fleet:
+    """So many nodes of four, of one type or in equal parts of several."""
+    parts = [nodes // types + (nodes % types if index == 0 else 0) for index in range(types)]
+    groups = (NodeGroup(name, part, 4, price=speed, watts=300) for (name, speed), part in zip(TYPES, parts, strict=False))
+    return Fleet(tuple(groups))
+
+
+class Cluster:
+    """The state before each decision, and what follows from it."""
+
+    def __init__(self, entry: Entry, jobs: int, nodes: int, types: int, seed: int = 0) -> None:
+        self.random = np.random.default_rng(seed)
+        self.entry, self.fleet, self.made, self.time_s = entry, fleet_of(nodes, types), 0, 1e5
+        self.first = jobs
+        drawn = [self._job() for _ in range(jobs)]
+        self.jobs, self.outlooks = [job for job, _ in drawn], [toy for _, toy in drawn]
+        self.devices, self.types = np.zeros(jobs, np.int64), np.full(jobs, -1)
+        self.run_s = self.random.exponential(5000, (jobs, types)) * (self.random.random((jobs, 1)) < 0.5)
+        self.memory: object = None
+        left = np.array([group.devices for group in self.fleet.groups])
+        for index in range(jobs // 2):
+            group = index % types
+            if left[group] >= self.jobs[index].devices:
+                left[group] -= self.jobs[index].devices
+                self.devices[index], self.types[index] = self.jobs[index].devices, group
+
+    def _job(self) -> tuple[Job, Toy]:
+        self.made += 1
+        devices = int(self.random.choice([1, 1, 1, 2, 4, 8, 16]))
+        duration_s = float(self.random.lognormal(8, 1.5))
+        arrival_s = self.time_s - float(self.random.exponential(5000)) if self.made <= self.first else self.time_s
+        job = Job(
+            name=f"j{self.made}",
+            arrival_s=max(arrival_s, 0.0),
+            model="toy",
+            devices=devices,
+            batch=64 * devices,
+            duration_s=duration_s,
+            adapts=self.entry.adapts,
+            deadline_s=self.time_s + 2 * duration_s,
+            max_devices=4 * devices if "devices" in self.entry.adapts else 0,
+        )
+        return job, Toy(devices, "devices" in self.entry.adapts, float(self.random.uniform(0.5, 0.95)), duration_s)
+
+    def state(self) -> State:
+        """What the policy sees now."""
+        order = np.argsort([job.arrival_s for job in self.jobs], kind="stable").tolist()
+        self.jobs, self.outlooks = [self.jobs[i] for i in order], [self.outlooks[i] for i in order]
+        self.devices, self.types, self.run_s = self.devices[order], self.types[order], self.run_s[order]
+        requested = np.array([job.devices for job in self.jobs])
+        return State(
+            time_s=self.time_s,
+            round_s=ROUND_S,
+            fleet=self.fleet,
+            capacity=np.array([group.devices for group in self.fleet.groups]),
+            jobs=self.jobs,
+            arrival_s=np.array([job.arrival_s for job in self.jobs]),
+            requested=requested,
+            devices=self.devices.copy(),
+            type_index=np.where(self.devices > 0, self.types, -1),
+            attained_s=self.run_s.sum(axis=1) * requested,
+            run_s=self.run_s,
+            restarts=(self.run_s.sum(axis=1) > 0).astype(np.int64),
+            outlooks=self.outlooks,
+            memory=self.memory,
+        )
+
+    def carry_out(self, decision: Decision) -> None:
+        """A round passes; some jobs end and as many come."""
+        held = np.bincount(
+            decision.type_index[decision.devices > 0], decision.devices[decision.devices > 0], len(self.fleet.groups)
+        )
+        assert all(held <= [group.devices for group in self.fleet.groups]), "more devices than there are"
+        self.devices, self.types = decision.devices.copy(), np.where(decision.devices > 0, decision.type_index, -1)
+        self.memory = decision.memory
+        self.time_s += ROUND_S
+        running = np.flatnonzero(self.devices)
+        self.run_s[running, self.types[running]] += ROUND_S
+        self.outlooks = [
+            replace(toy, left_s=max(toy.left_s - ROUND_S, 1.0)) if devices else toy
+            for toy, devices in zip(self.outlooks, self.devices.tolist(), strict=True)
+        ]
+        for index in running[:CHANGED]:
+            self.jobs[index], self.outlooks[index] = self._job()
+            self.devices[index], self.types[index], self.run_s[index] = 0, -1, 0.0
+
+
+def decide(policy: str, types: int, jobs: int, nodes: int, decisions: int) -> dict[str, object]:
+    """A row: the seconds of so many decisions in turn, the first one apart from them."""
+    cluster = Cluster(POLICIES[policy], jobs, nodes, types)
+    seconds, wall = [], []
+    for _ in range(decisions + 1):
+        state = cluster.state()
+        begun, spent = time.perf_counter(), time.process_time()
+        decision = POLICIES[policy].decide(state)
+        seconds.append(time.process_time() - spent)
+        wall.append(time.perf_counter() - begun)
+        cluster.carry_out(decision)
+    seconds, wall = seconds[1:], wall[1:]  # the first loads what the policy imports
+    return {
+        "what": "decision",
+        "policy": policy,
+        "types": types,
+        "jobs": jobs,
+        "devices": cluster.fleet.devices,
+        "decisions": decisions,
+        "median_s": f"{statistics.median(seconds):.3g}",
+        "p99_s": f"{np.percentile(seconds, 99):.3g}",
+        "slowest_s": f"{max(seconds):.3g}",
+        "total_s": f"{sum(seconds):.3g}",
+        "wall_s": f"{sum(wall):.3g}",
+    }
+
+
+def simulate(policy: str, trace: Path, cluster: str) -> dict[str, object]:
+    """A row: the seconds of a whole simulation, reading apart."""
+    question = scenario(trace, cluster)
+    begun, spent = time.perf_counter(), time.process_time()
+    simulated = question.run(policy)
+    total, wall = time.process_time() - spent, time.perf_counter() - begun
+    m = simulated.metrics
+    return {
+        "what": "simulation",
+        "policy": policy,
+        "types": 1,
+        "jobs": m.jobs,
+        "devices": question.fleet.devices,
+        "decisions": m.decisions,
+        "median_s": f"{m.decision_median_s:.3g}",
+        "p99_s": f"{m.decision_p99_s:.3g}",
+        "slowest_s": f"{max(simulated.schedule.decision_s):.3g}",
+        "total_s": f"{total:.3g}",
+        "wall_s": f"{wall:.3g}",
+        "note": f"{m.utilisation:.0%} of devices held, mean wait {m.mean_wait_s:.0f} s",
+    }
+
+
+def main() -> None:
+    """Measure and add rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--policies", nargs="+", default=list(POLICIES))
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--decisions", type=int, default=30)
+    parser.add_argument("--philly", type=Path, help="philly.csv; without it no simulation is timed")
+    parser.add_argument("--only-philly", action="store_true")
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    for policy in () if options.only_philly else options.policies:
+        for types in (1, len(TYPES)) if POLICIES[policy].types else (1,):
+            report(options.out, decide(policy, types, options.jobs, options.nodes, options.decisions))
+    for policy in ("fifo", "las") if options.philly else ():
+        for cluster in PHILLY:
+            report(options.out, simulate(policy, options.philly, cluster))
+
+
+def report(out: Path, row: dict[str, object]) -> None:
+    """Add the row and print it."""
+    append(out, COLUMNS, {**dict.fromkeys(COLUMNS, ""), **row})
+    what = f"{row['what']:<10} {row['policy']:<12} {row['types']} types, {row['jobs']:,} jobs, {row['devices']:,} devices"
+    print(
+        f"{what}: median {row['median_s']} s, p99 {row['p99_s']} s, in all {row['total_s']} s {row.get('note', '')}", flush=True
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""``paceline schedule``: simulate, compare, why, and the report; mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command import answer, run
+from paceline.cli import main
+from schedule_toys import TRACE
+
+ON = f"{TRACE} --cluster 2x4xT4"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_a_schedule_is_simulated_saved_and_explained(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, err = run(capsys, f"schedule {ON} --policy las --out {out}")
+    assert (code, err) == (0, "") and max(map(len, text.splitlines())) <= max(80, len(f"schedule: {out}/schedule.json"))
+    for words in ("12 jobs on 2 x 4 T4 under las", "completion", "99% within", "device-hours", "kWh", "$", "waited longest"):
+        assert words in text
+    data = answer(capsys, f"schedule run {ON} --policy las --out {out}")
+    assert data["metrics"]["ended"] == 12 and len(data["jobs"]) == 12 and data["schedule"] == str(out / "schedule.json")
+    told = answer(capsys, f"schedule why {out} nightly-2")
+    assert told["job"]["jct_s"] == next(job["jct_s"] for job in data["jobs"] if job["name"] == "nightly-2")
+    code, text, err = run(capsys, f"schedule why {out} nightly-2")
+    assert code == 0 and "waited" in text and "Rigid: it gets the 8 that it asked for" in text
+    assert run(capsys, f"schedule why {out} nightly-2 --brief")[1].count("\n") == 1
+
+
+def test_policies_are_compared_and_each_is_asked_why(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, err = run(capsys, f"schedule compare {ON} --policies fifo,las,goodput --out {out} --report")
+    assert (code, err) == (0, "") and "Mean completion time against fifo, job by job (12 jobs)" in text
+    page = (out / "report.html").read_text()
+    assert run(capsys, f"report {out}")[0] == 0 and (out / "report.html").read_text() == page
+    assert max(len(line) for line in text.splitlines() if str(out) not in line) <= 80
+    data = answer(capsys, f"schedule compare {ON} --policies fifo,las,goodput --out {out}")
+    assert [pair["policy"] for pair in data["paired"]] == ["las", "goodput"]
+    las = data["policies"][1]["metrics"]["mean_jct_s"] - data["policies"][0]["metrics"]["mean_jct_s"]
+    assert data["paired"][0]["difference_s"] == pytest.approx(las)
+    assert (
+        f"{out} holds several policies: fifo, las, goodput; choose --policy fifo" in run(capsys, f"schedule why {out} large")[2]
+    )
+    assert answer(capsys, f"schedule why {out} large --policy LAS")["policy"] == "las"
+
+
+def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs of six devices on three nodes of four share the second node."""
+    trace = tmp_path / "three.csv"
+    trace.write_text("name,arrival_s,devices,duration_s,owner\nx,0,6,900,me\ny,0,6,900,me\nz,60,2,60,you\n")
+
+    def figures(options: str) -> dict[str, float]:
+        command = f"schedule {trace} --cluster 3x4xT4 --policy fifo --out {out} {options}"
+        data: dict[str, float] = answer(capsys, command)["metrics"]
+        return data
+
+    def mean(options: str) -> float:
+        return figures(options)["mean_jct_s"]
+
+    plain = mean("")
+    options = ("--round 7min", "--restart 5min", "--interference 0.5", "--outage 0:0-2h", "--maintenance 1:5min-3h")
+    assert all(mean(option) > plain for option in options)
+    draws = [mean(f"--failures 20min --repair 10min --seed {seed}") for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+    assert mean("--checkpoint 1h --outage 0:10min-11min") > mean("--checkpoint 1min --outage 0:10min-11min")
+    assert mean("--where owner=you") < plain
+    dollars = figures("--price 2")
+    assert dollars["usd"] == pytest.approx(2 * 3 * dollars["device_hours_per_job"])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("nowhere.csv --cluster 2x4xT4 --policy las", "cannot read nowhere.csv"),
+        (f"{ON} --policy lass", "unknown policy 'lass'"),
+        (f"{ON} --policy las --knowledge guessed", "unknown knowledge 'guessed'"),
+        (f"{ON} --policy las --knowledge predicted", "choose --knowledge online or measured"),
+        (f"{ON} --policy las --where owner", "write COLUMN=VALUE"),
+        (f"{ON} --policy las --where owner=us", "unknown owner of jobs.csv 'us'; legal: vision, text"),
+        (f"{ON} --policy las --outage 9:1h-2h", "nodes are 0 to 1"),
+        (f"{ON} --policy las --outage 9", "write NODE:START-END"),
+        (f"{ON} --policy las --interference 1", "--interference 1"),
+        (f"{ON} --policy las --seed -1", "--seed -1"),
+        (f"{ON} --policy las --round -5s", "expected one argument"),
+        (f"{ON} --policy las --round 5", "5"),
+        (f"{TRACE} --cluster 2x4 --policy las", "unknown device '4'"),
+        (f"{TRACE} --cluster 1x4xT4 --policy las", "job 'nightly-2' asks for 8 devices; the cluster has 4"),
+        (f"{ON} --policy las --polcy fifo", "unknown option '--polcy'"),
+        (f"compare {ON} --policies fifo,fifo", "name each policy once"),
+        (f"compare {ON} --policies fifo --jobs 0", "0 processes"),
+        ("why nowhere large", "no run directory nowhere"),
+        (f"{TRACE} --policy las", "the following arguments are required: --cluster"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, f"schedule {words}")
+    assert (code, out, err.count("\n")) == (2, "", 1) and text in err, err
+
+
+def test_a_damaged_file_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out.mkdir()
+    for text in (
+        "",
+        "{",
+        "[]",
+        '{"schema": 1}',
+        '{"schema": 2}',
+        '{"schema": 1, "groups": 3, "outages": [], "jobs": [], "policies": {}}',
+    ):
+        (out / "schedule.json").write_text(text)
+        for command in (f"schedule why {out} a", f"report {out}"):
+            code, _, err = run(capsys, command)
+            assert code == 2 and "schedule.json cannot be read" in err and err.count("\n") == 1
+    (out / "schedule.json").unlink()
+    assert "no schedule.json" in run(capsys, f"schedule why {out} a")[2]
+
+
+def test_a_job_may_have_a_name_with_spaces(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "odd.csv"
+    trace.write_text("name,arrival_s,devices,duration_s\nx,0,4,600\nmy job,1,4,60\n")
+    assert f"schedule why {out} 'my job'" in " ".join(
+        run(capsys, f"schedule {trace} --cluster 1x4xT4 --policy fifo --out {out}")[1].split()
+    )
+    assert main(["schedule", "why", str(out), "my job"]) == 0
+    assert json.loads((out / "schedule.json").read_text())["jobs"][1]["name"] == "my job"

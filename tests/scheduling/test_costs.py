@@ -1,0 +1,26 @@
+"""Price and power of the types of a cluster, with their sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.costs import with_costs
+from paceline.scheduling.fleet import Fleet, NodeGroup
+
+
+def test_listings_and_board_limits_are_filled_in() -> None:
+    fleet, notes = with_costs(Fleet.named("2x4xT4 + 1x8x2080Ti"))
+    t4, ti = fleet.groups
+    assert (t4.watts, ti.watts) == (70, 250) and t4.price > 0 and ti.price == 0
+    assert "its board's limit" in notes[0] and "(AWS" in notes[0] and notes[1].startswith("RTX 2080 Ti: price unknown; 250 W")
+
+
+def test_what_is_given_stays() -> None:
+    (group,) = with_costs(Fleet((NodeGroup("T4", 1, 1, price=9.0, watts=5.0),)))[0].groups
+    assert (group.price, group.watts) == (9, 5)
+    assert with_costs(Fleet.named("2x4xT4"), {"": 2.0})[0].groups[0].price == 2
+    two = Fleet.named("2x4xT4 + 1x8x2080Ti")
+    assert [group.price for group in with_costs(two, {"RTX 2080 Ti": 0.5, "T4": 3.0})[0].groups] == [3, 0.5]
+    with pytest.raises(UserError, match="without a device"):
+        with_costs(two, {"": 2.0})

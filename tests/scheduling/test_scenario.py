@@ -1,0 +1,79 @@
+"""What is true of a job is chosen by what is known of it; what nobody knows is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.run import DurationRun, Run
+from paceline.scheduling.scenario import Knowledge, Scenario
+from paceline.scheduling.schedule import Settings
+from paceline.scheduling.state import Decision, State
+from schedule_toys import AT_ONCE, FOUR, JOBS
+
+
+def scenario(*jobs: Job, **given: object) -> Scenario:
+    return Scenario(**{"jobs": jobs or JOBS, "fleet": FOUR, "settings": AT_ONCE, **given})  # type: ignore[arg-type]
+
+
+def refused(question: Scenario, policy: str = "fifo") -> str:
+    with pytest.raises(UserError) as error:
+        question.run(policy)
+    return str(error.value)
+
+
+def test_a_job_of_which_nothing_is_known_is_refused() -> None:
+    assert "job 'a': of 'gpt9' nothing is measured" in refused(scenario(Job(name="a", model="gpt9", steps=5)))
+    assert "job 'a': neither a model nor a duration" in refused(scenario(Job(name="a", samples=5)))
+
+
+def test_a_job_without_a_profile_is_rigid_and_that_is_said() -> None:
+    elastic = Job(name="a", arrival_s=1, model="bert", devices=2, duration_s=10, adapts=frozenset({"devices"}))
+    answer = scenario(elastic, settings=Settings(round_s=10)).run("goodput")
+    (outcome,) = answer.schedule.outcomes
+    assert outcome.job.adapts == frozenset() and {sum(n for _, n in s.placement) for s in outcome.spans} == {2}
+    assert "1 of 1 jobs run for their duration on the devices they ask for; without a profile none adapts." in answer.notes
+
+
+def test_a_network_that_is_predicted_runs_so() -> None:
+    asked = []
+
+    def predicted(job: Job, fleet: Fleet, knowledge: Knowledge) -> Run | None:
+        asked.append((job.name, knowledge))
+        return DurationRun(replace(job, duration_s=7)) if job.model == "net" else None
+
+    jobs = (Job(name="a", model="net", samples=9), Job(name="b", model="other", duration_s=3))
+    answer = scenario(*jobs, predicted=predicted, knowledge="predicted").run("fifo")
+    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == [7, 3]
+    assert ("a", "predicted") in asked and "1 of 2 jobs run as predicted." in answer.notes
+
+
+def test_choices_that_nothing_executes_are_refused() -> None:
+    with pytest.raises(UserError, match="unknown knowledge"):
+        scenario(knowledge="guessed")
+    with pytest.raises(UserError, match="nothing is predicted of these jobs"):
+        scenario(knowledge="predicted")
+    with pytest.raises(UserError, match="no jobs"):
+        Scenario(jobs=(), fleet=FOUR)
+    assert "unknown policy 'fido'" in refused(scenario(), "fido")
+    assert "divides devices of one type; on several types use fifo" in refused(
+        scenario(fleet=Fleet.named("1x4xT4 + 1x4xK80")), "goodput"
+    )
+
+
+def test_a_function_is_a_policy() -> None:
+    def all_at_once(state: State) -> Decision:
+        return Decision(devices=state.requested, type_index=0 * state.requested)
+
+    answer = scenario(replace(JOBS[1], arrival_s=0), replace(JOBS[2], arrival_s=0)).run(all_at_once)
+    assert answer.policy == "all_at_once" and [o.jct_s for o in answer.schedule.outcomes] == [50, 100]
+
+
+def test_progress_is_told() -> None:
+    steps: list[tuple[float, int]] = []
+    scenario().run("fifo", lambda moment, ended: steps.append((moment, ended)))
+    assert steps[0] == (0.0, 0) and [ended for _, ended in steps] == sorted(ended for _, ended in steps)

@@ -6,7 +6,8 @@
 RESULTS is benchmarks/results. ``static`` are 96 jobs of ``gavel_physical.csv`` on 8 V100 + 16 P100 + 24 K80, ``single`` and
 ``several`` the continuous traces of figures 8 and 9 on 36 of each. As published, jobs 4000 to 4999 count. The clusters of
 continuous traces start empty ``WARM_H`` before the first of them (published: with job 0), and jobs keep arriving for
-``AFTER_H`` behind the last; a row says how many of the jobs that count had not ended then.
+``AFTER_H`` behind the last; a row says how many of the jobs that count had not ended then. ``sia`` is the workload philly/1
+of Sia's simulator under its Gavel.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ import numpy as np
 from rows import append
 
 from paceline.csv_rows import read
-from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling import sia_setting
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.gavel_fifo import gavel_fifo, gavel_fifo_fastest
 from paceline.scheduling.job import Job
+from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
 from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
-from paceline.scheduling.policies.time_shares import PUBLISHED
+from paceline.scheduling.policies.max_throughput import max_throughput
+from paceline.scheduling.policies.time_shares import PUBLISHED, Sharing
+from paceline.scheduling.profiles import read_profiles
 from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulator import simulate
 from paceline.scheduling.state import Policy
@@ -51,17 +56,15 @@ POLICIES: Mapping[str, Policy] = {
     "finish_time_fairness": partial(finish_time_fairness, aware=False, sharing=UNAWARE),
     "finish_time_fairness_perf": partial(finish_time_fairness, sharing=PUBLISHED),
     "min_total_duration_perf": partial(makespan, sharing=PUBLISHED),
+    "max_sum_throughput_perf": partial(max_throughput, sharing=Sharing(forgets=False)),
+    "critical_first": critical_first,
 }
 """By the published names."""
 SETTINGS = Settings(round_s=360.0, restart_s=0.0)
-STATIC = ("fifo", "max_min_fairness", "max_min_fairness_perf", "min_total_duration_perf")
+STATIC_CLUSTER, CLUSTER = "8x1xV100 + 16x1xP100 + 24x1xK80", "36x1xV100 + 36x1xP100 + 36x1xK80"
+STATIC = ("fifo", "max_min_fairness", "max_min_fairness_perf", "min_total_duration_perf", "critical_first")
 FIRST, LAST = 4000, 5000
 WARM_H, AFTER_H = 500.0, 300.0
-
-
-def fleet(v100: int, p100: int, k80: int) -> Fleet:
-    """Nodes of one device."""
-    return Fleet((NodeGroup("V100", v100, 1), NodeGroup("P100", p100, 1), NodeGroup("K80", k80, 1)))
 
 
 def run(jobs: Sequence[Job], nodes: Fleet, name: str, throughputs: Throughputs, longest_s: float = 1e9) -> Schedule:
@@ -73,13 +76,9 @@ def run(jobs: Sequence[Job], nodes: Fleet, name: str, throughputs: Throughputs, 
 def static(data: Path, name: str) -> dict[str, object]:
     """A row of the static trace."""
     jobs = read_trace(data / "traces/gavel_physical.csv", {"trace": "max_min_fairness"}).jobs
-    published = {
-        row.text("metric"): row.number_of("value") or math.nan
-        for row in read(data / "traces/reference_simulator_runs.csv", ("simulator", "policy", "metric", "value"))
-        if row.text("simulator") == "gavel osdi20" and row.text("policy") == name
-    }
+    published = _published(data, "gavel osdi20", name)
     started = time.perf_counter()
-    schedule = run(jobs, fleet(8, 16, 24), name, read_throughputs(data / "profiles/gavel_throughputs.csv"))
+    schedule = run(jobs, Fleet.named(STATIC_CLUSTER), name, read_throughputs(data / "profiles/gavel_throughputs.csv"))
     seconds = time.perf_counter() - started
     jct_s = [outcome.jct_s for outcome in schedule.outcomes]
     return _row("static", name, 0.0, jct_s, schedule, seconds) | _beside(
@@ -88,6 +87,37 @@ def static(data: Path, name: str) -> dict[str, object]:
         max(outcome.end_s for outcome in schedule.outcomes) / 3600,
         published.get("makespan_s", math.nan) / 3600,
     )
+
+
+def in_sia(data: Path, name: str) -> dict[str, object]:
+    """A row of Sia's setting, philly/1. Its Gavel never forgets what a job received."""
+    profiles, nodes = read_profiles(data / "profiles"), Fleet.named(sia_setting.CLUSTER)
+    trace = read_trace(data / "traces/sia_workloads.csv", {"set": "philly", "workload": "1"})
+    jobs = [replace(job, epochs=1, adapts=frozenset()) for job in trace.jobs]
+    started = time.perf_counter()
+    schedule = simulate(
+        jobs,
+        nodes,
+        POLICIES[name],
+        lambda job: sia_setting.SiaGavelRun(job, profiles[job.model], nodes),
+        sia_setting.settings(360.0),
+    )
+    seconds = time.perf_counter() - started
+    published = _published(data, "sia sosp23", "gavel")
+    jct_s = [outcome.jct_s for outcome in schedule.outcomes]
+    length_s = max(outcome.end_s for outcome in schedule.outcomes) - min(job.arrival_s for job in jobs)
+    return _row("sia", name, 0.0, jct_s, schedule, seconds) | _beside(
+        float(np.mean(jct_s)) / 3600, published["avg_jct_s"] / 3600, length_s / 3600, published["makespan_s"] / 3600
+    )
+
+
+def _published(data: Path, simulator: str, name: str) -> dict[str, float]:
+    """Metrics of a run of a published simulator."""
+    return {
+        row.text("metric"): row.number_of("value") or math.nan
+        for row in read(data / "traces/reference_simulator_runs.csv", ("simulator", "policy", "metric", "value"))
+        if row.text("simulator") == simulator and row.text("policy") == name
+    }
 
 
 def continuous(data: Path, name: str, rate: float, several: bool) -> dict[str, object]:
@@ -99,7 +129,7 @@ def continuous(data: Path, name: str, rate: float, several: bool) -> dict[str, o
     start_s = jobs[0].arrival_s
     jobs = [replace(job, arrival_s=job.arrival_s - start_s) for job in jobs]
     started = time.perf_counter()
-    schedule = run(jobs, fleet(36, 36, 36), name, throughputs, jobs[LAST - first - 1].arrival_s + AFTER_H * 3600)
+    schedule = run(jobs, Fleet.named(CLUSTER), name, throughputs, jobs[LAST - first - 1].arrival_s + AFTER_H * 3600)
     seconds = time.perf_counter() - started
     counted = [outcome.jct_s for outcome in schedule.outcomes[FIRST - first : LAST - first]]
     setting = "several" if several else "single"
@@ -145,17 +175,20 @@ def _beside(jct_h: float, published_jct_h: float, makespan_h: float, published_m
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("setting", choices=("static", "single", "several"))
+    parser.add_argument("setting", choices=("static", "single", "several", "sia"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--policies", default="")
     parser.add_argument("--rates", default="0.4")
     options = parser.parse_args()
-    rates = [0.0] if options.setting == "static" else [float(rate) for rate in options.rates.split(",")]
+    rates = [0.0] if options.setting in ("static", "sia") else [float(rate) for rate in options.rates.split(",")]
     for rate in rates:
-        for name in options.policies.split(",") if options.policies else STATIC:
+        usual = ("max_sum_throughput_perf",) if options.setting == "sia" else STATIC
+        for name in options.policies.split(",") if options.policies else usual:
             if options.setting == "static":
                 row = static(options.data, name)
+            elif options.setting == "sia":
+                row = in_sia(options.data, name)
             else:
                 row = continuous(options.data, name, rate, options.setting == "several")
             append(options.out, COLUMNS, row)

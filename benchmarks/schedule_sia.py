@@ -14,6 +14,8 @@ import csv
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +25,13 @@ from paceline.scheduling import sia_setting
 from paceline.scheduling.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.registry import POLICIES
+from paceline.scheduling.policies.max_throughput import max_throughput
+from paceline.scheduling.policies.registry import POLICIES, RIGID
 from paceline.scheduling.profiles import Profile, read_profiles
 from paceline.scheduling.run import Run
-from paceline.scheduling.schedule import Schedule
+from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulator import simulate
+from paceline.scheduling.state import Policy
 
 HERE = Path(__file__).parent
 FIGURES = ("avg_jct_s", "p50_jct_s", "p99_jct_s", "makespan_s", "restarts_per_job")
@@ -44,7 +48,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=shared / "data")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=WORKLOADS)
-    parser.add_argument("--policies", nargs="+", default=["sia"])
+    parser.add_argument("--policies", nargs="+", default=["sia", "gavel"])
     parser.add_argument("--clusters", nargs="+", default=[sia_setting.CLUSTER])
     parser.add_argument("--fairness", action="store_true", help="simulate each job alone, too: minutes")
     options = parser.parse_args()
@@ -69,7 +73,7 @@ def jobs(data: Path, workload: str, policy: str) -> list[Job]:
             devices=int(row["num_gpus"]),
             batch=int(row["batch_size"]),
             epochs=1,
-            adapts=POLICIES[policy].adapts,
+            adapts=RIGID if policy == "gavel" else POLICIES[policy].adapts,
         )
         for row in rows
     ]
@@ -81,12 +85,21 @@ def simulated(
     """The schedule, and how its jobs run on any cluster."""
 
     def run(job: Job, fleet: Fleet) -> Run:
+        if policy == "gavel":
+            return sia_setting.SiaGavelRun(job, profiles[job.model], fleet)
         return sia_setting.SiaRun(job, profiles[job.model], fleet, adapts_batch="batch" in job.adapts)
 
     fleet = Fleet.named(cluster)
-    settings = sia_setting.settings()
-    schedule = simulate(jobs(data, workload, policy), fleet, POLICIES[policy].decide, lambda job: run(job, fleet), settings)
-    return schedule, run
+    decide, settings = deciding(policy)
+    return simulate(jobs(data, workload, policy), fleet, decide, lambda job: run(job, fleet), settings), run
+
+
+def deciding(policy: str) -> tuple[Policy, Settings]:
+    """``gavel`` is the largest throughput in rounds of 360 s, each device in order; the others are of the registry."""
+    if policy != "gavel":
+        return POLICIES[policy].decide, sia_setting.settings()
+    decide = partial(max_throughput, sharing=sia_setting.GAVEL)
+    return lambda state: replace(decide(state), rule="in_order"), sia_setting.settings(360.0)
 
 
 def figures(schedule: Schedule) -> dict[str, float]:
@@ -121,7 +134,8 @@ def measured(
     row["device_h_per_job"] = round(_mean([outcome.device_s / 3600 for outcome in schedule.outcomes]), 3)
     row["decision_ms"] = round(float(np.median(schedule.decision_s)) * 1e3, 1)
     if fairness:
-        alone = alone_under(POLICIES[policy].decide, run, schedule.fleet, sia_setting.settings())
+        decide, settings = deciding(policy)
+        alone = alone_under(decide, run, schedule.fleet, settings)
         ratios = finish_time_fairness(schedule, alone)
         row["worst_ftf"], row["unfair_share"] = round(ratios.worst, 3), round(ratios.unfair_share, 4)
     if cluster == sia_setting.CLUSTER:

@@ -8,7 +8,7 @@ import pytest
 from cluster_states import ELASTIC
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.placement import repacked
+from paceline.scheduling.placement import in_order, repacked
 from paceline.scheduling.run import DurationRun
 from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulator import simulate
@@ -34,6 +34,12 @@ def test_sizes_that_divide_one_another_are_never_split() -> None:
         devices = devices[: np.searchsorted(devices.cumsum(), 32, "right")]
         after = repacked(np.full(4, 8), [()] * len(devices), devices)
         assert [len(placement) for placement in after] == np.maximum(devices // 8, 1).tolist()
+
+
+def test_in_order_takes_what_is_free_node_by_node() -> None:
+    assert in_order(np.array([1, 0, 4, 4]), 6) == ((0, 1), (2, 4), (3, 1))
+    assert in_order(np.array([1, 0]), 2) == ()
+    assert in_order(np.array([1, 2]), 0) == ()
 
 
 def test_what_does_not_fit_has_no_place() -> None:

@@ -15,7 +15,7 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.sia import sia
 from paceline.scheduling.profiles import Epochs, MeasuredSpeed, Profile, read_profiles
-from paceline.scheduling.sia_setting import CLUSTER, SiaRun
+from paceline.scheduling.sia_setting import CLUSTER, SiaGavelRun, SiaRun
 from paceline.scheduling.simulator import simulate
 
 DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
@@ -87,6 +87,15 @@ def test_the_policy_believes_in_the_batch_of_the_trace(profile: Profile) -> None
         beliefs[tuned] = one.goodput(1, 4)[4]
         assert one.batch > 64
     assert beliefs[True] < beliefs[False]
+
+
+def test_gavel_counts_steps_whatever_their_batch(profile: Profile) -> None:
+    """Two devices of 32 samples each; one takes two passes of 32."""
+    for devices, step in ((2, 0.1 + 0.32), (1, 2 * (0.1 + 0.32))):
+        job = Job(name="one", model="cifar10", devices=devices, batch=64, epochs=2)
+        one = SiaGavelRun(job, profile, FLEET)
+        assert one.goodput(0, 4).tolist() == pytest.approx([1 / step / 1.8 if n == devices else 0 for n in range(5)])
+        assert one.goodput(0, devices - 1).tolist() == [0.0] * devices
 
 
 def test_delays_are_by_model_and_moves_are_free() -> None:

@@ -179,6 +179,14 @@ def test_a_policy_that_wakes_without_an_end_is_an_error() -> None:
         simulated([rigid("a", 1)], restless)
 
 
+def test_a_wish_to_wake_ends_with_the_last_job() -> None:
+    def restless(state: State) -> Decision:
+        return replace(fifo(state), wake_s=state.time_s + 5.0)
+
+    schedule = simulated([rigid("a", 1), rigid("b", 1, 1, 100.0)], restless)
+    assert [moment for moment, _ in schedule.active] == [0, 100]
+
+
 def test_waiting_for_a_repair_or_an_arrival_is_no_error() -> None:
     days = 60.0 * MOST_IDLE * 2
     fleet = Fleet.named("2x4xT4", [Outage(0, 0.0, days)])

@@ -13,12 +13,13 @@ from paceline.scheduling.simulator import simulate
 from paceline.scheduling.throughput_run import ThroughputRun
 
 FLEET = Fleet.named("2x1xT4 + 2x1xV100")
-TABLE = {"net": {"T4": {1: 1.0, 2: 1.5}, "V100": {1: 4.0, 2: 6.0}}, "other": {"T4": {1: 2.0}}}
+V100 = FLEET.types[1]
+TABLE = {"net": {"T4": {1: 1.0, 2: 1.5}, V100: {1: 4.0, 2: 6.0}}, "other": {"T4": {1: 2.0}}}
 
 
 def test_its_speed_is_the_table_s() -> None:
     run = ThroughputRun(Job(name="a", model="net", devices=2, steps=600), TABLE, FLEET)
-    run.place("V100", (1, 1))
+    run.place(V100, (1, 1))
     assert (run.speed, run.to_next, run.finished) == (6.0, 600.0, False)
     assert run.goodput(0, 3).tolist() == [0, 0, 1.5, 0]
     assert run.seconds_left(1, 2)[2] == 100.0

@@ -13,7 +13,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.las import las
 from scheduling_toys import FREE, Fleet, audit, ends, many_jobs, rigid, simulated
 
-SHORT = partial(las, threshold_s=100.0)
+SHORT = partial(las, thresholds_s=(100.0,))
 
 
 @given(st.integers(5, 8))
@@ -47,6 +47,13 @@ def test_nobody_starves(jobs: list[Job]) -> None:
     jobs = [rigid(job.name, 50.0, job.devices, job.arrival_s) for job in jobs]
     outcomes = simulated(jobs, SHORT).outcomes
     assert max(outcome.end_s for outcome in outcomes) <= max(job.arrival_s for job in jobs) + 50.0 * len(jobs) + 1e-6
+
+
+def test_every_threshold_is_a_queue_of_its_own() -> None:
+    """Each second of two jobs in turn: 10 s each, then 10 s more each, then the first to its end."""
+    schedule = simulated([rigid("a", 100, 8), rigid("b", 100, 8)], partial(las, thresholds_s=(80.0, 160.0)))
+    assert ends(schedule) == {"a": pytest.approx(120), "b": pytest.approx(200)}
+    assert [span.start_s for span in schedule.outcomes[0].spans] == pytest.approx([0, 20, 40])
 
 
 def test_one_that_does_not_fit_is_passed_over() -> None:

@@ -23,7 +23,7 @@ def test_each_job_gets_the_type_on_which_it_is_better() -> None:
     shares = max_min(now).memory.shares
     assert shares[0, 0] > 0.99 and shares[1, 1] > 0.99
     blind = max_min(now, aware=False).memory.shares
-    assert abs(blind[0] - blind[1]).max() < 0.02
+    assert abs(blind[0] - blind[1]).max() < 0.1
 
 
 def test_a_heavier_job_gets_more_time() -> None:

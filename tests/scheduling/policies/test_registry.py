@@ -96,7 +96,7 @@ def test_with_deadlines_every_job_ends_or_is_told_why_not(name: str, jobs: list[
     audit(simulated(jobs, POLICIES[name].decide, settings=ROUNDS), jobs, removes=True)
 
 
-CONSERVES = ("goodput", "las", "optimus")
+CONSERVES = ("edf", "goodput", "las", "optimus", "queueing", "srtf")
 """Policies that leave no device free which a waiting job could use, of the size it asks for where they choose none."""
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 SHARED = Path(os.environ.get("PACELINE_SHARED", ROOT.parent / "shared")) / "data"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason=f"Gavel's published data are not at {SHARED}")
 TABLE = {
-    f"{model} (batch size {batch})" if batch else model: {"V100": dict.fromkeys((1, 2, 4, 8), 2.0)}
+    f"{model} (batch size {batch})" if batch else model: {"V100 SXM2 16GB": dict.fromkeys((1, 2, 4, 8), 2.0)}
     for model, batches, _ in TEMPLATES
     for batch in (batches or (0,))
 }

@@ -44,23 +44,24 @@ class _Candidate:
         """Of what is free."""
         if steady:
             return steady_share(free, self.speeds, self.work, self.deadline_s, self.margin_s, self.held)
-        return least_share(free, self.speeds, self.work, self.deadline_s - self.margin_s)
+        return least_share(free, self.speeds, self.work, self.deadline_s - self.margin_s, self.held)
 
 
-def deadline(state: State, horizon_s: float = HORIZON_S) -> Decision:
+def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False) -> Decision:
     """Shares first, then what is left; jobs without a deadline live of what is left.
 
     Args:
         horizon_s: a change of size must pay for its restart within so long.
+        together: jobs that come at one decision are admitted all or none (ElasticFlow's simulator).
 
     Raises:
         UserError: nobody knows the work left of a job; nodes of several types.
     """
     capacity = one_type(state, "deadline", ("max_min", "sia"))
-    known: frozenset[str] = state.memory or frozenset()
+    known = frozenset[str](state.memory or ())
     jobs = [_candidate(state, index, state.jobs[index].name in known) for index in range(len(state.jobs))]
     due = sorted((job for job in jobs if job.deadline_s < math.inf), key=lambda job: job.deadline_s)
-    removed = _admit(due, state.time_s, capacity)
+    removed = _admit(due, state.time_s, capacity, together)
     stay = [job for job in jobs if job.index not in removed]
     devices = np.zeros(len(jobs), np.int64)
     for job in stay:
@@ -76,7 +77,7 @@ def deadline(state: State, horizon_s: float = HORIZON_S) -> Decision:
         order=order,
         rule="fewest_nodes",
         wake_s=max(min(moments, default=math.inf), state.time_s + WAKE_S),
-        memory=frozenset(state.jobs[job.index].name for job in stay),
+        memory=tuple(state.jobs[job.index].name for job in stay),
         removed=removed,
     )
 
@@ -91,7 +92,7 @@ def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
     return _Candidate(index, Speeds(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
 
 
-def _admit(due: list[_Candidate], now: float, capacity: int) -> Mapping[int, str]:
+def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> Mapping[int, str]:
     """Plan in the order of deadlines; a new job that cannot be kept, or keeps others from theirs, is turned away.
 
     The least shares decide who is admitted. Where all could as well keep the sizes they hold, they do.
@@ -107,11 +108,16 @@ def _admit(due: list[_Candidate], now: float, capacity: int) -> Mapping[int, str
             return removed
         fresh = [job for job in due if not job.admitted and job.index not in removed and job.deadline_s <= late.deadline_s]
         if not fresh:
-            if late.margin_s:  # it was admitted with time for restarts
-                late.margin_s = 0.0
+            ahead = [job for job in due if job.margin_s and job.deadline_s <= late.deadline_s]
+            if ahead:  # they were admitted with time for restarts
+                for job in ahead:
+                    job.margin_s = 0.0
             else:  # it lives of what is left
                 late.plan = Plan()
                 due.remove(late)
+            continue
+        if together:
+            removed |= {job.index: "not all jobs that came with it fit" for job in due if not job.admitted}
             continue
         alone = [job for job in fresh if not job.share(Free([now], [capacity])).in_time]
         gone = alone[0] if alone else max(fresh, key=lambda job: job.plan.device_s)

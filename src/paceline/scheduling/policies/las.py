@@ -1,12 +1,13 @@
-"""Least attained service in two queues, first in first out inside each (Tiresias, NSDI 2019, section 4: discretised 2D-LAS).
+"""Least attained service in a few queues, first in first out inside each (Tiresias, NSDI 2019, section 4: discretised 2D-LAS).
 
-A job whose devices times seconds reach the threshold moves to the second queue and stays there. Jobs are rigid. One that does
+A job whose devices times seconds reach a threshold moves to the next queue and stays there. Jobs are rigid. One that does
 not fit is passed over.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,26 +21,32 @@ ROUNDING_S = 1e-3
 """A job so close to the threshold has reached it: the moment at which it was to be is rounded."""
 
 
-def las(state: State, threshold_s: float = THRESHOLD_S) -> Decision:
-    """Fill the cluster from the first queue, then from the second.
+def las(state: State, thresholds_s: Sequence[float] = (THRESHOLD_S,)) -> Decision:
+    """Fill the cluster from the first queue, then from the next.
 
     Args:
-        threshold_s: device-seconds.
+        thresholds_s: device-seconds at which a job leaves each queue but the last, ascending.
     """
-    demoted: dict[str, int] = dict(state.memory or {})
-    over: list[int] = np.flatnonzero(state.ran_s * state.requested >= threshold_s - ROUNDING_S).tolist()
-    for index in over:
-        demoted.setdefault(state.jobs[index].name, len(demoted))
-    rank = np.full(len(state.jobs), -1)
-    for index in over:
-        rank[index] = demoted[state.jobs[index].name]
-    order = np.argsort(rank, kind="stable")
+    known: dict[str, tuple[int, int]] = dict(state.memory or {})
+    service, bounds = state.ran_s * state.requested, np.array([*thresholds_s, math.inf])
+    queues = np.searchsorted(bounds, service + ROUNDING_S, "right")
+    last = max((place for _, place in known.values()), default=-1)
+    places = np.full(len(state.jobs), -1)
+    demoted: dict[str, tuple[int, int]] = {}
+    for index in np.flatnonzero(queues).tolist():
+        name, queue = state.jobs[index].name, int(queues[index])
+        before = known.get(name)
+        if before is None or before[0] < queue:
+            last += 1
+            before = queue, last
+        demoted[name], places[index] = before, before[1]
+    order = np.lexsort((np.arange(len(queues)), places, queues))
     decision = filled(state, order)
-    running = (decision.devices > 0) & (rank < 0)
-    left = np.where(running, (threshold_s - state.ran_s * state.requested) / np.maximum(state.requested, 1), math.inf)
-    kept = {state.jobs[index].name: demoted[state.jobs[index].name] for index in over}
+    left = np.where(decision.devices > 0, (bounds[queues] - service) / np.maximum(state.requested, 1), math.inf)
     wake_s = state.time_s + float(left.min(initial=math.inf))
-    return Decision(devices=decision.devices, type_index=decision.type_index, order=order.tolist(), wake_s=wake_s, memory=kept)
+    return Decision(
+        devices=decision.devices, type_index=decision.type_index, order=order.tolist(), wake_s=wake_s, memory=demoted
+    )
 
 
 __all__ = ["las"]

@@ -11,7 +11,7 @@ import heapq
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
@@ -71,7 +71,7 @@ def queueing(state: State, efficiency: float = EFFICIENCY) -> Decision:
     return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes")
 
 
-def _grow(tables: list[Array], sizes: list[Array], devices: Array, left: int, efficiency: float) -> int:
+def _grow(tables: list[Array], sizes: list[Ints], devices: Ints, left: int, efficiency: float) -> int:
     """Steps up, the greatest reduction of service time first; what is left. It changes ``devices``."""
     heap: list[tuple[float, int, int]] = []
 

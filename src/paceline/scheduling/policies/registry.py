@@ -8,18 +8,24 @@ from dataclasses import dataclass
 from paceline.errors import known_name
 from paceline.scheduling.job import Choice
 from paceline.scheduling.policies.cost import cost
+from paceline.scheduling.policies.critical_first import critical_first
+from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.drf import drf
+from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
 from paceline.scheduling.policies.goodput import goodput
+from paceline.scheduling.policies.hesrpt import hesrpt
 from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
 from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.optimus import optimus
 from paceline.scheduling.policies.paceline import paceline
+from paceline.scheduling.policies.queueing import queueing
 from paceline.scheduling.policies.rubick import rubick
 from paceline.scheduling.policies.sia import sia
+from paceline.scheduling.policies.srtf import srtf
 from paceline.scheduling.policies.themis import themis
 from paceline.scheduling.state import Policy
 
@@ -58,8 +64,14 @@ POLICIES: Mapping[str, Entry] = {
     "makespan": Entry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
     "cost": Entry(cost, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
     "max_throughput": Entry(max_throughput, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "critical_first": Entry(critical_first, RIGID, "ours: shortest remaining time over types, critical jobs first", types=True),
     "drf": Entry(drf, RIGID, "dominant resource fairness, NSDI 2011, algorithm 1", types=True),
     "themis": Entry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True),
+    "srtf": Entry(srtf, RIGID, "shortest remaining time first, of predicted times", types=True),
+    "edf": Entry(edf, ELASTIC, "earliest deadline first (Liu and Layland, 1973)", types=True),
+    "deadline": Entry(deadline, ELASTIC, "ElasticFlow, ASPLOS 2023, section 4"),
+    "hesrpt": Entry(hesrpt, ELASTIC, "Berg, Vesilo, Harchol-Balter, heSRPT, 2020, theorem 1"),
+    "queueing": Entry(queueing, ELASTIC, "Lin, Paolieri, Chou, Golubchik, MASCOTS 2018"),
 }
 
 

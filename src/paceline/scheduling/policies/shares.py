@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -69,11 +68,12 @@ class Speeds:
         return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
 
 
-def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> Plan:
+def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float, held: int = 0) -> Plan:
     """The smallest quota of devices that does the work by the deadline, and no more of it than is needed.
 
-    The quota shrinks to the next smaller one as soon as that suffices. (The published simulator grows to the larger as late as it
-    may: a job that is held up then is late.)
+    The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already:
+    then it stays to the end. (The published simulator grows to the larger as late as it may; a job that is held up
+    then is late.)
 
     Args:
         work: in units of ``speeds``.
@@ -83,6 +83,8 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> P
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
         return Plan(_forward(free, speeds, work, sizes[-1] if sizes else 0), in_time=False)
+    if held == sizes[place]:
+        return Plan(_forward(free, speeds, work, held))
     starts, ends, seconds = stretch.starts, stretch.ends, stretch.seconds
     large = speeds.within(stretch.devices, sizes[place])
     small = speeds.within(stretch.devices, sizes[place - 1]) if place else np.zeros_like(large)
@@ -93,15 +95,24 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> P
     rest = work - float(fast[:index].sum() + slow[index:].sum())
     gain = float(speeds.table[large[index]] - speeds.table[small[index]])
     change = starts[index] + min(max(rest / gain, 0.0), seconds[index]) if gain > 0 else ends[index]
-    stretches = list(zip(starts[:index], ends[:index], large[:index], strict=True))
-    stretches += [(starts[index], change, large[index]), (change, ends[index], small[index])]
-    stretches += zip(starts[index + 1 :], ends[index + 1 :], small[index + 1 :], strict=True)
-    return Plan(_clean(stretches))
+    before, behind = slice(None, index + 1), slice(index, None)
+    return Plan(
+        _joined(
+            np.concatenate([starts[before], [change], starts[index + 1 :]]),
+            np.concatenate([ends[:index], [change], ends[behind]]),
+            np.concatenate([large[before], small[behind]]),
+        )
+    )
 
 
 def steady_share(free: Free, speeds: Speeds, work: float, deadline_s: float, margin_s: float, held: int) -> Plan:
-    """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does, with a margin for the
-    restart. It takes more device-time than the least share and restarts seldom."""
+    """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does.
+
+    It takes more device-time than the least share and restarts seldom.
+
+    Args:
+        margin_s: left for the restart that a new quota costs.
+    """
     stretch = _Stretches(free, deadline_s)
     if held and stretch.work(speeds, held) >= work * _ENOUGH:
         return Plan(_forward(free, speeds, work, held))
@@ -116,10 +127,9 @@ class _Stretches:
     """Of free devices up to a deadline, as arrays of shape (stretches,)."""
 
     def __init__(self, free: Free, deadline_s: float) -> None:
-        moments = np.array([*free.moments, math.inf])
-        starts, ends = moments[:-1], np.minimum(moments[1:], deadline_s)
-        keep = ends > starts
-        self.starts, self.ends, self.devices = starts[keep], ends[keep], np.array(free.devices)[keep]
+        count = bisect_left(free.moments, deadline_s)
+        self.starts, self.devices = np.array(free.moments[:count], float), np.array(free.devices[:count], np.int64)
+        self.ends = np.append(self.starts[1:], deadline_s)[:count]
         self.seconds = self.ends - self.starts
 
     def work(self, speeds: Speeds, quota: int) -> float:
@@ -144,21 +154,18 @@ def _forward(free: Free, speeds: Speeds, work: float, quota: int) -> list[tuple[
     done = np.cumsum(rates[:-1] * np.diff(starts))
     last = int(np.searchsorted(done, work))
     left = work - (float(done[last - 1]) if last else 0.0)
-    ends = [*starts[1 : last + 1].tolist(), starts[last] + (left / rates[last] if rates[last] > 0 else 0.0)]
-    return _clean(list(zip(starts[: last + 1], ends, used[: last + 1], strict=True)))
+    ends = np.append(starts[1 : last + 1], starts[last] + (left / rates[last] if rates[last] > 0 else 0.0))
+    return _joined(starts[: last + 1], ends, used[: last + 1])
 
 
-def _clean(stretches: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    """Without empty stretches, and those of one size joined."""
-    joined: list[tuple[float, float, int]] = []
-    for start, end, size in stretches:
-        if not size or end - start <= 1e-9:
-            continue
-        if joined and joined[-1][2] == size and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], float(end), int(size))
-        else:
-            joined.append((float(start), float(end), int(size)))
-    return joined
+def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float, int]]:
+    """Stretches that follow one another, without empty ones, those of one size as one; shape (stretches,) each."""
+    keep = ends - starts > 1e-9
+    starts, ends, sizes = starts[keep], ends[keep], sizes[keep]
+    first = np.flatnonzero(np.diff(sizes, prepend=-1))
+    last = np.append(first[1:], len(sizes)) - 1
+    rows = zip(starts[first].tolist(), ends[last[: len(first)]].tolist(), sizes[first].tolist(), strict=True)
+    return [(start, end, size) for start, end, size in rows if size]
 
 
 __all__ = ["Free", "Plan", "Speeds", "least_share"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def _job(row: Row, first: float) -> Job:
         duration_s=_given(row, "duration_s"),
         steps=float(steps),
         adapts=frozenset({"devices"}),
-        **({} if due is None else {"deadline_s": due - first}),
+        deadline_s=math.inf if due is None else due - first,
     )
 
 

@@ -17,8 +17,9 @@ from paceline.scheduling.traces.trace import Trace, job_of_row
 
 JOB_COLUMNS = ("trace", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "total_steps")
 THROUGHPUT_COLUMNS = ("source", "gpu_type", "model", "num_gpus", "steps_per_s")
-DEVICES: Mapping[str, str] = {"v100": "V100", "p100": "P100", "k80": "K80"}
-"""Devices of the table's types."""
+DEVICES: Mapping[str, str] = {"v100": "V100 SXM2 16GB", "p100": "P100 PCIe 16GB", "k80": "K80"}
+"""The catalogue's names of the table's types."""
+_FIRST = DEVICES["v100"]
 SOURCE = "gavel_simulation"
 """The rows that Gavel's simulator takes; its figures do not follow from those measured on its physical cluster."""
 TEMPLATES: tuple[tuple[str, tuple[int, ...], bool], ...] = (
@@ -98,7 +99,7 @@ def continuous_jobs(throughputs: Throughputs, jobs_per_hour: float, seed: int = 
         model, spreads = what.choice(templates)
         while devices > 1 and not spreads:
             model, spreads = what.choice(templates)
-        steps = 60 * minutes * throughputs[model]["V100"][devices]
+        steps = 60 * minutes * throughputs[model][_FIRST][devices]
         yield Job(name=str(number), arrival_s=arrival_s, model=model, devices=devices, steps=steps, duration_s=60 * minutes)
         number += 1
         arrival_s -= math.log(1 - when.random()) * 3600 / jobs_per_hour

@@ -1,0 +1,73 @@
+"""Shortest remaining time over device types, and before it the jobs that decide the makespan. Jobs are rigid.
+
+Both parts are known, together they are ours: a linear program over time shares (as Gavel, OSDI 2020, section 4) whose weights
+are those of the shortest remaining time first, and the critical jobs of list scheduling.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.array_types import Array, Bools
+from paceline.scheduling.policies.share_lp import highest_level, most_value
+from paceline.scheduling.policies.time_shares import Demand
+from paceline.scheduling.state import Decision, State
+
+CRITICAL = 0.7
+"""A job decides the makespan where the time left on its fastest type is at least this part of the shortest makespan."""
+_FIRST = 1e3
+"""Weight of critical jobs beside the others."""
+
+
+def critical_first(state: State, critical: float = CRITICAL) -> Decision:
+    """Each type goes to the jobs that gain most by it: the part of a job's best speed over its shortest time left.
+
+    Args:
+        critical: see ``CRITICAL``; more than 1: no job is critical, and only the mean JCT counts.
+
+    Raises:
+        UserError: nobody knows the work left of some job.
+    """
+    jobs = len(state.jobs)
+    devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
+    demand = Demand.of(state)
+    if not len(demand.rows):
+        return Decision(devices=devices, type_index=kinds)
+    best = demand.speed.max(axis=1)
+    values = demand.speed / best[:, None] / np.maximum(demand.left / best, 1e-9)[:, None]
+    decides = _decides(demand, critical)
+    values = np.where(decides[:, None], values * _FIRST, values)
+    shares = most_value(demand.limits, values)
+    if shares is None:
+        raise RuntimeError("shares of 0 are legal, but none were found")
+    left, reasons = state.capacity.tolist(), {}
+    for job, kind in _queue(shares, values / demand.devices[:, None]):
+        row, asked = int(demand.rows[job]), int(demand.devices[job])
+        if devices[row] or asked > left[kind] or not demand.speed[job, kind] > 0:
+            continue
+        devices[row], kinds[row] = asked, kind
+        left[kind] -= asked
+        if decides[job]:
+            reasons[row] = "it decides the makespan"
+    order = np.argsort(-devices, kind="stable").tolist()
+    return Decision(devices=devices, type_index=kinds, order=order, reasons=reasons)
+
+
+def _decides(demand: Demand, critical: float) -> Bools:
+    """Jobs that can hardly wait without ending after the shortest makespan of all jobs that are there."""
+    if critical > 1:
+        return np.zeros(len(demand.rows), bool)
+    left = np.maximum(demand.left, 1e-9)
+    level, _ = highest_level(demand.limits, demand.speed / left[:, None])
+    return np.asarray(left / demand.speed.max(axis=1) >= critical / level)
+
+
+def _queue(shares: Array, values: Array) -> list[tuple[int, int]]:
+    """(job, type): the largest shares first, then what the program left out, by value a device."""
+    types = shares.shape[1]
+    claimed = np.where(shares > 1e-9, np.round(shares, 6), 0.0).ravel()
+    order = np.lexsort((-values.ravel(), -claimed))
+    return [(int(at) // types, int(at) % types) for at in order]
+
+
+__all__ = ["CRITICAL", "critical_first"]

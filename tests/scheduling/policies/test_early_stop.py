@@ -1,0 +1,60 @@
+"""Jobs that no longer learn are stopped; those that do are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.array_types import Array
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.early_stop import learned_enough, stopping_early
+from paceline.scheduling.policies.fifo import fifo
+from paceline.scheduling.run import DurationRun
+from paceline.scheduling.simulator import simulate
+from scheduling_toys import FREE, SMALL, elastic, rigid, state
+
+FALLS = -np.log(np.arange(1, 40))  # a loss
+FLAT = np.concatenate([1 - 1 / np.arange(1, 11), np.full(6, 0.9)])  # an accuracy
+
+
+@given(st.floats(1e-3, 1e3), st.floats(-1e3, 1e3), st.booleans())
+def test_the_rule_knows_neither_units_nor_direction(scale: float, shift: float, up: bool) -> None:
+    sign = scale if up else -scale
+    assert learned_enough(sign * FLAT + shift) and not learned_enough(sign * FALLS[:20] + shift)
+
+
+def test_it_waits_for_enough_reports() -> None:
+    assert not learned_enough(np.full(9, 0.5), patience=5) and learned_enough(np.full(10, 0.5), patience=5)
+    assert not learned_enough(np.array([]))
+    assert not learned_enough(np.array([0.1, np.nan] * 10))
+
+
+class Learner(DurationRun):
+    """An epoch each ten seconds, and a curve."""
+
+    def __init__(self, job: Job, values: Array) -> None:
+        super().__init__(job)
+        self.to_next, self.epochs, self.values = 10.0, 0, values
+
+    def cross(self) -> None:
+        self.epochs += 1
+        self.to_next, self.finished = 10.0, self.epochs == len(self.values)
+
+    def curve(self) -> Array:
+        return self.values[: self.epochs]
+
+
+def test_a_job_that_stopped_learning_leaves_its_devices_to_the_next() -> None:
+    jobs = [rigid("flat", 1, 8), rigid("falls", 1, 8)]
+    curves = {"flat": np.concatenate([FLAT, np.full(50, 0.9)]), "falls": FALLS}
+    schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), FREE)
+    flat, falls = schedule.outcomes
+    assert flat.removed_s == 150 and "less than 1%" in flat.removed and np.isnan(flat.end_s)
+    assert falls.end_s == pytest.approx(150 + 390) and not falls.removed
+
+
+def test_jobs_without_curves_are_left_alone() -> None:
+    moment = state([elastic("a", 10)], curves=())
+    assert stopping_early(fifo)(moment).devices.tolist() == [1] and not stopping_early(fifo)(moment).removed

@@ -1,6 +1,6 @@
 """Real training jobs under a policy on a real Slurm: four hosts behind 1 Gb/s links, resized, preempted, one host killed.
 
-    python benchmarks/live_slurm.py --out RESULTS/live_slurm.csv
+    python benchmarks/live_slurm.py --out RESULTS/live_slurm.csv --report live.html
 
 RESULTS is benchmarks/results. A row a job: its accuracy, that of the same run alone, and its completion time (JCT) as the
 simulator has it and as it was. The jobs train LeNet-5 on digits with TernGrad; all are processes of this machine. Devices
@@ -31,15 +31,18 @@ from rows import append
 from paceline import lab
 from paceline.array_types import Array
 from paceline.lab import slurm
+from paceline.reporting.schedule_page import render_schedules
 from paceline.scheduling.executors.executor import Executor, LiveJob
 from paceline.scheduling.executors.slurm import SlurmExecutor
 from paceline.scheduling.fleet import Fleet, NodeGroup, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.journal import Journal
 from paceline.scheduling.live import LivePolicy, Runner
-from paceline.scheduling.live_policy import LiveAdapter, even
+from paceline.scheduling.live_policy import LiveAdapter
+from paceline.scheduling.live_schedule import live_schedule
 from paceline.scheduling.policies.registry import policy_named
 from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.simulator import simulate
 
 HERE = Path(__file__).parent
@@ -151,8 +154,8 @@ class MeasuredRun:
 
 def predicted(
     policy: str, arrivals: Sequence[float], epochs: int, speeds: Mapping[int, float], settings: Settings, outage: Outage
-) -> list[float]:
-    """Completion time of each job by the simulator."""
+) -> Simulated:
+    """The jobs by the simulator."""
     jobs = [
         Job(name=f"job{n}", arrival_s=at, devices=1, max_devices=SIZES[-1], adapts=frozenset({"devices"}), epochs=epochs)
         for n, at in enumerate(arrivals)
@@ -160,7 +163,7 @@ def predicted(
     fleet = Fleet((NodeGroup(DEVICE, HOSTS, SLOTS),), (outage,))
     samples = float(epochs * (SAMPLES // BATCH) * BATCH)
     schedule = simulate(jobs, fleet, policy_named(policy).decide, lambda _: MeasuredRun(samples, speeds), settings)
-    return [outcome.jct_s for outcome in schedule.outcomes]
+    return Simulated(policy=policy, schedule=schedule, settings=settings, knowledge="measured")
 
 
 class Drill:
@@ -196,9 +199,7 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
         settings = Settings(round_s=options.round, restart_s=restart_s, checkpoint_s=SAMPLES / speeds[1])
         outage = Outage(HOSTS - 1, options.kill, options.back)
         expected = predicted(options.policy, arrivals, options.epochs, speeds, settings, outage)
-        policy: LivePolicy = even
-        if options.policy != "even":
-            policy = LiveAdapter(policy_named(options.policy).decide, DEVICE, options.round, restart_s=restart_s)
+        policy = LiveAdapter(policy_named(options.policy).decide, DEVICE, options.round, restart_s=restart_s)
         start_s = time.time()
         drill = Drill(cluster, start_s, options.kill, options.back, options.controller)
         journal, runner = _begin(base, cluster, policy, options.round)
@@ -212,6 +213,9 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
                 journal, runner = _begin(base, cluster, policy, options.round)
             time.sleep(options.round)
         rows = list(journal.rows().values())
+        if options.report:
+            live = live_schedule(journal, {f"h{n}": SLOTS for n in range(HOSTS)}, options.policy, options.round, DEVICE)
+            options.report.write_text(render_schedules({"simulated": expected, "live": live}))
         journal.close()
     return [
         {
@@ -228,7 +232,7 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
             "device_s": round(row.attained_s, 1),
             "accuracy_alone": round(apart[n], 4),
             "accuracy": round(row.progress["accuracy"], 4) if row.phase == "done" else math.nan,
-            "predicted_jct_s": round(expected[n], 1),
+            "predicted_jct_s": round(expected.schedule.outcomes[n].jct_s, 1),
             "jct_s": round(row.since - row.arrival_s, 1) if row.phase == "done" else math.nan,
             "restart_s": round(restart_s, 1),
         }
@@ -246,7 +250,8 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--policy", default="goodput", help="a policy by name, or even (no prediction; it is not simulated)")
+    parser.add_argument("--report", type=Path, help="a page with both schedules, the simulated and the live")
+    parser.add_argument("--policy", default="goodput", help="a policy by name, simulated and live")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--every", type=float, default=20.0, help="seconds between arrivals")

@@ -12,12 +12,18 @@ from paceline.scheduling.executors.executor import Executor, LiveJob, Observed
 TRAINING = """#!/usr/bin/env python3
 import json, os, pathlib, sys, time
 words = sys.argv[1:]
+rank, workers = int(os.environ.get("SLURM_PROCID", 0)), os.environ.get("SLURM_STEP_NUM_TASKS")
+if "paceline.scheduling.executors.rank" in words:  # under srun
+    job = json.loads(pathlib.Path(words[-1]).read_text())["job"]
+    words = [*job["command"], "--out", job["checkpoint"], "--workers", workers]
 value = lambda name: words[words.index(name) + 1]
 out, workers, epochs = pathlib.Path(value("--out")), int(value("--workers")), int(value("--epochs"))
 out.mkdir(parents=True, exist_ok=True)
-done = json.loads((out / "checkpoint.pt").read_text()) if "--resume" in words else 0
+done = json.loads((out / "checkpoint.pt").read_text()) if (out / "checkpoint.pt").exists() else 0
 for epoch in range(done + 1, epochs + 1):
     time.sleep(0.1)
+    if rank:
+        continue
     (out / "checkpoint.pt").write_text(str(epoch))
     reached = {"epoch": epoch, "step": 10 * epoch, "samples_per_s": 1e3, "workers": workers}
     (out / "progress.tmp").write_text(json.dumps(reached))

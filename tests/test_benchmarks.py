@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import subprocess
 import sys
@@ -18,10 +19,12 @@ import pytest
 
 import warm_python
 from paceline import lab
+from paceline.lab import slurm
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = (ROOT / "benchmarks" / "README.md").read_text()
+PLAIN = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
@@ -154,6 +157,25 @@ def test_benchmarks_on_an_emulated_cluster_short(tmp_path: Path) -> None:
         str(picture),
     )
     assert [row["compression"] for row in rows(tmp_path / "s.csv")] == ["dense", "terngrad"] and "<svg" in picture.read_text()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_jobs_on_a_real_slurm_short(tmp_path: Path) -> None:
+    """Three real training jobs; slurmctld is started anew, the runner dropped, a host dies: each is as accurate as alone."""
+    if lacking := lab.missing() + slurm.missing():
+        pytest.skip(f"Slurm on a lab needs {', '.join(lacking)}")
+    out = tmp_path / "l.csv"
+    short = ("--jobs", "3", "--epochs", "4", "--every", "10", "--controller", "25", "--kill", "40", "--back", "80")
+    # not the warm interpreter: what that forks would run outside of the hosts' networks
+    words = [sys.executable, str(ROOT / "benchmarks" / "live_slurm.py"), *short, "--out", str(out)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=800, env=PLAIN)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert "host 3 dies" in text and "slurmctld is started anew" in text
+    assert len(rows(out)) == 3 and max(int(row["starts"]) for row in rows(out)) > 1
+    for row in rows(out):
+        assert float(row["accuracy"]) >= float(row["accuracy_alone"]) - 0.02 and float(row["predicted_jct_s"]) > 0
 
 
 @pytest.mark.full

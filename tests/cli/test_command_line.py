@@ -64,7 +64,7 @@ COMMANDS = {
     "schedule": "--help",
     "schedule run": f"{SCHEDULED} --policy",
     "schedule compare": f"{SCHEDULED} --policies --jobs",
-    "schedule live": "JOBS.toml --executor --policy --slots --gpus --lab --round --state --why --brief --json --help",
+    "schedule live": "JOBS.toml --executor --policy --slots --gpus --lab --round --state --report --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",

@@ -36,9 +36,12 @@ def test_jobs_run_here_and_the_same_command_knows_that_they_have(
     first, second = json.loads(capsys.readouterr().out)["jobs"]
     assert (first["phase"], first["progress"], first["starts"]) == ("done", {"step": 7.0}, 1)
     assert (second["phase"], second["reason"], second["starts"]) == ("failed", "it ended with code 1", 3)
-    assert main([*words, "--policy", "even", "--brief"]) == 0
+    assert main([*words, "--policy", "even", "--brief", "--report"]) == 0
     out, err = capsys.readouterr()
-    assert out == "1 of 2 jobs are done; second: it ended with code 1\n" and err == ""
+    log = tmp_path / "state" / "jobs" / "second.log"
+    assert out == f"1 of 2 jobs are done; second: it ended with code 1 ({log})\n" and err == "" and log.exists()
+    assert "ran for real" in (tmp_path / "state" / "report.html").read_text()
+    assert main(["schedule", "why", str(tmp_path / "state"), "first"]) == 0
 
 
 def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

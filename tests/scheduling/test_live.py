@@ -168,6 +168,39 @@ def test_a_job_that_fails_three_times_without_progress_is_over(tmp_path: Path) -
         assert [name for name, _ in played.submitted].count("j0") == 3
 
 
+def test_that_nodes_die_is_no_fault_of_a_job(tmp_path: Path) -> None:
+    played = Played({"h0": 2, "h1": 2}, work=4)
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0], max_devices=1)
+        loop = runner(played, journal)
+        for _ in range(5):
+            loop.round()
+            (node,) = played.jobs["j0"][1].placement
+            del played.up[node]
+            loop.round()
+            played.up = {"h0": 2, "h1": 2}
+        assert journal.rows()["j0"].failures == 0 and "lost h0; died" in {what[-13:] for _, _, what in journal.events("j0")}
+        while loop.round():
+            assert played.now < 1000
+        assert journal.rows()["j0"].phase == "done"
+
+
+def test_a_policy_may_remove_a_job_for_good(tmp_path: Path) -> None:
+    def policy(state: LiveState) -> LiveDecision:
+        decision = even(state)
+        return replace(decision, removed={"j0": "no deadline can be met"}) if state.now_s > 15.0 else decision
+
+    played = Played({"h0": 2})
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0])
+        loop = runner(played, journal, policy)
+        while loop.round():
+            assert played.now < 1000
+        row = journal.rows()["j0"]
+        assert (row.phase, row.reason) == ("failed", "removed: no deadline can be met")
+        assert played.poll()["j0"].phase == "stopped"
+
+
 def test_a_decision_that_cannot_be_is_refused(tmp_path: Path) -> None:
     for placements, reason in (
         ({"j0": {"h0": 4}}, "gives j0 4 devices of h0"),

@@ -64,6 +64,13 @@ def test_goodput_shares_out_and_a_lost_node_is_left() -> None:
     assert sum(sum(p.values()) for p in second.placements.values()) == 2
 
 
+def test_who_ran_on_a_node_that_died_is_placed_anew() -> None:
+    decide = LiveAdapter(fifo, "T4", 10.0)
+    decide(state(row("a")))
+    decision = decide(state(row("a"), placed={"a": {"h1": 1}}, nodes=(("h0", 2),)))
+    assert decision.placements == {"a": {"h0": 1}}
+
+
 def test_nodes_of_several_sizes_are_refused() -> None:
     with pytest.raises(UserError, match="nodes of 2 and 4 devices"):
         LiveAdapter(fifo, "T4", 10.0)(state(row("a"), nodes=(("h0", 2), ("h1", 4))))

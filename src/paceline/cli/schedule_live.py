@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import Interrupted, UserError, known_name
-from paceline.reporting.screen import Screen, Table
+from paceline.reporting.screen import Paragraph, Screen, Table
 from paceline.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
     from paceline.scheduling.journal import Journal
+    from paceline.scheduling.simulated import Simulated
 
 EXECUTORS = ("local", "slurm", "ray")
 STATE = "runs/live"
-LIVE = "example:\n  paceline schedule live jobs.toml --executor local --slots 4 --policy las"
+LIVE = "example:\n  paceline schedule live examples/jobs.toml --executor local --slots 2 --policy las"
 
 
 def add_live(live: Parser) -> None:
@@ -34,6 +35,7 @@ def add_live(live: Parser) -> None:
     live.add_argument("--round", metavar="TIME", default="10s", help="between decisions (default 10s)")
     state = f"directory of the state, which a runner that was killed goes on from (default {STATE})"
     live.add_argument("--state", metavar="DIR", default=STATE, help=state)
+    live.add_argument("--report", action="store_true", help="also write report.html there")
     live.set_defaults(own_progress=True)
 
 
@@ -42,6 +44,7 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.journal import Journal
     from paceline.scheduling.live import LivePolicy, Runner
     from paceline.scheduling.live_policy import LiveAdapter, even
+    from paceline.scheduling.live_schedule import live_schedule
     from paceline.scheduling.policies.registry import POLICIES
 
     executor_name, round_s = known_name("executor", o.executor, EXECUTORS), parse_seconds(o.round)
@@ -58,7 +61,9 @@ def _live(o: argparse.Namespace) -> Answer:
         except KeyboardInterrupt as error:
             kept = "its jobs run on; the same command goes on with them"
             raise Interrupted(getattr(error, "number", signal.SIGINT), kept) from None
-        return _answer(journal, o.state)
+        data, screen = _answer(journal, o.state)
+        files = _write(o, live_schedule(journal, dict(executor.nodes()), policy_name, round_s))
+        return data, screen.writing(*files)
 
 
 def _executor(o: argparse.Namespace, name: str) -> Executor:
@@ -84,7 +89,22 @@ def _executor(o: argparse.Namespace, name: str) -> Executor:
     return RayExecutor(directory, gpus=o.gpus)
 
 
-def _answer(journal: Journal, state: str) -> Answer:
+def _write(o: argparse.Namespace, simulated: Simulated) -> list[str]:
+    """The schedule in the state's directory, where ``schedule why`` reads it, and the page where it is asked for."""
+    from paceline.rundir import RunDir
+    from paceline.scheduling.saved import to_json
+
+    directory, schedules = RunDir(o.state), {simulated.policy: simulated}
+    directory.write_schedule(to_json(schedules))
+    files = [f"schedule: {directory.schedule_path}"]
+    if o.report:
+        from paceline.reporting.schedule_page import render_schedules
+
+        files.append(f"report: {directory.write_report(render_schedules(schedules))}")
+    return files
+
+
+def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
     """A row a job: when it came, how long it took, what it held."""
     rows = list(journal.rows().values())
     data: list[dict[str, Any]] = [
@@ -106,8 +126,10 @@ def _answer(journal: Journal, state: str) -> Answer:
         (job["name"], job["phase"], format_seconds(job["jct_s"]), str(job["starts"]), format_seconds(job["device_s"]))
         for job in data
     ]
-    failed = [f"{job['name']}: {job['reason']}" for job in data if job["phase"] == "failed"]
+    failed = [f"{job['name']}: {job['reason']} ({state}/jobs/{job['name']}.log)" for job in data if job["phase"] == "failed"]
     done = sum(job["phase"] == "done" for job in data)
     brief = f"{done} of {len(data)} jobs are done"
     table = Table(("job", "end", "completion", "starts", "device time"), shown, frozenset({0, 1}))
-    return {"jobs": data, "state": state}, Screen(title=brief, answer=(table,), why=(), brief="; ".join([brief, *failed]))
+    lines = tuple(Paragraph(line, "bad") for line in failed)
+    screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed]))
+    return {"jobs": data, "state": state}, screen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from live_jobs import script, training, until
+from live_jobs import script, stand_in, training, until
 from paceline import lab
 from paceline.errors import UserError
 from paceline.lab import journal, slurm
@@ -223,6 +224,25 @@ def real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SlurmExecu
     with lab.up(3, "1Gb/s", Path(directory).name.replace("_", "-").lower(), slurm_slots=2) as cluster:
         yield SlurmExecutor(tmp_path / "jobs", enter=cluster.slurm())
     shutil.rmtree(directory)
+
+
+@pytest.mark.full
+def test_a_paceline_job_grows_and_gives_nodes_back_on_a_real_slurm(real: SlurmExecutor, tmp_path: Path) -> None:
+    executor = SlurmExecutor(tmp_path / "jobs", enter=real._enter, python=stand_in(tmp_path))
+    executor.submit(training(tmp_path, epochs=200), {"h0": 1})
+    until(executor, "job", lambda seen: seen.progress.get("epoch", 0) >= 2)
+    executor.resize("job", {"h0": 1, "h1": 2, "h2": 1})
+    until(executor, "job", lambda seen: seen.progress["workers"] == 4)
+    number = executor._queue()["job"].number
+    executor.resize("job", {"h0": 1, "h2": 1})
+    until(executor, "job", lambda seen: seen.progress["workers"] == 2)
+    assert executor._queue()["job"].number == number and executor.poll()["job"].placement == {"h0": 1, "h2": 1}
+    words = [*real._enter, "squeue", "--noheader", "--format=%N %D"]
+    assert subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.split() == ["h[0,2]", "2"]
+    executor.stop("job", 10.0)
+    until(executor, "job", "stopped")
+    epochs = [int(line.split()[0]) for line in (tmp_path / "job" / "epochs").read_text().splitlines()]
+    assert sorted(set(epochs)) == list(range(1, max(epochs) + 1))
 
 
 def test_a_job_of_any_kind_moves_on_a_real_slurm(real: SlurmExecutor, tmp_path: Path) -> None:

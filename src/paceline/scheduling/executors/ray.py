@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ class RayExecutor:
             return seen
         fresh = JobRecord(record.job, record.target, time.time())
         self._start(fresh)
-        return Observed(phase="waiting", placement=fresh.placement, since=fresh.since)
+        return replace(seen, phase="waiting", placement=fresh.placement, since=fresh.since, code=None)
 
     def _start(self, record: JobRecord) -> None:
         ray, job, placement = self._ray, record.job, record.placement

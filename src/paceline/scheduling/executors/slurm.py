@@ -143,7 +143,7 @@ class SlurmExecutor:
                 return seen
             record = JobRecord(record.job, record.target, time.time())
             self._queue_up(record, self._look_at_nodes())
-            return Observed(phase="waiting", placement=record.placement, since=record.since)
+            return replace(seen, phase="waiting", placement=record.placement, since=record.since, code=None)
         if record.is_late and entry.state != "COMPLETING":
             self._ask("scancel", str(entry.number))
         told = record.stop_since is not None

@@ -1,0 +1,70 @@
+"""What became of jobs that ran for real, in the form of a simulated schedule: the same report shows both, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.journal import Journal, LiveRow
+from paceline.scheduling.live_policy import core_job
+from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
+from paceline.scheduling.simulated import Simulated
+
+
+def live_schedule(journal: Journal, nodes: Mapping[str, int], policy: str, round_s: float, device: str = "device") -> Simulated:
+    """The schedule that a journal has, times in seconds after its first job's arrival.
+
+    Args:
+        nodes: devices of each node that is up; one that jobs have run on and that is gone counts as large as the largest.
+        policy: its name. ``round_s``: seconds between its decisions. ``device``: the name of its devices.
+
+    Raises:
+        UserError: a journal without jobs.
+    """
+    rows = journal.rows()
+    if not rows:
+        raise UserError(f"{journal.path} has no jobs", "run paceline schedule live first")
+    start_s = min(row.arrival_s for row in rows.values())
+    spans = {name: journal.spans(name) for name in rows}
+    used = {node: devices for name in rows for span in spans[name] for node, devices in span.placement.items()}
+    names = sorted({*nodes, *used})
+    fleet = Fleet((NodeGroup(device, len(names), max([*nodes.values(), *used.values()])),))
+    number = {name: place for place, name in enumerate(names)}
+    outcomes = tuple(
+        Outcome(
+            job=core_job(row, start_s),
+            end_s=row.since - start_s if row.phase == "done" else math.nan,
+            restarts=max(row.starts - 1, 0),
+            spans=[
+                Span(
+                    span.start_s - start_s,
+                    (span.end_s if span.end_s is not None else row.since) - start_s,
+                    device,
+                    tuple((number[node], devices) for node, devices in span.placement.items()),
+                    reason=span.reason,
+                )
+                for span in spans[row.name]
+            ],
+            removed=row.reason if row.phase == "failed" else "",
+            removed_s=row.since - start_s if row.phase == "failed" else math.nan,
+        )
+        for row in rows.values()
+    )
+    schedule = Schedule(fleet=fleet, outcomes=outcomes, decision_s=(), active=_active(rows, start_s))
+    return Simulated(policy=policy, schedule=schedule, settings=Settings(round_s=round_s), notes=("These jobs ran for real.",))
+
+
+def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, int], ...]:
+    """How many jobs were there, at each arrival and end."""
+    changes = [(row.arrival_s - start_s, 1) for row in rows.values()]
+    changes += [(row.since - start_s, -1) for row in rows.values() if row.is_over]
+    active, present = [], 0
+    for moment, change in sorted(changes):
+        present += change
+        active.append((moment, present))
+    return tuple(active)
+
+
+__all__ = ["live_schedule"]

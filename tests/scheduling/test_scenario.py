@@ -46,7 +46,7 @@ def test_a_network_that_is_predicted_runs_so() -> None:
     settings = Settings(round_s=0, restart_s=0)
     answer = scenario(*jobs, fleet=fleet, predictions=Predictions(fleet), settings=settings).run("fifo")
     step_s = paceline.predict("resnet-50", "2 T4", global_batch_size=64).step_time_s
-    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == pytest.approx([100 * step_s, 3], rel=0.02)
+    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == pytest.approx([100 * step_s, 3], rel=0.03)
     assert "1 of 2 jobs run as predicted." in answer.notes
 
 

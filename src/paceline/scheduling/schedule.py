@@ -37,7 +37,7 @@ class Outcome:
     restarts: int = 0
     spans: list[Span] = field(default_factory=list)
     removed: str = ""
-    removed_s: float = math.nan
+    removed_s: float | None = None
 
     @property
     def jct_s(self) -> float:

@@ -94,7 +94,7 @@ class SiaGavelRun(SiaRun):
     def _table(self, device_type: int, most: int) -> Array:
         group, devices = self.fleet.groups[device_type], self.job.devices
         table = np.zeros(most + 1)
-        if devices <= most:
+        if devices <= min(most, group.devices):
             shape, speed = packed(devices, group.devices_per_node), self.profile.speed(group.device)
             limits = replace(self._limits(group.device), local_most=speed.local_most(shape))
             local, passes = batch_split(limits, self.job.batch, devices)

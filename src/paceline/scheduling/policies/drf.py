@@ -44,7 +44,7 @@ def drf(state: State) -> Decision:
                 share = max(part / there for part, there in zip(mine, capacity, strict=True) if there)
                 heapq.heappush(heap, (share / weight[user], rank, user))
                 break
-    return Decision(devices=devices, type_index=kinds, order=order)
+    return Decision(devices=devices, type_index=kinds, order=[*order, *(set(range(jobs)) - set(order))])
 
 
 def _user(job: Job) -> str:

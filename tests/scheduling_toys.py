@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
+from paceline.scheduling.predicted_speed import PredictedSpeed
 from paceline.scheduling.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, Profile, read_profiles
 from paceline.scheduling.run import DurationRun, Run
 from paceline.scheduling.schedule import Schedule, Settings
@@ -146,3 +147,11 @@ def write_profiles(folder: Path, model: str = "toy", epochs: int = 3) -> Path:
 
 def profile(folder: Path) -> Profile:
     return read_profiles(write_profiles(folder))["toy"]
+
+
+def predicted(most: int, per_node: int = 4) -> PredictedSpeed:
+    """A made-up surface: 10 ms a sample, 20 ms of exchange within a node and 70 ms between nodes; half the range is 0.4."""
+    sizes, local = np.array([1.0, 2, 4, 8, 16]), np.array([8.0, 64.0])
+    steps = 0.01 * local + 0.02 * (sizes[:, None] > 1) + 0.05 * (sizes[:, None] > 4)
+    group = NodeGroup("T4", most // per_node, per_node, "25Gb/s")
+    return PredictedSpeed(group, local, sizes, steps, steps + 0.03, relative_spread=0.4)

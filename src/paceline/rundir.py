@@ -21,6 +21,8 @@ from paceline.errors import UserError, shorten
 from paceline.record import SCHEMA, Event, Metrics, RunRecord, append_line, parse_json, read_lines
 from paceline.trust_history import TrustHistory, from_csv, to_csv
 
+PROGRESS = "progress.json"
+"""Of a run under way, after each epoch: ``epoch``, ``step``, ``samples_per_s``, ``accuracy``, ``loss``, ``workers``."""
 Timelines = dict[str, tuple[Event, ...]]
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Metrics)
@@ -74,6 +76,7 @@ class RunDir:
         self.trust_path = self.path / "trust.csv"
         self.schedule_path = self.path / "schedule.json"
         self.report_path = self.path / "report.html"
+        self.progress_path = self.path / PROGRESS
         self.lock_path = self.path / ".lock"
 
     @contextmanager
@@ -184,6 +187,10 @@ class RunDir:
             clusters={k: v["cluster"] for k, v in raw.items() if isinstance(v.get("cluster"), dict)},
             trust=self._read_trust(),
         )
+
+    def write_progress(self, progress: Mapping[str, float]) -> None:
+        """Replace what the run under way has reached, for whoever watches it. Raises UserError when it cannot be written."""
+        self._write_text(self.progress_path, json.dumps(progress) + "\n")
 
     def write_schedule(self, data: Mapping[str, Any]) -> None:
         """Put simulated schedules there, in place of those that were. Raises UserError when they cannot be written."""

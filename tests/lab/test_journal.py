@@ -119,7 +119,7 @@ def test_without_the_privileges_what_is_missing_is_said_and_loopback_offered(
     lost: list[str], tool: str, parts: str, said: str, monkeypatch: pytest.MonkeyPatch, runtime: Path
 ) -> None:
     monkeypatch.setattr(kernel, "lost_capabilities", lambda: lost)
-    monkeypatch.setattr(kernel, "_which", lambda name: None if name == tool else f"/usr/bin/{name}")
+    monkeypatch.setattr(kernel, "which", lambda name: None if name == tool else f"/usr/bin/{name}")
     monkeypatch.setattr(kernel, "system", lambda command: parts)
     assert ", ".join(lab.missing()) == said and not lab.has_netem()
     with pytest.raises(UserError) as caught:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.scheduling.beliefs import Measured
 from paceline.scheduling.job import Job
 from paceline.scheduling.optimus_oracle import OptimusOracle
 from scheduling_toys import SMALL, profile
@@ -14,7 +15,8 @@ from scheduling_toys import SMALL, profile
 
 def test_seconds_left_do_not_see_the_current_epoch(tmp_path: Path) -> None:
     job = Job(name="a", model="toy", batch=32, epochs=3, adapts=frozenset({"devices"}))
-    run = OptimusOracle(job, profile(tmp_path), SMALL, adapts_batch=False, knowledge="measured")
+    toy = profile(tmp_path)
+    run = OptimusOracle(job, toy, SMALL, adapts_batch=False, beliefs=Measured(toy))
     run.place("T4", (2,))
     two = 0.02 + 0.016 + 0.002
     one = 2 * (0.02 + 0.016)  # one device takes two passes

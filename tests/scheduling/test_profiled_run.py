@@ -7,16 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.scheduling.beliefs import Measured, Online, Pool
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.run import Reports
-from scheduling_toys import SMALL, profile
+from scheduling_toys import SMALL, predicted, profile
 
 
 def run(folder: Path, adapts: set[str], batch: int = 32, **how: object) -> ProfiledRun:
     job = Job(name="a", model="toy", devices=2, batch=batch, epochs=3, adapts=frozenset(adapts))  # type: ignore[arg-type]
-    settings = {"adapts_batch": "batch" in adapts, "knowledge": "measured", **how}
-    return ProfiledRun(job, profile(folder), SMALL, **settings)  # type: ignore[arg-type]
+    toy = profile(folder)
+    settings = {"adapts_batch": "batch" in adapts, "beliefs": Measured(toy), **how}
+    return ProfiledRun(job, toy, SMALL, **settings)  # type: ignore[arg-type]
 
 
 def test_the_true_speed_is_the_gain_of_a_step_over_its_time(tmp_path: Path) -> None:
@@ -49,16 +51,16 @@ def test_a_rigid_job_runs_on_the_devices_asked_for_and_on_no_fewer(tmp_path: Pat
 
 
 def test_it_is_tried_on_at_most_twice_the_devices_it_has_seen(tmp_path: Path) -> None:
-    job = run(tmp_path, {"devices", "batch"}, knowledge="online")
-    assert job.max_devices() == 1 and job.goodput(0, 3).tolist() == [0, 1, 2, 3] and np.isnan(job.seconds_left(0, 1)).all()
+    job = run(tmp_path, {"devices", "batch"}, beliefs=Online())
+    assert job.max_devices() == 1 and job.goodput(0, 3).tolist() == [0, 1, 2, 3]
     job.place("T4", (2,))
     job.refresh()
-    assert job.max_devices() == 4 and job.fit is not None
+    assert job.max_devices() == 4 and job.beliefs.times("T4") is not None
     assert run(tmp_path, {"devices", "batch"}).max_devices() == 8
 
 
 def test_it_takes_a_larger_batch_as_the_noise_grows(tmp_path: Path) -> None:
-    job = run(tmp_path, {"devices", "batch"})
+    job = run(tmp_path, {"devices", "batch"}, beliefs=Online())
     job.place("T4", (4,))
     first = job.batch
     job.refresh()
@@ -67,3 +69,13 @@ def test_it_takes_a_larger_batch_as_the_noise_grows(tmp_path: Path) -> None:
     job.cross()
     assert first == 32 < learned <= job.batch <= 512
     assert job.relative_spread() == 0
+
+
+def test_work_that_nobody_stated_is_known_from_jobs_that_ended(tmp_path: Path) -> None:
+    beliefs = Pool(lambda model, device: predicted(8)).of("toy")
+    job = run(tmp_path, {"devices", "batch"}, beliefs=beliefs, work_stated=False)
+    assert np.isnan(job.seconds_left(0, 1)[1])
+    beliefs.end(500.0)
+    assert job.seconds_left(0, 1)[1] == pytest.approx(500 / job.goodput(0, 1)[1])
+    stated = run(tmp_path, {"devices", "batch"}, beliefs=beliefs, work_error=1.5)
+    assert stated.seconds_left(0, 1)[1] == pytest.approx(1.5 * 300 / stated.goodput(0, 1)[1])

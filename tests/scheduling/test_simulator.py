@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
+from paceline.scheduling.beliefs import Measured
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.fifo import fifo
@@ -93,7 +94,7 @@ def test_rounds_delay_starts_to_their_boundary_and_ends_not_at_all() -> None:
 def test_epochs_of_a_profile_add_up(tmp_path: Path) -> None:
     toy = profile(tmp_path)
     job = Job(name="a", model="toy", devices=2, batch=32, epochs=3)
-    run = ProfiledRun(job, toy, SMALL, adapts_batch=False, knowledge="measured")
+    run = ProfiledRun(job, toy, SMALL, adapts_batch=False, beliefs=Measured(toy))
     schedule = simulate([job], SMALL, fifo, lambda _: run, FREE)
     assert schedule.outcomes[0].end_s == pytest.approx(300 * (0.02 + 0.016 + 0.002))
     assert schedule.outcomes[0].spans[0].batch == 32
@@ -209,7 +210,7 @@ def test_policies_see_the_curves_that_jobs_report(tmp_path: Path) -> None:
         return fifo(state)
 
     job = Job(name="a", model="toy", devices=2, batch=32, epochs=3)
-    simulate([job], SMALL, looks, lambda j: ProfiledRun(j, toy, SMALL, adapts_batch=False, knowledge="measured"), FREE)
+    simulate([job], SMALL, looks, lambda j: ProfiledRun(j, toy, SMALL, adapts_batch=False, beliefs=Measured(toy)), FREE)
     assert seen == [[[]], [[0.5]], [[0.5, 0.6]]]
     simulated([rigid("b", 1)], looks)
     assert seen[-1] == []

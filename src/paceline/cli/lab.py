@@ -24,6 +24,7 @@ EXEC = """example:
   paceline lab exec -- python train.py --rank {rank} --peers {hosts}
 
 RANK, WORLD_SIZE, MASTER_ADDR and what else torchrun sets are in the environment of each."""
+SLOTS = 4
 STATUS = "example:\n  paceline lab status"
 DOWN = "example:\n  paceline lab down"
 
@@ -36,6 +37,8 @@ def add(parser: Parser) -> None:
     up.add_argument("--hosts", metavar="N", type=int, required=True, help="from 1 to 250")
     up.add_argument("--link", metavar="RATE", help="rate of every host's link, each way: 1Gb/s")
     up.add_argument("--latency", metavar="TIME", help="added each way: 100us (default none; needs netem in the kernel)")
+    up.add_argument("--slurm", action="store_true", help="with a Slurm of its own (needs slurm-wlm and munge)")
+    up.add_argument("--slots", metavar="N", type=int, help=f"CPUs that Slurm gives out on each host (default {SLOTS})")
     up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
 
     run = action("exec", "run a command on every host at once")
@@ -60,11 +63,19 @@ def _up(o: argparse.Namespace) -> Answer:
         raise UserError("--loopback has no --link: it is unshaped", "leave one of them out")
     if not o.loopback and not o.link:
         raise UserError("--link is missing", "give a rate such as --link 1Gb/s, or --loopback")
-    cluster = lab.up(o.hosts, None if o.loopback else o.link, o.name, o.latency, say=_say(o.name))
+    if o.slots is not None and not o.slurm:
+        raise UserError("--slots is of Slurm", "give --slurm too, or leave it out")
+    slots = (SLOTS if o.slots is None else o.slots) if o.slurm else 0
+    if o.slurm and slots < 1:
+        raise UserError(f"{slots} CPUs a host for Slurm", "give a whole number from 1 up")
+    link = None if o.loopback else o.link
+    cluster = lab.up(o.hosts, link, o.name, o.latency, slurm_slots=slots, say=_say(o.name))
     text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.topology.link)}"
     text += "; up" if cluster.fresh else "; was up already, left as it is"
     if cluster.is_loopback:
         text += "; all on 127.0.0.1, unshaped"
+    if slots:
+        print(f"{o.name}: Slurm's commands run behind {' '.join(cluster.slurm())}", file=sys.stderr)
     return {**cluster.status().to_json(), "made": cluster.fresh}, Screen.plain(text)
 
 
@@ -99,7 +110,8 @@ def _headline(status: lab.LabStatus) -> str:
     topology = status.state.topology
     latency = f", {format_seconds(topology.latency)} later each way" if topology.latency else ""
     whole = "complete" if status.complete else "incomplete"
-    return f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}; {whole}"
+    slots = f", Slurm with {topology.slots} CPUs a host" if topology.slots else ""
+    return f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}{slots}; {whole}"
 
 
 def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
@@ -111,6 +123,7 @@ def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
             address,
             status.links[host],
             *((format_bytes(c.tx_bytes), format_bytes(c.rx_bytes)) if (c := status.counters[host]) else ("", "")),
+            *status.slurm[host : host + 1],
         )
         for host, address in enumerate(topology.addresses)
     ]
@@ -119,7 +132,8 @@ def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
     yield Paragraph(f"up since {clock} ({format_seconds(max(0.0, time.time() - since))})")
     if topology.link is not None:
-        yield Table(("host", "address", "link", "sent", "received"), rows, frozenset({0, 1, 2}))
+        heads = ("host", "address", "link", "sent", "received", *(("Slurm",) if status.slurm else ()))
+        yield Table(heads, rows, frozenset({0, 1, 2, 5}) if status.slurm else frozenset({0, 1, 2}))
     yield from (Paragraph(f"lacking: {what}", "bad") for what in status.lacking)
 
 

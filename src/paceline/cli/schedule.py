@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.cli.schedule_arguments import add_cluster_of_jobs, scenario_of
+from paceline.cli.schedule_live import add_live
 from paceline.errors import UserError, known_name
 from paceline.rundir import RunDir
 
@@ -37,6 +38,8 @@ def add(parser: Parser) -> None:
     compare.add_argument("--policies", metavar="P,P", required=True, help="names; the others are compared with the first")
     compare.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that simulate at once (default 1)")
     _add_out(compare)
+
+    add_live(action("live", "run jobs for real under a policy: on this machine, on Slurm, on Ray"))
 
     why = action("why", "why a job waited, and why it got its devices")
     why.runs(_why, WHY, shapes=BRIEF)

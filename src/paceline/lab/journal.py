@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -64,10 +65,12 @@ class LabState:
             raise UserError(f"cannot write {path}: {error.strerror or error}", f"make room, or set {DIRECTORY}") from error
 
     def delete(self) -> None:
-        """Remove the file. Raises UserError where it is another user's."""
+        """Remove the file, and the directory of its Slurm. Raises UserError where they are another user's."""
         for directory in _directories():
             path = _path(directory, self.topology.name)
             try:
+                if (slurm := _slurm(directory, self.topology.name)).is_dir():
+                    shutil.rmtree(slurm)
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise UserError(f"cannot remove {path}: {error.strerror or error}", "run it as its owner, with sudo") from error
@@ -85,6 +88,11 @@ def load(name: str) -> LabState | None:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{path} cannot be read: {error}", "move it away; ip netns list shows what is left") from error
     return None
+
+
+def slurm_directory(name: str) -> Path:
+    """Where the Slurm of this user's lab has its files. Raises UserError where no directory can be made for labs."""
+    return _slurm(_own_directory(), name)
 
 
 def names() -> list[str]:
@@ -137,6 +145,10 @@ def _own_directory() -> Path:
 
 def _path(directory: Path, name: str) -> Path:
     return directory / f"lab-{name}.json"
+
+
+def _slurm(directory: Path, name: str) -> Path:
+    return directory / f"slurm-{name}"
 
 
 def _from_json(data: dict[str, Any], name: str) -> LabState:

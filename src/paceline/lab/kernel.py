@@ -17,7 +17,7 @@ from typing import Any
 from paceline.lab.topology import NETNS, Command
 
 MARK = "PACELINE_LAB"
-"""Variable in the environment of every process that ``Lab.run`` started. ``down`` ends only processes that have it."""
+"""Variable of every process that a lab started, by ``Lab.run`` or its Slurm. ``down`` ends only processes that have it."""
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 COMMAND_TIMEOUT_S = 30.0
@@ -71,7 +71,7 @@ def missing() -> list[str]:
     if sys.platform != "linux":
         return ["Linux"]
     needs = [f"root ({' and '.join(capabilities)})"] if (capabilities := lost_capabilities()) else []
-    needs += [f"{tool} ({package})" for tool, package in TOOLS.items() if not _which(tool)]
+    needs += [f"{tool} ({package})" for tool, package in TOOLS.items() if not which(tool)]
     if not needs:
         needs = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
     return needs
@@ -99,7 +99,8 @@ def _lacking_parts(*parts: str) -> list[str]:
         return ["network namespaces"]
 
 
-def _which(tool: str) -> str | None:
+def which(tool: str) -> str | None:
+    """The path of a program, also of one that only root's PATH has; None where it is missing."""
     return shutil.which(tool) or shutil.which(tool, path=_PATH)
 
 
@@ -149,38 +150,58 @@ def delete_namespace(name: str) -> None:
     system(("ip", "netns", "del", name))
 
 
-def end_processes(namespace: str, lab: str, grace: float = 3.0) -> tuple[list[int], list[int]]:
-    """End what ``Lab.run`` of ``lab`` started in the namespace. Returns the pids ended, and those of others, left alone."""
+def end_processes(namespace: str, lab: str, at_once: bool = False) -> tuple[list[int], list[int]]:
+    """End what ``lab`` started in the namespace. Returns the pids ended, and those of others, left alone."""
     try:
         pids = [int(word) for word in system(("ip", "netns", "pids", namespace)).split()]
     except CommandFailed:
         return [], []
+    ours = end(pids, lab, at_once, of_namespace=True)
+    return ours, [pid for pid in pids if pid not in ours and Path(f"/proc/{pid}").exists()]
+
+
+def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0, of_namespace: bool = False) -> list[int]:
+    """End those of the processes that ``lab`` started; asked first, but with ``at_once``. Returns their pids.
+
+    ``of_namespace``: all are of one of its namespaces, where Slurm's step daemons are its own too: they write over their mark.
+    """
+
+    def is_ours(pid: int) -> bool:
+        return has_mark(pid, lab) or (of_namespace and _is_step_daemon(pid))
+
     ours: dict[int, int] = {}
     for pid in pids:
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)  # from here on the number cannot come to mean another process
-            if _has_mark(pid, lab):
+            if is_ours(pid):
                 ours[pid] = handle
             else:
                 os.close(handle)
     try:
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGKILL,) if at_once else (signal.SIGTERM, signal.SIGKILL):
             for handle in ours.values():
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)
             until = time.monotonic() + grace
-            while any(_has_mark(pid, lab) for pid in ours) and time.monotonic() < until:
+            while any(is_ours(pid) for pid in ours) and time.monotonic() < until:
                 time.sleep(0.02)
     finally:
         for handle in ours.values():
             os.close(handle)
-    return list(ours), [pid for pid in pids if pid not in ours and Path(f"/proc/{pid}").exists()]
+    return list(ours)
 
 
-def _has_mark(pid: int, lab: str) -> bool:
-    """Also whether it still runs: a zombie has no environment left."""
+def has_mark(pid: int, lab: str) -> bool:
+    """Whether the lab started it, and it still runs: a zombie has no environment left."""
     try:
         return f"{MARK}={lab}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_step_daemon(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.startswith("slurmstepd")
     except OSError:
         return False
 
@@ -190,7 +211,7 @@ def enter(namespace: str) -> Command:
 
     Not ``ip netns exec``: that mounts another /sys, in which a job no longer finds its GPUs.
     """
-    return (_which("nsenter") or "nsenter", f"--net={NETNS}/{namespace}", "--")
+    return (which("nsenter") or "nsenter", f"--net={NETNS}/{namespace}", "--")
 
 
 def port_in_use(namespace: str) -> set[int]:

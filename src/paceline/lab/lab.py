@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from paceline.errors import UserError, unknown
-from paceline.lab import journal, kernel
+from paceline.lab import journal, kernel, slurm
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.namespaces import make, remove
@@ -117,6 +117,36 @@ class Lab(Loopback):
         """Plug the host's cable in again. Raises UserError."""
         self._set_link(host, "up")
 
+    def power_off(self, host: int) -> list[int]:
+        """A host dies: its cable is out, its processes are gone. Returns their pids. Raises UserError."""
+        self.cut(host)  # first, so that no connection is closed in order
+        return kernel.end_processes(self.topology.namespace(host), self.topology.name, at_once=True)[0]
+
+    def power_on(self, host: int) -> None:
+        """The host is back, with nothing running but its slurmd where the lab has Slurm. Raises UserError."""
+        self.mend(host)
+        if self.topology.slots:
+            try:
+                slurm.start_host(self.topology, journal.slurm_directory(self.topology.name), host)
+            except CommandFailed as error:
+                raise self._incomplete(str(error)) from error
+
+    def slurm(self) -> tuple[str, ...]:
+        """The words in front of sbatch, squeue and the like, to reach the lab's Slurm. Raises UserError where it has none."""
+        if not self.topology.slots:
+            raise UserError(f"lab {self.topology.name!r} has no Slurm", f"paceline lab down, then {UP} --slurm")
+        return slurm.client(self.topology, journal.slurm_directory(self.topology.name))
+
+    def restart_slurm_controller(self) -> None:
+        """End slurmctld and start it again; it goes on from its saved state, and jobs run on. Raises UserError."""
+        self.slurm()
+        directory = journal.slurm_directory(self.topology.name)
+        try:
+            slurm.stop_controller(self.topology, directory)
+            slurm.start_controller(self.topology, directory)
+        except CommandFailed as error:
+            raise self._incomplete(str(error)) from error
+
     def down(self) -> list[str]:
         """Remove it, as :func:`down` does."""
         return down(self.topology.name)
@@ -173,6 +203,7 @@ def up(
     name: str = "lab",
     latency: str | float | None = None,
     *,
+    slurm_slots: int = 0,
     say: Say | None = None,
 ) -> Lab:
     """Make a lab, or find the equal one that is up already. What a crash left of it is removed first.
@@ -182,16 +213,19 @@ def up(
         link: of every host, each way: text such as ``1Gb/s``, or bytes/s; None makes a lab on loopback.
         name: several labs may be up at once.
         latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
+        slurm_slots: CPUs of each host that a Slurm of the lab's own gives out; 0 for no Slurm.
         say: called with a line about what happens now.
 
     Raises:
         UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
     """
-    wanted_topology, say = topology(hosts, link, name, latency), say or (lambda text: None)
+    wanted_topology, say = topology(hosts, link, name, latency, slurm_slots), say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
         raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")
     if wanted_topology.link is not None:
         _check_privileges(wanted_topology)
+    if wanted_topology.slots:
+        slurm.check(wanted_topology, journal.slurm_directory(name))
     with journal.locked():
         lab_state = journal.load(name)
         if lab_state and lab_state.stale:

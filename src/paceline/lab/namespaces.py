@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paceline.errors import UserError
-from paceline.lab import kernel
+from paceline.lab import journal, kernel, slurm
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.topology import Topology
@@ -26,6 +26,8 @@ def make(topology: Topology, say: Callable[[str], None]) -> LabState:
             if count % 100 == 0:
                 say(f"command {count + 1} of {len(commands)}")
             kernel.system(command)
+        if topology.slots:
+            slurm.start(topology, journal.slurm_directory(topology.name), say)
         state = replace(state, phase="up")
         state.save()
         return state
@@ -55,7 +57,8 @@ def remove(state: LabState) -> list[str]:
         except CommandFailed as error:
             failed.append(str(error))
         if ended:
-            notes.append(f"{entry}: ended {_processes(ended)} that paceline lab exec started")
+            starter = "the lab's Slurm or exec" if state.topology.slots else "paceline lab exec"
+            notes.append(f"{entry}: ended {_processes(ended)} that {starter} started")
         if others:
             notes.append(f"{entry}: {_processes(others)} not of Paceline left running, without a network")
     if failed:

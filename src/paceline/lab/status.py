@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paceline.lab import kernel
+from paceline.lab import journal, kernel, slurm
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.topology import INTERFACE
@@ -29,12 +29,16 @@ class Counters:
 
 @dataclass(frozen=True)
 class LabStatus:
-    """A lab now. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` says what is no longer there."""
+    """A lab now. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` says what is no longer there.
+
+    ``slurm`` has the state of each host's node as Slurm says it, empty without Slurm.
+    """
 
     state: LabState
     links: tuple[str, ...]
     counters: tuple[Counters | None, ...]
     lacking: tuple[str, ...]
+    slurm: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -45,7 +49,13 @@ class LabStatus:
         """Plain data: link in bytes/s each way, latency in seconds each way, since in seconds of the epoch."""
         topology = self.state.topology
         hosts = [
-            {"host": number, "address": address, "link": self.links[number], **_numbers(self.counters[number])}
+            {
+                "host": number,
+                "address": address,
+                "link": self.links[number],
+                **({"slurm": self.slurm[number]} if self.slurm else {}),
+                **_numbers(self.counters[number]),
+            }
             for number, address in enumerate(topology.addresses)
         ]
         shown = {
@@ -53,6 +63,7 @@ class LabStatus:
             "loopback": topology.link is None,
             "link_bytes_per_s": topology.link,
             "latency_s": topology.latency,
+            "slurm_slots": topology.slots,
         }
         end = {"since": self.state.since, "complete": self.complete, "lacking": list(self.lacking)}
         return {**shown, "hosts": hosts, **end}
@@ -88,7 +99,20 @@ def read_status(state: LabState) -> LabStatus:
             links.append("gone")
             counters.append(None)
             lacking.append(f"host {host} ({address}): {error}")
-    return LabStatus(state, tuple(links), tuple(counters), tuple(lacking))
+    nodes = _read_slurm(state, links, lacking) if topology.slots else ()
+    return LabStatus(state, tuple(links), tuple(counters), tuple(lacking), nodes)
+
+
+def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[str, ...]:
+    """The state of each host's node; adds to ``lacking``. A host that was cut off on purpose lacks nothing."""
+    topology, directory = state.topology, journal.slurm_directory(state.topology.name)
+    off = {f"slurmd of host {host}" for host, link in enumerate(links) if link == "cut"}
+    lacking += [daemon for daemon in slurm.lacking(topology, directory) if daemon not in off]
+    try:
+        states = slurm.node_states(topology, directory)
+    except CommandFailed:
+        states = {}
+    return tuple(states.get(f"h{host}", "unknown") for host in range(topology.hosts))
 
 
 def _look(state: LabState, host: int) -> tuple[str, Counters]:

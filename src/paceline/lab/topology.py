@@ -18,6 +18,7 @@ INTERFACE = "pl0"
 NETNS = "/var/run/netns"
 """Where iproute2 keeps named namespaces."""
 MAX_HOSTS = 250
+MAX_SLOTS = 1024
 MIN_LINK = 125e3
 BURST_S = 1e-3
 """Depth of a bucket in seconds of the link: rate / HZ at HZ = 1000. docs/lab.md has the measurements."""
@@ -37,12 +38,14 @@ class Topology:
     """The hosts of one lab and the link of each host.
 
     ``link`` is in bytes/s each way, or None for loopback, which is unshaped. ``latency`` is in seconds each way, or None.
+    ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm.
     """
 
     name: str
     hosts: int
     link: float | None
     latency: float | None = None
+    slots: int = 0
 
     @property
     def switch(self) -> str:
@@ -63,6 +66,11 @@ class Topology:
         return "127.0.0.1" if self.link is None else f"10.77.0.{host + 1}"
 
     @property
+    def head(self) -> str:
+        """The address of the switch itself, where Slurm's controller runs."""
+        return f"10.77.0.{MAX_HOSTS + 1}"
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """Every host's address, in order."""
         return tuple(self.address(h) for h in range(self.hosts))
@@ -74,6 +82,11 @@ class Topology:
             ("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
             ("ip", "-n", self.switch, "link", "set", "br0", "up"),
         ]
+        if self.slots:
+            commands += [
+                ("ip", "-n", self.switch, "addr", "add", f"{self.head}/24", "dev", "br0"),
+                ("ip", "-n", self.switch, "link", "set", "lo", "up"),
+            ]
         for host in range(self.hosts):
             host_name, port = self.namespace(host), f"p{host}"
             commands += [
@@ -106,15 +119,20 @@ class Topology:
             parts.append(f"{link_text(self.link)}, not {link_text(other.link)}")
         if self.latency != other.latency:
             parts.append(f"{_latency_text(self.latency)}, not {_latency_text(other.latency)}")
+        if self.slots != other.slots:
+            parts.append(f"{_slots_text(self.slots)}, not {_slots_text(other.slots)}")
         return " and ".join(parts)
 
 
-def topology(hosts: int, link: str | float | None, name: str = "lab", latency: str | float | None = None) -> Topology:
+def topology(
+    hosts: int, link: str | float | None, name: str = "lab", latency: str | float | None = None, slots: int = 0
+) -> Topology:
     """A checked topology. Raises UserError for what cannot be.
 
     Args:
         link: text (``1Gb/s``), or bytes/s each way; None for loopback.
         latency: text (``100us``), or seconds each way.
+        slots: CPUs that Slurm gives out on each host; 0 for no Slurm.
     """
     if not 1 <= hosts <= MAX_HOSTS:
         raise UserError(f"{hosts} hosts", f"give a whole number from 1 to {MAX_HOSTS}")
@@ -125,7 +143,11 @@ def topology(hosts: int, link: str | float | None, name: str = "lab", latency: s
     delay = parse_seconds(latency) if isinstance(latency, str) else latency
     if delay is not None and not 1e-6 <= delay <= 10:
         raise UserError(f"a latency of {format_seconds(delay)}", "give one from 1us to 10s, each way")
-    return Topology(name, hosts, rate, delay)
+    if not 0 <= slots <= MAX_SLOTS:
+        raise UserError(f"{slots} CPUs a host for Slurm", f"give a whole number from 1 to {MAX_SLOTS}")
+    if slots and rate is None:
+        raise UserError("Slurm needs hosts of their own, which loopback has not", "give a link, or leave Slurm out")
+    return Topology(name, hosts, rate, delay, slots)
 
 
 def check_name(name: str) -> None:
@@ -152,6 +174,10 @@ def quiet(namespace: str) -> Command:
 def link_text(link: float | None) -> str:
     """A link in words."""
     return "loopback" if link is None else f"{format_bandwidth(link)} each way"
+
+
+def _slots_text(slots: int) -> str:
+    return f"Slurm with {slots} CPUs a host" if slots else "no Slurm"
 
 
 def _latency_text(latency: float | None) -> str:

@@ -62,7 +62,8 @@ def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints) -> list[Plac
     Returns:
         The placement of each job; empty where it gets none or not enough are left.
     """
-    left, placements = sizes.copy(), [()] * len(devices)  # type: list[Placement]
+    left = sizes.copy()
+    placements: list[Placement] = [() for _ in devices]
     for index in np.argsort(-devices, kind="stable").tolist():
         count = int(devices[index])
         if not count:

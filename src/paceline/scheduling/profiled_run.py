@@ -31,6 +31,7 @@ class ProfiledRun:
             is known, times the ratio of one device's speed, which is measured beforehand (Sia, SOSP 2023, section 3.3).
         work_stated: whether its owner says how long it trains; else its length is that of such jobs that have ended, and where
             none has, nobody knows.
+        work_error: what is believed of the work left / what is left.
         slowdown: by which the measured steps are longer.
     """
 
@@ -43,11 +44,12 @@ class ProfiledRun:
         adapts_batch: bool,
         beliefs: Beliefs,
         work_stated: bool = True,
+        work_error: float = 1.0,
         slowdown: float = 1.0,
     ) -> None:
         self.job, self.profile, self.fleet = job, profile, fleet
         self.beliefs = beliefs
-        self.adapts_batch, self.work_stated = adapts_batch, work_stated
+        self.adapts_batch, self.work_stated, self.work_error = adapts_batch, work_stated, work_error
         self.epoch = 0
         self.to_next = float(profile.epochs.ends[0])
         self.speed = 0.0
@@ -211,7 +213,7 @@ class ProfiledRun:
         ends = self.profile.epochs.ends
         done = float(ends[self.epoch]) - self.to_next
         total = float(ends[-1]) if self.work_stated else self.beliefs.total()
-        return math.nan if total is None or total <= done else total - done
+        return math.nan if total is None or total <= done else (total - done) * self.work_error
 
     def relative_spread(self) -> float:
         return self.beliefs.relative_spread

@@ -67,6 +67,7 @@ class Settings:
     Attributes:
         round_s: between decisions; 0: at every arrival, end and outage, and when the policy asks.
         restart_s: a start or resize costs a job so long, in which it holds its devices; ``restart_by_model``: other times.
+        believed_restart: what policies are told instead, by model.
         moves_free: whether a job that moves to other nodes in the same shape goes on without a restart.
         interference: share of speed that jobs on several nodes lose where two of them share a node.
         checkpoint_s: a failed node costs the work since the last checkpoint, which jobs write so often.
@@ -76,6 +77,7 @@ class Settings:
     round_s: float = 60.0
     restart_s: float = 30.0
     restart_by_model: Mapping[str, float] = field(default_factory=dict)
+    believed_restart: Mapping[str, float] = field(default_factory=dict)
     moves_free: bool = False
     interference: float = 0.0
     checkpoint_s: float = 600.0

@@ -291,11 +291,15 @@ class _Simulation:
             run_s=c[len(_COLUMNS) :].T,
             restarts=np.maximum(c[_RESTARTS], 0).astype(np.int64),
             outlooks=_Outlooks(self.runs),
-            restart_s=c[_RESTART],
+            restart_s=self._told_restart_s(),
             restarting_s=c[_DELAY],
             memory=self.memory,
             curves=[run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self.reports else (),
         )
+
+    def _told_restart_s(self) -> Array:
+        told, true = self.settings.believed_restart, self.columns[_RESTART]
+        return np.array([told.get(job.model, cost) for job, cost in zip(self.jobs, true, strict=True)]) if told else true
 
     def _carry_out(self, decision: Decision) -> None:
         """Free what is taken away, then place what is new, in the policy's order."""
@@ -319,12 +323,8 @@ class _Simulation:
         for group in range(len(self.fleet.groups)):
             nodes = self.fleet.nodes_of(group)
             indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
-            before = [
-                ()
-                if self.columns[_TYPE, index] != group
-                else tuple((n - nodes.start, count) for n, count in self.placements[index])
-                for index in indices
-            ]
+            here = [self.placements[index] if self.columns[_TYPE, index] == group else () for index in indices]
+            before = [tuple((node - nodes.start, count) for node, count in placement) for placement in here]
             sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
             after = repacked(sizes, before, decision.devices[indices])
             for index, placement in zip(indices, after, strict=True):

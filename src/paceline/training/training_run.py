@@ -206,12 +206,13 @@ class TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed."""
+        """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew."""
         kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling")
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
-        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **self.strategy.to_json(), **options}
+        strategy = {k: v for k, v in self.strategy.to_json().items() if k != "world_size"}
+        return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **strategy, **options}
 
     @property
     def code(self) -> dict[str, str]:

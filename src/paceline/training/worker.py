@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -270,8 +270,17 @@ def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, c
                 if isinstance(trainer.optimizer, Layerwise):
                     state["diagnostics"] = trainer.optimizer.diagnostics.state_dict()
                 checkpoint.save(Path(run.out), run, epoch + 1, state)
+                RunDir(run.out).write_progress(_reached(trainer, curve[-1]))
             progress.epoch_done(curve[-1])
     return histogram
+
+
+def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
+    """Where the run is after an epoch: what ``progress.json`` has."""
+    steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
+    numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
+    rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0
+    return {**numbers, "step": entry["epoch"] * steps, "samples_per_s": rate, "workers": trainer.strategy.world_size}
 
 
 def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:

@@ -1,9 +1,9 @@
 """Paceline's own policy: each job's speed-up weighed against the work that it has left.
 
-A job of ``R`` seconds of work (on one device of its best type) that gets ``n`` devices ends after ``T(n) = R / speedup(n)``, and
-later by a restart where its devices change. The policy maximises ``sum R^-a s^p / p`` over ``s = R / T``. The weight ``R^-a``
-lets short jobs go first, as the shortest remaining time would (a = 1); the power p < 1 spreads devices over jobs, as a fair
-share would. Goodput is the predictor's, corrected by what jobs report. Where the work left is unknown, or the range of the
+A job of ``R`` seconds of work (on one device of its best type) that gets ``n`` devices ends after ``T(n) = R / speedup(n)``,
+and later by a restart where its devices change. The policy maximises ``sum R^-a s^p / p`` over ``s = R / T``. The weight
+``R^-a`` lets short jobs go first, as the shortest remaining time would (a = 1); the power p < 1 spreads devices over jobs, as a
+fair share would. Goodput is the predictor's, corrected by what jobs report. Where the work left is unknown, or the range of the
 prediction is wide, the service that a job has attained stands for it, as under least attained service: a job that has run
 long is likely to run long.
 """
@@ -56,9 +56,9 @@ def paceline(
     return Decision(devices=devices, type_index=types, order=order, rule="fewest_nodes", note=note)
 
 
-def work_left_s(outlook: Outlook, device_type: int, attained_s: float) -> float:
-    """Seconds of work on one device of a type: as known, else as long as it has run already."""
-    known = float(outlook.seconds_left(device_type, 1)[1])
+def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:
+    """Device-seconds of work on the ``least`` devices of a type: as known, else as many as it has held already."""
+    known = least * float(outlook.seconds_left(device_type, least)[least])
     believed = math.isfinite(known) and outlook.relative_spread() < WIDE
     return max(known, 1.0) if believed else UNKNOWN_S + attained_s
 
@@ -85,7 +85,7 @@ def _worths(
     best = int(np.argmax(speeds))
     if speeds[best] <= 0:
         return sizes, [np.zeros(len(size)) for size in sizes]
-    left_s = work_left_s(outlook, best, float(state.attained_s[index]))
+    left_s = work_left_s(outlook, best, int(sizes[best][1]), float(state.attained_s[index]))
     values = []
     for group, (size, rate) in enumerate(zip(sizes, rates, strict=True)):
         stays = (size == held) & (group == held_type)
@@ -101,6 +101,7 @@ def _over_types(state: State, worths: list[tuple[list[Ints], list[Array]]], time
         for group, (size, value) in enumerate(zip(sizes, values, strict=True)):
             whole = node_sizes(state.fleet.groups[group])
             kept = np.isin(size, whole) | ((size == state.devices[index]) & (group == state.type_index[index]))
+            kept |= "devices" not in state.jobs[index].adapts
             kept &= (size > 0) & (value > 0)
             many = int(kept.sum())
             columns.append((np.full(many, index), size[kept], np.full(many, group), -value[kept]))

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 from paceline.errors import known_name
 from paceline.scheduling.job import Choice
+from paceline.scheduling.policies.cost import cost
+from paceline.scheduling.policies.drf import drf
 from paceline.scheduling.policies.fifo import fifo
+from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.las import las
+from paceline.scheduling.policies.makespan import makespan
+from paceline.scheduling.policies.max_min import max_min
+from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.optimus import optimus
 from paceline.scheduling.policies.paceline import paceline
+from paceline.scheduling.policies.rubick import rubick
+from paceline.scheduling.policies.sia import sia
+from paceline.scheduling.policies.themis import themis
 from paceline.scheduling.state import Policy
 
 
@@ -34,6 +43,7 @@ class Entry:
 RIGID: frozenset[Choice] = frozenset()
 ELASTIC: frozenset[Choice] = frozenset({"devices"})
 ADAPTIVE: frozenset[Choice] = frozenset({"devices", "batch"})
+REPLANNED: frozenset[Choice] = frozenset({"devices", "strategy"})
 
 POLICIES: Mapping[str, Entry] = {
     "fifo": Entry(fifo, RIGID, "first in, first out", types=True),
@@ -41,6 +51,15 @@ POLICIES: Mapping[str, Entry] = {
     "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
     "paceline": Entry(paceline, ADAPTIVE, "this package", types=True),
     "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
+    "sia": Entry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
+    "rubick": Entry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True),
+    "max_min": Entry(max_min, RIGID, "Gavel, OSDI 2020, section 4.1", types=True),
+    "finish_time_fairness": Entry(finish_time_fairness, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "makespan": Entry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "cost": Entry(cost, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "max_throughput": Entry(max_throughput, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "drf": Entry(drf, RIGID, "dominant resource fairness, NSDI 2011, algorithm 1", types=True),
+    "themis": Entry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True),
 }
 
 
@@ -49,4 +68,4 @@ def policy_named(name: str) -> Entry:
     return POLICIES[known_name("policy", name, POLICIES)]
 
 
-__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "RIGID", "Entry", "policy_named"]
+__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "policy_named"]

@@ -46,7 +46,8 @@ def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) 
 def configurations(state: State) -> Choices:
     """Every configuration of every job; ``cost`` holds its goodput beside the job's smallest, restarts charged.
 
-    A job that has not finished its start keeps what it holds.
+    A job that needs several devices counts as if fewer were slower in proportion: else one at its only size would always
+    give way to one that can shrink. A job that has not finished its start keeps what it holds.
     """
     ages = state.age_s
     restart_s, starting_s = (np.broadcast_to(value, ages.shape) for value in (state.restart_s, state.restarting_s))
@@ -75,7 +76,7 @@ def configurations(state: State) -> Choices:
         runs = value > 0
         if not runs.any():
             continue
-        size, kind, value = size[runs], kind[runs], value[runs] / value[runs].min()
+        size, kind, value = size[runs], kind[runs], value[runs] * (int(size[runs].min()) / value[runs].min())
         if held:
             value = np.where((size == held) & (kind == held_type), value, value * stays[index])
         columns.append((np.full(len(size), index), size, kind, np.maximum(value, LEAST_VALUE), np.zeros(len(size), np.int64)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.csv_rows import Row, header, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
-from paceline.scheduling.traces import own, published, sacct
+from paceline.scheduling.traces import gavel, own, published, sacct
 from paceline.scheduling.traces.trace import Form, Trace
 
 FORMS: tuple[Form, ...] = (
@@ -22,6 +22,7 @@ FORMS: tuple[Form, ...] = (
         ("set", "workload"),
         "workloads of Pollux and Sia, jobs of profiled models",
     ),
+    Form("gavel", gavel.JOB_COLUMNS, gavel.read_gavel, ("trace",), "Gavel's physical traces, rigid jobs with steps"),
 )
 """Every form that is read; the reader of one more is one more line."""
 _SHOWN = 8

@@ -1,0 +1,141 @@
+"""Policies in Pollux's setting (OSDI 2021, section 5.3): 16 nodes of four T4, TunedJobs, rounds of 60 s, restarts of 30 s.
+
+    python benchmarks/schedule_pollux.py --data ../shared/data --out benchmarks/results/schedule_pollux.csv --part fidelity
+    ... --part better     paceline against the published goodput, by what it knows
+    ... --part error      average completion against the error of speeds, and of the work left
+    ... --part profiles   against no profile at all
+
+``ratio`` and ``rank_correlation`` are against the published completion of each job in ``reference_pollux_jct.csv``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rows import append
+from scipy.stats import spearmanr
+
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.policies.registry import policy_named
+from paceline.scheduling.pollux_setting import CLUSTER, jobs_for, predictions, runs_for
+from paceline.scheduling.profiles import read_profiles
+from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulator import simulate
+from paceline.scheduling.traces.reader import read_trace
+
+COLUMNS = (
+    "part", "load", "workload", "policy", "knowledge", "work", "error", "work_error", "seed", "jobs", "avg_jct_s", "p50_jct_s",
+    "p99_jct_s", "makespan_s", "restarts_per_job", "published_policy", "published_avg_s", "published_p99_s", "ratio",
+    "p99_ratio", "rank_correlation",
+)  # fmt: skip
+PUBLISHED = {"las": "tiresias", "optimus": "optimus"}
+ERRORS = (0.0, 0.05, 0.1, 0.2, 0.4)
+
+
+def cases(part: str) -> Iterator[dict[str, Any]]:
+    """What is run for each load and workload."""
+    if part == "fidelity":
+        for policy in ("las", "optimus", "goodput"):
+            yield {"policy": policy}
+    elif part == "better":
+        for knowledge in ("online", "predicted", "measured"):
+            for stated in (True, False):
+                yield {"policy": "paceline", "knowledge": knowledge, "work_stated": stated}
+    elif part == "error":
+        for policy in ("las", "optimus", "goodput", "paceline"):
+            for error in ERRORS:
+                yield {"policy": policy, "knowledge": "measured", "error": error}
+            for error in ERRORS[1:]:
+                yield {"policy": policy, "knowledge": "measured", "work_error": error}
+    else:
+        for policy in ("goodput", "paceline"):
+            for knowledge in ("measured", "online", "predicted"):
+                yield {"policy": policy, "knowledge": knowledge}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", choices=("fidelity", "better", "error", "profiles"), default="fidelity")
+    parser.add_argument("--loads", default="0.5x,1.0x,1.5x,2.0x")
+    parser.add_argument("--workloads", default="1,2,3,4")
+    parser.add_argument("--policies", default="", help="only these")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    fleet, profiles = Fleet.named(CLUSTER), read_profiles(options.data / "profiles")
+    known, published = predictions(fleet), read_published(options.data / "traces" / "reference_pollux_jct.csv")
+    for load in options.loads.split(","):
+        for workload in options.workloads.split(","):
+            where = {"set": load, "workload": workload}
+            trace = read_trace(options.data / "traces" / "pollux_workloads.csv", where)
+            for case in cases(options.part):
+                policy, beliefs = case["policy"], {name: value for name, value in case.items() if name != "policy"}
+                if options.policies and policy not in options.policies.split(","):
+                    continue
+                runs = runs_for(policy, fleet, profiles, pool=known.pool(profiles), seed=options.seed, **beliefs)
+                schedule = simulate(jobs_for(policy, trace.jobs), fleet, policy_named(policy).decide, runs, Settings())
+                jcts = {outcome.job.name: outcome.jct_s for outcome in schedule.outcomes}
+                reference = published.get((PUBLISHED.get(policy, "pollux"), load, workload), {})
+                row = {
+                    "part": options.part,
+                    "load": load,
+                    "workload": workload,
+                    "policy": policy,
+                    "knowledge": beliefs.get("knowledge", "measured" if policy == "optimus" else "online"),
+                    "work": "stated" if beliefs.get("work_stated", True) else "of such jobs that ended",
+                    "error": beliefs.get("error", 0.0),
+                    "work_error": beliefs.get("work_error", 0.0),
+                    "seed": options.seed,
+                    "jobs": len(jcts),
+                    **figures(jcts),
+                    "makespan_s": round(max(o.end_s for o in schedule.outcomes)),
+                    "restarts_per_job": round(float(np.mean([o.restarts for o in schedule.outcomes])), 2),
+                    "published_policy": PUBLISHED.get(policy, "pollux"),
+                    **against(jcts, reference),
+                }
+                append(options.out, COLUMNS, row)
+                print({name: row[name] for name in COLUMNS if name in row}, file=sys.stderr, flush=True)
+
+
+def figures(jcts: Mapping[str, float]) -> dict[str, float]:
+    values = np.array(list(jcts.values()))
+    return {
+        "avg_jct_s": round(float(values.mean()), 1),
+        "p50_jct_s": round(float(np.median(values)), 1),
+        "p99_jct_s": round(float(np.percentile(values, 99)), 1),
+    }
+
+
+def against(jcts: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
+    """The published averages beside ours; empty where none is published for the workload."""
+    if not reference:
+        return {}
+    ours = np.array([jcts[name] for name in reference])
+    theirs = np.array(list(reference.values()))
+    return {
+        "published_avg_s": round(float(theirs.mean()), 1),
+        "published_p99_s": round(float(np.percentile(theirs, 99)), 1),
+        "ratio": round(float(ours.mean() / theirs.mean()), 4),
+        "p99_ratio": round(float(np.percentile(ours, 99) / np.percentile(theirs, 99)), 4),
+        "rank_correlation": round(float(spearmanr(ours, theirs)[0]), 4),
+    }
+
+
+def read_published(path: Path) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Completion of each job, by policy, load and workload."""
+    table: dict[tuple[str, str, str], dict[str, float]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            table.setdefault((row["policy"], row["load"], row["workload"]), {})[row["job_id"]] = float(row["jct_s"])
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""``paceline schedule live``: jobs run for real under a policy, on this machine, on Slurm or on Ray."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from paceline.cli.parser import Answer, Parser
+from paceline.errors import Interrupted, UserError, known_name
+from paceline.reporting.screen import Screen, Table
+from paceline.units import format_seconds, parse_seconds
+
+if TYPE_CHECKING:
+    from paceline.scheduling.executors import Executor
+    from paceline.scheduling.journal import Journal
+
+EXECUTORS = ("local", "slurm", "ray")
+STATE = "runs/live"
+LIVE = "example:\n  paceline schedule live jobs.toml --executor local --slots 4 --policy las"
+
+
+def add_live(live: Parser) -> None:
+    """Add what ``paceline schedule live`` takes."""
+    live.runs(_live, LIVE)
+    live.add_argument("file", metavar="JOBS.toml", help="a table [[job]] each: name, command, arrival, devices")
+    live.add_argument("--executor", metavar="E", required=True, help="who runs them: local, slurm, ray")
+    live.add_argument("--policy", metavar="P", required=True, help="who gets devices: a policy by name, or even")
+    live.add_argument("--slots", metavar="N", type=int, help="of local: devices of this machine")
+    live.add_argument("--gpus", action="store_true", help="of slurm and ray: a device is a GPU, not a CPU")
+    live.add_argument("--lab", metavar="NAME", default="", help="of slurm: the lab whose Slurm it is")
+    live.add_argument("--round", metavar="TIME", default="10s", help="between decisions (default 10s)")
+    state = f"directory of the state, which a runner that was killed goes on from (default {STATE})"
+    live.add_argument("--state", metavar="DIR", default=STATE, help=state)
+    live.set_defaults(own_progress=True)
+
+
+def _live(o: argparse.Namespace) -> Answer:
+    from paceline.scheduling.jobs_file import read_jobs
+    from paceline.scheduling.journal import Journal
+    from paceline.scheduling.live import LivePolicy, Runner
+    from paceline.scheduling.live_policy import LiveAdapter, even
+    from paceline.scheduling.policies.registry import POLICIES
+
+    executor_name, round_s = known_name("executor", o.executor, EXECUTORS), parse_seconds(o.round)
+    policy_name = known_name("policy", o.policy, [*POLICIES, "even"])
+    policy: LivePolicy = even if policy_name == "even" else LiveAdapter(POLICIES[policy_name].decide, "device", round_s)
+    jobs = read_jobs(o.file)
+    with Journal(f"{o.state}/state.sqlite") as journal:
+        executor, known, began = _executor(o, executor_name), journal.rows(), time.time()
+        for job, arrival_s in jobs:
+            journal.add(job, known[job.name].arrival_s if job.name in known else began + arrival_s)
+        runner = Runner(executor, journal, policy, round_s, say=lambda text: print(text, file=sys.stderr, flush=True))
+        try:
+            runner.run()
+        except KeyboardInterrupt as error:
+            kept = "its jobs run on; the same command goes on with them"
+            raise Interrupted(getattr(error, "number", signal.SIGINT), kept) from None
+        return _answer(journal, o.state)
+
+
+def _executor(o: argparse.Namespace, name: str) -> Executor:
+    for option, of, is_given in (("--slots", "local", o.slots is not None), ("--lab", "slurm", bool(o.lab))):
+        if is_given and name != of:
+            raise UserError(f"{option} is of {of}, not of {name}", "leave it out")
+    directory = f"{o.state}/jobs"
+    if name == "local":
+        from paceline.scheduling.executors.local import LocalExecutor
+
+        if o.gpus:
+            raise UserError("--gpus is of slurm and ray, not of local", "leave it out: local has slots")
+        if o.slots is None:
+            raise UserError("--slots is missing", "say how many devices this machine has, such as --slots 4")
+        return LocalExecutor(directory, o.slots)
+    if name == "slurm":
+        from paceline import lab
+        from paceline.scheduling.executors.slurm import SlurmExecutor
+
+        return SlurmExecutor(directory, enter=lab.find(o.lab).slurm() if o.lab else (), gpus=o.gpus)
+    from paceline.scheduling.executors.ray import RayExecutor
+
+    return RayExecutor(directory, gpus=o.gpus)
+
+
+def _answer(journal: Journal, state: str) -> Answer:
+    """A row a job: when it came, how long it took, what it held."""
+    rows = list(journal.rows().values())
+    data: list[dict[str, Any]] = [
+        {
+            "name": row.name,
+            "phase": row.phase,
+            "arrival": row.arrival_s,
+            "jct_s": row.since - row.arrival_s,
+            "starts": row.starts,
+            "device_s": row.attained_s,
+            "progress": dict(row.progress),
+            "reason": row.reason,
+            "spans": [span.__dict__ for span in journal.spans(row.name)],
+            "events": [{"at": at, "what": what} for at, _, what in journal.events(row.name)],
+        }
+        for row in rows
+    ]
+    shown = [
+        (job["name"], job["phase"], format_seconds(job["jct_s"]), str(job["starts"]), format_seconds(job["device_s"]))
+        for job in data
+    ]
+    failed = [f"{job['name']}: {job['reason']}" for job in data if job["phase"] == "failed"]
+    done = sum(job["phase"] == "done" for job in data)
+    brief = f"{done} of {len(data)} jobs are done"
+    table = Table(("job", "end", "completion", "starts", "device time"), shown, frozenset({0, 1}))
+    return {"jobs": data, "state": state}, Screen(title=brief, answer=(table,), why=(), brief="; ".join([brief, *failed]))

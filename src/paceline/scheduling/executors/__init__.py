@@ -1,0 +1,7 @@
+"""Executors run jobs for real: on this machine, on Slurm, on Ray; for Kubernetes they write manifests."""
+
+from __future__ import annotations
+
+from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Phase, Placement, Unavailable
+
+__all__ = ["Executor", "LiveJob", "Observed", "Phase", "Placement", "Unavailable"]

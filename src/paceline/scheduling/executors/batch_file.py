@@ -1,0 +1,76 @@
+"""The batch file of a job: what sbatch takes, from one template. It runs on the first node of the job."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from paceline.scheduling.executors.executor import LiveJob, Placement
+from paceline.scheduling.executors.records import body
+
+_SHRINK = """shrink() { # nodes that are to be given back; what is left starts again from the checkpoint
+  [ -f "$record.shrink" ] || return 1
+  mv "$record.shrink" "$record.hosts"
+  nodes=$(uniq "$record.hosts" | paste -sd,)
+  script=$(dirname "$record")/slurm_job_${SLURM_JOB_ID}_resize # which scontrol writes where it runs
+  (cd "$(dirname "$record")" && scontrol update JobId="$SLURM_JOB_ID" NodeList="$nodes" > /dev/null) || return 1
+  . "$script.sh"
+  rm -f "$script.sh" "$script.csh"
+}
+ranks() {
+  exec srun --distribution=arbitrary --nodes="$(uniq "$record.hosts" | wc -l)" --ntasks="$(wc -l < "$record.hosts")" \\
+    --kill-on-bad-exit=1 GPU"$@"
+}
+"""
+
+
+def batch_file(
+    job: LiveJob,
+    placement: Placement,
+    *,
+    record: Path,
+    master: str,
+    slurm_name: str,
+    python: str,
+    gpus: bool = False,
+    options: Sequence[str] = (),
+) -> str:
+    """The text of the file.
+
+    A Paceline job is a rank a device, started by srun in the order of ``placement``. Any other job's command runs once, on the
+    first node, with the allocation in Slurm's variables and ``SLURM_HOSTFILE``.
+
+    Args:
+        placement: its nodes in Slurm's order.
+        record: the job's ``NAME.json``; files beside it have its name.
+        master: address of the first node. ``python``: the interpreter on every node.
+        gpus: whether a device is a GPU rather than a CPU. ``options``: more options of sbatch.
+    """
+    hosts = [node for node, devices in placement.items() for _ in range(devices)]
+    stem = record.with_suffix("")
+    lines = [
+        f"--job-name={slurm_name}",
+        f"--nodes={len(placement)}",
+        f"--ntasks={len(hosts)}",
+        "--distribution=arbitrary",  # with this, the list of nodes says how many tasks each takes
+        f"--nodelist={','.join(hosts)}",
+        *(["--gpus-per-task=1"] if gpus else []),
+        "--requeue",
+        "--open-mode=append",
+        f"--output={stem}.log",
+        *options,
+    ]
+    head = "".join(f"#SBATCH {line}\n" for line in lines)
+    start = shlex.join(job.command)
+    if job.is_paceline:
+        start = f"ranks {shlex.quote(python)} -m paceline.scheduling.executors.rank {shlex.quote(str(record))}"
+    setup = (
+        f"record={shlex.quote(str(stem))}\n"
+        f"printf '%s\\n' {' '.join(map(shlex.quote, hosts))} > \"$record.hosts\"\n"
+        'rm -f "$record.shrink"\n'
+        'export SLURM_HOSTFILE="$record.hosts" PACELINE_DEVICES="$SLURM_NTASKS"\n'
+        f"export MASTER_ADDR={shlex.quote(master)}\n"
+    )
+    shrink = _SHRINK.replace("GPU", "--gpu-bind=none " if gpus else "") if job.is_paceline else ""
+    return f"#!/bin/bash\n{head}{setup}{shrink}" + body(job, start, Path(f"{stem}.end"), "shrink" if shrink else "false")

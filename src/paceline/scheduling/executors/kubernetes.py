@@ -1,0 +1,140 @@
+"""Manifests for Kubernetes: a JobSet that runs a job, and the queue of Kueue that admits it. They are written, not submitted.
+
+JSON, which kubectl reads as it reads YAML. The fields are those of ``jobset.x-k8s.io/v1alpha2`` and ``kueue.x-k8s.io/v1beta1``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from paceline.errors import UserError, shorten
+from paceline.scheduling.executors.executor import LiveJob, Placement
+from paceline.scheduling.executors.records import CHECKPOINT
+
+Manifest = dict[str, Any]
+GPU = "nvidia.com/gpu"
+PORT = 29_500
+MOST_RESTARTS = 3
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
+"""As DNS takes it; 42 characters leave room for what JobSet appends within the 63 of a host's name."""
+
+
+def jobset(job: LiveJob, placement: Placement, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
+    """The JobSet of a job: a pod a node, with torchrun in each for a Paceline job.
+
+    Args:
+        placement: which nodes does not matter here, Kubernetes chooses them; every node takes as many devices.
+        image: of the container, with Paceline installed. ``claim``: volume claim that holds the checkpoint.
+        queue: LocalQueue of Kueue; with it the JobSet is suspended until it is admitted.
+        resource: of a device, such as ``nvidia.com/gpu`` or ``cpu``.
+
+    Raises:
+        UserError: a name that is none in DNS, nodes of several sizes, a job that is no Paceline job on several nodes.
+    """
+    for name in (job.name, queue) if queue else (job.name,):
+        if not _LABEL.fullmatch(name):
+            raise UserError(f"{shorten(name)!r} is no name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
+    job.check_size(sum(placement.values()))
+    if len(set(placement.values())) != 1:
+        raise UserError(f"job {job.name} on nodes of {', '.join(map(str, placement.values()))} devices", "give each as many")
+    nodes, devices = len(placement), next(iter(placement.values()))
+    if nodes > 1 and not job.is_paceline:
+        raise UserError(f"job {job.name} is no Paceline job and has {nodes} nodes", "give it one node")
+    command = ["sh", "-c", _torchrun(job, nodes, devices)] if job.is_paceline else list(job.command)
+    container = {
+        "name": "training",
+        "image": image,
+        "command": command,
+        "workingDir": job.directory,
+        "env": [{"name": name, "value": value} for name, value in sorted(job.environment.items())],
+        "resources": {"limits": {resource: str(devices)}, "requests": {resource: str(devices)}},
+        "volumeMounts": [{"name": "checkpoint", "mountPath": str(PurePosixPath(job.checkpoint).parent)}],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": math.ceil(job.grace_s),
+        "containers": [container],
+        "volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": claim}}],
+    }
+    batch = {
+        "parallelism": nodes,
+        "completions": nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,  # the set starts again as a whole: a rank alone cannot
+        "template": {"spec": pod},
+    }
+    labels = {"labels": {"kueue.x-k8s.io/queue-name": queue}} if queue else {}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": job.name, **labels},
+        "spec": {
+            "suspend": bool(queue),
+            "network": {"enableDNSHostnames": True},
+            "failurePolicy": {"maxRestarts": MOST_RESTARTS},
+            "replicatedJobs": [{"name": "nodes", "replicas": 1, "template": {"spec": batch}}],
+        },
+    }
+
+
+def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default", resource: str = GPU) -> list[Manifest]:
+    """What Kueue needs to admit JobSets: a ResourceFlavor a kind of device, a ClusterQueue and a LocalQueue, both ``name``.
+
+    Args:
+        flavors: devices of each kind, by its name.
+
+    Raises:
+        UserError: a name that is none in DNS, no devices.
+    """
+    for label in (name, *flavors):
+        if not _LABEL.fullmatch(label):
+            raise UserError(f"{shorten(label)!r} is no name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
+    if not flavors or min(flavors.values()) < 1:
+        raise UserError(f"a queue of {dict(flavors)} devices", "give at least one device of each kind")
+    quotas = [
+        {"name": flavor, "resources": [{"name": resource, "nominalQuota": str(devices)}]} for flavor, devices in flavors.items()
+    ]
+    version = "kueue.x-k8s.io/v1beta1"
+    return [
+        *({"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": flavor}, "spec": {}} for flavor in flavors),
+        {
+            "apiVersion": version,
+            "kind": "ClusterQueue",
+            "metadata": {"name": name},
+            "spec": {
+                "namespaceSelector": {},
+                "preemption": {"withinClusterQueue": "LowerPriority"},
+                "resourceGroups": [{"coveredResources": [resource], "flavors": quotas}],
+            },
+        },
+        {
+            "apiVersion": version,
+            "kind": "LocalQueue",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"clusterQueue": name},
+        },
+    ]
+
+
+def manifest(objects: Sequence[Mapping[str, Any]]) -> str:
+    """The text of several objects, for ``kubectl apply -f``."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
+
+
+def _torchrun(job: LiveJob, nodes: int, devices: int) -> str:
+    """The line that each pod runs. Kubernetes fills in the pod's number; pod 0 of the set has a name in its DNS."""
+    master = f"{job.name}-nodes-0-0.{job.name}"
+    words = f"--nnodes {nodes} --nproc-per-node {devices} --node-rank $JOB_COMPLETION_INDEX --master-addr {master}"
+    folder = shlex.quote(job.checkpoint)
+    resume = f"$([ -f {folder}/{CHECKPOINT} ] && echo --resume {folder})"
+    given = shlex.join(job.command[2:])
+    return f"exec torchrun {words} --master-port {PORT} -m paceline.training {given} --out {folder} {resume}"
+
+
+__all__ = ["GPU", "Manifest", "jobset", "manifest", "queue_of"]

@@ -1,0 +1,166 @@
+"""Jobs as processes of this machine. Its nodes are names with slots: all share the machine's cores. Linux only.
+
+A job is a script in a session of its own. Every process of it has a variable that names its record, so that it is found again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, check_fits
+from paceline.scheduling.executors.records import JobRecord, Records, body, ended, read_progress, words_of_training
+
+NODE = "localhost"
+MARK = "PACELINE_JOB"
+"""Variable of every process of a job: the path of its record."""
+
+
+class LocalExecutor:
+    """Runs jobs here.
+
+    Args:
+        directory: of records, scripts and logs (``NAME.log``).
+        nodes: slots by node; a number means one node, ``localhost``.
+        python: the interpreter that runs ``paceline train``.
+
+    Raises:
+        UserError: a directory that cannot be written, no slots, another system than Linux.
+    """
+
+    def __init__(self, directory: str | Path, nodes: int | Mapping[str, int], python: str = sys.executable) -> None:
+        if sys.platform != "linux":
+            raise UserError("the local executor finds its jobs in /proc, which only Linux has", "use Slurm")
+        self._nodes = {NODE: nodes} if isinstance(nodes, int) else dict(nodes)
+        if not self._nodes or min(self._nodes.values()) < 1:
+            raise UserError(f"{nodes} slots", "give each node at least one")
+        self._records, self._python = Records(directory), python
+
+    def nodes(self) -> Sequence[tuple[str, int]]:
+        """Every node with its slots."""
+        return tuple(self._nodes.items())
+
+    def submit(self, job: LiveJob, placement: Placement) -> None:
+        """Start the job. Raises UserError for a placement that does not fit into the free slots."""
+        if self._sessions().get(job.name):
+            return
+        check_fits(job, placement, self.nodes())
+        self._check_free(job, placement)
+        self._start(JobRecord(job, dict(placement), time.time()))
+
+    def resize(self, name: str, placement: Placement) -> None:
+        """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
+        record = self._records.known(name)
+        check_fits(record.job, placement, self.nodes())
+        self._tell(record.stopping(record.job.grace_s, dict(placement)))
+        self.poll()
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Send the job its signal; a later ``poll`` kills it after ``grace_s`` seconds. Raises UserError for an unknown job."""
+        self._tell(self._records.known(name).stopping(grace_s))
+
+    def poll(self) -> Mapping[str, Observed]:
+        """Every job now."""
+        sessions = self._sessions()
+        return {record.job.name: self._look(record, sessions.get(record.job.name, [])) for record in self._records.all()}
+
+    def _look(self, record: JobRecord, session: list[int]) -> Observed:
+        name = record.job.name
+        if not session:
+            seen = ended(record, self._records.end(name))
+            if record.target is None or seen.phase == "done":
+                return seen
+            fresh = JobRecord(record.job, record.target, time.time())
+            try:
+                self._check_free(record.job, record.target)
+            except UserError:  # another job that is to make room has not ended yet
+                return replace(seen, phase="waiting", placement=record.target)
+            self._start(fresh)
+            record = fresh
+        elif record.is_late or self._records.end(name) is not None:  # its script has ended, what that started has not
+            for pid in session:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(os.getpgid(pid), signal.SIGKILL)
+        told = record.stop_since is not None
+        return Observed(
+            phase="stopping" if told else "running",
+            placement=record.placement,
+            target=record.target,
+            since=record.stop_since or record.since,
+            progress=read_progress(record.job.checkpoint),
+        )
+
+    def _start(self, record: JobRecord) -> None:
+        job, devices = record.job, sum(record.placement.values())
+        words = list(job.command)
+        if job.is_paceline:
+            words = [self._python, "-m", "paceline", "train", *words_of_training(job), "--workers", str(devices)]
+        script = self._records.path(job.name, "sh")
+        self._records.write(script, "#!/bin/bash\n" + body(job, shlex.join(words), self._records.path(job.name, "end")))
+        self._records.clear_end(job.name)
+        self._records.save(record)  # before it starts: who finds the record looks for its processes
+        environment = {**os.environ, MARK: str(self._records.path(job.name, "json")), "PACELINE_DEVICES": str(devices)}
+        with self._records.path(job.name, "log").open("ab") as log:
+            try:
+                process = subprocess.Popen(
+                    ["/bin/bash", str(script)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise UserError(f"cannot start bash: {error.strerror or error}") from error
+        self._records.save(replace(record, handle=str(process.pid)))
+        _CHILDREN.append(process)
+
+    def _tell(self, record: JobRecord) -> None:
+        """Save the record, then send the signal to the job's script, once."""
+        before = self._records.known(record.job.name)
+        self._records.save(record)
+        if before.stop_since is None:
+            for pid in self._sessions().get(record.job.name, []):
+                with suppress(ProcessLookupError):
+                    if os.getsid(pid) == pid:
+                        os.kill(pid, record.job.signal_number())
+
+    def _check_free(self, job: LiveJob, placement: Placement) -> None:
+        sessions = self._sessions()
+        held = [r.placement for r in self._records.all() if r.job.name in sessions and r.job.name != job.name]
+        for node, devices in placement.items():
+            free = self._nodes[node] - sum(other.get(node, 0) for other in held)
+            if devices > free:
+                raise UserError(f"job {job.name}: {devices} slots of {node}", f"{free} are free")
+
+    def _sessions(self) -> dict[str, list[int]]:
+        """The processes of every job that has any, by its name."""
+        _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
+        sessions: dict[str, list[int]] = {}
+        for pid, path in _marked():
+            if path.parent == self._records.directory:
+                sessions.setdefault(path.stem, []).append(pid)
+        return sessions
+
+
+_CHILDREN: list[subprocess.Popen[bytes]] = []
+"""Scripts that this process started: they are reaped when one looks."""
+
+
+def _marked() -> Iterator[tuple[int, Path]]:
+    """Every process with the mark, and the record that it names."""
+    key = f"{MARK}=".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            for variable in (entry / "environ").read_bytes().split(b"\0"):
+                if variable.startswith(key):
+                    yield int(entry.name), Path(os.fsdecode(variable.removeprefix(key)))

@@ -1,0 +1,196 @@
+"""What an executor keeps of a job in its directory, so that it is found again after a crash: ``NAME.json`` and ``NAME.end``.
+
+``NAME.json`` is written before anything is started. ``NAME.end`` is written by the job's own script when its command has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.rundir import PROGRESS
+from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement
+
+CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job that was submitted.
+
+    ``handle`` is the executor's own name for it. ``stop_since`` is when it was told to end, ``stop_by`` when it is killed, in
+    seconds of the epoch; ``target`` is where it goes after that, if anywhere.
+    """
+
+    job: LiveJob
+    placement: Placement
+    since: float
+    handle: str = ""
+    stop_since: float | None = None
+    stop_by: float | None = None
+    target: Placement | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was told to end and its grace is over."""
+        return self.stop_by is not None and time.time() > self.stop_by
+
+    def stopping(self, grace_s: float, target: Placement | None = None) -> JobRecord:
+        """The same, told to end now, unless it was already."""
+        now = time.time()
+        if self.stop_since is not None:
+            return replace(self, target=target)
+        return replace(self, stop_since=now, stop_by=now + grace_s, target=target)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job's command ended: exit code, whether it had been told to, and when (seconds of the epoch)."""
+
+    code: int
+    told: bool
+    at: float
+
+
+class Records:
+    """The files of a directory. Raises UserError where they cannot be written or read."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).absolute()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make {self.directory}: {error.strerror or error}", "choose another directory") from error
+
+    def path(self, name: str, kind: str) -> Path:
+        """``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log``, ``NAME.hosts``."""
+        return self.directory / f"{name}.{kind}"
+
+    def save(self, record: JobRecord) -> None:
+        """Write a record, whole or not at all."""
+        data = {**record.__dict__, "job": record.job.to_json(), "placement": dict(record.placement)}
+        self.write(self.path(record.job.name, "json"), json.dumps(data, indent=1) + "\n")
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file, whole or not at all."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise UserError(f"cannot write {path}: {error.strerror or error}", "make room") from error
+
+    def load(self, name: str) -> JobRecord | None:
+        """The record of a job, or None."""
+        path = self.path(name, "json")
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            return JobRecord(**{**data, "job": LiveJob.from_json(data["job"])})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, UserError) as error:
+            raise UserError(f"{path} cannot be read: {error}", "move it away; its job is then not known") from error
+
+    def known(self, name: str) -> JobRecord:
+        """The record of a job. Raises UserError where there is none."""
+        record = self.load(name)
+        if record is None:
+            raise UserError(f"no job {name} was submitted", f"{self.directory} has the jobs")
+        return record
+
+    def all(self) -> Iterator[JobRecord]:
+        """Every record, by name."""
+        for path in sorted(self.directory.glob("*.json")):
+            record = self.load(path.stem)
+            if record is not None:
+                yield record
+
+    def end(self, name: str) -> End | None:
+        """How the job's command ended, as its script wrote; None where it did not."""
+        path = self.path(name, "end")
+        try:
+            told, code = path.read_text().split()
+            return End(int(code), told == "1", path.stat().st_mtime)
+        except (OSError, ValueError):
+            return None
+
+    def clear_end(self, name: str) -> None:
+        """Forget how an earlier start ended."""
+        self.path(name, "end").unlink(missing_ok=True)
+
+
+def read_progress(checkpoint: str) -> dict[str, float]:
+    """The numbers of ``progress.json`` in a checkpoint's directory; empty where there are none."""
+    try:
+        data = json.loads((Path(checkpoint) / PROGRESS).read_text(encoding="utf-8"))
+        items = data.items()
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return {str(k): float(v) for k, v in items if isinstance(v, int | float) and math.isfinite(v)}
+
+
+def ended(record: JobRecord, end: End | None, reason: str = "", code: int | None = None) -> Observed:
+    """A job whose processes are gone. Without ``end`` something killed its script too; ``reason`` says what is known of it."""
+    progress = read_progress(record.job.checkpoint)
+    told = record.stop_since is not None if end is None else end.told
+    code = end.code if end is not None else code
+    finished = code == 0 and (record.job.is_paceline or not told)
+    phase: Phase = "done" if finished or record.job.is_complete(progress) else "stopped" if told else "failed"
+    if phase == "failed" and not reason:
+        reason = "its processes are gone" if code is None else f"it ended with code {code}"
+    return Observed(
+        phase=phase,
+        placement=record.placement,
+        since=end.at if end is not None else record.since,
+        code=code,
+        progress=progress,
+        reason=reason if phase == "failed" else "",
+    )
+
+
+def body(job: LiveJob, start: str, end: Path, again: str = "false") -> str:
+    """The lines of a job's script, in bash: start, pass its signal on, wait, and write how it ended.
+
+    Args:
+        start: the line that starts the command, without ``&``.
+        again: a command that says whether, having been told to end, it starts once more at a smaller size.
+    """
+    variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(job.environment.items()))
+    return f"""{variables}cd {shlex.quote(job.directory)} || exit 1
+end={shlex.quote(str(end))}
+rm -f "$end"
+told=0
+trap 'told=1; kill -s {job.signal} "$child" 2>/dev/null' {job.signal}
+while :; do
+  {start} &
+  child=$!
+  while :; do
+    wait "$child"
+    code=$?
+    kill -0 "$child" 2>/dev/null || break
+  done
+  [ "$told" = 1 ] && {again} || break
+  told=0
+done
+echo "$told $code" > "$end.tmp" && mv "$end.tmp" "$end"
+exit "$code"
+"""
+
+
+def words_of_training(job: LiveJob) -> list[str]:
+    """What a Paceline run takes besides its number of workers: its own words, and its checkpoint to write and to go on from."""
+    resume = ["--resume", job.checkpoint] if (Path(job.checkpoint) / CHECKPOINT).exists() else []
+    return [*job.command[2:], "--out", job.checkpoint, *resume]
+
+
+def text_of(placement: Mapping[str, int]) -> str:
+    """A placement in words: ``h0:2 h1:1``."""
+    return " ".join(f"{node}:{devices}" for node, devices in placement.items()) or "nothing"

@@ -1,0 +1,280 @@
+"""Jobs on a Slurm cluster: one batch file a job, found again by its name. Slurm is asked in machine-readable form only.
+
+To change size a job saves, ends, and is queued anew under its name. (A requeued job does not keep to the devices of each
+node that ``scontrol update`` states: on Slurm 22.05 three on each of three nodes came back as 4, 3 and 2.) Where it only gives
+whole nodes back, ``scontrol`` shrinks it, and it keeps its allocation. After a node's failure Slurm itself requeues the job.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.scheduling.executors.batch_file import batch_file
+from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement, Unavailable, check_fits
+from paceline.scheduling.executors.records import JobRecord, Records, ended, read_progress
+
+ANSWER_S = 60.0
+PREFIX = "paceline-"
+_PHASES: Mapping[str, Phase] = {
+    "PENDING": "waiting",
+    "CONFIGURING": "waiting",
+    "REQUEUED": "waiting",
+    "REQUEUE_HOLD": "waiting",
+    "SPECIAL_EXIT": "waiting",
+    "SUSPENDED": "waiting",
+    "RUNNING": "running",
+    "SIGNALING": "running",
+    "STAGE_OUT": "running",
+    "RESIZING": "running",
+    "STOPPED": "running",
+    "COMPLETING": "stopping",
+}
+"""What is not here has ended."""
+_AWAY = ("down", "drain", "fail", "unk", "maint", "power", "reboot", "inval")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A line of squeue."""
+
+    number: int
+    state: str
+    reason: str
+    start: str
+
+    def start_s(self) -> float | None:
+        """Seconds of the epoch at which it started, where it has."""
+        try:
+            return datetime.fromisoformat(self.start).timestamp()
+        except ValueError:
+            return None
+
+
+class SlurmExecutor:
+    """Runs jobs through sbatch.
+
+    Args:
+        directory: of records, batch files and logs; every node must reach it under the same path.
+        enter: words in front of each command of Slurm's, as ``Lab.slurm`` gives them.
+        gpus: whether a device is a GPU (``--gres=gpu``); otherwise a CPU of a node, a slot.
+        prefix: of the names of jobs in Slurm.
+        options: more lines for the batch file, such as ``--partition=long``.
+        python: the interpreter on every node.
+
+    Raises:
+        UserError: a directory that cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        enter: Sequence[str] = (),
+        gpus: bool = False,
+        prefix: str = PREFIX,
+        options: Sequence[str] = (),
+        python: str = sys.executable,
+    ) -> None:
+        self._records, self._python = Records(directory), python
+        self._enter, self._gpus, self._prefix, self._options = tuple(enter), gpus, prefix, tuple(options)
+
+    def nodes(self) -> Sequence[tuple[str, int]]:
+        """Nodes that are up, with their CPUs or GPUs. Raises Unavailable."""
+        return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
+
+    def submit(self, job: LiveJob, placement: Placement) -> None:
+        """Put the job into the queue, for these nodes. One that Slurm has already under its name is left as it is.
+
+        Raises:
+            UserError: a placement that cannot be, or that Slurm refuses. Unavailable: Slurm does not answer.
+        """
+        entry = self._queue().get(job.name)
+        if entry is not None and entry.state in _PHASES:
+            return
+        nodes = self._look_at_nodes()
+        check_fits(job, placement, [(name, devices) for name, (devices, _) in nodes.items()])
+        self._queue_up(JobRecord(job, dict(placement), time.time()), nodes)
+
+    def resize(self, name: str, placement: Placement) -> None:
+        """Shrink the job where it is, or make it save and end; a later ``poll`` queues it at the new size.
+
+        Raises:
+            UserError: an unknown job, a placement that cannot be. Unavailable: Slurm does not answer.
+        """
+        record = self._records.known(name)
+        nodes = self._look_at_nodes()
+        check_fits(record.job, placement, [(node, devices) for node, (devices, _) in nodes.items()])
+        entry = self._queue().get(name)
+        runs = entry is not None and entry.state == "RUNNING" and record.stop_since is None
+        if runs and entry is not None and record.job.is_paceline and gives_nodes_back(record.placement, placement):
+            kept = {node: placement[node] for node in sorted(placement, key=_natural)}
+            hosts = "".join(f"{node}\n" * devices for node, devices in kept.items())
+            self._ask("scontrol", "update", f"JobId={entry.number}", "Requeue=0")  # it would come back on all of its nodes
+            self._records.write(self._records.path(name, "shrink"), hosts)
+            self._records.save(replace(record, placement=kept))
+            self._ask("scancel", "--batch", f"--signal={record.job.signal}", str(entry.number))
+            return
+        self._tell(record.stopping(record.job.grace_s, dict(placement)), entry)
+        self.poll()
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Signal the job's script, or take the job out of the queue where it waits. Raises UserError, Unavailable."""
+        record = self._records.known(name)
+        self._tell(record.stopping(grace_s), self._queue().get(name))
+
+    def poll(self) -> Mapping[str, Observed]:
+        """Every job now. Raises Unavailable."""
+        queue = self._queue()
+        return {record.job.name: self._look(record, queue.get(record.job.name)) for record in self._records.all()}
+
+    def _look(self, record: JobRecord, entry: _Entry | None) -> Observed:
+        if entry is None or entry.state not in _PHASES:
+            seen = self._ended(record, entry)
+            if record.target is None or seen.phase == "done":
+                return seen
+            record = JobRecord(record.job, record.target, time.time())
+            self._queue_up(record, self._look_at_nodes())
+            return Observed(phase="waiting", placement=record.placement, since=record.since)
+        if record.is_late and entry.state != "COMPLETING":
+            self._ask("scancel", str(entry.number))
+        told = record.stop_since is not None
+        return Observed(
+            phase="stopping" if told else _PHASES[entry.state],
+            placement=record.placement,
+            target=record.target,
+            since=record.stop_since or (entry.start_s() if entry.state == "RUNNING" else None) or record.since,
+            progress=read_progress(record.job.checkpoint),
+            reason="" if entry.reason == "None" else entry.reason,
+        )
+
+    def _ended(self, record: JobRecord, entry: _Entry | None) -> Observed:
+        end = self._records.end(record.job.name)
+        if end is not None:
+            return ended(record, end)
+        if entry is not None:  # its script did not end by itself
+            return ended(record, None, f"Slurm ended it: {entry.state.lower()}")
+        state, code = self._accounted(record)
+        return ended(record, None, f"Slurm ended it: {state.lower()}" if state else "Slurm does not know it any more", code)
+
+    def _accounted(self, record: JobRecord) -> tuple[str, int | None]:
+        """State and exit code of a job that the controller has forgotten, where the cluster keeps accounts."""
+        if not record.handle:
+            return "", None
+        try:
+            lines = self._ask("sacct", "-X", "-n", "-P", "-j", record.handle, "--format=State,ExitCode").splitlines()
+        except Unavailable:
+            return "", None
+        words, _, code = lines[-1].partition("|") if lines else ("", "", "")
+        state = (words.split() or [""])[0]  # "CANCELLED by 0", whose code says nothing
+        return state, int(code.partition(":")[0]) if state in ("COMPLETED", "FAILED") and code[:1].isdigit() else None
+
+    def _tell(self, record: JobRecord, entry: _Entry | None) -> None:
+        """Save the record, then tell the job to end, once."""
+        before = self._records.known(record.job.name)
+        self._records.save(record)
+        if entry is None or entry.state not in _PHASES:
+            return
+        if _PHASES[entry.state] == "waiting":
+            self._ask("scancel", str(entry.number))
+        elif before.stop_since is None:
+            self._ask("scancel", "--batch", f"--signal={record.job.signal}", str(entry.number))
+
+    def _queue_up(self, record: JobRecord, nodes: Mapping[str, tuple[int, str]]) -> None:
+        """Write the batch file and submit it; the record is there first."""
+        name = record.job.name
+        hosts = sorted(record.placement, key=_natural)  # Slurm's order: the script runs on the first
+        record = replace(record, placement={node: record.placement[node] for node in hosts})
+        text = batch_file(
+            record.job,
+            record.placement,
+            record=self._records.path(name, "json"),
+            master=nodes[hosts[0]][1] if hosts[0] in nodes else hosts[0],
+            slurm_name=self._prefix + name,
+            python=self._python,
+            gpus=self._gpus,
+            options=self._options,
+        )
+        script = self._records.path(name, "sh")
+        self._records.write(script, text)
+        self._records.clear_end(name)
+        self._records.path(name, "shrink").unlink(missing_ok=True)
+        self._records.save(record)
+        number = self._ask("sbatch", "--parsable", str(script)).strip().partition(";")[0]
+        self._records.save(replace(record, handle=number))
+
+    def _queue(self) -> dict[str, _Entry]:
+        """What Slurm has of our jobs, by name. Of several of one name, the one that has not ended, else the last.
+
+        Two that have not ended cannot come of this class. If somebody else submitted the batch file again, the later one is
+        cancelled: two runs would write one checkpoint.
+        """
+        entries: dict[str, _Entry] = {}
+        for line in self._ask("squeue", "--noheader", "--states=all", "--format=%i|%j|%T|%S|%r").splitlines():
+            number, name, state, start, reason = (line.strip().split("|", 4) + [""] * 5)[:5]
+            if not name.startswith(self._prefix) or not number.isdigit():
+                continue
+            entry, name = _Entry(int(number), state, reason, start), name.removeprefix(self._prefix)
+            other = entries.get(name)
+            if other is not None and other.state in _PHASES and state in _PHASES:
+                first, last = sorted((entry, other), key=lambda e: e.number)
+                if last.state != "COMPLETING":
+                    self._ask("scancel", str(last.number))
+                entry = first
+            elif other is not None:
+                entry = max(entry, other, key=lambda e: (e.state in _PHASES, e.number))
+            entries[name] = entry
+        return entries
+
+    def _look_at_nodes(self) -> dict[str, tuple[int, str]]:
+        """Devices and address of every node that is up."""
+        nodes: dict[str, tuple[int, str]] = {}
+        for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
+            name, cpus, gres, address, state = (line.strip().split("|") + [""] * 5)[:5]
+            away = state.endswith("*") or any(word in state for word in _AWAY)
+            devices = gpus_of(gres) if self._gpus else int(cpus)
+            if not away and devices:
+                nodes[name] = (devices, address)
+        return nodes
+
+    def _ask(self, *words: str) -> str:
+        """A command of Slurm's: its stdout. Raises Unavailable where Slurm does not answer, UserError where it refuses."""
+        command = [*self._enter, *words]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
+        except FileNotFoundError as error:
+            raise UserError(f"no program {command[0]!r}", "install Slurm's client commands") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{shlex.join(words)}: {error}") from error
+        if answer.returncode == 0:
+            return answer.stdout
+        said = " ".join((answer.stderr or answer.stdout).split()) or f"code {answer.returncode}"
+        if words[0] == "scancel" and re.search(r"[Ii]nvalid job id|already completing|completed", said):
+            return ""  # it has just ended by itself
+        if words[0] == "sbatch" and not re.search(r"[Uu]nable to contact|[Tt]imed out|[Ss]ocket|[Cc]onnection", said):
+            raise UserError(f"Slurm refuses {words[-1]}: {said}", "see its #SBATCH lines")
+        raise Unavailable(f"{words[0]}: {said}")
+
+
+def gives_nodes_back(before: Placement, after: Placement) -> bool:
+    """Whether ``after`` is ``before`` without some whole nodes, the first of which it keeps: its script runs there."""
+    first = min(before, key=_natural)
+    return len(after) < len(before) and first in after and all(before.get(node) == n for node, n in after.items())
+
+
+def gpus_of(gres: str) -> int:
+    """GPUs in Slurm's generic resources, such as ``gpu:a100:4(S:0-1)``."""
+    return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", gres))
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """``h2`` before ``h10``, as Slurm sorts."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]

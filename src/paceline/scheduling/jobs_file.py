@@ -1,0 +1,105 @@
+"""Jobs to run for real, from a TOML file: a table ``[[job]]`` each."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError, known_name, shorten
+from paceline.scheduling.executors.executor import LiveJob
+from paceline.units import parse_seconds
+
+KEYS = (
+    "name",
+    "command",
+    "arrival",
+    "checkpoint",
+    "directory",
+    "environment",
+    "devices",
+    "min_devices",
+    "max_devices",
+    "grace",
+    "signal",
+)
+EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 --data digits"'
+
+
+def read_jobs(path: str | Path) -> list[tuple[LiveJob, float]]:
+    """The jobs of a file, and the seconds after the start at which each arrives.
+
+    ``command`` is a line or a list of words; ``arrival`` and ``grace`` are times such as ``"90s"``; ``devices`` is for a rigid
+    job, ``min_devices`` and ``max_devices`` for an elastic one. Directories are relative to the file; ``checkpoint`` is a
+    directory of the job's name beside it where it is left out.
+
+    Raises:
+        UserError: a file that cannot be read, a key or value that is unknown (the job is named), two jobs of one name.
+    """
+    file = Path(path)
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror or error}", EXAMPLE) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not TOML: {error}", EXAMPLE) from error
+    tables = data.pop("job", [])
+    if data or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        others = f"; it has {', '.join(data)}" if data else ""
+        raise UserError(f"{file} has no list of jobs alone{others}", EXAMPLE)
+    jobs = [_job(table, f"{file}, job {number}", file.parent.absolute()) for number, table in enumerate(tables, start=1)]
+    names = [job.name for job, _ in jobs]
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise UserError(f"{file}: two jobs are named {min(doubled)}", "give each a name of its own")
+    return jobs
+
+
+def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, float]:
+    for key in table:
+        known_name(f"key of {where}", key, KEYS)
+    name, command = table.get("name", ""), table.get("command", "")
+    words = shlex.split(command) if isinstance(command, str) else command
+    if not isinstance(name, str) or not isinstance(words, list):
+        raise UserError(f"{where}: name and command are text", EXAMPLE)
+    where = f"{where} ({shorten(name, 40)})"
+    if "devices" in table and ("min_devices" in table or "max_devices" in table):
+        raise UserError(f"{where} has devices and their bounds", "give one number, or min_devices and max_devices")
+    counts = {key: table.get(key, table.get("devices", 1)) for key in ("min_devices", "max_devices")}
+    counts["max_devices"] = table.get("max_devices", counts["min_devices"])
+    for key, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give a whole number from 1 up")
+    environment = table.get("environment", {})
+    if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
+        raise UserError(f"{where}: environment is a table of text", 'environment = { NAME = "value" }')
+    job = LiveJob(
+        name=name,
+        command=tuple(words),
+        checkpoint=str(base / _text(table, "checkpoint", name, where)),
+        directory=str(base / _text(table, "directory", ".", where)),
+        environment=environment,
+        min_devices=counts["min_devices"],
+        max_devices=counts["max_devices"],
+        grace_s=_time(table, "grace", "30s", where),
+        signal=_text(table, "signal", "TERM", where).removeprefix("SIG"),
+    )
+    return job, _time(table, "arrival", "0s", where)
+
+
+def _text(table: Mapping[str, Any], key: str, default: str, where: str) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give text")
+    return value
+
+
+def _time(table: Mapping[str, Any], key: str, default: str, where: str) -> float:
+    text = _text(table, key, default, where)
+    if text.strip() in ("0", "0s", "0 s"):
+        return 0.0
+    try:
+        return parse_seconds(text)
+    except UserError as error:
+        raise UserError(f"{where}: {key}: {error.message}", error.fix) from error

@@ -1,0 +1,212 @@
+"""What a live runner knows, in one SQLite file with one writer: a runner that was killed goes on where it was.
+
+A decision is in the file before it is carried out. The second runner on a file is refused, and the first is named.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from paceline.errors import UserError
+from paceline.scheduling.executors.executor import LiveJob, Phase, Placement
+
+SCHEMA = 1
+BUSY_S = 10.0
+_TABLES = """
+CREATE TABLE jobs (name TEXT PRIMARY KEY, place INTEGER, job TEXT, arrival_s REAL, row TEXT);
+CREATE TABLE spans (name TEXT, start_s REAL, end_s REAL, placement TEXT, reason TEXT);
+CREATE TABLE events (at_s REAL, name TEXT, what TEXT);
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveRow:
+    """A job as the runner has it. Times are seconds of the epoch.
+
+    Attributes:
+        target: where it is to run; None: nowhere.
+        phase: as last observed; ``waiting`` before it was ever submitted. ``since``: when it came into it.
+        starts: how often it was submitted. ``failures``: how often it failed since it last made progress.
+        attained_s: device-seconds that it ran. ``run_s``: seconds.
+        progress: what it has reported last. ``speeds``: samples a second by number of devices, as reported.
+        reason: of its end, or of its last failure.
+    """
+
+    job: LiveJob
+    arrival_s: float
+    target: Placement | None = None
+    phase: Phase = "waiting"
+    since: float = 0.0
+    starts: int = 0
+    failures: int = 0
+    attained_s: float = 0.0
+    run_s: float = 0.0
+    progress: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[int, float] = field(default_factory=dict)
+    is_over: bool = False
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its job."""
+        return self.job.name
+
+
+@dataclass(frozen=True)
+class LiveSpan:
+    """A stretch of a job on the same devices; ``end_s`` is None while it lasts."""
+
+    start_s: float
+    end_s: float | None
+    placement: Placement
+    reason: str = ""
+
+
+class Journal(AbstractContextManager["Journal"]):
+    """An open journal; nobody else can open it until it is closed or its process has died.
+
+    Raises:
+        UserError: another runner has it (named), or the file cannot be read or written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = self.path.with_name(f"{self.path.name}.lock").open("a+", encoding="utf-8")
+        except OSError as error:
+            raise self._broken(error) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            owner = self._lock.read().strip() or "another process"
+            self._lock.close()
+            raise UserError(f"{self.path} is in use by {owner}", "wait for its end, or give another state file") from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()} on {platform.node()}\n")
+        self._lock.flush()
+        try:
+            self._db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+            self._open()
+        except (sqlite3.Error, UserError) as error:
+            self._lock.close()
+            raise (error if isinstance(error, UserError) else self._broken(error)) from error
+
+    def _open(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")  # others may read meanwhile; the file is on a disk of this machine
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self._change():
+                for statement in _TABLES.split(";\n"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+        elif version != SCHEMA:
+            raise UserError(f"{self.path} has schema {version}, this version reads {SCHEMA}", "use the version that wrote it")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._db.close()
+        self._lock.close()
+
+    def add(self, job: LiveJob, arrival_s: float) -> None:
+        """A new job. One of that name which is there already keeps its state. Raises UserError where it is another job."""
+        known = self.rows().get(job.name)
+        if known is not None:
+            if known.job != job:
+                raise UserError(f"job {job.name} is in {self.path} already, and is another", "give it another name")
+            return
+        with self._change():
+            place = self._db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0]
+            row, text = _row_text(LiveRow(job=job, arrival_s=arrival_s, since=arrival_s)), json.dumps(job.to_json())
+            self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (job.name, place, text, arrival_s, row))
+
+    def rows(self) -> dict[str, LiveRow]:
+        """Every job, by name, in the order of arrival. Raises UserError for a damaged file."""
+        try:
+            found = self._db.execute("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place").fetchall()
+            rows = [_row(LiveJob.from_json(json.loads(job)), arrival_s, json.loads(row)) for job, arrival_s, row in found]
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            raise self._broken(error) from error
+        return {row.name: row for row in rows}
+
+    def save(self, rows: Sequence[LiveRow], events: Sequence[tuple[str, str]] = ()) -> None:
+        """Replace rows, and note what has happened, (job, words) each: all or nothing."""
+        now = time.time()
+        with self._change():
+            for row in rows:
+                self._db.execute("UPDATE jobs SET row = ? WHERE name = ?", (_row_text(row), row.name))
+            for name, what in events:
+                self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (now, name, what))
+
+    def begin_span(self, name: str, span: LiveSpan) -> None:
+        """A job runs on these devices from now on; its span before ends there, unless it is the same placement."""
+        last = self.spans(name)[-1:]
+        if last and last[0].end_s is None and last[0].placement == span.placement:
+            return
+        with self._change():
+            self._end_span(name, span.start_s)
+            placement = json.dumps(dict(span.placement))
+            self._db.execute("INSERT INTO spans VALUES (?, ?, NULL, ?, ?)", (name, span.start_s, placement, span.reason))
+
+    def end_span(self, name: str, at_s: float) -> None:
+        """A job no longer runs."""
+        with self._change():
+            self._end_span(name, at_s)
+
+    def _end_span(self, name: str, at_s: float) -> None:
+        self._db.execute("UPDATE spans SET end_s = MAX(?, start_s) WHERE name = ? AND end_s IS NULL", (at_s, name))
+
+    def spans(self, name: str) -> list[LiveSpan]:
+        """Where a job has run, in order."""
+        query = "SELECT start_s, end_s, placement, reason FROM spans WHERE name = ? ORDER BY rowid"
+        found = self._db.execute(query, (name,)).fetchall()
+        return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in found]
+
+    def events(self, name: str = "") -> list[tuple[float, str, str]]:
+        """(seconds of the epoch, job, words), of one job or of all, in order."""
+        where, values = ("WHERE name = ?", (name,)) if name else ("", ())
+        return [(at, of, what) for at, of, what in self._db.execute(f"SELECT at_s, name, what FROM events {where}", values)]
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> UserError:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return UserError(f"{self.path} cannot be used: {why}", "make room, or give another state file")
+
+
+def _row_text(row: LiveRow) -> str:
+    values = {name: value for name, value in row.__dict__.items() if name not in ("job", "arrival_s")}
+    return json.dumps({**values, "speeds": {str(n): speed for n, speed in row.speeds.items()}})
+
+
+def _row(job: LiveJob, arrival_s: float, values: Mapping[str, Any]) -> LiveRow:
+    row = LiveRow(job=job, arrival_s=arrival_s, **values)
+    return replace(row, speeds={int(n): float(speed) for n, speed in row.speeds.items()})

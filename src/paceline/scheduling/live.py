@@ -1,0 +1,202 @@
+"""Jobs run for real under a policy: every round the executor is asked, the policy decides, and what differs is carried out.
+
+Each round brings what is closer to what is wanted and may be repeated, so a runner that was killed, or an executor that did not
+answer, costs a round and no job.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from paceline.errors import UserError
+from paceline.scheduling.executors.executor import Executor, Observed, Placement, Unavailable
+from paceline.scheduling.executors.records import text_of
+from paceline.scheduling.journal import Journal, LiveRow, LiveSpan
+
+MOST_FAILURES = 3
+"""A job that fails so often without any progress between is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveState:
+    """What a live policy sees. ``rows`` are the jobs that have arrived and are not over, in the order of arrival.
+
+    ``placed`` is where each job that holds devices runs, or goes to. ``nodes`` are those that are up, with their devices.
+    """
+
+    now_s: float
+    rows: Sequence[LiveRow]
+    placed: Mapping[str, Placement]
+    nodes: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class LiveDecision:
+    """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job.
+
+    ``removed``: jobs that leave for good before their end, with the reason.
+    """
+
+    placements: Mapping[str, Placement]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)
+
+
+LivePolicy = Callable[[LiveState], LiveDecision]
+
+
+class Runner:
+    """The loop.
+
+    Args:
+        journal: of the jobs, which are added to it before or while the loop runs.
+        round_s: seconds between decisions.
+        say: called with a line about what happens.
+        clock, sleep: of the epoch, and to wait; others in tests.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        journal: Journal,
+        policy: LivePolicy,
+        round_s: float = 10.0,
+        say: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._executor, self._journal, self._policy, self._round_s = executor, journal, policy, round_s
+        self._say, self._clock, self._sleep = say or (lambda text: None), clock, sleep
+        self._last_s: float | None = None
+
+    def run(self) -> None:
+        """Rounds until every job is over."""
+        while self.round():
+            self._sleep(self._round_s)
+
+    def round(self) -> bool:
+        """One round. False when every job is over. Raises UserError for a decision that cannot be carried out."""
+        now_s = self._clock()
+        rows = self._journal.rows()
+        if all(row.is_over for row in rows.values()):
+            return False
+        try:
+            nodes = self._executor.nodes()
+            observed = self._executor.poll()
+            rows = {name: self._seen(row, observed.get(name), dict(nodes), now_s) for name, row in rows.items()}
+            self._last_s = now_s
+            present = [row for row in rows.values() if row.arrival_s <= now_s and not row.is_over]
+            if present:
+                placed = {row.name: _place(observed[row.name]) for row in present if row.name in observed}
+                held = {name: place for name, place in placed.items() if observed[name].holds_devices}
+                state = LiveState(now_s=now_s, rows=present, placed=held, nodes=nodes)
+                decision = self._policy(state)
+                _check(state, decision)
+                self._carry_out(present, decision, observed, dict(nodes))
+        except Unavailable as error:
+            self._say(f"no answer, asked again next round: {error}")
+        return not all(row.is_over for row in self._journal.rows().values())
+
+    def _seen(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
+        """The row with what was observed; events and spans are noted."""
+        if seen is None or row.is_over:
+            return row
+        devices, elapsed = sum(seen.placement.values()), now_s - (self._last_s or now_s)
+        fresh = replace(row, phase=seen.phase, since=seen.since, progress=seen.progress or row.progress)
+        if seen.phase == "running":
+            self._journal.begin_span(row.name, LiveSpan(max(seen.since, row.arrival_s), None, seen.placement, ""))
+            fresh = replace(fresh, run_s=row.run_s + elapsed, attained_s=row.attained_s + elapsed * devices)
+            if seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
+                fresh = replace(fresh, failures=0)
+                if seen.progress.get("workers", devices) == devices and "samples_per_s" in seen.progress:
+                    fresh = replace(fresh, speeds={**row.speeds, devices: seen.progress["samples_per_s"]})
+        elif seen.phase != "stopping" and row.phase in ("running", "stopping"):
+            self._journal.end_span(row.name, seen.since if seen.since > row.since else now_s)
+        if seen.phase == "done":
+            fresh = replace(fresh, is_over=True, target=None)
+        elif seen.phase == "failed" and (row.phase, row.since) != ("failed", seen.since):
+            lost = [node for node in seen.placement if node not in nodes]
+            failures = row.failures + (0 if lost else 1)  # that a node died is no fault of the job
+            why = f"lost {', '.join(lost)}; {seen.reason}" if lost else seen.reason
+            fresh = replace(fresh, failures=failures, is_over=failures >= MOST_FAILURES, reason=why, target=None)
+        if fresh != row:
+            changed = (fresh.phase, fresh.failures) != (row.phase, row.failures)
+            reason = fresh.reason if fresh.phase == "failed" else seen.reason
+            words = f"{fresh.phase} on {text_of(seen.placement)}{f': {reason}' if reason else ''}"
+            self._journal.save([fresh], [(row.name, words)] if changed else [])
+            if changed:
+                self._say(f"{row.name}: {words}")
+        return fresh
+
+    def _carry_out(
+        self,
+        rows: Sequence[LiveRow],
+        decision: LiveDecision,
+        observed: Mapping[str, Observed],
+        nodes: Mapping[str, int],
+    ) -> None:
+        """First what frees devices, then what takes them, as far as they are free already; the rest is done in later rounds."""
+        free = dict(nodes)
+        for other in observed.values():
+            for node, devices in other.placement.items() if other.holds_devices else ():
+                free[node] = free.get(node, 0) - devices
+        for row in sorted(rows, key=lambda row: bool(decision.placements.get(row.name))):
+            wanted = decision.placements.get(row.name) or None
+            seen = observed.get(row.name)
+            target = None if wanted is None else dict(wanted)
+            if row.name in decision.removed:
+                target = None
+                row = replace(row, is_over=True, phase="failed", reason=f"removed: {decision.removed[row.name]}")
+                self._journal.save([row], [(row.name, row.reason)])
+            if row.target != target:
+                reason = decision.reasons.get(row.name, "")
+                words = f"to run on {text_of(target)}" if target else "to wait"
+                row = replace(row, target=target)
+                self._journal.save([row], [(row.name, f"{words}{f': {reason}' if reason else ''}")])
+            try:
+                self._approach(row, seen, free)
+            except UserError as error:
+                self._journal.save([replace(row, is_over=True, phase="failed", reason=error.message)], [(row.name, str(error))])
+                self._say(f"{row.name}: {error}")
+
+    def _approach(self, row: LiveRow, seen: Observed | None, free: dict[str, int]) -> None:
+        """One step from what is to what is wanted."""
+        target = row.target
+        holds = seen is not None and seen.holds_devices
+        if target is None:
+            if seen is not None and holds and (seen.phase != "stopping" or seen.target is not None):
+                self._executor.stop(row.name, row.job.grace_s)
+        elif seen is not None and holds:
+            if _place(seen) != target and seen.phase != "stopping":
+                self._journal.save([replace(row, starts=row.starts + 1)])
+                self._executor.resize(row.name, target)
+            elif seen.phase == "stopping" and seen.target is not None and seen.target != target:
+                self._executor.resize(row.name, target)
+        elif all(free.get(node, 0) >= devices for node, devices in target.items()):
+            for node, devices in target.items():
+                free[node] -= devices
+            self._journal.save([replace(row, starts=row.starts + 1)])
+            self._executor.submit(row.job, target)
+
+
+def _place(seen: Observed) -> Placement:
+    """Where a job runs, or goes to next."""
+    return dict(seen.placement if seen.target is None else seen.target)
+
+
+def _check(state: LiveState, decision: LiveDecision) -> None:
+    """Raises RuntimeError for a decision that gives out more than there is, or a size that a job cannot have."""
+    left = dict(state.nodes)
+    jobs = {row.name: row.job for row in state.rows}
+    for name, placement in decision.placements.items():
+        for node, devices in placement.items():
+            left[node] = left.get(node, 0) - devices
+            if left[node] < 0 or devices < 1:
+                raise RuntimeError(f"the policy gives {name} {devices} devices of {node}, which has not so many left")
+        if placement and sum(placement.values()) not in jobs[name].sizes:
+            raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
+
+
+__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner"]

@@ -1,0 +1,59 @@
+"""The most progress for the money over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO rows)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError
+from paceline.scheduling.policies.share_lp import centred, most_value
+from paceline.scheduling.policies.time_shares import Demand, Sharing, time_shared
+from paceline.scheduling.state import Decision, State
+
+CLAIMED = Sharing(fills=False)
+"""Devices that no share claims cost nothing."""
+_KEEP = 0.05
+"""A deadline is met with this part of the time to spare, as rounds do not follow shares exactly."""
+
+
+def cost(state: State, sharing: Sharing = CLAIMED) -> Decision:
+    """The sum of throughput over price is largest; a job's throughput counts as a part of that on its fastest type.
+
+    Deadlines that can be met are met; of those that cannot, the tightest are given up first.
+
+    Raises:
+        UserError: a type without a price; a job with a deadline of which nobody knows the work left.
+    """
+    for group in state.fleet.groups:
+        if not group.price > 0:
+            raise UserError(f"the price of {group.device} is unknown", "give each type a price in dollars a device and hour")
+    return time_shared(state, _shares, sharing)
+
+
+def _shares(demand: Demand) -> tuple[Array, Any]:
+    if not len(demand.rows):
+        return demand.speed, None
+    price = np.array([group.price for group in demand.state.fleet.groups])
+    relative = demand.speed / demand.speed.max(axis=1, keepdims=True)
+    values = relative / price
+    least = _needed(demand, relative)
+    corner = most_value(demand.limits, values, np.column_stack([relative, least]))
+    while corner is None:
+        least[least.argmax()] = 0.0
+        corner = most_value(demand.limits, values, np.column_stack([relative, least]))
+    return centred(demand.limits, corner, relative, least, values), None
+
+
+def _needed(demand: Demand, relative: Array) -> Array:
+    """The part of its fastest type's speed that each job needs to meet its deadline; 0: none, or it cannot be met."""
+    deadline_s = np.array([demand.state.jobs[row].deadline_s for row in demand.rows])
+    least = np.zeros(len(relative))
+    if np.isfinite(deadline_s).any():
+        time_s = np.maximum((1 - _KEEP) * (deadline_s - demand.state.time_s), 1e-9)
+        least = np.where(np.isfinite(deadline_s), demand.left / demand.speed.max(axis=1) / time_s, 0.0)
+    return np.where(least > 1, 0.0, least)
+
+
+__all__ = ["CLAIMED", "cost"]

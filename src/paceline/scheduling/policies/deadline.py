@@ -1,0 +1,170 @@
+"""Deadlines with admission control (ElasticFlow, ASPLOS 2023, sections 4.1 to 4.3).
+
+Every admitted job has a minimum satisfactory share: the fewest devices over time that keep its deadline. A job that comes is
+admitted if all shares fit; else it is turned away, with the reason. Devices that no share takes go where they save the most
+device-time later. Unlike the published simulator, time has no slots, jobs that come together are judged one by one, and a size
+is kept where a change would not pay for the restart.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Ints
+from paceline.scheduling.policies.shares import Free, Plan, Speeds, least_share, steady_share
+from paceline.scheduling.policies.sizes import goodputs, known_seconds, one_type
+from paceline.scheduling.state import Decision, State
+
+HORIZON_S = 600.0
+"""A size should last so long that its restart pays."""
+
+WAKE_S = 30.0
+"""Between two decisions at which nothing else happens. A job that is ahead of its share moves the moment of its growth on."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A job as the admission sees it. ``work`` is in units of its speeds, ``margin_s`` for restarts before its deadline."""
+
+    index: int
+    speeds: Speeds
+    work: float
+    deadline_s: float
+    margin_s: float
+    held: int
+    admitted: bool
+    plan: Plan = field(default_factory=Plan)
+
+    def share(self, free: Free, steady: bool = False) -> Plan:
+        """Of what is free."""
+        if steady:
+            return steady_share(free, self.speeds, self.work, self.deadline_s, self.margin_s, self.held)
+        return least_share(free, self.speeds, self.work, self.deadline_s - self.margin_s)
+
+
+def deadline(state: State, horizon_s: float = HORIZON_S) -> Decision:
+    """Shares first, then what is left; jobs without a deadline live of what is left.
+
+    Args:
+        horizon_s: a change of size must pay for its restart within so long.
+
+    Raises:
+        UserError: nobody knows the work left of a job; nodes of several types.
+    """
+    capacity = one_type(state, "deadline", ("max_min", "sia"))
+    known: frozenset[str] = state.memory or frozenset()
+    jobs = [_candidate(state, index, state.jobs[index].name in known) for index in range(len(state.jobs))]
+    due = sorted((job for job in jobs if job.deadline_s < math.inf), key=lambda job: job.deadline_s)
+    removed = _admit(due, state.time_s, capacity)
+    stay = [job for job in jobs if job.index not in removed]
+    devices = np.zeros(len(jobs), np.int64)
+    for job in stay:
+        devices[job.index] = job.plan.at(state.time_s)
+    left = capacity - int(devices.sum())
+    _leftovers(stay, devices, state, left, horizon_s)
+    moments = [end for job in stay for _, end, _ in job.plan.stretches[:1]]
+    moments += [start for job in stay for start, _, _ in job.plan.stretches[:1] if start > state.time_s]
+    order = np.argsort(-devices, kind="stable").tolist()
+    return Decision(
+        devices=devices,
+        type_index=np.zeros(len(jobs), np.int64),
+        order=order,
+        rule="fewest_nodes",
+        wake_s=max(min(moments, default=math.inf), state.time_s + WAKE_S),
+        memory=frozenset(state.jobs[job.index].name for job in stay),
+        removed=removed,
+    )
+
+
+def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
+    most = state.fleet.groups[0].devices
+    table = goodputs(state, index, 0, most)
+    seconds = known_seconds(state, index, 0, most)
+    size = int(np.argmax(table))
+    work = float(seconds[size] * table[size]) if table[size] > 0 else 0.0
+    margin = state.restart_s * (1 if state.devices[index] else 2)
+    return _Candidate(index, Speeds(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
+
+
+def _admit(due: list[_Candidate], now: float, capacity: int) -> Mapping[int, str]:
+    """Plan in the order of deadlines; a new job that cannot be kept, or keeps others from theirs, is turned away.
+
+    The least shares decide who is admitted. Where all could as well keep the sizes they hold, they do.
+    """
+    removed: dict[int, str] = {}
+    while True:
+        late = _plan([job for job in due if job.index not in removed], now, capacity)
+        if late is None:
+            least = [job.plan for job in due]
+            if _plan([job for job in due if job.index not in removed], now, capacity, steady=True):
+                for job, plan in zip(due, least, strict=True):
+                    job.plan = plan
+            return removed
+        fresh = [job for job in due if not job.admitted and job.index not in removed and job.deadline_s <= late.deadline_s]
+        if not fresh:
+            if late.margin_s:  # it was admitted with time for restarts
+                late.margin_s = 0.0
+            else:  # it lives of what is left
+                late.plan = Plan()
+                due.remove(late)
+            continue
+        alone = [job for job in fresh if not job.share(Free([now], [capacity])).in_time]
+        gone = alone[0] if alone else max(fresh, key=lambda job: job.plan.device_s)
+        reason = "its deadline is too soon for all devices" if alone else "what others were promised leaves it too little"
+        removed[gone.index] = reason
+
+
+def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False) -> _Candidate | None:
+    """Shares of all, the earliest deadline first; the first job that comes too late."""
+    free = Free([now], [capacity])
+    for job in due:
+        job.plan = job.share(free, steady)
+        if not job.plan.in_time:
+            return job
+        free.take(job.plan)
+    return None
+
+
+def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, horizon_s: float) -> None:
+    """A device more now saves device-time later. Jobs first keep what they hold; growth must pay for its restart. It changes
+    ``devices``."""
+    heap: list[tuple[float, int, int]] = []
+
+    def push(place: int, least: int = 0) -> None:
+        job = jobs[place]
+        given, held = int(devices[job.index]), int(state.devices[job.index])
+        larger = job.speeds.sizes[job.speeds.sizes > max(given, least)]
+        if not larger.size:
+            return
+        size, table = int(larger[0]), job.speeds.table
+        pays = given != held or (table[size] - table[held]) * horizon_s > table[size] * state.restart_s
+        if pays or size < job.speeds.sizes[-1]:
+            first = int(job.speeds.sizes[0])
+            saved = float(table[size] - table[given]) / (size - given) / float(table[first]) * first
+            if pays:
+                heapq.heappush(heap, (-saved, place, size))
+            else:
+                push(place, size)
+
+    for job in sorted(jobs, key=lambda job: -int(state.devices[job.index])):
+        more = int(state.devices[job.index]) - int(devices[job.index])
+        if 0 < more <= left:
+            devices[job.index] += more
+            left -= more
+    for place in range(len(jobs)):
+        push(place)
+    while left > 0 and heap:
+        _, place, size = heapq.heappop(heap)
+        index = jobs[place].index
+        more = size - int(devices[index])
+        if more <= left:
+            devices[index], left = size, left - more
+            push(place)
+
+
+__all__ = ["deadline"]

@@ -1,0 +1,70 @@
+"""heSRPT (Berg, Vesilo, Harchol-Balter 2020, theorem 1): known sizes and a speedup of n^p on n devices.
+
+Of m jobs the one of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the cluster:
+the smallest gets the most. It is optimal for the mean time of jobs that are all there, whose speedups have one p.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
+from paceline.scheduling.state import Decision, State
+
+STEEPEST = 0.99
+"""A larger p would give everything to the smallest job alone; p is fitted to the jobs' own speedups."""
+
+
+def hesrpt(state: State) -> Decision:
+    """The shares of the theorem, as whole sizes on which the jobs can run.
+
+    Raises:
+        UserError: nobody knows the work left of a job; nodes of several types.
+    """
+    capacity = one_type(state, "hesrpt", ("srtf", "max_min"))
+    tables = [known_seconds(state, index, 0, state.fleet.groups[0].devices) for index in range(len(state.jobs))]
+    least = np.array([table[np.isfinite(table)].max(initial=0.0) for table in tables])
+    ascending = np.argsort(least, kind="stable")
+    devices, left = np.zeros(len(tables), np.int64), capacity
+    share = shares(len(tables), exponent(tables))[::-1] * capacity  # the smallest job first
+    spare = 0.0
+    for index, wish in zip(ascending.tolist(), share.tolist(), strict=True):
+        spare += wish
+        with np.errstate(divide="ignore"):
+            sizes = grown(1.0 / tables[index])
+        fits = sizes[sizes <= min(left, round(spare))]
+        if fits.size:
+            devices[index] = fits[-1]
+            left -= int(fits[-1])
+            spare -= float(fits[-1])
+    for index in ascending.tolist():  # what rounding left over
+        with np.errstate(divide="ignore"):
+            sizes = grown(1.0 / tables[index])
+        fits = sizes[(sizes > devices[index]) & (sizes <= devices[index] + left)]
+        if fits.size:
+            left -= int(fits[-1] - devices[index])
+            devices[index] = fits[-1]
+    return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=ascending.tolist(), rule="fewest_nodes")
+
+
+def exponent(tables: list[Array]) -> float:
+    """The p of n^p: the median over jobs of the slope from their least to their fastest size; 0 where nobody gains."""
+    slopes = []
+    for seconds in tables:
+        legal = np.flatnonzero(np.isfinite(seconds))
+        if legal.size > 1:
+            best = int(seconds.argmin())
+            if best > legal[0]:
+                slopes.append(math.log(seconds[legal[0]] / seconds[best]) / math.log(best / legal[0]))
+    return float(np.clip(np.median(slopes), 0.0, STEEPEST)) if slopes else 0.0
+
+
+def shares(jobs: int, p: float) -> Array:
+    """Of the job of the largest remaining size first; shape (jobs,), 1 in sum."""
+    return np.diff((np.arange(jobs + 1) / jobs) ** (1.0 / (1.0 - p)))
+
+
+__all__ = ["exponent", "hesrpt", "shares"]

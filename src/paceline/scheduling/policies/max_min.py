@@ -1,0 +1,36 @@
+"""Max-min fairness over time shares (Gavel, OSDI 2020, section 4.1: its heterogeneity-aware least attained service)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.policies.share_lp import centred, highest_level
+from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.state import Decision, State
+
+
+def max_min(state: State, aware: bool = True, sharing: Sharing = USUAL) -> Decision:
+    """The least ``devices * speed / (weight * speed on an equal share of the cluster)`` of all jobs is as high as can be.
+
+    Args:
+        aware: whether the speeds of device types count; else every type is as fast as another.
+    """
+    return time_shared(state, _aware if aware else _agnostic, sharing)
+
+
+def _aware(demand: Demand) -> tuple[Array, Any]:
+    if not len(demand.rows):
+        return demand.speed, None
+    rates = demand.speed * (demand.devices / (demand.weight * demand.mean_speed))[:, None]
+    level, corner = highest_level(demand.limits, rates)
+    return centred(demand.limits, corner, rates, np.full(len(rates), level)), None
+
+
+def _agnostic(demand: Demand) -> tuple[Array, Any]:
+    return _aware(demand.agnostic())
+
+
+__all__ = ["max_min"]

@@ -1,0 +1,30 @@
+"""The largest throughput over time shares (Gavel, OSDI 2020, section 4.2): what Sia's authors compare with as Gavel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.policies.share_lp import centred, most_value
+from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.state import Decision, State
+
+
+def max_throughput(state: State, sharing: Sharing = USUAL) -> Decision:
+    """The sum of all jobs' progress a second is largest. Nothing makes units of progress of two jobs alike: as published, a job
+    of small steps counts more than one of large steps."""
+    return time_shared(state, _shares, sharing)
+
+
+def _shares(demand: Demand) -> tuple[Array, Any]:
+    if not len(demand.rows):
+        return demand.speed, None
+    corner = most_value(demand.limits, demand.speed)
+    if corner is None:
+        raise RuntimeError("shares of 0 are legal, but none were found")
+    return centred(demand.limits, corner, demand.speed, np.zeros(len(corner)), demand.speed), None
+
+
+__all__ = ["max_throughput"]

@@ -1,0 +1,99 @@
+"""Which jobs run, and on how many nodes, by a model of throughput against nodes (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018).
+
+The model needs one profiling run: a job alone takes ``compute`` a step, and its exchange with the others queues at one server
+for ``exchange``. Of n workers in such a closed network, mean value analysis gives the throughput. The abstract names classes of
+heuristics that trade the reduction of service time against efficiency, the speedup of an extra node; the rule here is one such.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
+from paceline.scheduling.state import Decision, State
+
+EFFICIENCY = 0.5
+"""An extra device must make a job so much faster, beside what its first devices do each."""
+
+
+def throughput(compute_s: float, exchange_s: float, most: int) -> Array:
+    """Steps a second of 0 to ``most`` workers, shape (most + 1,): mean value analysis of one server and a delay (Reiser and
+    Lavenberg 1980)."""
+    table, queue = np.zeros(most + 1), 0.0
+    for workers in range(1, most + 1):
+        wait = exchange_s * (1 + queue)
+        table[workers] = workers / (compute_s + wait)
+        queue = table[workers] * wait
+    return table
+
+
+def profiled(step_s: float, exchange_s: float, most: int, workers: int = 2) -> Array:
+    """``throughput`` from one profiling run.
+
+    Args:
+        step_s: of each of ``workers`` in the run, with its exchange and the wait for the others.
+        exchange_s: of one worker alone: bytes over bandwidth.
+    """
+    low, high = 0.0, max(step_s - exchange_s, 0.0)
+    for _ in range(60):  # the step grows with the time of its computation
+        middle = (low + high) / 2
+        longer = workers / float(throughput(middle, exchange_s, workers)[workers]) > step_s
+        low, high = (low, middle) if longer else (middle, high)
+    return throughput((low + high) / 2, exchange_s, most)
+
+
+def queueing(state: State, efficiency: float = EFFICIENCY) -> Decision:
+    """The shortest jobs run, each on its least devices; then each device goes where it shortens the service most.
+
+    No job grows onto devices that add less than ``efficiency`` of what its first ones do, while others wait; with nobody
+    waiting, what is left goes wherever it helps.
+
+    Raises:
+        UserError: nobody knows the work left of a job; nodes of several types.
+    """
+    left = one_type(state, "queueing", ("srtf", "max_min"))
+    tables = [known_seconds(state, index, 0, state.fleet.groups[0].devices) for index in range(len(state.jobs))]
+    with np.errstate(divide="ignore"):
+        sizes = [grown(1.0 / table) for table in tables]
+    shortest = np.argsort([table[np.isfinite(table)].max(initial=0.0) for table in tables], kind="stable")
+    devices = np.zeros(len(tables), np.int64)
+    for index in shortest.tolist():
+        if sizes[index].size and sizes[index][0] <= left:
+            devices[index] = sizes[index][0]
+            left -= int(devices[index])
+    bounds = (efficiency, 0.0) if devices.all() else (efficiency,)
+    for bound in bounds:
+        left = _grow(tables, sizes, devices, left, bound)
+    order = shortest.tolist()
+    return Decision(devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes")
+
+
+def _grow(tables: list[Array], sizes: list[Array], devices: Array, left: int, efficiency: float) -> int:
+    """Steps up, the greatest reduction of service time first; what is left. It changes ``devices``."""
+    heap: list[tuple[float, int, int]] = []
+
+    def push(index: int) -> None:
+        held = int(devices[index])
+        larger = sizes[index][sizes[index] > held]
+        if not held or not larger.size:
+            return
+        size, seconds, first = int(larger[0]), tables[index], int(sizes[index][0])
+        added = (1 / seconds[size] - 1 / seconds[held]) / (size - held)
+        if added >= efficiency / seconds[first] / first:
+            heapq.heappush(heap, (-(seconds[held] - seconds[size]) / seconds[held] / (size - held), index, size))
+
+    for index in range(len(tables)):
+        push(index)
+    while left > 0 and heap:
+        _, index, size = heapq.heappop(heap)
+        more = size - int(devices[index])
+        if more <= left:
+            devices[index], left = size, left - more
+            push(index)
+    return left
+
+
+__all__ = ["profiled", "queueing", "throughput"]

@@ -1,0 +1,199 @@
+"""Slopes over execution plans (Rubick, MLSys 2025, section 5): devices go from the flattest curve to the steepest.
+
+An outlook's goodput is that of the best plan at each size. All goodputs count beside the one at the size that was asked for,
+and nobody is taken below it: a job is *guaranteed* the speed of its request. A new job takes what is free, then what others
+hold beyond their guarantees, where a device is missed the least. What is left goes where a device brings the most. New jobs
+come in order of arrival, and none overtakes another on a type that it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.fleet import MOST_DEVICES
+from paceline.scheduling.policies.sia import node_sizes
+from paceline.scheduling.state import Decision, State
+
+LEAST_GAIN = 0.01
+"""A job grows where it gains more than so much of its guaranteed speed (Rubick's simulator)."""
+KEEPS = 0.97
+"""A job is resized while so much of its time is left for work, beside its restarts."""
+
+
+@dataclass(slots=True)
+class _Curve:
+    """A job on a type: ascending ``sizes`` of rising goodput (``speed``, 1 at its request), the guaranteed one first."""
+
+    sizes: Ints
+    speed: Array
+    at: int = 0
+
+    @property
+    def devices(self) -> int:
+        return int(self.sizes[self.at])
+
+    def gain(self, free: int) -> tuple[float, int]:
+        """The steepest way up within ``free`` more devices: speed a device, and where it leads; 0 where there is none."""
+        more = self.sizes[self.at + 1 :] - self.devices
+        gains = self.speed[self.at + 1 :] - self.speed[self.at]
+        slopes = np.where((more <= free) & (gains > LEAST_GAIN), gains / more, 0.0)
+        if not slopes.size:
+            return 0.0, self.at
+        best = int(slopes.argmax())
+        return float(slopes[best]), self.at + 1 + best
+
+    def loss(self) -> tuple[float, int]:
+        """The flattest way down: speed a device, and where it leads; infinite where nothing may be taken."""
+        if self.at == 0:
+            return np.inf, 0
+        slopes = (self.speed[self.at] - self.speed[: self.at]) / (self.devices - self.sizes[: self.at])
+        flattest = int(slopes.argmin())
+        return float(slopes[flattest]), flattest
+
+
+class _Pool:
+    """The devices of a type and the jobs on them, with the slope of each way up and down."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.curves: dict[int, _Curve] = {}
+        self._jobs: list[int] = []
+        self._up: list[float] = []
+        self._down: list[float] = []
+
+    def add(self, job: int, curve: _Curve) -> None:
+        """A job with its devices."""
+        self.free -= curve.devices
+        self.curves[job] = curve
+        self._jobs.append(job)
+        self._up.append(curve.gain(MOST_DEVICES)[0])
+        self._down.append(curve.loss()[0])
+
+    @property
+    def spare(self) -> int:
+        """Free devices, and those that jobs hold beyond their guarantees."""
+        return self.free + sum(curve.devices - int(curve.sizes[0]) for curve in self.curves.values())
+
+    def _resize(self, place: int, to: int) -> None:
+        curve = self.curves[self._jobs[place]]
+        self.free += curve.devices - int(curve.sizes[to])
+        curve.at = to
+        self._up[place], self._down[place] = curve.gain(MOST_DEVICES)[0], curve.loss()[0]
+
+    def shrink(self) -> None:
+        """Take from the flattest."""
+        place = int(np.argmin(self._down))
+        self._resize(place, self.curves[self._jobs[place]].loss()[1])
+
+    def _steepest(self, budget: int, but: int = -1) -> tuple[int, int]:
+        """Whose curve is the steepest within so many devices, and where it leads; -1: nobody gains."""
+        bounds, leads = np.array(self._up), dict[int, int]()
+        if but >= 0:
+            bounds[but] = 0.0
+        while bounds.size:
+            place = int(bounds.argmax())
+            if bounds[place] <= 0:
+                break
+            if place in leads:
+                return place, leads[place]
+            bounds[place], leads[place] = self.curves[self._jobs[place]].gain(budget)
+        return -1, 0
+
+    def expand(self) -> None:
+        """Give what is free to the steepest, until nobody gains."""
+        while self.free > 0:
+            place, to = self._steepest(self.free)
+            if place < 0:
+                return
+            self._resize(place, to)
+
+    def trade(self) -> None:
+        """Take from the flattest for the steepest, while all together gain."""
+        while self._down and min(self._down) < np.inf:
+            giver = int(np.argmin(self._down))
+            curve = self.curves[self._jobs[giver]]
+            lower = curve.loss()[1]
+            place, to = self._steepest(self.free + curve.devices - int(curve.sizes[lower]), giver)
+            taker = self.curves[self._jobs[place]]
+            if place < 0 or taker.speed[to] - taker.speed[taker.at] <= curve.speed[curve.at] - curve.speed[lower] + LEAST_GAIN:
+                return
+            self._resize(giver, lower)
+            self._resize(place, to)
+
+
+def rubick(state: State) -> Decision:
+    """Admit in order of arrival, take from the flattest, give to the steepest."""
+    pools = [_Pool(int(count)) for count in state.capacity]
+    fixed = _settled(state)
+    for index in np.flatnonzero(state.devices).tolist():
+        group, held = int(state.type_index[index]), int(state.devices[index])
+        curve = None if fixed[index] else _curve(state, index, group, held)
+        pools[group].add(index, curve or _Curve(np.array([held]), np.ones(1)))
+    closed: set[int] = set()
+    for index in np.flatnonzero(state.devices == 0).tolist():
+        if len(closed) == len(pools):
+            break
+        _admit(state, index, pools, closed)
+    devices, types = np.zeros(len(state.jobs), np.int64), np.full(len(state.jobs), -1)
+    for group, pool in enumerate(pools):
+        pool.expand()
+        pool.trade()
+        for index, curve in pool.curves.items():
+            devices[index], types[index] = curve.devices, group
+    order = np.argsort(-devices, kind="stable").tolist()
+    return Decision(devices=devices, type_index=types, order=order, repack=True)
+
+
+def _settled(state: State) -> Bools:
+    """Which jobs keep their size: another restart would cost them too much of their time."""
+    lost = (state.restarts + 1) * state.restart_s
+    return np.asarray(state.age_s - lost < KEEPS * state.age_s) & (state.devices > 0)
+
+
+def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None:
+    """Its sizes from the guaranteed one up; None: it has none on this type. What it holds is one of them."""
+    job, outlook = state.jobs[index], state.outlooks[index]
+    nodes = state.fleet.groups[group]
+    if not job.may_use(nodes.device):
+        return None
+    asked = job.devices
+    most = min(max(outlook.max_devices(), asked), int(state.capacity[group])) if "devices" in job.adapts else asked
+    if asked > state.capacity[group]:
+        return None
+    table = outlook.goodput(group, max(most, held, asked))
+    if not table[asked] > 0:
+        return None
+    if "devices" not in job.adapts:
+        return _Curve(np.array([asked]), np.ones(1))
+    grid = node_sizes(nodes)
+    sizes = np.unique(np.concatenate([grid[(grid >= job.min_devices) & (grid <= most)], [asked], [held] if held else []]))
+    sizes = sizes.astype(np.int64)
+    speed = table[sizes] / table[asked]
+    rises = speed > np.maximum.accumulate(np.concatenate([[0.0], speed[:-1]]))
+    keeps = ((speed >= 1 - 1e-9) & rises) | (sizes == held)
+    sizes, speed = sizes[keeps], speed[keeps]
+    return _Curve(sizes, speed, int(np.flatnonzero(sizes == held)[0]) if held else 0)
+
+
+def _admit(state: State, index: int, pools: Sequence[_Pool], closed: set[int]) -> None:
+    """Give a new job its guaranteed size: where it is free, else where it can be taken; the fastest type first. One that none
+    can give waits for all of them."""
+    curves = {group: _curve(state, index, group) for group in range(len(pools)) if group not in closed}
+    legal = {group: curve for group, curve in curves.items() if curve is not None}
+    speeds = {group: float(state.outlooks[index].goodput(group, curve.devices)[-1]) for group, curve in legal.items()}
+    for group in sorted(legal, key=lambda group: (pools[group].free < legal[group].devices, -speeds[group])):
+        pool, needs = pools[group], legal[group].devices
+        if pool.free < needs and pool.spare < needs:
+            continue
+        while pool.free < needs:
+            pool.shrink()
+        pool.add(index, legal[group])
+        return
+    closed.update(legal)
+
+
+__all__ = ["rubick"]

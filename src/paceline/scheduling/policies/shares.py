@@ -1,0 +1,164 @@
+"""Minimum satisfactory shares (ElasticFlow, ASPLOS 2023, section 4.1): the fewest devices over time that keep a deadline."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.policies.sizes import grown
+
+_ENOUGH = 1 - 1e-9
+
+
+@dataclass(slots=True)
+class Free:
+    """Devices that no plan has taken, from each of ``moments`` to the next; the last stretch has no end."""
+
+    moments: list[float]
+    devices: list[int]
+
+    def take(self, plan: Plan) -> None:
+        """Its devices are no longer free."""
+        for start, end, size in plan.stretches:
+            first, last = self._cut(start), self._cut(end)
+            for index in range(first, last):
+                self.devices[index] -= size
+
+    def _cut(self, moment: float) -> int:
+        """The stretch that begins at ``moment``."""
+        index = bisect_left(self.moments, moment)
+        if index == len(self.moments) or self.moments[index] != moment:
+            self.moments.insert(index, moment)
+            self.devices.insert(index, self.devices[index - 1])
+        return index
+
+
+@dataclass(slots=True)
+class Plan:
+    """(start, end, devices) of each stretch; ``in_time`` says whether all work is done by the deadline."""
+
+    stretches: list[tuple[float, float, int]] = field(default_factory=list)
+    in_time: bool = True
+
+    def at(self, moment: float) -> int:
+        """Devices at a moment."""
+        return next((size for start, end, size in self.stretches if start <= moment < end), 0)
+
+    @property
+    def device_s(self) -> float:
+        """Devices times seconds."""
+        return sum((end - start) * size for start, end, size in self.stretches)
+
+
+class Speeds:
+    """Progress a second on each number of devices; sizes that are no faster than a smaller one are left out."""
+
+    def __init__(self, table: Array) -> None:
+        self.table = table
+        self.sizes = grown(table)
+        self.fits = np.zeros(len(table), np.int64)  # the largest of the sizes within a number of devices
+        self.fits[self.sizes] = self.sizes
+        self.fits = np.maximum.accumulate(self.fits)
+
+    def within(self, devices: Ints, quota: int) -> Ints:
+        """The size that is used where so many devices are free and at most ``quota`` are wanted."""
+        return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
+
+
+def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float) -> Plan:
+    """The smallest quota of devices that does the work by the deadline, and no more of it than is needed.
+
+    The quota shrinks to the next smaller one as soon as that suffices. (The published simulator grows to the larger as late as it
+    may: a job that is held up then is late.)
+
+    Args:
+        work: in units of ``speeds``.
+    """
+    stretch = _Stretches(free, deadline_s)
+    place = stretch.least(speeds, work)
+    sizes = speeds.sizes.tolist()
+    if place == len(sizes):
+        return Plan(_forward(free, speeds, work, sizes[-1] if sizes else 0), in_time=False)
+    starts, ends, seconds = stretch.starts, stretch.ends, stretch.seconds
+    large = speeds.within(stretch.devices, sizes[place])
+    small = speeds.within(stretch.devices, sizes[place - 1]) if place else np.zeros_like(large)
+    fast, slow = speeds.table[large] * seconds, speeds.table[small] * seconds
+    # Work by the deadline where the quota shrinks behind each stretch: the first that suffices holds the change.
+    total = np.cumsum(fast) + slow.sum() - np.cumsum(slow)
+    index = int(np.argmax(total >= work * _ENOUGH))
+    rest = work - float(fast[:index].sum() + slow[index:].sum())
+    gain = float(speeds.table[large[index]] - speeds.table[small[index]])
+    change = starts[index] + min(max(rest / gain, 0.0), seconds[index]) if gain > 0 else ends[index]
+    stretches = list(zip(starts[:index], ends[:index], large[:index], strict=True))
+    stretches += [(starts[index], change, large[index]), (change, ends[index], small[index])]
+    stretches += zip(starts[index + 1 :], ends[index + 1 :], small[index + 1 :], strict=True)
+    return Plan(_clean(stretches))
+
+
+def steady_share(free: Free, speeds: Speeds, work: float, deadline_s: float, margin_s: float, held: int) -> Plan:
+    """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does, with a margin for the
+    restart. It takes more device-time than the least share and restarts seldom."""
+    stretch = _Stretches(free, deadline_s)
+    if held and stretch.work(speeds, held) >= work * _ENOUGH:
+        return Plan(_forward(free, speeds, work, held))
+    place = _Stretches(free, deadline_s - margin_s).least(speeds, work)
+    sizes = speeds.sizes.tolist()
+    if place == len(sizes):
+        return Plan(in_time=False)
+    return Plan(_forward(free, speeds, work, sizes[place]))
+
+
+class _Stretches:
+    """Of free devices up to a deadline, as arrays of shape (stretches,)."""
+
+    def __init__(self, free: Free, deadline_s: float) -> None:
+        moments = np.array([*free.moments, math.inf])
+        starts, ends = moments[:-1], np.minimum(moments[1:], deadline_s)
+        keep = ends > starts
+        self.starts, self.ends, self.devices = starts[keep], ends[keep], np.array(free.devices)[keep]
+        self.seconds = self.ends - self.starts
+
+    def work(self, speeds: Speeds, quota: int) -> float:
+        """All that can be done with at most so many devices."""
+        return float((speeds.table[speeds.within(self.devices, quota)] * self.seconds).sum())
+
+    def least(self, speeds: Speeds, work: float) -> int:
+        """The place among ``speeds.sizes`` of the smallest quota that does the work; behind the last: none does."""
+        sizes = speeds.sizes.tolist()
+        low, high = 0, len(sizes)
+        while low < high:  # more devices do more work
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.work(speeds, sizes[middle]) >= work * _ENOUGH else (middle + 1, high)
+        return low
+
+
+def _forward(free: Free, speeds: Speeds, work: float, quota: int) -> list[tuple[float, float, int]]:
+    """From now on with at most ``quota`` devices, until the work is done."""
+    starts = np.array(free.moments)
+    used = speeds.within(np.array(free.devices), quota)
+    rates = speeds.table[used]
+    done = np.cumsum(rates[:-1] * np.diff(starts))
+    last = int(np.searchsorted(done, work))
+    left = work - (float(done[last - 1]) if last else 0.0)
+    ends = [*starts[1 : last + 1].tolist(), starts[last] + (left / rates[last] if rates[last] > 0 else 0.0)]
+    return _clean(list(zip(starts[: last + 1], ends, used[: last + 1], strict=True)))
+
+
+def _clean(stretches: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
+    """Without empty stretches, and those of one size joined."""
+    joined: list[tuple[float, float, int]] = []
+    for start, end, size in stretches:
+        if not size or end - start <= 1e-9:
+            continue
+        if joined and joined[-1][2] == size and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], float(end), int(size))
+        else:
+            joined.append((float(start), float(end), int(size)))
+    return joined
+
+
+__all__ = ["Free", "Plan", "Speeds", "least_share"]

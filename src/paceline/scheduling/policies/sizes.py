@@ -1,0 +1,60 @@
+"""Numbers of devices on which a job can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.errors import UserError, shorten
+from paceline.scheduling.state import State
+
+
+def on_one_type(state: State, index: int) -> list[int]:
+    """Device types that a job may use; the one that it holds comes first."""
+    job, held = state.jobs[index], int(state.type_index[index])
+    legal = [group for group, name in enumerate(state.fleet.types) if job.may_use(name)]
+    return sorted(legal, key=lambda group: group != held)
+
+
+def goodputs(state: State, index: int, group: int, most: int) -> Array:
+    """Goodput on 0 to ``most`` devices, or to as many as the job may use."""
+    outlook = state.outlooks[index]
+    return outlook.goodput(group, max(0, min(most, outlook.max_devices())))
+
+
+def known_seconds(state: State, index: int, group: int, most: int) -> Array:
+    """Seconds to the end on 0 to ``most`` devices, or to as many as the job may use.
+
+    Raises:
+        UserError: nobody knows the work that is left.
+    """
+    outlook = state.outlooks[index]
+    seconds = outlook.seconds_left(group, max(0, min(most, outlook.max_devices())))
+    if np.isnan(seconds).any():
+        raise UserError(
+            f"nobody knows the work left of job {shorten(state.jobs[index].name, 40)!r}",
+            "las, fifo and goodput need not know it; or give durations that count as known",
+        )
+    return seconds
+
+
+def grown(speed: Array) -> Ints:
+    """Sizes on which a job is faster than on every smaller one, ascending; shape (sizes,)."""
+    before = np.concatenate([[0.0], np.maximum.accumulate(speed)[:-1]])
+    return np.flatnonzero(speed > before)
+
+
+def one_type(state: State, name: str, others: Iterable[str]) -> int:
+    """Devices of the only type.
+
+    Raises:
+        UserError: the nodes have several types.
+    """
+    if len(state.fleet.groups) > 1:
+        raise UserError(f"the policy {name} divides devices of one type", f"use {' or '.join(others)}")
+    return int(state.capacity[0])
+
+
+__all__ = ["goodputs", "grown", "known_seconds", "on_one_type", "one_type"]

@@ -1,0 +1,37 @@
+"""Shortest remaining time first, of the predicted times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.policies.sizes import known_seconds, on_one_type
+from paceline.scheduling.state import Decision, State
+
+
+def srtf(state: State, preemptive: bool = True) -> Decision:
+    """Jobs by the seconds left on the devices asked for; one that does not fit is passed over.
+
+    One that waits counts with the cost of its start, so that a running job is stopped only where that pays.
+
+    Args:
+        preemptive: whether a running job may be stopped at all.
+
+    Raises:
+        UserError: nobody knows the work left of a job.
+    """
+    count = len(state.jobs)
+    seconds = np.full(count, np.inf)
+    for index in range(count):
+        asked = int(state.requested[index])
+        for group in on_one_type(state, index):
+            table = known_seconds(state, index, group, asked)
+            if len(table) > asked:
+                seconds[index] = min(seconds[index], table[asked])
+    runs = state.devices > 0
+    seconds = seconds + np.where(runs, 0.0, state.restart_s)
+    order = np.lexsort((seconds, ~runs)) if not preemptive else np.argsort(seconds, kind="stable")
+    return filled(state, order)
+
+
+__all__ = ["srtf"]

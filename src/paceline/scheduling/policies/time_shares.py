@@ -1,0 +1,247 @@
+"""From time shares to rounds (Gavel, OSDI 2020, section 5): who is furthest behind its share goes first. Jobs are rigid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from paceline.array_types import Array, Bools, Ints
+from paceline.errors import UserError, shorten
+from paceline.scheduling.policies.share_lp import Limits
+from paceline.scheduling.state import Decision, State
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a program of shares is about: the jobs that some type can run now.
+
+    Attributes:
+        state: the moment. ``rows``: which of its jobs these are; shape (jobs,).
+        speed: progress a second on the devices asked for; 0: it cannot run; shape (jobs, types).
+        past: what ``Shares`` remembered the last time; None at first.
+    """
+
+    state: State
+    rows: Ints
+    speed: Array
+    past: Any = None
+
+    @classmethod
+    def of(cls, state: State, past: Any = None) -> Demand:
+        """The jobs of the moment that some type can run."""
+        speed = speeds(state)
+        rows = np.flatnonzero(speed.max(axis=1, initial=0.0) > 0)
+        return cls(state, rows, speed[rows], past)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What bounds the shares."""
+        return Limits(self.devices, self.state.capacity, self.speed > 0)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the jobs."""
+        return [self.state.jobs[row].name for row in self.rows]
+
+    @property
+    def devices(self) -> Ints:
+        """Asked for."""
+        return self.state.requested[self.rows]
+
+    @property
+    def age_s(self) -> Array:
+        """Seconds since each arrival."""
+        return self.state.age_s[self.rows]
+
+    @cached_property
+    def weight(self) -> Array:
+        """Of each job."""
+        return np.array([self.state.jobs[row].weight for row in self.rows])
+
+    @cached_property
+    def mean_speed(self) -> Array:
+        """On an equal share of the whole cluster: the mean over its devices; shape (jobs,)."""
+        return np.asarray(self.speed @ self.state.capacity / self.state.capacity.sum())
+
+    @cached_property
+    def left(self) -> Array:
+        """Progress left; shape (jobs,).
+
+        Raises:
+            UserError: nobody knows it of some job.
+        """
+        left = np.zeros(len(self.rows))
+        for index, (row, kind) in enumerate(zip(self.rows.tolist(), self.speed.argmax(axis=1).tolist(), strict=True)):
+            asked = int(self.devices[index])
+            left[index] = self.state.outlooks[row].seconds_left(kind, asked)[asked] * self.speed[index, kind]
+            if np.isnan(left[index]):
+                name = shorten(self.state.jobs[row].name, 40)
+                raise UserError(f"nobody knows the work left of job {name!r}", "use max_min or las, which need not know it")
+        return left
+
+    def agnostic(self) -> Demand:
+        """As if every type were as fast as the first that can run the job."""
+        legal = self.speed > 0
+        first = np.take_along_axis(self.speed, legal.argmax(axis=1)[:, None], axis=1)
+        return replace(self, speed=np.where(legal, first, 0.0))
+
+
+def speeds(state: State) -> Array:
+    """Progress a second of each job on the devices it asks for; 0 where it may not or cannot run; shape (jobs, types)."""
+    table = np.zeros((len(state.jobs), len(state.capacity)))
+    for index, (job, outlook, asked) in enumerate(zip(state.jobs, state.outlooks, state.requested.tolist(), strict=True)):
+        for kind, there in enumerate(state.capacity.tolist()):
+            if asked <= there and (not job.device_types or job.may_use(state.fleet.types[kind])):
+                table[index, kind] = outlook.goodput(kind, asked)[asked]
+    return table
+
+
+Shares = Callable[[Demand], tuple[Array, Any]]
+"""Shares of shape (jobs, types), and what the next ``Demand`` brings back as ``past``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """How shares become rounds.
+
+    Attributes:
+        renew_s: shares are found anew at most so often, where jobs, devices or speeds changed; 0: each time. Jobs that came
+            since have no share and run on what the others leave.
+        start_s: each job counts as if it had run so long on each type; more than 0.
+        forgets: whether what was received counts from the last renewal on; else from the start.
+        by_type: the types are filled one after another, in the fleet's order; else one queue over jobs and types.
+        shuffled: that order is drawn anew each round.
+        fills: whether devices that no share claims go to any job that can use them.
+        late_hold: jobs without a share hold the devices that they are given and do not run on them until the next renewal, as
+            in Gavel's simulator.
+    """
+
+    renew_s: float = 0.0
+    start_s: float = 180.0
+    forgets: bool = True
+    by_type: bool = False
+    shuffled: bool = False
+    fills: bool = True
+    late_hold: bool = False
+
+
+USUAL = Sharing()
+PUBLISHED = Sharing(renew_s=1920.0, by_type=True, late_hold=True)
+"""As Gavel's simulator does it (scheduler.py of the authors' repository)."""
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Rows are those of ``index``, by name."""
+
+    index: Mapping[str, int]
+    shares: Array
+    received: Array
+    owed: Array
+    worked: Array
+    renewed_s: float
+    time_s: float
+    capacity: Ints
+    speed: Array
+    held: Ints
+    past: Any = None
+
+
+def time_shared(state: State, shares: Shares, sharing: Sharing = USUAL) -> Decision:
+    """Renew the shares where something changed, then serve jobs by share over what they received of it."""
+    memory: _Memory | None = state.memory
+    names = [job.name for job in state.jobs]
+    run_s, types = np.asarray(state.run_s, float), len(state.capacity)
+    if memory is None:
+        empty = np.zeros((0, types))
+        none = np.zeros(types, np.int64)
+        memory = _Memory({}, empty, empty, empty, np.zeros(types), -np.inf, state.time_s, state.capacity, empty, none)
+    rows = np.array([memory.index.get(name, -1) for name in names], np.int64)
+    old: Bools = np.asarray(rows >= 0)
+    worked = memory.worked + memory.held * (state.time_s - memory.time_s)
+    has = np.where(old[:, None], _take(memory.shares, rows, np.nan), np.nan)
+    base = np.where(old[:, None], _take(memory.received, rows, 0.0), -sharing.start_s)
+    owed = np.where(old[:, None], _take(memory.owed, rows, 0.0), 0.0)
+    if not sharing.forgets:
+        worked = worked + (~old).sum() * sharing.start_s
+    renewed_s, past, speed, capacity = memory.renewed_s, memory.past, memory.speed, memory.capacity
+    if state.time_s - renewed_s >= sharing.renew_s:
+        demand = Demand.of(state, past)
+        now = np.zeros_like(has)
+        now[demand.rows] = demand.speed
+        changed = not old.all() or len(rows) != len(memory.index) or np.isnan(has).any()
+        if changed or not np.array_equal(now, speed) or not np.array_equal(capacity, state.capacity):
+            if sharing.forgets:
+                since = state.time_s - renewed_s if np.isfinite(renewed_s) else 0.0
+                owed = owed + np.nan_to_num(has) * since - (run_s - np.maximum(base + sharing.start_s, 0.0))
+                base, worked = run_s - sharing.start_s, np.full(types, len(names) * sharing.start_s)
+            has = np.zeros_like(has)
+            found, past = shares(demand)
+            has[demand.rows] = np.where(demand.speed > 0, found, 0.0)
+            renewed_s, speed, capacity = state.time_s, now, state.capacity
+    else:
+        now = speeds(state)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        priority = np.where(has > 0, has * worked / (run_s - base), 0.0)
+    devices, kinds = _served(state, priority, owed, has, now, sharing)
+    held = np.bincount(kinds[devices > 0], minlength=types)
+    kept = _Memory(
+        {name: index for index, name in enumerate(names)},
+        has, base, owed, worked, renewed_s, state.time_s, capacity, speed, held, past,
+    )  # fmt: skip
+    order = np.argsort(-devices, kind="stable").tolist()
+    return Decision(devices=devices, type_index=kinds, order=order, memory=kept)
+
+
+def _take(table: Array, rows: Ints, empty: float) -> Array:
+    return table[rows] if len(table) else np.full((len(rows), table.shape[1]), empty)
+
+
+def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: Sharing) -> tuple[Ints, Ints]:
+    """Devices and type of each job: the highest priority first, then who is owed most."""
+    jobs = len(priority)
+    late: Bools = np.asarray(np.isnan(shares).any(axis=1))
+    legal: Bools = speed > 0
+    if not sharing.fills:
+        legal = legal & ((priority > 0) | late[:, None])
+    left = state.capacity.tolist()
+    devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
+    taken = np.zeros(jobs, bool)
+    asked = state.requested.tolist()
+    for job, kind in _queue(state, priority, owed, np.nan_to_num(shares), legal, sharing):
+        if taken[job] or asked[job] > left[kind]:
+            continue
+        taken[job] = True
+        left[kind] -= asked[job]
+        if not (sharing.late_hold and late[job]):
+            devices[job], kinds[job] = asked[job], kind
+        if not any(left):
+            break
+    return devices, kinds
+
+
+def _queue(
+    state: State, priority: Array, owed: Array, shares: Array, legal: Bools, sharing: Sharing
+) -> Sequence[tuple[int, int]]:
+    """(job, type) in the order in which they are served; equals in order of arrival."""
+    types = priority.shape[1]
+    if not sharing.by_type:
+        kinds, jobs = np.nonzero(legal.T)
+        order = np.lexsort((-shares[jobs, kinds], -owed[jobs, kinds], -priority[jobs, kinds]))
+        return list(zip(jobs[order].tolist(), kinds[order].tolist(), strict=True))
+    turn: Sequence[int] = range(types)
+    if sharing.shuffled:
+        turn = np.random.default_rng(int(state.time_s)).permutation(types).tolist()
+    queue: list[tuple[int, int]] = []
+    for kind in turn:
+        able = np.flatnonzero(legal[:, kind])
+        order = np.lexsort((-shares[able, kind], -owed[able, kind], -priority[able, kind]))
+        queue += [(job, kind) for job in able[order].tolist()]
+    return queue
+
+
+__all__ = ["PUBLISHED", "USUAL", "Demand", "Shares", "Sharing", "speeds", "time_shared"]

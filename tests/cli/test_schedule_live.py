@@ -1,0 +1,71 @@
+"""``paceline schedule live``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.cli import main
+from paceline.scheduling.journal import Journal
+
+FILE = """
+[[job]]
+name = "first"
+command = ["sh", "-c", "echo '{{\\"step\\": 7}}' > '{base}/first/progress.json'"]
+
+[[job]]
+name = "second"
+command = ["false"]
+"""
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "jobs.toml").write_text(FILE.format(base=tmp_path))
+    file, state = str(tmp_path / "jobs.toml"), str(tmp_path / "state")
+    return ["schedule", "live", file, "--executor", "local", "--slots", "2", "--round", "50ms", "--state", state]
+
+
+def test_jobs_run_here_and_the_same_command_knows_that_they_have(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--policy", "las", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["jobs"]
+    assert (first["phase"], first["progress"], first["starts"]) == ("done", {"step": 7.0}, 1)
+    assert (second["phase"], second["reason"], second["starts"]) == ("failed", "it ended with code 1", 3)
+    assert main([*words, "--policy", "even", "--brief"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "1 of 2 jobs are done; second: it ended with code 1\n" and err == ""
+
+
+def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Journal(tmp_path / "state" / "state.sqlite"):
+        assert main([*words, "--policy", "las"]) == 2
+    assert "state.sqlite is in use by process " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--policy", "lass"], "did you mean las?"),
+        (["--policy", "las", "--executor", "slurms"], "unknown executor 'slurms'"),
+        (["--policy", "las", "--executor", "slurm"], "--slots is of local, not of slurm"),
+        (["--policy", "las", "--lab", "x"], "--lab is of slurm, not of local"),
+        (["--policy", "las", "--gpus"], "--gpus is of slurm and ray"),
+        (["--policy", "las", "--slots", "0"], "0 slots"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line(more: list[str], reason: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, *more]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and reason in err
+
+
+def test_slots_are_asked_for(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    at = words.index("--slots")
+    assert main([*words[:at], *words[at + 2 :], "--policy", "las"]) == 2
+    assert "--slots is missing" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""What is kept of a job, how its end is read, and the script that writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from live_jobs import script, training
+from paceline.errors import UserError
+from paceline.scheduling.executors.records import End, JobRecord, Records, body, ended, read_progress, words_of_training
+
+
+def test_a_record_is_what_its_file_says(tmp_path: Path) -> None:
+    records = Records(tmp_path / "jobs")
+    record = JobRecord(training(tmp_path), {"h0": 2}, 5.0, "7").stopping(3.0, {"h1": 1})
+    records.save(record)
+    assert records.known("job") == record and list(records.all()) == [record]
+    assert record.stop_by is not None and record.stop_since is not None and record.stop_by - record.stop_since == 3.0
+    again = record.stopping(100.0)
+    assert again.stop_by == record.stop_by and again.target is None  # told once, and no longer to go on elsewhere
+    with pytest.raises(UserError, match="no job other was submitted"):
+        records.known("other")
+    records.path("job", "json").write_text("{")
+    with pytest.raises(UserError, match=r"job.json cannot be read"):
+        records.known("job")
+
+
+@pytest.mark.parametrize(
+    ("paceline", "end", "told", "progress", "phase"),
+    [
+        (True, End(0, False, 9.0), False, {}, "done"),
+        (True, End(0, True, 9.0), True, {}, "done"),  # its last epoch and the signal came together
+        (True, End(143, True, 9.0), True, {"epoch": 3}, "stopped"),
+        (True, End(137, True, 9.0), True, {"epoch": 6}, "done"),  # all it lacks is its record
+        (True, End(1, False, 9.0), False, {"epoch": 3}, "failed"),
+        (True, None, True, {}, "stopped"),
+        (True, None, False, {}, "failed"),
+        (False, End(0, False, 9.0), False, {}, "done"),
+        (False, End(0, True, 9.0), True, {}, "stopped"),  # it has saved, as it was told to
+        (False, End(3, False, 9.0), False, {"epoch": 99}, "failed"),
+    ],
+)
+def test_how_a_job_has_ended(
+    paceline: bool, end: End | None, told: bool, progress: dict[str, int], phase: str, tmp_path: Path
+) -> None:
+    job = training(tmp_path) if paceline else script(tmp_path, "true")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "progress.json").write_text(json.dumps(progress))
+    record = JobRecord(job, {"h0": 1}, 5.0)
+    seen = ended(record.stopping(1.0) if told else record, end)
+    assert seen.phase == phase and (seen.reason != "") == (phase == "failed")
+    assert seen.since == (9.0 if end else 5.0)
+
+
+def test_progress_is_numbers_or_nothing(tmp_path: Path) -> None:
+    assert read_progress(str(tmp_path)) == {}
+    for text, numbers in (
+        ('{"step": 3, "samples_per_s": 2.5, "note": "x", "lost": NaN}', {"step": 3.0, "samples_per_s": 2.5}),
+        ("{", {}),
+        ("[1]", {}),
+    ):
+        (tmp_path / "progress.json").write_text(text)
+        assert read_progress(str(tmp_path)) == numbers
+
+
+def test_training_goes_on_where_there_is_a_checkpoint(tmp_path: Path) -> None:
+    job = training(tmp_path)
+    assert words_of_training(job)[-2:] == ["--out", job.checkpoint]
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "checkpoint.pt").touch()
+    assert words_of_training(job)[-4:] == ["--out", job.checkpoint, "--resume", job.checkpoint]
+
+
+def started(tmp_path: Path, command: str, again: str = "false", **more: object) -> subprocess.Popen[bytes]:
+    job = replace(script(tmp_path, "true", environment={"GREETING": "a 'b'"}), directory=str(tmp_path), **more)  # type: ignore[arg-type]
+    return subprocess.Popen(["bash", "-c", body(job, command, tmp_path / "end", again)], stdout=subprocess.PIPE)
+
+
+def result(process: subprocess.Popen[bytes], tmp_path: Path) -> tuple[int, str]:
+    process.communicate(timeout=20)
+    return process.returncode, (tmp_path / "end").read_text().strip()
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_script_writes_how_its_command_ended(tmp_path: Path) -> None:
+    (tmp_path / "end").write_text("1 99")
+    assert result(
+        started(tmp_path, """sh -c 'test "$GREETING" = "a '"'b'"'" && [ ! -f end ] || exit 9; exit 4'"""), tmp_path
+    ) == (
+        4,
+        "0 4",
+    )
+
+
+@pytest.mark.parametrize(("name", "code"), [("USR1", 0), ("TERM", 5)])
+def test_the_script_passes_the_signal_on_and_waits(name: str, code: int, tmp_path: Path) -> None:
+    command = f"""sh -c 'trap "sleep 0.2; echo saved > saved; exit {code}" {name}; touch ready; while :; do sleep 0.05; done'"""
+    process = started(tmp_path, command, signal=name)
+    wait_for(tmp_path / "ready")
+    os.kill(process.pid, signal.Signals[f"SIG{name}"])
+    assert result(process, tmp_path) == (code, f"1 {code}")
+    assert (tmp_path / "saved").exists()
+
+
+def test_the_script_starts_once_more_where_it_shall(tmp_path: Path) -> None:
+    command = "sh -c 'echo x >> starts; [ -f more ] && exit 0; touch ready; exec sleep 60'"
+    process = started(tmp_path, command, again="touch more")
+    wait_for(tmp_path / "ready")
+    os.kill(process.pid, signal.SIGTERM)
+    assert result(process, tmp_path) == (0, "0 0")
+    assert (tmp_path / "starts").read_text() == "x\nx\n"

@@ -1,0 +1,57 @@
+"""``scheduling.policies.choices``: the least sum over one choice a job."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from paceline.scheduling.policies import choices as module
+from paceline.scheduling.policies.choices import GAP, Choices, least_sum
+
+
+def random_choices(jobs: int, seed: int) -> Choices:
+    rng = np.random.default_rng(seed)
+    job = np.repeat(np.arange(jobs), 4)
+    devices, types = np.tile([1, 2, 1, 4], jobs), np.tile([0, 0, 1, 1], jobs)
+    return Choices(job, devices, types, rng.uniform(-1, 0.2, len(job)), np.zeros(len(job), bool))
+
+
+def all_sums(choices: Choices, capacity: tuple[int, int], jobs: int) -> float:
+    best = 0.0
+    for picks in itertools.product(range(-1, 4), repeat=jobs):
+        rows = [4 * job + pick for job, pick in enumerate(picks) if pick >= 0]
+        used = np.bincount(choices.type_index[rows], choices.devices[rows], 2) if rows else np.zeros(2)
+        if (used <= capacity).all():
+            best = min(best, float(choices.cost[rows].sum()))
+    return best
+
+
+@pytest.mark.parametrize("direct", [0, 2000], ids=["priced first", "as they are"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_is_the_least_of_all_combinations(monkeypatch: pytest.MonkeyPatch, seed: int, direct: int) -> None:
+    monkeypatch.setattr(module, "DIRECT", direct)
+    choices = random_choices(5, seed)
+    taken = least_sum(choices, np.array([2, 4]), 10.0)
+    assert taken is not None
+    assert choices.cost[taken].sum() == pytest.approx(all_sums(choices, (2, 4), 5), rel=GAP)
+    assert np.bincount(choices.job[taken]).max() <= 1
+    assert (np.bincount(choices.type_index[taken], choices.devices[taken], 2) <= [2, 4]).all()
+
+
+def test_a_fixed_choice_is_taken_though_it_costs() -> None:
+    choices = Choices(np.array([0, 1]), np.array([2, 1]), np.zeros(2, int), np.array([5.0, -1.0]), np.array([True, False]))
+    assert np.array_equal(least_sum(choices, np.array([2]), 10.0), [True, False])
+    assert np.array_equal(least_sum(choices, np.array([3]), 10.0), [True, True])
+
+
+def test_nothing_is_shown_while_it_solves(capfd: pytest.CaptureFixture[str]) -> None:
+    least_sum(random_choices(20, 3), np.array([7, 9]), 10.0)
+    print("after", flush=True)
+    assert capfd.readouterr().out == "after\n"
+
+
+def test_no_time_is_no_allocation() -> None:
+    """Nothing is left to presolve away: the solver must search."""
+    assert least_sum(random_choices(2000, 4), np.array([700, 900]), 0.0) is None

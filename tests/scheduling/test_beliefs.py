@@ -1,0 +1,75 @@
+"""What is believed of steps: the truth, what a job saw, or predictions that all jobs correct."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.scheduling.beliefs import Distorted, Measured, Online, Pool
+from paceline.scheduling.predicted_speed import PredictedSpeed
+from scheduling_toys import predicted, profile
+
+ONE = np.array([1])
+
+
+def surface(model: str = "a", device: str = "T4") -> PredictedSpeed:
+    return predicted(16)
+
+
+def step(times: object, devices: int, local: int) -> float:
+    nodes = -(-devices // 4)
+    return float(times.step_s(ONE * nodes, ONE * devices, ONE * local)[0][0])  # type: ignore[attr-defined]
+
+
+def test_a_pool_predicts_before_any_job_ran_and_then_follows_the_jobs() -> None:
+    pool = Pool(surface)
+    beliefs = pool.of("a")
+    assert beliefs.scales and beliefs.total() is None
+    times = beliefs.times("T4")
+    assert step(times, 8, 32) == pytest.approx(0.39) and beliefs.relative_spread == 0.4
+    beliefs.see("T4", (1, 1, 32), (0.64, 0.0))  # twice as slow as predicted
+    times = pool.of("a").times("T4")
+    assert step(times, 1, 32) == pytest.approx(0.64) and step(times, 8, 32) == pytest.approx(0.71)
+    assert pool.spread("a", "T4") == 0.0 and pool.version == 1
+
+
+def test_a_network_that_one_model_saw_is_believed_of_the_others() -> None:
+    pool = Pool(surface)
+    pool.of("a").see("T4", (2, 8, 8), (0.08 + 0.28, 0.28))  # the exchange takes four times as long
+    assert step(pool.of("b").times("T4"), 16, 8) == pytest.approx(0.08 + 4 * 0.07)
+    pool.of("b").see("T4", (2, 8, 8), (0.08 + 0.07, 0.07))  # its own step counts more
+    assert step(pool.of("b").times("T4"), 16, 8) == pytest.approx(0.15)
+
+
+def test_jobs_that_ended_say_how_long_such_jobs_take() -> None:
+    pool = Pool(surface)
+    pool.of("a").end(100.0)
+    pool.of("a").end(200.0)
+    assert pool.of("a").total() == 150.0 and pool.of("b").total() is None
+
+
+def test_a_job_that_learns_alone_does_not_believe_sizes_that_it_never_tried() -> None:
+    online = Online()
+    assert online.times("T4") is None and not online.scales
+    online.see("T4", (1, 1, 8), (0.1, 0.0))
+    version = online.version
+    online.see("T4", (1, 1, 8), (0.1, 0.0))
+    assert online.times("T4") is not None and online.version == version
+
+
+def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
+    exact = Pool(surface).of("a")
+    wrong, again = (Distorted(exact, 0.2, seed=3) for _ in range(2))
+    ratios = [step(wrong.times("T4"), n, 8) / step(exact.times("T4"), n, 8) for n in (1, 2, 4, 8, 16)]
+    assert len(set(ratios)) == 5 and all(0.3 < ratio < 3 for ratio in ratios)
+    assert step(again.times("T4"), 8, 8) == step(wrong.times("T4"), 8, 8)
+    without = Distorted(exact, 0.0, seed=3)
+    assert without.scales and step(without.times("T4"), 4, 8) == step(exact.times("T4"), 4, 8)
+
+
+def test_what_was_measured_is_the_profile_itself(tmp_path: Path) -> None:
+    toy = profile(tmp_path)
+    measured = Measured(toy)
+    assert measured.times("T4") is toy.speeds["T4"] and measured.times("V100") is None and measured.version == 0

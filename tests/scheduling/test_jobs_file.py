@@ -1,0 +1,73 @@
+"""Files of jobs to run for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.jobs_file import read_jobs
+
+FILE = """
+[[job]]
+name = "elastic"
+command = "paceline train --model lenet5 --data 'mnist:my data'"
+arrival = "2min"
+min_devices = 1
+max_devices = 4
+environment = { OMP_NUM_THREADS = "1" }
+
+[[job]]
+name = "rigid"
+command = ["./train.sh", "--save here"]
+devices = 2
+signal = "SIGUSR1"
+grace = "0"
+checkpoint = "saved"
+directory = "code"
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "jobs.toml").write_text(text)
+    return tmp_path / "jobs.toml"
+
+
+def test_jobs_and_when_they_arrive(tmp_path: Path) -> None:
+    (elastic, late), (rigid, now) = read_jobs(written(tmp_path, FILE))
+    assert (elastic.command[-1], late, elastic.sizes) == ("mnist:my data", 120.0, (1, 2, 4))
+    assert (elastic.checkpoint, elastic.directory, elastic.grace_s) == (str(tmp_path / "elastic"), str(tmp_path), 30.0)
+    assert (rigid.command, now, rigid.sizes) == (("./train.sh", "--save here"), 0.0, (2,))
+    assert (rigid.signal, rigid.grace_s, rigid.directory) == ("USR1", 0.0, str(tmp_path / "code"))
+    assert rigid.checkpoint == str(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "has no list of jobs alone"),
+        ("job = 3", "has no list of jobs"),
+        ("nodes = 3\n[[job]]\nname = 'a'\ncommand = 'b'", "it has nodes"),
+        ("[[job]\n", "is not TOML"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\ndevice = 2", "did you mean devices"),
+        ("[[job]]\nname = 'a'", "job a has no command"),
+        ("[[job]]\nname = 3\ncommand = 'b'", "job 1: name and command are text"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\n[[job]]\nname = 'a'\ncommand = 'c'", "two jobs are named a"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\ndevices = 2\nmax_devices = 3", r"job 1 \(a\) has devices and their bounds"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\ndevices = '2'", "min_devices is '2'"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\ndevices = 0", "0 to 0 devices"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\narrival = 5", "arrival is 5; give text"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\ngrace = 'soon'", r"job 1 \(a\): grace: 'soon'"),
+        ("[[job]]\nname = 'a'\ncommand = 'b'\nenvironment = { A = 1 }", "environment is a table of text"),
+    ],
+    ids=str,
+)
+def test_what_is_no_job_is_named(text: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=reason):
+        read_jobs(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read .*none.toml"):
+        read_jobs(tmp_path / "none.toml")

@@ -1,0 +1,79 @@
+"""``scheduling.placement.repacked``, and the simulator that moves jobs by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cluster_states import ELASTIC
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.placement import repacked
+from paceline.scheduling.run import DurationRun
+from paceline.scheduling.schedule import Schedule, Settings
+from paceline.scheduling.simulator import simulate
+from paceline.scheduling.state import Decision, State
+
+
+def test_jobs_that_are_well_placed_stay() -> None:
+    held = [((1, 4),), ((0, 2),), ()]
+    assert repacked(np.array([4, 4]), held, np.array([4, 2, 1])) == [((1, 4),), ((0, 2),), ((0, 1),)]
+
+
+def test_small_jobs_move_so_that_large_ones_are_whole() -> None:
+    held = [((0, 1),), ((1, 1),), ()]
+    assert repacked(np.array([4, 4]), held, np.array([1, 1, 4])) == [((1, 1),), ((1, 1),), ((0, 4),)]
+
+
+def test_sizes_that_divide_one_another_are_never_split() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        devices = np.array([], np.int64)
+        while devices.sum() < 32:
+            devices = np.append(devices, rng.choice([1, 2, 4, 8, 16]))
+        devices = devices[: np.searchsorted(devices.cumsum(), 32, "right")]
+        after = repacked(np.full(4, 8), [()] * len(devices), devices)
+        assert [len(placement) for placement in after] == np.maximum(devices // 8, 1).tolist()
+
+
+def test_what_does_not_fit_has_no_place() -> None:
+    assert repacked(np.array([4]), [(), ()], np.array([4, 1])) == [((0, 4),), ()]
+
+
+def moved(settings: Settings) -> Schedule:
+    """``a`` and ``c`` hold a device of different nodes when ``d`` comes for a whole one."""
+    asked = (("a", 0.0, 1), ("b", 0.0, 3), ("c", 0.0, 1), ("d", 60.0, 4))
+    jobs = [Job(name=name, duration_s=1000.0, arrival_s=at, devices=devices) for name, at, devices in asked]
+    stays = {"a": 1, "c": 1, "d": 4}
+
+    def policy(state: State) -> Decision:
+        late = state.time_s >= 60
+        devices = np.array([job.devices if not late else stays.get(job.name, 0) for job in state.jobs])
+        return Decision(devices=devices, type_index=np.where(devices > 0, 0, -1), repack=True)
+
+    return simulate(jobs, Fleet.named("2x4xT4"), policy, DurationRun, settings)
+
+
+@pytest.mark.parametrize(("free", "restarts", "end_s"), [(False, 1, 1060.0), (True, 0, 1030.0)])
+def test_a_job_that_moves_pays_a_restart_unless_moves_are_free(free: bool, restarts: int, end_s: float) -> None:
+    outcomes = {outcome.job.name: outcome for outcome in moved(Settings(moves_free=free, longest_s=2000.0)).outcomes}
+    movers = [outcome for outcome in (outcomes["a"], outcomes["c"]) if len(outcome.spans) > 1]
+    assert len(movers) == 1
+    assert movers[0].restarts == restarts
+    assert movers[0].end_s == pytest.approx(end_s)
+    assert outcomes["d"].spans[0].placement in (((0, 4),), ((1, 4),))
+
+
+def test_a_restart_takes_the_time_of_its_model_and_policies_may_be_told_another() -> None:
+    told: list[tuple[float, float]] = []
+
+    def policy(state: State) -> Decision:
+        told.append((float(np.ravel(state.restart_s)[0]), float(np.ravel(state.restarting_s)[0])))
+        return Decision(devices=np.ones(len(state.jobs), np.int64), type_index=np.zeros(len(state.jobs), np.int64), note="said")
+
+    settings = Settings(restart_by_model={"bert": 100.0}, believed_restart={"bert": 90.0})
+    job = Job(name="one", model="bert", duration_s=50.0, adapts=ELASTIC.adapts)
+    schedule = simulate([job], Fleet.named("1x4xT4"), policy, DurationRun, settings)
+    assert schedule.outcomes[0].jct_s == pytest.approx(150.0)
+    assert told == [(90.0, 0.0), (90.0, 40.0), (90.0, 0.0)]
+    assert schedule.notes == ((0.0, "said"), (60.0, "said"), (120.0, "said"))

@@ -1,0 +1,68 @@
+"""Jobs of networks that the predictor knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.predicted_jobs import Network, Predictions
+from paceline.scheduling.scenario import Scenario
+from paceline.workload import Workload
+
+FLEET = Fleet.named("2x4xT4 + 1x4xV100, 25Gb/s")
+PREDICTIONS = Predictions(FLEET)
+
+
+def job(**also: object) -> Job:
+    return Job(**{"name": "a", "model": "resnet-50", "devices": 2, "batch": 64, "samples": 64e3, **also})  # type: ignore[arg-type]
+
+
+def test_a_job_goes_as_fast_as_it_is_predicted_on_each_type() -> None:
+    stated, profile = PREDICTIONS.profile(job())
+    assert set(profile.speeds) == {"T4", "V100 SXM2 16GB"} and stated.batch == 64
+    assert profile.epochs.count == 1 and profile.epochs.ends[0] == 1000
+    local = np.array([32])
+    t4, v100 = (profile.speeds[name].step_s(local * 0 + 1, local * 0 + 2, local)[0][0] for name in profile.speeds)
+    assert v100 < t4
+
+
+def test_steps_epochs_and_a_target_are_counted_in_samples() -> None:
+    assert PREDICTIONS.profile(job(samples=0, steps=500))[1].epochs.ends[0] == 500
+    one, two = (PREDICTIONS.profile(job(samples=0, epochs=n))[1].epochs.ends[0] for n in (1, 2))
+    assert two == pytest.approx(2 * one) and one == pytest.approx(1_281_167 / 64, rel=0.01)
+    assert PREDICTIONS.profile(job(samples=0, target="mlperf"))[1].epochs.ends[0] > 20 * one
+    with pytest.raises(UserError, match="its work cannot be counted in samples"):
+        PREDICTIONS.profile(job(model="vgg16", samples=0, epochs=1))
+
+
+def test_a_larger_batch_takes_fewer_steps_and_more_samples() -> None:
+    _, profile = PREDICTIONS.profile(job(adapts=frozenset({"devices", "batch"}), min_batch=256, max_batch=8192))
+    small, large = profile.epochs.iterations[:, 0]
+    assert small == 250 and small / 32 < large < small
+    with pytest.raises(UserError, match="no critical batch of vgg16 is known"):
+        PREDICTIONS.profile(job(model="vgg16", adapts=frozenset({"batch"})))
+
+
+def test_nodes_without_a_network_are_refused_with_what_to_write() -> None:
+    with pytest.raises(UserError, match=r"the network is unknown; write '2x4xT4, 100Gb/s'"):
+        Predictions(Fleet.named("2x4xT4")).profile(job())
+
+
+def test_a_name_that_nobody_knows_is_known_not_to_be_one() -> None:
+    assert PREDICTIONS.knows("resnet50") and not PREDICTIONS.knows("nightly build") and not PREDICTIONS.knows("")
+    own = Predictions(FLEET, networks={"nightly": Network(Workload.named("resnet-18"), (("optimizer", "adam"),))})
+    assert own.knows("nightly") and own.network("nightly").workload.name == "resnet-18"
+
+
+def test_a_scenario_of_networks_ends_with_what_was_believed() -> None:
+    jobs = tuple(job(name=f"{index}", arrival_s=60.0 * index, adapts=frozenset({"devices"})) for index in range(4))
+    outcomes = {}
+    for knowledge in ("measured", "predicted", "online"):
+        scenario = Scenario(jobs=jobs, fleet=FLEET, knowledge=knowledge, predictions=Predictions(FLEET))  # type: ignore[arg-type]
+        outcomes[knowledge] = scenario.run("paceline").schedule.outcomes
+    ends = {name: [round(outcome.end_s) for outcome in each] for name, each in outcomes.items()}
+    assert ends["measured"] == ends["predicted"]  # the truth is the prediction
+    assert max(ends["online"]) > max(ends["measured"])  # what must be tried first costs time

@@ -1,0 +1,63 @@
+"""Surfaces of predicted steps: the predictor's at their points, between them elsewhere, corrected by ratios."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import paceline
+from paceline.errors import UserError
+from paceline.prediction import Predictor
+from paceline.scheduling.fleet import NodeGroup
+from paceline.scheduling.predicted_speed import Asked, CorrectedSpeed, Ratios, Surfaces, predicted_speed
+from paceline.workload import Workload
+from scheduling_toys import predicted
+
+GROUP = NodeGroup("T4", 4, 4, "25Gb/s")
+RESNET = Workload.named("resnet-50")
+ASKED = Asked(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))
+
+
+def test_its_points_are_the_predictors_steps() -> None:
+    speed = predicted_speed(ASKED, Predictor())
+    for shape, cluster in (((1,), "1 T4"), ((3,), "3 T4"), ((4, 4), "2x4 T4, 25Gb/s"), ((4, 4, 4, 4), "4x4 T4, 25Gb/s")):
+        whole = paceline.predict(RESNET, cluster, precision="fp32", global_batch_size=64 * sum(shape))
+        step, exchange = speed.measured(shape, 64)
+        assert step == pytest.approx(whole.step_time_s) and 0 <= exchange < step
+    wide, packed = speed.measured((1, 1), 64)[0], speed.measured((2,), 64)[0]
+    assert wide > packed and speed.relative_spread > 0.05
+
+
+def test_between_its_points_it_lies_between() -> None:
+    speed = predicted(16)
+    low, high = (speed.measured((4, 4) if n == 8 else (4,) * 4, 8)[0] for n in (8, 16))
+    assert low <= speed.measured((4, 4, 4), 8)[0] <= high
+    assert speed.measured((4,), 36)[0] == pytest.approx((speed.measured((4,), 8)[0] + speed.measured((4,), 64)[0]) / 2)
+
+
+def test_a_batch_that_does_not_fit_is_left_out_and_a_network_that_does_not_is_refused() -> None:
+    speed = predicted_speed(Asked(RESNET, GROUP, 1, 4096, 1), Predictor())
+    assert speed.local_range[1] < 4096
+    with pytest.raises(UserError, match="does not fit a T4"):
+        predicted_speed(Asked(Workload.named("llama-3-8b"), GROUP, 1, 8, 1), Predictor())
+
+
+def test_equal_jobs_share_a_surface(monkeypatch: pytest.MonkeyPatch) -> None:
+    surfaces = Surfaces(Predictor())
+    first = surfaces.of(ASKED)
+    monkeypatch.setattr("paceline.scheduling.predicted_speed.predicted_speed", None)
+    assert surfaces.of(Asked(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))) is first
+
+
+def test_ratios_are_those_of_what_was_seen_and_hold_beyond() -> None:
+    surface = predicted(16)
+    seen = {(1, 1, 8): (0.16, 0.0), (1, 4, 8): (0.16 + 0.06, 0.06), (2, 8, 64): (0.64 + 0.035, 0.035)}
+    corrected = CorrectedSpeed(surface, Ratios.of(surface, seen))
+
+    def steps(nodes: int, devices: int, local: int) -> tuple[float, float]:
+        step, compute = corrected.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
+        return float(step[0]), float(compute[0])
+
+    for (nodes, devices, local), (step, exchange) in seen.items():
+        assert steps(nodes, devices, local) == (pytest.approx(step), pytest.approx(step - exchange))
+    assert steps(4, 16, 64)[0] == pytest.approx(0.64 + 0.035)  # the network's ratio of eight devices

@@ -34,7 +34,8 @@ def test_a_constant_difference_has_no_width() -> None:
     base = simulated(*MANY)
     pair = paired("fifo", base, "late", shifted(base, 5.0))
     assert (pair.difference_s, pair.low_s, pair.high_s) == (pytest.approx(5),) * 3
-    assert pair.settled and pair.ratio_low < pair.ratio < pair.ratio_high
+    assert pair.settled and pair.ratio_low < pair.ratio < pair.ratio_high and pair.sooner == 0
+    assert paired("fifo", base, "early", shifted(base, -5.0)).sooner == 1
 
 
 def test_the_interval_holds_what_theory_says() -> None:

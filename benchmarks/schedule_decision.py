@@ -5,8 +5,8 @@
 RESULTS is benchmarks/results. Decisions: 500 nodes of four, of one type and, for policies that tell types apart, of three. Half
 of the jobs hold devices. Jobs are elastic where the policy allows it; their goodput grows as a power of the devices, so an
 outlook costs no time of its own. Each decision is carried out, a round passes, three jobs end and three come.
-Philly: on 312 nodes of eight, where hardly a job waits, and on 56, which are four fifths full; a round is 60 s. Seconds are of
-the processor, which other work on the machine does not lengthen; ``wall_s`` is what the clock said.
+Philly: on 312 nodes of eight, where hardly a job waits, and on 128, where jobs of 128 devices hold up the others; a round is
+60 s. Seconds are of the processor, which other work on the machine does not lengthen; ``wall_s`` is what the clock said.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TYPES = (("T4", 1.0), ("V100 SXM2 16GB", 2.5), ("A100 SXM 80GB", 5.0))
 """Device types and their speeds."""
 ROUND_S = 60.0
 CHANGED = 3
-PHILLY = ("312x8xP100", "56x8xP100")
+PHILLY = ("312x8xP100", "128x8xP100")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ AT_ONCE = Settings(round_s=0.0, restart_s=0.0)
 
 
 def job(name: str, arrival_s: float, devices: int, duration_s: float) -> Job:
-    return Job(name=name, arrival_s=arrival_s, devices=devices, duration_s=duration_s)
+    return Job(name=name, arrival_s=float(arrival_s), devices=devices, duration_s=float(duration_s))
 
 
 JOBS = (job("a", 0, 4, 100), job("b", 10, 2, 50), job("c", 20, 2, 100))

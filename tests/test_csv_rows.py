@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.csv_rows import Row, read
+from paceline.csv_rows import Row, header, read
 from paceline.errors import UserError
 
 CELLS = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
@@ -92,3 +92,17 @@ def test_a_file_that_cannot_be_read_is_named_as_it_was_given(tmp_path: Path) -> 
     for path in (tmp_path, tmp_path / "none.csv"):
         with pytest.raises(UserError, match=f"cannot read {path}: .*; give a CSV file"):
             read(path, ["a"])
+
+
+def test_what_parts_the_columns_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text('JobID|Name|State\n7|say "a,b|DONE\n')
+    assert header(path) == (["JobID", "Name", "State"], "|")
+    (row,) = read(path, ("JobID",), "|")
+    assert (row.text("Name"), row.text("State")) == ('say "a,b', "DONE")
+    path.write_text("\ufeffa, b\n1,2\n", encoding="utf-8")
+    assert header(path) == (["a", "b"], ",")
+    for text in ("", "\n"):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"t\.txt is empty"):
+            header(path)

@@ -10,7 +10,7 @@ import pytest
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.metrics import fairness, metrics
 from paceline.scheduling.schedule import Settings
-from schedule_toys import AT_ONCE, FOUR, JOBS, job, simulated
+from schedule_toys import FOUR, JOBS, job, simulated
 
 
 def test_times_devices_energy_and_money() -> None:
@@ -51,12 +51,19 @@ def test_fairness_by_hand() -> None:
 
 
 def test_jobs_that_never_ended_count_apart() -> None:
-    m = simulated(settings=replace(AT_ONCE, longest_s=120.0)).metrics
-    assert (m.jobs, m.ended, m.mean_jct_s) == (3, 3, pytest.approx(140)) or m.ended < 3
     schedule = simulated().schedule
     schedule.outcomes[2].end_s = math.nan
     m = metrics(schedule)
     assert (m.jobs, m.ended, m.mean_jct_s) == (3, 2, pytest.approx(120))
+
+
+def test_deadlines_that_were_kept_and_jobs_that_were_removed() -> None:
+    schedule = simulated().schedule
+    for outcome, deadline_s in zip(schedule.outcomes, (100.0, 149.0, math.inf), strict=True):
+        outcome.job = replace(outcome.job, deadline_s=deadline_s)
+    schedule.outcomes[2].removed, schedule.outcomes[2].end_s = "too late", math.nan
+    m = metrics(schedule)
+    assert (m.deadlines, m.met, m.removed, m.ended) == (2, 1, 1, 2)
 
 
 def test_nothing_ended() -> None:

@@ -26,7 +26,7 @@ def test_what_is_read_is_what_was_written() -> None:
     back = from_json(json.loads(json.dumps(to_json(both), allow_nan=False)))
     assert list(back) == ["fifo", "las"]
     for name, one in both.items():
-        assert back[name] == one and back[name].schedule.outcomes == one.schedule.outcomes
+        assert repr(back[name]) == repr(one), "NaN is not itself"
         assert back[name].metrics == one.metrics and back[name].schedule.fleet.outages == fleet.outages
 
 

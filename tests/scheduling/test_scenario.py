@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-import paceline
+from paceline import predict
 from paceline.errors import UserError
-from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.scenario import Scenario
@@ -40,14 +40,16 @@ def test_a_job_without_a_profile_is_rigid_and_that_is_said() -> None:
     assert "1 of 1 jobs run for their duration on the devices they ask for; without a profile none adapts." in answer.notes
 
 
-def test_a_network_that_is_predicted_runs_so() -> None:
-    fleet = Fleet.named("1x4xT4")
-    jobs = (Job(name="a", model="resnet-50", devices=2, batch=64, samples=6400), Job(name="b", model="other", duration_s=3))
-    settings = Settings(round_s=0, restart_s=0)
-    answer = scenario(*jobs, fleet=fleet, predictions=Predictions(fleet), settings=settings).run("fifo")
-    step_s = paceline.predict("resnet-50", "2 T4", global_batch_size=64).step_time_s
-    assert [outcome.jct_s for outcome in answer.schedule.outcomes] == pytest.approx([100 * step_s, 3], rel=0.03)
-    assert "1 of 2 jobs run as predicted." in answer.notes
+def test_a_network_with_its_work_stated_runs_as_predicted() -> None:
+    one_node = Fleet((NodeGroup("T4", 1, 4),))
+    work = Job(name="a", model="lenet5", batch=64, steps=1e5)
+    jobs = (work, replace(work, name="b", steps=2e5), Job(name="c", duration_s=3))
+    answer = Scenario(jobs=jobs, fleet=one_node, settings=AT_ONCE, predictions=Predictions(one_node)).run("fifo")
+    once, twice, stated = (outcome.jct_s for outcome in answer.schedule.outcomes)
+    assert twice == pytest.approx(2 * once) and stated == 3
+    step = predict("lenet5", "1 T4", global_batch_size=64, precision="fp16")
+    assert 1e5 * step.low_s / 3 < once < 1e5 * step.high_s * 3
+    assert "2 of 3 jobs run as predicted." in answer.notes
 
 
 def test_choices_that_nothing_executes_are_refused() -> None:
@@ -55,6 +57,8 @@ def test_choices_that_nothing_executes_are_refused() -> None:
         scenario(knowledge="guessed")
     with pytest.raises(UserError, match="nothing is predicted of these jobs"):
         scenario(knowledge="predicted")
+    alone = scenario(knowledge="predicted", predictions=Predictions(FOUR))
+    assert "nothing is predicted of jobs that state a duration alone" in refused(alone)
     with pytest.raises(UserError, match="no jobs"):
         Scenario(jobs=(), fleet=FOUR)
     assert "unknown policy 'fido'" in refused(scenario(), "fido")

@@ -71,6 +71,14 @@ def test_a_job_that_never_ended() -> None:
     assert waits.why[-1] == "It never ended." and math.isnan(why(one, "c").waited_s)
 
 
+def test_a_job_that_the_policy_removed() -> None:
+    one = simulated()
+    outcome = one.schedule.outcomes[2]
+    outcome.end_s, outcome.spans, outcome.removed, outcome.removed_s = math.nan, [], "its deadline cannot be kept", 20.0
+    (waits,) = [*why(one, "c").stretches]
+    assert waits.why == ("fifo removed it at 20 s: its deadline cannot be kept.", "It never ended.")
+
+
 def test_an_unknown_job_is_named() -> None:
     with pytest.raises(UserError, match="unknown job 'd'; legal: a, b, c"):
         why(simulated(), "d")

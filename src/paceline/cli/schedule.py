@@ -28,7 +28,8 @@ def add(parser: Parser) -> None:
     run = action("run", "simulate one policy (this is what schedule TRACE does)")
     run.runs(_run, RUN)
     add_cluster_of_jobs(run)
-    run.add_argument("--policy", metavar="P", required=True, help="who gets devices, such as fifo, las, optimus, goodput")
+    policy = "who gets devices: paceline (default), fifo, las, optimus, goodput and more"
+    run.add_argument("--policy", metavar="P", default="paceline", help=policy)
     _add_out(run)
 
     compare = action("compare", "several policies on the same jobs, differences job by job")

@@ -56,6 +56,9 @@ def _completion(m: ScheduleMetrics) -> str:
 def _figures(m: ScheduleMetrics) -> Iterator[Block]:
     yield Pair("completion", _completion(m))
     yield Pair("first wait", f"mean {seconds(m.mean_wait_s)}")
+    if m.deadlines or m.removed:
+        refused = f"; the policy removed {count(m.removed, 'job')}" if m.removed else ""
+        yield Pair("deadlines", f"{m.met:,} of {m.deadlines:,} kept{refused}")
     yield Pair("makespan", seconds(m.makespan_s))
     yield Pair("devices", f"{number(m.device_hours_per_job)} device-hours a job; {percent(m.utilisation)} of all were held")
     yield Pair("restarts", f"{number(m.restarts_per_job)} a job")

@@ -23,6 +23,7 @@ class ScheduleMetrics:
     Attributes:
         jobs, ended: how many came, and how many ended.
         mean_jct_s, median_jct_s, p99_jct_s: from arrival to end. ``mean_wait_s``: from arrival to the first device.
+        deadlines, met, removed: jobs with a deadline, those that kept it, and jobs that the policy turned away or stopped.
         makespan_s: from the first arrival to the last end.
         device_hours_per_job: held, whether at work or starting.
         restarts_per_job: starts and resizes behind the first start.
@@ -34,6 +35,9 @@ class ScheduleMetrics:
 
     jobs: int
     ended: int
+    deadlines: int
+    met: int
+    removed: int
     mean_jct_s: float
     median_jct_s: float
     p99_jct_s: float
@@ -69,6 +73,9 @@ def metrics(schedule: Schedule) -> ScheduleMetrics:
     return ScheduleMetrics(
         jobs=len(every),
         ended=len(ended),
+        deadlines=sum(outcome.job.deadline_s < math.inf for outcome in every),
+        met=sum(outcome.met for outcome in ended if outcome.job.deadline_s < math.inf),
+        removed=sum(bool(outcome.removed) for outcome in every),
         mean_jct_s=_of(np.mean, jct),
         median_jct_s=_of(np.median, jct),
         p99_jct_s=_quantile(jct, 99),

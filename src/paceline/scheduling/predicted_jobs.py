@@ -45,15 +45,18 @@ class Predictions:
         self._fleet = fleet
         self._surfaces = Surfaces(predictor or Predictor())
         self._networks = dict(networks or {})
+        self._known = {"": False}
         self._profiles: dict[tuple[object, ...], Profile] = {}
 
     def knows(self, model: str) -> bool:
         """Whether a model is a network that ``predict`` takes."""
-        try:
-            self.network(model)
-        except UserError:
-            return False
-        return bool(model)
+        if model not in self._known:
+            try:
+                self.network(model)
+                self._known[model] = True
+            except UserError:
+                self._known[model] = False
+        return self._known[model]
 
     def network(self, model: str) -> Network:
         """The network of a model. Raises UserError for a name that ``predict`` does not take."""

@@ -79,8 +79,8 @@ class Scenario:
             stated.append(replace(given, adapts=_RIGID) if kind == "duration" else given)
             jobs.append(replace(given, adapts=stated[-1].adapts & adapts))
             makers[given.name] = make
-        if self.knowledge == "predicted" and set(kinds) == {"duration"}:
-            raise UserError("nothing is predicted of these jobs", _MEASURED)
+        if self.knowledge == "predicted" and kinds["duration"] == len(jobs):
+            raise UserError("nothing is predicted of jobs that state a duration alone", _MEASURED)
         schedule = simulate(jobs, self.fleet, decide, lambda job: makers[job.name](job), self.settings, progress)
         for outcome, job in zip(schedule.outcomes, stated, strict=True):
             outcome.job = job  # as its owner stated it, whatever this policy may choose

@@ -82,15 +82,14 @@ def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
             yield Stretch(span.start_s, span.end_s, _devices(span), span.device, _nodes(span), sentences)
         moment = span.end_s
     if math.isnan(outcome.end_s):
-        yield Stretch(moment, math.nan, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It never ended."))
+        yield Stretch(moment, outcome.removed_s, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It never ended."))
 
 
 def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span | None) -> Iterator[str]:
     """What was free and who held the rest when it began to wait, and what came free when it started."""
     schedule = simulated.schedule
-    removed = getattr(outcome, "removed", "")
-    if removed and until is None:
-        yield f"The policy removed it: {removed}."
+    if outcome.removed and until is None:
+        yield f"{simulated.policy} removed it at {outcome.removed_s:,.0f} s: {outcome.removed.rstrip('.')}."
         return
     holders, waiting = _at(schedule, outcome, moment)
     held = dict.fromkeys(schedule.fleet.types, 0)

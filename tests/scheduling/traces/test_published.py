@@ -25,3 +25,10 @@ def test_published_traces_are_read(file: str, where: dict[str, str], jobs: int) 
     trace = read_trace(SHARED / file, where)
     assert len(trace.jobs) == jobs and trace.notes == ()
     assert {job.model for job in trace.jobs} <= {"cifar10", "imagenet", "ncf", "bert", "yolov3", "deepspeech2"}
+
+
+@needs_traces
+def test_every_form_of_the_published_files_is_told() -> None:
+    deadlines = read_trace(SHARED / "elasticflow_195job.csv").jobs
+    assert len(deadlines) == 195 and all(job.deadline_s < 1e9 and job.adapts == {"devices"} for job in deadlines)
+    assert len(read_trace(SHARED / "gavel_physical.csv", {"trace": "artifact_evaluation"}).jobs) == 15

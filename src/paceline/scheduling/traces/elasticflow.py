@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
+from paceline.scheduling.traces.trace import Trace, job_of_row
 
 JOB_COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus", "model", "batch_size", "total_steps", "deadline_s")
 SPEED_COLUMNS = ("gpu_type", "model", "global_batch_size")
@@ -24,9 +25,13 @@ def read_jobs(path: str | Path) -> list[Job]:
     Raises:
         UserError: a damaged row, with its column.
     """
-    rows = read(path, JOB_COLUMNS)
+    return list(read_elasticflow(read(path, JOB_COLUMNS)).jobs)
+
+
+def read_elasticflow(rows: Sequence[Row]) -> Trace:
+    """``read_jobs`` of rows that were read. Raises UserError naming row and column."""
     first = min(_given(row, "submit_time_s") for row in rows)
-    return [_job(row, first) for row in rows]
+    return Trace(tuple(job_of_row(row, lambda row=row: _job(row, first)) for row in rows))  # type: ignore[misc]
 
 
 def _given(row: Row, column: str) -> float:
@@ -92,4 +97,4 @@ def speeds_of(job: Job, tables: Mapping[tuple[str, str, int], SpeedTable], devic
     return tables[key]
 
 
-__all__ = ["DEVICES", "SpeedTable", "read_jobs", "read_speeds", "speeds_of"]
+__all__ = ["DEVICES", "SpeedTable", "read_elasticflow", "read_jobs", "read_speeds", "speeds_of"]

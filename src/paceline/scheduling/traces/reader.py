@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.csv_rows import Row, header, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
-from paceline.scheduling.traces import gavel, own, published, sacct
+from paceline.scheduling.traces import elasticflow, gavel, own, published, sacct
 from paceline.scheduling.traces.trace import Form, Trace
 
 FORMS: tuple[Form, ...] = (
@@ -23,6 +23,9 @@ FORMS: tuple[Form, ...] = (
         "workloads of Pollux and Sia, jobs of profiled models",
     ),
     Form("gavel", gavel.JOB_COLUMNS, gavel.read_gavel, ("trace",), "Gavel's physical traces, rigid jobs with steps"),
+    Form(
+        "elasticflow", elasticflow.JOB_COLUMNS, elasticflow.read_elasticflow, about="ElasticFlow, elastic jobs with deadlines"
+    ),
 )
 """Every form that is read; the reader of one more is one more line."""
 _SHOWN = 8

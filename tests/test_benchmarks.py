@@ -165,6 +165,8 @@ def test_jobs_on_a_real_slurm_short(tmp_path: Path) -> None:
     """Three real training jobs; slurmctld is started anew, the runner dropped, a host dies: each is as accurate as alone."""
     if lacking := lab.missing() + slurm.missing():
         pytest.skip(f"Slurm on a lab needs {', '.join(lacking)}")
+    if not os.environ.get("PACELINE_SLURM"):
+        pytest.skip("takes minutes: set PACELINE_SLURM=1")
     out = tmp_path / "l.csv"
     short = ("--jobs", "3", "--epochs", "4", "--every", "10", "--controller", "25", "--kill", "40", "--back", "80")
     # not the warm interpreter: what that forks would run outside of the hosts' networks

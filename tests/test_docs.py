@@ -303,6 +303,7 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
     ]
     assert {path.name for path in out.iterdir()} == {
         "checkpoint.pt",
+        "progress.json",
         "measured.trace.json",
         "predicted.trace.json",
         "prediction.json",

@@ -70,7 +70,7 @@ def test_sbatch_takes_the_options_of_its_script(tmp_path: Path) -> None:
     if sbatch is None:
         pytest.skip("no sbatch on this machine (Debian: slurm-client, slurm-wlm-basic-plugins)")
     settings, script = tmp_path / "slurm.conf", tmp_path / "job.sh"
-    settings.write_text("ClusterName=none\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\n")
+    settings.write_text("ClusterName=none\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\nGresTypes=gpu\n")
     text = emit("sbatch", cases()[-1][1], NETWORK, CLUSTERS[1])
     for case, said in ((text, "Unable to contact slurm controller"), (text.replace("--requeue", "--requeu-e"), "unrecognized")):
         script.write_text(case)

@@ -82,7 +82,8 @@ def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
             yield Stretch(span.start_s, span.end_s, _devices(span), span.device, _nodes(span), sentences)
         moment = span.end_s
     if math.isnan(outcome.end_s):
-        yield Stretch(moment, moment if outcome.removed_s is None else outcome.removed_s, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It never ended."))
+        until = math.nan if outcome.removed_s is None else outcome.removed_s
+        yield Stretch(moment, until, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It never ended."))
 
 
 def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The benchmark of ElasticFlow's trace reaches what its results say, where the data is at hand."""
+"""Benchmarks of schedules reach what their results say, where the data is at hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import rows
 import schedule_elasticflow
+import schedule_pollux
 
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.edf import edf
+from paceline.scheduling.policies.registry import POLICIES
 
 DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 TRACE = DATA / "traces" / "elasticflow_195job.csv"
@@ -31,3 +34,20 @@ def test_edf_meets_as_many_deadlines_as_the_published_simulator() -> None:
 def test_deadline_meets_more_than_the_published_171_though_restarts_cost_more() -> None:
     met = schedule_elasticflow.counts(schedule_elasticflow.simulated(DATA, deadline, 0.0, 16.0, rigid=False))
     assert met["met"] >= 175 and met["late"] == 0
+
+
+@needs_data
+def test_pollux_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One small workload under one policy of each part."""
+    out = tmp_path / "s.csv"
+    few = ["--loads", "0.5x", "--workloads", "1", "--data", str(DATA), "--out", str(out)]
+    monkeypatch.setattr(schedule_pollux, "cases", lambda part: [{"policy": "las"}])
+    monkeypatch.setattr(sys, "argv", ["schedule_pollux.py", *few])
+    schedule_pollux.main()
+    (row,) = rows.read(out)
+    assert row["jobs"] == 80 and abs(row["ratio"] - 1) < 0.05 and row["rank_correlation"] > 0.9
+
+
+def test_every_part_names_policies_that_exist() -> None:
+    for part in ("fidelity", "better", "error", "profiles"):
+        assert {case["policy"] for case in schedule_pollux.cases(part)} <= POLICIES.keys()

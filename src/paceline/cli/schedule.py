@@ -66,11 +66,11 @@ def _run(o: argparse.Namespace) -> Answer:
 def _compare(o: argparse.Namespace) -> Answer:
     from paceline.reporting.schedule_text import compare_screen
     from paceline.scheduling.compare import compare, run_policies
-    from paceline.scheduling.policies.registry import POLICIES
+    from paceline.scheduling.policies.registry import policy_name
 
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
-    names = [known_name("policy", name.strip(), POLICIES) for name in o.policies.split(",") if name.strip()]
+    names = [policy_name(name.strip()) for name in o.policies.split(",") if name.strip()]
     through: list[str] = []
 
     def done(name: str) -> None:

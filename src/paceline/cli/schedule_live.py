@@ -45,10 +45,10 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.live import LivePolicy, Runner
     from paceline.scheduling.live_policy import LiveAdapter, even
     from paceline.scheduling.live_schedule import live_schedule
-    from paceline.scheduling.policies.registry import POLICIES
+    from paceline.scheduling.policies.registry import ALIASES, POLICIES
 
     executor_name, round_s = known_name("executor", o.executor, EXECUTORS), parse_seconds(o.round)
-    policy_name = known_name("policy", o.policy, [*POLICIES, "even"])
+    policy_name = known_name("policy", o.policy, [*POLICIES, "even"], ALIASES)
     policy: LivePolicy = even if policy_name == "even" else LiveAdapter(POLICIES[policy_name].decide, "device", round_s)
     jobs = read_jobs(o.file)
     with Journal(f"{o.state}/state.sqlite") as journal:

@@ -121,3 +121,9 @@ def test_each_says_what_it_adapts_and_where_it_is_from() -> None:
 def test_an_unknown_policy_is_refused_with_the_nearest_names() -> None:
     with pytest.raises(UserError, match="fifo"):
         policy_named("fifa")
+
+
+def test_systems_are_known_by_their_names() -> None:
+    assert policy_named("Tiresias") is POLICIES["las"] and policy_named("pollux") is POLICIES["goodput"]
+    with pytest.raises(UserError, match="unknown policy 'pollix'"):
+        policy_named("pollix")

@@ -75,9 +75,25 @@ POLICIES: Mapping[str, Entry] = {
 }
 
 
+ALIASES: Mapping[str, str] = {
+    "tiresias": "las",
+    "pollux": "goodput",
+    "gavel": "max_min",
+    "elasticflow": "deadline",
+    "fcfs": "fifo",
+    "srpt": "srtf",
+}
+"""Systems whose policy has another name here."""
+
+
+def policy_name(name: str) -> str:
+    """The name of a policy as it is in ``POLICIES``. Raises UserError with the nearest names."""
+    return known_name("policy", name, POLICIES, ALIASES)
+
+
 def policy_named(name: str) -> Entry:
-    """The policy of that name. Raises UserError with the nearest names."""
-    return POLICIES[known_name("policy", name, POLICIES)]
+    """The policy of that name, or of the system that it is known by. Raises UserError with the nearest names."""
+    return POLICIES[policy_name(name)]
 
 
-__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "policy_named"]
+__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "policy_name", "policy_named"]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -221,7 +222,7 @@ def real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SlurmExecu
         pytest.skip(f"Slurm on a lab needs {', '.join(lacking)}")
     directory = tempfile.mkdtemp(prefix="pl-")
     monkeypatch.setenv(journal.DIRECTORY, directory)
-    with lab.up(3, "1Gb/s", Path(directory).name.replace("_", "-").lower(), slurm_slots=2) as cluster:
+    with lab.up(3, "1Gb/s", f"pl-{uuid.uuid4().hex[:8]}", slurm_slots=2) as cluster:
         yield SlurmExecutor(tmp_path / "jobs", enter=cluster.slurm())
     shutil.rmtree(directory)
 

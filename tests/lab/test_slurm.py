@@ -100,7 +100,10 @@ def test_a_job_runs_on_every_host_and_down_leaves_nothing(cluster: lab.Lab) -> N
     assert sorted(shown.split()) == sorted(["h0", "h1", "h2", *(f"10.77.0.{n}/24" for n in (1, 2, 3)), *[name] * 3])
     job = run(cluster, "sbatch", "--parsable", "-N1", "-wh1", "-n2", "-o/dev/null", "--wrap", "sleep 300 & sleep 301").strip()
     until(cluster, "idle", "allocated", "idle")
-    assert run(cluster, "squeue", "-h", "-o", "%i %T %N").split() == [job, "RUNNING", "h1"]
+    deadline = time.monotonic() + 20  # Slurm may still be setting it up
+    while (queue := run(cluster, "squeue", "-h", "-o", "%i %T %N").split()) != [job, "RUNNING", "h1"]:
+        assert time.monotonic() < deadline, queue
+        time.sleep(0.2)
     assert len(marked(name)) >= 8  # munged, slurmctld, three slurmd, the job and what it started
     notes = cluster.down()
     assert any("-h1: ended processes" in note and "the lab's Slurm" in note for note in notes)
@@ -122,7 +125,10 @@ def test_a_job_runs_on_while_the_controller_is_started_anew(cluster: lab.Lab) ->
     until(cluster, "idle", "allocated", "idle")
     cluster.restart_slurm_controller()
     until(cluster, "idle", "allocated", "idle")
-    assert run(cluster, "squeue", "-h", "-o", "%i %T %N").split() == [job, "RUNNING", "h1"]
+    deadline = time.monotonic() + 20  # Slurm may still be setting it up
+    while (queue := run(cluster, "squeue", "-h", "-o", "%i %T %N").split()) != [job, "RUNNING", "h1"]:
+        assert time.monotonic() < deadline, queue
+        time.sleep(0.2)
 
 
 @pytest.mark.full

@@ -33,16 +33,23 @@ def words(tmp_path: Path) -> list[str]:
 def test_jobs_run_here_and_the_same_command_knows_that_they_have(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*words, "--policy", "las", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)["jobs"]
+    assert main([*words, "--policy", "las", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    first, second = data["jobs"]
+    assert data["exit_code"] == 1
     assert (first["phase"], first["progress"], first["starts"]) == ("done", {"step": 7.0}, 1)
     assert (second["phase"], second["reason"], second["starts"]) == ("failed", "it ended with code 1", 3)
-    assert main([*words, "--policy", "even", "--brief", "--report"]) == 0
+    assert main([*words, "--policy", "even", "--brief", "--report"]) == 1
     out, err = capsys.readouterr()
     log = tmp_path / "state" / "jobs" / "second.log"
     assert out == f"1 of 2 jobs are done; second: it ended with code 1 ({log})\n" and err == "" and log.exists()
     assert "ran for real" in (tmp_path / "state" / "report.html").read_text()
     assert main(["schedule", "why", str(tmp_path / "state"), "first"]) == 0
+
+
+def test_the_exit_code_is_0_where_every_job_is_done(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text("[[job]]\nname = 'only'\ncommand = 'true'\n")
+    assert main([*words, "--policy", "las"]) == 0
 
 
 def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

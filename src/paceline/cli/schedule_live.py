@@ -108,7 +108,7 @@ def _write(o: argparse.Namespace, simulated: Simulated) -> list[str]:
 
 
 def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
-    """A row a job: when it came, how long it took, what it held."""
+    """A row a job: when it came, how long it took, what it held. The exit code is 1 where a job failed."""
     rows = list(journal.rows().values())
     data: list[dict[str, Any]] = [
         {
@@ -135,4 +135,4 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
     table = Table(("job", "end", "completion", "starts", "device time"), shown, frozenset({0, 1}))
     lines = tuple(Paragraph(line, "bad") for line in failed)
     screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed]))
-    return {"jobs": data, "state": state}, screen
+    return {"jobs": data, "state": state, "exit_code": int(bool(failed))}, screen

@@ -41,6 +41,7 @@ def test_policies_are_compared_and_each_is_asked_why(out: Path, capsys: pytest.C
     assert max(len(line) for line in text.splitlines() if str(out) not in line) <= 80
     data = answer(capsys, f"schedule compare {ON} --policies fifo,las,goodput --out {out}")
     assert [pair["policy"] for pair in data["paired"]] == ["las", "goodput"]
+    assert {pair["verdict"] for pair in data["paired"]} <= {"shorter", "longer", "not settled"}
     las = data["policies"][1]["metrics"]["mean_jct_s"] - data["policies"][0]["metrics"]["mean_jct_s"]
     assert data["paired"][0]["difference_s"] == pytest.approx(las)
     assert (

@@ -41,6 +41,7 @@ def test_policies_are_compared_and_each_is_asked_why(out: Path, capsys: pytest.C
     assert max(len(line) for line in text.splitlines() if str(out) not in line) <= 80
     data = answer(capsys, f"schedule compare {ON} --policies fifo,las,goodput --out {out}")
     assert [pair["policy"] for pair in data["paired"]] == ["las", "goodput"]
+    assert {pair["verdict"] for pair in data["paired"]} <= {"shorter", "longer", "not settled"}
     las = data["policies"][1]["metrics"]["mean_jct_s"] - data["policies"][0]["metrics"]["mean_jct_s"]
     assert data["paired"][0]["difference_s"] == pytest.approx(las)
     assert (
@@ -80,6 +81,9 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy lass", "unknown policy 'lass'"),
         (f"{ON} --policy las --knowledge guessed", "unknown knowledge 'guessed'"),
         (f"{ON} --policy las --knowledge predicted", "choose --knowledge online or measured"),
+        (f"{ON} --policy srtf", "; simulate with --knowledge measured, or use "),
+        (f"{ON} --policy makespan", "; simulate with --knowledge measured, or use "),
+        (f"{ON} --policy las --price H100=1", "a price of H100 SXM; price what the cluster has: T4"),
         (f"{ON} --policy las --where owner", "write COLUMN=VALUE"),
         (f"{ON} --policy las --where owner=us", "unknown owner of jobs.csv 'us'; legal: vision, text"),
         (f"{ON} --policy las --outage 9:1h-2h", "nodes are 0 to 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -32,16 +33,23 @@ def words(tmp_path: Path) -> list[str]:
 def test_jobs_run_here_and_the_same_command_knows_that_they_have(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*words, "--policy", "las", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)["jobs"]
+    assert main([*words, "--policy", "las", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    first, second = data["jobs"]
+    assert data["exit_code"] == 1
     assert (first["phase"], first["progress"], first["starts"]) == ("done", {"step": 7.0}, 1)
     assert (second["phase"], second["reason"], second["starts"]) == ("failed", "it ended with code 1", 3)
-    assert main([*words, "--policy", "even", "--brief", "--report"]) == 0
+    assert main([*words, "--policy", "even", "--brief", "--report"]) == 1
     out, err = capsys.readouterr()
     log = tmp_path / "state" / "jobs" / "second.log"
     assert out == f"1 of 2 jobs are done; second: it ended with code 1 ({log})\n" and err == "" and log.exists()
     assert "ran for real" in (tmp_path / "state" / "report.html").read_text()
     assert main(["schedule", "why", str(tmp_path / "state"), "first"]) == 0
+
+
+def test_the_exit_code_is_0_where_every_job_is_done(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text("[[job]]\nname = 'only'\ncommand = 'true'\n")
+    assert main([*words, "--policy", "las"]) == 0
 
 
 def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,3 +80,34 @@ def test_slots_are_asked_for(words: list[str], capsys: pytest.CaptureFixture[str
     at = words.index("--slots")
     assert main([*words[:at], *words[at + 2 :], "--policy", "las"]) == 2
     assert "--slots is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [("devices = 99", "job third asks for 99 devices; the executor has 2"), ("directory = 'none'", "job third: no directory ")],
+)
+def test_a_job_that_can_never_start_leaves_no_trace(
+    key: str, reason: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "jobs.toml"
+    plain = file.read_text()
+    file.write_text(f"{plain}\n[[job]]\nname = 'third'\ncommand = 'true'\n{key}\n")
+    assert main([*words, "--policy", "las"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and reason in err
+    with Journal(tmp_path / "state" / "state.sqlite") as journal:
+        assert not journal.rows()
+
+
+def test_a_slurm_that_does_not_answer_is_a_mistake_at_the_start(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    at = words.index("--slots")
+    on_slurm = ["slurm" if word == "local" else word for word in (*words[:at], *words[at + 2 :])]
+    assert main([*on_slurm, "--policy", "las"]) == 2
+    out, err = capsys.readouterr()
+    reason = "the executor does not answer: sinfo: Unable to contact slurm controller"
+    assert out == "" and err.count("\n") == 1 and reason in err

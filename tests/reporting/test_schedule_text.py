@@ -50,3 +50,14 @@ def test_a_policy_with_no_common_job_says_so() -> None:
         outcome.end_s = math.nan
     both = {"fifo": one, "las": other}
     assert "no common job" in compare_screen(both, compare(both), "x").text()
+
+
+def test_jobs_that_a_policy_removed_are_counted() -> None:
+    one, other = simulated(), simulated(policy="las")
+    other.schedule.outcomes[2].end_s, other.schedule.outcomes[2].removed = math.nan, "its deadline cannot be met"
+    both = {"fifo": one, "las": other}
+    screen = compare_screen(both, compare(both), "x")
+    text = screen.text(100)
+    assert "las removed 1 of 3 jobs; its completion times are of the jobs that ended." in text and "fifo removed" not in text
+    assert "(2 of 3 jobs ended under both)" in text and "too few jobs" in text
+    assert screen.brief.endswith("; las removed 1 of 3 jobs")

@@ -62,6 +62,17 @@ def test_jobs_that_ended_under_both_count() -> None:
     assert nothing.jobs == 0 and math.isnan(nothing.difference_s) and not nothing.settled
 
 
+def test_fewer_than_five_common_jobs_settle_nothing() -> None:
+    base, other = simulated(*MANY), shifted(simulated(*MANY), 50.0)
+    assert paired("a", base, "b", other).verdict == "longer"
+    for outcome in other.schedule.outcomes[5:]:
+        outcome.end_s = math.nan
+    assert paired("a", base, "b", other).verdict == "longer"
+    other.schedule.outcomes[4].end_s = math.nan
+    few = paired("a", base, "b", other)
+    assert (few.jobs, few.low_s, few.settled, few.verdict) == (4, pytest.approx(50), False, "too few jobs")
+
+
 def test_two_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forked here, which starts sooner than a fresh Python."""
     monkeypatch.setattr("paceline.scheduling.compare.get_context", lambda _: get_context("fork"))

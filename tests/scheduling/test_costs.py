@@ -24,3 +24,12 @@ def test_what_is_given_stays() -> None:
     assert [group.price for group in with_costs(two, {"RTX 2080 Ti": 0.5, "T4": 3.0})[0].groups] == [3, 0.5]
     with pytest.raises(UserError, match="without a device"):
         with_costs(two, {"": 2.0})
+
+
+def test_a_price_of_a_device_that_no_node_has_is_refused() -> None:
+    two = Fleet.named("2x4xT4 + 1x8x2080Ti")
+    for name in ("H100 SXM 80GB", "p5.48xlarge"):
+        with pytest.raises(UserError, match=f"a price of {name}; price what the cluster has: T4, RTX 2080 Ti"):
+            with_costs(two, {"T4": 1.0, name: 1.0})
+    (group,) = with_costs(Fleet.named("1x8xH100"), {"p5.48xlarge": 16.0})[0].groups
+    assert group.price == 2

@@ -52,6 +52,7 @@ def test_jobs_and_when_they_arrive(tmp_path: Path) -> None:
         ("[[job]\n", "is not TOML"),
         ("[[job]]\nname = 'a'\ncommand = 'b'\ndevice = 2", "did you mean devices"),
         ("[[job]]\nname = 'a'", "job a has no command"),
+        ('[[job]]\nname = "a"\ncommand = "\'unclosed"', r"job 1 \(a\): command .*unclosed.*: No closing quotation"),
         ("[[job]]\nname = 3\ncommand = 'b'", "job 1: name and command are text"),
         ("[[job]]\nname = 'a'\ncommand = 'b'\n[[job]]\nname = 'a'\ncommand = 'c'", "two jobs are named a"),
         ("[[job]]\nname = 'a'\ncommand = 'b'\ndevices = 2\nmax_devices = 3", r"job 1 \(a\) has devices and their bounds"),

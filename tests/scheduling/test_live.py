@@ -14,7 +14,7 @@ from live_jobs import script, training
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, Unavailable
 from paceline.scheduling.journal import Journal
-from paceline.scheduling.live import LiveDecision, LivePolicy, LiveState, Runner
+from paceline.scheduling.live import LiveDecision, LivePolicy, LiveState, Runner, check_start
 from paceline.scheduling.live_policy import even
 
 
@@ -232,3 +232,16 @@ def test_what_an_executor_refuses_ends_that_job_alone(tmp_path: Path) -> None:
             pass
         rows = journal.rows()
         assert (rows["j0"].phase, rows["j0"].reason, rows["j1"].phase) == ("failed", "Slurm refuses j0", "done")
+
+
+def test_what_can_never_start_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    played = Played({"h0": 2, "h1": 2})
+    large = script(tmp_path, "true", "large", min_devices=5, max_devices=5)
+    check_start(played, [script(tmp_path, "true", min_devices=4, max_devices=4), training(tmp_path, max_devices=64)])
+    with pytest.raises(UserError, match="job large asks for 5 devices; the executor has 4 on 2 nodes"):
+        check_start(played, [large])
+    with pytest.raises(UserError, match=r"job job: no directory .*none"):
+        check_start(played, [script(tmp_path, "true", directory=str(tmp_path / "none"))])
+    played.mute = True
+    with pytest.raises(UserError, match="the executor does not answer: no answer"):
+        check_start(played, [])

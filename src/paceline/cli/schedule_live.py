@@ -42,7 +42,7 @@ def add_live(live: Parser) -> None:
 def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.jobs_file import read_jobs
     from paceline.scheduling.journal import Journal
-    from paceline.scheduling.live import LivePolicy, Runner
+    from paceline.scheduling.live import LivePolicy, Runner, check_start
     from paceline.scheduling.live_policy import LiveAdapter, even
     from paceline.scheduling.live_schedule import live_schedule
     from paceline.scheduling.policies.registry import ALIASES, POLICIES
@@ -53,6 +53,9 @@ def _live(o: argparse.Namespace) -> Answer:
     jobs = read_jobs(o.file)
     with Journal(f"{o.state}/state.sqlite") as journal:
         executor, known, began = _executor(o, executor_name), journal.rows(), time.time()
+        new = [job for job, _ in jobs if job.name not in known]
+        if new or not all(row.is_over for row in known.values()):
+            check_start(executor, new)
         for job, arrival_s in jobs:
             journal.add(job, known[job.name].arrival_s if job.name in known else began + arrival_s)
         runner = Runner(executor, journal, policy, round_s, say=lambda text: print(text, file=sys.stderr, flush=True))
@@ -105,7 +108,7 @@ def _write(o: argparse.Namespace, simulated: Simulated) -> list[str]:
 
 
 def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
-    """A row a job: when it came, how long it took, what it held."""
+    """A row a job: when it came, how long it took, what it held. The exit code is 1 where a job failed."""
     rows = list(journal.rows().values())
     data: list[dict[str, Any]] = [
         {
@@ -132,4 +135,4 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
     table = Table(("job", "end", "completion", "starts", "device time"), shown, frozenset({0, 1}))
     lines = tuple(Paragraph(line, "bad") for line in failed)
     screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed]))
-    return {"jobs": data, "state": state}, screen
+    return {"jobs": data, "state": state, "exit_code": int(bool(failed))}, screen

@@ -15,7 +15,7 @@ from paceline.reporting.schedule_text import (
     what_text,
 )
 from paceline.reporting.values import UNKNOWN, clean, number, percent, seconds
-from paceline.scheduling.compare import Paired, compare
+from paceline.scheduling.compare import FEWEST, Paired, compare
 from paceline.scheduling.metrics import UNFAIR
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.why import why
@@ -71,18 +71,22 @@ def _findings(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> It
             yield f"No job ended under both {pair.policy} and {pair.base}."
             continue
         times = f"{number(pair.ratio)} times that of {pair.base} ({number(pair.ratio_low)} to {number(pair.ratio_high)})"
-        yield f"{pair.policy}: mean completion time {times}{'' if pair.settled else ', which settles nothing'}."
+        why = "" if pair.settled else f", which settles nothing{': too few jobs' if pair.jobs < FEWEST else ''}"
+        yield f"{pair.policy}: mean completion time {times}{why}."
     for name, one in simulated.items():
         m = one.metrics
         if m.ended < m.jobs:
-            yield f"{name}: {m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
+            removed = f"; the policy removed {m.removed:,}" if m.removed else ""
+            yield f"{name}: {m.jobs - m.ended:,} of {m.jobs:,} jobs did not end{removed}."
 
 
 def _comparison(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> list[Section]:
     picture = figures.comparison(pairs)
     if not picture:
         return []
-    text = f"The same jobs under each policy; 95 % intervals from {pairs[0].jobs:,} jobs drawn again and again."
+    every = len(next(iter(simulated.values())).schedule.outcomes)
+    together = " and ".join(f"{jobs:,}" for jobs in sorted({pair.jobs for pair in pairs}))
+    text = f"Jobs that ended under both, {together} of {every:,}; 95 % intervals from these, drawn again and again."
     return [Section("Policies beside each other", text, pictures=[picture], wide=True)]
 
 

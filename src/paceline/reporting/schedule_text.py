@@ -113,10 +113,17 @@ def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], 
     """A row a policy, then the paired differences with their intervals."""
     first = next(iter(simulated.values()))
     best = min(simulated, key=lambda name: simulated[name].metrics.mean_jct_s)
+    mean = seconds(simulated[best].metrics.mean_jct_s)
     return Screen(
         title=f"{what_text(first)}, {count(len(simulated), 'policy', 'policies')} on the same jobs, simulated",
-        answer=(*_policies(simulated), GAP, *_pairs(pairs), GAP, *_ask_why(simulated[best], directory, several=True)),
-        brief=f"{what_text(first)}: {best} is best in the mean with {seconds(simulated[best].metrics.mean_jct_s)}",
+        answer=(
+            *_policies(simulated),
+            GAP,
+            *_pairs(simulated, pairs),
+            GAP,
+            *_ask_why(simulated[best], directory, several=True),
+        ),
+        brief="; ".join([f"{what_text(first)}: {best} is best in the mean with {mean}", *_removed(simulated)]),
         why=(
             heading("It rests on:"),
             *map(item, (*dict.fromkeys(text for s in simulated.values() for text in (*basis(s), *s.notes)), *DEFINITIONS)),
@@ -147,21 +154,31 @@ def _policies(simulated: Mapping[str, Simulated]) -> Iterator[Block]:
     yield Table(heads, costs, frozenset({0}))
 
 
-def _pairs(pairs: Sequence[Paired]) -> Iterator[Block]:
+def _removed(simulated: Mapping[str, Simulated]) -> Iterator[str]:
+    """How many jobs each policy removed, of those that removed any."""
+    for name, one in simulated.items():
+        if one.metrics.removed:
+            yield f"{name} removed {one.metrics.removed:,} of {count(one.metrics.jobs, 'job')}"
+
+
+def _pairs(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> Iterator[Block]:
+    for sentence in _removed(simulated):
+        yield Paragraph(f"{sentence}; its completion times are of the jobs that ended.")
     if not pairs:
         return
-    together = ", ".join(sorted({f"{p.jobs:,}" for p in pairs}))
-    yield heading(f"Mean completion time against {pairs[0].base}, job by job ({together} jobs)")
+    every = len(next(iter(simulated.values())).schedule.outcomes)
+    together = ", ".join(f"{jobs:,}" for jobs in sorted({p.jobs for p in pairs}))
+    which = f"{together} jobs" if all(p.jobs == every for p in pairs) else f"{together} of {every:,} jobs ended under both"
+    yield heading(f"Mean completion time against {pairs[0].base}, job by job ({which})")
     heads = ("", "ratio", "difference", "95% interval", "jobs sooner", "verdict")
     yield Table(heads, list(map(_pair, pairs)), frozenset({0, 5}))
 
 
 def _pair(p: Paired) -> tuple[str, ...]:
     if not p.jobs:
-        return p.policy, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "no common job"
-    verdict = ("shorter" if p.difference_s < 0 else "longer") if p.settled else "not settled"
+        return p.policy, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, p.verdict
     spread = f"{_signed(p.low_s)} to {_signed(p.high_s)}"
-    return p.policy, f"{p.ratio:.3f}x", _signed(p.difference_s), spread, percent(p.sooner), verdict
+    return p.policy, f"{p.ratio:.3f}x", _signed(p.difference_s), spread, percent(p.sooner), p.verdict
 
 
 def _signed(value: float) -> str:

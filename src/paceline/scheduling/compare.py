@@ -18,6 +18,8 @@ from paceline.scheduling.simulated import Simulated
 
 SAMPLES = 2000
 """Bootstrap samples of an interval."""
+FEWEST = 5
+"""Common jobs below which nothing is settled: an interval resampled from fewer is too narrow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +44,20 @@ class Paired:
     sooner: float
 
     def to_json(self) -> dict[str, Any]:
-        """All figures by name."""
-        return asdict(self)
+        """All figures by name, and the verdict."""
+        return {**asdict(self), "verdict": self.verdict}
 
     @property
     def settled(self) -> bool:
-        """Whether the interval lies on one side of 0."""
-        return self.low_s > 0 or self.high_s < 0
+        """Whether the jobs are enough and the interval lies on one side of 0."""
+        return self.jobs >= FEWEST and (self.low_s > 0 or self.high_s < 0)
+
+    @property
+    def verdict(self) -> str:
+        """``shorter`` or ``longer`` than under the first, or why that is not settled."""
+        if self.jobs < FEWEST:
+            return "too few jobs" if self.jobs else "no common job"
+        return ("shorter" if self.difference_s < 0 else "longer") if self.settled else "not settled"
 
 
 def run_policies(
@@ -140,4 +149,4 @@ def _resampled(pairs: Array, seed: int) -> Array:
 
 _FIGURES = ("difference_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "sooner")
 
-__all__ = ["Paired", "compare", "paired", "run_policies"]
+__all__ = ["FEWEST", "Paired", "compare", "paired", "run_policies"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paceline.errors import UserError, shorten
 from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.instances import instance
 from paceline.hardware.prices import of_devices, price
 from paceline.scheduling.fleet import Fleet, NodeGroup
 
@@ -17,9 +19,13 @@ def with_costs(fleet: Fleet, prices: Mapping[str, float] | None = None) -> tuple
         prices: dollars a device and hour by device, before the listings; ``""``: of the only type.
 
     Raises:
-        UserError: a price without a device where there are several types.
+        UserError: a price without a device where there are several types; one of a device that no node has.
     """
     own = of_devices(prices or {}, fleet.types)
+    for name in own or ():
+        rented = instance(name)
+        if (rented.device if rented else name) not in fleet.types:
+            raise UserError(f"a price of {shorten(name, 40)}", f"price what the cluster has: {', '.join(fleet.types)}")
     groups = [_with_costs(group, own) for group in fleet.groups]
     return replace(fleet, groups=tuple(group for group, _ in groups)), tuple(sentence for _, sentence in groups)
 

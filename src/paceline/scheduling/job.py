@@ -11,6 +11,8 @@ from paceline.errors import UserError, shorten, shown
 
 Choice = Literal["devices", "batch", "strategy"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
+LONGEST_S = 1e9
+"""No job lasts longer; a larger number is in another unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,7 @@ class Job:
         model: a name of a profile or a network; empty where only a duration is known.
         devices: asked for; ``min_devices`` and ``max_devices`` bound an elastic job (0: the profile's or the cluster's bound).
         batch: samples a step over all devices, as asked for; 0: unknown. ``min_batch`` and ``max_batch`` bound an adaptive one.
-        duration_s: on the devices asked for; 0: unknown.
+        duration_s: on the devices asked for, at most ``LONGEST_S``; 0: unknown.
         steps, samples, epochs: the work, whichever is stated; 0: unknown. ``target``: a target's name.
         adapts: what a scheduler may choose: ``devices``, ``batch``, ``strategy``.
         device_types: the only ones it may use; empty: every type.
@@ -65,6 +67,8 @@ class Job:
         ):
             if not least <= value < math.inf:
                 raise UserError(f"job {self._short}: {what} {shown(value)}", "give a number from 0 up")
+        if self.duration_s > LONGEST_S:
+            raise UserError(f"job {self._short}: duration {shown(self.duration_s)}", f"give at most {LONGEST_S:g} s, 31 years")
         if self.devices < 1 or self.min_devices < 1:
             raise UserError(f"job {self._short}: {self.devices} devices", "give a whole number from 1 up")
         if self.max_devices and self.max_devices < self.min_devices:
@@ -98,4 +102,4 @@ def check_names(jobs: Iterable[Job]) -> None:
         seen.add(job.name)
 
 
-__all__ = ["CHOICES", "Choice", "Job", "check_names"]
+__all__ = ["CHOICES", "LONGEST_S", "Choice", "Job", "check_names"]

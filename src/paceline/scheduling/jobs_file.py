@@ -60,7 +60,13 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
     for key in table:
         known_name(f"key of {where}", key, KEYS)
     name, command = table.get("name", ""), table.get("command", "")
-    words = shlex.split(command) if isinstance(command, str) else command
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as error:
+        raise UserError(
+            f"{where} ({shorten(str(name), 40)}): command {shorten(command)!r}: {error}",
+            "close its quotation, or give a list of words",
+        ) from None
     if not isinstance(name, str) or not isinstance(words, list):
         raise UserError(f"{where}: name and command are text", EXAMPLE)
     where = f"{where} ({shorten(name, 40)})"

@@ -7,11 +7,12 @@ answer, costs a round and no job.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import Executor, Observed, Placement, Unavailable
+from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Placement, Unavailable
 from paceline.scheduling.executors.records import text_of
 from paceline.scheduling.journal import Journal, LiveRow, LiveSpan
 
@@ -45,6 +46,28 @@ class LiveDecision:
 
 
 LivePolicy = Callable[[LiveState], LiveDecision]
+
+
+def check_start(executor: Executor, jobs: Iterable[LiveJob]) -> None:
+    """Ask the executor for the first time, and check that each of these new jobs can ever start.
+
+    Raises:
+        UserError: the executor does not answer; a job whose directory is not there, or that is larger than all nodes together.
+    """
+    every = tuple(jobs)
+    for job in every:
+        if not Path(job.directory).is_dir():
+            raise UserError(f"job {job.name}: no directory {job.directory}", "make it, or correct its `directory`")
+    try:
+        nodes = executor.nodes()
+    except Unavailable as error:
+        raise UserError(f"the executor does not answer: {error}", "start it, or see that it can be reached from here") from None
+    devices = sum(count for _, count in nodes)
+    for job in every:
+        if job.sizes[0] > devices:
+            raise UserError(
+                f"job {job.name} asks for {job.sizes[0]:,} devices", f"the executor has {devices:,} on {len(nodes):,} nodes"
+            )
 
 
 class Runner:
@@ -199,4 +222,4 @@ def _check(state: LiveState, decision: LiveDecision) -> None:
             raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
 
 
-__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner"]
+__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner", "check_start"]

@@ -55,3 +55,11 @@ def test_a_mistake_names_its_row_and_column(header: str, row: str, text: str, tm
     with pytest.raises(UserError) as error:
         read_trace(path)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_row_without_a_name_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(f"name,arrival_s,duration_s\na,0,60\n{name},0,60\n")
+    with pytest.raises(UserError, match=r"mine.csv, row 2 \(line 3\), column name: '' is not a name"):
+        read_trace(path)

@@ -35,7 +35,7 @@ def known_seconds(state: State, index: int, group: int, most: int) -> Array:
     if np.isnan(seconds).any():
         raise UserError(
             f"nobody knows the work left of job {shorten(state.jobs[index].name, 40)!r}",
-            "las, fifo and goodput need not know it; or give durations that count as known",
+            "simulate with `knowledge` measured, or use las, fifo or goodput, which need not know it",
         )
     return seconds
 

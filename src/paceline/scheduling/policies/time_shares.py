@@ -80,7 +80,10 @@ class Demand:
             left[index] = self.state.outlooks[row].seconds_left(kind, asked)[asked] * self.speed[index, kind]
             if np.isnan(left[index]):
                 name = shorten(self.state.jobs[row].name, 40)
-                raise UserError(f"nobody knows the work left of job {name!r}", "use max_min or las, which need not know it")
+                raise UserError(
+                    f"nobody knows the work left of job {name!r}",
+                    "simulate with `knowledge` measured, or use max_min or las, which need not know it",
+                )
         return left
 
     def agnostic(self) -> Demand:

@@ -56,6 +56,8 @@ def read_own(rows: Sequence[Row]) -> Trace:
 
 
 def _job(row: Row) -> Job:
+    if not row.text("name"):
+        raise row.wrong("name", "a name")
     given = {column: FIELDS[column](row, column) for column in row.values if row.text(column)}
     deadline = given.pop("deadline_s", math.inf)
     return Job(**given, deadline_s=deadline)

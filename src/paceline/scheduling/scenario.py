@@ -130,7 +130,9 @@ class Scenario:
             elif self.knowledge == "predicted" and pool is not None:
                 beliefs = pool.of(profile.model)
             stated = replace(job, batch=batch) if batch else job
-            return ProfiledRun(stated, profile, self.fleet, adapts_batch="batch" in job.adapts, beliefs=beliefs)
+            known = self.knowledge == "measured" or _has_work(job)
+            adapts = "batch" in job.adapts
+            return ProfiledRun(stated, profile, self.fleet, adapts_batch=adapts, beliefs=beliefs, work_stated=known)
 
         return make
 

@@ -25,24 +25,24 @@ def most_free(free: Ints, devices: int) -> Placement:
     Args:
         free: free devices of each node; it is not changed.
     """
-    left, rest, chosen = free.copy(), devices, []
-    while rest > 0:
-        node = int(left.argmax())
-        count = min(int(left[node]), rest)
-        if count == 0:
-            return ()
-        chosen.append((node, count))
-        left[node] -= count
-        rest -= count
-    return tuple(chosen)
+    return _node_by_node(free, devices, lambda left, rest: int(left.argmax()))
 
 
 def fewest_nodes(free: Ints, devices: int) -> Placement:
     """On as few nodes as can be; what remains goes where it leaves the least over, so that large jobs find whole nodes."""
+
+    def tightest(left: Ints, rest: int) -> int:
+        holds = np.flatnonzero(left >= rest)
+        return int(holds[left[holds].argmin()]) if holds.size else int(left.argmax())
+
+    return _node_by_node(free, devices, tightest)
+
+
+def _node_by_node(free: Ints, devices: int, pick: Callable[[Ints, int], int]) -> Placement:
+    """What is needed from one node after the other; ``pick`` names the next by what is left of the nodes and of the need."""
     left, rest, chosen = free.copy(), devices, []
     while rest > 0:
-        holds = np.flatnonzero(left >= rest)
-        node = int(holds[left[holds].argmin()]) if holds.size else int(left.argmax())
+        node = pick(left, rest)
         count = min(int(left[node]), rest)
         if count == 0:
             return ()

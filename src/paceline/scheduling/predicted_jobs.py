@@ -46,7 +46,6 @@ class Predictions:
         self._surfaces = Surfaces(predictor or Predictor())
         self._networks = dict(networks or {})
         self._known = {"": False}
-        self._profiles: dict[tuple[object, ...], Profile] = {}
 
     def knows(self, model: str) -> bool:
         """Whether a model is a network that ``predict`` takes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.scheduling.fleet import NodeGroup
+from paceline.scheduling.profiles import packed
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
@@ -43,10 +44,6 @@ class PredictedSpeed:
     steps: Array
     spread: Array
     relative_spread: float = 0.0
-    devices_per_node: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "devices_per_node", self.group.devices_per_node)
 
     @property
     def local_range(self) -> tuple[int, int]:
@@ -66,7 +63,7 @@ class PredictedSpeed:
         """As ``goodput.StepTimes``."""
         compute = np.interp(local, self.locals, self.steps[0])
         step = _bilinear(self.sizes, self.locals, self.steps, devices, local)
-        wide = nodes > -(-devices // self.devices_per_node)
+        wide = nodes > -(-devices // self.group.devices_per_node)
         if wide.any():
             step = np.where(wide, _bilinear(self.sizes, self.locals, self.spread, devices, local), step)
         return step, compute
@@ -133,14 +130,14 @@ def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
     group = asked.group
     locals_ = _locals(asked, predictor)
     sizes = _sizes(min(asked.most_devices, group.devices), group.devices_per_node)
-    packed = [_shape(size, group.devices_per_node) for size in sizes]
-    spread = [_shape(size, 1) if size <= group.nodes else shape for size, shape in zip(sizes, packed, strict=True)]
+    shapes = [packed(size, group.devices_per_node) for size in sizes]
+    spread = [packed(size, 1) if size <= group.nodes else shape for size, shape in zip(sizes, shapes, strict=True)]
 
     def table(shapes: Sequence[tuple[int, ...]]) -> Array:
         return np.array([[_step(asked, predictor, shape, local).step_time_s for local in locals_] for shape in shapes])
 
     alone = _step(asked, predictor, (1,), locals_[-1])
-    steps = table(packed)
+    steps = table(shapes)
     wide = np.array([_step(asked, predictor, shape, locals_[-1]).step_time_s for shape in spread])
     return PredictedSpeed(
         group,
@@ -169,11 +166,6 @@ def _sizes(most: int, per_node: int) -> list[int]:
     dense = range(1, min(most, DENSE_NODES * per_node) + 1)
     nodes = [DENSE_NODES * 2**power for power in range(1, 20)]
     return sorted({*dense, *(n * per_node for n in nodes if n * per_node < most), most})
-
-
-def _shape(devices: int, per_node: int) -> tuple[int, ...]:
-    full, rest = divmod(devices, per_node)
-    return (per_node,) * full + ((rest,) if rest else ())
 
 
 def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) -> Prediction:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.policies.paceline import UNKNOWN_S, paceline, work_left_s
+from paceline.scheduling.policies.paceline import UNKNOWN_S, WIDE, paceline, work_left_s
 from paceline.scheduling.run import DurationRun
 from scheduling_toys import SMALL, audit, elastic, rigid, simulated, state
 
@@ -46,6 +46,13 @@ def test_what_is_unknown_counts_as_long_as_it_has_run() -> None:
     assert [work_left_s(unknown.outlook, 0, 1, held) for held in (300.0, 301.0)] == [UNKNOWN_S, 4 * UNKNOWN_S]
     assert 5000 <= work_left_s(unknown.outlook, 0, 1, 5000.0) <= 20000
     assert work_left_s(DurationRun(rigid("a", 900, 2), durations_known=True).outlook, 0, 2, 5000.0) == 1800
+
+
+def test_a_wide_range_is_not_believed() -> None:
+    run = DurationRun(rigid("a", 900), durations_known=True)
+    assert work_left_s(run.outlook, 0, 1, 0.0) == 900
+    run.relative_spread = lambda: WIDE  # type: ignore[method-assign]
+    assert work_left_s(run.outlook, 0, 1, 0.0) == UNKNOWN_S
 
 
 @pytest.mark.parametrize("fleet", [SMALL, TWO])

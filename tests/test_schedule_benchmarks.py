@@ -51,3 +51,18 @@ def test_pollux_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_part_names_policies_that_exist() -> None:
     for part in ("fidelity", "better", "error", "profiles"):
         assert {case["policy"] for case in schedule_pollux.cases(part)} <= POLICIES.keys()
+
+
+def test_the_docs_table_of_paceline_is_that_of_the_rows() -> None:
+    root = Path(__file__).parents[1]
+    table = (root / "docs" / "scheduling.md").read_text()
+    made = [row for row in rows.read(root / "benchmarks/results/schedule_pollux.csv") if row["part"] == "better"]
+    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for row in made:
+        if row["load"] == "1.0x":
+            groups.setdefault((row["knowledge"], row["work"]), []).append(row)
+    assert len(groups) == 6
+    for group in groups.values():
+        ours, theirs = (sum(row[name] for row in group) / 4 for name in ("avg_jct_s", "published_avg_s"))
+        tail = sum(row["p99_ratio"] for row in group) / 4
+        assert len(group) == 4 and f"{ours:,.0f} s, {ours / theirs:.2f} ({tail:.2f})" in table

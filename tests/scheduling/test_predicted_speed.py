@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import paceline
 from paceline.errors import UserError
 from paceline.prediction import Predictor
 from paceline.scheduling.fleet import NodeGroup
-from paceline.scheduling.predicted_speed import Asked, CorrectedSpeed, Ratios, Surfaces, predicted_speed
+from paceline.scheduling.predicted_speed import Asked, Surfaces, predicted_speed
 from paceline.workload import Workload
 from scheduling_toys import predicted
 
@@ -47,17 +46,3 @@ def test_equal_jobs_share_a_surface(monkeypatch: pytest.MonkeyPatch) -> None:
     first = surfaces.of(ASKED)
     monkeypatch.setattr("paceline.scheduling.predicted_speed.predicted_speed", None)
     assert surfaces.of(Asked(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))) is first
-
-
-def test_ratios_are_those_of_what_was_seen_and_hold_beyond() -> None:
-    surface = predicted(16)
-    seen = {(1, 1, 8): (0.16, 0.0), (1, 4, 8): (0.16 + 0.06, 0.06), (2, 8, 64): (0.64 + 0.035, 0.035)}
-    corrected = CorrectedSpeed(surface, Ratios.of(surface, seen))
-
-    def steps(nodes: int, devices: int, local: int) -> tuple[float, float]:
-        step, compute = corrected.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
-        return float(step[0]), float(compute[0])
-
-    for (nodes, devices, local), (step, exchange) in seen.items():
-        assert steps(nodes, devices, local) == (pytest.approx(step), pytest.approx(step - exchange))
-    assert steps(4, 16, 64)[0] == pytest.approx(0.64 + 0.035)  # the network's ratio of eight devices

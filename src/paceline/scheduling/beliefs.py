@@ -9,9 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.scheduling.corrected_speed import CorrectedSpeed, Observed
 from paceline.scheduling.fitted_speed import FittedSpeed
 from paceline.scheduling.goodput import StepTimes
-from paceline.scheduling.predicted_speed import CorrectedSpeed, PredictedSpeed, Ratios
+from paceline.scheduling.predicted_speed import PredictedSpeed
 from paceline.scheduling.profiles import Profile
 
 
@@ -113,7 +114,8 @@ class Pool:
         """``surface`` predicts a model on a device."""
         self._surface = surface
         self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
-        self._ratios: dict[tuple[str, str], Ratios] = {}
+        self._observed: dict[tuple[str, str], Observed] = {}
+        self._corrected: dict[tuple[str, str], CorrectedSpeed] = {}
         self._ended: dict[str, list[float]] = defaultdict(list)
         self.version = 0
 
@@ -127,9 +129,11 @@ class Pool:
 
     def times(self, model: str, device: str) -> StepTimes:
         """As ``Beliefs``."""
-        own = self._ratios.get((model, device), Ratios())
-        others = [ratios for (_, other), ratios in self._ratios.items() if other == device]
-        return CorrectedSpeed(self._surface(model, device), own.completed(others))
+        key = (model, device)
+        if key not in self._corrected:
+            there = [observed for (_, other), observed in self._observed.items() if other == device]
+            self._corrected[key] = CorrectedSpeed.of(self._surface(model, device), self._observed.get(key), there)
+        return self._corrected[key]
 
     def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
@@ -137,7 +141,8 @@ class Pool:
         if key in seen:
             return
         seen[key] = seconds
-        self._ratios[model, device] = Ratios.of(self._surface(model, device), seen)
+        self._observed[model, device] = Observed.of(self._surface(model, device), seen)
+        self._corrected.clear()
         self.version += 1
 
     def total(self, model: str) -> float | None:

@@ -1,13 +1,12 @@
 """Step times that were predicted and not measured, as a surface over devices and batches.
 
 A surface costs a few dozen predictions once; every job of the same model on the same nodes shares it. Between its points steps
-are interpolated. What jobs report as they run corrects the surface by ratios, of computing and of exchanging.
+are interpolated. What jobs report as they run corrects the surface (``corrected_speed``).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,69 +176,4 @@ def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) 
     return predictor.step(asked.workload, cluster, strategy)
 
 
-Curve = tuple[tuple[float, ...], tuple[float, ...]]
-"""Points: the logarithm of a size, ascending, and the logarithm of measured / predicted there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ratios:
-    """Measured / predicted of one model on one type; empty where nothing was seen.
-
-    Attributes:
-        compute: by the batch of a device. ``within``, ``between``: exchanges inside a node and between nodes, by devices.
-    """
-
-    compute: Curve = ((), ())
-    within: Curve = ((), ())
-    between: Curve = ((), ())
-
-    @classmethod
-    def of(cls, surface: PredictedSpeed, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> Ratios:
-        """From what was seen: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
-        logs: dict[str, dict[int, list[float]]] = {"compute": {}, "within": {}, "between": {}}
-        for (nodes, devices, local), (step, exchange) in seen.items():
-            predicted, compute = surface.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
-            logs["compute"].setdefault(local, []).append(math.log((step - exchange) / float(compute[0])))
-            expected = float(predicted[0] - compute[0])
-            if devices > 1 and exchange > 0 and expected > 0.01 * predicted[0]:
-                name = "between" if nodes > 1 else "within"
-                logs[name].setdefault(devices, []).append(math.log(exchange / expected))
-        return cls(**{name: _curve(points) for name, points in logs.items()})
-
-    def completed(self, others: Sequence[Ratios]) -> Ratios:
-        """The same, where exchanges that were never seen have the mean ratio of other models."""
-        within = self.within if self.within[0] else _mean([other.within for other in others])
-        between = self.between if self.between[0] else _mean([other.between for other in others])
-        return Ratios(self.compute, within, between)
-
-
-def _curve(points: Mapping[int, Sequence[float]]) -> Curve:
-    sizes = sorted(points)
-    return tuple(math.log(size) for size in sizes), tuple(float(np.mean(points[size])) for size in sizes)
-
-
-def _mean(curves: Sequence[Curve]) -> Curve:
-    values = [float(np.mean(logs)) for _, logs in curves if logs]
-    return ((0.0,), (float(np.mean(values)),)) if values else ((), ())
-
-
-def _factor(curve: Curve, sizes: Ints) -> Array | float:
-    return np.exp(np.interp(np.log(sizes), *curve)) if curve[0] else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectedSpeed:
-    """A predicted surface times the ratios that were seen."""
-
-    surface: PredictedSpeed
-    ratios: Ratios
-
-    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """As ``goodput.StepTimes``."""
-        step, compute = self.surface.step_s(nodes, devices, local)
-        corrected = compute * _factor(self.ratios.compute, local)
-        within, between = _factor(self.ratios.within, devices), _factor(self.ratios.between, devices)
-        return corrected + np.maximum(step - compute, 0) * np.where(nodes > 1, between, within), corrected
-
-
-__all__ = ["Asked", "CorrectedSpeed", "PredictedSpeed", "Ratios", "Surfaces", "predicted_speed"]
+__all__ = ["Asked", "PredictedSpeed", "Surfaces", "predicted_speed"]

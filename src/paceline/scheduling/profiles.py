@@ -46,6 +46,7 @@ class MeasuredSpeed:
     points: tuple[Array, Array]
     devices_per_node: int
     _known: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+    _packed_steps: Array = field(default_factory=lambda: np.zeros((0, 2)), repr=False, compare=False)
 
     @cached_property
     def _between(self) -> LinearNDInterpolator:
@@ -95,10 +96,18 @@ class MeasuredSpeed:
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """As ``goodput.StepTimes``, on packed placements: full nodes, then the rest on one more."""
-        flat = zip(devices.ravel(), local.ravel(), strict=True)
-        pairs = np.array([self.measured(packed(int(d), self.devices_per_node), int(b)) for d, b in flat])
-        pairs = pairs.reshape(*local.shape, 2)
-        return pairs[..., 0], pairs[..., 0] - pairs[..., 1]
+        width = self.local_range[1] + 2  # the last column stands for all that is beyond, where nothing was measured
+        keys = devices * width + np.clip(local, 0, width - 1)
+        steps = self._packed_steps
+        if keys.max(initial=0) >= len(steps):
+            grown = np.full((int(keys.max()) + width, 2), -1.0)
+            grown[: len(steps)] = steps
+            object.__setattr__(self, "_packed_steps", steps := grown)
+        for key in np.unique(keys[steps[keys, 0] == -1.0]).tolist():
+            count, size = divmod(key, width)
+            step, exchange = self.measured(packed(count, self.devices_per_node), size)
+            steps[key] = step, step - exchange
+        return steps[keys, 0], steps[keys, 1]
 
 
 def _rotation(placement: tuple[int, ...]) -> tuple[int, ...]:

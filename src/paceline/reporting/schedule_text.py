@@ -203,8 +203,7 @@ def why_screen(answer: Why) -> Screen:
 
 def _stretch(stretch: Stretch) -> Iterator[Block]:
     lasted = seconds(stretch.end_s - stretch.start_s)
-    what = f"on {stretch.devices} {stretch.device} ({stretch.nodes})" if stretch.devices else "waited"
-    yield heading(f"{moment(stretch.start_s)}: {what}, {lasted}")
+    yield heading(f"{moment(stretch.start_s)}: {stretch.what}, {lasted}")
     yield from map(item, stretch.why)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.array_types import Bools, Ints
 from paceline.errors import UserError, shorten
+from paceline.hardware import Cluster
 from paceline.hardware.catalogue import device as device_named
 
 _GROUP = re.compile(r"^\s*(?:(\d{1,7})\s*[x×]\s*)?(\d{1,4})\s*(?:[x×]\s*|\s)\s*(\S.*?)\s*$")
@@ -26,7 +27,8 @@ class NodeGroup:
     Attributes:
         device: the type's name in the catalogue. ``nodes`` of ``devices_per_node`` each.
         network: between its nodes, such as ``50Gb/s``; empty: unknown.
-        nodes_per_rack: 0: one rack.
+        leaf_nodes: nodes of a rack, which lie below one leaf switch; 0: all nodes.
+        oversubscription: bandwidth of a rack's nodes together / bandwidth of its links to other racks.
         price: dollars a device and hour; 0: unknown. ``watts``: of a device under load; 0: unknown.
     """
 
@@ -34,7 +36,8 @@ class NodeGroup:
     nodes: int
     devices_per_node: int
     network: str = ""
-    nodes_per_rack: int = 0
+    leaf_nodes: int = 0
+    oversubscription: float = 1.0
     price: float = 0.0
     watts: float = 0.0
 
@@ -42,6 +45,26 @@ class NodeGroup:
     def devices(self) -> int:
         """Of all its nodes."""
         return self.nodes * self.devices_per_node
+
+    def least_racks(self, nodes: int) -> int:
+        """Racks that so many nodes lie in at least."""
+        return -(-nodes // self.leaf_nodes) if self.leaf_nodes else 1
+
+    def cluster(self, shape: Sequence[int], racks: int = 0) -> Cluster:
+        """Some of its devices as the predictor sees them.
+
+        Args:
+            shape: devices of each node. ``racks``: that they lie in; 0: as few as can be. Racks that hold different numbers of
+                nodes count as somewhat more racks that hold equally many. Other jobs have the rest of a rack's links.
+        """
+        nodes = len(shape)
+        text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{nodes}x{shape[0]}"
+        cluster = Cluster.named(f"{text} {self.device}", self.network or None if nodes > 1 else None)
+        least = max(racks, self.least_racks(nodes))
+        if least <= 1 or self.oversubscription == 1:
+            return cluster
+        even = next(count for count in range(min(least, nodes), nodes + 1) if nodes % count == 0)
+        return cluster.changed(leaf_nodes=nodes // even, oversubscription=self.oversubscription)
 
 
 @dataclass(frozen=True, slots=True)

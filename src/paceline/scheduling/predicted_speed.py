@@ -14,7 +14,6 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.hardware import Cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.profiles import packed
@@ -110,14 +109,14 @@ class Surfaces:
     """Surfaces of one predictor, each predicted once."""
 
     def __init__(self, predictor: Predictor) -> None:
-        self._predictor = predictor
+        self.predictor = predictor
         self._kept: dict[tuple[object, ...], tuple[Asked, PredictedSpeed]] = {}
 
     def of(self, asked: Asked) -> PredictedSpeed:
         """The surface that is asked for. Raises UserError as ``predicted_speed``."""
         key = (id(asked.workload), asked.group, asked.local_least, asked.local_most, asked.most_devices, asked.choices)
         if key not in self._kept:
-            self._kept[key] = (asked, predicted_speed(asked, self._predictor))  # the workload stays alive: no id is used twice
+            self._kept[key] = (asked, predicted_speed(asked, self.predictor))  # the workload stays alive: no id is used twice
         return self._kept[key][1]
 
 
@@ -157,7 +156,7 @@ def _locals(asked: Asked, predictor: Predictor) -> list[int]:
     if most < asked.local_least:
         raise UserError(
             f"{asked.workload.name} with {asked.local_least} samples does not fit a {asked.group.device}",
-            "allow other devices, or give a smaller least batch",
+            "allow other devices, give a smaller least batch, or let it adapt its strategy",
         )
     return sorted({round(value) for value in np.geomspace(asked.local_least, most, LOCALS)})
 
@@ -170,9 +169,7 @@ def _sizes(most: int, per_node: int) -> list[int]:
 
 def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) -> Prediction:
     devices = sum(shape)
-    text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{len(shape)}x{shape[0]}"
-    network = asked.group.network if len(shape) > 1 else None
-    cluster = Cluster.named(f"{text} {asked.group.device}", network or None)
+    cluster = asked.group.cluster(shape)
     strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))
     return predictor.step(asked.workload, cluster, strategy)
 

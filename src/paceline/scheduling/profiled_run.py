@@ -33,6 +33,7 @@ class ProfiledRun:
             none has, nobody knows.
         work_error: what is believed of the work left / what is left.
         slowdown: by which the measured steps are longer.
+        strategy: that it runs with, in words; empty: unknown.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ProfiledRun:
         work_stated: bool = True,
         work_error: float = 1.0,
         slowdown: float = 1.0,
+        strategy: str = "",
     ) -> None:
         self.job, self.profile, self.fleet = job, profile, fleet
         self.beliefs = beliefs
@@ -55,7 +57,7 @@ class ProfiledRun:
         self.speed = 0.0
         self.finished = False
         self.batch = 0
-        self.slowdown = slowdown
+        self.slowdown, self.strategy = slowdown, strategy
         self._seen: set[tuple[str, tuple[int, int, int]]] = set()
         self._most_seen = 0
         self._noise: Noise | None = None

@@ -19,12 +19,14 @@ class Run(Protocol):
         speed: progress a second on the devices it holds. ``to_next``: progress until something changes, such as an epoch.
         finished: whether all work is done.
         batch: samples a step over all devices; 0: unknown.
+        strategy: that it runs with where it was put, in words; empty: unknown.
     """
 
     speed: float
     to_next: float
     finished: bool
     batch: int
+    strategy: str
 
     @property
     def outlook(self) -> Outlook:
@@ -65,7 +67,7 @@ class DurationRun:
         self.to_next = job.duration_s
         self.speed = 0.0
         self.finished = False
-        self.batch = job.batch
+        self.batch, self.strategy = job.batch, job.strategy
         self._known = durations_known
 
     @property

@@ -348,7 +348,8 @@ class _Simulation:
         self.placements[index] = placement
         self.columns[_HELD, index] = sum(shape(placement))
         device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
-        self.outcomes[self.jobs[index].name].spans.append(Span(self.time_s, self.time_s, device, placement, run.batch, reason))
+        span = Span(self.time_s, self.time_s, device, placement, run.batch, reason, run.strategy)
+        self.outcomes[self.jobs[index].name].spans.append(span)
 
     def _start(self, index: int, decision: Decision, placement: Placement | None) -> None:
         group, devices = int(decision.type_index[index]), int(decision.devices[index])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.state import Decision, State
 from schedule_toys import AT_ONCE, FOUR, JOBS
+from scheduling_toys import profile
 
 
 def scenario(*jobs: Job, **given: object) -> Scenario:
@@ -50,6 +52,19 @@ def test_a_network_with_its_work_stated_runs_as_predicted() -> None:
     step = predict("lenet5", "1 T4", global_batch_size=64, precision="fp16")
     assert 1e5 * step.low_s / 3 < once < 1e5 * step.high_s * 3
     assert "2 of 3 jobs run as predicted." in answer.notes
+
+
+def test_a_strategy_is_carried_out_or_refused(tmp_path: Path) -> None:
+    one_node = Fleet((NodeGroup("T4", 1, 4),))
+    stated = Job(name="a", model="lenet5", batch=64, steps=1e5, devices=2, strategy="zero3")
+    jobs = (stated, replace(stated, name="b", strategy=""), Job(name="c", duration_s=3, strategy="tensor=2"))
+    answer = Scenario(jobs=jobs, fleet=one_node, settings=AT_ONCE, predictions=Predictions(one_node)).run("fifo")
+    assert [outcome.spans[0].strategy for outcome in answer.schedule.outcomes] == ["zero3", "ddp", "tensor=2"]
+    assert any(note.startswith("1 of 3 jobs run as predicted with the strategy") for note in answer.notes)
+    measured = {"toy": profile(tmp_path)}
+    for given in ({"strategy": "zero3"}, {"adapts": frozenset({"strategy"})}):
+        job = Job(name="a", model="toy", target="as measured", **given)  # type: ignore[arg-type]
+        assert "its profile was measured with one strategy" in refused(scenario(job, profiles=measured))
 
 
 def test_choices_that_nothing_executes_are_refused() -> None:

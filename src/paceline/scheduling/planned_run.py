@@ -32,6 +32,8 @@ class PlannedRun:
         self.strategy = ""
         self._strategies, self._fleet, self._spread = strategies, fleet, spread
         self._tables: dict[tuple[int, int], Array] = {}
+        for index, group in enumerate(fleet.groups):  # the search is no part of a decision
+            self.goodput(index, min(self.max_devices(), group.devices))
 
     @property
     def outlook(self) -> Outlook:

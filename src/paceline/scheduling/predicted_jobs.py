@@ -148,10 +148,12 @@ class Predictions:
                 f"job {job.name!r}: {whole} does not fit the {job.devices} devices that it asks for",
                 "ask for more devices, or let it adapt its strategy",
             )
-        sizes = (size for own in strategies.values() for size in own.sizes if size <= job.devices and own.on(size))
-        least = min((size for size in sizes if size >= job.min_devices), default=job.devices)
+        if "devices" in job.adapts:
+            tried = {size for own in strategies.values() for size in (*own.sizes, job.min_devices)}
+            fitting = (n for n in sorted(tried) if n >= job.min_devices and any(own.on(n) for own in strategies.values()))
+            job = replace(job, min_devices=min(next(fitting), job.devices))
         steps = self._samples(job, self._curve(job), job.batch) / job.batch
-        return PlannedJob(replace(job, min_devices=least), steps, strategies, self._fleet)
+        return PlannedJob(job, steps, strategies, self._fleet)
 
     def pool(self, profiles: Mapping[str, Profile]) -> Pool:
         """What is believed of jobs before any ran.

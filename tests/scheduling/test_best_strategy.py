@@ -64,6 +64,16 @@ def test_more_nodes_are_slower_and_nodes_that_differ_count_as_more() -> None:
     assert three is not None and three.cluster.node_sizes == (1, 1, 1, 1)
 
 
+def test_racks_are_in_the_step() -> None:
+    stated = {"sharding": "zero3", "recompute": "full"}
+    one, several = strategies(stated=stated), strategies(stated=stated, leaf_nodes=1, oversubscription=4.0)
+    assert one.on(4) == several.on(4)
+    flat, blocked = one.on(8), several.on(8)
+    assert flat is not None and blocked is not None and flat.step_s < blocked.step_s
+    wide = strategies(stated=stated, nodes=4, leaf_nodes=2, oversubscription=4.0)
+    assert wide.on(8) == one.on(8) and wide.on(8, 2, 2) == blocked
+
+
 def test_a_size_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     own = strategies(stated={"sharding": "zero3", "recompute": "full"})
     first = own.on(2)

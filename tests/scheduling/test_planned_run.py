@@ -17,15 +17,16 @@ STEPS = {2: 1.0, 4: 0.6, 8: 0.4}
 
 
 class Strategies:
-    """As ``BestStrategies``: a wider placement takes twice as long."""
+    """As ``BestStrategies``: a wider placement takes twice as long, one over more racks three times."""
 
     sizes = (1, 2, 4, 8)
 
-    def on(self, devices: int, nodes: int = 0) -> BestStrategy | None:
+    def on(self, devices: int, nodes: int = 0, racks: int = 0) -> BestStrategy | None:
         if devices not in STEPS:
             return None
         strategy = Strategy.of(world_size=devices, global_batch_size=64, sharding="zero3")
-        return BestStrategy(FLEET.groups[0].cluster((1,)), strategy, STEPS[devices] * (1 + (nodes > -(-devices // 4))))
+        times = 3 if racks > 1 else 2 if nodes > -(-devices // 4) else 1
+        return BestStrategy(FLEET.groups[0].cluster((1,)), strategy, STEPS[devices] * times)
 
 
 def run(**also: object) -> PlannedRun:
@@ -55,6 +56,14 @@ def test_it_goes_as_fast_as_its_place_lets_it(shape: tuple[int, ...], seconds: f
     assert job.speed == pytest.approx(1 / seconds) and job.strategy == "zero3"
     job.place("", ())
     assert (job.speed, job.strategy) == (0.0, "")
+
+
+def test_racks_and_what_lies_idle() -> None:
+    job = run()
+    job.place("T4", (4, 4), 2)
+    assert job.speed == pytest.approx(1 / 1.2)
+    job.place("T4", (4, 1), 2)  # the four of one node work
+    assert job.speed == pytest.approx(1 / 0.6)
 
 
 def test_it_ends_with_its_steps() -> None:

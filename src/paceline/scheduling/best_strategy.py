@@ -72,7 +72,7 @@ class BestStrategies:
     ) -> None:
         self.workload, self.group, self.batch, self.stated = workload, group, batch, stated
         self._usual, self._predictor = {"optimizer": usual_optimizer(workload), **usual}, predictor
-        self._best: dict[tuple[int, int], BestStrategy | None] = {}
+        self._best: dict[tuple[int, int, int], BestStrategy | None] = {}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -80,18 +80,20 @@ class BestStrategies:
         size, nodes = self.group.devices_per_node, self.group.nodes
         return tuple(sorted({*powers(size), *(size * count for count in powers(nodes)), self.group.devices}))
 
-    def on(self, devices: int, nodes: int = 0) -> BestStrategy | None:
+    def on(self, devices: int, nodes: int = 0, racks: int = 0) -> BestStrategy | None:
         """The best on so many devices; None: none fits them.
 
         Args:
             nodes: over which the devices lie; 0: as few as can be. Nodes that hold different numbers of devices count as
                 somewhat more nodes that hold equally many.
+            racks: in which they lie; 0: as few as can be.
         """
         least = max(nodes, len(packed(devices, self.group.devices_per_node)))
         many = next(count for count in range(least, devices + 1) if devices % count == 0)
-        if (devices, many) not in self._best:
-            self._best[devices, many] = self._searched(self.group.cluster((devices // many,) * many))
-        return self._best[devices, many]
+        key = devices, many, racks if racks > self.group.least_racks(many) else 0
+        if key not in self._best:
+            self._best[key] = self._searched(self.group.cluster((devices // many,) * many, key[2]))
+        return self._best[key]
 
     def relative_spread(self, devices: int) -> float:
         """Half the 80 % range of the step on so many devices, beside the step; infinite where nothing fits."""

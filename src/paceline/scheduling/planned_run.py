@@ -77,17 +77,17 @@ class PlannedRun:
         """As ``Outlook``."""
         return self._spread
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """As ``Run``."""
-        best = self._placed(device, shape) if shape else None
+        best = self._placed(device, shape, crossed) if shape else None
         self.speed, self.strategy = (1 / best.step_s, best.text) if best else (0.0, "")
 
-    def _placed(self, device: str, shape: tuple[int, ...]) -> BestStrategy | None:
+    def _placed(self, device: str, shape: tuple[int, ...], crossed: int) -> BestStrategy | None:
         """The strategy of the largest size that they hold, on the fullest nodes."""
         held = np.sort(shape)[::-1].cumsum()
         for size in reversed(self._sizes(device, int(held[-1]))):
             nodes = int(np.searchsorted(held, size)) + 1
-            if best := self._strategies[device].on(size, nodes) or self._strategies[device].on(size):
+            if best := self._strategies[device].on(size, nodes, min(crossed, nodes)) or self._strategies[device].on(size):
                 return best
         return None
 

@@ -33,8 +33,11 @@ class Run(Protocol):
         """What a policy may believe of it."""
         ...
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
-        """It now holds these devices of each node; none: it waits."""
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        """It now holds these devices of each node; none: it waits.
+
+        ``crossed``: as ``Fleet.crossed``.
+        """
         ...
 
     def cross(self) -> None:
@@ -94,7 +97,7 @@ class DurationRun:
         """As ``Outlook``."""
         return 0.0
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """As ``Run``."""
         self.speed = 1.0 if shape else 0.0
 

@@ -72,7 +72,7 @@ class TabledRun:
         """It was measured."""
         return 0.0
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """As ``Run``."""
         self.speed = self._speeds[device].get(sum(shape), 0.0) if shape else 0.0
 

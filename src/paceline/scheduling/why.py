@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.schedule import Outcome, Schedule, Span
 from paceline.scheduling.simulated import Simulated, job_row
@@ -158,6 +159,17 @@ def _why_devices(simulated: Simulated, outcome: Outcome, span: Span, before: Spa
             if _fits_one(simulated, span)
             else (f"A node holds fewer than {devices}, so it is on {len(span.placement)}.")
         )
+    yield from _why_racks(simulated.schedule.fleet, span)
+
+
+def _why_racks(fleet: Fleet, span: Span) -> Iterator[str]:
+    """That it lies in several racks; nothing where it lies in one."""
+    group = next(group for group in fleet.groups if group.device == span.device)
+    least, crossed = group.least_racks(len(span.placement)), fleet.crossed(span.placement)
+    if crossed:
+        yield f"No free nodes lay in {least} rack{'s' * (least > 1)}, so it is in {crossed} ({group.racks_text})."
+    elif least > 1:
+        yield f"It is in {least} racks ({group.racks_text})."
 
 
 def _fits_one(simulated: Simulated, span: Span) -> bool:

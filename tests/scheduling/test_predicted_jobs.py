@@ -90,10 +90,17 @@ def test_a_job_whose_strategy_changes_has_one_on_each_size_that_holds_it() -> No
 
 def test_what_no_device_holds_is_refused_with_what_to_do() -> None:
     few = Predictions(Fleet.named("1x4xRTX 2080 Ti"))
-    with pytest.raises(UserError, match=r"does not fit the 1 devices that it asks for; ask for more"):
+    with pytest.raises(UserError, match=r"with batch 16: it does not fit 1 RTX 2080 Ti; ask for 2 RTX 2080 Ti"):
         few.planned(job(**LARGE | {"devices": 1}), True)
-    with pytest.raises(UserError, match=r"as ddp does not fit the 4 devices"):
-        few.planned(job(**LARGE | {"strategy": "ddp", "adapts": frozenset()}), True)
+    for strategy, why in (
+        ("ddp", "as ddp: it does not fit 4 RTX 2080 Ti; give it another strategy, or larger devices"),
+        ("tensor=3", "as tensor=3: 4 devices are no whole replicas of 3"),
+        ("compression=terngrad+sharding=zero3", "zero3 does not go with terngrad"),
+    ):
+        with pytest.raises(UserError, match=why):
+            few.planned(job(**LARGE | {"strategy": strategy, "adapts": frozenset()}), True)
+    with pytest.raises(UserError, match="asks for 8 devices; the cluster has 4 of one type"):
+        few.planned(job(**LARGE | {"devices": 8}), True)
     with pytest.raises(UserError, match="no batch; give its batch"):
         few.planned(job(strategy="zero3", batch=0), True)
     with pytest.raises(UserError, match="adapts its batch; let it adapt one"):

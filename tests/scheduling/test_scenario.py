@@ -67,6 +67,16 @@ def test_a_strategy_is_carried_out_or_refused(tmp_path: Path) -> None:
         assert "its profile was measured with one strategy" in refused(scenario(job, profiles=measured))
 
 
+def test_what_a_type_does_not_hold_never_runs_there() -> None:
+    fleet = Fleet.named("1x2xK80 + 1x2xA100 80GB")
+    large = Job(name="a", model="gpt2-large", batch=8, steps=10, devices=1)
+    jobs = (large, replace(large, name="b", strategy="zero1"), replace(large, name="c", adapts=frozenset({"strategy"})))
+    for policy in ("las", "rubick"):
+        answer = Scenario(jobs=jobs, fleet=fleet, settings=AT_ONCE, predictions=Predictions(fleet)).run(policy)
+        assert {span.device for o in answer.schedule.outcomes for span in o.spans} == {"A100 SXM 80GB"}
+        assert answer.metrics.ended == 3
+
+
 def test_choices_that_nothing_executes_are_refused() -> None:
     with pytest.raises(UserError, match="unknown knowledge"):
         scenario(knowledge="guessed")

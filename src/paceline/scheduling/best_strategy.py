@@ -95,6 +95,19 @@ class BestStrategies:
             self._best[key] = self._searched(self.group.cluster((devices // many,) * many, key[2]))
         return self._best[key]
 
+    def why_not(self, devices: int) -> str:
+        """Why nothing runs on so many devices: what was stated does not go there, or does not fit the memory."""
+        cluster = self.group.cluster(packed(devices, self.group.devices_per_node))
+        if self.stated is not None and not (legal := list(self._whole(cluster))):
+            try:
+                Strategy.of(**{**self._usual, **self.stated, "world_size": devices, "global_batch_size": self.batch})
+            except UserError as error:
+                return error.message
+        refused = self._predictor.many(self.workload, legal).refused if self.stated is not None else {}
+        if refused and len(refused) == len(legal):
+            return next(iter(refused.values()))
+        return f"it does not fit {devices} {self.group.device}"
+
     def relative_spread(self, devices: int) -> float:
         """Half the 80 % range of the step on so many devices, beside the step; infinite where nothing fits."""
         best = self.on(devices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job with the least devices that hold it, its steps, and its strategies on each type that holds it."""
+    """A job with the least devices and the types that hold it, its steps, and its strategies on each type."""
 
     job: Job
     steps: float
@@ -133,27 +133,35 @@ class Predictions:
             raise UserError(f"job {job.name!r} states or adapts a strategy and no batch", "give its batch, over all devices")
         stated = parse_strategy(job.strategy) if job.strategy else None
         free = chooses and "strategy" in job.adapts
-        strategies = {}
+        strategies, refusals = {}, []
         for group in self._fleet.groups:
             if job.may_use(group.device) and job.devices <= group.devices:
                 own = self._strategies(job.model, group, job.batch, None if free else stated)
                 best = own.on(job.devices)
-                if best and stated is None and not free:
-                    own = self._strategies(job.model, group, job.batch, best.kept)
-                if best:
-                    strategies[group.device] = own
+                if best is None:
+                    refusals.append(own)
+                    continue
+                kept = stated is None and not free
+                strategies[group.device] = self._strategies(job.model, group, job.batch, best.kept) if kept else own
         if not strategies:
-            whole = f"{job.model} with batch {job.batch:,}" + (f" as {job.strategy}" if stated and not free else "")
-            raise UserError(
-                f"job {job.name!r}: {whole} does not fit the {job.devices} devices that it asks for",
-                "ask for more devices, or let it adapt its strategy",
-            )
+            raise self._refused(job, refusals)
         if "devices" in job.adapts:
             tried = {size for own in strategies.values() for size in (*own.sizes, job.min_devices)}
             fitting = (n for n in sorted(tried) if n >= job.min_devices and any(own.on(n) for own in strategies.values()))
             job = replace(job, min_devices=min(next(fitting), job.devices))
         steps = self._samples(job, self._curve(job), job.batch) / job.batch
-        return PlannedJob(job, steps, strategies, self._fleet)
+        return PlannedJob(replace(job, device_types=tuple(strategies)), steps, strategies, self._fleet)
+
+    def _refused(self, job: Job, refusals: Sequence[BestStrategies]) -> UserError:
+        """Why a job runs nowhere on the devices that it asks for, and on how many it would."""
+        if not refusals:
+            most = max((group.devices for group in self._fleet.groups if job.may_use(group.device)), default=0)
+            has = f"the cluster has {most:,} of one type that it may use"
+            raise UserError(f"job {job.name!r} asks for {job.devices:,} devices", has)
+        whole = f"job {job.name!r}: {job.model} with batch {job.batch:,}" + (f" as {job.strategy}" if job.strategy else "")
+        larger = (f"{n:,} {own.group.device}" for own in refusals for n in own.sizes if n > job.devices and own.on(n))
+        instead = f"ask for {more}" if (more := next(larger, "")) else "give it another strategy, or larger devices"
+        return UserError(f"{whole}: {refusals[0].why_not(job.devices)}", instead)
 
     def pool(self, profiles: Mapping[str, Profile]) -> Pool:
         """What is believed of jobs before any ran.

@@ -106,7 +106,8 @@ class Scenario:
                 planned = self.predictions.planned(job, chooses)
                 return "strategy", planned.job, lambda job: planned.run(job, self.knowledge == "measured")
             stated, profile = self.predictions.profile(job)
-            return "prediction", job, self._going(profile, pool, stated.batch, "ddp")
+            fitting = replace(job, device_types=tuple(profile.speeds))
+            return "prediction", fitting, self._going(profile, pool, stated.batch, "ddp")
         if not job.duration_s:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
             what = f"of {job.model!r} nothing is measured" if job.model else "neither a model nor a duration"

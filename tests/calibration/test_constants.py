@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import paceline
 from each_row import each_row
-from paceline.calibration.constants import HIGH, LOW, TYPICAL, assumed, efficiency
+from paceline.calibration.constants import CATALOGUE, HIGH, LOW, TYPICAL, assumed, efficiency
 from paceline.errors import UserError
 
 DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
@@ -62,6 +63,14 @@ def test_what_is_judged_in_code_is_what_the_file_assumes(module: str, constant: 
 def test_every_assumption_is_read_somewhere() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in Path(paceline.__file__).parent.rglob("*.py"))
     assert [name for name in DATA["assumed"] if f'"{name}"' not in code] == []
+
+
+def test_they_are_the_same_in_another_process() -> None:
+    for constants in CATALOGUE:
+        again = pickle.loads(pickle.dumps(constants))
+        assert again == constants and hash(again) == hash(constants)
+        with pytest.raises(TypeError):
+            again.joules["bf16"] = 0.0
 
 
 def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> None:

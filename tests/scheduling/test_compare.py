@@ -10,6 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.scheduling.compare import compare, paired, run_policies
+from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.simulated import Simulated
 from schedule_toys import AT_ONCE, FOUR, JOBS, job, simulated
@@ -76,7 +77,7 @@ def test_fewer_than_five_common_jobs_settle_nothing() -> None:
 def test_two_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forked here, which starts sooner than a fresh Python."""
     monkeypatch.setattr("paceline.scheduling.compare.get_context", lambda _: get_context("fork"))
-    question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE)
+    question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE, predictions=Predictions(FOUR))
     through: list[str] = []
     alone, together = run_policies(question, ["las", "fifo"]), run_policies(question, ["las", "fifo"], 2, through.append)
     assert list(together) == ["las", "fifo"] and set(through) == {"las", "fifo"}

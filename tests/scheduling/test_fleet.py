@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.leaf_switches import on_leaves
 from paceline.scheduling.fleet import MOST_DEVICES, Fleet, NodeGroup, Outage
 
 MIXED = Fleet.named("6x4xT4 + 3x8x2080Ti")
@@ -26,6 +28,44 @@ def test_nodes_are_numbered_group_after_group() -> None:
     assert MIXED.types == ("T4", "RTX 2080 Ti")
     assert MIXED.node_types.tolist() == [0] * 6 + [1] * 3 and MIXED.node_devices.tolist() == [4] * 6 + [8] * 3
     assert MIXED.nodes_of(0) == slice(0, 6) and MIXED.nodes_of(1) == slice(6, 9)
+
+
+RACKED = Fleet.named("8x4xT4 + 1x8xA100, 25Gb/s, leaf-nodes=2, oversubscription=4:1")
+
+
+def test_racks_are_those_of_predict() -> None:
+    t4, a100 = RACKED.groups
+    assert (t4.leaf_nodes, t4.oversubscription, a100.leaf_nodes) == (2, 4.0, 0)
+    assert t4.network == "25Gb/s" and t4.racks_text == "racks of 2 nodes, 4:1" and a100.racks_text == ""
+    assert [t4.least_racks(nodes) for nodes in (1, 2, 3, 8)] == [1, 1, 2, 4] and a100.least_racks(1) == 1
+    whole = t4.cluster((4,) * 8)
+    assert whole == on_leaves(Cluster.named("8x4 T4, 25Gb/s"), 2, 4.0)
+    assert t4.cluster((4, 4)) == Cluster.named("2x4 T4, 25Gb/s")
+    apart = t4.cluster((4, 4), 2)
+    assert (apart.leaf_nodes, apart.oversubscription) == (1, 4.0)
+
+
+def test_a_placement_that_could_lie_in_fewer_racks() -> None:
+    assert RACKED.crossed(((0, 4), (1, 4))) == RACKED.crossed(((0, 4),)) == RACKED.crossed(()) == 0
+    assert RACKED.crossed(((1, 4), (2, 4))) == 2 and RACKED.crossed(((0, 1), (2, 1), (4, 1))) == 3
+    assert RACKED.crossed(((0, 4), (1, 4), (2, 4))) == 0  # three nodes need two racks
+    assert RACKED.crossed(((8, 8),)) == MIXED.crossed(((0, 4), (5, 4))) == 0
+
+
+@pytest.mark.parametrize(
+    ("racks", "why"),
+    [
+        ("leaf-nodes=2", "without oversubscription, which change nothing"),
+        ("oversubscription=2:1", "of no switch"),
+        ("leaf-nodes=8, oversubscription=2", "all 8 nodes lie below one"),
+        ("leaf-nodes=3, oversubscription=2", "no whole leaf switches of 3"),
+        ("leaf-nodes=two, oversubscription=2", "write leaf-nodes=4, oversubscription=2:1"),
+        ("racks=4", "write leaf-nodes=4, oversubscription=2:1"),
+    ],
+)
+def test_racks_that_change_nothing_or_are_not_full_are_refused(racks: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        Fleet.named(f"8x4xT4, 25Gb/s, {racks}")
 
 
 def test_a_node_is_away_from_the_start_of_an_outage_up_to_its_end() -> None:

@@ -83,3 +83,39 @@ def test_a_restart_takes_the_time_of_its_model_and_policies_may_be_told_another(
     assert schedule.outcomes[0].jct_s == pytest.approx(150.0)
     assert told == [(90.0, 0.0), (90.0, 40.0), (90.0, 0.0)]
     assert schedule.notes == ((0.0, "said"), (60.0, "said"), (120.0, "said"))
+
+
+RACKS = Fleet.named("4x2xT4, 25Gb/s, leaf-nodes=2, oversubscription=4:1")
+
+
+class Slowed(DurationRun):
+    """Half as fast over more racks than it needs."""
+
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        super().place(device, shape)
+        self.speed /= 2 if crossed else 1
+
+
+def test_a_job_over_racks_is_slow_until_it_is_repacked_and_pays_for_the_move() -> None:
+    asked = (("a", 0, 2, 100), ("c", 0, 2, 60), ("d", 0, 2, 60), ("e", 0, 2, 100), ("wide", 70, 4, 200), ("late", 200, 2, 10))
+    jobs = [Job(name=n, arrival_s=float(at), devices=size, duration_s=float(s)) for n, at, size, s in asked]
+
+    def policy(state: State) -> Decision:
+        return Decision(devices=state.requested, type_index=0 * state.requested, repack=state.time_s >= 200)
+
+    settings = Settings(round_s=10.0, restart_s=0.0, moves_free=True)
+    wide = simulate(jobs, RACKS, policy, Slowed, settings).outcomes[4]
+    assert [span.placement for span in wide.spans] == [((1, 2), (2, 2)), ((0, 2), (1, 2))]
+    assert wide.end_s == 200 + (200 - 130 / 2) and wide.restarts == 1
+
+
+def test_all_are_repacked_within_racks() -> None:
+    def policy(state: State) -> Decision:
+        return Decision(devices=state.requested, type_index=0 * state.requested, order=[1, 0], repack=True)
+
+    jobs = [Job(name="b", devices=3, duration_s=10), Job(name="a", devices=4, duration_s=10)]
+    schedule = simulate(jobs, RACKS, policy, Slowed, Settings(round_s=0.0, restart_s=0.0))
+    assert [outcome.spans[0].placement for outcome in schedule.outcomes] == [((2, 2), (3, 1)), ((0, 2), (1, 2))]
+    jobs = [Job(name=name, devices=devices, duration_s=10) for name, devices in (("a", 3), ("b", 3))]
+    schedule = simulate(jobs, RACKS, policy, Slowed, Settings(round_s=0.0, restart_s=0.0))
+    assert [outcome.jct_s for outcome in schedule.outcomes] == [10, 10]

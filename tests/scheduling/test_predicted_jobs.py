@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from paceline.errors import UserError
+from paceline.prediction import Predictor
+from paceline.prediction.batch import Candidate, Steps
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.predicted_jobs import Network, Predictions
@@ -66,3 +70,56 @@ def test_a_scenario_of_networks_ends_with_what_was_believed() -> None:
     ends = {name: [round(outcome.end_s) for outcome in each] for name, each in outcomes.items()}
     assert ends["measured"] == ends["predicted"]  # the truth is the prediction
     assert max(ends["online"]) > max(ends["measured"])  # what must be tried first costs time
+
+
+FEW = Fleet.named("250x8xRTX 2080 Ti, 25Gb/s")
+LARGE = {"model": "gpt2-large", "batch": 16, "devices": 4, "samples": 1600, "adapts": frozenset({"devices", "strategy"})}
+"""Fits no single device of 11 GB."""
+
+
+def test_a_job_whose_strategy_changes_has_one_on_each_size_that_holds_it() -> None:
+    few = Predictions(Fleet.named("1x4xRTX 2080 Ti"))
+    planned = few.planned(job(**LARGE), True)
+    assert planned.steps == 100 and planned.job.min_devices == 2
+    rates = planned.run(planned.job, False).goodput(0, 4)
+    assert rates[1] == 0 < rates[2] == rates[3] < rates[4]
+    assert planned.run(planned.job, False).relative_spread() > 0 == planned.run(planned.job, True).relative_spread()
+    kept = few.planned(job(**LARGE), False).strategies["RTX 2080 Ti"]
+    assert kept.stated == planned.strategies["RTX 2080 Ti"].on(4).kept  # type: ignore[union-attr]
+
+
+def test_what_no_device_holds_is_refused_with_what_to_do() -> None:
+    few = Predictions(Fleet.named("1x4xRTX 2080 Ti"))
+    with pytest.raises(UserError, match=r"with batch 16: it does not fit 1 RTX 2080 Ti; ask for 2 RTX 2080 Ti"):
+        few.planned(job(**LARGE | {"devices": 1}), True)
+    for strategy, why in (
+        ("ddp", "as ddp: it does not fit 4 RTX 2080 Ti; give it another strategy, or larger devices"),
+        ("tensor=3", "as tensor=3: 4 devices are no whole replicas of 3"),
+        ("compression=terngrad+sharding=zero3", "zero3 does not go with terngrad"),
+    ):
+        with pytest.raises(UserError, match=why):
+            few.planned(job(**LARGE | {"strategy": strategy, "adapts": frozenset()}), True)
+    with pytest.raises(UserError, match="asks for 8 devices; the cluster has 4 of one type"):
+        few.planned(job(**LARGE | {"devices": 8}), True)
+    with pytest.raises(UserError, match="no batch; give its batch"):
+        few.planned(job(strategy="zero3", batch=0), True)
+    with pytest.raises(UserError, match="adapts its batch; let it adapt one"):
+        few.planned(job(strategy="zero3", adapts=frozenset({"batch"})), True)
+
+
+def test_a_thousand_jobs_on_two_thousand_devices_cost_few_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted = 0
+    many = Predictor.many
+
+    def counted(self: Predictor, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+        nonlocal predicted
+        predicted += len(candidates)
+        return many(self, workload, candidates)
+
+    monkeypatch.setattr(Predictor, "many", counted)
+    predictions = Predictions(FEW)
+    for index in range(1000):
+        own = {"strategy": "zero3", "adapts": frozenset({"devices"})} if index % 2 else {"adapts": LARGE["adapts"]}
+        planned = predictions.planned(job(name=f"{index}", batch=256, devices=8, **own), True)
+        assert planned.run(planned.job, True).goodput(0, 2000)[2000] > 0
+    assert 0 < predicted < 1000  # of both surfaces, on all sizes

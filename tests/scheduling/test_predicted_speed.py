@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import paceline
 from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.leaf_switches import on_leaves
 from paceline.prediction import Predictor
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.predicted_speed import Asked, Surfaces, predicted_speed
@@ -25,6 +29,18 @@ def test_its_points_are_the_predictors_steps() -> None:
         assert step == pytest.approx(whole.step_time_s) and 0 <= exchange < step
     wide, packed = speed.measured((1, 1), 64)[0], speed.measured((2,), 64)[0]
     assert wide > packed and speed.relative_spread > 0.05
+
+
+def test_a_placement_over_racks_is_slower_by_their_oversubscription() -> None:
+    racked = replace(GROUP, leaf_nodes=2, oversubscription=4.0)
+    speed = predicted_speed(replace(ASKED, group=racked), Predictor())
+    flat = predicted_speed(ASKED, Predictor())
+    assert speed.measured((4, 4), 64) == flat.measured((4, 4), 64)  # one rack
+    blocked = on_leaves(Cluster.named("2x4 T4, 25Gb/s"), 1, 4.0)
+    whole = paceline.predict(RESNET, blocked, precision="fp32", global_batch_size=64 * 8)
+    assert speed.measured((4, 4), 64, 2)[0] == pytest.approx(whole.step_time_s)
+    assert speed.measured((4, 4), 64, 2)[0] > flat.measured((4, 4), 64, 2)[0]
+    assert speed.measured((4,) * 4, 64)[0] > flat.measured((4,) * 4, 64)[0]  # four nodes need two racks
 
 
 def test_between_its_points_it_lies_between() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,22 @@ def test_a_rigid_job_runs_on_the_devices_asked_for_and_on_no_fewer(tmp_path: Pat
     job = run(tmp_path, set())
     assert job.max_devices() == 2 and (job.goodput(0, 4) > 0).tolist() == [False, False, True, True, True]
     assert run(tmp_path, {"devices"}).goodput(0, 1)[1] > 0
+
+
+def test_over_more_racks_it_is_slower_and_nothing_is_learned(tmp_path: Path) -> None:
+    surface = predicted(16)
+    wide = replace(profile(tmp_path), speeds={"T4": replace(surface, crossed=surface.steps + 1.0)})
+    beliefs = Online()
+    stated = Job(name="a", model="toy", devices=8, batch=64, epochs=3)
+    job = ProfiledRun(stated, wide, SMALL, adapts_batch=False, beliefs=beliefs)
+    speeds = []
+    for crossed in (2, 0):
+        job.place("T4", (4, 4), crossed)
+        job.refresh()
+        assert (beliefs.times("T4") is None) == (crossed > 0)
+        speeds.append(job.speed)
+    step = surface.measured((4, 4), 8)[0]
+    assert speeds[1] / speeds[0] == pytest.approx((step + 1) / step)
 
 
 def test_it_is_tried_on_at_most_twice_the_devices_it_has_seen(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.state import Decision, State
 from schedule_toys import AT_ONCE, FOUR, JOBS
+from scheduling_toys import profile
 
 
 def scenario(*jobs: Job, **given: object) -> Scenario:
@@ -50,6 +52,29 @@ def test_a_network_with_its_work_stated_runs_as_predicted() -> None:
     step = predict("lenet5", "1 T4", global_batch_size=64, precision="fp16")
     assert 1e5 * step.low_s / 3 < once < 1e5 * step.high_s * 3
     assert "2 of 3 jobs run as predicted." in answer.notes
+
+
+def test_a_strategy_is_carried_out_or_refused(tmp_path: Path) -> None:
+    one_node = Fleet((NodeGroup("T4", 1, 4),))
+    stated = Job(name="a", model="lenet5", batch=64, steps=1e5, devices=2, strategy="zero3")
+    jobs = (stated, replace(stated, name="b", strategy=""), Job(name="c", duration_s=3, strategy="tensor=2"))
+    answer = Scenario(jobs=jobs, fleet=one_node, settings=AT_ONCE, predictions=Predictions(one_node)).run("fifo")
+    assert [outcome.spans[0].strategy for outcome in answer.schedule.outcomes] == ["zero3", "ddp", "tensor=2"]
+    assert any(note.startswith("1 of 3 jobs run as predicted with the strategy") for note in answer.notes)
+    measured = {"toy": profile(tmp_path)}
+    for given in ({"strategy": "zero3"}, {"adapts": frozenset({"strategy"})}):
+        job = Job(name="a", model="toy", target="as measured", **given)  # type: ignore[arg-type]
+        assert "its profile was measured with one strategy" in refused(scenario(job, profiles=measured))
+
+
+def test_what_a_type_does_not_hold_never_runs_there() -> None:
+    fleet = Fleet.named("1x2xK80 + 1x2xA100 80GB")
+    large = Job(name="a", model="gpt2-large", batch=8, steps=10, devices=1)
+    jobs = (large, replace(large, name="b", strategy="zero1"), replace(large, name="c", adapts=frozenset({"strategy"})))
+    for policy in ("las", "rubick"):
+        answer = Scenario(jobs=jobs, fleet=fleet, settings=AT_ONCE, predictions=Predictions(fleet)).run(policy)
+        assert {span.device for o in answer.schedule.outcomes for span in o.spans} == {"A100 SXM 80GB"}
+        assert answer.metrics.ended == 3
 
 
 def test_choices_that_nothing_executes_are_refused() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import UserError
-from paceline.scheduling.fleet import Outage
+from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.why import why
@@ -34,6 +34,16 @@ def test_a_job_that_spans_nodes_and_one_that_was_scattered() -> None:
     scattered = simulated(job("x", 0, 1, 50), job("y", 0, 1, 50), job("z", 1, 2, 50))
     (ran,) = why(scattered, "z").stretches
     assert ran.nodes == "n0 x1, n1 x1" and ran.why[-1] == "No single node had 2 free, so it is on 2."
+
+
+def test_a_job_in_several_racks_says_why() -> None:
+    fleet = Fleet.named("4x2xT4, 25Gb/s, leaf-nodes=2, oversubscription=2:1")
+    answer = simulated(job("x", 0, 2, 50), job("y", 0, 4, 50), job("z", 1, 2, 50), job("all", 60, 8, 10), fleet=fleet)
+    assert [why(answer, name).stretches[-1].nodes for name in "xyz"] == ["n0 x2", "n2 x2, n3 x2", "n1 x2"]
+    assert why(answer, "all").stretches[-1].why[-1] == "It is in 2 racks (racks of 2 nodes, 2:1)."
+    late = simulated(job("x", 0, 2, 50), job("y", 0, 3, 50), job("z", 1, 3, 50), fleet=fleet)
+    assert why(late, "z").stretches[-1].nodes == "n1 x2, n3 x1"
+    assert why(late, "z").stretches[-1].why[-1] == "No free nodes lay in 1 rack, so it is in 2 (racks of 2 nodes, 2:1)."
 
 
 def test_a_job_that_came_between_rounds() -> None:

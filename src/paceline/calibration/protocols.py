@@ -7,11 +7,20 @@ LL128 (a flag every 128 bytes, on NVLink) and Simple (whole chunks, each followe
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 KINDS = ("pcie", "nvlink", "fabric", "ici", "ethernet", "infiniband", "loopback", "memory")
+
+
+def _received(values: dict[str, float]) -> MappingProxyType[str, float]:
+    return MappingProxyType(values)
+
+
+copyreg.pickle(MappingProxyType, lambda view: (_received, (dict(view),)))
+"""Processes hand constants to one another (``schedule compare --jobs``), and Python pickles no read-only view by itself."""
 
 
 @dataclass(frozen=True, slots=True)

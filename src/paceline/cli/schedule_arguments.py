@@ -20,7 +20,9 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help=forms)
     where = "only rows with this value, such as set=1.0x; may be repeated"
     parser.add_argument("--where", metavar="COLUMN=VALUE", action="append", help=where)
-    parser.add_argument("--cluster", metavar="C", required=True, help="nodes: 16x4xT4, or '6x4xT4 + 3x8x2080Ti'")
+    racks = "'16x8xA100, 100Gb/s, leaf-nodes=4, oversubscription=2:1'"
+    nodes = f"nodes: 16x4xT4, or '6x4xT4 + 3x8x2080Ti'; with a network and racks: {racks}"
+    parser.add_argument("--cluster", metavar="C", required=True, help=nodes)
     profiles = "folder of measured step times and noise; jobs of these models run as measured"
     parser.add_argument("--profiles", metavar="DIR", default="", help=profiles)
     knowledge = "what policies know: online (what a job saw, default), measured (the truth), predicted"

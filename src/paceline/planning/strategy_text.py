@@ -148,7 +148,20 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         x = s.gradient_exchange
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
         parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
-    mesh = s.parallelism
+    return ", ".join([*parts, *_divisions(s)])
+
+
+def choices_text(s: Strategy) -> str:
+    """``zero3, tensor 2, 4 micro steps``: how the work is divided, without the devices, the batch and the precision."""
+    x = s.gradient_exchange
+    compressed = [] if (x.compression, x.exchange) == ("dense", "allreduce") else [str(x)]
+    replicated = s.parallelism.data > 1 or s.parallelism.model_devices == 1
+    return ", ".join([*([s.parallelism.sharding] if replicated else []), *compressed, *_divisions(s)])
+
+
+def _divisions(s: Strategy) -> list[str]:
+    """What of the mesh and of a step is not the default."""
+    mesh, parts = s.parallelism, []
     if mesh.offload != "none":
         parts.append(f"{mesh.offload} in host memory")
     if mesh.shard_devices:
@@ -173,4 +186,4 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         parts.append(f"recomputing{'' if mesh.recompute == 'full' else f' ({mesh.recompute})'}{layers}")
     if s.bucket_bytes != BUCKET_BYTES:
         parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
-    return ", ".join(parts)
+    return parts

@@ -70,6 +70,7 @@ def gantt(schedule: Schedule) -> tuple[str, str]:
             tip = (
                 f"{clean(outcome.job.name, 40)}: {devices} {span.device} from {seconds(span.start_s)} to {seconds(span.end_s)}"
             )
+            tip += f" as {clean(span.strategy, 60)}" if span.strategy else ""
             top = 4 + lanes[node] * (tall + 3) + slots[0] * tall / len(free[node])
             left = x.share(span.start_s / scale)
             width = x.share(span.end_s / scale) - left

@@ -119,9 +119,16 @@ def _explained(simulated: Simulated) -> list[Section]:
     for name, _ in waited_longest(simulated, EXPLAINED):
         stretches = why(simulated, name).stretches
         for stretch in stretches[:STRETCHES]:
-            what = f"{stretch.devices} {stretch.device} ({stretch.nodes})" if stretch.devices else "waited"
-            lasted = seconds(stretch.end_s - stretch.start_s)
-            rows.append([clean(name, 24), moment(stretch.start_s), lasted, clean(what, 60), " ".join(stretch.why)])
+            lasted, what = seconds(stretch.end_s - stretch.start_s), clean(stretch.what.removeprefix("on "), 90)
+            rows.append(
+                [
+                    clean(name, 24),
+                    moment(stretch.start_s),
+                    lasted,
+                    what,
+                    " ".join(stretch.why),
+                ]
+            )
         if len(stretches) > STRETCHES:
             rows.append(
                 [clean(name, 24), "", "", f"{len(stretches) - STRETCHES} more", "paceline schedule why tells all of them."]

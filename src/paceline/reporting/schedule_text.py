@@ -26,8 +26,10 @@ DEFINITIONS = (
 
 
 def fleet_text(fleet: Fleet) -> str:
-    """``6 x 4 T4 + 3 x 8 RTX 2080 Ti``."""
-    return " + ".join(f"{group.nodes} x {group.devices_per_node} {group.device}" for group in fleet.groups)
+    """``6 x 4 T4 + 3 x 8 RTX 2080 Ti``; racks stand behind a type in brackets."""
+    racks = [f" ({group.racks_text})" if group.racks_text else "" for group in fleet.groups]
+    each = zip(fleet.groups, racks, strict=True)
+    return " + ".join(f"{group.nodes} x {group.devices_per_node} {group.device}{rack}" for group, rack in each)
 
 
 def what_text(simulated: Simulated) -> str:
@@ -203,8 +205,7 @@ def why_screen(answer: Why) -> Screen:
 
 def _stretch(stretch: Stretch) -> Iterator[Block]:
     lasted = seconds(stretch.end_s - stretch.start_s)
-    what = f"on {stretch.devices} {stretch.device} ({stretch.nodes})" if stretch.devices else "waited"
-    yield heading(f"{moment(stretch.start_s)}: {what}, {lasted}")
+    yield heading(f"{moment(stretch.start_s)}: {stretch.what}, {lasted}")
     yield from map(item, stretch.why)
 
 

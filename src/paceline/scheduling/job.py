@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from paceline.errors import UserError, shorten, shown
+from paceline.scheduling.stated_strategy import parse_strategy
 
 Choice = Literal["devices", "batch", "strategy"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
@@ -27,6 +28,7 @@ class Job:
         batch: samples a step over all devices, as asked for; 0: unknown. ``min_batch`` and ``max_batch`` bound an adaptive one.
         duration_s: on the devices asked for, at most ``LONGEST_S``; 0: unknown.
         steps, samples, epochs: the work, whichever is stated; 0: unknown. ``target``: a target's name.
+        strategy: as ``stated_strategy`` reads it; empty: data parallelism, or the best one where it adapts.
         adapts: what a scheduler may choose: ``devices``, ``batch``, ``strategy``.
         device_types: the only ones it may use; empty: every type.
         weight: its share beside others, more than 0.
@@ -48,6 +50,7 @@ class Job:
     samples: float = 0.0
     epochs: float = 0.0
     target: str = ""
+    strategy: str = ""
     adapts: frozenset[Choice] = frozenset()
     device_types: tuple[str, ...] = ()
     weight: float = 1.0
@@ -83,6 +86,12 @@ class Job:
             raise UserError(f"job {self._short}: no work", "give duration_s, steps, samples, epochs or a target")
         if unknown := set(self.adapts) - set(CHOICES):
             raise UserError(f"job {self._short} adapts {', '.join(sorted(unknown))}", f"legal: {', '.join(CHOICES)}")
+
+        if self.strategy:
+            try:
+                parse_strategy(self.strategy)
+            except UserError as error:
+                raise UserError(f"job {self._short}: {error.message}", error.fix) from None
 
     @property
     def _short(self) -> str:

@@ -52,6 +52,34 @@ def _node_by_node(free: Ints, devices: int, pick: Callable[[Ints, int], int]) ->
     return tuple(chosen)
 
 
+def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0) -> Placement:
+    """By a rule; where no node has enough, in one rack, and else in as few racks as can be.
+
+    Args:
+        leaf_nodes: nodes of a rack, the first ones together; 0: one rack. Of several racks that hold it, the one where it lies
+            on the fewest nodes, and of equals the one that has the least over.
+    """
+    place = RULES[rule]
+    if not leaf_nodes or devices <= free.max(initial=0):
+        return place(free, devices)
+    racks = np.arange(len(free)) // leaf_nodes
+    sums = np.bincount(racks, free).astype(np.int64)
+    within = [
+        (sums[rack], tuple((node + rack * leaf_nodes, count) for node, count in place(free[racks == rack], devices)))
+        for rack in np.flatnonzero(sums >= devices).tolist()
+    ]
+    if within:
+        return min(within, key=lambda of: (len(of[1]), of[0]))[1]
+    fullest = np.argsort(-sums, kind="stable")
+    chosen = fullest[: int(np.searchsorted(sums[fullest].cumsum(), devices)) + 1]
+    return place(np.where(np.isin(racks, chosen), free, 0), devices)
+
+
+def racks_of(placement: Placement, leaf_nodes: int) -> int:
+    """In how many racks of so many nodes a placement lies; ``leaf_nodes`` 0: one."""
+    return len({node // leaf_nodes for node, _ in placement}) if leaf_nodes else 1
+
+
 def in_order(free: Ints, devices: int) -> Placement:
     """From the first node on, whatever is free there: as Gavel's simulators place."""
     before = np.minimum(free.cumsum(), devices)
@@ -61,12 +89,13 @@ def in_order(free: Ints, devices: int) -> Placement:
     return tuple((int(node), int(counts[node])) for node in np.flatnonzero(counts))
 
 
-def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints) -> list[Placement]:
-    """Place all jobs anew, the largest first, on as few nodes as can be; a job that is well placed stays where its nodes are
-    free. Sizes that divide one another are never split (Sia, SOSP 2023, section 3.4).
+def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: int = 0) -> list[Placement]:
+    """Place all jobs anew, the largest first, on as few nodes and racks as can be; a job that is well placed stays where its
+    nodes are free. Sizes that divide one another are never split (Sia, SOSP 2023, section 3.4).
 
     Args:
         sizes: devices of each node, free or not. ``held``: where each job is now. ``devices``: what each gets.
+        leaf_nodes: as ``placed``.
 
     Returns:
         The placement of each job; empty where it gets none or not enough are left.
@@ -78,8 +107,9 @@ def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints) -> list[Plac
         if not count:
             continue
         now = held[index]
-        fewest = fewest_nodes(left, count)
-        stays = sum(shape(now)) == count and len(now) <= len(fewest) and all(left[node] >= part for node, part in now)
+        fewest = placed("fewest_nodes", left, count, leaf_nodes)
+        packed = len(now) <= len(fewest) and racks_of(now, leaf_nodes) <= racks_of(fewest, leaf_nodes)
+        stays = sum(shape(now)) == count and packed and all(left[node] >= part for node, part in now)
         placements[index] = now if stays else fewest
         for node, part in placements[index]:
             left[node] -= part
@@ -92,4 +122,15 @@ RULES: dict[Rule, Callable[[Ints, int], Placement]] = {
     "in_order": in_order,
 }
 
-__all__ = ["RULES", "Placement", "Rule", "fewest_nodes", "in_order", "most_free", "repacked", "shape"]
+__all__ = [
+    "RULES",
+    "Placement",
+    "Rule",
+    "fewest_nodes",
+    "in_order",
+    "most_free",
+    "placed",
+    "racks_of",
+    "repacked",
+    "shape",
+]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,13 @@ from paceline.prediction import Predictor
 from paceline.prediction.convergence import Convergence, epoch_samples, mlperf
 from paceline.prediction.convergence import networks as converging
 from paceline.scheduling.beliefs import Pool
+from paceline.scheduling.best_strategy import BestStrategies
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
+from paceline.scheduling.planned_run import PlannedRun
 from paceline.scheduling.predicted_speed import Asked, PredictedSpeed, Surfaces
 from paceline.scheduling.profiles import Epochs, Profile
+from paceline.scheduling.stated_strategy import parse_strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import Workload
 
@@ -34,6 +38,21 @@ class Network:
     choices: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job with the least devices and the types that hold it, its steps, and its strategies on each type."""
+
+    job: Job
+    steps: float
+    strategies: Mapping[str, BestStrategies]
+    fleet: Fleet
+
+    def run(self, job: Job, measured: bool) -> PlannedRun:
+        """The job with what the policy may choose of it. ``measured``: whether policies know the truth."""
+        spread = 0.0 if measured else next(iter(self.strategies.values())).relative_spread(job.devices)
+        return PlannedRun(job, self.steps, self.strategies, self.fleet, spread)
+
+
 class Predictions:
     """What a predictor says of jobs on one cluster.
 
@@ -46,6 +65,7 @@ class Predictions:
         self._surfaces = Surfaces(predictor or Predictor())
         self._networks = dict(networks or {})
         self._known = {"": False}
+        self._searched: dict[tuple[object, ...], BestStrategies] = {}
 
     def knows(self, model: str) -> bool:
         """Whether a model is a network that ``predict`` takes."""
@@ -69,16 +89,79 @@ class Predictions:
         Raises:
             UserError: several nodes without a network; the least batch fits no such device.
         """
-        if group.nodes > 1 and not group.network:
-            example = f"{group.nodes}x{group.devices_per_node}x{group.device}, 100Gb/s"
-            raise UserError(f"{model} on several nodes of {group.device}: the network is unknown", f"write {example!r}")
-        network, device = self.network(model), device_named(group.device)
-        choices = dict(network.choices)
-        usual = usual_precision(network.workload, device).name
-        choices["precision"] = str(precision_on(choices.get("precision", usual), device.precisions))
+        self._check_network(model, group)
+        network, choices = self.network(model), self._choices(model, group)
         return self._surfaces.of(
             Asked(network.workload, group, least, most, self._fleet.devices, tuple(sorted(choices.items())))
         )
+
+    def _check_network(self, model: str, group: NodeGroup) -> None:
+        if group.nodes > 1 and not group.network:
+            example = f"{group.nodes}x{group.devices_per_node}x{group.device}, 100Gb/s"
+            raise UserError(f"{model} on several nodes of {group.device}: the network is unknown", f"write {example!r}")
+
+    def _choices(self, model: str, group: NodeGroup) -> dict[str, str]:
+        """What its trainers chose, in the precision that is usual on that device where they chose none."""
+        network, device = self.network(model), device_named(group.device)
+        usual = usual_precision(network.workload, device).name
+        precision = precision_on(dict(network.choices).get("precision", usual), device.precisions)
+        return {**dict(network.choices), "precision": str(precision)}
+
+    def _strategies(self, model: str, group: NodeGroup, batch: int, stated: Mapping[str, Any] | None) -> BestStrategies:
+        """Searched once for all jobs of a model and a batch. ``stated``: choices that stay; None: all are free."""
+        key = model, group, batch, None if stated is None else tuple(sorted(stated.items()))
+        if key not in self._searched:
+            self._check_network(model, group)
+            usual, workload = self._choices(model, group), self.network(model).workload
+            self._searched[key] = BestStrategies(workload, group, batch, usual, self._surfaces.predictor, stated)
+        return self._searched[key]
+
+    def planned(self, job: Job, chooses: bool) -> PlannedJob:
+        """A job that states a strategy, or whose strategy may change.
+
+        Args:
+            chooses: whether the policy changes strategies. Else a job that states none keeps the choices
+                (``best_strategy.KEPT``) that are best on the devices that it asks for.
+
+        Raises:
+            UserError: no batch, or one that adapts too; work that cannot be counted; no type on which it fits the devices that
+                it asks for.
+        """
+        if "batch" in job.adapts:
+            raise UserError(f"job {job.name!r} states or adapts a strategy and adapts its batch", "let it adapt one of the two")
+        if not job.batch:
+            raise UserError(f"job {job.name!r} states or adapts a strategy and no batch", "give its batch, over all devices")
+        stated = parse_strategy(job.strategy) if job.strategy else None
+        free = chooses and "strategy" in job.adapts
+        strategies, refusals = {}, []
+        for group in self._fleet.groups:
+            if job.may_use(group.device) and job.devices <= group.devices:
+                own = self._strategies(job.model, group, job.batch, None if free else stated)
+                best = own.on(job.devices)
+                if best is None:
+                    refusals.append(own)
+                    continue
+                kept = stated is None and not free
+                strategies[group.device] = self._strategies(job.model, group, job.batch, best.kept) if kept else own
+        if not strategies:
+            raise self._refused(job, refusals)
+        if "devices" in job.adapts:
+            tried = {size for own in strategies.values() for size in (*own.sizes, job.min_devices)}
+            fitting = (n for n in sorted(tried) if n >= job.min_devices and any(own.on(n) for own in strategies.values()))
+            job = replace(job, min_devices=min(next(fitting), job.devices))
+        steps = self._samples(job, self._curve(job), job.batch) / job.batch
+        return PlannedJob(replace(job, device_types=tuple(strategies)), steps, strategies, self._fleet)
+
+    def _refused(self, job: Job, refusals: Sequence[BestStrategies]) -> UserError:
+        """Why a job runs nowhere on the devices that it asks for, and on how many it would."""
+        if not refusals:
+            most = max((group.devices for group in self._fleet.groups if job.may_use(group.device)), default=0)
+            has = f"the cluster has {most:,} of one type that it may use"
+            raise UserError(f"job {job.name!r} asks for {job.devices:,} devices", has)
+        whole = f"job {job.name!r}: {job.model} with batch {job.batch:,}" + (f" as {job.strategy}" if job.strategy else "")
+        larger = (f"{n:,} {own.group.device}" for own in refusals for n in own.sizes if n > job.devices and own.on(n))
+        instead = f"ask for {more}" if (more := next(larger, "")) else "give it another strategy, or larger devices"
+        return UserError(f"{whole}: {refusals[0].why_not(job.devices)}", instead)
 
     def pool(self, profiles: Mapping[str, Profile]) -> Pool:
         """What is believed of jobs before any ran.
@@ -86,15 +169,15 @@ class Predictions:
         Args:
             profiles: whose batches bound those of their models.
         """
-        groups = {group.device: group for group in self._fleet.groups}
+        return Pool(lambda model, device: self.believed(model, device, profiles))
 
-        def surface(model: str, device: str) -> PredictedSpeed:
-            if model in profiles:
-                limits = profiles[model].limits(device)
-                return self.surface(model, groups[device], limits.local_least, limits.local_most)
-            return self.surface(model, groups[device], 1, LARGEST_LOCAL)
-
-        return Pool(surface)
+    def believed(self, model: str, device: str, profiles: Mapping[str, Profile]) -> PredictedSpeed:
+        """The surface of a model on a type before any job ran, over the batches of its profile where it has one."""
+        group = self._fleet.groups[self._fleet.types.index(device)]
+        if model not in profiles:
+            return self.surface(model, group, 1, LARGEST_LOCAL)
+        limits = profiles[model].limits(device)
+        return self.surface(model, group, limits.local_least, limits.local_most)
 
     def profile(self, job: Job) -> tuple[Job, Profile]:
         """The job with its first batch, and how it would go on each type that holds it.
@@ -149,4 +232,4 @@ class Predictions:
         )
 
 
-__all__ = ["Network", "Predictions"]
+__all__ = ["Network", "PlannedJob", "Predictions"]

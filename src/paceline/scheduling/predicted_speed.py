@@ -13,7 +13,6 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.hardware import Cluster
 from paceline.prediction import Prediction, Predictor
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.profiles import packed
@@ -34,6 +33,7 @@ class PredictedSpeed:
         locals: samples of a device and pass, ascending; shape (batches,).
         sizes: numbers of devices, packed, ascending from 1. ``steps``: seconds; shape (sizes, batches).
         spread: steps of as many devices, one a node; (sizes, batches) too.
+        crossed: steps of as many nodes, one a rack; None: one rack.
         relative_spread: half the 80 % range beside the step, of one device.
     """
 
@@ -43,6 +43,7 @@ class PredictedSpeed:
     steps: Array
     spread: Array
     relative_spread: float = 0.0
+    crossed: Array | None = None
 
     @property
     def local_range(self) -> tuple[int, int]:
@@ -67,9 +68,12 @@ class PredictedSpeed:
             step = np.where(wide, _bilinear(self.sizes, self.locals, self.spread, devices, local), step)
         return step, compute
 
-    def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
+    def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
         """Seconds of a step and of what its exchange adds, as of a measured profile."""
-        step, compute = self.step_s(np.array([len(placement)]), np.array([sum(placement)]), np.array([local]))
+        devices, batch = np.array([sum(placement)]), np.array([local])
+        step, compute = self.step_s(np.array([len(placement)]), devices, batch)
+        if crossed and self.crossed is not None:
+            step = np.maximum(step, _bilinear(self.sizes, self.locals, self.crossed, devices, batch))
         return float(step[0]), float(max(step[0] - compute[0], 0.0))
 
 
@@ -109,14 +113,14 @@ class Surfaces:
     """Surfaces of one predictor, each predicted once."""
 
     def __init__(self, predictor: Predictor) -> None:
-        self._predictor = predictor
+        self.predictor = predictor
         self._kept: dict[tuple[object, ...], tuple[Asked, PredictedSpeed]] = {}
 
     def of(self, asked: Asked) -> PredictedSpeed:
         """The surface that is asked for. Raises UserError as ``predicted_speed``."""
         key = (id(asked.workload), asked.group, asked.local_least, asked.local_most, asked.most_devices, asked.choices)
         if key not in self._kept:
-            self._kept[key] = (asked, predicted_speed(asked, self._predictor))  # the workload stays alive: no id is used twice
+            self._kept[key] = (asked, predicted_speed(asked, self.predictor))  # the workload stays alive: no id is used twice
         return self._kept[key][1]
 
 
@@ -132,12 +136,19 @@ def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
     shapes = [packed(size, group.devices_per_node) for size in sizes]
     spread = [packed(size, 1) if size <= group.nodes else shape for size, shape in zip(sizes, shapes, strict=True)]
 
+    def step_s(shape: tuple[int, ...], local: int, racks: int = 0) -> float:
+        return _step(asked, predictor, shape, local, racks).step_time_s
+
     def table(shapes: Sequence[tuple[int, ...]]) -> Array:
-        return np.array([[_step(asked, predictor, shape, local).step_time_s for local in locals_] for shape in shapes])
+        return np.array([[step_s(shape, local) for local in locals_] for shape in shapes])
 
     alone = _step(asked, predictor, (1,), locals_[-1])
     steps = table(shapes)
-    wide = np.array([_step(asked, predictor, shape, locals_[-1]).step_time_s for shape in spread])
+    wide = np.array([step_s(shape, locals_[-1]) for shape in spread])
+    crossed = None
+    if group.leaf_nodes:
+        over = np.array([step_s(shape, locals_[-1], len(shape)) for shape in shapes])
+        crossed = steps + np.maximum(over - steps[:, -1], 0)[:, None]
     return PredictedSpeed(
         group,
         np.array(locals_, float),
@@ -145,6 +156,7 @@ def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
         steps,
         steps + np.maximum(wide - steps[:, -1], 0)[:, None],
         (alone.high_s - alone.low_s) / 2 / alone.step_time_s,
+        crossed,
     )
 
 
@@ -156,7 +168,7 @@ def _locals(asked: Asked, predictor: Predictor) -> list[int]:
     if most < asked.local_least:
         raise UserError(
             f"{asked.workload.name} with {asked.local_least} samples does not fit a {asked.group.device}",
-            "allow other devices, or give a smaller least batch",
+            "allow other devices, give a smaller least batch, or let it adapt its strategy",
         )
     return sorted({round(value) for value in np.geomspace(asked.local_least, most, LOCALS)})
 
@@ -167,11 +179,9 @@ def _sizes(most: int, per_node: int) -> list[int]:
     return sorted({*dense, *(n * per_node for n in nodes if n * per_node < most), most})
 
 
-def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int) -> Prediction:
+def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int, racks: int = 0) -> Prediction:
     devices = sum(shape)
-    text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{len(shape)}x{shape[0]}"
-    network = asked.group.network if len(shape) > 1 else None
-    cluster = Cluster.named(f"{text} {asked.group.device}", network or None)
+    cluster = asked.group.cluster(shape, racks)
     strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))
     return predictor.step(asked.workload, cluster, strategy)
 

@@ -33,6 +33,7 @@ class ProfiledRun:
             none has, nobody knows.
         work_error: what is believed of the work left / what is left.
         slowdown: by which the measured steps are longer.
+        strategy: that it runs with, in words; empty: unknown.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ProfiledRun:
         work_stated: bool = True,
         work_error: float = 1.0,
         slowdown: float = 1.0,
+        strategy: str = "",
     ) -> None:
         self.job, self.profile, self.fleet = job, profile, fleet
         self.beliefs = beliefs
@@ -55,12 +57,13 @@ class ProfiledRun:
         self.speed = 0.0
         self.finished = False
         self.batch = 0
-        self.slowdown = slowdown
+        self.slowdown, self.strategy = slowdown, strategy
         self._seen: set[tuple[str, tuple[int, int, int]]] = set()
         self._most_seen = 0
         self._noise: Noise | None = None
         self._device = ""
         self._shape: tuple[int, ...] = ()
+        self._crossed = 0
         self._local, self._passes = 0, 0
         self._tables: dict[tuple[int, int], Array] = {}
         self._newest: tuple[int, Noise | None] = (-1, None)
@@ -74,9 +77,9 @@ class ProfiledRun:
         """As ``Run``."""
         self.to_next = left
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """As ``Run``."""
-        self._device, self._shape = device, shape
+        self._device, self._shape, self._crossed = device, shape, crossed
         if shape:
             self._choose_batch()
             self._run_on()
@@ -137,7 +140,7 @@ class ProfiledRun:
         self.speed = float(noise.gain(self.batch / self._limits(self._device).first)) / seconds
 
     def _step(self) -> tuple[float, float]:
-        step, exchange = self.profile.speed(self._device).measured(self._shape, self._local)
+        step, exchange = self.profile.speed(self._device).measured(self._shape, self._local, self._crossed)
         if not step > 0:
             raise ValueError(f"{self.job.name}: no step was measured on {self._shape} with {self._local} samples a device")
         return step, exchange
@@ -146,11 +149,10 @@ class ProfiledRun:
         """Learn from the steps since the last change."""
         noise = self.profile.epochs.noise(self.batch, self.epoch)
         key = (len(self._shape), sum(self._shape), self._local)
-        fresh = (self._device, key) not in self._seen
         self._noise = noise
-        if fresh:
+        self._most_seen = max(self._most_seen, key[1])
+        if not self._crossed and (self._device, key) not in self._seen:  # what is believed is of as few racks as can be
             self._seen.add((self._device, key))
-            self._most_seen = max(self._most_seen, key[1])
             self.beliefs.see(self._device, key, self._step())
 
     @property

@@ -73,11 +73,12 @@ class MeasuredSpeed:
         like = (nodes >= min(len(placement), MOST_NODES)) & (devices >= sum(placement))
         return int(local[like].max()) if like.any() else self.local_range[1]
 
-    def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
+    def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
         """Seconds of a step and of its exchange; NaN beyond what was measured.
 
         Args:
             placement: devices of each node, such as (4, 4, 2). ``local``: samples of a device and pass.
+            crossed: racks; nothing was measured of them, and they change nothing.
         """
         key = (tuple(placement), local)
         if key not in self._known:
@@ -176,8 +177,8 @@ class Speed(StepTimes, Protocol):
         """The largest batch of a device on a placement."""
         ...
 
-    def measured(self, placement: Sequence[int], local: int) -> tuple[float, float]:
-        """Seconds of a step and of its exchange."""
+    def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
+        """Seconds of a step and of its exchange. ``crossed``: as ``Fleet.crossed``."""
         ...
 
 

@@ -19,20 +19,25 @@ class Run(Protocol):
         speed: progress a second on the devices it holds. ``to_next``: progress until something changes, such as an epoch.
         finished: whether all work is done.
         batch: samples a step over all devices; 0: unknown.
+        strategy: that it runs with where it was put, in words; empty: unknown.
     """
 
     speed: float
     to_next: float
     finished: bool
     batch: int
+    strategy: str
 
     @property
     def outlook(self) -> Outlook:
         """What a policy may believe of it."""
         ...
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
-        """It now holds these devices of each node; none: it waits."""
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        """It now holds these devices of each node; none: it waits.
+
+        ``crossed``: as ``Fleet.crossed``.
+        """
         ...
 
     def cross(self) -> None:
@@ -65,7 +70,7 @@ class DurationRun:
         self.to_next = job.duration_s
         self.speed = 0.0
         self.finished = False
-        self.batch = job.batch
+        self.batch, self.strategy = job.batch, job.strategy
         self._known = durations_known
 
     @property
@@ -92,7 +97,7 @@ class DurationRun:
         """As ``Outlook``."""
         return 0.0
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """As ``Run``."""
         self.speed = 1.0 if shape else 0.0
 

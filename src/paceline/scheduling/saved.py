@@ -86,15 +86,15 @@ def _simulated(simulated: Simulated) -> dict[str, Any]:
 
 
 def _span(span: Span) -> list[Any]:
-    return [span.start_s, span.end_s, span.device, span.placement, span.batch, span.reason]
+    return [span.start_s, span.end_s, span.device, span.placement, span.batch, span.reason, span.strategy]
 
 
 def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job]) -> Simulated:
     outcomes = []
     for job, given in zip(jobs, item["outcomes"], strict=True):
-        spans = [Span(start, end, device, _back(at), batch, why) for start, end, device, at, batch, why in given["spans"]]
-        rest = {key: _back(value) for key, value in given.items() if key != "spans"}
-        outcomes.append(Outcome(job=job, spans=spans, **rest))
+        spans = [Span(start, end, device, _back(at), *rest) for start, end, device, at, *rest in given["spans"]]
+        also = {key: _back(value) for key, value in given.items() if key != "spans"}
+        outcomes.append(Outcome(job=job, spans=spans, **also))
     missing: dict[str, Any] = {"decision_s": (), "active": ()}
     rest = {key: _back(value) for key, value in item["schedule"].items()}
     return Simulated(

@@ -74,10 +74,10 @@ class Scenario:
         stated, jobs, makers = [], [], {}
         pool = self.predictions.pool(self.profiles) if self.predictions else None
         for given in self.jobs:
-            kind, make = self._truth(given, pool)
+            kind, job, make = self._truth(given, pool, "strategy" in adapts)
             kinds[kind] += 1
             stated.append(replace(given, adapts=_RIGID) if kind == "duration" else given)
-            jobs.append(replace(given, adapts=stated[-1].adapts & adapts))
+            jobs.append(replace(job, adapts=stated[-1].adapts & adapts))
             makers[given.name] = make
         if self.knowledge == "predicted" and kinds["duration"] == len(jobs):
             raise UserError("nothing is predicted of jobs that state a duration alone", _MEASURED)
@@ -93,22 +93,33 @@ class Scenario:
             notes=(*self.notes, *self._kinds(kinds)),
         )
 
-    def _truth(self, job: Job, pool: Pool | None) -> tuple[str, Callable[[Job], Run]]:
-        """What is true of a job, and what makes its run."""
+    def _truth(self, job: Job, pool: Pool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], Run]]:
+        """What is true of a job, the job as policies see it, and what makes its run.
+
+        Args:
+            chooses: whether the policy changes strategies.
+        """
         if job.model in self.profiles:
-            return "profile", self._profiled(job, pool)
+            return "profile", job, self._profiled(job, pool)
         if self.predictions is not None and self.predictions.knows(job.model) and _has_work(job):
+            if job.strategy or "strategy" in job.adapts:
+                planned = self.predictions.planned(job, chooses)
+                return "strategy", planned.job, lambda job: planned.run(job, self.knowledge == "measured")
             stated, profile = self.predictions.profile(job)
-            return "prediction", self._going(profile, pool, stated.batch)
+            fitting = replace(job, device_types=tuple(profile.speeds))
+            return "prediction", fitting, self._going(profile, pool, stated.batch, "ddp")
         if not job.duration_s:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
             what = f"of {job.model!r} nothing is measured" if job.model else "neither a model nor a duration"
             raise UserError(f"job {job.name!r}: {what} ({known})", "give its duration_s, or `profiles` that have it")
         known_durations = self.knowledge == "measured"
-        return "duration", lambda job: DurationRun(job, known_durations)
+        return "duration", job, lambda job: DurationRun(job, known_durations)
 
     def _profiled(self, job: Job, pool: Pool | None) -> Callable[[Job], Run]:
         profile = self.profiles[job.model]
+        if job.strategy or "strategy" in job.adapts:
+            which = "was measured with one strategy"
+            raise UserError(f"job {job.name!r} states or adapts a strategy, and its profile {which}", "leave it out")
         for name in ("steps", "samples", "epochs"):
             if getattr(job, name):
                 whole = f"its profile trains for {profile.epochs.count} epochs"
@@ -120,8 +131,8 @@ class Scenario:
                 profile.speed(group.device)
         return self._going(profile, pool, job.batch)
 
-    def _going(self, profile: Profile, pool: Pool | None, batch: int) -> Callable[[Job], Run]:
-        """What makes the run of a job by its profile, whether it was measured or predicted."""
+    def _going(self, profile: Profile, pool: Pool | None, batch: int, strategy: str = "") -> Callable[[Job], Run]:
+        """What makes the run of a job by its profile, whether it was measured or predicted with a strategy."""
 
         def make(job: Job) -> Run:
             beliefs: Beliefs = Online()
@@ -132,7 +143,9 @@ class Scenario:
             stated = replace(job, batch=batch) if batch else job
             known = self.knowledge == "measured" or _has_work(job)
             adapts = "batch" in job.adapts
-            return ProfiledRun(stated, profile, self.fleet, adapts_batch=adapts, beliefs=beliefs, work_stated=known)
+            return ProfiledRun(
+                stated, profile, self.fleet, adapts_batch=adapts, beliefs=beliefs, work_stated=known, strategy=strategy
+            )
 
         return make
 
@@ -141,6 +154,7 @@ class Scenario:
         texts = {
             "profile": "run as their profile was measured",
             "prediction": "run as predicted",
+            "strategy": "run as predicted with the strategy that they state or that is best; policies believe these speeds",
             "duration": "run for their duration on the devices they ask for"
             + ("; without a profile none adapts" if elastic else ""),
         }

@@ -13,7 +13,7 @@ from paceline.scheduling.placement import Placement
 
 @dataclass(slots=True)
 class Span:
-    """A stretch on the same devices; ``batch`` is the one it began with."""
+    """A stretch on the same devices; ``batch`` is the one it began with, ``strategy`` in words (empty: unknown)."""
 
     start_s: float
     end_s: float
@@ -21,6 +21,7 @@ class Span:
     placement: Placement
     batch: int = 0
     reason: str = ""
+    strategy: str = ""
 
 
 @dataclass(slots=True)

@@ -11,11 +11,16 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.beliefs import Beliefs, Measured, Online
+from paceline.calibration.constants import efficiency
+from paceline.hardware.catalogue import device
+from paceline.prediction import Predictor
+from paceline.scheduling.beliefs import Beliefs, Measured, Online, Pool
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.goodput import BatchLimits, batch_split
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.time_shares import Sharing
+from paceline.scheduling.pollux_setting import networks
+from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.profiles import Profile, packed
 from paceline.scheduling.schedule import Settings
@@ -42,12 +47,28 @@ SLOWDOWN: Mapping[str, float] = {
     "ncf": 1.5,
 }
 """By which true steps are longer than the profile's."""
+NETWORKS: Mapping[str, str] = {"T4": "50Gb/s", "RTX 2080 Ti": "50Gb/s", "A100 SXM 40GB": "8x InfiniBand HDR"}
+"""Between the nodes of a type (section 4)."""
 LOCAL_MOST: Mapping[tuple[str, str], int] = {("deepspeech2", "RTX 2080 Ti"): 57}
 
 
 def settings(round_s: float = 60.0) -> Settings:
     """Of its simulator; ``round_s`` is 360 for Gavel."""
     return Settings(round_s=round_s, restart_by_model=RESTART_S, believed_restart=BELIEVED_RESTART_S, moves_free=True)
+
+
+def predicted(fleet: Fleet, profiles: Mapping[str, Profile]) -> Pool:
+    """What is predicted of its models from datasheets: each type by constants that were fitted without any step on it.
+
+    Args:
+        profiles: whose batches bound those of their models.
+    """
+    by_device = {}
+    for group in fleet.groups:
+        constants = efficiency("ordinary", without=device(group.device).chip)
+        nodes = Fleet((replace(group, network=NETWORKS[group.device]),))
+        by_device[group.device] = Predictions(nodes, Predictor(constants=constants), networks())
+    return Pool(lambda model, device: by_device[device].believed(model, device, profiles))
 
 
 class SiaRun(ProfiledRun):
@@ -108,4 +129,4 @@ class SiaGavelRun(SiaRun):
 GAVEL = Sharing(forgets=False)
 """How its simulator runs Gavel: one queue over jobs and types, and what was ever received counts."""
 
-__all__ = ["CLUSTER", "GAVEL", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "settings"]
+__all__ = ["CLUSTER", "GAVEL", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "predicted", "settings"]

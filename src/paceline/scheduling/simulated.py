@@ -59,8 +59,12 @@ class Simulated(Tabular):
 
 
 def job_row(outcome: Outcome) -> Row:
-    """What became of a job, times in seconds after the trace's start; NaN where something never came."""
+    """What became of a job, times in seconds after the trace's start; NaN where something never came.
+
+    ``strategy``: those that it ran with, in words; empty: unknown.
+    """
     job = outcome.job
+    strategies = dict.fromkeys(span.strategy for span in outcome.spans if span.strategy)
     return {
         "name": job.name,
         "model": job.model,
@@ -71,6 +75,7 @@ def job_row(outcome: Outcome) -> Row:
         "jct_s": outcome.jct_s,
         "device_hours": outcome.device_s / 3600,
         "restarts": outcome.restarts,
+        "strategy": ", then ".join(strategies),
         "ended": not math.isnan(outcome.end_s),
     }
 

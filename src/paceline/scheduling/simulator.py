@@ -15,7 +15,7 @@ from paceline.array_types import Array, Bools
 from paceline.errors import UserError, shorten
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
-from paceline.scheduling.placement import RULES, Placement, repacked, shape
+from paceline.scheduling.placement import Placement, placed, repacked, shape
 from paceline.scheduling.run import Reports, Run
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.state import Decision, Outlook, Policy, State
@@ -326,12 +326,12 @@ class _Simulation:
             here = [self.placements[index] if self.columns[_TYPE, index] == group else () for index in indices]
             before = [tuple((node - nodes.start, count) for node, count in placement) for placement in here]
             sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
-            after = repacked(sizes, before, decision.devices[indices])
+            after = repacked(sizes, before, decision.devices[indices], self.fleet.groups[group].leaf_nodes)
             for index, placement in zip(indices, after, strict=True):
                 placements[index] = tuple((node + nodes.start, count) for node, count in placement)
         moved = [index for index, to in placements.items() if not changed[index] and to != self.placements[index]]
         free = self.settings.moves_free
-        going = {index for index in moved if free and shape(placements[index]) == shape(self.placements[index])}
+        going = {index for index in moved if free and self._alike(placements[index], self.placements[index])}
         for index in going:
             self._release(index)
         for index in moved:
@@ -341,6 +341,10 @@ class _Simulation:
                 changed[index] = True
         return placements
 
+    def _alike(self, one: Placement, other: Placement) -> bool:
+        """Whether a job is as fast on both."""
+        return shape(one) == shape(other) and self.fleet.crossed(one) == self.fleet.crossed(other)
+
     def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
         """It has these devices from now on."""
         for node, count in placement:
@@ -348,19 +352,21 @@ class _Simulation:
         self.placements[index] = placement
         self.columns[_HELD, index] = sum(shape(placement))
         device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
-        self.outcomes[self.jobs[index].name].spans.append(Span(self.time_s, self.time_s, device, placement, run.batch, reason))
+        span = Span(self.time_s, self.time_s, device, placement, run.batch, reason, run.strategy)
+        self.outcomes[self.jobs[index].name].spans.append(span)
 
     def _start(self, index: int, decision: Decision, placement: Placement | None) -> None:
         group, devices = int(decision.type_index[index]), int(decision.devices[index])
         nodes = self.fleet.nodes_of(group)
         if placement is None:
-            placement = RULES[decision.rule](np.where(self.up[nodes], self.free[nodes], 0), devices)
+            free = np.where(self.up[nodes], self.free[nodes], 0)
+            placement = placed(decision.rule, free, devices, self.fleet.groups[group].leaf_nodes)
             placement = tuple((node + nodes.start, count) for node, count in placement)
         if not placement:
             raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
         run, c = self.runs[index], self.columns
         run.goes_to(float(c[_TO_NEXT, index]))
-        run.place(self.fleet.groups[group].device, shape(placement))
+        run.place(self.fleet.groups[group].device, shape(placement), self.fleet.crossed(placement))
         c[_TYPE, index], c[_SPEED, index], c[_DELAY, index] = group, run.speed, c[_RESTART, index]
         c[_RESTARTS, index] = c[_RESTARTS, index] + 1 if self.outcomes[self.jobs[index].name].spans else 0
         self._hold(index, placement, decision.reasons.get(index, ""))

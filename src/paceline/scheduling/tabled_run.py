@@ -29,7 +29,7 @@ class TabledRun:
         self.to_next = job.steps
         self.speed = 0.0
         self.finished = False
-        self.batch = job.batch
+        self.batch, self.strategy = job.batch, job.strategy
         self._types = types
         self._speeds = {name: self._legal(table) for name, table in speeds.items() if job.may_use(name)}
         self._most = max((max(table, default=0) for table in self._speeds.values()), default=0)
@@ -72,7 +72,7 @@ class TabledRun:
         """It was measured."""
         return 0.0
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """As ``Run``."""
         self.speed = self._speeds[device].get(sum(shape), 0.0) if shape else 0.0
 

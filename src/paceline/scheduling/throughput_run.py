@@ -50,7 +50,7 @@ class ThroughputRun(DurationRun):
         with np.errstate(divide="ignore"):
             return self.to_next / self.goodput(device_type, most)
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         """It goes at the table's speed."""
         self.speed = self._steps_per_s[device] if shape else 0.0
 

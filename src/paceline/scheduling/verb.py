@@ -42,7 +42,7 @@ def schedule(
 
     Args:
         jobs: jobs, or a file of them (``traces.reader``); ``where`` chooses rows by the values of columns.
-        cluster: nodes, or their names: ``6x4xT4 + 3x8x2080Ti`` are six nodes of four and three of eight.
+        cluster: nodes, or their names: ``6x4xT4 + 3x8x2080Ti`` are six nodes of four and three of eight (``Fleet.named``).
         policy: a name of ``policies.registry``, or a function from a ``State`` to a ``Decision``.
         profiles: measured profiles by model, or the folder of them.
         knowledge: what the policy knows: ``measured`` (the truth), ``online`` (what a job saw), ``predicted``.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.schedule import Outcome, Schedule, Span
 from paceline.scheduling.simulated import Simulated, job_row
@@ -22,6 +23,7 @@ class Stretch:
 
     Attributes:
         nodes: devices by node, ``n0 x4, n1 x2``; empty: it waited.
+        strategy: that it ran with, in words; empty: unknown.
         why: sentences on the reason.
     """
 
@@ -31,6 +33,13 @@ class Stretch:
     device: str
     nodes: str
     why: tuple[str, ...]
+    strategy: str = ""
+
+    @property
+    def what(self) -> str:
+        """``on 8 T4 (n0 x4, n1 x4) as zero3, tensor 2``, or ``waited``."""
+        text = f"on {self.devices} {self.device} ({self.nodes})" if self.devices else "waited"
+        return f"{text} as {self.strategy}" if self.strategy else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +76,9 @@ def _asked(job: Job) -> str:
     if "devices" in job.adapts:
         most = f" to {job.max_devices}" if job.max_devices else " up"
         text += f", elastic from {job.min_devices}{most}"
-    return text + (f", batch {job.batch:,}" if job.batch else "") + (", which may change" if "batch" in job.adapts else "")
+    text += (f", batch {job.batch:,}" if job.batch else "") + (", which may change" if "batch" in job.adapts else "")
+    text += f", as {job.strategy}" if job.strategy else ""
+    return text + (", strategy of the predictor's choice" if "strategy" in job.adapts else "")
 
 
 def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
@@ -79,7 +90,7 @@ def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
         if span.end_s > span.start_s:
             before = outcome.spans[index - 1] if index else None
             sentences = tuple(_why_devices(simulated, outcome, span, before))
-            yield Stretch(span.start_s, span.end_s, _devices(span), span.device, _nodes(span), sentences)
+            yield Stretch(span.start_s, span.end_s, _devices(span), span.device, _nodes(span), sentences, span.strategy)
         moment = span.end_s
     if math.isnan(outcome.end_s):
         until = math.nan if outcome.removed_s is None else outcome.removed_s
@@ -140,12 +151,25 @@ def _why_devices(simulated: Simulated, outcome: Outcome, span: Span, before: Spa
         yield f"The policy {simulated.policy} gave {devices}{asked}; an equal share of all jobs was {share:.3g}."
     if before is not None and before.end_s == span.start_s and _devices(before) != devices:
         yield f"It had {_devices(before)} before."
+    if before is not None and before.strategy != span.strategy:
+        yield f"Its strategy changed: it ran as {before.strategy} before."
     if len(span.placement) > 1:
         yield (
             f"No single node had {devices} free, so it is on {len(span.placement)}."
             if _fits_one(simulated, span)
             else (f"A node holds fewer than {devices}, so it is on {len(span.placement)}.")
         )
+    yield from _why_racks(simulated.schedule.fleet, span)
+
+
+def _why_racks(fleet: Fleet, span: Span) -> Iterator[str]:
+    """That it lies in several racks; nothing where it lies in one."""
+    group = next(group for group in fleet.groups if group.device == span.device)
+    least, crossed = group.least_racks(len(span.placement)), fleet.crossed(span.placement)
+    if crossed:
+        yield f"No free nodes lay in {least} rack{'s' * (least > 1)}, so it is in {crossed} ({group.racks_text})."
+    elif least > 1:
+        yield f"It is in {least} racks ({group.racks_text})."
 
 
 def _fits_one(simulated: Simulated, span: Span) -> bool:

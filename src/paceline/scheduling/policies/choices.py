@@ -17,6 +17,10 @@ from paceline.array_types import Array, Bools, Ints
 
 GAP = 1e-4
 """The solver stops within this share of the best sum."""
+MOST_NODES = 500
+"""Of the solver's tree; then the best allocation so far counts. A count stops every machine at the same allocation."""
+TIME_LIMIT_S = 30.0
+"""For the solver, where a machine is so slow that a decision would never come."""
 DIRECT = 2000
 """So many choices go to the solver as they are."""
 
@@ -38,7 +42,7 @@ class Choices:
     fixed: Bools
 
 
-def least_sum(choices: Choices, capacity: Ints, time_limit_s: float) -> Bools | None:
+def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT_S) -> Bools | None:
     """Which choices are taken; None: the solver found no allocation in the time.
 
     Many choices are first priced by the linear program: those that cost little more than their job's best at these prices are
@@ -100,7 +104,7 @@ def _solved(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
             integrality=np.ones(len(indices)),
             bounds=Bounds(0.0, 1.0),
             constraints=LinearConstraint(table, -np.inf, most),
-            options={"time_limit": max(deadline - time.monotonic(), 0.01), "mip_rel_gap": GAP},
+            options={"time_limit": max(deadline - time.monotonic(), 0.01), "node_limit": MOST_NODES, "mip_rel_gap": GAP},
         )
     return None if result.x is None else indices[result.x > 0.5]
 
@@ -119,4 +123,4 @@ def _quiet() -> Iterator[None]:
         os.close(nowhere)
 
 
-__all__ = ["Choices", "least_sum"]
+__all__ = ["TIME_LIMIT_S", "Choices", "least_sum"]

@@ -1,11 +1,11 @@
 """Paceline's own policy: each job's speed-up weighed against the work that it has left.
 
-A job of ``R`` seconds of work (on one device of its best type) that gets ``n`` devices ends after ``T(n) = R / speedup(n)``,
-and later by a restart where its devices change. The policy maximises ``sum R^-a s^p / p`` over ``s = R / T``. The weight
-``R^-a`` lets short jobs go first, as the shortest remaining time would (a = 1); the power p < 1 spreads devices over jobs, as a
-fair share would. Goodput is the predictor's, corrected by what jobs report. Where the work left is unknown, or the range of the
-prediction is wide, the service that a job has attained stands for it, as under least attained service: a job that has run
-long is likely to run long.
+A job of ``R`` seconds of work (on one device of its best type) is sped up ``s(n)`` times by ``n`` devices. The policy maximises
+``sum R^-a s^p / p``. The weight ``R^-a`` lets short jobs go first, as the shortest remaining time would (a = 1); the power
+p < 1 spreads devices over jobs, as a fair share would. A restart costs its share of the time for which the new devices are
+likely to be kept: to the job's end, or until others come. Goodput is the predictor's, corrected by what jobs report. Where the
+work left is unknown, or the range of the prediction is wide, the service that a job has attained stands for it, as under least
+attained service: a job that has run long is likely to run long.
 """
 
 from __future__ import annotations
@@ -15,35 +15,41 @@ import math
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.policies.choices import Choices, least_sum
+from paceline.scheduling.policies.choices import TIME_LIMIT_S, Choices, least_sum
 from paceline.scheduling.policies.goodput import least_cost, sizes_of
 from paceline.scheduling.policies.sia import node_sizes
 from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75
 """p: 0 would be proportional fairness, 1 the sum of speed-ups."""
-SHORT_FIRST = 0.25
+SHORT_FIRST = 0.35
 """a: 0 would ignore what is left, 1 is nearest to the shortest remaining time first."""
+KEPT_S = 600.0
+"""Seconds for which devices are likely to be kept."""
 UNKNOWN_S = 300.0
 """Device-seconds that a job of unknown length is taken to have left when it comes."""
 LEVEL = 4.0
 """Attained service counts in steps of so many times, so that equal jobs do not take turns (Tiresias, section 4)."""
 WIDE = 0.5
 """Half the 80 % range beside the prediction from which it is not believed."""
-TIME_LIMIT_S = 0.8
 
 
 def paceline(
-    state: State, spread_power: float = SPREAD_POWER, short_first: float = SHORT_FIRST, time_limit_s: float = TIME_LIMIT_S
+    state: State,
+    spread_power: float = SPREAD_POWER,
+    short_first: float = SHORT_FIRST,
+    kept_s: float = KEPT_S,
+    time_limit_s: float = TIME_LIMIT_S,
 ) -> Decision:
     """The numbers and types of devices of the largest sum.
 
     Args:
         spread_power: p, above 0 and up to 1. ``short_first``: a, from 0 to 1.
+        kept_s: over which a restart has to pay; a job that waits pays its start over the work that it has left.
         time_limit_s: of the solver, on several types; then the best allocation so far counts.
     """
     worths = [
-        _worths(state, index, outlook, float(state.restart_s[index]), spread_power, short_first)
+        _worths(state, index, outlook, float(state.restart_s[index]), spread_power, short_first, kept_s)
         for index, outlook in enumerate(state.outlooks)
     ]
     if len(state.fleet.groups) == 1:
@@ -68,7 +74,7 @@ def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: floa
 
 
 def _worths(
-    state: State, index: int, outlook: Outlook, restart_s: float, power: float, short_first: float
+    state: State, index: int, outlook: Outlook, restart_s: float, power: float, short_first: float, kept_s: float
 ) -> tuple[list[Ints], list[Array]]:
     """Sizes of each type, with 0, and what each adds to the sum."""
     job, most = state.jobs[index], outlook.max_devices()
@@ -93,9 +99,11 @@ def _worths(
     values = []
     for group, (size, rate) in enumerate(zip(sizes, rates, strict=True)):
         stays = (size == held) & (group == held_type)
+        speedup = rate / speeds[best]
         with np.errstate(divide="ignore"):
-            seconds = left_s / (rate / speeds[best]) + np.where(stays, 0.0, restart_s)
-        values.append(job.weight * left_s**-short_first * (left_s / seconds) ** power / power)
+            seconds = np.minimum(left_s / speedup + restart_s, kept_s if held else math.inf)
+        works = np.where(stays, 1.0, np.maximum(1 - restart_s / seconds, 0.0))
+        values.append(job.weight * left_s**-short_first * (works * speedup) ** power / power)
     return sizes, values
 
 

@@ -55,7 +55,7 @@ POLICIES: Mapping[str, Entry] = {
     "fifo": Entry(fifo, RIGID, "first in, first out", types=True),
     "las": Entry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
     "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
-    "paceline": Entry(paceline, ADAPTIVE, "this package", types=True),
+    "paceline": Entry(paceline, ADAPTIVE | REPLANNED, "this package", types=True),
     "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
     "sia": Entry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
     "rubick": Entry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True),

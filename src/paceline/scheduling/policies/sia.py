@@ -12,14 +12,13 @@ import numpy as np
 from paceline.array_types import Array, Ints
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.choices import Choices, least_sum
+from paceline.scheduling.policies.choices import TIME_LIMIT_S, Choices, least_sum
 from paceline.scheduling.state import Decision, State
 
 POWER = -0.5
 WAITING = 1.1
 """What a job without devices costs, beside 1 for its slowest configuration."""
 LEAST_VALUE, MOST_COST = 1e-4, 3000.0
-TIME_LIMIT_S = 30.0
 
 
 def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) -> Decision:

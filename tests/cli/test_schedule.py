@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from command import answer, run
 from paceline.cli import main
+from paceline.cli.schedule import _progress
 from schedule_toys import TRACE
 
 ON = f"{TRACE} --cluster 2x4xT4"
@@ -91,6 +93,12 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy las --interference 1", "--interference 1"),
         (f"{ON} --policy las --seed -1", "--seed -1"),
         (f"{ON} --policy las --round -5s", "expected one argument"),
+        (f"{ON} --policy las --round 1e-9s", "a --round of 1e-09 s; give at least 0.01s"),
+        (
+            f"{ON} --policy las --restart 1000d",
+            "a --restart of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter --r",
+        ),
+        (f"{ON} --policy las --outage 0:5h-2h", "an outage ends after it starts"),
         (f"{ON} --policy las --round 5", "5"),
         (f"{TRACE} --cluster 2x4 --policy las", "unknown device '4'"),
         (f"{TRACE} --cluster 1x4xT4 --policy las", "job 'nightly-2' asks for 8 devices; the cluster has 4"),
@@ -107,6 +115,27 @@ def test_mistakes_are_one_line(
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, f"schedule {words}")
     assert (code, out, err.count("\n")) == (2, "", 1) and text in err, err
+
+
+def test_a_column_that_no_job_has_is_refused_and_the_legal_ones_are_listed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "mine.csv"
+    trace.write_text("name,arrival_s,colour\na,0,red\n")
+    code, _, err = run(capsys, f"schedule {trace} --cluster 1x4xT4")
+    assert code == 2 and "unknown column 'colour'; legal: name," in err and err.count("virtual_cluster") == 1
+
+
+def test_progress_says_the_day_and_the_share_of_jobs_done() -> None:
+    said: list[str] = []
+    step = _progress(argparse.Namespace(say=said.append), 200)
+    for moment_s, ended in ((0.0, 0), (60.0, 1), (86_400.0, 1), (90_000.0, 2), (90_060.0, 3)):
+        step(moment_s, ended)
+    assert said == [
+        "day 0, 0 % of the jobs done (0 of 200)",
+        "day 1, 0 % of the jobs done (1 of 200)",
+        "day 1, 1 % of the jobs done (2 of 200)",
+    ]
 
 
 def test_a_damaged_file_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,9 +63,9 @@ def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: 
     [
         (["--policy", "lass"], "did you mean las?"),
         (["--policy", "las", "--executor", "slurms"], "unknown executor 'slurms'"),
-        (["--policy", "las", "--executor", "slurm"], "--slots is of local, not of slurm"),
-        (["--policy", "las", "--lab", "x"], "--lab is of slurm, not of local"),
-        (["--policy", "las", "--gpus"], "--gpus is of slurm and ray"),
+        (["--policy", "las", "--executor", "slurm"], "--slots belongs to local, not to slurm"),
+        (["--policy", "las", "--lab", "x"], "--lab belongs to slurm, not to local"),
+        (["--policy", "las", "--gpus"], "--gpus belongs to slurm and ray"),
         (["--policy", "las", "--slots", "0"], "0 slots"),
     ],
     ids=str,

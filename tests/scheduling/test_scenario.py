@@ -28,7 +28,7 @@ def refused(question: Scenario, policy: str = "fifo") -> str:
 
 
 def test_a_job_of_which_nothing_is_known_is_refused() -> None:
-    assert "job 'a': of 'gpt9' nothing is measured" in refused(scenario(Job(name="a", model="gpt9", steps=5)))
+    assert "job 'a': no profile of 'gpt9', and no duration" in refused(scenario(Job(name="a", model="gpt9", steps=5)))
     assert "job 'a': neither a model nor a duration" in refused(scenario(Job(name="a", samples=5)))
 
 
@@ -55,14 +55,14 @@ def test_a_network_with_its_work_stated_runs_as_predicted() -> None:
 def test_choices_that_nothing_executes_are_refused() -> None:
     with pytest.raises(UserError, match="unknown knowledge"):
         scenario(knowledge="guessed")
-    with pytest.raises(UserError, match="nothing is predicted of these jobs"):
+    with pytest.raises(UserError, match="these jobs cannot be predicted"):
         scenario(knowledge="predicted")
     alone = scenario(knowledge="predicted", predictions=Predictions(FOUR))
-    assert "nothing is predicted of jobs that state a duration alone" in refused(alone)
+    assert "jobs that state only a duration cannot be predicted" in refused(alone)
     with pytest.raises(UserError, match="no jobs"):
         Scenario(jobs=(), fleet=FOUR)
     assert "unknown policy 'fido'" in refused(scenario(), "fido")
-    assert "divides devices of one type; on several types use fifo" in refused(
+    assert "shares out devices of one type only; on several types use fifo" in refused(
         scenario(fleet=Fleet.named("1x4xT4 + 1x4xK80")), "goodput"
     )
 

@@ -26,14 +26,14 @@ LIVE = "example:\n  paceline schedule live examples/jobs.toml --executor local -
 def add_live(live: Parser) -> None:
     """Add what ``paceline schedule live`` takes."""
     live.runs(_live, LIVE)
-    live.add_argument("file", metavar="JOBS.toml", help="a table [[job]] each: name, command, arrival, devices")
-    live.add_argument("--executor", metavar="E", required=True, help="who runs them: local, slurm, ray")
-    live.add_argument("--policy", metavar="P", required=True, help="who gets devices: a policy by name, or even")
-    live.add_argument("--slots", metavar="N", type=int, help="of local: devices of this machine")
-    live.add_argument("--gpus", action="store_true", help="of slurm and ray: a device is a GPU, not a CPU")
-    live.add_argument("--lab", metavar="NAME", default="", help="of slurm: the lab whose Slurm it is")
-    live.add_argument("--round", metavar="TIME", default="10s", help="between decisions (default 10s)")
-    state = f"directory of the state, which a runner that was killed goes on from (default {STATE})"
+    live.add_argument("file", metavar="JOBS.toml", help="a table [[job]] for each job: name, command, arrival, devices")
+    live.add_argument("--executor", metavar="E", required=True, help="what runs them: local, slurm, ray")
+    live.add_argument("--policy", metavar="P", required=True, help="what gives out devices: a policy by name, or even")
+    live.add_argument("--slots", metavar="N", type=int, help="with local: devices of this machine")
+    live.add_argument("--gpus", action="store_true", help="with slurm and ray: a device is a GPU, not a CPU")
+    live.add_argument("--lab", metavar="NAME", default="", help="with slurm: the lab whose Slurm it is")
+    live.add_argument("--round", metavar="TIME", default="10s", help="time between decisions (default 10s)")
+    state = f"directory of the state; the same command goes on from it (default {STATE})"
     live.add_argument("--state", metavar="DIR", default=STATE, help=state)
     live.add_argument("--report", action="store_true", help="also write report.html there")
     live.set_defaults(own_progress=True)
@@ -72,13 +72,13 @@ def _live(o: argparse.Namespace) -> Answer:
 def _executor(o: argparse.Namespace, name: str) -> Executor:
     for option, of, is_given in (("--slots", "local", o.slots is not None), ("--lab", "slurm", bool(o.lab))):
         if is_given and name != of:
-            raise UserError(f"{option} is of {of}, not of {name}", "leave it out")
+            raise UserError(f"{option} belongs to {of}, not to {name}", "leave it out")
     directory = f"{o.state}/jobs"
     if name == "local":
         from paceline.scheduling.executors.local import LocalExecutor
 
         if o.gpus:
-            raise UserError("--gpus is of slurm and ray, not of local", "leave it out: local has slots")
+            raise UserError("--gpus belongs to slurm and ray, not to local", "leave it out: local has slots")
         if o.slots is None:
             raise UserError("--slots is missing", "say how many devices this machine has, such as --slots 4")
         return LocalExecutor(directory, o.slots)

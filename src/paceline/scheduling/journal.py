@@ -93,7 +93,7 @@ class Journal(AbstractContextManager["Journal"]):
             self._lock.seek(0)
             owner = self._lock.read().strip() or "another process"
             self._lock.close()
-            raise UserError(f"{self.path} is in use by {owner}", "wait for its end, or give another state file") from None
+            raise UserError(f"{self.path} is in use by {owner}", "wait until it ends, or give another `state`") from None
         self._lock.truncate(0)
         self._lock.write(f"process {os.getpid()} on {platform.node()}\n")
         self._lock.flush()
@@ -132,7 +132,7 @@ class Journal(AbstractContextManager["Journal"]):
         known = self.rows().get(job.name)
         if known is not None:
             if known.job != job:
-                raise UserError(f"job {job.name} is in {self.path} already, and is another", "give it another name")
+                raise UserError(f"{self.path} already has another job named {job.name}", "give the new one another name")
             return
         with self._change():
             place = self._db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0]
@@ -199,7 +199,7 @@ class Journal(AbstractContextManager["Journal"]):
 
     def _broken(self, error: Exception) -> UserError:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        return UserError(f"{self.path} cannot be used: {why}", "make room, or give another state file")
+        return UserError(f"{self.path} cannot be used: {why}", "make room, or give another `state`")
 
 
 def _row_text(row: LiveRow) -> str:

@@ -91,7 +91,9 @@ class LiveAdapter:
         self._start_s = live.now_s if self._start_s is None else self._start_s
         sizes = set(self._known.values())
         if len(sizes) > 1:
-            raise UserError(f"nodes of {' and '.join(map(str, sorted(sizes)))} devices", "give nodes of one size")
+            raise UserError(
+                f"the nodes have {' and '.join(map(str, sorted(sizes)))} devices", "use nodes of one size, or the policy even"
+            )
         names = sorted(self._known)
         up = dict(live.nodes)
         fleet = Fleet((NodeGroup(self._device, len(names), sizes.pop()),))

@@ -26,11 +26,12 @@ class ScheduleMetrics:
         deadlines, met, removed: jobs with a deadline, those that kept it, and jobs that the policy turned away or stopped.
         makespan_s: from the first arrival to the last end.
         device_hours_per_job: held, whether at work or starting.
-        restarts_per_job: starts and resizes behind the first start.
+        restarts_per_job: starts and resizes after the first start.
         worst_fairness, unfair_share: of ``fairness``.
         utilisation: device-seconds held, of all devices over the makespan.
         energy_kwh: of devices held, at the power of ``NodeGroup.watts``. ``usd``: of device-hours held, at ``NodeGroup.price``.
-        decision_median_s, decision_p99_s, decisions: time of this machine for a decision, and how many there were.
+        decision_median_s, decision_p99_s: time of this machine for a decision that the policy was asked for.
+        decisions: how many there were, with those that the policy had promised to be as the last.
     """
 
     jobs: int
@@ -90,7 +91,7 @@ def metrics(schedule: Schedule) -> ScheduleMetrics:
         usd=_charged(schedule, held_s, "price"),
         decision_median_s=_of(np.median, seconds),
         decision_p99_s=_quantile(seconds, 99),
-        decisions=len(seconds),
+        decisions=len(schedule.active) if len(seconds) else 0,
     )
 
 

@@ -48,7 +48,7 @@ class Scenario:
     def __post_init__(self) -> None:
         known_name("knowledge", self.knowledge, KNOWLEDGE)
         if self.knowledge == "predicted" and self.predictions is None:
-            raise UserError("nothing is predicted of these jobs", _MEASURED)
+            raise UserError("these jobs cannot be predicted", _MEASURED)
         if not self.jobs:
             raise UserError("no jobs", "give a trace with a row for each")
 
@@ -67,7 +67,7 @@ class Scenario:
             decide, adapts = entry.decide, entry.adapts
             if len(self.fleet.groups) > 1 and not entry.types:
                 several = ", ".join(name for name, other in POLICIES.items() if other.types)
-                raise UserError(f"the policy {name} divides devices of one type", f"on several types use {several}")
+                raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")
         else:
             name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)
         kinds: Counter[str] = Counter()
@@ -80,7 +80,7 @@ class Scenario:
             jobs.append(replace(given, adapts=stated[-1].adapts & adapts))
             makers[given.name] = make
         if self.knowledge == "predicted" and kinds["duration"] == len(jobs):
-            raise UserError("nothing is predicted of jobs that state a duration alone", _MEASURED)
+            raise UserError("jobs that state only a duration cannot be predicted", _MEASURED)
         schedule = simulate(jobs, self.fleet, decide, lambda job: makers[job.name](job), self.settings, progress)
         for outcome, job in zip(schedule.outcomes, stated, strict=True):
             outcome.job = job  # as its owner stated it, whatever this policy may choose
@@ -102,7 +102,7 @@ class Scenario:
             return "prediction", self._going(profile, pool, stated.batch)
         if not job.duration_s:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
-            what = f"of {job.model!r} nothing is measured" if job.model else "neither a model nor a duration"
+            what = f"no profile of {job.model!r}, and no duration" if job.model else "neither a model nor a duration"
             raise UserError(f"job {job.name!r}: {what} ({known})", "give its duration_s, or `profiles` that have it")
         known_durations = self.knowledge == "measured"
         return "duration", lambda job: DurationRun(job, known_durations)
@@ -114,7 +114,7 @@ class Scenario:
                 whole = f"its profile trains for {profile.epochs.count} epochs"
                 raise UserError(f"job {job.name!r} states {name}, and {whole}", f"leave {name} out, or give another model")
         if self.knowledge == "predicted" and not (self.predictions and self.predictions.knows(job.model)):
-            raise UserError(f"job {job.name!r} runs by the profile {job.model!r}, of which nothing is predicted", _MEASURED)
+            raise UserError(f"job {job.name!r} runs by the profile {job.model!r}, which cannot be predicted", _MEASURED)
         for group in self.fleet.groups:
             if job.may_use(group.device):
                 profile.speed(group.device)

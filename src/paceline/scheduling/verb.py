@@ -96,14 +96,14 @@ def scenario(
     else:
         every, notes = tuple(jobs), ()
         if wrong := next((job for job in every if not isinstance(job, Job)), None):
-            raise UserError(f"{shown(wrong)} is no job", "give jobs, or the name of a file of them")
+            raise UserError(f"{shown(wrong)} is not a job", "give jobs, or the name of a file of them")
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
     away = [*nodes.outages, *outages]
     if failures_s:
         until_s = max((job.arrival_s for job in every), default=0.0) + BEYOND_S
         drawn = drawn_outages(len(nodes.node_types), failures_s, repair_s, until_s, seed)
         away += drawn
-        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn up to 30 days behind the last arrival.")
+        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn, up to 30 days after the last arrival.")
     fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
     return Scenario(
         jobs=every,

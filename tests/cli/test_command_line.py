@@ -78,7 +78,7 @@ COMMANDS = {
     "workload": "--help",
     "workload list": "--brief --why --json --help",
     "workload show": "WORKLOAD --seq-len --args --input --lora --brief --why --json --help",
-    "serve": "--host --port --json --help",
+    "serve": "--host --schedule --port --json --help",
     "report": "DIR --brief --json --help",
     "bench": "--help",
     "bench codec": "--size --codec --backend --threads --brief --json --help",

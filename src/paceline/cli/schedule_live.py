@@ -41,7 +41,7 @@ def add_live(live: Parser) -> None:
 
 def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.jobs_file import read_jobs
-    from paceline.scheduling.journal import Journal
+    from paceline.scheduling.journal import NAME, Journal
     from paceline.scheduling.live import LivePolicy, Runner, check_start
     from paceline.scheduling.live_policy import LiveAdapter, even
     from paceline.scheduling.live_schedule import live_schedule
@@ -51,11 +51,12 @@ def _live(o: argparse.Namespace) -> Answer:
     policy_name = known_name("policy", o.policy, [*POLICIES, "even"], ALIASES)
     policy: LivePolicy = even if policy_name == "even" else LiveAdapter(POLICIES[policy_name].decide, "device", round_s)
     jobs = read_jobs(o.file)
-    with Journal(f"{o.state}/state.sqlite") as journal:
+    with Journal(f"{o.state}/{NAME}") as journal:
         executor, known, began = _executor(o, executor_name), journal.rows(), time.time()
         new = [job for job, _ in jobs if job.name not in known]
         if new or not all(row.is_over for row in known.values()):
             check_start(executor, new)
+        journal.remember(policy=policy_name, executor=executor_name)
         for job, arrival_s in jobs:
             journal.add(job, known[job.name].arrival_s if job.name in known else began + arrival_s)
         runner = Runner(executor, journal, policy, round_s, say=lambda text: print(text, file=sys.stderr, flush=True))
@@ -116,6 +117,7 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
             "phase": row.phase,
             "arrival": row.arrival_s,
             "jct_s": row.since - row.arrival_s,
+            "expected_jct_s": None if row.expected_end_s is None else row.expected_end_s - row.arrival_s,
             "starts": row.starts,
             "device_s": row.attained_s,
             "progress": dict(row.progress),

@@ -38,11 +38,7 @@ class ReportedOutlook:
         return table
 
     def _speed(self, size: int) -> float:
-        speeds = self._row.speeds
-        if not speeds:
-            return float(size)
-        nearest = max((n for n in speeds if n <= size), default=min(speeds))
-        return speeds[nearest] * size / nearest
+        return self._row.samples_per_s(size) if self._row.speeds else float(size)
 
     def max_devices(self) -> int:
         """The largest legal size."""
@@ -135,6 +131,7 @@ class LiveAdapter:
             outlooks=[self._outlook(row) for row in rows],
             restart_s=np.array(self._restart_s),
             memory=self._memory,
+            curves=[np.array(row.curve) for row in rows],
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +11,14 @@ from paceline import predict
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
+from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.predicted_jobs import Predictions
+from paceline.scheduling.profiles import read_profiles
 from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.state import Decision, State
 from schedule_toys import AT_ONCE, FOUR, JOBS
+from scheduling_toys import FREE, SMALL, write_profiles
 
 
 def scenario(*jobs: Job, **given: object) -> Scenario:
@@ -79,3 +83,42 @@ def test_progress_is_told() -> None:
     steps: list[tuple[float, int]] = []
     scenario().run("fifo", lambda moment, ended: steps.append((moment, ended)))
     assert steps[0] == (0.0, 0) and [ended for _, ended in steps] == sorted(ended for _, ended in steps)
+
+
+def test_jobs_that_no_longer_learn_are_ended_where_their_profiles_say_how_they_learn(tmp_path: Path) -> None:
+    """The metric of the toy rises by 0.1 an epoch: two of them add 60 % of what four had added."""
+    profiles = read_profiles(write_profiles(tmp_path, epochs=12))
+    jobs = (
+        Job(name="a", model="toy", devices=2, batch=64, target="its end"),
+        Job(name="b", model="toy", devices=8, batch=64, target="its end"),
+    )
+    question = Scenario(jobs=jobs, fleet=SMALL, profiles=profiles, settings=FREE, stop_early=EarlyStop(2, 0.6))
+    simulated = question.run("fifo")
+    first, second = simulated.schedule.outcomes
+    assert first.removed == "it no longer learned: its last 2 reports added less than 60 % of what it had learned before"
+    assert first.removed_s == second.start_s and second.removed and simulated.metrics.removed == 2
+    assert "A job is ended when its last 2 reports added less than 60 % of what it had learned before." in simulated.notes
+    mixed = replace(question, jobs=(*jobs, Job(name="c", duration_s=60.0)))
+    assert refused(mixed) == (
+        "1 of 3 jobs run for their duration, and nothing says how they learn; "
+        "leave `stop_early` out, or choose jobs of `profiles` that were measured"
+    )
+
+
+def test_fairness_is_estimated_or_found_from_each_job_alone(tmp_path: Path) -> None:
+    """Two equal rigid jobs follow one another; the share of the second is all devices over 1.5 jobs, and it asked for all."""
+    jobs = (Job(name="a", devices=8, duration_s=100.0), Job(name="b", devices=8, duration_s=100.0))
+    question = Scenario(jobs=jobs, fleet=SMALL, settings=Settings(round_s=10.0, restart_s=0.0))
+    estimate, alone = question.run("fifo"), replace(question, fairness="alone").run("fifo")
+    assert estimate.ratios is None and alone.ratios == {"a": pytest.approx(100 / 200), "b": pytest.approx(200 / 150)}
+    assert alone.metrics.worst_fairness == pytest.approx(200 / 150) and alone.metrics.unfair_share == 0.5
+    assert estimate.metrics.mean_jct_s == alone.metrics.mean_jct_s and alone.to_json()["fairness"] == "alone"
+    profiles = read_profiles(write_profiles(tmp_path))
+    one = Scenario(
+        jobs=(Job(name="a", model="toy", batch=32, target="its end"),),
+        fleet=SMALL,
+        profiles=profiles,
+        settings=FREE,
+        fairness="alone",
+    )
+    assert one.run("fifo").ratios == {"a": 1.0}, "alone it takes as long"

@@ -43,14 +43,23 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
         "--repair", metavar="TIME", default="4h", help="time to repair a node that failed at random (default 4h)"
     )
     add_price_argument(parser)
+    add_stop_early(parser)
+    fairness = "how fairness is found: estimate (from what jobs held, default), alone (each job simulated alone; slow)"
+    parser.add_argument("--fairness", metavar="F", default="estimate", help=fairness)
     seed = "seed of random failures and confidence intervals (default 0)"
     parser.add_argument("--seed", metavar="S", type=int, default=0, help=seed)
+
+
+def add_stop_early(parser: argparse.ArgumentParser) -> None:
+    """When a job that no longer learns is ended."""
+    text = "end a job whose last REPORTS (epochs) add less than SHARE (default 1%%) of what it had learned, such as 5:1%%"
+    parser.add_argument("--stop-early", metavar="REPORTS:SHARE", default="", help=text)
 
 
 def scenario_of(o: argparse.Namespace) -> Scenario:
     """What ``add_cluster_of_jobs`` was given. Raises UserError."""
     from paceline.scheduling.failures import parse_outages
-    from paceline.scheduling.scenario import KNOWLEDGE
+    from paceline.scheduling.scenario import FAIRNESS, KNOWLEDGE
     from paceline.scheduling.schedule import Settings
     from paceline.scheduling.verb import scenario
 
@@ -76,6 +85,8 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
         repair_s=parse_seconds(o.repair),
         prices=parse_prices(o.price or ()),
         seed=o.seed,
+        stop_early=o.stop_early or None,
+        fairness=known_name("fairness", o.fairness, FAIRNESS),  # type: ignore[arg-type]
     )
 
 

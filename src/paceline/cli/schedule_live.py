@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.parser import Answer, Parser
+from paceline.cli.schedule_arguments import add_stop_early
 from paceline.errors import Interrupted, UserError, known_name
 from paceline.reporting.screen import Paragraph, Screen, Table
 from paceline.units import format_seconds, parse_seconds
@@ -35,6 +36,7 @@ def add_live(live: Parser) -> None:
     live.add_argument("--round", metavar="TIME", default="10s", help="time between decisions (default 10s)")
     state = f"directory of the state; the same command goes on from it (default {STATE})"
     live.add_argument("--state", metavar="DIR", default=STATE, help=state)
+    add_stop_early(live)
     live.add_argument("--report", action="store_true", help="also write report.html there")
     live.set_defaults(own_progress=True)
 
@@ -45,11 +47,18 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.live import LivePolicy, Runner, check_start
     from paceline.scheduling.live_policy import LiveAdapter, even
     from paceline.scheduling.live_schedule import live_schedule
+    from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.policies.registry import ALIASES, POLICIES
 
     executor_name, round_s = known_name("executor", o.executor, EXECUTORS), parse_seconds(o.round)
     policy_name = known_name("policy", o.policy, [*POLICIES, "even"], ALIASES)
-    policy: LivePolicy = even if policy_name == "even" else LiveAdapter(POLICIES[policy_name].decide, "device", round_s)
+    policy: LivePolicy = even
+    if policy_name != "even":
+        decide = POLICIES[policy_name].decide
+        decide = stopping_early(decide, EarlyStop.named(o.stop_early)) if o.stop_early else decide
+        policy = LiveAdapter(decide, "device", round_s)
+    elif o.stop_early:
+        raise UserError("the policy even reads no reports, so it cannot stop early", f"use one of {', '.join(POLICIES)}")
     jobs = read_jobs(o.file)
     with Journal(f"{o.state}/{NAME}") as journal:
         executor, known, began = _executor(o, executor_name), journal.rows(), time.time()
@@ -115,6 +124,7 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
         {
             "name": row.name,
             "phase": row.phase,
+            "removed": row.is_removed,
             "arrival": row.arrival_s,
             "jct_s": row.since - row.arrival_s,
             "expected_jct_s": None if row.expected_end_s is None else row.expected_end_s - row.arrival_s,
@@ -128,13 +138,24 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
         for row in rows
     ]
     shown = [
-        (job["name"], job["phase"], format_seconds(job["jct_s"]), str(job["starts"]), format_seconds(job["device_s"]))
+        (
+            job["name"],
+            "removed" if job["removed"] else job["phase"],
+            format_seconds(job["jct_s"]),
+            str(job["starts"]),
+            format_seconds(job["device_s"]),
+        )
         for job in data
     ]
-    failed = [f"{job['name']}: {job['reason']} ({state}/jobs/{job['name']}.log)" for job in data if job["phase"] == "failed"]
+    removed = [f"{row.name}: {row.reason}" for row in rows if row.is_removed]
+    failed = [
+        f"{row.name}: {row.reason} ({state}/jobs/{row.name}.log)"
+        for row in rows
+        if row.phase == "failed" and not row.is_removed
+    ]
     done = sum(job["phase"] == "done" for job in data)
     brief = f"{done} of {len(data)} jobs are done"
     table = Table(("job", "end", "completion", "starts", "device time"), shown, frozenset({0, 1}))
-    lines = tuple(Paragraph(line, "bad") for line in failed)
-    screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed]))
+    lines = [*(Paragraph(line, "bad") for line in failed), *map(Paragraph, removed)]
+    screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed, *removed]))
     return {"jobs": data, "state": state, "exit_code": int(bool(failed))}, screen

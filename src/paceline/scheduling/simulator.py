@@ -321,6 +321,8 @@ class _Simulation:
             self.notes.append((self.time_s, decision.note))
         self._check_idle()
         self._carry_out(decision)
+        if decision.removed:  # what it promised was with them
+            self.holds_until_s = -math.inf
         for gone in sorted(decision.removed, reverse=True):
             self._remove(gone, decision.removed[gone])
 

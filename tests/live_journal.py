@@ -37,7 +37,14 @@ def written(base: Path, now_s: float, is_over: bool = False) -> Path:
         reached = {"epoch": 4.0, "step": 80.0, "samples_per_s": 20.0}
         changed = [
             replace(rows["digits"], phase="done", since=start_s + 400, is_over=True, expected_end_s=start_s + 380),
-            _running(rows["grows"], start_s + 520, {"h1": 2, "h2": 2}, progress=reached, speeds={2: 12.0, 4: 20.0}),
+            _running(
+                rows["grows"],
+                start_s + 520,
+                {"h1": 2, "h2": 2},
+                progress=reached,
+                reported_s=start_s + 880,
+                speeds={2: 12.0, 4: 20.0},
+            ),
             _running(rows["theirs"], start_s + 110, {"h3": 2}),
             replace(
                 rows["broken"], phase="failed", since=start_s + 140, is_over=True, reason="it ended with code 1", failures=3

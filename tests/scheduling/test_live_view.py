@@ -40,7 +40,8 @@ def test_completion_is_predicted_and_achieved(tmp_path: Path) -> None:
     now = jobs(tmp_path)
     assert (now["digits"].first_s, now["digits"].achieved_s) == (380, 400) and math.isnan(now["digits"].now_s)
     left_s = (10 - 4) * (80 / 4) * 64 / 20.0  # epochs, steps of each, samples of each, samples a second
-    assert now["grows"].now_s == 900 - 60 + left_s and math.isnan(now["grows"].achieved_s)
+    assert now["grows"].now_s == 880 - 60 + left_s and math.isnan(now["grows"].achieved_s)
+    assert jobs(tmp_path, NOW_S + 1e4)["grows"].now_s == 900 - 60 + 1e4, "not before now"
     assert all(math.isnan(time_s) for time_s in (now["theirs"].first_s, now["theirs"].now_s))
 
 

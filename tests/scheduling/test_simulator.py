@@ -168,6 +168,15 @@ def test_a_promise_changes_no_digit(
     assert (passed.outcomes, passed.active, passed.notes) == (every.outcomes, every.active, every.notes)
 
 
+@pytest.mark.parametrize("policy", PROMISES, ids=["fifo", "las", "edf", "srtf"])
+def test_a_promise_ends_where_the_order_of_jobs_changes(policy: Policy) -> None:
+    """Under las the first falls to the second queue, and the next takes its devices; under srtf a shorter one waits."""
+    jobs = [rigid("long", 9000, 8), rigid("next", 3000, 8, 70.0), rigid("short", 500, 4, 130.0), rigid("due", 900, 4, 4000.0)]
+    passed, every = (simulated(jobs, each, settings=ROUNDS) for each in (policy, asked_anew(policy)))
+    assert passed.outcomes == every.outcomes and passed.active == every.active
+    assert len(passed.decision_s) < len(every.decision_s)
+
+
 def test_a_long_job_alone_costs_a_few_decisions() -> None:
     schedule = simulated([rigid("a", 1e6), rigid("b", 10, 1, 2e6)], fifo, settings=ROUNDS)
     assert len(schedule.decision_s) < 10 and len(schedule.active) == 16669

@@ -45,7 +45,8 @@ class LiveRow:
         phase: as last observed; ``waiting`` before it was ever submitted. ``since``: when it came into it.
         starts: how often it was submitted. ``failures``: how often it failed since it last made progress.
         attained_s: device-seconds that it ran. ``run_s``: seconds.
-        progress: what it has reported last. ``speeds``: samples a second by number of devices, as reported.
+        progress: what it has reported last, first seen at ``reported_s``.
+        speeds: samples a second by number of devices, as reported.
         curve: its accuracy, or where it reports none its loss, at each step that it reported, the oldest first.
         expected_end_s: when it was to end, by the first report that told; None: none has.
         reason: of its end, or of its last failure.
@@ -61,6 +62,7 @@ class LiveRow:
     attained_s: float = 0.0
     run_s: float = 0.0
     progress: Mapping[str, float] = field(default_factory=dict)
+    reported_s: float = 0.0
     speeds: Mapping[int, float] = field(default_factory=dict)
     curve: tuple[float, ...] = ()
     expected_end_s: float | None = None

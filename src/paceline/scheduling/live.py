@@ -137,7 +137,7 @@ class Runner:
             self._journal.begin_span(row.name, LiveSpan(max(seen.since, row.arrival_s), None, seen.placement, ""))
             fresh = replace(fresh, run_s=row.run_s + elapsed, attained_s=row.attained_s + elapsed * devices)
             if seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
-                fresh = replace(fresh, failures=0, curve=(*row.curve, *_learned(seen.progress)))
+                fresh = replace(fresh, failures=0, reported_s=now_s, curve=(*row.curve, *_learned(seen.progress)))
                 if seen.progress.get("workers", devices) == devices and "samples_per_s" in seen.progress:
                     fresh = replace(fresh, speeds={**row.speeds, devices: seen.progress["samples_per_s"]})
                 if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):

@@ -133,7 +133,7 @@ def _job(row: LiveRow, spans: Iterable[LiveSpan], held: Mapping[str, int], now_s
         nodes=text_of(held) if held else "",
         waited_s=max(until - row.arrival_s - ran, 0.0),
         first_s=math.nan if row.expected_end_s is None else row.expected_end_s - row.arrival_s,
-        now_s=now_s + left_s - row.arrival_s,
+        now_s=max(row.reported_s + left_s, now_s) - row.arrival_s if left_s == left_s else math.nan,
         achieved_s=row.since - row.arrival_s if row.phase == "done" else math.nan,
         why=why,
     )

@@ -62,11 +62,11 @@ def test_a_job_that_stopped_learning_leaves_its_devices_to_the_next() -> None:
 
 
 def test_what_a_policy_promised_ends_with_the_job_that_is_removed() -> None:
-    jobs = [rigid("flat", 1, 8), rigid("falls", 1, 8)]
-    curves = {"flat": np.concatenate([FLAT, np.full(500, 0.9)]), "falls": FALLS}
+    jobs = [rigid("runs", 1, 4), rigid("flat", 1, 4), rigid("falls", 1, 4)]
+    curves = {"runs": FALLS, "flat": np.concatenate([FLAT, np.full(500, 0.9)]), "falls": FALLS}
     settings = Settings(round_s=1.0, restart_s=0.0)
     schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), settings)
-    assert [outcome.removed_s for outcome in schedule.outcomes] == [150, None] and schedule.outcomes[1].start_s == 151
+    assert [outcome.removed_s for outcome in schedule.outcomes] == [None, 150, None] and schedule.outcomes[2].start_s == 151
 
 
 def test_a_rule_is_written_and_said() -> None:

@@ -43,7 +43,7 @@ ASK = (
 )
 SCHEDULED = (
     "TRACE --where --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage --maintenance"
-    " --failures --repair --price --seed --out --report --brief --why --json --help"
+    " --failures --repair --price --stop-early --fairness --seed --out --report --brief --why --json --help"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
@@ -64,7 +64,8 @@ COMMANDS = {
     "schedule": "--help",
     "schedule run": f"{SCHEDULED} --policy",
     "schedule compare": f"{SCHEDULED} --policies --jobs",
-    "schedule live": "JOBS.toml --executor --policy --slots --gpus --lab --round --state --report --why --brief --json --help",
+    "schedule live": "JOBS.toml --executor --policy --slots --gpus --lab --round --state --stop-early --report"
+    " --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
@@ -78,7 +79,7 @@ COMMANDS = {
     "workload": "--help",
     "workload list": "--brief --why --json --help",
     "workload show": "WORKLOAD --seq-len --args --input --lora --brief --why --json --help",
-    "serve": "--host --port --json --help",
+    "serve": "--host --schedule --port --json --help",
     "report": "DIR --brief --json --help",
     "bench": "--help",
     "bench codec": "--size --codec --backend --threads --brief --json --help",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from command import answer, run
 from paceline.cli import main
+from paceline.cli.schedule import _progress
 from schedule_toys import TRACE
+from scheduling_toys import write_profiles
 
 ON = f"{TRACE} --cluster 2x4xT4"
 
@@ -48,6 +51,31 @@ def test_policies_are_compared_and_each_is_asked_why(out: Path, capsys: pytest.C
         f"{out} holds several policies: fifo, las, goodput; choose --policy fifo" in run(capsys, f"schedule why {out} large")[2]
     )
     assert answer(capsys, f"schedule why {out} large --policy LAS")["policy"] == "las"
+
+
+def test_jobs_that_learn_no_more_are_ended_with_their_reason(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "toys.csv"
+    trace.write_text("name,arrival_s,model,devices,batch,target\n" + "".join(f"t{n},0,toy,8,64,its end\n" for n in range(7)))
+    words = (
+        f"{trace} --cluster 2x4xT4 --profiles {write_profiles(tmp_path, epochs=12)} --stop-early 2:60% --round 10s --out {out}"
+    )
+    code, text, _ = run(capsys, f"schedule {words} --policy fifo --report")
+    why = "it no longer learned: its last 2 reports added less than 60 % of what it had learned before"
+    assert code == 0 and "removed" in text and f"t0 at 00:01:10: {why}" in " ".join(text.split()) and "2 more; --json" in text
+    assert why in (out / "report.html").read_text().replace('<span class="n">', "").replace("</span>", "")
+    data = answer(capsys, f"schedule compare {words} --policies fifo,las")
+    assert [[job["removed"] for job in policy["jobs"]] for policy in data["policies"]] == [[why] * 7] * 2
+
+
+def test_fairness_says_how_it_was_found(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = f"schedule {ON} --policy fifo --out {out}"
+    estimate, alone = (answer(capsys, f"{command} --fairness {how}") for how in ("estimate", "alone"))
+    assert (estimate["fairness"], alone["fairness"]) == ("estimate", "alone")
+    assert "jobs above 1.05; estimated" in run(capsys, command)[1]
+    text = run(capsys, f"{command} --fairness alone --why")[1]
+    assert "jobs above 1.05; each job simulated alone" in text and "a simulation of the job alone" in " ".join(text.split())
 
 
 def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +119,18 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy las --interference 1", "--interference 1"),
         (f"{ON} --policy las --seed -1", "--seed -1"),
         (f"{ON} --policy las --round -5s", "expected one argument"),
+        (f"{ON} --policy las --round 1e-9s", "a --round of 1e-09 s; give at least 0.01s"),
+        (
+            f"{ON} --policy las --restart 1000d",
+            "a --restart of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter --r",
+        ),
+        (
+            f"{ON} --policy las --stop-early 5",
+            "12 of 12 jobs run for their duration, and nothing says how they learn; leave --stop",
+        ),
+        (f"{ON} --policy las --stop-early soon", "to stop early at 'soon'; write REPORTS or REPORTS:SHARE"),
+        (f"{ON} --policy las --fairness just", "unknown fairness 'just'; legal: estimate, alone"),
+        (f"{ON} --policy las --outage 0:5h-2h", "an outage ends after it starts"),
         (f"{ON} --policy las --round 5", "5"),
         (f"{TRACE} --cluster 2x4 --policy las", "unknown device '4'"),
         (f"{TRACE} --cluster 1x4xT4 --policy las", "job 'nightly-2' asks for 8 devices; the cluster has 4"),
@@ -107,6 +147,27 @@ def test_mistakes_are_one_line(
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, f"schedule {words}")
     assert (code, out, err.count("\n")) == (2, "", 1) and text in err, err
+
+
+def test_a_column_that_no_job_has_is_refused_and_the_legal_ones_are_listed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "mine.csv"
+    trace.write_text("name,arrival_s,colour\na,0,red\n")
+    code, _, err = run(capsys, f"schedule {trace} --cluster 1x4xT4")
+    assert code == 2 and "unknown column 'colour'; legal: name," in err and err.count("virtual_cluster") == 1
+
+
+def test_progress_says_the_day_and_the_share_of_jobs_done() -> None:
+    said: list[str] = []
+    step = _progress(argparse.Namespace(say=said.append), 200)
+    for moment_s, ended in ((0.0, 0), (60.0, 1), (86_400.0, 1), (90_000.0, 2), (90_060.0, 3)):
+        step(moment_s, ended)
+    assert said == [
+        "day 0, 0 % of the jobs done (0 of 200)",
+        "day 1, 0 % of the jobs done (1 of 200)",
+        "day 1, 1 % of the jobs done (2 of 200)",
+    ]
 
 
 def test_a_damaged_file_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

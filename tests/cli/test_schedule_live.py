@@ -47,6 +47,18 @@ def test_jobs_run_here_and_the_same_command_knows_that_they_have(
     assert main(["schedule", "why", str(tmp_path / "state"), "first"]) == 0
 
 
+def test_a_job_that_learns_no_more_is_ended_and_is_no_failure(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = """i=$((i+1)); echo "{\\"step\\": $i, \\"loss\\": 1}" > new; mv new flat/progress.json; sleep 0.1"""
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "learn.sh").write_text(f"i=0; while true; do {report}; done")
+    (tmp_path / "jobs.toml").write_text("[[job]]\nname = 'flat'\ngrace = '1s'\ncommand = 'sh learn.sh'\n")
+    assert main([*words, "--policy", "fifo", "--stop-early", "2", "--json"]) == 0
+    (flat,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert flat["removed"] and "it no longer learned: its last 2 reports added less than 1 %" in flat["reason"]
+
+
 def test_the_exit_code_is_0_where_every_job_is_done(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text("[[job]]\nname = 'only'\ncommand = 'true'\n")
     assert main([*words, "--policy", "las"]) == 0
@@ -63,10 +75,15 @@ def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: 
     [
         (["--policy", "lass"], "did you mean las?"),
         (["--policy", "las", "--executor", "slurms"], "unknown executor 'slurms'"),
-        (["--policy", "las", "--executor", "slurm"], "--slots is of local, not of slurm"),
-        (["--policy", "las", "--lab", "x"], "--lab is of slurm, not of local"),
-        (["--policy", "las", "--gpus"], "--gpus is of slurm and ray"),
+        (["--policy", "las", "--executor", "slurm"], "--slots belongs to local, not to slurm"),
+        (["--policy", "las", "--lab", "x"], "--lab belongs to slurm, not to local"),
+        (["--policy", "las", "--gpus"], "--gpus belongs to slurm and ray"),
         (["--policy", "las", "--slots", "0"], "0 slots"),
+        (
+            ["--policy", "even", "--stop-early", "5"],
+            "the policy even reads no reports, so it cannot stop early; use one of fifo",
+        ),
+        (["--policy", "las", "--stop-early", "x"], "write REPORTS or REPORTS:SHARE"),
     ],
     ids=str,
 )

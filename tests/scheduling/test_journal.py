@@ -41,7 +41,7 @@ def test_what_is_written_is_read_by_the_next(tmp_path: Path) -> None:
         assert list(journal.rows()) == ["early", "late"] and journal.rows()["early"] == row
         assert [(name, what) for _, name, what in journal.events("early")] == [("early", "to run on h0:2")]
         assert journal.events("late") == []
-        with pytest.raises(UserError, match=r"job late is in .* already, and is another"):
+        with pytest.raises(UserError, match=r"already has another job named late"):
             journal.add(training(tmp_path, "late", epochs=99), 9.0)
 
 

@@ -15,7 +15,9 @@ from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, Unavailable
 from paceline.scheduling.journal import Journal
 from paceline.scheduling.live import LiveDecision, LivePolicy, LiveState, Runner, check_start
-from paceline.scheduling.live_policy import even
+from paceline.scheduling.live_policy import LiveAdapter, even
+from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
+from paceline.scheduling.policies.fifo import fifo
 
 
 class Played:
@@ -100,6 +102,49 @@ def runner(played: Played, journal: Journal, policy: LivePolicy = even) -> Runne
 def add(journal: Journal, base: Path, arrivals: Sequence[float], **more: object) -> None:
     for number, arrival in enumerate(arrivals):
         journal.add(training(base, f"j{number}", **more), arrival)  # type: ignore[arg-type]
+
+
+class Learners(Played):
+    """They report an accuracy that rises no more."""
+
+    def poll(self) -> Mapping[str, Observed]:
+        seen = super().poll()
+        return {name: replace(one, progress={**one.progress, "accuracy": 0.9, "loss": 0.1}) for name, one in seen.items()}
+
+
+def test_a_job_that_learns_no_more_is_ended_and_makes_room(tmp_path: Path) -> None:
+    played = Learners({"h0": 1}, work=50)
+    policy = LiveAdapter(stopping_early(fifo, EarlyStop(2)), "slot", 10.0)
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0, 0.0], max_devices=1)
+        loop, rounds = runner(played, journal, policy), 0
+        while loop.round():
+            rounds += 1
+            assert rounds < 30
+        rows = journal.rows()
+        assert all(row.is_removed and row.curve == (0.9,) * 4 for row in rows.values())
+        assert "it no longer learned: its last 2 reports" in rows["j0"].reason
+        assert rows["j0"].since <= journal.spans("j1")[0].start_s and None not in [span.end_s for span in journal.spans("j0")]
+        assert journal.facts()["nodes"] == {"h0": 1} and journal.facts()["round_s"] == 10.0
+    assert not any(seen.holds_devices for _, seen in played.jobs.values()), "the runner stays until they have stopped"
+
+
+def test_the_first_report_that_tells_predicts_the_end(tmp_path: Path) -> None:
+    """Ten samples a second; of each epoch it has told that it has ten steps of 64."""
+
+    class Told(Played):
+        def poll(self) -> Mapping[str, Observed]:
+            seen = super().poll()
+            told = {"epoch": 1.0, "step": 10.0}
+            return {n: replace(o, progress={**o.progress, **told}) if o.progress else o for n, o in seen.items()}
+
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0], max_devices=1)
+        loop = runner(Told({"h0": 1}, work=1000), journal)
+        for _ in range(4):
+            loop.round()
+        row = journal.rows()["j0"]
+        assert row.expected_end_s == 20.0 + 5 * 10 * 64 / 10.0 == 20.0 + row.seconds_left(1)
 
 
 def test_jobs_arrive_move_and_end(tmp_path: Path) -> None:

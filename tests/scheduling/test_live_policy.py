@@ -72,7 +72,7 @@ def test_who_ran_on_a_node_that_died_is_placed_anew() -> None:
 
 
 def test_nodes_of_several_sizes_are_refused() -> None:
-    with pytest.raises(UserError, match="nodes of 2 and 4 devices"):
+    with pytest.raises(UserError, match="the nodes have 2 and 4 devices"):
         LiveAdapter(fifo, "T4", 10.0)(state(row("a"), nodes=(("h0", 2), ("h1", 4))))
 
 

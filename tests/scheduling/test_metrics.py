@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.scheduling.fleet import Fleet, NodeGroup
-from paceline.scheduling.metrics import fairness, metrics
+from paceline.scheduling.metrics import estimated_fairness, metrics
 from paceline.scheduling.schedule import Settings
 from schedule_toys import FOUR, JOBS, job, simulated
 
@@ -43,7 +43,7 @@ def test_what_has_no_price_or_power_is_unknown() -> None:
 def test_fairness_by_hand() -> None:
     """a: alone for 10 s, one beside it for 10 s, two for 80 s: 2.7 jobs in the mean, a share of 4 / 2.7 devices; it held 4."""
     schedule = simulated().schedule
-    rho = fairness(schedule, list(schedule.outcomes))
+    rho = estimated_fairness(schedule, list(schedule.outcomes))
     assert rho[0] == pytest.approx(100 / (100 * 2.7))
     jobs = (10 * 2 + 80 * 3 + 50 * 2) / 140
     assert rho[1] == pytest.approx(140 / (50 * max(2 * jobs / 4, 1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,12 @@ def test_what_is_read_is_what_was_written() -> None:
     for name, one in both.items():
         assert repr(back[name]) == repr(one), "NaN is not itself"
         assert back[name].metrics == one.metrics and back[name].schedule.fleet.outages == fleet.outages
+
+
+def test_ratios_of_jobs_alone_are_kept() -> None:
+    one = replace(simulated(), ratios={"a": 1.0, "b": 2.5, "c": 1.0})
+    back = from_json(json.loads(json.dumps(to_json({"fifo": one}), allow_nan=False)))["fifo"]
+    assert back.ratios == one.ratios and back.metrics.worst_fairness == 2.5
 
 
 def test_jobs_that_never_ended_and_adapt() -> None:

@@ -11,12 +11,14 @@ from paceline import predict
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
+from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.predicted_jobs import Predictions
+from paceline.scheduling.profiles import read_profiles
 from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.state import Decision, State
 from schedule_toys import AT_ONCE, FOUR, JOBS
-from scheduling_toys import profile
+from scheduling_toys import FREE, SMALL, profile, write_profiles
 
 
 def scenario(*jobs: Job, **given: object) -> Scenario:
@@ -30,7 +32,7 @@ def refused(question: Scenario, policy: str = "fifo") -> str:
 
 
 def test_a_job_of_which_nothing_is_known_is_refused() -> None:
-    assert "job 'a': of 'gpt9' nothing is measured" in refused(scenario(Job(name="a", model="gpt9", steps=5)))
+    assert "job 'a': no profile of 'gpt9', and no duration" in refused(scenario(Job(name="a", model="gpt9", steps=5)))
     assert "job 'a': neither a model nor a duration" in refused(scenario(Job(name="a", samples=5)))
 
 
@@ -80,14 +82,14 @@ def test_what_a_type_does_not_hold_never_runs_there() -> None:
 def test_choices_that_nothing_executes_are_refused() -> None:
     with pytest.raises(UserError, match="unknown knowledge"):
         scenario(knowledge="guessed")
-    with pytest.raises(UserError, match="nothing is predicted of these jobs"):
+    with pytest.raises(UserError, match="these jobs cannot be predicted"):
         scenario(knowledge="predicted")
     alone = scenario(knowledge="predicted", predictions=Predictions(FOUR))
-    assert "nothing is predicted of jobs that state a duration alone" in refused(alone)
+    assert "jobs that state only a duration cannot be predicted" in refused(alone)
     with pytest.raises(UserError, match="no jobs"):
         Scenario(jobs=(), fleet=FOUR)
     assert "unknown policy 'fido'" in refused(scenario(), "fido")
-    assert "divides devices of one type; on several types use fifo" in refused(
+    assert "shares out devices of one type only; on several types use fifo" in refused(
         scenario(fleet=Fleet.named("1x4xT4 + 1x4xK80")), "goodput"
     )
 
@@ -104,3 +106,42 @@ def test_progress_is_told() -> None:
     steps: list[tuple[float, int]] = []
     scenario().run("fifo", lambda moment, ended: steps.append((moment, ended)))
     assert steps[0] == (0.0, 0) and [ended for _, ended in steps] == sorted(ended for _, ended in steps)
+
+
+def test_jobs_that_no_longer_learn_are_ended_where_their_profiles_say_how_they_learn(tmp_path: Path) -> None:
+    """The metric of the toy rises by 0.1 an epoch: two of them add 60 % of what four had added."""
+    profiles = read_profiles(write_profiles(tmp_path, epochs=12))
+    jobs = (
+        Job(name="a", model="toy", devices=2, batch=64, target="its end"),
+        Job(name="b", model="toy", devices=8, batch=64, target="its end"),
+    )
+    question = Scenario(jobs=jobs, fleet=SMALL, profiles=profiles, settings=FREE, stop_early=EarlyStop(2, 0.6))
+    simulated = question.run("fifo")
+    first, second = simulated.schedule.outcomes
+    assert first.removed == "it no longer learned: its last 2 reports added less than 60 % of what it had learned before"
+    assert first.removed_s == second.start_s and second.removed and simulated.metrics.removed == 2
+    assert "A job is ended when its last 2 reports added less than 60 % of what it had learned before." in simulated.notes
+    mixed = replace(question, jobs=(*jobs, Job(name="c", duration_s=60.0)))
+    assert refused(mixed) == (
+        "1 of 3 jobs run for their duration, and nothing says how they learn; "
+        "leave `stop_early` out, or choose jobs of `profiles` that were measured"
+    )
+
+
+def test_fairness_is_estimated_or_found_from_each_job_alone(tmp_path: Path) -> None:
+    """Two equal rigid jobs follow one another; the share of the second is all devices over 1.5 jobs, and it asked for all."""
+    jobs = (Job(name="a", devices=8, duration_s=100.0), Job(name="b", devices=8, duration_s=100.0))
+    question = Scenario(jobs=jobs, fleet=SMALL, settings=Settings(round_s=10.0, restart_s=0.0))
+    estimate, alone = question.run("fifo"), replace(question, fairness="alone").run("fifo")
+    assert estimate.ratios is None and alone.ratios == {"a": pytest.approx(100 / 200), "b": pytest.approx(200 / 150)}
+    assert alone.metrics.worst_fairness == pytest.approx(200 / 150) and alone.metrics.unfair_share == 0.5
+    assert estimate.metrics.mean_jct_s == alone.metrics.mean_jct_s and alone.to_json()["fairness"] == "alone"
+    profiles = read_profiles(write_profiles(tmp_path))
+    one = Scenario(
+        jobs=(Job(name="a", model="toy", batch=32, target="its end"),),
+        fleet=SMALL,
+        profiles=profiles,
+        settings=FREE,
+        fairness="alone",
+    )
+    assert one.run("fifo").ratios == {"a": 1.0}, "alone it takes as long"

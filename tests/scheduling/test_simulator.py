@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as at_most
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.scheduling.beliefs import Measured
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
+from paceline.scheduling.metrics import metrics
+from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.las import las
+from paceline.scheduling.policies.srtf import srtf
 from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulator import MOST_IDLE, simulate
-from paceline.scheduling.state import Decision, State
+from paceline.scheduling.state import Decision, Policy, State
 from scheduling_toys import FREE, SMALL, audit, ends, many_jobs, profile, rigid, runs, simulated
 
 ROUNDS = Settings(round_s=60.0, restart_s=30.0)
@@ -138,7 +143,61 @@ def test_outages_lose_no_job(jobs: list[Job], away: list[tuple[int, int, int]]) 
         audit(simulated(jobs, fifo, fleet, settings), jobs)
 
 
+# --- rounds that are passed without asking the policy ---
+
+
+def asked_anew(policy: Policy) -> Policy:
+    """The policy, which promises nothing."""
+    return lambda state: replace(policy(state), holds_until_s=-np.inf)
+
+
+OUTAGES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5000), st.integers(1, 4000)), max_size=2)
+PROMISES = [fifo, partial(las, thresholds_s=(600.0, 7200.0)), edf, srtf]
+
+
+@at_most(max_examples=25)
+@given(many_jobs(most=4, devices=4), st.sampled_from(PROMISES), st.sampled_from([7.3, 60.0]), st.floats(0, 100), OUTAGES)
+def test_a_promise_changes_no_digit(
+    jobs: list[Job], policy: Policy, round_s: float, restart_s: float, away: list[tuple[int, int, int]]
+) -> None:
+    fleet = Fleet.named("2x4xT4", [Outage(node, start, start + length) for node, start, length in away])
+    jobs = [replace(job, duration_s=job.duration_s * 1.7, steps=job.steps * 1.7, arrival_s=job.arrival_s * 31) for job in jobs]
+    settings = Settings(round_s=round_s, restart_s=restart_s)
+    passed = simulated(jobs, policy, fleet, settings)
+    every = simulated(jobs, asked_anew(policy), fleet, settings)
+    assert (passed.outcomes, passed.active, passed.notes) == (every.outcomes, every.active, every.notes)
+
+
+@pytest.mark.parametrize("policy", PROMISES, ids=["fifo", "las", "edf", "srtf"])
+def test_a_promise_ends_where_the_order_of_jobs_changes(policy: Policy) -> None:
+    """Under las the first falls to the second queue, and the next takes its devices; under srtf a shorter one waits."""
+    jobs = [rigid("long", 9000, 8), rigid("next", 3000, 8, 70.0), rigid("short", 500, 4, 130.0), rigid("due", 900, 4, 4000.0)]
+    passed, every = (simulated(jobs, each, settings=ROUNDS) for each in (policy, asked_anew(policy)))
+    assert passed.outcomes == every.outcomes and passed.active == every.active
+    assert len(passed.decision_s) < len(every.decision_s)
+
+
+def test_a_long_job_alone_costs_a_few_decisions() -> None:
+    schedule = simulated([rigid("a", 1e6), rigid("b", 10, 1, 2e6)], fifo, settings=ROUNDS)
+    assert len(schedule.decision_s) < 10 and len(schedule.active) == 16669
+    assert metrics(schedule).decisions == 16669
+
+
 # --- what cannot work ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(round_s=1e-9), "a `round` of 1e-09 s; give at least 0.01s, or 0 to decide at every arrival"),
+        (Settings(restart_s=86_400_000.0), "a `restart` of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter"),
+        (Settings(restart_by_model={"toy": 1e6}), "a `restart` of 11 d 14 h takes 1,000 rounds"),
+    ],
+)
+def test_times_that_cannot_work_are_named(settings: Settings, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        simulated([rigid("a", 1)], fifo, settings=settings)
+    simulated([rigid("a", 1)], fifo, settings=Settings(round_s=0.0, restart_s=86_400_000.0))
 
 
 def test_jobs_that_no_cluster_holds_are_refused() -> None:
@@ -152,7 +211,7 @@ def test_jobs_that_no_cluster_holds_are_refused() -> None:
 
 @pytest.mark.parametrize("round_s", [0.0, 60.0])
 def test_a_policy_that_never_starts_a_job_is_stopped(round_s: float) -> None:
-    with pytest.raises(UserError, match="never starts a job"):
+    with pytest.raises(UserError, match=r"never starts job a; give it nodes"):
         simulated([rigid("a", 1)], one_each, settings=Settings(round_s=round_s))
 
 
@@ -166,7 +225,7 @@ def swapping(state: State) -> Decision:
 @pytest.mark.parametrize("round_s", [0.0, 20.0])
 def test_two_jobs_that_swap_for_ever_are_an_error(round_s: float) -> None:
     jobs = [rigid("a", 100, 8), rigid("b", 100, 8)]
-    with pytest.raises(UserError, match="moves for ever 2 jobs"):
+    with pytest.raises(UserError, match=r"1,000 times in a row without any work between, on 2 jobs \(a, b\)"):
         simulated(jobs, swapping, settings=Settings(round_s=round_s, restart_s=30.0))
     audit(simulated(jobs, swapping, settings=Settings(round_s=round_s, restart_s=10.0)), jobs)  # each turn works for 10 s
 
@@ -175,7 +234,7 @@ def test_a_policy_that_wakes_without_an_end_is_an_error() -> None:
     def restless(state: State) -> Decision:
         return replace(fifo(state), wake_s=state.time_s)
 
-    with pytest.raises(UserError, match="moves for ever"):
+    with pytest.raises(UserError, match="without any work between, on job a"):
         simulated([rigid("a", 1)], restless)
 
 

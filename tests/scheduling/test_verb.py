@@ -44,7 +44,7 @@ def test_failures_are_drawn_by_the_seed() -> None:
         (TRACE, "1x4xT4", "las", {}, "asks for 8 devices; the cluster has 4"),
         (TRACE, "2x4xT4", "lass", {}, "unknown policy 'lass'"),
         (JOBS, "2x4xT4", "las", {"where": {"set": "1"}}, "chooses rows of a file"),
-        ([3], "2x4xT4", "las", {}, "3 is no job"),
+        ([3], "2x4xT4", "las", {}, "3 is not a job"),
         ([job("a", 0, 1, 5)] * 2, "2x4xT4", "las", {}, "two jobs are named 'a'"),
         (TRACE, "2x4xT4", "las", {"profiles": "nowhere"}, "cannot read nowhere"),
         (Path("nowhere.csv"), "2x4xT4", "las", {}, "cannot read nowhere.csv"),

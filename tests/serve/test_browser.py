@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ from playwright import sync_api
 
 import paceline
 import samples
+from live_journal import written
 from paceline.reporting import answer_page, render_report
 from paceline.rundir import RunDirContents
+from paceline.scheduling.journal import Journal
 from paceline.serve.app import application
+from paceline.serve.guard import Guard
 from paceline.serve.server import bound
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -41,16 +45,22 @@ STRAY = """() => [...document.querySelectorAll('body *')].filter(e => {
 """What leaves the screen and does not lie in a box that scrolls by itself."""
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+@contextmanager
+def served(page: Guard) -> Iterator[str]:
     """A server of the page in a thread."""
     with bound("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(application(), log_level="error", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(page, log_level="error", lifespan="off"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
         server.should_exit = True
         thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(application()) as place:
+        yield place
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +208,30 @@ def test_a_drag_ends_with_the_last_place(browser: Any, address: str, problems: l
     time.sleep(0.1)
     assert "nodes=8" in page.url and "8 x 4 A100" in page.locator("h2.first").text_content() and problems == []
     page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [pytest.param(DESK, "dark", id="desk", marks=pytest.mark.full), pytest.param(PHONE, "light", id="phone")],
+)
+def test_a_live_schedule_is_seen_as_it_goes(browser: Any, problems: list[str], tmp_path: Path, size: Any, scheme: str) -> None:
+    journal = written(tmp_path, time.time())
+    with served(application(schedule=journal)) as place:
+        page = visit(browser, f"{place}schedule", problems, size, scheme)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(STRAY) == []
+        assert page.locator("svg.plot").count() == 2 and barriers(page) == []
+        page.locator("figure").first.focus()
+        with Journal(journal) as open_journal:
+            open_journal.remember(policy="fifo")
+        page.wait_for_function("() => document.querySelector('h2.first').textContent === '7 jobs under fifo'")
+        assert page.evaluate("document.activeElement.tagName") == "FIGURE"  # the new one, so that arrow keys go on
+        page.keyboard.press("ArrowRight")
+        assert "digits: 2 device from" in page.locator("figure .tip").first.text_content()
+        pause = page.get_by_role("button", name="Pause")
+        pause.focus()
+        page.keyboard.press("Enter")
+        assert page.get_by_role("button", name="Go on").is_visible() and problems == []
+        page.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def add(parser: Parser) -> None:
     run = action("run", "simulate one policy (this is what schedule TRACE does)")
     run.runs(_run, RUN)
     add_cluster_of_jobs(run)
-    policy = "who gets devices: paceline (default), fifo, las, optimus, goodput and more"
+    policy = "what gives out devices: paceline (default), fifo, las, optimus, goodput and more"
     run.add_argument("--policy", metavar="P", default="paceline", help=policy)
     _add_out(run)
 
@@ -45,7 +45,7 @@ def add(parser: Parser) -> None:
     why.runs(_why, WHY, shapes=BRIEF)
     why.add_argument("directory", metavar="DIR", help="the run directory of a schedule")
     why.add_argument("job", metavar="JOB", help="the job's name")
-    why.add_argument("--policy", metavar="P", default="", help="of a directory with several")
+    why.add_argument("--policy", metavar="P", default="", help="which one, where the directory holds several")
 
 
 def _add_out(parser: Parser) -> None:
@@ -71,11 +71,11 @@ def _compare(o: argparse.Namespace) -> Answer:
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
     names = [policy_name(name.strip()) for name in o.policies.split(",") if name.strip()]
-    through: list[str] = []
+    finished: list[str] = []
 
     def done(name: str) -> None:
-        through.append(name)
-        o.say(f"{len(through)} of {len(names)} policies are through: {', '.join(through)}")
+        finished.append(name)
+        o.say(f"{len(finished)} of {len(names)} policies are done: {', '.join(finished)}")
 
     steps = {name: _progress(o, len(question.jobs), f"{name}, ") for name in names}
     simulated = run_policies(question, names, o.jobs, done, lambda name, moment, ended: steps[name](moment, ended))
@@ -116,13 +116,14 @@ def _why(o: argparse.Namespace) -> Answer:
 
 
 def _progress(o: argparse.Namespace, jobs: int, before: str = "") -> Callable[[float, int], None]:
-    """Says how far the simulation is, at each hundredth of the jobs."""
-    last = [-1]
+    """Says how far the simulation is, at each hundredth of the jobs and at each day of the trace."""
+    last = (-1, -1)
 
     def step(moment_s: float, ended: int) -> None:
-        percent = 100 * ended // max(jobs, 1)
-        if percent != last[0]:
-            last[0] = percent
-            o.say(f"{before}{percent} %, {ended:,} of {jobs:,} jobs ended, day {moment_s / 86400:.1f}")
+        nonlocal last
+        reached = 100 * ended // max(jobs, 1), int(moment_s // 86400)
+        if reached != last:
+            last = reached
+            o.say(f"{before}day {reached[1]:,}, {reached[0]} % of the jobs done ({ended:,} of {jobs:,})")
 
     return step

@@ -27,35 +27,46 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profiles", metavar="DIR", default="", help=profiles)
     knowledge = "what policies know: online (what a job saw, default), measured (the truth), predicted"
     parser.add_argument("--knowledge", metavar="K", default="online", help=knowledge)
-    rounds = "between decisions (default 60s); 0: at every arrival, end and outage"
+    rounds = "time between decisions (default 60s); 0: decide at every arrival, end and outage"
     parser.add_argument("--round", metavar="TIME", default="60s", help=rounds)
     parser.add_argument("--restart", metavar="TIME", default="30s", help="cost of a start or resize (default 30s)")
     interference = "speed lost by jobs on several nodes that share one, from 0 to 1 (default 0)"
     parser.add_argument("--interference", metavar="SHARE", type=float, default=0.0, help=interference)
-    checkpoint = "between checkpoints; a failure costs the work since the last (default 10min)"
+    checkpoint = "time between checkpoints; a failure costs the work since the last one (default 10min)"
     parser.add_argument("--checkpoint", metavar="TIME", default="10min", help=checkpoint)
     outage = "a node that fails, such as 3:2h-5h after the trace's start; may be repeated"
     parser.add_argument("--outage", metavar="NODE:START-END", action="append", help=outage)
-    maintenance = "a node that is taken away in order; may be repeated"
+    maintenance = "a node that jobs leave before it goes, such as 3:2h-5h; may be repeated"
     parser.add_argument("--maintenance", metavar="NODE:START-END", action="append", help=maintenance)
     parser.add_argument(
         "--failures", metavar="TIME", default="", help="mean time between random failures of a node, such as 30d"
     )
-    parser.add_argument("--repair", metavar="TIME", default="4h", help="of a node that failed at random (default 4h)")
+    parser.add_argument(
+        "--repair", metavar="TIME", default="4h", help="time to repair a node that failed at random (default 4h)"
+    )
     add_price_argument(parser)
-    seed = "of random failures and of confidence intervals (default 0)"
+    add_stop_early(parser)
+    fairness = "how fairness is found: estimate (from what jobs held, default), alone (each job simulated alone; slow)"
+    parser.add_argument("--fairness", metavar="F", default="estimate", help=fairness)
+    seed = "seed of random failures and confidence intervals (default 0)"
     parser.add_argument("--seed", metavar="S", type=int, default=0, help=seed)
+
+
+def add_stop_early(parser: argparse.ArgumentParser) -> None:
+    """When a job that no longer learns is ended."""
+    text = "end a job whose last REPORTS (epochs) add less than SHARE (default 1%%) of what it had learned, such as 5:1%%"
+    parser.add_argument("--stop-early", metavar="REPORTS:SHARE", default="", help=text)
 
 
 def scenario_of(o: argparse.Namespace) -> Scenario:
     """What ``add_cluster_of_jobs`` was given. Raises UserError."""
     from paceline.scheduling.failures import parse_outages
-    from paceline.scheduling.scenario import KNOWLEDGE
+    from paceline.scheduling.scenario import FAIRNESS, KNOWLEDGE
     from paceline.scheduling.schedule import Settings
     from paceline.scheduling.verb import scenario
 
     if not 0 <= o.interference < 1:
-        raise UserError(f"--interference {o.interference:g}", "give a share of the speed from 0 to below 1")
+        raise UserError(f"--interference {o.interference:g} is not a share", "give a share of the speed from 0 to below 1")
     if o.seed < 0:
         raise UserError(f"--seed {o.seed}", "give a whole number from 0 up")
     settings = Settings(
@@ -76,6 +87,8 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
         repair_s=parse_seconds(o.repair),
         prices=parse_prices(o.price or ()),
         seed=o.seed,
+        stop_early=o.stop_early or None,
+        fairness=known_name("fairness", o.fairness, FAIRNESS),  # type: ignore[arg-type]
     )
 
 

@@ -18,15 +18,20 @@ def add(parser: Parser) -> None:
     parser.set_defaults(streams=True)
     host = "the address to listen on (default 127.0.0.1: this machine alone; beyond it a token in the address is needed)"
     parser.add_argument("--host", metavar="H", default="127.0.0.1", help=host)
+    parser.add_argument("--schedule", metavar="DIR", default="", help="also show the live schedule whose state is in DIR")
     parser.add_argument("--port", metavar="N", type=int, default=PORT, help=f"default {PORT}; 0 takes a free one")
 
 
 def _serve(o: argparse.Namespace) -> Answer:
+    from paceline.scheduling.live_view import journal_path
+
+    schedule = journal_path(o.schedule) if o.schedule else None
     addresses: list[str] = []
 
     def say(address: str) -> None:
         addresses.append(address)
-        print(f"Paceline: {address}\nCtrl-C ends it.", flush=True)
+        live = f"\nLive schedule: {address}schedule" if schedule else ""
+        print(f"Paceline: {address}{live}\nCtrl-C ends it.", flush=True)
 
-    run(o.host, o.port, say)
+    run(o.host, o.port, say, schedule)
     return {"address": addresses[0]}, Screen.plain("stopped")

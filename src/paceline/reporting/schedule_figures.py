@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,16 +32,31 @@ def time_unit(longest_s: float) -> tuple[str, float]:
     )
 
 
-def span_of(schedule: Schedule) -> tuple[float, float]:
-    """From the first arrival to the last end of a span."""
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """The time axis of a picture: what its times count from, and where it ends; by default with the last span."""
+
+    since: str = "the trace's start"
+    end_s: float | None = None
+
+
+TRACE = Axis()
+
+
+def span_of(schedule: Schedule, axis: Axis = TRACE) -> tuple[float, float]:
+    """From the first arrival to the end of the axis."""
     ends = [span.end_s for outcome in schedule.outcomes for span in outcome.spans]
     first = min(outcome.job.arrival_s for outcome in schedule.outcomes)
-    return first, max(ends, default=first + 1.0)
+    return first, max(max(ends, default=first + 1.0) if axis.end_s is None else axis.end_s, first + 1e-3)
 
 
-def gantt(schedule: Schedule) -> tuple[str, str]:
-    """Who held each node over time, as tall as the devices that it held; and what was left out, in words."""
-    start, end = span_of(schedule)
+def gantt(schedule: Schedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> tuple[str, str]:
+    """Who held each node over time, as tall as the devices that it held; and what was left out, in words.
+
+    Args:
+        names: of the nodes; by default their numbers and device types.
+    """
+    start, end = span_of(schedule, axis)
     unit, scale = time_unit(end - start)
     x = Scale(start / scale, end / scale)
     nodes = _drawn_nodes(schedule)
@@ -50,9 +66,9 @@ def gantt(schedule: Schedule) -> tuple[str, str]:
     plot, bars = Plot(), 0
     bottom = 4 + (tall + 3) * len(nodes)
     marks = [(x.share(mark), tick(mark)) for mark in x.ticks(6)]
-    height = plot.x_axis(bottom, 0, marks, f"{unit} after the trace's start")
+    height = plot.x_axis(bottom, 0, marks, f"{unit} after {axis.since}")
     for node, lane in lanes.items():
-        name = f"n{node} {schedule.fleet.groups[types[node]].device}"
+        name = names[node] if names else f"n{node} {schedule.fleet.groups[types[node]].device}"
         plot.text(0, 4 + lane * (tall + 3) + tall - 5, clean(name, 10), "axis", "end", -6)
     free = {node: [-math.inf] * int(per_node[node]) for node in nodes}
     spans = [(span, index, outcome) for index, outcome in enumerate(schedule.outcomes) for span in outcome.spans]
@@ -106,12 +122,12 @@ def held_by_type(schedule: Schedule) -> str:
         counts = np.array([sum(count for _, count in span.placement) for span in spans], float)
         begun, ended = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
         lines[f"{group.device}, of {group.devices:,}"] = _mean_of(edges, begun, ended, counts)
-    return _over_time(edges, lines, "devices held")
+    return _over_time(edges, lines, "devices held", TRACE)
 
 
-def queue(schedule: Schedule) -> str:
+def queue(schedule: Schedule, axis: Axis = TRACE) -> str:
     """Jobs that wait and jobs that run over time, in means of equal parts."""
-    start, end = span_of(schedule)
+    start, end = span_of(schedule, axis)
     edges = np.linspace(start, end, POINTS + 1)
     arrivals = np.array([outcome.job.arrival_s for outcome in schedule.outcomes])
     ends = np.array([_gone(outcome, end) for outcome in schedule.outcomes])
@@ -119,11 +135,13 @@ def queue(schedule: Schedule) -> str:
     begun, ended = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
     present = _mean_of(edges, arrivals, ends, np.ones(len(arrivals)))
     running = _mean_of(edges, begun, ended, np.ones(len(spans)))
-    return _over_time(edges, {"waiting": np.maximum(present - running, 0), "running": running}, "jobs")
+    return _over_time(edges, {"waiting": np.maximum(present - running, 0), "running": running}, "jobs", axis)
 
 
 def _gone(outcome: Outcome, end: float) -> float:
-    return end if math.isnan(outcome.end_s) else outcome.end_s
+    if math.isnan(outcome.end_s):
+        return end if outcome.removed_s is None or math.isnan(outcome.removed_s) else outcome.removed_s
+    return outcome.end_s
 
 
 def _mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
@@ -140,7 +158,7 @@ def _mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
     return np.asarray(np.diff(passed(begun) - passed(ended)) / np.diff(edges))
 
 
-def _over_time(edges: Array, lines: Mapping[str, Array], what: str) -> str:
+def _over_time(edges: Array, lines: Mapping[str, Array], what: str, axis: Axis) -> str:
     unit, scale = time_unit(float(edges[-1] - edges[0]))
     x = Scale(float(edges[0]) / scale, float(edges[-1]) / scale)
     y = Scale(0, 1.05 * max(max(float(line.max()) for line in lines.values()), 1.0))
@@ -149,9 +167,7 @@ def _over_time(edges: Array, lines: Mapping[str, Array], what: str) -> str:
     top = plot.legend(LINE + 18, [(f"run-{n % COLOURS}", label) for n, label in enumerate(lines)])
     bottom = top + HEIGHT
     plot.y_axis([(bottom - HEIGHT * y.share(mark), tick(mark)) for mark in y.ticks(5)])
-    height = plot.x_axis(
-        bottom, bottom, [(x.share(mark), tick(mark)) for mark in x.ticks(6)], f"{unit} after the trace's start"
-    )
+    height = plot.x_axis(bottom, bottom, [(x.share(mark), tick(mark)) for mark in x.ticks(6)], f"{unit} after {axis.since}")
     middles = (edges[1:] + edges[:-1]) / 2 / scale
     for n, line in enumerate(lines.values()):
         points = [
@@ -211,4 +227,4 @@ def comparison(pairs: Sequence[Paired]) -> str:
     return plot.svg(height, f"Mean completion time against {drawn[0].base}: {words}", "flush")
 
 
-__all__ = ["comparison", "completion_times", "gantt", "held_by_type", "queue"]
+__all__ = ["Axis", "comparison", "completion_times", "gantt", "held_by_type", "queue"]

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from paceline.reporting import schedule_figures as figures
 from paceline.reporting.answer_page import HINT, Page, Section, render
 from paceline.reporting.schedule_text import (
-    DEFINITIONS,
     basis,
+    definitions,
     fleet_text,
     moment,
+    removed_rows,
     waited_longest,
     what_text,
 )
@@ -22,6 +23,8 @@ from paceline.scheduling.why import why
 
 EXPLAINED = 12
 """Jobs whose life is told, those that waited longest."""
+REMOVED = 100
+"""Jobs that were removed and are listed."""
 STRETCHES = 6
 """Waits and sets of devices of each."""
 
@@ -59,6 +62,7 @@ def schedules_page(simulated: Mapping[str, Simulated], seed: int = 0) -> Page:
             wide=True,
         ),
         Section(f"Queue{of_best}", pictures=[figures.queue(best.schedule)], wide=True),
+        *_removals(best),
         *_explained(best),
         Section("It rests on", items=list(dict.fromkeys(_grounds(simulated)))),
     ]
@@ -113,6 +117,12 @@ def _row(one: Simulated) -> list[str]:
     ]
 
 
+def _removals(simulated: Simulated) -> list[Section]:
+    rows = removed_rows(simulated, REMOVED)
+    text = f"Jobs that left before their end under {simulated.policy}."
+    return [Section("Removed", text, heads=["job", "at", "why"], rows=rows)] if rows else []
+
+
 def _explained(simulated: Simulated) -> list[Section]:
     """The lives of the jobs that waited longest, a row a stretch."""
     rows = []
@@ -143,7 +153,7 @@ def _grounds(simulated: Mapping[str, Simulated]) -> Iterator[str]:
     for one in simulated.values():
         yield from basis(one)
         yield from one.notes
-    yield from DEFINITIONS
+    yield from definitions(next(iter(simulated.values())))
 
 
 __all__ = ["render_schedules", "schedules_page"]

@@ -18,11 +18,20 @@ from paceline.scheduling.why import Stretch, Why
 
 LONGEST = 5
 """Jobs that are listed because they waited longest."""
-DEFINITIONS = (
-    "Completion time: from a job's arrival to its end.",
-    f"Fairness: completion time beside that on an equal share of the devices; above {UNFAIR:g} is unfair.",
-    "Devices are held from the start of a job's restart on. Energy is that of devices held, at most.",
-)
+_FAIRNESS = {
+    True: "estimated from the devices that it held",
+    False: "from a simulation of the job alone under the same policy (Themis; over types as Sia)",
+}
+
+
+def definitions(simulated: Simulated) -> tuple[str, ...]:
+    """What the figures mean."""
+    return (
+        "Completion time: from a job's arrival to its end.",
+        f"Fairness: completion time beside that on an equal share of the devices, {_FAIRNESS[simulated.ratios is None]}; "
+        f"above {UNFAIR:g} is unfair.",
+        "Devices are held from the start of a job's restart on. Energy is that of devices held, at most.",
+    )
 
 
 def fleet_text(fleet: Fleet) -> str:
@@ -43,9 +52,9 @@ def schedule_screen(simulated: Simulated, directory: str) -> Screen:
     late = "" if m.ended == m.jobs else f"{m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
     return Screen(
         title=f"{what_text(simulated)} under {simulated.policy}, simulated",
-        answer=(*_figures(m), GAP, *_longest(simulated), GAP, *_ask_why(simulated, directory)),
+        answer=(*_figures(simulated), GAP, *_longest(simulated), GAP, *_removals(simulated), *_ask_why(simulated, directory)),
         brief=f"{what_text(simulated)} under {simulated.policy}: {_completion(m)}, makespan {seconds(m.makespan_s)}",
-        why=(heading("It rests on:"), *map(item, (*basis(simulated), *simulated.notes, *DEFINITIONS))),
+        why=(heading("It rests on:"), *map(item, (*basis(simulated), *simulated.notes, *definitions(simulated)))),
         why_holds="what is true of the jobs, settings, definitions",
         alarm=late,
     )
@@ -55,16 +64,19 @@ def _completion(m: ScheduleMetrics) -> str:
     return f"mean {seconds(m.mean_jct_s)}, median {seconds(m.median_jct_s)}, 99% within {seconds(m.p99_jct_s)}"
 
 
-def _figures(m: ScheduleMetrics) -> Iterator[Block]:
+def _figures(simulated: Simulated) -> Iterator[Block]:
+    m = simulated.metrics
     yield Pair("completion", _completion(m))
     yield Pair("first wait", f"mean {seconds(m.mean_wait_s)}")
-    if m.deadlines or m.removed:
-        refused = f"; the policy removed {count(m.removed, 'job')}" if m.removed else ""
-        yield Pair("deadlines", f"{m.met:,} of {m.deadlines:,} kept{refused}")
+    if m.deadlines:
+        yield Pair("deadlines", f"{m.met:,} of {m.deadlines:,} kept")
+    if m.removed:
+        yield Pair("removed", f"{count(m.removed, 'job')} before the end; their reasons are below")
     yield Pair("makespan", seconds(m.makespan_s))
     yield Pair("devices", f"{number(m.device_hours_per_job)} device-hours a job; {percent(m.utilisation)} of all were held")
     yield Pair("restarts", f"{number(m.restarts_per_job)} a job")
-    yield Pair("fairness", f"worst {number(m.worst_fairness)}; {percent(m.unfair_share)} of jobs above {UNFAIR:g}")
+    how = "estimated" if simulated.ratios is None else "each job simulated alone"
+    yield Pair("fairness", f"worst {number(m.worst_fairness)}; {percent(m.unfair_share)} of jobs above {UNFAIR:g}; {how}")
     yield Pair("energy", UNKNOWN if math.isnan(m.energy_kwh) else f"{number(m.energy_kwh)} kWh at most")
     yield Pair("costs", UNKNOWN if math.isnan(m.usd) else f"{money(m.usd)} for the devices held")
     yield Pair("decisions", f"{m.decisions:,}, median {seconds(m.decision_median_s)}, 99% within {seconds(m.decision_p99_s)}")
@@ -74,7 +86,8 @@ def _longest(simulated: Simulated) -> Iterator[Block]:
     """The jobs with the longest time without devices."""
     waits = waited_longest(simulated, LONGEST)
     if not waits:
-        yield Paragraph("No job waited.")
+        m = simulated.metrics
+        yield Paragraph("No job waited." if m.ended == m.jobs else "No job that ended waited." if m.ended else "No job ended.")
         return
     rows = []
     for name, waited in waits:
@@ -82,6 +95,22 @@ def _longest(simulated: Simulated) -> Iterator[Block]:
         ran = sum(span.end_s - span.start_s for span in outcome.spans)
         rows.append((clean(name, 24), seconds(waited), seconds(ran), seconds(outcome.jct_s), f"{outcome.restarts}"))
     yield Table(("waited longest", "waited", "ran", "completion", "restarts"), rows, frozenset({0}))
+
+
+def removed_rows(simulated: Simulated, most: int) -> list[tuple[str, str, str]]:
+    """Name, moment and reason of jobs that were removed, in the order of the trace; a last row says how many more there are."""
+    removed = [outcome for outcome in simulated.schedule.outcomes if outcome.removed]
+    rows = [
+        (clean(o.job.name, 24), moment(math.nan if o.removed_s is None else o.removed_s), o.removed) for o in removed[:most]
+    ]
+    return [*rows, *([("...", "", f"{len(removed) - most:,} more; --json has all")] if len(removed) > most else [])]
+
+
+def _removals(simulated: Simulated) -> Iterator[Block]:
+    if rows := removed_rows(simulated, LONGEST):
+        yield heading("Removed before the end")
+        yield from (item(f"{name}{f' at {at}' if at else ''}: {why}") for name, at, why in rows)
+        yield GAP
 
 
 def waited_longest(simulated: Simulated, most: int) -> list[tuple[str, float]]:
@@ -128,7 +157,9 @@ def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], 
         brief="; ".join([f"{what_text(first)}: {best} is best in the mean with {mean}", *_removed(simulated)]),
         why=(
             heading("It rests on:"),
-            *map(item, (*dict.fromkeys(text for s in simulated.values() for text in (*basis(s), *s.notes)), *DEFINITIONS)),
+            *map(
+                item, (*dict.fromkeys(text for s in simulated.values() for text in (*basis(s), *s.notes)), *definitions(first))
+            ),
         ),
         why_holds="what is true of the jobs, settings, definitions",
     )
@@ -218,4 +249,15 @@ def moment(value: float) -> str:
     return f"{days}d {clock}" if days else clock
 
 
-__all__ = ["basis", "compare_screen", "fleet_text", "moment", "schedule_screen", "waited_longest", "what_text", "why_screen"]
+__all__ = [
+    "basis",
+    "compare_screen",
+    "definitions",
+    "fleet_text",
+    "moment",
+    "removed_rows",
+    "schedule_screen",
+    "waited_longest",
+    "what_text",
+    "why_screen",
+]

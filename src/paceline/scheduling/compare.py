@@ -71,14 +71,15 @@ def run_policies(
 
     Args:
         processes: how many work at once; the answer does not depend on it, but for the time of decisions.
-        done: is told each policy that is through. ``progress``: the policy, the moment and the jobs that ended, in one process.
+        done: is told each policy whose simulation has ended. ``progress``: the policy, the moment and the jobs that ended,
+            in one process.
 
     Raises:
         UserError: a policy twice; whatever a simulation raises.
     """
     check_count(processes, "processes")
     if len(set(policies)) < len(policies) or not policies:
-        raise UserError(f"the policies {', '.join(policies) or '(none)'}", "name each policy once")
+        raise UserError(f"the policies {', '.join(policies) or '(none)'}", "name each policy once, and at least one")
     simulated: dict[str, Simulated] = {}
     if processes == 1:
         for policy in policies:

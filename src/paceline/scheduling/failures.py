@@ -14,7 +14,7 @@ from paceline.units import parse_seconds
 _OUTAGE = re.compile(r"^\s*(\d{1,6})\s*:\s*(\S.*?)\s*-\s*(\S.*?)\s*$")
 EXAMPLE = "write NODE:START-END, such as 3:2h-5h"
 BEYOND_S = 30 * 86400.0
-"""Failures are drawn up to so long behind the last arrival."""
+"""Failures are drawn up to so long after the last arrival."""
 
 
 def parse_outages(texts: Iterable[str], planned: bool) -> list[Outage]:
@@ -39,9 +39,11 @@ def drawn_outages(nodes: int, between_s: float, repair_s: float, until_s: float,
         UserError: a time that is not above 0, or more than a million failures.
     """
     if not (between_s > 0 and repair_s > 0):
-        raise UserError(f"failures every {between_s:g} s, repaired in {repair_s:g} s", "give times above 0")
+        raise UserError(f"failures every {between_s:g} s, repairs of {repair_s:g} s", "give times above 0")
     if nodes * until_s / (between_s + repair_s) > 1e6:
-        raise UserError(f"more than a million failures in {until_s:g} s", "let nodes fail less often")
+        raise UserError(
+            f"failures every {between_s:g} s are more than a million in {until_s:g} s", "give a longer time between them"
+        )
     random = np.random.default_rng(seed)
     outages = []
     for node in range(nodes):

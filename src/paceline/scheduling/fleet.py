@@ -114,7 +114,7 @@ class Fleet:
             if not 0 <= outage.node < len(self.node_types) or not 0 <= outage.start_s < outage.end_s:
                 raise UserError(
                     f"an outage of node {outage.node} from {outage.start_s:g} to {outage.end_s:g} s",
-                    f"nodes are 0 to {len(self.node_types) - 1}, and an outage ends behind its start",
+                    f"nodes are 0 to {len(self.node_types) - 1}, and an outage ends after it starts",
                 )
 
     @classmethod

@@ -73,7 +73,9 @@ class Job:
         if self.duration_s > LONGEST_S:
             raise UserError(f"job {self._short}: duration {shown(self.duration_s)}", f"give at most {LONGEST_S:g} s, 31 years")
         if self.devices < 1 or self.min_devices < 1:
-            raise UserError(f"job {self._short}: {self.devices} devices", "give a whole number from 1 up")
+            raise UserError(
+                f"job {self._short}: {min(self.devices, self.min_devices)} devices", "give a whole number from 1 up"
+            )
         if self.max_devices and self.max_devices < self.min_devices:
             raise UserError(
                 f"job {self._short}: {self.min_devices} to {self.max_devices} devices", "give the smaller number first"
@@ -81,9 +83,11 @@ class Job:
         if not 0 < self.weight < math.inf:
             raise UserError(f"job {self._short}: weight {shown(self.weight)}", "give a number above 0")
         if not self.deadline_s > self.arrival_s:
-            raise UserError(f"job {self._short}: its deadline is not behind its arrival", "both count from the trace's start")
+            raise UserError(
+                f"job {self._short}: its deadline is not after its arrival", "give both in seconds after the trace's start"
+            )
         if not (self.duration_s or self.steps or self.samples or self.epochs or self.target):
-            raise UserError(f"job {self._short}: no work", "give duration_s, steps, samples, epochs or a target")
+            raise UserError(f"job {self._short} states no work", "give duration_s, steps, samples, epochs or a target")
         if unknown := set(self.adapts) - set(CHOICES):
             raise UserError(f"job {self._short} adapts {', '.join(sorted(unknown))}", f"legal: {', '.join(CHOICES)}")
 

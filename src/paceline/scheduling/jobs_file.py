@@ -47,8 +47,8 @@ def read_jobs(path: str | Path) -> list[tuple[LiveJob, float]]:
         raise UserError(f"{file} is not TOML: {error}", EXAMPLE) from error
     tables = data.pop("job", [])
     if data or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        others = f"; it has {', '.join(data)}" if data else ""
-        raise UserError(f"{file} has no list of jobs alone{others}", EXAMPLE)
+        others = f": it also has {', '.join(data)}" if data else ""
+        raise UserError(f"{file} is not a list of jobs{others}", EXAMPLE)
     jobs = [_job(table, f"{file}, job {number}", file.parent.absolute()) for number, table in enumerate(tables, start=1)]
     names = [job.name for job, _ in jobs]
     if doubled := {name for name in names if names.count(name) > 1}:
@@ -68,10 +68,10 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
             "close its quotation, or give a list of words",
         ) from None
     if not isinstance(name, str) or not isinstance(words, list):
-        raise UserError(f"{where}: name and command are text", EXAMPLE)
+        raise UserError(f"{where}: its name and command are not text", EXAMPLE)
     where = f"{where} ({shorten(name, 40)})"
     if "devices" in table and ("min_devices" in table or "max_devices" in table):
-        raise UserError(f"{where} has devices and their bounds", "give one number, or min_devices and max_devices")
+        raise UserError(f"{where} states devices and also min_devices or max_devices", "give devices alone, or the two bounds")
     counts = {key: table.get(key, table.get("devices", 1)) for key in ("min_devices", "max_devices")}
     counts["max_devices"] = table.get("max_devices", counts["min_devices"])
     for key, value in counts.items():
@@ -79,7 +79,7 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
             raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give a whole number from 1 up")
     environment = table.get("environment", {})
     if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
-        raise UserError(f"{where}: environment is a table of text", 'environment = { NAME = "value" }')
+        raise UserError(f"{where}: its environment is not a table of text", 'environment = { NAME = "value" }')
     job = LiveJob(
         name=name,
         command=tuple(words),

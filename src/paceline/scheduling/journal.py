@@ -1,12 +1,14 @@
 """What a live runner knows, in one SQLite file with one writer: a runner that was killed goes on where it was.
 
-A decision is in the file before it is carried out. The second runner on a file is refused, and the first is named.
+A decision is in the file before it is carried out. The second runner on a file is refused, and the first is named. Anyone may
+read meanwhile.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import platform
 import sqlite3
@@ -21,6 +23,10 @@ from typing import Any, Self
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Phase, Placement
 
+NAME = "state.sqlite"
+"""Of the file in the directory of a live run."""
+REMOVED = "removed: "
+"""How the reason of a job begins that a policy ended for good."""
 SCHEMA = 1
 BUSY_S = 10.0
 _TABLES = """
@@ -39,7 +45,10 @@ class LiveRow:
         phase: as last observed; ``waiting`` before it was ever submitted. ``since``: when it came into it.
         starts: how often it was submitted. ``failures``: how often it failed since it last made progress.
         attained_s: device-seconds that it ran. ``run_s``: seconds.
-        progress: what it has reported last. ``speeds``: samples a second by number of devices, as reported.
+        progress: what it has reported last, first seen at ``reported_s``.
+        speeds: samples a second by number of devices, as reported.
+        curve: its accuracy, or where it reports none its loss, at each step that it reported, the oldest first.
+        expected_end_s: when it was to end, by the first report that told; None: none has.
         reason: of its end, or of its last failure.
     """
 
@@ -53,7 +62,10 @@ class LiveRow:
     attained_s: float = 0.0
     run_s: float = 0.0
     progress: Mapping[str, float] = field(default_factory=dict)
+    reported_s: float = 0.0
     speeds: Mapping[int, float] = field(default_factory=dict)
+    curve: tuple[float, ...] = ()
+    expected_end_s: float | None = None
     is_over: bool = False
     reason: str = ""
 
@@ -61,6 +73,23 @@ class LiveRow:
     def name(self) -> str:
         """Of its job."""
         return self.job.name
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether a policy ended it for good, such as one that no longer learned."""
+        return self.is_over and self.reason.startswith(REMOVED)
+
+    def samples_per_s(self, devices: int) -> float:
+        """As reported on so many devices or, in proportion, on the nearest number below; NaN before its first report."""
+        if not self.speeds:
+            return math.nan
+        nearest = max((n for n in self.speeds if n <= devices), default=min(self.speeds))
+        return self.speeds[nearest] * devices / nearest
+
+    def seconds_left(self, devices: int) -> float:
+        """To its end on so many devices; NaN where its reports do not say it."""
+        speed = self.samples_per_s(devices)
+        return self.job.samples_left(self.progress) / speed if speed > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -73,8 +102,82 @@ class LiveSpan:
     reason: str = ""
 
 
-class Journal(AbstractContextManager["Journal"]):
-    """An open journal; nobody else can open it until it is closed or its process has died.
+class JournalReader(AbstractContextManager["JournalReader"]):
+    """What a journal says at one moment, without its lock: a runner may write meanwhile.
+
+    Raises:
+        UserError: there is no journal, it is of another version, or it cannot be read.
+    """
+
+    _db: sqlite3.Connection
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        if not self.path.is_file():
+            raise UserError(f"there is no journal {self.path}", "start paceline schedule live first, or give its `state`")
+        try:
+            self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
+            self._check_version()
+            self._db.execute("BEGIN")  # all that follows is of one moment
+        except sqlite3.Error as error:
+            raise self._broken(error) from error
+
+    def _check_version(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA:
+            raise UserError(f"{self.path} has schema {version}, this version reads {SCHEMA}", "use the version that wrote it")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def rows(self) -> dict[str, LiveRow]:
+        """Every job, by name, in the order of arrival. Raises UserError for a damaged file."""
+        table = self._ask("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place")
+        try:
+            rows = [_row(LiveJob.from_json(json.loads(job)), arrival_s, json.loads(row)) for job, arrival_s, row in table]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._broken(error) from error
+        return {row.name: row for row in rows}
+
+    def spans(self, name: str) -> list[LiveSpan]:
+        """Where a job has run, in order."""
+        query = "SELECT start_s, end_s, placement, reason FROM spans WHERE name = ? ORDER BY rowid"
+        table = self._ask(query, name)
+        return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in table]
+
+    def events(self, name: str = "", last: int = -1) -> list[tuple[float, str, str]]:
+        """(seconds of the epoch, job, words), of one job or of all, in order; ``last``: only so many."""
+        where, values = ("WHERE name = ?", [name]) if name else ("", [])
+        query = f"SELECT at_s, name, what FROM events {where} ORDER BY rowid DESC LIMIT ?"
+        return [(at, of, what) for at, of, what in self._ask(query, *values, last)][::-1]
+
+    def facts(self) -> dict[str, Any]:
+        """What a runner noted of itself, by name: ``policy``, ``executor``, ``round_s``, ``nodes``, ``decided_s``."""
+        try:
+            return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
+        except (sqlite3.Error, ValueError):
+            return {}  # an older version wrote it
+
+    def _ask(self, query: str, *values: object) -> list[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> UserError:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return UserError(f"{self.path} cannot be used: {why}", "make room, or give another `state`")
+
+
+class Journal(JournalReader):
+    """An open journal; nobody else can open it to write until it is closed or its process has died.
 
     Raises:
         UserError: another runner has it (named), or the file cannot be read or written.
@@ -93,7 +196,7 @@ class Journal(AbstractContextManager["Journal"]):
             self._lock.seek(0)
             owner = self._lock.read().strip() or "another process"
             self._lock.close()
-            raise UserError(f"{self.path} is in use by {owner}", "wait for its end, or give another state file") from None
+            raise UserError(f"{self.path} is in use by {owner}", "wait until it ends, or give another `state`") from None
         self._lock.truncate(0)
         self._lock.write(f"process {os.getpid()} on {platform.node()}\n")
         self._lock.flush()
@@ -113,14 +216,9 @@ class Journal(AbstractContextManager["Journal"]):
                 for statement in _TABLES.split(";\n"):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {SCHEMA}")
-        elif version != SCHEMA:
-            raise UserError(f"{self.path} has schema {version}, this version reads {SCHEMA}", "use the version that wrote it")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
+        else:
+            self._check_version()
+        self._db.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT)")
 
     def close(self) -> None:
         """Let others have it."""
@@ -132,21 +230,12 @@ class Journal(AbstractContextManager["Journal"]):
         known = self.rows().get(job.name)
         if known is not None:
             if known.job != job:
-                raise UserError(f"job {job.name} is in {self.path} already, and is another", "give it another name")
+                raise UserError(f"{self.path} already has another job named {job.name}", "give the new one another name")
             return
         with self._change():
             place = self._db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0]
             row, text = _row_text(LiveRow(job=job, arrival_s=arrival_s, since=arrival_s)), json.dumps(job.to_json())
             self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (job.name, place, text, arrival_s, row))
-
-    def rows(self) -> dict[str, LiveRow]:
-        """Every job, by name, in the order of arrival. Raises UserError for a damaged file."""
-        try:
-            found = self._db.execute("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place").fetchall()
-            rows = [_row(LiveJob.from_json(json.loads(job)), arrival_s, json.loads(row)) for job, arrival_s, row in found]
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            raise self._broken(error) from error
-        return {row.name: row for row in rows}
 
     def save(self, rows: Sequence[LiveRow], events: Sequence[tuple[str, str]] = ()) -> None:
         """Replace rows, and note what has happened, (job, words) each: all or nothing."""
@@ -156,6 +245,12 @@ class Journal(AbstractContextManager["Journal"]):
                 self._db.execute("UPDATE jobs SET row = ? WHERE name = ?", (_row_text(row), row.name))
             for name, what in events:
                 self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (now, name, what))
+
+    def remember(self, **facts: Any) -> None:
+        """Note facts of the runner itself; what was known by these names is replaced."""
+        with self._change():
+            texts = [(name, json.dumps(value)) for name, value in facts.items()]
+            self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", texts)
 
     def begin_span(self, name: str, span: LiveSpan) -> None:
         """A job runs on these devices from now on; its span before ends there, unless it is the same placement."""
@@ -175,17 +270,6 @@ class Journal(AbstractContextManager["Journal"]):
     def _end_span(self, name: str, at_s: float) -> None:
         self._db.execute("UPDATE spans SET end_s = MAX(?, start_s) WHERE name = ? AND end_s IS NULL", (at_s, name))
 
-    def spans(self, name: str) -> list[LiveSpan]:
-        """Where a job has run, in order."""
-        query = "SELECT start_s, end_s, placement, reason FROM spans WHERE name = ? ORDER BY rowid"
-        found = self._db.execute(query, (name,)).fetchall()
-        return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in found]
-
-    def events(self, name: str = "") -> list[tuple[float, str, str]]:
-        """(seconds of the epoch, job, words), of one job or of all, in order."""
-        where, values = ("WHERE name = ?", (name,)) if name else ("", ())
-        return [(at, of, what) for at, of, what in self._db.execute(f"SELECT at_s, name, what FROM events {where}", values)]
-
     @contextmanager
     def _change(self) -> Iterator[None]:
         try:
@@ -197,10 +281,6 @@ class Journal(AbstractContextManager["Journal"]):
                 self._db.execute("ROLLBACK")
             raise self._broken(error) from error
 
-    def _broken(self, error: Exception) -> UserError:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        return UserError(f"{self.path} cannot be used: {why}", "make room, or give another state file")
-
 
 def _row_text(row: LiveRow) -> str:
     values = {name: value for name, value in row.__dict__.items() if name not in ("job", "arrival_s")}
@@ -209,4 +289,4 @@ def _row_text(row: LiveRow) -> str:
 
 def _row(job: LiveJob, arrival_s: float, values: Mapping[str, Any]) -> LiveRow:
     row = LiveRow(job=job, arrival_s=arrival_s, **values)
-    return replace(row, speeds={int(n): float(speed) for n, speed in row.speeds.items()})
+    return replace(row, speeds={int(n): float(speed) for n, speed in row.speeds.items()}, curve=tuple(row.curve))

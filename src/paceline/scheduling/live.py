@@ -6,6 +6,7 @@ answer, costs a round and no job.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Placement, Unavailable
 from paceline.scheduling.executors.records import text_of
-from paceline.scheduling.journal import Journal, LiveRow, LiveSpan
+from paceline.scheduling.journal import REMOVED, Journal, LiveRow, LiveSpan
 
 MOST_FAILURES = 3
 """A job that fails so often without any progress between is over."""
@@ -93,6 +94,7 @@ class Runner:
         self._executor, self._journal, self._policy, self._round_s = executor, journal, policy, round_s
         self._say, self._clock, self._sleep = say or (lambda text: None), clock, sleep
         self._last_s: float | None = None
+        self._leaving = False
 
     def run(self) -> None:
         """Rounds until every job is over."""
@@ -103,13 +105,15 @@ class Runner:
         """One round. False when every job is over. Raises UserError for a decision that cannot be carried out."""
         now_s = self._clock()
         rows = self._journal.rows()
-        if all(row.is_over for row in rows.values()):
+        if all(row.is_over for row in rows.values()) and not self._leaving:
             return False
         try:
             nodes = self._executor.nodes()
             observed = self._executor.poll()
             rows = {name: self._seen(row, observed.get(name), dict(nodes), now_s) for name, row in rows.items()}
             self._last_s = now_s
+            self._journal.remember(nodes=dict(nodes), decided_s=now_s, round_s=self._round_s)
+            self._leaving = any(observed[name].holds_devices for name, row in rows.items() if row.is_over and name in observed)
             present = [row for row in rows.values() if row.arrival_s <= now_s and not row.is_over]
             if present:
                 placed = {row.name: _place(observed[row.name]) for row in present if row.name in observed}
@@ -117,10 +121,11 @@ class Runner:
                 state = LiveState(now_s=now_s, rows=present, placed=held, nodes=nodes)
                 decision = self._policy(state)
                 _check(state, decision)
-                self._carry_out(present, decision, observed, dict(nodes))
+                self._carry_out(present, decision, observed, dict(nodes), now_s)
+                self._leaving = self._leaving or bool(decision.removed)
         except Unavailable as error:
             self._say(f"no answer, asked again next round: {error}")
-        return not all(row.is_over for row in self._journal.rows().values())
+        return self._leaving or not all(row.is_over for row in self._journal.rows().values())
 
     def _seen(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
         """The row with what was observed; events and spans are noted."""
@@ -132,9 +137,11 @@ class Runner:
             self._journal.begin_span(row.name, LiveSpan(max(seen.since, row.arrival_s), None, seen.placement, ""))
             fresh = replace(fresh, run_s=row.run_s + elapsed, attained_s=row.attained_s + elapsed * devices)
             if seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
-                fresh = replace(fresh, failures=0)
+                fresh = replace(fresh, failures=0, reported_s=now_s, curve=(*row.curve, *_learned(seen.progress)))
                 if seen.progress.get("workers", devices) == devices and "samples_per_s" in seen.progress:
                     fresh = replace(fresh, speeds={**row.speeds, devices: seen.progress["samples_per_s"]})
+                if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
+                    fresh = replace(fresh, expected_end_s=now_s + left_s)
         elif seen.phase != "stopping" and row.phase in ("running", "stopping"):
             self._journal.end_span(row.name, seen.since if seen.since > row.since else now_s)
         if seen.phase == "done":
@@ -159,6 +166,7 @@ class Runner:
         decision: LiveDecision,
         observed: Mapping[str, Observed],
         nodes: Mapping[str, int],
+        now_s: float,
     ) -> None:
         """First what frees devices, then what takes them, as far as they are free already; the rest is done in later rounds."""
         free = dict(nodes)
@@ -171,8 +179,10 @@ class Runner:
             target = None if wanted is None else dict(wanted)
             if row.name in decision.removed:
                 target = None
-                row = replace(row, is_over=True, phase="failed", reason=f"removed: {decision.removed[row.name]}")
+                row = replace(row, is_over=True, phase="failed", since=now_s, reason=f"{REMOVED}{decision.removed[row.name]}")
                 self._journal.save([row], [(row.name, row.reason)])
+                self._journal.end_span(row.name, now_s)
+                self._say(f"{row.name}: {row.reason}")
             if row.target != target:
                 reason = decision.reasons.get(row.name, "")
                 words = f"to run on {text_of(target)}" if target else "to wait"
@@ -202,6 +212,11 @@ class Runner:
                 free[node] -= devices
             self._journal.save([replace(row, starts=row.starts + 1)])
             self._executor.submit(row.job, target)
+
+
+def _learned(progress: Mapping[str, float]) -> list[float]:
+    """What tells learning in a report: its accuracy, or where it has none its loss."""
+    return [progress[name] for name in ("accuracy", "loss") if name in progress][:1]
 
 
 def _place(seen: Observed) -> Placement:

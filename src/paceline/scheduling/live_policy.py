@@ -38,11 +38,7 @@ class ReportedOutlook:
         return table
 
     def _speed(self, size: int) -> float:
-        speeds = self._row.speeds
-        if not speeds:
-            return float(size)
-        nearest = max((n for n in speeds if n <= size), default=min(speeds))
-        return speeds[nearest] * size / nearest
+        return self._row.samples_per_s(size) if self._row.speeds else float(size)
 
     def max_devices(self) -> int:
         """The largest legal size."""
@@ -91,7 +87,9 @@ class LiveAdapter:
         self._start_s = live.now_s if self._start_s is None else self._start_s
         sizes = set(self._known.values())
         if len(sizes) > 1:
-            raise UserError(f"nodes of {' and '.join(map(str, sorted(sizes)))} devices", "give nodes of one size")
+            raise UserError(
+                f"the nodes have {' and '.join(map(str, sorted(sizes)))} devices", "use nodes of one size, or the policy even"
+            )
         names = sorted(self._known)
         up = dict(live.nodes)
         fleet = Fleet((NodeGroup(self._device, len(names), sizes.pop()),))
@@ -133,6 +131,7 @@ class LiveAdapter:
             outlooks=[self._outlook(row) for row in rows],
             restart_s=np.array(self._restart_s),
             memory=self._memory,
+            curves=[np.array(row.curve) for row in rows],
         )
 
 

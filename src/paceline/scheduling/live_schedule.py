@@ -7,18 +7,26 @@ from collections.abc import Mapping
 
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
-from paceline.scheduling.journal import Journal, LiveRow
+from paceline.scheduling.journal import JournalReader, LiveRow, LiveSpan
 from paceline.scheduling.live_policy import core_job
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.simulated import Simulated
 
 
-def live_schedule(journal: Journal, nodes: Mapping[str, int], policy: str, round_s: float, device: str = "device") -> Simulated:
+def live_schedule(
+    journal: JournalReader,
+    nodes: Mapping[str, int],
+    policy: str,
+    round_s: float,
+    device: str = "device",
+    now_s: float | None = None,
+) -> Simulated:
     """The schedule that a journal has, times in seconds after its first job's arrival.
 
     Args:
         nodes: devices of each node that is up; one that jobs have run on and that is gone counts as large as the largest.
         policy: its name. ``round_s``: seconds between its decisions. ``device``: the name of its devices.
+        now_s: seconds of the epoch up to which spans last that have no end; by default their job's last change.
 
     Raises:
         UserError: a journal without jobs.
@@ -29,7 +37,7 @@ def live_schedule(journal: Journal, nodes: Mapping[str, int], policy: str, round
     start_s = min(row.arrival_s for row in rows.values())
     spans = {name: journal.spans(name) for name in rows}
     used = {node: devices for name in rows for span in spans[name] for node, devices in span.placement.items()}
-    names = sorted({*nodes, *used})
+    names = node_names(nodes, spans)
     fleet = Fleet((NodeGroup(device, len(names), max([*nodes.values(), *used.values()])),))
     number = {name: place for place, name in enumerate(names)}
     outcomes = tuple(
@@ -40,20 +48,25 @@ def live_schedule(journal: Journal, nodes: Mapping[str, int], policy: str, round
             spans=[
                 Span(
                     span.start_s - start_s,
-                    (span.end_s if span.end_s is not None else row.since) - start_s,
+                    (span.end_s if span.end_s is not None else max(now_s or row.since, span.start_s)) - start_s,
                     device,
                     tuple((number[node], devices) for node, devices in span.placement.items()),
                     reason=span.reason,
                 )
                 for span in spans[row.name]
             ],
-            removed=row.reason if row.phase == "failed" else "",
-            removed_s=row.since - start_s if row.phase == "failed" else math.nan,
+            removed=row.reason if row.phase == "failed" and row.is_over else "",
+            removed_s=row.since - start_s if row.phase == "failed" and row.is_over else math.nan,
         )
         for row in rows.values()
     )
     schedule = Schedule(fleet=fleet, outcomes=outcomes, decision_s=(), active=_active(rows, start_s))
     return Simulated(policy=policy, schedule=schedule, settings=Settings(round_s=round_s), notes=("These jobs ran for real.",))
+
+
+def node_names(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]]) -> list[str]:
+    """The nodes of the schedule in the order of their numbers: those that are up, and those that jobs have run on."""
+    return sorted({*nodes, *(node for each in spans.values() for span in each for node in span.placement)})
 
 
 def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, int], ...]:
@@ -67,4 +80,4 @@ def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, i
     return tuple(active)
 
 
-__all__ = ["live_schedule"]
+__all__ = ["live_schedule", "node_names"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,11 +26,12 @@ class ScheduleMetrics:
         deadlines, met, removed: jobs with a deadline, those that kept it, and jobs that the policy turned away or stopped.
         makespan_s: from the first arrival to the last end.
         device_hours_per_job: held, whether at work or starting.
-        restarts_per_job: starts and resizes behind the first start.
-        worst_fairness, unfair_share: of ``fairness``.
+        restarts_per_job: starts and resizes after the first start.
+        worst_fairness, unfair_share: of finish-time fairness, estimated or from each job alone; above ``UNFAIR`` it is unfair.
         utilisation: device-seconds held, of all devices over the makespan.
         energy_kwh: of devices held, at the power of ``NodeGroup.watts``. ``usd``: of device-hours held, at ``NodeGroup.price``.
-        decision_median_s, decision_p99_s, decisions: time of this machine for a decision, and how many there were.
+        decision_median_s, decision_p99_s: time of this machine for a decision that the policy was asked for.
+        decisions: how many there were, with those that the policy had promised to be as the last.
     """
 
     jobs: int
@@ -59,12 +60,16 @@ class ScheduleMetrics:
         return asdict(self)
 
 
-def metrics(schedule: Schedule) -> ScheduleMetrics:
-    """The figures of a schedule."""
+def metrics(schedule: Schedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
+    """The figures of a schedule.
+
+    Args:
+        ratios: finish-time fairness of each job that ended (``scheduling.fairness``); None: it is estimated.
+    """
     every = schedule.outcomes
     ended = [outcome for outcome in every if not math.isnan(outcome.end_s)]
     jct = np.array([outcome.jct_s for outcome in ended])
-    rho = fairness(schedule, ended)
+    rho = estimated_fairness(schedule, ended) if ratios is None else np.array(list(ratios.values()))
     held_s = _held_s(schedule)
     first = min((outcome.job.arrival_s for outcome in every), default=0.0)
     makespan = max((outcome.end_s for outcome in ended), default=math.nan) - first
@@ -90,12 +95,12 @@ def metrics(schedule: Schedule) -> ScheduleMetrics:
         usd=_charged(schedule, held_s, "price"),
         decision_median_s=_of(np.median, seconds),
         decision_p99_s=_quantile(seconds, 99),
-        decisions=len(seconds),
+        decisions=len(schedule.active) if len(seconds) else 0,
     )
 
 
-def fairness(schedule: Schedule, ended: list[Outcome]) -> Array:
-    """Finish-time fairness of jobs that ended: completion time beside that on a fair share of the cluster; 1 or less is fair.
+def estimated_fairness(schedule: Schedule, ended: list[Outcome]) -> Array:
+    """Finish-time fairness of jobs that ended, estimated: completion time beside that on a fair share; 1 or less is fair.
 
     The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
     that it held devices, longer in the ratio in which it held more than the share (after Themis, NSDI 2020, section 3).
@@ -138,4 +143,4 @@ def _quantile(values: Array, percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else math.nan
 
 
-__all__ = ["UNFAIR", "ScheduleMetrics", "fairness", "metrics"]
+__all__ = ["UNFAIR", "ScheduleMetrics", "estimated_fairness", "metrics"]

@@ -1,4 +1,4 @@
-"""What Pollux's simulator tells its Optimus: the true times of steps, and all steps behind the current epoch."""
+"""What Pollux's simulator tells its Optimus: the true times of steps, and all steps after the current epoch."""
 
 from __future__ import annotations
 

@@ -62,7 +62,20 @@ class Reports(Protocol):
         ...
 
 
-class DurationRun:
+class SteadyRun:
+    """A run of which nothing is learned: between two events it goes on at one speed."""
+
+    to_next: float
+
+    def refresh(self) -> None:
+        """Nothing is learned of it."""
+
+    def goes_to(self, left: float) -> None:
+        """As ``Run``."""
+        self.to_next = left
+
+
+class DurationRun(SteadyRun):
     """A rigid job of which only a duration is known."""
 
     def __init__(self, job: Job, durations_known: bool = False) -> None:
@@ -105,12 +118,5 @@ class DurationRun:
         """As ``Run``."""
         self.finished = True
 
-    def refresh(self) -> None:
-        """Nothing is learned of it."""
 
-    def goes_to(self, left: float) -> None:
-        """As ``Run``."""
-        self.to_next = left
-
-
-__all__ = ["DurationRun", "Reports", "Run"]
+__all__ = ["DurationRun", "Reports", "Run", "SteadyRun"]

@@ -79,6 +79,7 @@ def _simulated(simulated: Simulated) -> dict[str, Any]:
         "adapts": sorted(simulated.adapts),
         "knowledge": simulated.knowledge,
         "notes": list(simulated.notes),
+        **({} if simulated.ratios is None else {"ratios": dict(simulated.ratios)}),
         "settings": _plain(simulated.settings),
         "schedule": _plain(schedule),
         "outcomes": [{**_plain(outcome), "spans": list(map(_span, outcome.spans))} for outcome in schedule.outcomes],
@@ -103,6 +104,7 @@ def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job])
         settings=Settings(**{key: _back(value) for key, value in item["settings"].items()}),
         adapts=frozenset(item["adapts"]),
         knowledge=item["knowledge"],
+        ratios=item.get("ratios"),
         notes=tuple(item["notes"]),
     )
 

@@ -9,14 +9,16 @@ from typing import Literal, get_args
 
 from paceline.errors import UserError, known_name
 from paceline.scheduling.beliefs import Beliefs, Measured, Online, Pool
+from paceline.scheduling.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import CHOICES, Choice, Job
+from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.policies.registry import POLICIES, policy_named
 from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.profiles import Profile
 from paceline.scheduling.run import DurationRun, Run
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.simulator import simulate
 from paceline.scheduling.state import Policy
@@ -24,6 +26,8 @@ from paceline.scheduling.state import Policy
 Knowledge = Literal["measured", "online", "predicted"]
 """What policies know of speeds and of the work that is left: the truth, what a job saw since it began, or a prediction."""
 KNOWLEDGE: tuple[Knowledge, ...] = get_args(Knowledge)
+FairnessRule = Literal["estimate", "alone"]
+FAIRNESS: tuple[FairnessRule, ...] = get_args(FairnessRule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,9 @@ class Scenario:
     for their duration.
 
     Attributes:
+        stop_early: when a policy ends a job that no longer learns; None: never.
+        fairness: how the figures of fairness are found: by an ``estimate`` from what a job held, or by simulating each job
+            ``alone`` on its share.
         notes: what a reader must know of the jobs.
     """
 
@@ -43,12 +50,15 @@ class Scenario:
     knowledge: Knowledge = "online"
     settings: Settings = field(default_factory=Settings)
     predictions: Predictions | None = None
+    stop_early: EarlyStop | None = None
+    fairness: FairnessRule = "estimate"
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known_name("knowledge", self.knowledge, KNOWLEDGE)
+        known_name("fairness", self.fairness, FAIRNESS)
         if self.knowledge == "predicted" and self.predictions is None:
-            raise UserError("nothing is predicted of these jobs", _MEASURED)
+            raise UserError("these jobs cannot be predicted", _MEASURED)
         if not self.jobs:
             raise UserError("no jobs", "give a trace with a row for each")
 
@@ -67,7 +77,7 @@ class Scenario:
             decide, adapts = entry.decide, entry.adapts
             if len(self.fleet.groups) > 1 and not entry.types:
                 several = ", ".join(name for name, other in POLICIES.items() if other.types)
-                raise UserError(f"the policy {name} divides devices of one type", f"on several types use {several}")
+                raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")
         else:
             name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)
         kinds: Counter[str] = Counter()
@@ -80,8 +90,12 @@ class Scenario:
             jobs.append(replace(job, adapts=stated[-1].adapts & adapts))
             makers[given.name] = make
         if self.knowledge == "predicted" and kinds["duration"] == len(jobs):
-            raise UserError("nothing is predicted of jobs that state a duration alone", _MEASURED)
-        schedule = simulate(jobs, self.fleet, decide, lambda job: makers[job.name](job), self.settings, progress)
+            raise UserError("jobs that state only a duration cannot be predicted", _MEASURED)
+        if self.stop_early is not None:
+            self._check_reports(kinds)
+        steered = decide if self.stop_early is None else stopping_early(decide, self.stop_early)
+        schedule = simulate(jobs, self.fleet, steered, lambda job: makers[job.name](job), self.settings, progress)
+        ratios = self._ratios(schedule, decide, "strategy" in adapts) if self.fairness == "alone" else None
         for outcome, job in zip(schedule.outcomes, stated, strict=True):
             outcome.job = job  # as its owner stated it, whatever this policy may choose
         return Simulated(
@@ -90,8 +104,25 @@ class Scenario:
             settings=self.settings,
             adapts=adapts,
             knowledge=self.knowledge,
-            notes=(*self.notes, *self._kinds(kinds)),
+            ratios=ratios,
+            notes=(*self.notes, *self._kinds(kinds), *([f"A job is ended when {self.stop_early}."] if self.stop_early else [])),
         )
+
+    def _check_reports(self, kinds: Counter[str]) -> None:
+        """Only measured profiles have learning curves."""
+        for kind, why in (("duration", "run for their duration"), ("prediction", "run as predicted")):
+            if kinds[kind]:
+                what = f"{kinds[kind]:,} of {len(self.jobs):,} jobs {why}, and nothing says how they learn"
+                raise UserError(what, "leave `stop_early` out, or choose jobs of `profiles` that were measured")
+
+    def _ratios(self, schedule: Schedule, decide: Policy, chooses: bool) -> Mapping[str, float]:
+        """Finish-time fairness of each job that ended, against a simulation of it alone under the same policy."""
+        pool = self.predictions.pool(self.profiles) if self.predictions else None
+
+        def run(job: Job, part: Fleet) -> Run:
+            return replace(self, fleet=part)._truth(job, pool, chooses)[2](job)
+
+        return finish_time_fairness(schedule, alone_under(decide, run, self.fleet, self.settings)).ratio
 
     def _truth(self, job: Job, pool: Pool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], Run]]:
         """What is true of a job, the job as policies see it, and what makes its run.
@@ -110,7 +141,7 @@ class Scenario:
             return "prediction", fitting, self._going(profile, pool, stated.batch, "ddp")
         if not job.duration_s:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
-            what = f"of {job.model!r} nothing is measured" if job.model else "neither a model nor a duration"
+            what = f"no profile of {job.model!r}, and no duration" if job.model else "neither a model nor a duration"
             raise UserError(f"job {job.name!r}: {what} ({known})", "give its duration_s, or `profiles` that have it")
         known_durations = self.knowledge == "measured"
         return "duration", job, lambda job: DurationRun(job, known_durations)
@@ -125,7 +156,7 @@ class Scenario:
                 whole = f"its profile trains for {profile.epochs.count} epochs"
                 raise UserError(f"job {job.name!r} states {name}, and {whole}", f"leave {name} out, or give another model")
         if self.knowledge == "predicted" and not (self.predictions and self.predictions.knows(job.model)):
-            raise UserError(f"job {job.name!r} runs by the profile {job.model!r}, of which nothing is predicted", _MEASURED)
+            raise UserError(f"job {job.name!r} runs by the profile {job.model!r}, which cannot be predicted", _MEASURED)
         for group in self.fleet.groups:
             if job.may_use(group.device):
                 profile.speed(group.device)
@@ -169,4 +200,4 @@ def _has_work(job: Job) -> bool:
 _RIGID: frozenset[Choice] = frozenset()
 _MEASURED = "choose `knowledge` online or measured"
 
-__all__ = ["KNOWLEDGE", "Knowledge", "Scenario"]
+__all__ = ["FAIRNESS", "KNOWLEDGE", "FairnessRule", "Knowledge", "Scenario"]

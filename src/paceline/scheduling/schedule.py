@@ -91,7 +91,7 @@ class Schedule:
 
     Attributes:
         outcomes: in the order of the trace.
-        decision_s: seconds of this machine for each decision.
+        decision_s: seconds of this machine for each decision that the policy was asked for; empty: they were not measured.
         active: (moment, jobs in the system) at each decision. ``notes``: (moment, what the policy said of it).
     """
 

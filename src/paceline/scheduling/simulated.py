@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,8 @@ class Simulated(Tabular):
 
     Attributes:
         adapts: what the policy chooses for jobs whose owners allow it.
-        knowledge: what the policy knew. ``notes``: what a reader must know, a sentence each.
+        knowledge: what the policy knew. ``ratios``: finish-time fairness of each job that ended, from a simulation of it alone;
+            None: the figures of fairness are estimated. ``notes``: what a reader must know, a sentence each.
     """
 
     policy: str
@@ -29,12 +30,13 @@ class Simulated(Tabular):
     settings: Settings
     adapts: frozenset[Choice] = frozenset()
     knowledge: str = "online"
+    ratios: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
 
     @cached_property
     def metrics(self) -> ScheduleMetrics:
         """Its figures."""
-        return metrics(self.schedule)
+        return metrics(self.schedule, self.ratios)
 
     def rows(self) -> Sequence[Row]:
         """A row a job, in the order of the trace."""
@@ -52,6 +54,7 @@ class Simulated(Tabular):
         return {
             "policy": self.policy,
             "knowledge": self.knowledge,
+            "fairness": "estimate" if self.ratios is None else "alone",
             "metrics": self.metrics.to_json(),
             "notes": list(self.notes),
             "jobs": [dict(row) for row in self.rows()],
@@ -77,6 +80,8 @@ def job_row(outcome: Outcome) -> Row:
         "restarts": outcome.restarts,
         "strategy": ", then ".join(strategies),
         "ended": not math.isnan(outcome.end_s),
+        "removed": outcome.removed,
+        "removed_s": math.nan if outcome.removed_s is None else outcome.removed_s,
     }
 
 

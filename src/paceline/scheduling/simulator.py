@@ -13,16 +13,36 @@ import numpy as np
 
 from paceline.array_types import Array, Bools
 from paceline.errors import UserError, shorten
+from paceline.scheduling.columns import (
+    ARRIVAL,
+    ATTAINED,
+    COLUMNS,
+    DELAY,
+    HELD,
+    MOST_ROUNDS,
+    REQUESTED,
+    RESTART,
+    RESTARTS,
+    SLOWED,
+    SPEED,
+    TO_NEXT,
+    TYPE,
+    advance,
+    advance_rounds,
+    crossings,
+)
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
 from paceline.scheduling.placement import Placement, placed, repacked, shape
-from paceline.scheduling.run import Reports, Run
+from paceline.scheduling.run import Reports, Run, SteadyRun
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.state import Decision, Outlook, Policy, State
+from paceline.units import format_seconds
 
 _LATE = 1e-7
 MOST_IDLE = 1000
-"""Decisions in a row after which no job has worked, though nothing stands in the way: the policy moves jobs for ever."""
+"""Decisions in a row in which no job works, though nothing stands in the way: more, and the policy never gets anywhere."""
+SHORTEST_ROUND_S = 0.01
 
 
 def simulate(
@@ -40,12 +60,26 @@ def simulate(
         progress: is told the moment and how many jobs have ended.
 
     Raises:
-        UserError: two jobs of one name; a rigid job that is larger than every type it may use; jobs that the policy never
-            starts though nothing else happens, or that it moves for ever.
+        UserError: two jobs of one name; a rigid job that is larger than every type it may use; rounds or starts of no use;
+            jobs that the policy never starts though nothing else happens, or moves again and again without any work between.
     """
     check_names(jobs)
     _check_sizes(jobs, fleet)
+    _check_times(settings or Settings())
     return _Simulation(jobs, fleet, policy, runs, settings or Settings(), progress).run()
+
+
+def _check_times(settings: Settings) -> None:
+    """Raises UserError for rounds that are no time, and for starts that last longer than jobs may stand still."""
+    round_s, restart_s = settings.round_s, max(settings.restart_s, *settings.restart_by_model.values(), 0.0)
+    if round_s and not SHORTEST_ROUND_S <= round_s < math.inf:
+        fix = f"give at least {SHORTEST_ROUND_S:g}s, or 0 to decide at every arrival, end and outage"
+        raise UserError(f"a `round` of {round_s:g} s", fix)
+    if round_s and restart_s >= round_s * MOST_IDLE:
+        raise UserError(
+            f"a `restart` of {format_seconds(restart_s)} takes {MOST_IDLE:,} rounds of {format_seconds(round_s)} or more",
+            f"give a shorter `restart`, or a `round` above {format_seconds(restart_s / MOST_IDLE)}",
+        )
 
 
 def _check_sizes(jobs: Sequence[Job], fleet: Fleet) -> None:
@@ -85,11 +119,11 @@ class _Simulation:
         self.decision_s: list[float] = []
         self.active: list[tuple[float, int]] = []
         self.notes: list[tuple[float, str]] = []
-        self.wake_s = math.inf
+        self.wake_s, self.holds_until_s = math.inf, -math.inf
         self.jobs: list[Job] = []
         self.runs: list[Run] = []
         self.placements: list[Placement] = []
-        self.columns = np.zeros((len(_COLUMNS) + len(fleet.groups), 0))
+        self.columns = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
         self.reports = False
         self.idle = 0
@@ -107,7 +141,9 @@ class _Simulation:
                 break  # the last were removed
             if round_s:
                 idle = not self.jobs and self.next_arrival < len(self.waiting)
-                until = self.waiting[self.next_arrival].arrival_s if idle else self.time_s + round_s
+                if not idle:
+                    self._pass_rounds()
+                until = self._arrival() if idle else self.time_s + round_s
                 self._run_rounds(self._round_at(until))
             else:
                 self._run_until(self._next_event())
@@ -118,6 +154,29 @@ class _Simulation:
             active=tuple(self.active),
             notes=tuple(self.notes),
         )
+
+    def _pass_rounds(self) -> None:
+        """On to the last round in which the policy says to decide the same again, and nothing happens before."""
+        round_s, c = self.settings.round_s, self.columns
+        if self.holds_until_s <= self.time_s or c[DELAY].any() or not all(isinstance(run, SteadyRun) for run in self.runs):
+            return
+        arrival, change = self._arrival(), self.fleet.next_change(self.time_s)
+        works = (c[HELD] > 0).any() and (c[SPEED][c[HELD] > 0] > 0).all()
+        waits = not c[HELD].any() and min(arrival, change) < math.inf
+        if not (works or waits):
+            return
+        until = min(arrival, change, self.holds_until_s, self._next_crossing()[0] - round_s, self.settings.longest_s)
+        first, last = round(self.time_s / round_s), math.ceil(min(until / round_s, MOST_ROUNDS)) - 1
+        if last <= first or first * round_s != self.time_s:
+            return
+        moments: Array = np.arange(first, last + 1, dtype=np.float64) * round_s
+        advance_rounds(c, moments)
+        self.active += [(moment, len(self.jobs)) for moment in moments[1:].tolist()]
+        self.time_s, self.idle = float(moments[-1]), 0
+
+    def _arrival(self) -> float:
+        """When the next job comes; infinite: none."""
+        return self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
 
     def _run_rounds(self, moment: float) -> None:
         """Up to a boundary; a node that goes on the way takes its jobs with it at once."""
@@ -144,40 +203,41 @@ class _Simulation:
             self.jobs.append(job)
             self.runs.append(run)
             self.placements.append(())
-            fresh[_ARRIVAL, index], fresh[_REQUESTED, index] = job.arrival_s, job.devices
-            fresh[_TYPE, index], fresh[_TO_NEXT, index] = -1, run.to_next
-            fresh[_RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
+            fresh[ARRIVAL, index], fresh[REQUESTED, index] = job.arrival_s, job.devices
+            fresh[TYPE, index], fresh[TO_NEXT, index] = -1, run.to_next
+            fresh[RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
         self.columns = np.concatenate([self.columns, fresh], axis=1)
 
     def _next_event(self) -> float:
         """Without rounds: the next arrival, outage or wish of the policy, or the next moment at which a job changes."""
-        arrival = self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
-        moment = min(arrival, self.wake_s, self.fleet.next_change(self.time_s), self._next_crossing()[0])
+        moment = min(self._arrival(), self.wake_s, self.fleet.next_change(self.time_s), self._next_crossing()[0])
         if moment == math.inf:
-            raise self._stuck("never starts")
+            raise self._never_starts()
         return moment
 
-    def _stuck(self, what: str) -> UserError:
+    def _never_starts(self) -> UserError:
+        return UserError(f"the policy never starts {self._named()}", "give it nodes that hold its jobs, or another policy")
+
+    def _keeps_moving(self) -> UserError:
+        what = f"the policy decided {MOST_IDLE:,} times in a row without any work between, on {self._named()}"
+        return UserError(what, "give a shorter `restart`, a longer `round`, or another policy")
+
+    def _named(self) -> str:
         names = ", ".join(shorten(job.name, 40) for job in self.jobs[:3])
-        many = f"{len(self.jobs)} jobs" if len(self.jobs) > 1 else "a job"
-        return UserError(f"the policy {what} {many} ({names})", "give it nodes that hold its jobs, or another policy")
+        return f"{len(self.jobs)} jobs ({names}{', ...' * (len(self.jobs) > 3)})" if len(self.jobs) > 1 else f"job {names}"
 
     def _check_idle(self) -> None:
         """Every decision since a job last worked counts, unless all wait for an arrival or a repair."""
-        held = bool(self.columns[_HELD].any())
+        held = bool(self.columns[HELD].any())
         to_come = self.next_arrival < len(self.waiting) or self.fleet.next_change(self.time_s) < math.inf
         self.idle = self.idle + 1 if held or not to_come else 0
         if self.idle > MOST_IDLE:
-            raise self._stuck("moves for ever" if held else "never starts")
+            raise self._keeps_moving() if held else self._never_starts()
 
     def _next_crossing(self) -> tuple[float, Array]:
         """When the next running job changes, and when each does."""
-        speed, delay, left = self.columns[_SPEED], self.columns[_DELAY], self.columns[_TO_NEXT]
-        if not speed.size:
-            return math.inf, speed
-        with np.errstate(divide="ignore", invalid="ignore"):
-            moments = np.where(speed > 0, self.time_s + delay + left / speed, math.inf)
-        return float(moments.min()), moments
+        moments = crossings(self.columns, self.time_s)
+        return (float(moments.min()), moments) if len(moments) else (math.inf, moments)
 
     def _run_until(self, moment: float) -> None:
         """Let time pass, with every change of a job on the way."""
@@ -197,18 +257,8 @@ class _Simulation:
                     return
 
     def _advance(self, seconds: float) -> None:
-        if seconds <= 0 or not self.jobs:
-            return
-        c = self.columns
-        held = c[_HELD]
-        c[_ATTAINED] += held * seconds
-        for group in range(len(self.fleet.groups)):
-            c[len(_COLUMNS) + group] += (c[_TYPE] == group) * seconds
-        worked = np.maximum(seconds - c[_DELAY], 0.0)
-        if (worked * c[_SPEED]).any():
+        if seconds > 0 and self.jobs and advance(self.columns, seconds):
             self.idle = 0
-        c[_DELAY] = np.maximum(c[_DELAY] - seconds, 0.0)
-        c[_TO_NEXT] -= c[_SPEED] * worked
 
     def _cross(self, index: int) -> None:
         run = self.runs[index]
@@ -217,8 +267,8 @@ class _Simulation:
         if run.finished:
             self._leave(index)
         else:
-            self.columns[_SPEED, index] = run.speed * (1 - self.columns[_SLOWED, index])
-            self.columns[_TO_NEXT, index] = run.to_next
+            self.columns[SPEED, index] = run.speed * (1 - self.columns[SLOWED, index])
+            self.columns[TO_NEXT, index] = run.to_next
 
     def _remove(self, index: int, reason: str) -> None:
         """It leaves before its end."""
@@ -231,7 +281,7 @@ class _Simulation:
         outcome = self.outcomes[job.name]
         outcome.end_s = self.time_s
         self._release(index)
-        outcome.restarts = int(self.columns[_RESTARTS, index])
+        outcome.restarts = int(self.columns[RESTARTS, index])
         del self.jobs[index], self.runs[index], self.placements[index]
         self.columns = np.delete(self.columns, index, axis=1)
         self.ended += 1
@@ -243,34 +293,36 @@ class _Simulation:
         if self.placements[index]:
             self.outcomes[self.jobs[index].name].spans[-1].end_s = self.time_s
         self.placements[index] = ()
-        self.columns[_HELD, index] = 0
+        self.columns[HELD, index] = 0
 
     def _stop(self, index: int) -> None:
         """It waits."""
         self._release(index)
         self.runs[index].place("", ())
-        self.columns[_SPEED, index], self.columns[_TYPE, index] = 0.0, -1
+        self.columns[SPEED, index], self.columns[TYPE, index] = 0.0, -1
 
     def _decide(self) -> None:
         self._outages()
-        self.wake_s = math.inf
+        self.wake_s, self.holds_until_s = math.inf, -math.inf
         if not self.jobs:
             return
-        for index in np.flatnonzero(self.columns[_HELD]):
+        for index in np.flatnonzero(self.columns[HELD]):
             run = self.runs[index]
-            run.goes_to(float(self.columns[_TO_NEXT, index]))
+            run.goes_to(float(self.columns[TO_NEXT, index]))
             run.refresh()
-            self.columns[_SPEED, index] = run.speed * (1 - self.columns[_SLOWED, index])
+            self.columns[SPEED, index] = run.speed * (1 - self.columns[SLOWED, index])
         state = self._state()
         started = time.perf_counter()
         decision = self.policy(state)
         self.decision_s.append(time.perf_counter() - started)
         self.active.append((self.time_s, len(self.jobs)))
-        self.memory, self.wake_s = decision.memory, decision.wake_s
+        self.memory, self.wake_s, self.holds_until_s = decision.memory, decision.wake_s, decision.holds_until_s
         if decision.note:
             self.notes.append((self.time_s, decision.note))
         self._check_idle()
         self._carry_out(decision)
+        if decision.removed:  # what it promised was with them
+            self.holds_until_s = -math.inf
         for gone in sorted(decision.removed, reverse=True):
             self._remove(gone, decision.removed[gone])
 
@@ -283,27 +335,27 @@ class _Simulation:
             fleet=self.fleet,
             capacity=np.bincount(self.fleet.node_types, there, len(self.fleet.groups)).astype(np.int64),
             jobs=self.jobs,
-            arrival_s=c[_ARRIVAL],
-            requested=c[_REQUESTED].astype(np.int64),
-            devices=c[_HELD].astype(np.int64),
-            type_index=c[_TYPE].astype(np.int64),
-            attained_s=c[_ATTAINED],
-            run_s=c[len(_COLUMNS) :].T,
-            restarts=np.maximum(c[_RESTARTS], 0).astype(np.int64),
+            arrival_s=c[ARRIVAL],
+            requested=c[REQUESTED].astype(np.int64),
+            devices=c[HELD].astype(np.int64),
+            type_index=c[TYPE].astype(np.int64),
+            attained_s=c[ATTAINED],
+            run_s=c[len(COLUMNS) :].T,
+            restarts=np.maximum(c[RESTARTS], 0).astype(np.int64),
             outlooks=_Outlooks(self.runs),
             restart_s=self._told_restart_s(),
-            restarting_s=c[_DELAY],
+            restarting_s=c[DELAY],
             memory=self.memory,
             curves=[run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self.reports else (),
         )
 
     def _told_restart_s(self) -> Array:
-        told, true = self.settings.believed_restart, self.columns[_RESTART]
+        told, true = self.settings.believed_restart, self.columns[RESTART]
         return np.array([told.get(job.model, cost) for job, cost in zip(self.jobs, true, strict=True)]) if told else true
 
     def _carry_out(self, decision: Decision) -> None:
         """Free what is taken away, then place what is new, in the policy's order."""
-        held, types = self.columns[_HELD], self.columns[_TYPE]
+        held, types = self.columns[HELD], self.columns[TYPE]
         changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
         if not changed.any():
             return
@@ -323,7 +375,7 @@ class _Simulation:
         for group in range(len(self.fleet.groups)):
             nodes = self.fleet.nodes_of(group)
             indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
-            here = [self.placements[index] if self.columns[_TYPE, index] == group else () for index in indices]
+            here = [self.placements[index] if self.columns[TYPE, index] == group else () for index in indices]
             before = [tuple((node - nodes.start, count) for node, count in placement) for placement in here]
             sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
             after = repacked(sizes, before, decision.devices[indices], self.fleet.groups[group].leaf_nodes)
@@ -350,7 +402,7 @@ class _Simulation:
         for node, count in placement:
             self.free[node] -= count
         self.placements[index] = placement
-        self.columns[_HELD, index] = sum(shape(placement))
+        self.columns[HELD, index] = sum(shape(placement))
         device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
         span = Span(self.time_s, self.time_s, device, placement, run.batch, reason, run.strategy)
         self.outcomes[self.jobs[index].name].spans.append(span)
@@ -365,10 +417,10 @@ class _Simulation:
         if not placement:
             raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
         run, c = self.runs[index], self.columns
-        run.goes_to(float(c[_TO_NEXT, index]))
+        run.goes_to(float(c[TO_NEXT, index]))
         run.place(self.fleet.groups[group].device, shape(placement), self.fleet.crossed(placement))
-        c[_TYPE, index], c[_SPEED, index], c[_DELAY, index] = group, run.speed, c[_RESTART, index]
-        c[_RESTARTS, index] = c[_RESTARTS, index] + 1 if self.outcomes[self.jobs[index].name].spans else 0
+        c[TYPE, index], c[SPEED, index], c[DELAY, index] = group, run.speed, c[RESTART, index]
+        c[RESTARTS, index] = c[RESTARTS, index] + 1 if self.outcomes[self.jobs[index].name].spans else 0
         self._hold(index, placement, decision.reasons.get(index, ""))
 
     def _slow_down(self) -> None:
@@ -379,8 +431,8 @@ class _Simulation:
                 users[[node for node, _ in placement]] += 1
         for index, placement in enumerate(self.placements):
             shares = len(placement) > 1 and any(users[node] > 1 for node, _ in placement)
-            self.columns[_SLOWED, index] = self.settings.interference if shares else 0.0
-            self.columns[_SPEED, index] = self.runs[index].speed * (1 - self.columns[_SLOWED, index])
+            self.columns[SLOWED, index] = self.settings.interference if shares else 0.0
+            self.columns[SPEED, index] = self.runs[index].speed * (1 - self.columns[SLOWED, index])
 
     def _outages(self) -> None:
         """Nodes that went or came: jobs on one that went stop; after a failure the work since the last checkpoint is lost."""
@@ -397,8 +449,8 @@ class _Simulation:
             if nodes & set(gone.tolist()):
                 if nodes & failed:
                     span = self.outcomes[self.jobs[index].name].spans[-1]
-                    worked = max(self.time_s - span.start_s - float(self.columns[_RESTART, index]), 0.0)
-                    self.columns[_TO_NEXT, index] += (worked % self.settings.checkpoint_s) * self.columns[_SPEED, index]
+                    worked = max(self.time_s - span.start_s - float(self.columns[RESTART, index]), 0.0)
+                    self.columns[TO_NEXT, index] += (worked % self.settings.checkpoint_s) * self.columns[SPEED, index]
                 self._stop(index)
 
 
@@ -416,7 +468,6 @@ class _Outlooks(Sequence[Outlook]):
 
 
 _NO_CURVE = np.zeros(0)
-_COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart")
-(_ARRIVAL, _REQUESTED, _HELD, _TYPE, _ATTAINED, _RESTARTS, _DELAY, _SPEED, _TO_NEXT, _SLOWED, _RESTART) = range(len(_COLUMNS))
+
 
 __all__ = ["simulate"]

@@ -76,8 +76,9 @@ class State:
 
     def __post_init__(self) -> None:
         for name in ("restart_s", "restarting_s"):  # one number stands for every job
-            value = np.broadcast_to(np.asarray(getattr(self, name), float), (len(self.jobs),))
-            object.__setattr__(self, name, value)
+            value = np.asarray(getattr(self, name), float)
+            if value.shape != (len(self.jobs),):
+                object.__setattr__(self, name, np.broadcast_to(value, (len(self.jobs),)))
 
     @property
     def ran_s(self) -> Array:
@@ -100,6 +101,8 @@ class Decision:
         rule: how they are placed.
         repack: whether all jobs are placed anew, each on as few nodes as can be, and jobs that keep their devices may move.
         wake_s: when the policy wants to decide again, though nothing happens.
+        holds_until_s: before it the policy would decide the same, while no job comes, ends or changes its speed and no node
+            goes or comes; rounds till then are simulated without asking it. By default nothing is promised.
         memory: what the next ``State`` brings back.
         reasons: why, by job, where the policy can say it. ``note``: what a reader must know of the whole decision.
         removed: jobs that leave for good before their end, by job with the reason: admission was refused, or it learns no more.
@@ -111,6 +114,7 @@ class Decision:
     rule: Rule = "most_free"
     repack: bool = False
     wake_s: float = math.inf
+    holds_until_s: float = -math.inf
     memory: Any = None
     reasons: Mapping[int, str] = field(default_factory=dict)
     note: str = ""

@@ -9,10 +9,11 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
+from paceline.scheduling.run import SteadyRun
 from paceline.scheduling.state import Outlook
 
 
-class TabledRun:
+class TabledRun(SteadyRun):
     """Its work is ``job.steps``. It runs on the numbers of devices of its table alone; nothing between them is assumed.
 
     Args:
@@ -79,13 +80,6 @@ class TabledRun:
     def cross(self) -> None:
         """All steps are done."""
         self.finished = True
-
-    def refresh(self) -> None:
-        """Nothing is learned of it."""
-
-    def goes_to(self, left: float) -> None:
-        """As ``Run``."""
-        self.to_next = left
 
 
 __all__ = ["TabledRun"]

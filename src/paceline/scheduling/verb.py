@@ -12,9 +12,10 @@ from paceline.scheduling.costs import with_costs
 from paceline.scheduling.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
+from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.profiles import Profile, read_profiles
-from paceline.scheduling.scenario import Knowledge, Scenario
+from paceline.scheduling.scenario import FairnessRule, Knowledge, Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.state import Policy
@@ -36,6 +37,8 @@ def schedule(
     prices: Mapping[str, float] | None = None,
     seed: int = 0,
     predictor: Predictor | None = None,
+    stop_early: EarlyStop | str | None = None,
+    fairness: FairnessRule = "estimate",
     progress: Callable[[float, int], None] | None = None,
 ) -> Simulated:
     """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
@@ -51,6 +54,8 @@ def schedule(
         prices: dollars a device and hour, by device; by default the listings.
         seed: of the failures that are drawn.
         predictor: of jobs whose model is a network; by default ordinary software and what the package knows.
+        stop_early: ends jobs that no longer learn: ``"5:1%"`` where the last 5 reports add less than 1 % of what was learned.
+        fairness: an ``estimate`` from what each job held, or each job simulated ``alone`` on its share.
         progress: is told the moment and how many jobs have ended.
 
     Raises:
@@ -69,6 +74,8 @@ def schedule(
         prices=prices,
         seed=seed,
         predictor=predictor,
+        stop_early=stop_early,
+        fairness=fairness,
     ).run(policy, progress)
 
 
@@ -86,6 +93,8 @@ def scenario(
     prices: Mapping[str, float] | None = None,
     seed: int = 0,
     predictor: Predictor | None = None,
+    stop_early: EarlyStop | str | None = None,
+    fairness: FairnessRule = "estimate",
 ) -> Scenario:
     """What ``schedule`` simulates, before a policy is chosen; the same arguments."""
     if isinstance(jobs, str | Path):
@@ -96,14 +105,14 @@ def scenario(
     else:
         every, notes = tuple(jobs), ()
         if wrong := next((job for job in every if not isinstance(job, Job)), None):
-            raise UserError(f"{shown(wrong)} is no job", "give jobs, or the name of a file of them")
+            raise UserError(f"{shown(wrong)} is not a job", "give jobs, or the name of a file of them")
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
     away = [*nodes.outages, *outages]
     if failures_s:
         until_s = max((job.arrival_s for job in every), default=0.0) + BEYOND_S
         drawn = drawn_outages(len(nodes.node_types), failures_s, repair_s, until_s, seed)
         away += drawn
-        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn up to 30 days behind the last arrival.")
+        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn, up to 30 days after the last arrival.")
     fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
     return Scenario(
         jobs=every,
@@ -112,6 +121,8 @@ def scenario(
         knowledge=knowledge,
         settings=settings or Settings(),
         predictions=Predictions(fleet, predictor),
+        stop_early=EarlyStop.named(stop_early) if isinstance(stop_early, str) else stop_early,
+        fairness=fairness,
         notes=(*notes, *costs),
     )
 

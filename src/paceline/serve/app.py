@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -22,6 +23,7 @@ from paceline.serve.configurations import MOST_BYTES, Configurations
 from paceline.serve.controls import Selection, controls, selection, start
 from paceline.serve.guard import Guard
 from paceline.serve.hosts import LOOPBACK
+from paceline.serve.live import LiveSchedule
 from paceline.serve.question import Question, question
 
 KEPT = 256
@@ -30,11 +32,18 @@ LONGEST_QUERY = 2000
 """Characters of a query at most."""
 
 
-def application(hosts: Collection[str] = LOOPBACK, token: str = "") -> Guard:
-    """The page as an ASGI application; arguments as ``Guard`` takes them."""
-    site = _Site()
+def application(hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Path | None = None) -> Guard:
+    """The page as an ASGI application; ``hosts`` and ``token`` as ``Guard`` takes them.
+
+    Args:
+        schedule: the journal of a live schedule, which gets a page of its own.
+    """
+    site, live = _Site(schedule is not None), LiveSchedule(schedule)
     routes = [
         Route("/", site.page),
+        Route("/schedule", live.page),
+        Route("/schedule/now", live.now),
+        Route("/schedule.js", _static(filled("serve/schedule.js", {}), "text/javascript")),
         Route("/answer", site.answer),
         Route("/search", site.search),
         Route("/config", site.configuration, methods=["POST"]),
@@ -55,7 +64,8 @@ class Answer(NamedTuple):
 class _Site:
     """What the page remembers while the server runs: configurations, and the last answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_schedule: bool) -> None:
+        self._has_schedule = has_schedule
         self._configurations = Configurations()
         self._answer = lru_cache(KEPT)(self._answered)
         self._searches = search.Searches(self._searched)
@@ -109,6 +119,7 @@ class _Site:
             "status": shown.status,
             "problem": problem,
             "query": request.url.query[:LONGEST_QUERY],
+            "has_schedule": self._has_schedule,
         }
         return HTMLResponse(filled("serve/page.html.j2", context), code)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 from secrets import token_urlsafe
 
 from paceline.errors import UserError
@@ -45,8 +46,12 @@ def address(host: str, port: int, token: str = "") -> str:
     return f"http://{name}:{port}/{f'{token}/' if token else ''}"
 
 
-def run(host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve the page until a signal ends it. ``say``: gets the address once it can be opened.
+def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None = None) -> None:
+    """Serve the page until a signal ends it.
+
+    Args:
+        say: gets the address once it can be opened.
+        schedule: the journal of a live schedule, which is shown at ``schedule`` below the address.
 
     Beyond this machine's own addresses only those who have the token in the address get an answer. Raises UserError.
     """
@@ -64,7 +69,7 @@ def run(host: str, port: int, say: Callable[[str], None]) -> None:
     names = LOOPBACK | ({host} if local else {host.casefold(), shown.casefold(), *_own_addresses()})
     with closing(bound(host, port)) as listening:
         config = uvicorn.Config(
-            application(names, token),
+            application(names, token, schedule),
             log_level="error",
             access_log=False,
             server_header=False,

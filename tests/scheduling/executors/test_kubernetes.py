@@ -89,12 +89,16 @@ def test_a_queue_is_what_its_schemas_allow() -> None:
 
 def test_what_kubernetes_does_not_take_is_refused() -> None:
     job = training(BASE, "Job_1")
-    with pytest.raises(UserError, match="'Job_1' is no name on Kubernetes"):
+    with pytest.raises(UserError, match="'Job_1' is not a name on Kubernetes"):
         jobset(job, {"x": 1}, image="i", claim="c")
     with pytest.raises(UserError, match="on nodes of 1, 3 devices"):
         jobset(training(BASE), {"x": 1, "y": 3}, image="i", claim="c")
-    with pytest.raises(UserError, match="is no Paceline job and has 2 nodes"):
+    with pytest.raises(UserError, match="is not a Paceline job and has 2 nodes"):
         jobset(script(BASE, "true", min_devices=2, max_devices=2), {"x": 1, "y": 1}, image="i", claim="c")
-    for name, flavors, reason in (("a/b", {"t4": 1}, "no name"), ("team", {"t4": 0}, "a queue of"), ("team", {}, "a queue of")):
+    for name, flavors, reason in (
+        ("a/b", {"t4": 1}, "is not a name"),
+        ("team", {"t4": 0}, "a queue of"),
+        ("team", {}, "a queue of"),
+    ):
         with pytest.raises(UserError, match=reason):
             queue_of(name, flavors)

@@ -25,7 +25,7 @@ def test_a_record_is_what_its_file_says(tmp_path: Path) -> None:
     assert record.stop_by is not None and record.stop_since is not None and record.stop_by - record.stop_since == 3.0
     again = record.stopping(100.0)
     assert again.stop_by == record.stop_by and again.target is None  # told once, and no longer to go on elsewhere
-    with pytest.raises(UserError, match="no job other was submitted"):
+    with pytest.raises(UserError, match="job other was never submitted"):
         records.known("other")
     records.path("job", "json").write_text("{")
     with pytest.raises(UserError, match=r"job.json cannot be read"):

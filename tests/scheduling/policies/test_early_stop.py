@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.array_types import Array
+from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.early_stop import learned_enough, stopping_early
+from paceline.scheduling.policies.early_stop import EarlyStop, learned_enough, stopping_early
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.run import DurationRun
+from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulator import simulate
 from scheduling_toys import FREE, SMALL, elastic, rigid, state
 
@@ -51,8 +53,29 @@ def test_a_job_that_stopped_learning_leaves_its_devices_to_the_next() -> None:
     curves = {"flat": np.concatenate([FLAT, np.full(50, 0.9)]), "falls": FALLS}
     schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), FREE)
     flat, falls = schedule.outcomes
-    assert flat.removed_s == 150 and "less than 1%" in flat.removed and np.isnan(flat.end_s)
+    assert (
+        flat.removed_s == 150
+        and "its last 5 reports added less than 1 % of what it had learned before" in flat.removed
+        and np.isnan(flat.end_s)
+    )
     assert falls.end_s == pytest.approx(150 + 390) and not falls.removed
+
+
+def test_what_a_policy_promised_ends_with_the_job_that_is_removed() -> None:
+    jobs = [rigid("runs", 1, 4), rigid("flat", 1, 4), rigid("falls", 1, 4)]
+    curves = {"runs": FALLS, "flat": np.concatenate([FLAT, np.full(500, 0.9)]), "falls": FALLS}
+    settings = Settings(round_s=1.0, restart_s=0.0)
+    schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), settings)
+    assert [outcome.removed_s for outcome in schedule.outcomes] == [None, 150, None] and schedule.outcomes[2].start_s == 151
+
+
+def test_a_rule_is_written_and_said() -> None:
+    assert EarlyStop.named("5") == EarlyStop(5, 0.01) and EarlyStop.named(" 3 : 2.5% ") == EarlyStop(3, 0.025)
+    assert EarlyStop.named("3:.1") == EarlyStop(3, 0.1)
+    assert str(EarlyStop(3, 0.025)) == "its last 3 reports added less than 2.5 % of what it had learned before"
+    for text in ("", "0", "x", "5:", "5:100%", "5:2", "-3", "5:1%%"):
+        with pytest.raises(UserError, match="write REPORTS or REPORTS:SHARE, such as 5 or 5:1%"):
+            EarlyStop.named(text)
 
 
 def test_jobs_without_curves_are_left_alone() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.policies.rigid import all_served, filled
 from scheduling_toys import rigid, state
 
 ASKED = st.lists(st.integers(1, 10), min_size=1, max_size=12)
@@ -47,3 +47,10 @@ def test_a_job_stays_on_its_type_and_goes_only_where_it_may() -> None:
 def test_a_cluster_that_shrank_gives_no_more_than_it_has(capacity: int) -> None:
     decision = filled(state([rigid("a", 1, 2), rigid("b", 1, 2)], capacity=np.array([capacity])), np.arange(2))
     assert decision.devices.sum() <= capacity
+
+
+def test_all_are_served_where_each_holds_what_it_asks_for() -> None:
+    held = {"devices": np.array([3, 2]), "type_index": np.array([0, 0])}
+    assert all_served(state([rigid("a", 9, 3), rigid("b", 9, 2)], **held))
+    assert not all_served(state([rigid("a", 9, 3), rigid("b", 9, 4)], **held))
+    assert not all_served(state([rigid("a", 9, 3), rigid("b", 9, 2, adapts=frozenset({"devices"}))], **held))

@@ -66,8 +66,8 @@ def test_a_damaged_job_is_named(tmp_path: Path, before: str, after: str, says: s
     [
         ("8.5", "fast", "row 1 (line 2), column 2: 'fast'"),
         ("bert,128", "bert,", "row 2 (line 3), column global_batch_size"),
-        ("64,1.0", "64,", "row 3 (line 4): no speed at all"),
-        ("1,2,4", "one,two,four", "no column of a number of devices"),
+        ("64,1.0", "64,", "row 3 (line 4): it has no speed"),
+        ("1,2,4", "one,two,four", "no column for a number of devices"),
     ],
 )
 def test_a_damaged_speed_is_named(tmp_path: Path, before: str, after: str, says: str) -> None:

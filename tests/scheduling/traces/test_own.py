@@ -45,7 +45,7 @@ def test_cells_become_fields(tmp_path: Path) -> None:
     [
         ("devcies", "4", "unknown column 'devcies'"),
         ("adapts", "wings", "mine.csv, row 1 (line 2), column adapts: unknown choice 'wings'"),
-        ("deadline_s", "5", "mine.csv, row 1 (line 2): job 'a': its deadline is not behind its arrival"),
+        ("deadline_s", "5", "mine.csv, row 1 (line 2): job 'a': its deadline is not after its arrival"),
         ("max_devices", "-1", "column max_devices: '-1' is not a number from 0 up"),
     ],
 )

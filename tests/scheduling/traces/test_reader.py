@@ -66,7 +66,7 @@ def test_no_form_names_the_nearest(file: Path) -> None:
         ("0,1,-5,8,one", "t.csv, row 2 (line 3), column duration_s: '-5' is not a number from 0 up"),
         ("0,1,60,2.5,one", "column num_gpus: '2.5' is not a whole number"),
         ("0,1,60,,one", "column num_gpus: '' is not a whole number from 1 up"),
-        ("0,1,0,8,one", "t.csv, row 2 (line 3): job '0': no work"),
+        ("0,1,0,8,one", "t.csv, row 2 (line 3): job '0' states no work"),
         (",1,60,8,one", "t.csv, row 2 (line 3): a job without a name"),
         ("0,1,60", "t.csv, row 2 (line 3): 3 values for 5 columns"),
         ("1,1,60,8,one", "two jobs are named '1'"),

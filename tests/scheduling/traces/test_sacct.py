@@ -61,7 +61,7 @@ def test_nodes_count_as_devices_where_nothing_else_is_there(tmp_path: Path) -> N
         (
             "JobID|Submit|Start|End|State|AllocTRES",
             "7|2026-11-20T10:00:00|2026-11-20T10:00:00|2026-11-20T09:00:00|COMPLETED|gres/gpu=1",
-            "column End: '2026-11-20T09:00:00' is not behind its Start",
+            "column End: '2026-11-20T09:00:00' is not after its Start",
         ),
         ("JobID|Submit|Start|End|State|AllocTRES", "7|Unknown|Unknown|Unknown|PENDING|", "1 they never started"),
         ("JobID|Submit|Start|End|State", "7|Unknown|Unknown|Unknown|PENDING", "lacks the column AllocTRES or AllocNodes"),

@@ -77,12 +77,12 @@ class LiveJob:
         if self.is_paceline:
             self._check_training(where)
         elif self.min_devices != self.max_devices:
-            raise UserError(f"{where} is elastic, which only paceline train is", "give min_devices = max_devices")
+            raise UserError(f"{where} is elastic, and only paceline train can be", "give min_devices = max_devices")
 
     def _check_training(self, where: str) -> None:
         given = [word.partition("=")[0] for word in self.command]
         if own := [word for word in _OWN if word in given]:
-            raise UserError(f"{where} gives {own[0]}, which its executor sets", "leave it out")
+            raise UserError(f"{where} gives {own[0]}, which the executor sets", "leave it out")
         if self.signal != "TERM":
             raise UserError(f"{where}: paceline train ends with TERM, not {self.signal}", "leave the signal out")
         if not self.sizes:

@@ -39,13 +39,15 @@ def jobset(job: LiveJob, placement: Placement, *, image: str, claim: str, queue:
     """
     for name in (job.name, queue) if queue else (job.name,):
         if not _LABEL.fullmatch(name):
-            raise UserError(f"{shorten(name)!r} is no name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
+            raise UserError(f"{shorten(name)!r} is not a name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
     job.check_size(sum(placement.values()))
     if len(set(placement.values())) != 1:
-        raise UserError(f"job {job.name} on nodes of {', '.join(map(str, placement.values()))} devices", "give each as many")
+        raise UserError(
+            f"job {job.name} on nodes of {', '.join(map(str, placement.values()))} devices", "give each node the same number"
+        )
     nodes, devices = len(placement), next(iter(placement.values()))
     if nodes > 1 and not job.is_paceline:
-        raise UserError(f"job {job.name} is no Paceline job and has {nodes} nodes", "give it one node")
+        raise UserError(f"job {job.name} is not a Paceline job and has {nodes} nodes", "give it one node")
     command = ["sh", "-c", _torchrun(job, nodes, devices)] if job.is_paceline else list(job.command)
     container = {
         "name": "training",
@@ -94,7 +96,7 @@ def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default
     """
     for label in (name, *flavors):
         if not _LABEL.fullmatch(label):
-            raise UserError(f"{shorten(label)!r} is no name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
+            raise UserError(f"{shorten(label)!r} is not a name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
     if not flavors or min(flavors.values()) < 1:
         raise UserError(f"a queue of {dict(flavors)} devices", "give at least one device of each kind")
     quotas = [

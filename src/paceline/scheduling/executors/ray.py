@@ -165,7 +165,9 @@ class RayExecutor:
         check_fits(job, placement, self.nodes())
         if job.is_paceline and len(set(placement.values())) > 1:
             counts = ", ".join(map(str, placement.values()))
-            raise UserError(f"job {job.name} on nodes of {counts} devices", "torchrun takes the same number on every node")
+            raise UserError(
+                f"job {job.name} gets {counts} devices on its nodes", "torchrun needs the same number on every node"
+            )
 
     def _tell(self, record: JobRecord) -> None:
         before = self._records.known(record.job.name)

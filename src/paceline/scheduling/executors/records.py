@@ -97,13 +97,13 @@ class Records:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, UserError) as error:
-            raise UserError(f"{path} cannot be read: {error}", "move it away; its job is then not known") from error
+            raise UserError(f"{path} cannot be read: {error}", "move it away; Paceline then no longer knows its job") from error
 
     def known(self, name: str) -> JobRecord:
         """The record of a job. Raises UserError where there is none."""
         record = self.load(name)
         if record is None:
-            raise UserError(f"no job {name} was submitted", f"{self.directory} has the jobs")
+            raise UserError(f"job {name} was never submitted", f"see {self.directory} for the jobs that were")
         return record
 
     def all(self) -> Iterator[JobRecord]:

@@ -6,32 +6,60 @@ share of all that it learned. Which way is better shows in the curve: a loss fal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.errors import UserError, shorten
 from paceline.scheduling.state import Decision, Policy, State
 
 PATIENCE = 5
-"""Reports, such as epochs."""
 LEAST = 0.01
-"""Of what a job has learned since its first report."""
+EXAMPLE = "write REPORTS or REPORTS:SHARE, such as 5 or 5:1%"
 
 
-def stopping_early(policy: Policy, patience: int = PATIENCE, least: float = LEAST) -> Policy:
-    """The policy, but jobs that no longer learn are removed and their devices left free until the next decision.
+@dataclass(frozen=True, slots=True)
+class EarlyStop:
+    """When a job learns no more.
 
-    Args:
-        patience: the last reports. ``least``: share of all that a job has learned that they must add.
+    Attributes:
+        patience: its last reports, such as epochs. ``least``: share of all that it had learned before that they must add.
+
+    Raises:
+        UserError: reports that are no whole number from 1 up, or a share that is not between 0 and 1.
     """
+
+    patience: int = PATIENCE
+    least: float = LEAST
+
+    def __post_init__(self) -> None:
+        if self.patience < 1 or not 0 <= self.least < 1:
+            raise UserError(f"to stop after {self.patience} reports that add less than {self.least:g}", EXAMPLE)
+
+    @classmethod
+    def named(cls, text: str) -> EarlyStop:
+        """``5`` or ``5:1%``. Raises UserError."""
+        match = _RULE.fullmatch(text)
+        if match is None:
+            raise UserError(f"to stop early at {shorten(text, 40)!r}", EXAMPLE)
+        share = float(match[2]) / (100 if match[3] else 1) if match[2] else LEAST
+        return cls(int(match[1]), share)
+
+    def __str__(self) -> str:
+        return f"its last {self.patience} reports added less than {self.least * 100:.3g} % of what it had learned before"
+
+
+def stopping_early(policy: Policy, rule: EarlyStop = EarlyStop()) -> Policy:
+    """The policy, but jobs that no longer learn are removed and their devices left free until the next decision."""
 
     def decide(state: State) -> Decision:
         gone = {
-            index: f"its last {patience} reports added less than {least:.0%} of what it learned"
+            index: f"it no longer learned: {rule}"
             for index, curve in enumerate(state.curves)
-            if learned_enough(curve, patience, least)
+            if learned_enough(curve, rule.patience, rule.least)
         }
         decision = policy(state)
         if not gone:
@@ -53,4 +81,6 @@ def learned_enough(curve: Array, patience: int = PATIENCE, least: float = LEAST)
     return late - before <= least * (before - float(rising[0]))
 
 
-__all__ = ["learned_enough", "stopping_early"]
+_RULE = re.compile(r"\s*(\d{1,6})\s*(?::\s*(\d+(?:\.\d+)?|\.\d+)\s*(%)?\s*)?")
+
+__all__ = ["EarlyStop", "learned_enough", "stopping_early"]

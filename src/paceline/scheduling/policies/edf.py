@@ -32,7 +32,7 @@ def edf(state: State, largest: bool = False) -> Decision:
         if devices[index]:
             left[types[index]] -= devices[index]
     reasons = {index: "the earliest deadline that is left" for index in order if state.jobs[index].deadline_s < math.inf}
-    return Decision(devices=devices, type_index=types, order=order, reasons=reasons)
+    return Decision(devices=devices, type_index=types, order=order, reasons=reasons, holds_until_s=math.inf)
 
 
 def _largest(table: Array) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
 from paceline.scheduling.policies.rigid import filled
@@ -10,7 +13,7 @@ from paceline.scheduling.state import Decision, State
 
 def fifo(state: State) -> Decision:
     """Jobs in order of arrival. The first that does not fit holds up the rest; a job that runs keeps its devices."""
-    return filled(state, np.arange(len(state.jobs)), blocking=True)
+    return replace(filled(state, np.arange(len(state.jobs)), blocking=True), holds_until_s=math.inf)
 
 
 __all__ = ["fifo"]

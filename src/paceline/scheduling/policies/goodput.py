@@ -24,7 +24,7 @@ def goodput(state: State) -> Decision:
         UserError: nodes of several types; their goodputs are compared by ``sia``.
     """
     if len(state.fleet.groups) > 1:
-        raise UserError("the policy goodput divides devices of one type", "use sia, gavel or paceline")
+        raise UserError("the policy goodput shares out devices of one type only", "use sia, gavel or paceline")
     capacity, per_node = int(state.capacity[0]), state.fleet.groups[0].devices_per_node
     fair = -(-capacity // len(state.jobs))
     stays = np.maximum(state.age_s - state.restarts * state.restart_s, 0) / np.maximum(state.age_s + state.restart_s, 1e-9)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,8 @@ THRESHOLD_S = 16 * 3600.0
 
 ROUNDING_S = 1e-3
 """A job so close to the threshold has reached it: the moment at which it was to be is rounded."""
+MARGIN_S = 1.0
+"""So long before a job reaches a threshold, the next decision is not taken for granted."""
 
 
 def las(state: State, thresholds_s: Sequence[float] = (THRESHOLD_S,)) -> Decision:
@@ -44,9 +47,7 @@ def las(state: State, thresholds_s: Sequence[float] = (THRESHOLD_S,)) -> Decisio
     decision = filled(state, order)
     left = np.where(decision.devices > 0, (bounds[queues] - service) / np.maximum(state.requested, 1), math.inf)
     wake_s = state.time_s + float(left.min(initial=math.inf))
-    return Decision(
-        devices=decision.devices, type_index=decision.type_index, order=order.tolist(), wake_s=wake_s, memory=demoted
-    )
+    return replace(decision, wake_s=wake_s, holds_until_s=wake_s - MARGIN_S, memory=demoted)
 
 
 __all__ = ["las"]

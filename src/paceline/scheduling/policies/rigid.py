@@ -37,6 +37,11 @@ def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
     return Decision(devices=devices, type_index=types, order=order.tolist())
 
 
+def all_served(state: State) -> bool:
+    """Whether every job is rigid and holds what it asks for: a policy that leaves nothing idle then changes nothing."""
+    return bool((state.devices == state.requested).all()) and not any("devices" in job.adapts for job in state.jobs)
+
+
 def _fill(asked: Ints, capacity: int, blocking: bool) -> Bools:
     """Which of the demands, in order, fit into the capacity."""
     taken = np.zeros(len(asked), bool)
@@ -56,4 +61,4 @@ def _fill(asked: Ints, capacity: int, blocking: bool) -> Bools:
     return taken
 
 
-__all__ = ["filled"]
+__all__ = ["all_served", "filled"]

@@ -34,8 +34,8 @@ def known_seconds(state: State, index: int, group: int, most: int) -> Array:
     seconds = outlook.seconds_left(group, max(0, min(most, outlook.max_devices())))
     if np.isnan(seconds).any():
         raise UserError(
-            f"nobody knows the work left of job {shorten(state.jobs[index].name, 40)!r}",
-            "simulate with `knowledge` measured, or use las, fifo or goodput, which need not know it",
+            f"no one knows how much work is left of job {shorten(state.jobs[index].name, 40)!r}",
+            "simulate with `knowledge` measured, or use las, fifo or goodput, which do without it",
         )
     return seconds
 
@@ -53,7 +53,7 @@ def one_type(state: State, name: str, others: Iterable[str]) -> int:
         UserError: the nodes have several types.
     """
     if len(state.fleet.groups) > 1:
-        raise UserError(f"the policy {name} divides devices of one type", f"use {' or '.join(others)}")
+        raise UserError(f"the policy {name} shares out devices of one type only", f"use {' or '.join(others)}")
     return int(state.capacity[0])
 
 

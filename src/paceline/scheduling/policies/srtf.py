@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
-from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.policies.rigid import all_served, filled
 from paceline.scheduling.policies.sizes import known_seconds, on_one_type
 from paceline.scheduling.state import Decision, State
 
@@ -31,7 +34,8 @@ def srtf(state: State, preemptive: bool = True) -> Decision:
     runs = state.devices > 0
     seconds = seconds + np.where(runs, 0.0, state.restart_s)
     order = np.lexsort((seconds, ~runs)) if not preemptive else np.argsort(seconds, kind="stable")
-    return filled(state, order)
+    decision = filled(state, order)
+    return replace(decision, holds_until_s=math.inf) if all_served(state) else decision
 
 
 __all__ = ["srtf"]

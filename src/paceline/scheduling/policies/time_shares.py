@@ -81,8 +81,8 @@ class Demand:
             if np.isnan(left[index]):
                 name = shorten(self.state.jobs[row].name, 40)
                 raise UserError(
-                    f"nobody knows the work left of job {name!r}",
-                    "simulate with `knowledge` measured, or use max_min or las, which need not know it",
+                    f"no one knows how much work is left of job {name!r}",
+                    "simulate with `knowledge` measured, or use max_min or las, which do without it",
                 )
         return left
 

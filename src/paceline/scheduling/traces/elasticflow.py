@@ -49,7 +49,7 @@ def _job(row: Row, first: float) -> Job:
         raise row.wrong("num_gpus", "a whole number above 0")
     arrival, due = _given(row, "submit_time_s") - first, row.number_of("deadline_s")
     if due is not None and due - first <= arrival:
-        raise row.wrong("deadline_s", "behind its submit_time_s")
+        raise row.wrong("deadline_s", "after its submit_time_s")
     return Job(
         name=row.text("job_id"),
         arrival_s=arrival,
@@ -72,7 +72,7 @@ def read_speeds(path: str | Path) -> dict[tuple[str, str, int], dict[int, float]
     rows = read(path, SPEED_COLUMNS)
     sizes = [column for column in rows[0].values if column.isdecimal()]
     if not sizes:
-        raise UserError(f"{Path(path).name} has no column of a number of devices", "its columns are 1, 2, 4 and so on")
+        raise UserError(f"{Path(path).name} has no column for a number of devices", "name these columns 1, 2, 4 and so on")
     tables = {}
     for row in rows:
         batch, device = row.whole("global_batch_size"), DEVICES.get(row.text("gpu_type"), row.text("gpu_type"))
@@ -80,7 +80,7 @@ def read_speeds(path: str | Path) -> dict[tuple[str, str, int], dict[int, float]
             raise row.wrong("global_batch_size", "a whole number above 0")
         speeds = {int(size): speed for size in sizes if (speed := _speed(row, size))}
         if not speeds:
-            raise UserError(f"{row.place}: no speed at all", "give steps a second below a number of devices")
+            raise UserError(f"{row.place}: it has no speed", "give steps a second in a column named by the number of devices")
         tables[device, row.text("model"), batch] = speeds
     return tables
 
@@ -93,7 +93,10 @@ def speeds_of(job: Job, tables: Mapping[tuple[str, str, int], SpeedTable], devic
     """The job's own. Raises UserError where its model and batch were not measured."""
     key = (device, job.model, job.batch)
     if key not in tables:
-        raise UserError(f"job {job.name!r}: {job.model} of batch {job.batch} was not measured on {device}")
+        raise UserError(
+            f"job {job.name!r}: {job.model} of batch {job.batch} was not measured on {device}",
+            "leave the job out, or add a row",
+        )
     return tables[key]
 
 

@@ -51,7 +51,7 @@ def read_own(rows: Sequence[Row]) -> Trace:
     """
     for column in rows[0].values:
         if column not in FIELDS:
-            raise unknown("column", column, FIELDS, f"columns are {', '.join(FIELDS)}")
+            raise unknown("column", column, FIELDS, "rename it, or leave it out of the file")
     return Trace(tuple(job_of_row(row, lambda row=row: _job(row)) for row in rows))  # type: ignore[misc]
 
 

@@ -46,7 +46,9 @@ def read_sacct(rows: Sequence[Row]) -> Trace:
     ran = [job for row in jobs if (job := _ran(row, counted, left_out)) is not None]
     if not ran:
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
-        raise UserError(f"{rows[0].file} has no job that ran on devices ({reasons or 'only steps'})", f"write it with {FORMAT}")
+        raise UserError(
+            f"no job of {rows[0].file} ran on devices ({reasons or 'it has only steps'})", f"write it with {FORMAT}"
+        )
     first = min(job.submit_s for job in ran)
     names: Counter[str] = Counter()
     made = []
@@ -81,7 +83,7 @@ def _ran(row: Row, counted: str, left_out: Counter[str]) -> _Ran | None:
     elif end is None:
         left_out["they had not ended"] += 1
     elif end < start or start < submit:
-        raise row.wrong("End" if end < start else "Start", f"behind its {'Start' if end < start else 'Submit'}")
+        raise row.wrong("End" if end < start else "Start", f"after its {'Start' if end < start else 'Submit'}")
     elif end == start:
         left_out["they ran for 0 s"] += 1
     elif devices == 0:

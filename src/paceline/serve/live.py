@@ -1,0 +1,43 @@
+"""The page of a live schedule: read from its journal at every request, and never written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from paceline.errors import UserError
+from paceline.reporting.answer_page import drawn
+from paceline.reporting.live_page import live_page, live_status
+from paceline.reporting.template import filled
+from paceline.scheduling.live_view import live_view
+
+NONE = UserError("this server shows no live schedule", "start it with paceline serve --schedule DIR")
+
+
+class LiveSchedule:
+    """Answers for the journal at ``path``; None: the server was given none."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    async def page(self, request: Request) -> Response:
+        """The whole page; without a script the browser asks for it again every ten seconds."""
+        content, code = await run_in_threadpool(self._now)
+        return HTMLResponse(filled("serve/schedule.html.j2", {"content": content, "place": self._path or "nowhere"}), code)
+
+    async def now(self, request: Request) -> Response:
+        """What changes on the page."""
+        return HTMLResponse(*await run_in_threadpool(self._now))
+
+    def _now(self) -> tuple[str, int]:
+        try:
+            if self._path is None:
+                raise NONE
+            view = live_view(self._path, time.time())
+        except UserError as error:
+            return filled("serve/problem.html.j2", {"problem": str(error)}), 404
+        return filled("serve/live.html.j2", {**vars(drawn(live_page(view))), "status": live_status(view)}), 200

@@ -109,7 +109,10 @@ def test_a_job_runs_on_every_host_and_down_leaves_nothing(cluster: lab.Lab) -> N
     job = run(cluster, "sbatch", "--parsable", "-N1", "-wh1", "-n2", "-o/dev/null", "--wrap", "sleep 300 & sleep 301").strip()
     until(cluster, "idle", "allocated", "idle")
     until_queued(cluster, "%i %T %N", job, "RUNNING", "h1")
-    assert len(marked(name)) >= 8  # munged, slurmctld, three slurmd, the job and what it started
+    deadline = time.monotonic() + 100
+    while len(marked(name)) < 8:  # munged, slurmctld, three slurmd, the job and what it started
+        assert time.monotonic() < deadline, marked(name)
+        time.sleep(0.1)
     notes = cluster.down()
     assert any("-h1: ended processes" in note and "the lab's Slurm" in note for note in notes)
     assert marked(name) == [] and not any("left running" in note for note in notes)

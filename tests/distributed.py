@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,12 +20,22 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from warm_python import ENVIRONMENT, TESTS, executable
 
-__all__ = ["ENVIRONMENT", "TESTS", "Outcome", "can_make_private_network", "launch", "launch_and_let_fail", "launch_once"]
+__all__ = [
+    "ENVIRONMENT",
+    "TESTS",
+    "Outcome",
+    "can_make_private_network",
+    "free_port",
+    "launch",
+    "launch_and_let_fail",
+    "launch_once",
+]
 
 
 class Outcome(NamedTuple):
@@ -42,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 def launch_and_let_fail(
-    function: Callable[..., Any], workers: int, *, timeout: float = 60, tcp: bool = False, **arguments: Any
+    function: Callable[..., Any], workers: int, *, timeout: float = 200, tcp: bool = False, **arguments: Any
 ) -> list[Outcome]:
     """``launch``, but a rank that fails does not end the others. ``tcp``: rank 0 keeps the store, as without torchrun.
 
@@ -58,7 +69,7 @@ def launch_and_let_fail(
 
 
 def launch(
-    function: Callable[..., Any], workers: int, *, timeout: float = 90, private_network: bool = False, **arguments: Any
+    function: Callable[..., Any], workers: int, *, timeout: float = 200, private_network: bool = False, **arguments: Any
 ) -> list[Any]:
     """``[function(rank, workers, **arguments) for every rank]``, each in a process of its own.
 
@@ -122,7 +133,7 @@ def _run_once(function: Callable[..., Any], workers: int, **arguments: Any) -> t
 def can_make_private_network() -> bool:
     """Whether this process may make network namespaces and bring their loopback up."""
     try:
-        done = subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"], capture_output=True, timeout=10)
+        done = subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"], capture_output=True, timeout=100)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
@@ -191,9 +202,12 @@ def _wait_for_all(children: dict[int, int], folder: Path) -> int:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return int(one.getsockname()[1])
+    """A port that nobody listens on, below those that the kernel gives to connections meanwhile."""
+    for port in random.SystemRandom().sample(range(10_000, 30_000), 100):
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("localhost", port))
+            return port
+    raise AssertionError("no free port")
 
 
 def _function(spec: dict[str, Any]) -> Callable[..., Any]:

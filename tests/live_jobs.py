@@ -20,18 +20,25 @@ value = lambda name: words[words.index(name) + 1]
 out, workers, epochs = pathlib.Path(value("--out")), int(value("--workers")), int(value("--epochs"))
 out.mkdir(parents=True, exist_ok=True)
 done = json.loads((out / "checkpoint.pt").read_text()) if (out / "checkpoint.pt").exists() else 0
+def write(name, text):  # whole or not at all: a signal may come in between
+    (out / "new").write_text(text)
+    (out / "new").replace(out / name)
 for epoch in range(done + 1, epochs + 1):
-    time.sleep(0.1)
+    time.sleep(0.05)
+    while (out / "last").exists() and epoch > int((out / "last").read_text()):
+        time.sleep(0.02)
     if rank:
         continue
-    (out / "checkpoint.pt").write_text(str(epoch))
-    reached = {"epoch": epoch, "step": 10 * epoch, "samples_per_s": 1e3, "workers": workers}
-    (out / "progress.tmp").write_text(json.dumps(reached))
-    (out / "progress.tmp").replace(out / "progress.json")
     with (out / "epochs").open("a") as file:
         file.write(f"{epoch} {workers}\\n")
+    write("checkpoint.pt", str(epoch))
+    reached = {"epoch": epoch, "step": 10 * epoch, "samples_per_s": 1e3, "workers": workers}
+    write("progress.json", json.dumps(reached))
 """
-"""Trains epochs of a tenth of a second, each with a checkpoint; ``epochs`` has a line for each: its number and the workers."""
+"""Trains epochs of a twentieth of a second, each with a checkpoint, and waits after the one that a file ``last`` names.
+
+``epochs`` has a line for each: its number and the workers.
+"""
 
 
 def stand_in(directory: Path) -> str:
@@ -54,7 +61,7 @@ def script(base: Path, text: str, name: str = "job", **more: Any) -> LiveJob:
 
 
 def until(
-    executor: Executor, name: str, wanted: str | Callable[[Observed], bool], within_s: float = 20.0, every_s: float = 0.02
+    executor: Executor, name: str, wanted: str | Callable[[Observed], bool], within_s: float = 100.0, every_s: float = 0.02
 ) -> Observed:
     """Poll until the job is in a phase, or as wanted."""
     deadline = time.monotonic() + within_s

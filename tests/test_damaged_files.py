@@ -116,5 +116,5 @@ def test_the_command_without_torch_says_what_to_install():
     """``tests/test_verbs.py`` asks the same of ``paceline.train``."""
     call = "from paceline.cli import main; sys.exit(main(['train', '--model', 'lenet5', '--data', 'digits']))"
     script = f"import sys; sys.modules['torch'] = None; {call}"
-    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (2, "paceline: this needs torch; pip install 'paceline[train]'\n")

@@ -9,7 +9,6 @@ import re
 import runpy
 import shlex
 import shutil
-import socket
 import subprocess
 import tomllib
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import warm_python
+from distributed import free_port
 from doc_outputs import commands, shown
 from paceline import hardware
 from paceline.cli import build_parser, main
@@ -281,10 +281,7 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
     out = tmp_path / "out"
     line = re.search(r"torchrun --nnodes 2 .*?\n.*?\n", (ROOT / "docs/compression.md").read_text())
     assert line
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    text = line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{port}").replace("runs/two-nodes", str(out))
+    text = line[0].replace("\\\n", " ").replace("HOST:29500", f"localhost:{free_port()}").replace("runs/two-nodes", str(out))
     words = shlex.split(text.replace("--nproc-per-node 2", "--nproc-per-node 1"))[1:]
     agents = [
         subprocess.Popen(
@@ -296,7 +293,7 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
         )
         for _ in range(2)
     ]
-    errors = [agent.communicate(timeout=120)[1] for agent in agents]
+    errors = [agent.communicate(timeout=200)[1] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], errors
     assert [json.loads(line) for error in errors for line in error.splitlines() if line.startswith("{")] == [
         {"out": str(out), "label": "terngrad"}

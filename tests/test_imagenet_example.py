@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 
+from distributed import free_port
 from paceline.strategy.recipe import Recipe
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "04_imagenet_mlperf.py"
@@ -34,10 +34,7 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             for i in range(count):
                 pixels = rng.integers(0, 256, (32, 40, 3), np.uint8)
                 Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.JPEG")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    where = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    where = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     for name, value in where.items():
         monkeypatch.setenv(name, value)
     return tmp_path

@@ -22,6 +22,11 @@ def samples() -> tuple[torch.Tensor, ...]:
     return x[:240], y[:240], x[240:], y[240:]
 
 
+def fewer() -> tuple[torch.Tensor, ...]:
+    x, y, test_x, test_y = samples()
+    return x[:144], y[:144], test_x, test_y
+
+
 def plain() -> nn.Module:
     return nn.Linear(29, 5)
 

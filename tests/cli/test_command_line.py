@@ -194,7 +194,7 @@ PACELINE = (sys.executable, "-m", "paceline")
 
 def test_a_mistake_seen_from_the_shell() -> None:
     done = subprocess.run(
-        [*PACELINE, "workload", "show", "lenet6"], capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+        [*PACELINE, "workload", "show", "lenet6"], capture_output=True, text=True, timeout=200, env=ENVIRONMENT
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("paceline: unknown workload 'lenet6'; nearest: lenet5") and done.stderr.count("\n") == 1
@@ -202,7 +202,7 @@ def test_a_mistake_seen_from_the_shell() -> None:
 
 def test_a_terminal_without_the_letters_gets_the_numbers() -> None:
     done = subprocess.run(
-        [*PACELINE, *ON_FOUR.split()], capture_output=True, timeout=60, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+        [*PACELINE, *ON_FOUR.split()], capture_output=True, timeout=200, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"step time" in done.stdout and b"?" in done.stdout
@@ -214,6 +214,6 @@ def test_a_reader_that_leaves_is_no_error(words: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [*PACELINE, "hardware", "list", *words]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, env=ENVIRONMENT)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=200, env=ENVIRONMENT)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")

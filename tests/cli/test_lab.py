@@ -49,7 +49,7 @@ def test_a_lab_on_loopback_from_up_to_down(capfd: pytest.CaptureFixture[str]) ->
 
 def test_exec_has_the_exit_code_of_the_first_host_that_fails(capfd: pytest.CaptureFixture[str]) -> None:
     lab.up(3, None)
-    fails = ("--", "sh", "-c", "[ {rank} != 1 ] || { echo why >&2; exit 9; }; sleep 60")
+    fails = ("--", "sh", "-c", "[ {rank} != 1 ] || { echo why >&2; exit 9; }; sleep 1000")
     code, out, err = run(capfd, "exec", *fails)
     assert (code, out) == (9, "")
     assert err.splitlines() == ["host 1 | why", "paceline: host 1 (127.0.0.1, rank 1) ended with code 9: why"]
@@ -57,7 +57,7 @@ def test_exec_has_the_exit_code_of_the_first_host_that_fails(capfd: pytest.Captu
     data = json.loads(out)
     assert (code, data["exit_code"], err) == (9, 9, "")
     assert [rank["ended"] for rank in data["ranks"]] == [True, False, True]
-    assert run(capfd, "exec", "--timeout", "0.3", "--", "sleep", "60")[0] == 124
+    assert run(capfd, "exec", "--timeout", "0.3", "--", "sleep", "1000")[0] == 124
 
 
 def test_everything_behind_the_dashes_is_the_commands(capfd: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_a_reader_that_leaves_ends_the_hosts() -> None:
         assert runner.stdout and runner.stderr
         assert runner.stdout.readline() in ("host 0 | y\n", "host 1 | y\n")
         runner.stdout.close()
-        assert (runner.stderr.read(), runner.wait(timeout=30)) == ("", 0)
+        assert (runner.stderr.read(), runner.wait(timeout=100)) == ("", 0)
     finally:
         runner.kill()
         runner.wait()

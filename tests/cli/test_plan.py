@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command import answer, run
+from paceline.cli import plan as cli_plan
+from paceline.planning.choice import Plan
 from planning_commands import PLAN, SMALL
+
+
+def same_plan(plan: Callable[..., Plan]) -> Callable[..., Plan]:
+    """One search for a test that shows its answer in several ways."""
+    answers: list[tuple[tuple[Any, ...], Plan]] = []
+
+    def once(workload: Any, *question: Any, **more: Any) -> Plan:
+        if not answers:
+            answers.append((question, plan(workload, *question, **more)))
+        assert answers[0][0] == question
+        return answers[0][1]
+
+    return once
 
 
 def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +114,10 @@ def test_options_that_cannot_be_emitted_are_one_line(capsys: pytest.CaptureFixtu
         "bert-large --cluster '4x8 T4, 25Gb/s' --samples 1M",
     ],
 )
-def test_an_answer_fits_a_screen_of_45_lines(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_fits_a_screen_of_45_lines(
+    question: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_plan, "plan", same_plan(cli_plan.plan))
     data, text = answer(capsys, f"plan {question}"), run(capsys, f"plan {question}")[1]
     assert len(text.splitlines()) <= 45
     rows = [line.split()[0] for line in text[text.index("\ndevices") :].split("\n\n")[0].splitlines()[2:]]
@@ -108,7 +128,10 @@ def test_an_answer_fits_a_screen_of_45_lines(question: str, capsys: pytest.Captu
     assert all(f"\n{choice['strategy']['world_size']:,} " in every for choice in data["by_devices"])
 
 
-def test_the_table_of_sizes_has_those_of_the_ranking_and_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_sizes_has_those_of_the_ranking_and_says_what_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_plan, "plan", same_plan(cli_plan.plan))
     question = "plan gpt2-xl --device B200 --devices-per-node 8 --max-nodes 16 --network 400Gb/s"
     data = answer(capsys, question)
     text = run(capsys, question)[1]

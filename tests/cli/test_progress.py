@@ -30,7 +30,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def until(stream: Terminal, text: str) -> bool:
     """Whether the text appears within a generous time."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while text not in stream.getvalue() and time.monotonic() < end:
         time.sleep(0.01)
     return text in stream.getvalue()

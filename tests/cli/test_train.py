@@ -80,7 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
         cwd=folder,
     )
     os.close(terminal)
-    reader.join(timeout=20)
+    reader.join(timeout=100)
     os.close(main_end)
     shown = b"".join(seen).decode(errors="replace")
     assert done.returncode == 0, shown

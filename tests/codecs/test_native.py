@@ -323,7 +323,7 @@ def test_the_environment_names_the_instruction_set(wanted):
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     source = os.pathsep.join([str(Path(codecs.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     given = {**os.environ, "PYTHONPATH": source, **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=given)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, env=given)
 
 
 def test_the_scale_is_rounded_to_fp32_before_it_is_used():

@@ -55,7 +55,7 @@ def test_a_cluster_survives_json(name: str, devices: int, nodes: int, network: s
 def probed() -> dict[str, Any]:
     """What ``paceline hardware probe --workers 2 --json`` prints, once for this file."""
     command = [warm_python.executable(), "-m", "paceline", "hardware", "probe", "--workers", "2", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=warm_python.UNHURRIED)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=warm_python.ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr
     data: dict[str, Any] = json.loads(done.stdout)

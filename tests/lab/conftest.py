@@ -23,7 +23,7 @@ def network() -> tuple[set[str], list[str]]:
     """Named namespaces, and interfaces of the namespace that the test runs in."""
 
     def words(*command: str) -> list[str]:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
         return [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
 
     return set(words("ip", "netns", "list")), words("ip", "-o", "-br", "link")

@@ -82,7 +82,7 @@ def test_a_misspelt_name_brings_the_nearest() -> None:
 
 
 def test_a_second_up_waits_and_a_dead_one_does_not_block(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from paceline.lab import journal; import time\nwith journal.locked(): print('held', flush=True); time.sleep(60)"
+    code = "from paceline.lab import journal; import time\nwith journal.locked(): print('held', flush=True); time.sleep(1000)"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     try:
@@ -92,7 +92,7 @@ def test_a_second_up_waits_and_a_dead_one_does_not_block(runtime: Path, monkeypa
             lab.up(2, None)
     finally:
         holder.kill()
-        holder.communicate(timeout=10)
+        holder.communicate(timeout=100)
     lab.up(2, None).down()
 
 

@@ -50,7 +50,7 @@ elif os.environ["RANK"] == "1":
 
 def stream(made: lab.Loopback, seconds: float) -> dict[str, float]:
     """What host 0 received from host 1 over TCP."""
-    results = made.run([sys.executable, "-c", STREAM, str(seconds)], timeout=90)
+    results = made.run([sys.executable, "-c", STREAM, str(seconds)], timeout=200)
     found = json.loads(results[0].stdout)
     assert isinstance(found, dict)
     return found
@@ -63,7 +63,7 @@ def pair(name: str) -> Iterator[lab.Lab]:
 
 
 def namespaces(name: str) -> set[str]:
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=30).stdout
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=100).stdout
     return {line.split()[0] for line in listed.splitlines() if line.startswith(f"paceline-{name}")}
 
 
@@ -72,7 +72,7 @@ def test_up_and_down_from_the_command_line(name: str) -> None:
 
     def paceline(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "paceline", "lab", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
 
     up = ("up", "--hosts", "3", "--link", "1Gb/s", "--name", name)
     first = paceline(*up)
@@ -96,8 +96,8 @@ def test_up_and_down_from_the_command_line(name: str) -> None:
 
 
 def test_sys_stays_visible_and_counters_start_at_zero(pair: lab.Lab) -> None:
-    results = pair.run(["sh", "-c", "ls /sys/class/net /sys/bus | sort | md5sum; cat /proc/net/if_inet6"], timeout=30)
-    own = subprocess.run(["sh", "-c", "ls /sys/class/net /sys/bus | sort | md5sum"], capture_output=True, text=True, timeout=30)
+    results = pair.run(["sh", "-c", "ls /sys/class/net /sys/bus | sort | md5sum; cat /proc/net/if_inet6"], timeout=100)
+    own = subprocess.run(["sh", "-c", "ls /sys/class/net /sys/bus | sort | md5sum"], capture_output=True, text=True, timeout=90)
     assert [result.stdout for result in results] == [own.stdout] * 2
     time.sleep(1.0)  # what must not come has had time to
     assert all(count.tx_bytes == count.rx_bytes == 0 for count in pair.counters())
@@ -106,7 +106,7 @@ def test_sys_stays_visible_and_counters_start_at_zero(pair: lab.Lab) -> None:
 def test_a_stream_runs_at_the_links_rate_and_the_counters_have_its_bytes(pair: lab.Lab) -> None:
     assert pair.topology.link
     ratios, total = [], 0.0
-    for _ in range(4):  # a machine that is busy with other things is late now and then; it never is early
+    for _ in range(10):  # a machine that is busy with other things is late now and then; it never is early
         seen = stream(pair, 2.5)
         total += seen["bytes"]
         ratios.append(seen["rate"] / pair.topology.link)
@@ -125,7 +125,7 @@ def test_a_cut_cable_stops_a_stream_and_a_mended_one_lets_it_go_on(pair: lab.Lab
 
     job = threading.Thread(target=stream, args=(pair, 6.0))
     job.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 100
     while moved() < 1_000_000 and time.monotonic() < until:
         time.sleep(0.05)
     pair.cut(1)
@@ -133,7 +133,7 @@ def test_a_cut_cable_stops_a_stream_and_a_mended_one_lets_it_go_on(pair: lab.Lab
     before = once_still(moved)
     assert before >= 1_000_000
     pair.mend(1)
-    job.join(timeout=60)
+    job.join(timeout=200)
     assert not job.is_alive() and moved() > before and pair.status().links == ("up", "up")
     with pytest.raises(UserError, match="no host 2; give one from 0 to 1"):
         pair.cut(2)
@@ -248,7 +248,7 @@ lab.up(3, "1Gb/s", sys.argv[1])
 @pytest.mark.parametrize(("after", "then"), [(0, "down"), (2, "down"), (2, "up"), (12, "down"), (20, "up")])
 def test_after_a_kill_down_and_up_find_what_is_left(after: int, then: str, name: str, runtime: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
-    done = subprocess.run([sys.executable, "-c", KILLED, name, str(after)], timeout=60, env=environment)
+    done = subprocess.run([sys.executable, "-c", KILLED, name, str(after)], timeout=200, env=environment)
     assert done.returncode == -signal.SIGKILL
     left = journal.load(name)
     assert left and left.phase == "building" and namespaces(name) <= set(left.namespaces)
@@ -262,14 +262,14 @@ def test_after_a_kill_down_and_up_find_what_is_left(after: int, then: str, name:
 
 def test_exec_ends_the_rest_and_down_ends_what_a_killed_exec_left(pair: lab.Lab) -> None:
     with pytest.raises(lab.HostFailed, match=r"host 1 \(10.77.0.2, rank 1\) ended with code 5"):
-        pair.run(["sh", "-c", "[ {rank} = 0 ] || exit 5; sleep 60"], timeout=50)
+        pair.run(["sh", "-c", "[ {rank} = 0 ] || exit 5; sleep 1000"], timeout=50)
     code = "import sys; from paceline import lab; lab.find(sys.argv[1]).run(['sh', '-c', 'sleep 77 & sleep 78'])"
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
     runner = subprocess.Popen([sys.executable, "-c", code, pair.topology.name], env=environment)
-    bystander = subprocess.Popen(["sleep", "60"])
-    guest = subprocess.Popen([*kernel.enter(pair.topology.namespace(0)), "sleep", "60"])
+    bystander = subprocess.Popen(["sleep", "1000"])
+    guest = subprocess.Popen([*kernel.enter(pair.topology.namespace(0)), "sleep", "1000"])
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 100
         while (len(inside(pair, 0)) < 4 or len(inside(pair, 1)) < 3) and time.monotonic() < until:
             time.sleep(0.05)
         assert (len(inside(pair, 0)), len(inside(pair, 1))) == (4, 3)
@@ -280,14 +280,14 @@ def test_exec_ends_the_rest_and_down_ends_what_a_killed_exec_left(pair: lab.Lab)
         assert sum("that paceline lab exec started" in note for note in notes) == 2
         assert any(f"process {guest.pid} not of Paceline left running" in note for note in notes)
         assert guest.poll() is None and bystander.poll() is None
-        assert not any(Path(f"/proc/{pid}").exists() for pid in ours - {guest.pid}) or reaped(ours - {guest.pid})
+        assert reaped(ours - {guest.pid})
     finally:
         for process in (runner, bystander, guest):
             process.kill()
             process.wait()
 
 
-def once_still(count: Callable[[], int], for_s: float = 0.5, within_s: float = 20.0) -> int:
+def once_still(count: Callable[[], int], for_s: float = 0.5, within_s: float = 100.0) -> int:
     """The count, once it has not changed for a while: what was under way has arrived."""
     deadline = time.monotonic() + within_s
     before, since = count(), time.monotonic()
@@ -306,8 +306,14 @@ def inside(made: lab.Lab, host: int) -> list[int]:
 
 def reaped(pids: set[int]) -> bool:
     """Whether they are zombies at most: whoever adopted them may take its time."""
-    states = [Path(f"/proc/{pid}/stat") for pid in pids]
-    return all(path.read_text().rpartition(")")[2].split()[0] == "Z" for path in states if path.exists())
+
+    def state(pid: int) -> str:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return "Z"
+
+    return all(state(pid) == "Z" for pid in pids)
 
 
 def test_leaving_a_lab_that_was_up_before_keeps_it(pair: lab.Lab) -> None:
@@ -318,7 +324,7 @@ def test_leaving_a_lab_that_was_up_before_keeps_it(pair: lab.Lab) -> None:
 
 def test_several_ranks_on_a_host_share_its_network(pair: lab.Lab) -> None:
     script = "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE $(readlink /proc/self/ns/net)"
-    results = pair.run(["sh", "-c", script], per_host=2, timeout=30)
+    results = pair.run(["sh", "-c", script], per_host=2, timeout=100)
     assert [r.stdout.split()[0] for r in results] == ["0/2", "1/2", "0/2", "1/2"]
     seen = [r.stdout.split()[1] for r in results]
     assert seen[0] == seen[1] != seen[2] == seen[3]

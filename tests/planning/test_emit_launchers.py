@@ -107,7 +107,7 @@ def test_scripts_are_bash(target: str, cluster: Cluster) -> None:
     if bash is None:
         pytest.skip("no bash on this machine")
     text = written(target, cluster, compression="terngrad", exchange="sharded")
-    done = subprocess.run([bash, "-n"], input=text, text=True, capture_output=True, timeout=20)
+    done = subprocess.run([bash, "-n"], input=text, text=True, capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
 
 

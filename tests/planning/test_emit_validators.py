@@ -75,7 +75,7 @@ def test_sbatch_takes_the_options_of_its_script(tmp_path: Path) -> None:
     for case, said in ((text, "Unable to contact slurm controller"), (text.replace("--requeue", "--requeu-e"), "unrecognized")):
         script.write_text(case)
         environment = {"SLURM_CONF": str(settings), **os.environ}
-        done = subprocess.run([sbatch, "--test-only", script], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sbatch, "--test-only", script], env=environment, capture_output=True, text=True, timeout=200)
         assert said in done.stderr
 
 

@@ -17,7 +17,7 @@ DATA = tomllib.loads(SCRIPT.with_name("published.toml").read_text())
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
 def test_the_orderings_hold_and_the_errors_are_printed():

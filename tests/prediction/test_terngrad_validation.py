@@ -13,7 +13,7 @@ SCRIPT = ROOT / "validation" / "terngrad" / "compare.py"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
 def test_the_orderings_hold_and_the_median_error_is_printed():

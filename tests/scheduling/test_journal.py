@@ -72,7 +72,7 @@ def test_a_killed_writer_leaves_whole_rows_and_no_lock(tmp_path: Path) -> None:
     writer.send_signal(signal.SIGKILL)
     said = writer.stdout.read().split()  # communicate() would lose what readline() has read ahead
     writer.stdout.close()
-    writer.wait(timeout=20)
+    writer.wait(timeout=100)
     with Journal(tmp_path / "state") as journal:
         rows = journal.rows()
     assert len(rows) in (len(said) + 11, len(said) + 12) and list(rows) == [f"job{n}" for n in range(len(rows))]

@@ -50,16 +50,16 @@ def test_it_serves_until_ctrl_c(command: str) -> None:
             place = re.search(r"http://[^/]+(:\d+)(/\S*)", line)
             assert place, line
             here = f"http://127.0.0.1{place[1]}"
-            with urlopen(f"{here}{place[2]}page.css", timeout=20) as reply:
+            with urlopen(f"{here}{place[2]}page.css", timeout=100) as reply:
                 assert reply.status == 200
             if "--host" not in command:
                 assert place[2] == "/"
             else:
                 assert len(place[2]) > 20
                 with pytest.raises(HTTPError, match="404"):
-                    urlopen(f"{here}/page.css", timeout=20)
+                    urlopen(f"{here}/page.css", timeout=100)
             server.send_signal(signal.SIGINT)
-            out, err = server.communicate(timeout=20)
+            out, err = server.communicate(timeout=100)
         finally:
             server.kill()
     assert (server.returncode, err) == (0, "") and "Traceback" not in out

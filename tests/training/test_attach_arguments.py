@@ -244,7 +244,7 @@ for name in ("attach", "LARS"):
     except paceline.UserError as error:
         print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.splitlines() == [
         "paceline.attach needs PyTorch; install it: pip install 'paceline[train]'",
         "paceline.LARS needs PyTorch; install it: pip install 'paceline[train]'",

@@ -51,13 +51,13 @@ def refusals(rank: int, workers: int) -> list[str]:
 
 
 def test_two_models_and_collectives_of_the_script_do_not_meet_the_exchange() -> None:
-    results = launch_once(two_models_and_a_gather, 2, timeout=100)
+    results = launch_once(two_models_and_a_gather, 2)
     assert all(result["steps"] == [12, 12] for result in results)
     assert np.array_equal(np.asarray(results[0]["grad"]), np.asarray(results[1]["grad"]))
 
 
 def test_a_second_hook_and_sparse_gradients_are_refused() -> None:
-    for said in launch_once(refusals, 1, timeout=60):
+    for said in launch_once(refusals, 1):
         assert "already" in said[0] and "sparse" in said[1]
 
 
@@ -107,13 +107,13 @@ def illegal(rank: int, workers: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("case", ILLEGAL)
 def test_illegal_values_are_refused_with_what_is_legal(case: str) -> None:
-    (found,) = launch_once(illegal, 1, timeout=60)
+    (found,) = launch_once(illegal, 1)
     assert found[case].startswith(ILLEGAL[case][1])
 
 
 @pytest.mark.parametrize("compression", ["dense", "int8", "powersgd", "auto"])
 def test_complex_parameters_are_refused(compression: str) -> None:
-    (found,) = launch_once(illegal, 1, timeout=60)
+    (found,) = launch_once(illegal, 1)
     assert found[f"complex {compression}"].startswith("phase: complex gradients cannot be exchanged")
 
 

@@ -168,7 +168,7 @@ def go_on(rank: int, workers: int, old: str, out: str) -> None:
 
 def test_a_run_of_before_goes_on(tmp_path):
     """To the figures that the version which began it comes to: residuals, position in the data and weights are its own."""
-    launch(go_on, 2, timeout=60, old=str(OLD / "int8_topk"), out=str(tmp_path / "out"))
+    launch(go_on, 2, old=str(OLD / "int8_topk"), out=str(tmp_path / "out"))
     record = RunDir(tmp_path / "out").read().records["topk"]
     losses = [entry["loss"] for entry in record.curve]
     assert losses == pytest.approx([1.114462435245514, 1.0592467784881592, 1.0078390836715698], rel=1e-5)

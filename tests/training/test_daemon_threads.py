@@ -42,7 +42,7 @@ def test_a_thread_that_is_the_last_to_let_go_of_its_owner_is_waited_for() -> Non
     """As an exchange of a script's last step is; else it frees a process group while the interpreter is taken down: abort."""
     source = str(Path(paceline.__file__).parents[1])
     command = [sys.executable, "-c", f"import sys, time; sys.path.insert(0, {source!r})\n{LAST}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stdout) == (0, "let go\n"), done.stderr
 
 

@@ -113,7 +113,7 @@ def vanish(rank: int, workers: int) -> None:
 
 
 def test_a_lost_rank_is_caught_by_its_type() -> None:
-    zero, one = launch_and_let_fail(vanish, 2, timeout=60)
+    zero, one = launch_and_let_fail(vanish, 2)
     assert one.code == -signal.SIGKILL
     assert zero.code == 7 and "caught: rank 1 is lost" in zero.said, zero.said
 
@@ -123,6 +123,6 @@ def test_the_errors_are_public_and_need_no_torch() -> None:
     source = str(Path(paceline.__file__).parents[1])
     code = f"import sys; sys.path.insert(0, {source!r}); import paceline\n"
     code += f"print(*(issubclass(getattr(paceline, name), Exception) for name in {names}), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout == "True True True False\n", done.stderr
     assert set(names) <= set(paceline.__all__)

@@ -69,7 +69,7 @@ def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[lis
     """For every rank and case: bytes that left its host's interface, headers apart, and what its meter says."""
     with lab.up(hosts, "10Gb/s", name=f"t{os.getpid()}") as cluster:
         command = [sys.executable, "-c", SCRIPT, json.dumps(cases), str(ELEMENTS)]
-        results = cluster.run(command, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "pl0"}, timeout=150, per_host=per_host)
+        results = cluster.run(command, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "pl0"}, timeout=200, per_host=per_host)
     return [json.loads(r.stdout.partition("FOUND ")[2]) for r in results]
 
 

@@ -53,7 +53,7 @@ def test_every_rank_ends_and_says_so_when_a_host_is_cut_off(tmp_path: Path) -> N
     cuts: list[float] = []
 
     def pull() -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 100
         while len(list(tmp_path.glob("*.going"))) < 3 and time.monotonic() < until:
             time.sleep(0.1)
         cluster.cut(LOST)
@@ -63,7 +63,7 @@ def test_every_rank_ends_and_says_so_when_a_host_is_cut_off(tmp_path: Path) -> N
         thread = threading.Thread(target=pull)
         thread.start()
         command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(TIMEOUT_S)]
-        cluster.run(command, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "pl0"}, timeout=120)
+        cluster.run(command, env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "pl0"}, timeout=200)
         thread.join()
         ended = time.time()
     said = [json.loads((tmp_path / f"{rank}.said").read_text()) for rank in range(3)]

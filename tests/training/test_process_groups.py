@@ -40,7 +40,7 @@ def gradient(model: DDP, rank: int) -> np.ndarray:
 def in_use(at_most: tuple[int, int]) -> tuple[int, int]:
     """Descriptors and threads of this process, when those that were told to end have done so."""
     gc.collect()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 100
     while True:
         descriptors, threads = (len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("fd", "task"))
         ended = not any(t.name.startswith("paceline") for t in threading.enumerate())

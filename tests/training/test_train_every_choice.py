@@ -22,7 +22,7 @@ from paceline.training.training_run import TrainingRun
 
 WORKERS = 4
 CALIBRATED = 1 << 12
-DATA = "user_module:samples"
+DATA = "user_module:fewer"
 BASE = {"world_size": WORKERS, "global_batch_size": 24}
 
 

@@ -83,7 +83,7 @@ SPOILT = ["dense", "lars"]
 def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resumed")
     cases = {"not full": DAILY, "full": RARE}.get(request.config.option.markexpr, [*DAILY, *RARE])
-    launch(run_whole_and_rest, 3, timeout=200, folder=str(folder), cases=cases)
+    launch(run_whole_and_rest, 3, folder=str(folder), cases=cases)
     return folder
 
 
@@ -342,7 +342,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     assert f"failed: worker rank 1 (process {ranks['1']}) was killed by SIGKILL" in words
     assert took < 30
     assert not RunDir(out).record_path.exists()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 100
     while any(Path(f"/proc/{pid}").exists() for pid in ranks.values()) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values()), "a worker was left behind"

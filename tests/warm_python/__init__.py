@@ -3,8 +3,7 @@
 ``executable()`` is a command that takes the arguments of ``python``. It hands them to one process of this test session, with
 its files, directory, environment and network, and that process forks. Programs that Paceline starts from there are warm too.
 What depends on a fresh start stays with ``sys.executable``: imports, variables that a library reads while it loads, the tree
-of processes. With ``ENVIRONMENT`` they measure this machine briefly, since how fast it is is not asked; ``UNHURRIED`` is the
-environment of those that measure as long as for a user.
+of processes. With ``ENVIRONMENT`` they measure this machine briefly, since how fast it is is not asked.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "MEASURE_BRIEFLY": "1",
 }
-UNHURRIED = {name: value for name, value in ENVIRONMENT.items() if name != "MEASURE_BRIEFLY"}
 
 
 SHARED = "PACELINE_WARM_PYTHON"

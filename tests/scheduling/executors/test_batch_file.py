@@ -46,5 +46,5 @@ FILES = {
 def test_the_batch_file(name: str) -> None:
     text = FILES[name]()
     assert text == (GOLDEN / name).read_text()
-    checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, timeout=20)
+    checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, timeout=100)
     assert (checked.returncode, checked.stderr) == (0, "")

@@ -43,14 +43,16 @@ def test_a_job_runs_to_its_end(executor: LocalExecutor, tmp_path: Path) -> None:
 
 
 def test_a_job_moves_to_another_size_and_loses_no_epoch(executor: LocalExecutor, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "last").write_text("2")
     executor.submit(training(tmp_path), {"a": 1})
-    until(executor, "job", lambda seen: seen.progress.get("epoch", 0) >= 2)
+    until(executor, "job", lambda seen: seen.progress.get("epoch", 0) == 2)
     executor.resize("job", {"a": 2, "b": 2})
     until(executor, "job", lambda seen: seen.phase == "running" and seen.placement == {"a": 2, "b": 2})
+    (tmp_path / "job" / "last").unlink()
     assert until(executor, "job", "done").progress["workers"] == 4
-    lines = (tmp_path / "job" / "epochs").read_text().split("\n")[:-1]
-    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5", "6"] or lines.count("3 1") + lines.count("3 4") == 2
-    assert {line.split()[1] for line in lines} == {"1", "4"}
+    lines = (tmp_path / "job" / "epochs").read_text().splitlines()
+    assert lines == ["1 1", "2 1", "3 4", "4 4", "5 4", "6 4"]
 
 
 def test_a_job_that_saves_on_its_own_signal_goes_on(executor: LocalExecutor, tmp_path: Path) -> None:
@@ -66,12 +68,16 @@ def test_a_job_that_saves_on_its_own_signal_goes_on(executor: LocalExecutor, tmp
     assert until(executor, "job", "done").placement == {"b": 1}
 
 
-def test_a_job_that_does_not_listen_is_killed_with_all_it_started(executor: LocalExecutor, tmp_path: Path) -> None:
-    text = "trap '' TERM; setsid sleep 60 & touch ready; while :; do sleep 0.02; done"
+def test_a_job_that_does_not_listen_is_killed_with_all_it_started(
+    executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time() + 5000.0
+    text = "trap '' TERM; setsid sleep 1000 & touch ready; while :; do sleep 0.02; done"
     executor.submit(script(tmp_path, text, directory=str(tmp_path)), {"a": 1})
     until(executor, "job", lambda seen: (tmp_path / "ready").exists())
-    executor.stop("job", 0.2)
+    executor.stop("job", 1000.0)
     assert executor.poll()["job"].phase == "stopping" and len(processes(tmp_path)) >= 3
+    monkeypatch.setattr(time, "time", lambda: later)
     assert until(executor, "job", "stopped").code is None
     assert processes(tmp_path) == []
 
@@ -84,12 +90,12 @@ def test_another_executor_of_the_directory_finds_the_job_and_starts_no_second(ex
         "save = Records.save\n"
         "def dies(self, record):\n    record.handle and os._exit(9)\n    save(self, record)\n"
         "Records.save = dies\n"
-        "base = Path(sys.argv[1]); job = script(base, 'echo x >> starts; sleep 60', directory=str(base))\n"
+        "base = Path(sys.argv[1]); job = script(base, 'echo x >> starts; sleep 1000', directory=str(base))\n"
         "local.LocalExecutor(base / 'jobs', {'a': 2, 'b': 2}).submit(job, {'a': 1})"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     words = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[2])]
-    done = subprocess.run(words, env=environment, timeout=60)
+    done = subprocess.run(words, env=environment, timeout=200)
     assert done.returncode == 9
     assert executor.poll()["job"].phase == "running"
     executor.submit(script(tmp_path, "echo x >> starts", directory=str(tmp_path)), {"a": 1})
@@ -100,7 +106,7 @@ def test_another_executor_of_the_directory_finds_the_job_and_starts_no_second(ex
 
 
 def test_more_than_is_free_is_refused(executor: LocalExecutor, tmp_path: Path) -> None:
-    executor.submit(script(tmp_path, "sleep 60", "first", min_devices=2, max_devices=2), {"a": 2})
+    executor.submit(script(tmp_path, "sleep 1000", "first", min_devices=2, max_devices=2), {"a": 2})
     with pytest.raises(UserError, match="job second: 1 slots of a; 0 are free"):
         executor.submit(script(tmp_path, "true", "second"), {"a": 1})
     assert "second" not in executor.poll()
@@ -110,8 +116,8 @@ def test_more_than_is_free_is_refused(executor: LocalExecutor, tmp_path: Path) -
 
 
 def test_a_move_waits_for_devices_that_another_still_holds(executor: LocalExecutor, tmp_path: Path) -> None:
-    executor.submit(script(tmp_path, "sleep 60", "first", min_devices=2, max_devices=2), {"b": 2})
-    executor.submit(training(tmp_path, epochs=60), {"a": 1})
+    executor.submit(script(tmp_path, "sleep 1000", "first", min_devices=2, max_devices=2), {"b": 2})
+    executor.submit(training(tmp_path, epochs=1000), {"a": 1})
     until(executor, "job", lambda seen: seen.progress.get("epoch", 0) >= 1)
     executor.resize("job", {"a": 2, "b": 2})
     assert until(executor, "job", "waiting").placement == {"a": 2, "b": 2}

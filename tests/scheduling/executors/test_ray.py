@@ -37,7 +37,7 @@ def test_jobs_wait_run_move_and_stop(cluster: Any, tmp_path: Path) -> None:
     job = script(tmp_path, text, signal="USR1", min_devices=2, max_devices=2)
     job = type(job)(**{**job.to_json(), "command": (*job.command, str(tmp_path / "runs"))})
     executor.submit(job, {first: 2})
-    until(executor, "job", lambda seen: seen.phase == "running" and (tmp_path / "runs").exists(), within_s=60)
+    until(executor, "job", lambda seen: seen.phase == "running" and (tmp_path / "runs").exists())
     other = script(tmp_path, "exit 3", "other")
     executor.submit(other, {first: 1})
     assert executor.poll()["other"].phase == "waiting"
@@ -45,11 +45,11 @@ def test_jobs_wait_run_move_and_stop(cluster: Any, tmp_path: Path) -> None:
     again.submit(job, {second: 2})
     assert again.poll()["job"].placement == {first: 2}
     again.resize("job", {second: 2})
-    until(again, "job", lambda seen: seen.phase == "running" and seen.placement == {second: 2}, within_s=60)
-    until(again, "job", lambda seen: len((tmp_path / "runs").read_text().splitlines()) == 2, within_s=60)
-    assert until(again, "other", "failed", within_s=60).code == 3
+    until(again, "job", lambda seen: seen.phase == "running" and seen.placement == {second: 2})
+    until(again, "job", lambda seen: len((tmp_path / "runs").read_text().splitlines()) == 2)
+    assert until(again, "other", "failed").code == 3
     again.stop("job", 10.0)
-    assert until(again, "job", "stopped", within_s=60).code == 0
+    assert until(again, "job", "stopped").code == 0
     assert [len(line.split(",")) for line in (tmp_path / "runs").read_text().splitlines()] == [2, 2]
 
 

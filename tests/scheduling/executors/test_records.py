@@ -84,12 +84,12 @@ def started(tmp_path: Path, command: str, again: str = "false", **more: object) 
 
 
 def result(process: subprocess.Popen[bytes], tmp_path: Path) -> tuple[int, str]:
-    process.communicate(timeout=20)
+    process.communicate(timeout=100)
     return process.returncode, (tmp_path / "end").read_text().strip()
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -116,7 +116,7 @@ def test_the_script_passes_the_signal_on_and_waits(name: str, code: int, tmp_pat
 
 
 def test_the_script_starts_once_more_where_it_shall(tmp_path: Path) -> None:
-    command = "sh -c 'echo x >> starts; [ -f more ] && exit 0; touch ready; exec sleep 60'"
+    command = "sh -c 'echo x >> starts; [ -f more ] && exit 0; touch ready; exec sleep 1000'"
     process = started(tmp_path, command, again="touch more")
     wait_for(tmp_path / "ready")
     os.kill(process.pid, signal.SIGTERM)

@@ -239,7 +239,7 @@ def test_a_paceline_job_grows_and_gives_nodes_back_on_a_real_slurm(real: SlurmEx
     until(executor, "job", lambda seen: seen.progress["workers"] == 2)
     assert executor._queue()["job"].number == number and executor.poll()["job"].placement == {"h0": 1, "h2": 1}
     words = [*real._enter, "squeue", "--noheader", "--format=%N %D"]
-    assert subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.split() == ["h[0,2]", "2"]
+    assert subprocess.run(words, capture_output=True, text=True, timeout=200).stdout.split() == ["h[0,2]", "2"]
     executor.stop("job", 10.0)
     until(executor, "job", "stopped")
     epochs = [int(line.split()[0]) for line in (tmp_path / "job" / "epochs").read_text().splitlines()]

@@ -162,7 +162,7 @@ def vanish(rank: int, workers: int, how: int, timeout_s: float) -> None:
 
 @pytest.mark.parametrize(("how", "timeout_s"), [("SIGKILL", 1800), ("SIGSTOP", 2)])
 def test_a_rank_that_is_lost_is_named(how, timeout_s):
-    outcomes = launch_and_let_fail(vanish, 2, how=int(signal.Signals[how]), timeout_s=timeout_s, timeout=60)
+    outcomes = launch_and_let_fail(vanish, 2, how=int(signal.Signals[how]), timeout_s=timeout_s)
     said = outcomes[0].said
     assert outcomes[0].code == 1 and outcomes[0].seconds < 30, said
     assert "LostRank: rank 1 is lost" in said[said.rindex("Traceback") :], said

@@ -198,5 +198,5 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 """
     # The first must not be a forked child itself.
     for python, one in ((sys.executable, code), (warm_python.executable(), first_after_fork)):
-        done = subprocess.run([python, "-c", one], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([python, "-c", one], capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr

@@ -121,6 +121,8 @@ class LocalExecutor:
                 )
             except OSError as error:
                 raise UserError(f"cannot start bash: {error.strerror or error}") from error
+        while process.poll() is None and not _variables(process.pid):  # a program that has just started shows none yet
+            time.sleep(0.001)
         self._records.save(replace(record, handle=str(process.pid)))
         _CHILDREN.append(process)
 
@@ -160,7 +162,14 @@ def _marked() -> Iterator[tuple[int, Path]]:
     """Every process with the mark, and the record that it names."""
     key = f"{MARK}=".encode()
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
-            for variable in (entry / "environ").read_bytes().split(b"\0"):
-                if variable.startswith(key):
-                    yield int(entry.name), Path(os.fsdecode(variable.removeprefix(key)))
+        for variable in _variables(int(entry.name)).split(b"\0"):
+            if variable.startswith(key):
+                yield int(entry.name), Path(os.fsdecode(variable.removeprefix(key)))
+
+
+def _variables(pid: int) -> bytes:
+    """The environment of a process; nothing where it has ended or is another user's."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

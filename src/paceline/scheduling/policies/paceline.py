@@ -17,6 +17,7 @@ import numpy as np
 from paceline.array_types import Array, Ints
 from paceline.scheduling.policies.choices import TIME_LIMIT_S, Choices, least_sum
 from paceline.scheduling.policies.goodput import least_cost, sizes_of
+from paceline.scheduling.policies.rigid import all_served
 from paceline.scheduling.policies.sia import node_sizes
 from paceline.scheduling.state import Decision, Outlook, State
 
@@ -60,7 +61,10 @@ def paceline(
     else:
         devices, types, note = _over_types(state, worths, time_limit_s)
     order = np.argsort(-devices, kind="stable").tolist()
-    return Decision(devices=devices, type_index=types, order=order, rule="fewest_nodes", note=note)
+    holds_until_s = math.inf if len(state.fleet.groups) == 1 and all_served(state) else -math.inf
+    return Decision(
+        devices=devices, type_index=types, order=order, rule="fewest_nodes", note=note, holds_until_s=holds_until_s
+    )
 
 
 def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:

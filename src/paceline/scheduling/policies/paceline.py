@@ -62,9 +62,7 @@ def paceline(
         devices, types, note = _over_types(state, worths, time_limit_s)
     order = np.argsort(-devices, kind="stable").tolist()
     holds_until_s = math.inf if len(state.fleet.groups) == 1 and all_served(state) else -math.inf
-    return Decision(
-        devices=devices, type_index=types, order=order, rule="fewest_nodes", note=note, holds_until_s=holds_until_s
-    )
+    return Decision(devices=devices, type_index=types, order=order, rule="fewest_nodes", note=note, holds_until_s=holds_until_s)
 
 
 def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:

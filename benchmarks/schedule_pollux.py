@@ -1,10 +1,10 @@
 """Policies in Pollux's setting (OSDI 2021, section 5.3): 16 nodes of four T4, TunedJobs, rounds of 60 s, restarts of 30 s.
 
     python benchmarks/schedule_pollux.py --data ../shared/data --out benchmarks/results/schedule_pollux.csv --part fidelity
-    ... --part better     paceline against the published goodput, by what it knows
-    ... --part error      average completion against the error of speeds, and of the work left
-    ... --part profiles   against no profile at all
+    ... --part error      average completion of every policy against the error of speeds, and of the work left
+    ... --part profiles   every step profiled beforehand, what each job saw of itself, and no profile but a datasheet
 
+``schedule_better.py`` has paceline beside the published policy.
 ``ratio`` and ``rank_correlation`` are against the published completion of each job in ``reference_pollux_jct.csv``.
 """
 
@@ -22,7 +22,7 @@ from rows import append
 from scipy.stats import spearmanr
 
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.policies.registry import policy_named
+from paceline.scheduling.policies.registry import POLICIES, policy_named
 from paceline.scheduling.pollux_setting import CLUSTER, jobs_for, predictions, runs_for
 from paceline.scheduling.profiles import read_profiles
 from paceline.scheduling.schedule import Settings
@@ -34,8 +34,13 @@ COLUMNS = (
     "p99_jct_s", "makespan_s", "restarts_per_job", "published_policy", "published_avg_s", "published_p99_s", "ratio",
     "p99_ratio", "rank_correlation",
 )  # fmt: skip
+PARTS = ("fidelity", "error", "profiles")
 PUBLISHED = {"las": "tiresias", "optimus": "optimus"}
 ERRORS = (0.0, 0.05, 0.1, 0.2, 0.4)
+ROUNDS_S = dict.fromkeys(("max_min", "finish_time_fairness", "makespan", "max_throughput"), 360.0)
+"""Of policies that share time (Gavel, OSDI 2020, section 5)."""
+WITHOUT = {"cost"}
+"""It asks for prices, and one type has one price."""
 
 
 def cases(part: str) -> Iterator[dict[str, Any]]:
@@ -43,18 +48,15 @@ def cases(part: str) -> Iterator[dict[str, Any]]:
     if part == "fidelity":
         for policy in ("las", "optimus", "goodput"):
             yield {"policy": policy}
-    elif part == "better":
-        for knowledge in ("online", "predicted", "measured"):
-            for stated in (True, False):
-                yield {"policy": "paceline", "knowledge": knowledge, "work_stated": stated}
     elif part == "error":
-        for policy in ("las", "goodput", "paceline"):  # optimus has its oracle
-            for error in ERRORS:
-                yield {"policy": policy, "knowledge": "measured", "error": error}
-            for error in ERRORS[1:]:
-                yield {"policy": policy, "knowledge": "measured", "work_error": error}
+        for policy in POLICIES:
+            if policy not in WITHOUT:
+                for error in ERRORS:
+                    yield {"policy": policy, "knowledge": "measured", "error": error}
+                for error in ERRORS[1:]:
+                    yield {"policy": policy, "knowledge": "measured", "work_error": error}
     else:
-        for policy in ("goodput", "paceline"):
+        for policy in ("goodput", "sia", "paceline"):
             for knowledge in ("measured", "online", "predicted"):
                 yield {"policy": policy, "knowledge": knowledge}
 
@@ -63,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--part", choices=("fidelity", "better", "error", "profiles"), default="fidelity")
+    parser.add_argument("--part", choices=PARTS, default="fidelity")
     parser.add_argument("--loads", default="0.5x,1.0x,1.5x,2.0x")
     parser.add_argument("--workloads", default="1,2,3,4")
     parser.add_argument("--policies", default="", help="only these")
@@ -80,7 +82,13 @@ def main() -> None:
                 if options.policies and policy not in options.policies.split(","):
                     continue
                 runs = runs_for(policy, fleet, profiles, pool=known.pool(profiles), seed=options.seed, **beliefs)
-                schedule = simulate(jobs_for(policy, trace.jobs), fleet, policy_named(policy).decide, runs, Settings())
+                schedule = simulate(
+                    jobs_for(policy, trace.jobs),
+                    fleet,
+                    policy_named(policy).decide,
+                    runs,
+                    Settings(round_s=ROUNDS_S.get(policy, 60.0)),
+                )
                 jcts = {outcome.job.name: outcome.jct_s for outcome in schedule.outcomes}
                 reference = published.get((PUBLISHED.get(policy, "pollux"), load, workload), {})
                 row = {

@@ -86,9 +86,17 @@ class SiaRun(ProfiledRun):
         adapts_batch: bool,
         beliefs: Beliefs | None = None,
         tuned_batch: bool = True,
+        work_stated: bool = True,
     ) -> None:
-        slowdown = SLOWDOWN.get(job.model, 1.0)
-        super().__init__(job, profile, fleet, adapts_batch=adapts_batch, beliefs=beliefs or Online(), slowdown=slowdown)
+        super().__init__(
+            job,
+            profile,
+            fleet,
+            adapts_batch=adapts_batch,
+            beliefs=beliefs or Online(),
+            work_stated=work_stated,
+            slowdown=SLOWDOWN.get(job.model, 1.0),
+        )
         self._tuned_batch = tuned_batch
 
     def _limits(self, device: str) -> BatchLimits:

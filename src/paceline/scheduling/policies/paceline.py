@@ -23,9 +23,9 @@ from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75
 """p: 0 would be proportional fairness, 1 the sum of speed-ups."""
-SHORT_FIRST = 0.35
+SHORT_FIRST = 0.3
 """a: 0 would ignore what is left, 1 is nearest to the shortest remaining time first."""
-KEPT_S = 600.0
+KEPT_S = 900.0
 """Seconds for which devices are likely to be kept."""
 UNKNOWN_S = 300.0
 """Device-seconds that a job of unknown length is taken to have left when it comes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
 
@@ -18,6 +18,7 @@ PARAMETERS = st.lists(st.floats(0.01, 1.0), min_size=6, max_size=6)
 
 @given(PARAMETERS, st.floats(1.0, 9.0))
 def test_the_gradient_is_that_of_the_loss(values: list[float], overlap: float) -> None:
+    assume(abs(values[0] - 0.1) > 1e-3 or abs(values[1] - 0.01) > 1e-4)  # the loss has a kink where it fits exactly
     beyond = np.maximum(DEVICES - 2, 1e-8)
     seen = (NODES > 1, DEVICES > 1, beyond, LOCAL, np.log(0.1 + 0.01 * LOCAL), np.log(0.3 + 0.02 * LOCAL))
     x = np.array([*values, overlap])

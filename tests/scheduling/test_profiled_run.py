@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.errors import UserError
 from paceline.scheduling.beliefs import Measured, Online, Pool
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiled_run import ProfiledRun
@@ -96,3 +97,8 @@ def test_work_that_nobody_stated_is_known_from_jobs_that_ended(tmp_path: Path) -
     assert job.seconds_left(0, 1)[1] == pytest.approx(500 / job.goodput(0, 1)[1])
     stated = run(tmp_path, {"devices", "batch"}, beliefs=beliefs, work_error=1.5)
     assert stated.seconds_left(0, 1)[1] == pytest.approx(1.5 * 300 / stated.goodput(0, 1)[1])
+
+
+def test_a_batch_that_was_not_measured_is_refused_with_the_ones_that_were(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no step was measured on 2 T4 with 1 samples a device.*choose a batch of \d+ to \d+"):
+        run(tmp_path, set(), batch=2).place("T4", (2,))

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.errors import UserError
 from paceline.scheduling.beliefs import Beliefs
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.goodput import BatchLimits, Noise, batch_split, best_batches
@@ -142,7 +143,12 @@ class ProfiledRun:
     def _step(self) -> tuple[float, float]:
         step, exchange = self.profile.speed(self._device).measured(self._shape, self._local, self._crossed)
         if not step > 0:
-            raise ValueError(f"{self.job.name}: no step was measured on {self._shape} with {self._local} samples a device")
+            least, most = self.profile.speed(self._device).local_range
+            nodes = "+".join(map(str, self._shape))
+            raise UserError(
+                f"job {self.job.name!r}: no step was measured on {nodes} {self._device} with {self._local} samples a device",
+                f"choose a batch of {least} to {most} samples a device, or let it adapt its batch",
+            )
         return step, exchange
 
     def _observe(self) -> None:

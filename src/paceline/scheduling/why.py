@@ -94,7 +94,8 @@ def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
         moment = span.end_s
     if math.isnan(outcome.end_s):
         until = math.nan if outcome.removed_s is None else outcome.removed_s
-        yield Stretch(moment, until, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It never ended."))
+        last = () if outcome.removed else ("It never ended.",)
+        yield Stretch(moment, until, 0, "", "", (*_why_wait(simulated, outcome, moment, None), *last))
 
 
 def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span | None) -> Iterator[str]:

@@ -34,6 +34,7 @@ trap 'told=1; kill -s TERM "$child" 2>/dev/null' TERM
 while :; do
   ranks /opt/bin/python -m paceline.scheduling.executors.rank /shared/jobs/job.json &
   child=$!
+  [ "$told" = 1 ] && kill -s TERM "$child" 2>/dev/null
   while :; do
     wait "$child"
     code=$?

@@ -20,6 +20,7 @@ trap 'told=1; kill -s USR1 "$child" 2>/dev/null' USR1
 while :; do
   sh -c 'train.sh --save here' &
   child=$!
+  [ "$told" = 1 ] && kill -s USR1 "$child" 2>/dev/null
   while :; do
     wait "$child"
     code=$?

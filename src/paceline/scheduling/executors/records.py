@@ -172,6 +172,7 @@ trap 'told=1; kill -s {job.signal} "$child" 2>/dev/null' {job.signal}
 while :; do
   {start} &
   child=$!
+  [ "$told" = 1 ] && kill -s {job.signal} "$child" 2>/dev/null
   while :; do
     wait "$child"
     code=$?

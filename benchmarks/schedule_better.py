@@ -8,7 +8,9 @@ the published one). Intervals are 95 %, over jobs drawn with replacement in pair
 
 ``speeds``: what is known of them. ``datasheet``: predictions by constants that saw no step of such a device, corrected by what
 all jobs report; nothing was profiled. ``own``: what each job saw of itself. ``true``: the profile itself, a bound.
-``work``: ``stated``: the owner says how long the job trains; ``ended``: it is that of such jobs that ended.
+``work``: ``stated``: the owner says how long the job trains; ``ended``: it is that of such jobs that ended (here all jobs of a
+model are equally long); ``unknown``: attained service stands for it. A job's gradient noise at its start is known, then measured.
+Our ``sia`` believes in the batch that the trace names, as its simulator does; paceline in the largest that fits.
 ``published_avg_s`` and ``target_avg_s`` are over all published workloads (eight), of which the given ones are the first four.
 """
 
@@ -46,7 +48,6 @@ COLUMNS = (
     "high_s", "ratio", "ratio_low", "ratio_high", "p99_ratio", "published_avg_s", "target_avg_s",
 )  # fmt: skip
 SPEEDS: Mapping[str, Knowledge] = {"datasheet": "predicted", "own": "online", "true": "measured"}
-HOUR_S = 3600.0
 FOUR = ("1", "2", "3", "4")
 
 
@@ -75,33 +76,38 @@ SETTINGS: Mapping[str, Setting] = {
             ("datasheet", "stated"): 2340.0,
             ("datasheet", "ended"): 2475.0,
             ("own", "stated"): 2340.0,
-            ("own", "ended"): 2475.0,
+            ("own", "unknown"): 2475.0,
             ("true", "stated"): 0.0,
-            ("true", "ended"): 0.0,
+            ("true", "unknown"): 0.0,
         },
         2751.0,
     ),
-    "pollux 2.0x": Setting("2.0x", FOUR, {("datasheet", "stated"): 4800.0, ("datasheet", "ended"): 4800.0}, 5289.0),
+    "pollux 2.0x": Setting(
+        "2.0x",
+        FOUR,
+        {("datasheet", "stated"): 4800.0, ("datasheet", "ended"): 4800.0, ("own", "stated"): 4800.0},
+        5289.0,
+    ),
     "pollux 0.5x": Setting("0.5x", FOUR, {("datasheet", "stated"): 0.0, ("datasheet", "ended"): 0.0}, 1534.0),
     "pollux 1.5x": Setting("1.5x", FOUR, {("datasheet", "stated"): 0.0, ("datasheet", "ended"): 0.0}, 3685.0),
     "sia philly": Setting(
         "philly",
         FOUR,
-        {("datasheet", "stated"): 0.54 * HOUR_S, ("datasheet", "ended"): 0.54 * HOUR_S, ("own", "stated"): 0.54 * HOUR_S},
-        0.6 * HOUR_S,
+        {("datasheet", "stated"): 1944.0, ("datasheet", "ended"): 1944.0, ("own", "stated"): 1944.0},
+        2160.0,
         sia_setting.CLUSTER,
     ),
     "sia 64 T4": Setting(
         "philly",
         FOUR,
-        {("datasheet", "stated"): 1.8 * HOUR_S, ("datasheet", "ended"): 1.8 * HOUR_S},
-        1.9 * HOUR_S,
+        {("datasheet", "stated"): 6480.0, ("datasheet", "ended"): 6480.0},
+        6840.0,
         sia_setting.HOMOGENEOUS,
     ),
     "sia helios": Setting(
-        "saturn", ("1", "2", "3", "4", "5"), {("datasheet", "stated"): 0.0}, 0.7 * HOUR_S, sia_setting.CLUSTER, fairness=True
+        "saturn", ("1", "2", "3", "4", "5"), {("datasheet", "stated"): 0.0}, 2520.0, sia_setting.CLUSTER, fairness=True
     ),
-    "sia newtrace": Setting("newtrace", ("1",), {("datasheet", "stated"): 0.0}, 0.7 * HOUR_S, sia_setting.CLUSTER),
+    "sia newtrace": Setting("newtrace", ("1",), {("datasheet", "stated"): 0.0}, 2520.0, sia_setting.CLUSTER),
 }
 
 

@@ -67,3 +67,10 @@ def test_without_anything_seen_it_is_the_prediction() -> None:
     corrected = CorrectedSpeed.of(SURFACE, None, [])
     for key in KEYS:
         assert steps(corrected, *key)[0] == pytest.approx(float(SURFACE.step_s(*arrays(key))[0][0]))
+
+
+def test_of_overlaps_that_fit_alike_the_least_counts() -> None:
+    """One step of each size fits under all of them, but for rounding."""
+    for key in KEYS[4:]:
+        observed = Observed.of(SURFACE, {key: truth(key, 1.3, 6.0, 3.0)})
+        assert CorrectedSpeed.of(SURFACE, observed, [observed]).overlap == OVERLAPS[0]

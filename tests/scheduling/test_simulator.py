@@ -114,6 +114,15 @@ def test_jobs_on_several_nodes_slow_one_another_where_they_share_one() -> None:
         assert ends(schedule) == dict.fromkeys("abc", pytest.approx(end))
 
 
+@pytest.mark.parametrize("round_s", [0.0, 1000.0])
+def test_a_job_that_ended_slows_no_other(round_s: float) -> None:
+    """Two jobs share the second of three nodes until one ends."""
+    jobs = [rigid("a", 100, 6), rigid("b", 1000, 6)]
+    settings = Settings(round_s=round_s, restart_s=0, interference=0.5)
+    schedule = simulated(jobs, fifo, Fleet.named("3x4xT4"), settings)
+    assert ends(schedule) == {"a": pytest.approx(200), "b": pytest.approx(200 + 900)}
+
+
 # --- nodes that go ---
 
 

@@ -18,6 +18,8 @@ from paceline.scheduling.predicted_speed import PredictedSpeed
 
 OVERLAPS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 """Values of g that are tried; 1: nothing is hidden, 8: nearly all."""
+ALIKE = 1e-6
+"""Overlaps whose errors differ by less fit alike; the least of them counts."""
 LEAST_SHARE = 0.02
 """A smaller share of an exchange in its step says nothing of its length."""
 
@@ -99,7 +101,7 @@ class CorrectedSpeed:
             own: of this model; None: it never ran. ``all_models``: on this type, this model's with them.
         """
         errors = np.sum([observed.errors for observed in all_models], axis=0) if all_models else np.zeros(len(OVERLAPS))
-        best = int(errors.argmin())
+        best = int((errors <= errors.min() + ALIKE).argmax())
         ratios = own.ratios[best] if own else Ratios()
         return cls(surface, ratios.completed([observed.ratios[best] for observed in all_models]), OVERLAPS[best])
 

@@ -9,6 +9,7 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.journal import JournalReader, LiveRow, LiveSpan
 from paceline.scheduling.live_policy import core_job
+from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.simulated import Simulated
 
@@ -61,7 +62,13 @@ def live_schedule(
         for row in rows.values()
     )
     schedule = Schedule(fleet=fleet, outcomes=outcomes, decision_s=(), active=_active(rows, start_s))
-    return Simulated(policy=policy, schedule=schedule, settings=Settings(round_s=round_s), notes=("These jobs ran for real.",))
+    return Simulated(
+        policy=policy,
+        schedule=schedule,
+        settings=Settings(round_s=round_s),
+        adapts=POLICIES[policy].adapts if policy in POLICIES else frozenset({"devices"}),
+        notes=("These jobs ran for real.",),
+    )
 
 
 def node_names(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]]) -> list[str]:

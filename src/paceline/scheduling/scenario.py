@@ -110,7 +110,7 @@ class Scenario:
 
     def _check_reports(self, kinds: Counter[str]) -> None:
         """Only measured profiles have learning curves."""
-        for kind, why in (("duration", "run for their duration"), ("prediction", "run as predicted")):
+        for kind, why in _UNREPORTED:
             if kinds[kind]:
                 what = f"{kinds[kind]:,} of {len(self.jobs):,} jobs {why}, and nothing says how they learn"
                 raise UserError(what, "leave `stop_early` out, or choose jobs of `profiles` that were measured")
@@ -197,6 +197,11 @@ def _has_work(job: Job) -> bool:
     return bool(job.samples or job.steps or job.epochs or job.target)
 
 
+_UNREPORTED = (
+    ("duration", "run for their duration"),
+    ("prediction", "run as predicted"),
+    ("strategy", "run as their strategy is predicted"),
+)
 _RIGID: frozenset[Choice] = frozenset()
 _MEASURED = "choose `knowledge` online or measured"
 

@@ -285,6 +285,8 @@ class _Simulation:
         del self.jobs[index], self.runs[index], self.placements[index]
         self.columns = np.delete(self.columns, index, axis=1)
         self.ended += 1
+        if self.settings.interference:
+            self._slow_down()
 
     def _release(self, index: int) -> None:
         """A job's devices are free again, and its stretch on them ends."""
@@ -357,16 +359,18 @@ class _Simulation:
         """Free what is taken away, then place what is new, in the policy's order."""
         held, types = self.columns[HELD], self.columns[TYPE]
         changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
-        if not changed.any():
-            return
+        if changed.any():
+            self._move(decision, changed)
+        if self.settings.interference:
+            self._slow_down()
+
+    def _move(self, decision: Decision, changed: Bools) -> None:
         placements = self._repacked(decision, changed) if decision.repack else {}
-        for index in np.flatnonzero(changed & (held > 0)).tolist():
+        for index in np.flatnonzero(changed & (self.columns[HELD] > 0)).tolist():
             self._stop(index)
         for index in np.flatnonzero(changed).tolist() if decision.order is None else decision.order:
             if changed[index] and decision.devices[index]:
                 self._start(int(index), decision, placements.get(int(index)))
-        if self.settings.interference:
-            self._slow_down()
 
     def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
         """Where each job goes when all are placed anew; those that keep their size but not their nodes move now, or count as

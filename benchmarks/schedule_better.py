@@ -9,7 +9,7 @@ the published one). Intervals are 95 %, over jobs drawn with replacement in pair
 ``speeds``: what is known of them. ``datasheet``: predictions by constants that saw no step of such a device, corrected by what
 all jobs report; nothing was profiled. ``own``: what each job saw of itself. ``true``: the profile itself, a bound.
 ``work``: ``stated``: the owner says how long the job trains; ``ended``: it is that of such jobs that ended (here all jobs of a
-model are equally long); ``unknown``: attained service stands for it. A job's gradient noise at its start is known, then measured.
+model are equally long); ``unknown``: attained service stands for it. Gradient noise is known at a job's start, then measured.
 Our ``sia`` believes in the batch that the trace names, as its simulator does; paceline in the largest that fits.
 ``published_avg_s`` and ``target_avg_s`` are over all published workloads (eight), of which the given ones are the first four.
 """

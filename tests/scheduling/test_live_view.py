@@ -92,6 +92,13 @@ def test_a_place_without_a_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no journal"):
         live_view(tmp_path / NAME, NOW_S)
     (tmp_path / NAME).write_bytes(os.urandom(500))
-    assert journal_path(tmp_path) == tmp_path / NAME
+    with pytest.raises(UserError, match="holds no live schedule"):
+        journal_path(tmp_path)
     with pytest.raises(UserError, match="cannot be used: file is not a database"):
         live_view(tmp_path / NAME, NOW_S)
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("name,arrival_s\n")
+    with pytest.raises(UserError, match=r"jobs\.csv holds no live schedule"):
+        journal_path(tmp_path / "jobs.csv")

@@ -67,7 +67,8 @@ def check_start(executor: Executor, jobs: Iterable[LiveJob]) -> None:
     for job in every:
         if job.sizes[0] > devices:
             raise UserError(
-                f"job {job.name} asks for {job.sizes[0]:,} devices", f"the executor has {devices:,} on {len(nodes):,} nodes"
+                f"job {job.name} asks for {job.sizes[0]:,} devices",
+                f"the executor has {devices:,} on {len(nodes):,} {'node' if len(nodes) == 1 else 'nodes'}",
             )
 
 

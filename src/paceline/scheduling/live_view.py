@@ -15,6 +15,7 @@ from paceline.scheduling.simulated import Simulated
 
 EVENTS = 12
 """The latest that are shown."""
+_SQLITE = b"SQLite format 3\0"
 LATE_ROUNDS, LATE_S = 5, 30.0
 """After so many rounds without a decision, and at least so many seconds, no runner seems to be there."""
 
@@ -77,9 +78,14 @@ def journal_path(place: str | Path) -> Path:
     """The journal in a directory of a live run, or itself. Raises UserError where there is none."""
     path = Path(place)
     path = path / NAME if path.is_dir() else path
-    if not path.is_file():
+    if not path.is_file() or not _is_database(path):
         raise UserError(f"{place} holds no live schedule", "start paceline schedule live, or give the directory of its `state`")
     return path
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
 
 
 def live_view(path: Path, now_s: float) -> LiveView:

@@ -49,7 +49,8 @@ class EarlyStop:
         return cls(int(match[1]), share)
 
     def __str__(self) -> str:
-        return f"its last {self.patience} reports added less than {self.least * 100:.3g} % of what it had learned before"
+        reports = "report" if self.patience == 1 else f"{self.patience} reports"
+        return f"its last {reports} added less than {self.least * 100:.3g} % of what it had learned before"
 
 
 def stopping_early(policy: Policy, rule: EarlyStop = EarlyStop()) -> Policy:

@@ -39,8 +39,8 @@ PUBLISHED = {"las": "tiresias", "optimus": "optimus"}
 ERRORS = (0.0, 0.05, 0.1, 0.2, 0.4)
 ROUNDS_S = dict.fromkeys(("max_min", "finish_time_fairness", "makespan", "max_throughput"), 360.0)
 """Of policies that share time (Gavel, OSDI 2020, section 5)."""
-WITHOUT = {"cost"}
-"""It asks for prices, and one type has one price."""
+WITHOUT = {"cost", "deadline", "edf"}
+"""They ask for prices of several types and for deadlines."""
 
 
 def cases(part: str) -> Iterator[dict[str, Any]]:

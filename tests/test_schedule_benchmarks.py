@@ -19,11 +19,13 @@ import schedule_pollux
 import schedule_sia
 import schedule_summary
 
+import paceline
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.profiles import read_profiles
+from paceline.scheduling.traces.reader import read_trace
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2] / "shared")) / "data"
@@ -102,3 +104,11 @@ def test_better_short_on_several_types(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _tenth(jobs: Callable[[Path, str, str], list[Job]], data: Path, workload: str, policy: str) -> list[Job]:
     return jobs(data, workload, policy)[::10]
+
+
+@needs_data
+def test_published_profiles_are_predicted_by_the_name_of_their_models() -> None:
+    """What ``schedule --profiles DIR --knowledge predicted`` does."""
+    jobs = read_trace(DATA / "traces" / "pollux_workloads.csv", {"set": "0.5x", "workload": "1"}).jobs[:8]
+    simulated = paceline.schedule(jobs, "2x4xT4, 50Gb/s", "paceline", profiles=DATA / "profiles", knowledge="predicted")
+    assert simulated.metrics.ended == 8 and simulated.knowledge == "predicted"

@@ -13,6 +13,7 @@ from paceline.scheduling.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
+from paceline.scheduling.pollux_setting import networks
 from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.profiles import Profile, read_profiles
 from paceline.scheduling.scenario import FairnessRule, Knowledge, Scenario
@@ -114,13 +115,15 @@ def scenario(
         away += drawn
         notes = (*notes, f"{len(drawn):,} failures of nodes are drawn, up to 30 days after the last arrival.")
     fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
+    measured = profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {}
+    published = {name: network for name, network in networks().items() if name in measured} if measured else {}
     return Scenario(
         jobs=every,
         fleet=fleet,
-        profiles=profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {},
+        profiles=measured,
         knowledge=knowledge,
         settings=settings or Settings(),
-        predictions=Predictions(fleet, predictor),
+        predictions=Predictions(fleet, predictor, published),
         stop_early=EarlyStop.named(stop_early) if isinstance(stop_early, str) else stop_early,
         fairness=fairness,
         notes=(*notes, *costs),

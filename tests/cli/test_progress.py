@@ -68,3 +68,20 @@ def test_a_command_shows_its_name_and_what_it_says(monkeypatch: pytest.MonkeyPat
     from paceline.cli import main
 
     assert main(["hardware", "list"]) == 0 and shown == [True]
+
+
+def test_words_that_come_while_the_line_is_made_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.progress import Progress
+
+    terminal, line = watched(monkeypatch), progress._Line("plan")
+    add_task = Progress.add_task
+
+    def late(self: Progress, description: str, **how: object) -> object:
+        task = add_task(self, description, **how)  # type: ignore[arg-type]
+        line.say("meanwhile")
+        return task
+
+    monkeypatch.setattr(Progress, "add_task", late)
+    line.start()
+    assert until(terminal, "plan: meanwhile")
+    line.stop()

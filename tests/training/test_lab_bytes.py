@@ -45,16 +45,22 @@ for compression, exchange in json.loads(sys.argv[1]):
     hook.dense.clear()  # its only layer is the last one
     hook.exchange_now(gradient.clone())  # connections are made
     counts = {True: [], False: []}
-    for exchanged in [True, False] * 2:
-        dist.barrier()
-        before = sent()
-        if exchanged:
-            hook.meter.begin_step()
-            hook.exchange_now(gradient.clone())
-        dist.barrier()
-        counts[exchanged].append(sent() - before)
-    # The least: a packet that was sent again is nothing that an exchange describes.
-    found.append([min(counts[True]) - min(counts[False]), hook.meter.sent_bytes])
+    # The least of several: a packet that was sent again is nothing that an exchange describes.
+    for attempt in range(10):
+        for exchanged in (True, False):
+            dist.barrier()
+            before = sent()
+            if exchanged:
+                hook.meter.begin_step()
+                hook.exchange_now(gradient.clone())
+            dist.barrier()
+            counts[exchanged].append(sent() - before)
+        least = min(counts[True]) - min(counts[False])
+        again = torch.tensor([float(least > 1.01 * hook.meter.sent_bytes)])
+        dist.all_reduce(again)
+        if attempt and not again:
+            break
+    found.append([least, hook.meter.sent_bytes])
 print("FOUND " + json.dumps(found), flush=True)
 os._exit(0)
 """

@@ -52,6 +52,7 @@ class _Line:
         task = bar.add_task(self._text, total=None)
         self._update = lambda text: bar.update(task, description=text)
         self._stop = bar.stop
+        self._update(self._text)  # what was said meanwhile
         bar.start()
 
     def stop(self) -> None:

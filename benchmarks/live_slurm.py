@@ -116,7 +116,7 @@ class MeasuredRun:
     """A job of the simulator with measured speeds, its progress in samples."""
 
     def __init__(self, samples: float, speeds: Mapping[int, float]) -> None:
-        self.to_next, self.speed, self.finished, self.batch = samples, 0.0, False, BATCH
+        self.to_next, self.speed, self.finished, self.batch, self.strategy = samples, 0.0, False, BATCH, ""
         self._speeds = speeds
 
     @property
@@ -139,7 +139,7 @@ class MeasuredRun:
     def relative_spread(self) -> float:
         return 0.0
 
-    def place(self, device: str, shape: tuple[int, ...]) -> None:
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
         self.speed = float(self.goodput(0, max(sum(shape), SIZES[-1]))[sum(shape)])
 
     def cross(self) -> None:

@@ -2,13 +2,14 @@
 
     python benchmarks/live_slurm.py --out RESULTS/live_slurm.csv --report live.html
 
-RESULTS is benchmarks/results. A row a job: its accuracy, that of the same run alone, and its completion time (JCT) as the
-simulator has it and as it was. The jobs train LeNet-5 on digits with TernGrad; all are processes of this machine. Devices
+RESULTS is benchmarks/results. A row a job: its accuracy, that of the same run alone, and its completion time (JCT) as it was
+predicted and as it was. The jobs train LeNet-5 on digits with TernGrad; all are processes of this machine. Devices
 are slots: a step sleeps ``--pace`` seconds a sample (``paced_lenet.py``), since the slots share the cores of one machine.
 On the way slurmctld is started anew, the runner is dropped and goes on from its journal, and a host dies and comes back.
 
-The simulator knows arrivals, the host's absence, the speed on 1, 2 and 4 slots, measured before on one job, and how long a
-start took there. It knows nothing of the run.
+One predictor serves the simulator, the policy and the runner. A job that ran alone on one slot corrects it, as its steps sleep:
+the speed on two and four slots, over TernGrad and the link, is predicted. It also says what a start costs. The simulator knows
+arrivals and the host's absence besides, and nothing of the run.
 """
 
 from __future__ import annotations
@@ -21,34 +22,37 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rows import append
 
 from paceline import lab
-from paceline.array_types import Array
+from paceline.cli.live_forecast import training_run_of
 from paceline.lab import slurm
 from paceline.reporting.schedule_page import render_schedules
 from paceline.scheduling.executors.executor import Executor, LiveJob
 from paceline.scheduling.executors.slurm import SlurmExecutor
-from paceline.scheduling.fleet import Fleet, NodeGroup, Outage
-from paceline.scheduling.job import Job
-from paceline.scheduling.journal import Journal
-from paceline.scheduling.live import LivePolicy, Runner
-from paceline.scheduling.live_policy import LiveAdapter
+from paceline.scheduling.fleet import Fleet, Outage
+from paceline.scheduling.journal import Journal, LiveRow, Report
+from paceline.scheduling.live import LivePolicy, LiveState, Runner
+from paceline.scheduling.live_forecast import forecast
+from paceline.scheduling.live_nodes import Kind, LiveNodes
+from paceline.scheduling.live_policy import LiveAdapter, Outlooks
+from paceline.scheduling.live_prediction import LivePredictions
 from paceline.scheduling.live_schedule import live_schedule
 from paceline.scheduling.policies.registry import policy_named
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulated import Simulated
-from paceline.scheduling.simulator import simulate
+from paceline.training.launcher import probe
 
 HERE = Path(__file__).parent
 SOURCE = Path(lab.__file__).parents[2]
-HOSTS, SLOTS, LINK, DEVICE = 4, 2, "1Gb/s", "T4"  # the name of a device of the catalogue; only its number counts
-SIZES = (1, 2, 4)
+HOSTS, SLOTS, LINK = 4, 2, "1Gb/s"
+THERE = {f"h{n}": SLOTS for n in range(HOSTS)}
+MOST = 4
 BATCH, SAMPLES = 64, 1437
 COLUMNS = (
     "policy",
@@ -81,8 +85,9 @@ def job(name: str, seed: int, base: Path, epochs: int, pace: float, **more: Any)
             "name": name,
             "command": command,
             "checkpoint": str(base / name),
+            "model": "lenet5",
             "environment": settings,
-            "max_devices": SIZES[-1],
+            "max_devices": MOST,
             "grace_s": 20.0,
             **more,
         }
@@ -96,74 +101,31 @@ def alone(one: LiveJob) -> float:
     return float(json.loads((Path(one.checkpoint) / "progress.json").read_text())["accuracy"])
 
 
-def profile(executor: Executor, base: Path, pace: float, nodes: Sequence[str]) -> tuple[dict[int, float], float]:
-    """Samples a second on each number of slots, and seconds from a submission to its first step."""
-    speeds, starts = {}, []
-    for size in SIZES:
-        name = f"profile{size}"
-        executor.submit(job(name, 0, base, 2, pace), {node: min(size, SLOTS) for node in nodes[: -(-size // SLOTS)]})
-        began = time.time()
-        while (seen := executor.poll()[name]).phase not in ("done", "failed"):
-            time.sleep(0.5)
-        if seen.phase == "failed":
-            raise RuntimeError(f"{name} {seen.reason}")
-        speeds[size] = seen.progress["samples_per_s"]
-        starts.append(seen.since - began - 2 * SAMPLES / speeds[size])
-    return speeds, float(np.median(starts))
-
-
-class MeasuredRun:
-    """A job of the simulator with measured speeds, its progress in samples."""
-
-    def __init__(self, samples: float, speeds: Mapping[int, float]) -> None:
-        self.to_next, self.speed, self.finished, self.batch, self.strategy = samples, 0.0, False, BATCH, ""
-        self._speeds = speeds
-
-    @property
-    def outlook(self) -> MeasuredRun:
-        return self
-
-    def goodput(self, device_type: int, most: int) -> Array:
-        table = np.zeros(most + 1)
-        for size, speed in sorted(self._speeds.items()):
-            table[size:] = speed
-        return table
-
-    def max_devices(self) -> int:
-        return SIZES[-1]
-
-    def seconds_left(self, device_type: int, most: int) -> Array:
-        speed = self.goodput(device_type, most)
-        return np.where(speed > 0, self.to_next / np.where(speed > 0, speed, 1.0), math.inf)
-
-    def relative_spread(self) -> float:
-        return 0.0
-
-    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        self.speed = float(self.goodput(0, max(sum(shape), SIZES[-1]))[sum(shape)])
-
-    def cross(self) -> None:
-        self.finished = True
-
-    def refresh(self) -> None:
-        """It learns nothing."""
-
-    def goes_to(self, left: float) -> None:
-        self.to_next = left
+def profiled(executor: Executor, base: Path, pace: float, node: str) -> LiveRow:
+    """A job of two epochs that ran alone on one slot: what it reported, and what its start cost."""
+    one = job("profile", 0, base, 2, pace, max_devices=1)
+    executor.submit(one, {node: 1})
+    began = time.time()
+    while (seen := executor.poll()[one.name]).phase not in ("done", "failed"):
+        time.sleep(0.5)
+    if seen.phase == "failed":
+        raise RuntimeError(f"{one.name} {seen.reason}")
+    speed = seen.progress["samples_per_s"]
+    start_s = max(seen.since - began - 2 * SAMPLES / speed, 0.0)
+    row = LiveRow(job=one, arrival_s=began, since=seen.since, phase="done", is_over=True, progress=seen.progress)
+    return replace(row, restart_s=start_s).reporting(Report({node: 1}, speed, seen.progress.get("exchange_s")))
 
 
 def predicted(
-    policy: str, arrivals: Sequence[float], epochs: int, speeds: Mapping[int, float], settings: Settings, outage: Outage
+    policy: str, arriving: Sequence[LiveRow], before: LiveRow, outlooks: Outlooks, settings: Settings, fleet: Fleet
 ) -> Simulated:
     """The jobs by the simulator."""
-    jobs = [
-        Job(name=f"job{n}", arrival_s=at, devices=1, max_devices=SIZES[-1], adapts=frozenset({"devices"}), epochs=epochs)
-        for n, at in enumerate(arrivals)
-    ]
-    fleet = Fleet((NodeGroup(DEVICE, HOSTS, SLOTS),), (outage,))
-    samples = float(epochs * (SAMPLES // BATCH) * BATCH)
-    schedule = simulate(jobs, fleet, policy_named(policy).decide, lambda _: MeasuredRun(samples, speeds), settings)
-    return Simulated(policy=policy, schedule=schedule, settings=settings, knowledge="measured")
+    now_s = min(row.arrival_s for row in arriving)
+    live = LiveState(now_s=now_s, rows=arriving, placed={}, nodes=tuple(THERE.items()), past=[before])
+    expected = forecast(arriving, live, policy, fleet, outlooks, settings)
+    if expected is None:
+        raise RuntimeError("a job is not predicted")
+    return expected.simulated
 
 
 class Drill:
@@ -193,18 +155,26 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
     apart = [alone(job(f"alone{n}", n, base, options.epochs, 0.0)) for n in range(options.jobs)]
     print("alone: " + ", ".join(f"{100 * value:.1f} %" for value in apart), flush=True)
     arrivals = [n * options.every for n in range(options.jobs)]
+    machine = probe(SLOTS)
     with lab.up(HOSTS, LINK, name=f"live{os.getpid()}", slurm_slots=SLOTS) as cluster:
-        speeds, restart_s = profile(SlurmExecutor(base / "profile", enter=cluster.slurm()), base, options.pace, ["h0", "h1"])
-        print(f"samples/s by slots: {speeds}; a start takes {restart_s:.1f} s", flush=True)
-        settings = Settings(round_s=options.round, restart_s=restart_s, checkpoint_s=SAMPLES / speeds[1])
-        outage = Outage(HOSTS - 1, options.kill, options.back)
-        expected = predicted(options.policy, arrivals, options.epochs, speeds, settings, outage)
-        policy = LiveAdapter(policy_named(options.policy).decide, DEVICE, options.round, restart_s=restart_s)
+        before = profiled(SlurmExecutor(base / "profile", enter=cluster.slurm()), base, options.pace, "h0")
+        speed, restart_s = before.reports[0].samples_per_s, before.restart_s or 0.0
+        print(f"{speed:.0f} samples/s on a slot; a start takes {restart_s:.1f} s", flush=True)
+        nodes = LiveNodes((Kind("*", machine.device.name, machine),), LINK)
+        outlooks = LivePredictions(nodes, training_run_of)
+        settings = Settings(round_s=options.round, restart_s=restart_s, checkpoint_s=SAMPLES / speed)
+        fleet = replace(nodes.fleet(THERE)[0], outages=(Outage(HOSTS - 1, options.kill, options.back),))
         start_s = time.time()
+        jobs = [job(f"job{n}", n, base, options.epochs, options.pace) for n in range(options.jobs)]
+        arriving = [LiveRow(job=one, arrival_s=start_s + at) for one, at in zip(jobs, arrivals, strict=True)]
+        expected = predicted(options.policy, arriving, before, outlooks, settings, fleet)
+        policy = LiveAdapter(policy_named(options.policy).decide, options.round, nodes, outlooks, restart_s)
         drill = Drill(cluster, start_s, options.kill, options.back, options.controller)
         journal, runner = _begin(base, cluster, policy, options.round)
-        for n, at in enumerate(arrivals):
-            journal.add(job(f"job{n}", n, base, options.epochs, options.pace), start_s + at)
+        journal.add(before.job, before.arrival_s)
+        journal.save([before])
+        for row in arriving:
+            journal.add(row.job, row.arrival_s)
         while runner.round():
             if time.time() - start_s > options.longest:
                 raise RuntimeError(f"not done after {options.longest:g} s: {journal.rows()}")
@@ -212,10 +182,12 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
                 journal.close()  # and the runner with it, as if it had been killed
                 journal, runner = _begin(base, cluster, policy, options.round)
             time.sleep(options.round)
-        rows = list(journal.rows().values())
+        rows = [row for row in journal.rows().values() if row.job in jobs]
         if options.report:
-            live = live_schedule(journal, {f"h{n}": SLOTS for n in range(HOSTS)}, options.policy, options.round, DEVICE)
-            options.report.write_text(render_schedules({"simulated": expected, "live": live}))
+            live = live_schedule(journal, THERE, options.policy, options.round, nodes)
+            ran = tuple(outcome for outcome in live.schedule.outcomes if outcome.job.name != before.name)
+            live = replace(live, schedule=replace(live.schedule, outcomes=ran))
+            options.report.write_text(render_schedules({"predicted": expected, "live": live}))
         journal.close()
     return [
         {

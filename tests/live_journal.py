@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from live_jobs import script, training
-from paceline.scheduling.journal import NAME, REMOVED, Journal, LiveRow, LiveSpan
+from paceline.scheduling.journal import NAME, REMOVED, Journal, LiveRow, LiveSpan, Report
 
 ARRIVALS = {"digits": 0, "grows": 60, "theirs": 100, "broken": 120, "flat": 130, "waits": 500, "later": 1200}
 """Seconds after the first; ``written`` is 900 s after it."""
@@ -43,7 +43,7 @@ def written(base: Path, now_s: float, is_over: bool = False) -> Path:
                 {"h1": 2, "h2": 2},
                 progress=reached,
                 reported_s=start_s + 880,
-                speeds={2: 12.0, 4: 20.0},
+                reports=(Report({"h0": 2}, 12.0), Report({"h0": 2, "h1": 2}, 20.0)),
             ),
             _running(rows["theirs"], start_s + 110, {"h3": 2}),
             replace(

@@ -84,6 +84,10 @@ def test_the_second_runner_is_refused(words: list[str], tmp_path: Path, capsys: 
             "the policy even reads no reports, so it cannot stop early; use one of fifo",
         ),
         (["--policy", "las", "--stop-early", "x"], "write REPORTS or REPORTS:SHARE"),
+        (["--policy", "las", "--device", "T5"], "unknown device 'T5'; nearest: "),
+        (["--policy", "las", "--network", "1Gb/s"], "no device is named; give --device too"),
+        (["--policy", "srtf"], "job 'first'"),
+        (["--policy", "deadline"], "job 'first'"),
     ],
     ids=str,
 )
@@ -99,9 +103,23 @@ def test_slots_are_asked_for(words: list[str], capsys: pytest.CaptureFixture[str
     assert "--slots is missing" in capsys.readouterr().err
 
 
+def test_a_job_that_was_changed_is_another(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--policy", "las"]) == 1
+    file = Path(words[2])
+    file.write_text(file.read_text().replace('"false"', '"true"'))
+    capsys.readouterr()
+    assert main([*words, "--policy", "las"]) == 2
+    assert "already has another job named second" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("key", "reason"),
-    [("devices = 99", "job third asks for 99 devices; the executor has 2"), ("directory = 'none'", "job third: no directory ")],
+    [
+        ("device_types = ['A100']", "job third asks for 1 device of A100 SXM 80GB; the executor has 2 of unknown devices"),
+        ("model = 'resnet-51'\nbatch = 8", "job third: unknown workload"),
+        ("devices = 99", "job third asks for 99 devices; the executor has 2"),
+        ("directory = 'none'", "job third: no directory "),
+    ],
 )
 def test_a_job_that_can_never_start_leaves_no_trace(
     key: str, reason: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ import pytest
 
 from live_jobs import training
 from paceline.errors import UserError
-from paceline.scheduling.journal import Journal, LiveSpan
+from paceline.scheduling.journal import Journal, LiveSpan, Report
 
 WRITER = """
 import sys, time
@@ -34,7 +34,8 @@ def test_what_is_written_is_read_by_the_next(tmp_path: Path) -> None:
     with Journal(tmp_path / "state") as journal:
         journal.add(training(tmp_path, "late"), 9.0)
         journal.add(training(tmp_path, "early"), 5.0)
-        row = replace(journal.rows()["early"], target={"h0": 2}, starts=1, speeds={2: 10.5}, phase="running")
+        reports = Report({"h0": 1}, 6.0), Report({"h0": 2}, 10.5, 0.25)
+        row = replace(journal.rows()["early"], target={"h0": 2}, starts=1, reports=reports, phase="running")
         journal.save([row], [("early", "to run on h0:2")])
         journal.add(training(tmp_path, "early"), 99.0)  # as a runner does that is started again
     with Journal(tmp_path / "state") as journal:
@@ -84,7 +85,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "state")
     with sqlite3.connect(tmp_path / "other") as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(UserError, match="has schema 99, this version reads 1"):
+    with pytest.raises(UserError, match="has schema 99, this version reads 2"):
         Journal(tmp_path / "other")
     with pytest.raises(UserError, match="cannot be used"):
         Journal("/dev/null/state")

@@ -114,7 +114,7 @@ class Learners(Played):
 
 def test_a_job_that_learns_no_more_is_ended_and_makes_room(tmp_path: Path) -> None:
     played = Learners({"h0": 1}, work=50)
-    policy = LiveAdapter(stopping_early(fifo, EarlyStop(2)), "slot", 10.0)
+    policy = LiveAdapter(stopping_early(fifo, EarlyStop(2)), 10.0)
     with Journal(tmp_path / "state") as journal:
         add(journal, tmp_path, [0.0, 0.0], max_devices=1)
         loop, rounds = runner(played, journal, policy), 0

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from live_jobs import script, training
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import Placement
-from paceline.scheduling.journal import LiveRow
+from paceline.scheduling.journal import LiveRow, Report
 from paceline.scheduling.live import LiveState
-from paceline.scheduling.live_policy import LiveAdapter, ReportedOutlook, core_job, even
+from paceline.scheduling.live_nodes import LiveNodes
+from paceline.scheduling.live_policy import LiveAdapter, core_job, even, restarts
+from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
+from paceline.scheduling.policies.max_min import max_min
 
 BASE = Path("/data")
 NODES = (("h0", 2), ("h1", 2))
+TEN = (Report({"h0": 1}, 10.0),)
 
 
 def row(name: str, arrival_s: float = 100.0, **more: object) -> LiveRow:
@@ -28,15 +30,6 @@ def row(name: str, arrival_s: float = 100.0, **more: object) -> LiveRow:
 
 def state(*rows: LiveRow, placed: dict[str, Placement] | None = None, nodes: tuple[tuple[str, int], ...] = NODES) -> LiveState:
     return LiveState(now_s=200.0, rows=rows, placed=placed or {}, nodes=nodes)
-
-
-def test_what_a_job_has_reported_is_believed_and_the_rest_in_proportion() -> None:
-    fresh = ReportedOutlook(row("a"))
-    assert fresh.goodput(0, 5).tolist() == [0, 1, 2, 2, 4, 4] and fresh.relative_spread() == math.inf
-    assert np.isnan(fresh.seconds_left(0, 2)[1:]).all() and fresh.seconds_left(0, 2)[0] == math.inf
-    seen = ReportedOutlook(row("a", speeds={2: 60.0}, progress={"epoch": 2.0, "step": 20.0}))
-    assert seen.goodput(0, 4).tolist() == [0, 30, 60, 60, 120] and seen.relative_spread() == 0 and seen.max_devices() == 4
-    assert seen.seconds_left(0, 2)[2] == 4 * 10 * 64 / 60.0  # four of six epochs, ten steps each
 
 
 def test_an_elastic_job_asks_for_the_least_and_a_rigid_one_for_what_it_has() -> None:
@@ -48,24 +41,24 @@ def test_an_elastic_job_asks_for_the_least_and_a_rigid_one_for_what_it_has() -> 
 
 def test_fifo_keeps_who_runs_and_places_the_next() -> None:
     rigid = LiveRow(job=script(BASE, "true", "big", min_devices=4, max_devices=4), arrival_s=150.0)
-    decide = LiveAdapter(fifo, "T4", 10.0)
+    decide = LiveAdapter(fifo, 10.0)
     placed: dict[str, Placement] = {"b": {"h1": 1}}
     decision = decide(state(row("a"), row("b", 110.0), rigid, placed=placed))
     assert decision.placements == {"a": {"h0": 1}, "b": {"h1": 1}}
 
 
 def test_goodput_shares_out_and_a_lost_node_is_left() -> None:
-    decide = LiveAdapter(goodput, "T4", 10.0)
-    first = decide(state(row("a", speeds={1: 10.0}), row("b", speeds={1: 10.0})))
+    decide = LiveAdapter(goodput, 10.0)
+    first = decide(state(row("a", reports=TEN), row("b", reports=TEN)))
     assert sorted(sum(p.values()) for p in first.placements.values()) == [2, 2]
-    aged = tuple(replace(row(name, speeds={1: 10.0}), starts=1) for name in ("a", "b"))
+    aged = tuple(replace(row(name, reports=TEN), starts=1) for name in ("a", "b"))
     second = decide(state(*aged, placed=first.placements, nodes=(("h0", 2),)))
     assert {node for placement in second.placements.values() for node in placement} == {"h0"}
     assert sum(sum(p.values()) for p in second.placements.values()) == 2
 
 
 def test_who_ran_on_a_node_that_died_is_placed_anew() -> None:
-    decide = LiveAdapter(fifo, "T4", 10.0)
+    decide = LiveAdapter(fifo, 10.0)
     decide(state(row("a")))
     decision = decide(state(row("a"), placed={"a": {"h1": 1}}, nodes=(("h0", 2),)))
     assert decision.placements == {"a": {"h0": 1}}
@@ -73,7 +66,47 @@ def test_who_ran_on_a_node_that_died_is_placed_anew() -> None:
 
 def test_nodes_of_several_sizes_are_refused() -> None:
     with pytest.raises(UserError, match="the nodes have 2 and 4 devices"):
-        LiveAdapter(fifo, "T4", 10.0)(state(row("a"), nodes=(("h0", 2), ("h1", 4))))
+        LiveAdapter(fifo, 10.0)(state(row("a"), nodes=(("h0", 2), ("h1", 4))))
+
+
+def test_two_types_are_told_apart_and_a_job_stays_on_its_own() -> None:
+    nodes = LiveNodes.named(["a*=A100", "t*=T4"])
+    there = (("a0", 2), ("t0", 2), ("t1", 2))
+    bound = LiveRow(job=script(BASE, "true", "bound", device_types=("T4",), min_devices=3, max_devices=3), arrival_s=100.0)
+    decide = LiveAdapter(max_min, 10.0, nodes)
+    first = decide(state(bound, row("free"), nodes=there))
+    assert sum(first.placements["bound"].values()) == 3 and set(first.placements["bound"]) == {"t0", "t1"}
+    again = decide(state(bound, placed=dict(first.placements), nodes=there))
+    assert again.placements["bound"] == first.placements["bound"]
+
+
+def test_the_state_knows_what_an_owner_stated() -> None:
+    job = replace(training(BASE, "a"), weight=3.0, owner="ann", virtual_cluster="vc", deadline_s=50.0, model="lenet5")
+    core = core_job(LiveRow(job=job, arrival_s=100.0), 90.0)
+    assert (core.weight, core.owner, core.virtual_cluster, core.deadline_s) == (3.0, "ann", "vc", 60.0)
+    assert (core.batch, core.model) == (64, "lenet5")
+
+
+def test_a_job_without_time_for_its_work_is_turned_away_and_an_admitted_one_stays_so() -> None:
+    def lasting(name: str, deadline_s: float, run_s: float = 0.0) -> LiveRow:
+        job = script(BASE, "true", name, duration_s=100.0, deadline_s=deadline_s)
+        return LiveRow(job=job, arrival_s=100.0, run_s=run_s)
+
+    decide = LiveAdapter(deadline, 10.0, restart_s=1.0)
+    live = LiveState(now_s=100.0, rows=[lasting("tight", 50.0), lasting("fits", 400.0)], placed={}, nodes=(("h0", 1),))
+    first = decide(live)
+    assert "tight" in first.removed and first.placements == {"fits": {"h0": 1}}
+    late = [lasting("fits", 400.0, run_s=1.0)]
+    live = LiveState(now_s=450.0, rows=late, placed=dict(first.placements), nodes=(("h0", 1),), memory=first.memory)
+    assert not decide(live).removed, "it was admitted"
+    assert decide(replace(live, memory=None)).removed
+
+
+def test_a_start_costs_what_it_cost_before() -> None:
+    rows = [row("a", restart_s=4.0), row("b")]
+    assert restarts(state(*rows), 30.0).tolist() == [4.0, 4.0]
+    assert restarts(LiveState(now_s=0.0, rows=[row("b")], placed={}, nodes=NODES, past=rows[:1]), 30.0).tolist() == [4.0]
+    assert restarts(state(row("b")), 30.0).tolist() == [30.0]
 
 
 def test_even_gives_all_and_moves_nobody_without_need() -> None:

@@ -1,13 +1,18 @@
-"""``paceline schedule live``: jobs run for real under a policy, on this machine, on Slurm or on Ray."""
+"""``paceline schedule live``: jobs run for real under a policy, on this machine, on Slurm or on Ray.
+
+What jobs will do is predicted before they run, by the same predictor and the same policy in the simulator.
+"""
 
 from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.live_forecast import PREDICTED, live_nodes, say, say_forecast, training_run_of
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.schedule_arguments import add_stop_early
 from paceline.errors import Interrupted, UserError, known_name
@@ -32,8 +37,16 @@ def add_live(live: Parser) -> None:
     live.add_argument("--policy", metavar="P", required=True, help="what gives out devices: a policy by name, or even")
     live.add_argument("--slots", metavar="N", type=int, help="with local: devices of this machine")
     live.add_argument("--gpus", action="store_true", help="with slurm and ray: a device is a GPU, not a CPU")
+    devices = (
+        "device of the nodes, for predictions: A100, NODES=A100 with a pattern such as gpu-*, a probe's FILE.json, or none; "
+        "may be repeated (default: local, a probe of this machine; slurm --gpus, what Slurm says)"
+    )
+    live.add_argument("--device", metavar="D", action="append", help=devices)
+    live.add_argument("--network", metavar="NAME", default="", help="between nodes, for predictions, such as 100Gb/s")
     live.add_argument("--lab", metavar="NAME", default="", help="with slurm: the lab whose Slurm it is")
     live.add_argument("--round", metavar="TIME", default="10s", help="time between decisions (default 10s)")
+    restart = "cost of a start before one was measured (default 30s)"
+    live.add_argument("--restart", metavar="TIME", default="30s", help=restart)
     state = f"directory of the state; the same command goes on from it (default {STATE})"
     live.add_argument("--state", metavar="DIR", default=STATE, help=state)
     add_stop_early(live)
@@ -43,39 +56,59 @@ def add_live(live: Parser) -> None:
 
 def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.jobs_file import read_jobs
-    from paceline.scheduling.journal import NAME, Journal
-    from paceline.scheduling.live import LivePolicy, Runner, check_start
-    from paceline.scheduling.live_policy import LiveAdapter, even
+    from paceline.scheduling.journal import NAME, Journal, LiveRow
+    from paceline.scheduling.live import LivePolicy, LiveState, Runner, check_start
+    from paceline.scheduling.live_policy import LiveAdapter, even, restarts
+    from paceline.scheduling.live_prediction import LivePredictions
     from paceline.scheduling.live_schedule import live_schedule
     from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.policies.registry import ALIASES, POLICIES
+    from paceline.scheduling.schedule import Settings
 
-    executor_name, round_s = known_name("executor", o.executor, EXECUTORS), parse_seconds(o.round)
+    executor_name = known_name("executor", o.executor, EXECUTORS)
+    round_s, restart_s = parse_seconds(o.round), parse_seconds(o.restart)
     policy_name = known_name("policy", o.policy, [*POLICIES, "even"], ALIASES)
-    policy: LivePolicy = even
-    if policy_name != "even":
-        decide = POLICIES[policy_name].decide
-        decide = stopping_early(decide, EarlyStop.named(o.stop_early)) if o.stop_early else decide
-        policy = LiveAdapter(decide, "device", round_s)
-    elif o.stop_early:
+    if o.stop_early and policy_name == "even":
         raise UserError("the policy even reads no reports, so it cannot stop early", f"use one of {', '.join(POLICIES)}")
     jobs = read_jobs(o.file)
     with Journal(f"{o.state}/{NAME}") as journal:
-        executor, known, began = _executor(o, executor_name), journal.rows(), time.time()
+        executor, known = _executor(o, executor_name), journal.rows()
         new = [job for job, _ in jobs if job.name not in known]
+        nodes = live_nodes(o, executor, [*new, *(row.job for row in known.values() if not row.is_over)])
         if new or not all(row.is_over for row in known.values()):
-            check_start(executor, new)
-        journal.remember(policy=policy_name, executor=executor_name)
-        for job, arrival_s in jobs:
-            journal.add(job, known[job.name].arrival_s if job.name in known else began + arrival_s)
-        runner = Runner(executor, journal, policy, round_s, say=lambda text: print(text, file=sys.stderr, flush=True))
+            check_start(executor, new, nodes)
+        began = time.time()
+        arriving = [LiveRow(job=job, arrival_s=began + after_s, since=began + after_s) for job, after_s in jobs if job in new]
+        rows = [*(row for row in known.values() if not row.is_over), *arriving]
+        policy: LivePolicy = even
+        ends: dict[str, float] = {}
+        if policy_name != "even":
+            decide = POLICIES[policy_name].decide
+            decide = stopping_early(decide, EarlyStop.named(o.stop_early)) if o.stop_early else decide
+            predictions = LivePredictions(nodes, training_run_of)
+            policy = LiveAdapter(decide, round_s, nodes, predictions, restart_s)
+            if new:
+                past = [row for row in known.values() if row.is_over]
+                live = LiveState(now_s=began, rows=rows, placed={}, nodes=executor.nodes(), past=past)
+                policy(live)  # what it cannot decide on is refused before anything runs
+                settings = Settings(round_s=round_s, restart_s=float(restarts(live, restart_s).mean()))
+                ends, forecast = say_forecast(live, policy_name, nodes, predictions, settings)
+                journal.remember(forecast=forecast)
+        if journal.facts().get("policy") != policy_name:
+            journal.remember(memory=None)
+        journal.remember(policy=policy_name, executor=executor_name, devices=nodes.patterns)
+        for job, after_s in jobs:  # one that is there already is compared with what it was
+            journal.add(job, began + after_s)
+        journal.save([replace(row, expected_end_s=ends.get(row.name)) for row in arriving])
+        runner = Runner(executor, journal, policy, round_s, say=say)
         try:
             runner.run()
         except KeyboardInterrupt as error:
             kept = "its jobs run on; the same command goes on with them"
             raise Interrupted(getattr(error, "number", signal.SIGINT), kept) from None
         data, screen = _answer(journal, o.state)
-        files = _write(o, live_schedule(journal, dict(executor.nodes()), policy_name, round_s))
+        achieved = live_schedule(journal, dict(executor.nodes()), policy_name, round_s)
+        files = _write(o, achieved, journal.facts().get("forecast"))
         return data, screen.writing(*files)
 
 
@@ -102,17 +135,23 @@ def _executor(o: argparse.Namespace, name: str) -> Executor:
     return RayExecutor(directory, gpus=o.gpus)
 
 
-def _write(o: argparse.Namespace, simulated: Simulated) -> list[str]:
-    """The schedule in the state's directory, where ``schedule why`` reads it, and the page where it is asked for."""
-    from paceline.rundir import RunDir
-    from paceline.scheduling.saved import to_json
+def _write(o: argparse.Namespace, achieved: Simulated, forecast: Mapping[str, Any] | None) -> list[str]:
+    """The schedule in the state's directory, where ``schedule why`` reads it, and the page where it is asked for.
 
-    directory, schedules = RunDir(o.state), {simulated.policy: simulated}
+    The page shows what was predicted beside it, where that was for the same jobs.
+    """
+    from paceline.rundir import RunDir
+    from paceline.scheduling.saved import from_json, to_json
+
+    directory, schedules = RunDir(o.state), {achieved.policy: achieved}
     directory.write_schedule(to_json(schedules))
     files = [f"schedule: {directory.schedule_path}"]
     if o.report:
         from paceline.reporting.schedule_page import render_schedules
 
+        before = from_json(forecast) if forecast else {}
+        if before and [row["name"] for row in before[PREDICTED].rows()] == [row["name"] for row in achieved.rows()]:
+            schedules = {**before, **schedules}
         files.append(f"report: {directory.write_report(render_schedules(schedules))}")
     return files
 
@@ -142,6 +181,7 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
             job["name"],
             "removed" if job["removed"] else job["phase"],
             format_seconds(job["jct_s"]),
+            "" if job["expected_jct_s"] is None else format_seconds(job["expected_jct_s"]),
             str(job["starts"]),
             format_seconds(job["device_s"]),
         )
@@ -155,7 +195,9 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
     ]
     done = sum(job["phase"] == "done" for job in data)
     brief = f"{done} of {len(data)} jobs are done"
-    table = Table(("job", "end", "completion", "starts", "device time"), shown, frozenset({0, 1}))
-    lines = [*(Paragraph(line, "bad") for line in failed), *map(Paragraph, removed)]
+    table = Table(("job", "end", "completion", "predicted", "starts", "device time"), shown, frozenset({0, 1}))
+    told = any(job["expected_jct_s"] is not None for job in data)
+    source = "Predicted: before a job ran, or where that could not be told, by its first report that tells."
+    lines = [*(Paragraph(line, "bad") for line in failed), *map(Paragraph, removed), *([Paragraph(source)] if told else [])]
     screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed, *removed]))
     return {"jobs": data, "state": state, "exit_code": int(bool(failed))}, screen

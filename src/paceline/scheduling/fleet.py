@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from paceline.array_types import Bools, Ints
 from paceline.errors import UserError, shorten
-from paceline.hardware import Cluster
+from paceline.hardware import Cluster, Device
+from paceline.hardware import network as network_named
 from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.scheduling.placement import Placement, racks_of
@@ -32,6 +33,7 @@ class NodeGroup:
         leaf_nodes: nodes of a rack, which lie below one leaf switch; 0: all nodes.
         oversubscription: bandwidth of a rack's nodes together / bandwidth of its links to other racks.
         price: dollars a device and hour; 0: unknown. ``watts``: of a device under load; 0: unknown.
+        machine: what was measured of such devices; None: ``device`` is in the catalogue.
     """
 
     device: str
@@ -42,11 +44,17 @@ class NodeGroup:
     oversubscription: float = 1.0
     price: float = 0.0
     watts: float = 0.0
+    machine: Cluster | None = field(default=None, compare=False)
 
     @property
     def devices(self) -> int:
         """Of all its nodes."""
         return self.nodes * self.devices_per_node
+
+    @property
+    def hardware(self) -> Device:
+        """What is known of the device. Raises UserError for one that nobody knows."""
+        return self.machine.device if self.machine is not None else device_named(self.device)
 
     @property
     def racks_text(self) -> str:
@@ -65,8 +73,12 @@ class NodeGroup:
                 nodes count as somewhat more racks that hold equally many. Other jobs have the rest of a rack's links.
         """
         nodes = len(shape)
-        text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{nodes}x{shape[0]}"
-        cluster = Cluster.named(f"{text} {self.device}", self.network or None if nodes > 1 else None)
+        if self.machine is not None:
+            between = {"network": network_named(self.network)} if self.network else {}
+            cluster = self.machine.changed(devices_per_node=tuple(shape), num_nodes=nodes, **between)
+        else:
+            text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{nodes}x{shape[0]}"
+            cluster = Cluster.named(f"{text} {self.device}", self.network or None if nodes > 1 else None)
         least = max(racks, self.least_racks(nodes))
         if least <= 1 or self.oversubscription == 1:
             return cluster

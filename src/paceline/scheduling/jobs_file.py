@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError, known_name, shorten
+from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.executors.executor import LiveJob
-from paceline.units import parse_seconds
+from paceline.units import parse_count, parse_seconds
 
 KEYS = (
     "name",
@@ -24,6 +26,15 @@ KEYS = (
     "max_devices",
     "grace",
     "signal",
+    "model",
+    "batch",
+    "samples",
+    "duration",
+    "weight",
+    "deadline",
+    "owner",
+    "virtual_cluster",
+    "device_types",
 )
 EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 --data digits"'
 
@@ -33,7 +44,8 @@ def read_jobs(path: str | Path) -> list[tuple[LiveJob, float]]:
 
     ``command`` is a line or a list of words; ``arrival`` and ``grace`` are times such as ``"90s"``; ``devices`` is for a rigid
     job, ``min_devices`` and ``max_devices`` for an elastic one. Directories are relative to the file; ``checkpoint`` is a
-    directory of the job's name beside it where it is left out.
+    directory of the job's name beside it where it is left out. ``deadline`` is a time after the arrival, ``samples`` a count
+    such as ``"1.2M"``, ``device_types`` a list; what else a job may state is as in ``LiveJob``.
 
     Raises:
         UserError: a file that cannot be read, a key or value that is unknown (the job is named), two jobs of one name.
@@ -74,6 +86,7 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
         raise UserError(f"{where} states devices and also min_devices or max_devices", "give devices alone, or the two bounds")
     counts = {key: table.get(key, table.get("devices", 1)) for key in ("min_devices", "max_devices")}
     counts["max_devices"] = table.get("max_devices", counts["min_devices"])
+    counts["batch"] = table.get("batch", 0)
     for key, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give a whole number from 1 up")
@@ -90,6 +103,13 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
         max_devices=counts["max_devices"],
         grace_s=_time(table, "grace", "30s", where),
         signal=_text(table, "signal", "TERM", where).removeprefix("SIG"),
+        batch=counts["batch"],
+        samples=_count(table, "samples", where),
+        duration_s=_time(table, "duration", "0s", where),
+        weight=_number(table, "weight", 1.0, where),
+        deadline_s=_time(table, "deadline", "0s", where) if "deadline" in table else math.inf,
+        device_types=_devices(table, where),
+        **{name: _text(table, name, "", where) for name in ("model", "owner", "virtual_cluster")},
     )
     return job, _time(table, "arrival", "0s", where)
 
@@ -99,6 +119,31 @@ def _text(table: Mapping[str, Any], key: str, default: str, where: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give text")
     return value
+
+
+def _number(table: Mapping[str, Any], key: str, default: float, where: str) -> float:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{where}: {key} is {shorten(repr(value), 40)}", "give a number")
+    return float(value)
+
+
+def _count(table: Mapping[str, Any], key: str, where: str) -> float:
+    """A number, or a text such as ``1.2M``."""
+    if not isinstance(table.get(key), str):
+        return _number(table, key, 0.0, where)
+    try:
+        return parse_count(table[key])
+    except UserError as error:
+        raise UserError(f"{where}: {key}: {error.message}", error.fix) from error
+
+
+def _devices(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Device types by their names in the catalogue; one that is not there keeps its own."""
+    names = table.get("device_types", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise UserError(f"{where}: device_types is {shorten(repr(names), 40)}", 'give a list such as ["A100", "H100"]')
+    return tuple(device(name).name if is_device(name) else name for name in names)
 
 
 def _time(table: Mapping[str, Any], key: str, default: str, where: str) -> float:

@@ -27,13 +27,33 @@ NAME = "state.sqlite"
 """Of the file in the directory of a live run."""
 REMOVED = "removed: "
 """How the reason of a job begins that a policy ended for good."""
-SCHEMA = 1
+SCHEMA = 2
+MOST_REPORTS = 32
+"""Speeds of a job that are kept, one a placement."""
 BUSY_S = 10.0
 _TABLES = """
 CREATE TABLE jobs (name TEXT PRIMARY KEY, place INTEGER, job TEXT, arrival_s REAL, row TEXT);
 CREATE TABLE spans (name TEXT, start_s REAL, end_s REAL, placement TEXT, reason TEXT);
 CREATE TABLE events (at_s REAL, name TEXT, what TEXT);
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A speed that a job reported.
+
+    Attributes:
+        placement: where it ran. ``exchange_s``: of a step, what the exchange adds to computing; None: not reported.
+    """
+
+    placement: Placement
+    samples_per_s: float
+    exchange_s: float | None = None
+
+    @property
+    def devices(self) -> int:
+        """Of all nodes."""
+        return sum(self.placement.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +66,10 @@ class LiveRow:
         starts: how often it was submitted. ``failures``: how often it failed since it last made progress.
         attained_s: device-seconds that it ran. ``run_s``: seconds.
         progress: what it has reported last, first seen at ``reported_s``.
-        speeds: samples a second by number of devices, as reported.
+        reports: the last speed on each placement, the oldest first.
+        restart_s: what its last start cost, from its start to its first step, by its first report after; None: none has told.
         curve: its accuracy, or where it reports none its loss, at each step that it reported, the oldest first.
-        expected_end_s: when it was to end, by the first report that told; None: none has.
+        expected_end_s: when it was to end, as predicted before it ran, or else by the first report that told; None: neither.
         reason: of its end, or of its last failure.
     """
 
@@ -63,7 +84,8 @@ class LiveRow:
     run_s: float = 0.0
     progress: Mapping[str, float] = field(default_factory=dict)
     reported_s: float = 0.0
-    speeds: Mapping[int, float] = field(default_factory=dict)
+    reports: tuple[Report, ...] = ()
+    restart_s: float | None = None
     curve: tuple[float, ...] = ()
     expected_end_s: float | None = None
     is_over: bool = False
@@ -79,12 +101,18 @@ class LiveRow:
         """Whether a policy ended it for good, such as one that no longer learned."""
         return self.is_over and self.reason.startswith(REMOVED)
 
+    def reporting(self, report: Report) -> LiveRow:
+        """The row with a new speed."""
+        others = [before for before in self.reports if before.placement != report.placement]
+        return replace(self, reports=(*others, report)[-MOST_REPORTS:])
+
     def samples_per_s(self, devices: int) -> float:
         """As reported on so many devices or, in proportion, on the nearest number below; NaN before its first report."""
-        if not self.speeds:
+        if not self.reports:
             return math.nan
-        nearest = max((n for n in self.speeds if n <= devices), default=min(self.speeds))
-        return self.speeds[nearest] * devices / nearest
+        speeds = {report.devices: report.samples_per_s for report in self.reports}
+        nearest = max((n for n in speeds if n <= devices), default=min(speeds))
+        return speeds[nearest] * devices / nearest
 
     def seconds_left(self, devices: int) -> float:
         """To its end on so many devices; NaN where its reports do not say it."""
@@ -159,7 +187,8 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return [(at, of, what) for at, of, what in self._ask(query, *values, last)][::-1]
 
     def facts(self) -> dict[str, Any]:
-        """What a runner noted of itself, by name: ``policy``, ``executor``, ``round_s``, ``nodes``, ``decided_s``."""
+        """What a runner noted, by name: ``policy``, ``executor``, ``round_s``, ``nodes``, ``devices`` (the type of each node),
+        ``decided_s``."""
         try:
             return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
         except (sqlite3.Error, ValueError):
@@ -284,9 +313,9 @@ class Journal(JournalReader):
 
 def _row_text(row: LiveRow) -> str:
     values = {name: value for name, value in row.__dict__.items() if name not in ("job", "arrival_s")}
-    return json.dumps({**values, "speeds": {str(n): speed for n, speed in row.speeds.items()}})
+    return json.dumps({**values, "reports": [(dict(r.placement), r.samples_per_s, r.exchange_s) for r in row.reports]})
 
 
 def _row(job: LiveJob, arrival_s: float, values: Mapping[str, Any]) -> LiveRow:
     row = LiveRow(job=job, arrival_s=arrival_s, **values)
-    return replace(row, speeds={int(n): float(speed) for n, speed in row.speeds.items()}, curve=tuple(row.curve))
+    return replace(row, reports=tuple(Report(*report) for report in values["reports"]), curve=tuple(row.curve))

@@ -6,16 +6,19 @@ answer, costs a round and no job.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Placement, Unavailable
 from paceline.scheduling.executors.records import text_of
-from paceline.scheduling.journal import REMOVED, Journal, LiveRow, LiveSpan
+from paceline.scheduling.journal import REMOVED, Journal, LiveRow, LiveSpan, Report
+from paceline.scheduling.live_nodes import UNKNOWN, LiveNodes
 
 MOST_FAILURES = 3
 """A job that fails so often without any progress between is over."""
@@ -26,34 +29,48 @@ class LiveState:
     """What a live policy sees. ``rows`` are the jobs that have arrived and are not over, in the order of arrival.
 
     ``placed`` is where each job that holds devices runs, or goes to. ``nodes`` are those that are up, with their devices.
+    ``past``: jobs that are over; what they reported still counts. ``memory``: what the policy answered as such the last time.
     """
 
     now_s: float
     rows: Sequence[LiveRow]
     placed: Mapping[str, Placement]
     nodes: Sequence[tuple[str, int]]
+    past: Sequence[LiveRow] = ()
+    memory: Any = None
+
+    @property
+    def start_s(self) -> float:
+        """The first arrival, from which policies count time: the same after a restart of the runner."""
+        return min(row.arrival_s for row in (*self.rows, *self.past))
 
 
 @dataclass(frozen=True)
 class LiveDecision:
     """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job.
 
-    ``removed``: jobs that leave for good before their end, with the reason.
+    ``removed``: jobs that leave for good before their end, with the reason. ``memory``: what the next state brings back; of a
+    runner that was killed only what JSON can hold.
     """
 
     placements: Mapping[str, Placement]
     reasons: Mapping[str, str] = field(default_factory=dict)
     removed: Mapping[str, str] = field(default_factory=dict)
+    memory: Any = None
 
 
 LivePolicy = Callable[[LiveState], LiveDecision]
 
 
-def check_start(executor: Executor, jobs: Iterable[LiveJob]) -> None:
+def check_start(executor: Executor, jobs: Iterable[LiveJob], kinds: LiveNodes | None = None) -> None:
     """Ask the executor for the first time, and check that each of these new jobs can ever start.
 
+    Args:
+        kinds: which devices its nodes have.
+
     Raises:
-        UserError: the executor does not answer; a job whose directory is not there, or that is larger than all nodes together.
+        UserError: the executor does not answer; a job whose directory is not there, or that is larger than all nodes that it
+            may use together.
     """
     every = tuple(jobs)
     for job in every:
@@ -63,12 +80,17 @@ def check_start(executor: Executor, jobs: Iterable[LiveJob]) -> None:
         nodes = executor.nodes()
     except Unavailable as error:
         raise UserError(f"the executor does not answer: {error}", "start it, or see that it can be reached from here") from None
-    devices = sum(count for _, count in nodes)
+    kinds = kinds or LiveNodes()
+    types = {name: kinds.kind(name).device for name, _ in nodes}
     for job in every:
-        if job.sizes[0] > devices:
+        usable = [count for name, count in nodes if not job.device_types or types[name] in job.device_types]
+        if job.sizes[0] > sum(usable):
+            only = f" of {' or '.join(job.device_types)}" if job.device_types else ""
+            are = f" of {' and '.join(sorted(set(types.values()) - {UNKNOWN})) or 'unknown devices'}" if only else ""
             raise UserError(
-                f"job {job.name} asks for {job.sizes[0]:,} devices",
-                f"the executor has {devices:,} on {len(nodes):,} {'node' if len(nodes) == 1 else 'nodes'}",
+                f"job {job.name} asks for {job.sizes[0]:,} {'device' if job.sizes[0] == 1 else 'devices'}{only}",
+                f"the executor has {sum(count for _, count in nodes):,}{are} on {len(nodes):,} "
+                f"{'node' if len(nodes) == 1 else 'nodes'}",
             )
 
 
@@ -96,6 +118,7 @@ class Runner:
         self._say, self._clock, self._sleep = say or (lambda text: None), clock, sleep
         self._last_s: float | None = None
         self._leaving = False
+        self._memory: Any = journal.facts().get("memory")
 
     def run(self) -> None:
         """Rounds until every job is over."""
@@ -119,9 +142,12 @@ class Runner:
             if present:
                 placed = {row.name: _place(observed[row.name]) for row in present if row.name in observed}
                 held = {name: place for name, place in placed.items() if observed[name].holds_devices}
-                state = LiveState(now_s=now_s, rows=present, placed=held, nodes=nodes)
+                past = [row for row in rows.values() if row.is_over]
+                state = LiveState(now_s=now_s, rows=present, placed=held, nodes=nodes, past=past, memory=self._memory)
                 decision = self._policy(state)
                 _check(state, decision)
+                self._memory = decision.memory
+                self._journal.remember(memory=_plain(decision.memory))
                 self._carry_out(present, decision, observed, dict(nodes), now_s)
                 self._leaving = self._leaving or bool(decision.removed)
         except Unavailable as error:
@@ -139,8 +165,14 @@ class Runner:
             fresh = replace(fresh, run_s=row.run_s + elapsed, attained_s=row.attained_s + elapsed * devices)
             if seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
                 fresh = replace(fresh, failures=0, reported_s=now_s, curve=(*row.curve, *_learned(seen.progress)))
-                if seen.progress.get("workers", devices) == devices and "samples_per_s" in seen.progress:
-                    fresh = replace(fresh, speeds={**row.speeds, devices: seen.progress["samples_per_s"]})
+                speed = seen.progress.get("samples_per_s", 0.0)
+                if seen.progress.get("workers", devices) == devices and speed > 0:
+                    fresh = fresh.reporting(Report(dict(seen.placement), speed, seen.progress.get("exchange_s")))
+                    if row.reported_s <= seen.since:  # the first report since it started
+                        steps = seen.progress["step"] - row.progress.get("step", 0.0)
+                        worked_s = steps * row.job.global_batch / speed
+                        late_s = self._round_s / 2  # a report is seen so much later in the mean
+                        fresh = replace(fresh, restart_s=max(now_s - seen.since - worked_s - late_s, 0.0))
                 if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
                     fresh = replace(fresh, expected_end_s=now_s + left_s)
         elif seen.phase != "stopping" and row.phase in ("running", "stopping"):
@@ -213,6 +245,15 @@ class Runner:
                 free[node] -= devices
             self._journal.save([replace(row, starts=row.starts + 1)])
             self._executor.submit(row.job, target)
+
+
+def _plain(memory: Any) -> Any:
+    """What JSON can hold; None for anything else."""
+    try:
+        json.dumps(memory)
+    except TypeError:
+        return None
+    return memory
 
 
 def _learned(progress: Mapping[str, float]) -> list[float]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Placement
-from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.journal import LiveRow
 from paceline.scheduling.live import LiveDecision, LiveState
+from paceline.scheduling.live_nodes import LiveNodes
+from paceline.scheduling.live_outlook import ReportedOutlook
 from paceline.scheduling.placement import RULES, repacked
 from paceline.scheduling.placement import Placement as Numbered
 from paceline.scheduling.state import Decision, Outlook, Policy, State
@@ -21,38 +21,13 @@ from paceline.scheduling.state import Decision, Outlook, Policy, State
 RESTART_S = 30.0
 
 
-class ReportedOutlook:
-    """What a job's own reports say of its speed; what it never tried counts as in proportion to the devices.
+Outlooks = Callable[[LiveState, Fleet], Sequence[Outlook]]
+"""What is believed of each job of a state."""
 
-    Progress is in samples. Before its first report only ratios mean anything: the speed on one device counts as 1.
-    """
 
-    def __init__(self, row: LiveRow) -> None:
-        self._row, self._sizes = row, row.job.sizes
-
-    def goodput(self, device_type: int, most: int) -> Array:
-        """Samples a second on 0 to ``most`` devices; between two legal sizes as on the smaller."""
-        table = np.zeros(most + 1)
-        for size in self._sizes:
-            table[size:] = self._speed(size)
-        return table
-
-    def _speed(self, size: int) -> float:
-        return self._row.samples_per_s(size) if self._row.speeds else float(size)
-
-    def max_devices(self) -> int:
-        """The largest legal size."""
-        return self._sizes[-1]
-
-    def seconds_left(self, device_type: int, most: int) -> Array:
-        """From the samples that are left; NaN before the first report, or where the job does not say how far it is."""
-        speed = self.goodput(device_type, most)
-        left = self._row.job.samples_left(self._row.progress) if self._row.speeds else math.nan
-        return np.where(speed > 0, left / np.where(speed > 0, speed, 1.0), math.inf)
-
-    def relative_spread(self) -> float:
-        """0 where its speed was reported; infinite before, when nothing is known."""
-        return 0.0 if self._row.speeds else math.inf
+def reported(live: LiveState, fleet: Fleet) -> Sequence[Outlook]:
+    """What the jobs themselves have reported."""
+    return [ReportedOutlook(row) for row in live.rows]
 
 
 class LiveAdapter:
@@ -60,94 +35,103 @@ class LiveAdapter:
 
     Args:
         policy: the pure function.
-        device: name of the devices, one type for all nodes.
-        outlook: what is believed of a job; by default what it has reported.
+        nodes: which devices the nodes have.
+        outlooks: what is believed of the jobs; by default what each has reported.
+        restart_s: what a start costs before any was measured.
 
     Raises:
-        UserError: nodes of several sizes.
+        UserError: nodes of one type that have several sizes.
     """
 
     def __init__(
         self,
         policy: Policy,
-        device: str,
         round_s: float,
-        outlook: Callable[[LiveRow], Outlook] = ReportedOutlook,
+        nodes: LiveNodes | None = None,
+        outlooks: Outlooks = reported,
         restart_s: float = RESTART_S,
     ) -> None:
-        self._policy, self._device, self._round_s, self._outlook = policy, device, round_s, outlook
+        self._policy, self._round_s, self._nodes, self._outlooks = policy, round_s, nodes or LiveNodes(), outlooks
         self._restart_s = restart_s
         self._known: dict[str, int] = {}
-        self._memory: object = None
-        self._start_s: float | None = None
 
     def __call__(self, live: LiveState) -> LiveDecision:
         """Decide, and place what is decided: who keeps its number of devices stays, the rest goes where there is room."""
         self._known |= dict(live.nodes)
-        self._start_s = live.now_s if self._start_s is None else self._start_s
-        sizes = set(self._known.values())
-        if len(sizes) > 1:
-            raise UserError(
-                f"the nodes have {' and '.join(map(str, sorted(sizes)))} devices", "use nodes of one size, or the policy even"
-            )
-        names = sorted(self._known)
-        up = dict(live.nodes)
-        fleet = Fleet((NodeGroup(self._device, len(names), sizes.pop()),))
-        decision = self._policy(self._state(live, fleet, sum(up.values())))
-        self._memory = decision.memory
+        fleet, names = self._nodes.fleet(self._known)
+        up, number = dict(live.nodes), {name: place for place, name in enumerate(names)}
         free = np.array([up.get(name, 0) for name in names], np.int64)
-        wanted = [_legal(row.job, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)]
-        wanted = [0 if index in decision.removed else devices for index, devices in enumerate(wanted)]
         held = [
-            tuple((names.index(node), n) for node, n in placed.items()) if all(node in up for node in placed) else ()
+            tuple((number[node], n) for node, n in placed.items()) if all(node in up for node in placed) else ()
             for placed in (live.placed.get(row.name, {}) for row in live.rows)
         ]
-        places = repacked(free, held, np.array(wanted)) if decision.repack else _kept(free, held, wanted, decision)
+        decision = self._policy(self._state(live, fleet, number, free))
+        wanted = np.array([_legal(row.job, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)])
+        wanted[list(decision.removed)] = 0
+        places: list[Numbered] = [() for _ in live.rows]
+        for group in range(len(fleet.groups)):
+            mine = np.asarray(decision.type_index) == group
+            there = np.where(fleet.node_types == group, free, 0)
+            of_group = np.where(mine, wanted, 0)
+            placed = repacked(there, held, of_group) if decision.repack else _kept(there, held, of_group, decision)
+            places = [place or before for place, before in zip(placed, places, strict=True)]
         placements = {
-            row.name: {names[number]: count for number, count in sorted(place)}
+            row.name: {names[node]: count for node, count in sorted(place)}
             for row, place in zip(live.rows, places, strict=True)
             if place
         }
-        named = [{live.rows[i].name: why for i, why in reasons.items()} for reasons in (decision.reasons, decision.removed)]
-        return LiveDecision(placements, *named)
+        reasons, removed = ({live.rows[i].name: why for i, why in by.items()} for by in (decision.reasons, decision.removed))
+        return LiveDecision(placements, reasons, removed, decision.memory)
 
-    def _state(self, live: LiveState, fleet: Fleet, capacity: int) -> State:
-        rows, start_s = live.rows, self._start_s or live.now_s
+    def _state(self, live: LiveState, fleet: Fleet, number: Mapping[str, int], free: Ints) -> State:
+        rows, start_s = live.rows, live.start_s
         held = np.array([sum(live.placed.get(row.name, {}).values()) for row in rows], np.int64)
+        on = [fleet.node_types[number[next(iter(live.placed[row.name]))]] if live.placed.get(row.name) else -1 for row in rows]
         jobs = [core_job(row, start_s) for row in rows]
+        ran = np.zeros((len(rows), len(fleet.groups)))
+        ran[np.arange(len(rows)), np.maximum(on, 0)] = [row.run_s for row in rows]
         return State(
             time_s=live.now_s - start_s,
             round_s=self._round_s,
             fleet=fleet,
-            capacity=np.array([capacity], np.int64),
+            capacity=np.bincount(fleet.node_types, free, len(fleet.groups)).astype(np.int64),
             jobs=jobs,
             arrival_s=np.array([row.arrival_s - start_s for row in rows]),
             requested=np.array([job.devices for job in jobs], np.int64),
             devices=held,
-            type_index=np.where(held > 0, 0, -1),
+            type_index=np.array(on, np.int64),
             attained_s=np.array([row.attained_s for row in rows]),
-            run_s=np.array([[row.run_s] for row in rows]),
+            run_s=ran,
             restarts=np.array([max(row.starts - 1, 0) for row in rows], np.int64),
-            outlooks=[self._outlook(row) for row in rows],
-            restart_s=np.array(self._restart_s),
-            memory=self._memory,
+            outlooks=self._outlooks(live, fleet),
+            restart_s=restarts(live, self._restart_s),
+            memory=live.memory,
             curves=[np.array(row.curve) for row in rows],
         )
 
 
-def _kept(free: Ints, held: Sequence[Numbered], wanted: Sequence[int], decision: Decision) -> list[Numbered]:
-    """Who keeps the number of devices stays; the rest in the policy's order, where there is room."""
+def restarts(live: LiveState, usual_s: float) -> Array:
+    """What a start costs each job: as it was measured, else as the others' in the mean, else ``usual_s``."""
+    measured = [row.restart_s for row in (*live.rows, *live.past) if row.restart_s is not None]
+    usual = float(np.mean(measured)) if measured else usual_s
+    return np.array([usual if row.restart_s is None else row.restart_s for row in live.rows])
+
+
+def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
+    """Who keeps the number of devices on these nodes stays; the rest in the policy's order, where there is room."""
+    left = free.copy()
     places: list[Numbered] = [
-        place if count and sum(n for _, n in place) == count else () for place, count in zip(held, wanted, strict=True)
+        place if count and sum(n for _, n in place) == count and all(free[node] for node, _ in place) else ()
+        for place, count in zip(held, wanted.tolist(), strict=True)
     ]
     for place in places:
-        for number, count in place:
-            free[number] -= count
+        for node, count in place:
+            left[node] -= count
     for index in decision.order if decision.order is not None else range(len(wanted)):
         if wanted[index] and not places[index]:
-            places[index] = RULES[decision.rule](free, wanted[index])
-            for number, count in places[index]:
-                free[number] -= count
+            places[index] = RULES[decision.rule](left, int(wanted[index]))
+            for node, count in places[index]:
+                left[node] -= count
     return places
 
 
@@ -157,11 +141,20 @@ def core_job(row: LiveRow, start_s: float) -> Job:
     return Job(
         name=job.name,
         arrival_s=max(row.arrival_s - start_s, 0.0),
+        model=job.model,
         devices=job.sizes[0],
         min_devices=job.sizes[0],
         max_devices=job.sizes[-1],
+        batch=job.global_batch,
         adapts=frozenset({"devices"} if len(job.sizes) > 1 else ()),
         target="its own end",
+        duration_s=job.duration_s,
+        samples=job.samples,
+        device_types=job.device_types,
+        weight=job.weight,
+        deadline_s=row.arrival_s - start_s + job.deadline_s,
+        virtual_cluster=job.virtual_cluster,
+        owner=job.owner,
     )
 
 
@@ -202,4 +195,4 @@ def even(live: LiveState) -> LiveDecision:
     return LiveDecision(placements, {})
 
 
-__all__ = ["RESTART_S", "LiveAdapter", "ReportedOutlook", "core_job", "even"]
+__all__ = ["RESTART_S", "LiveAdapter", "Outlooks", "core_job", "even", "reported", "restarts"]

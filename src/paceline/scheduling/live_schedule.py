@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 
 from paceline.errors import UserError
-from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.journal import JournalReader, LiveRow, LiveSpan
+from paceline.scheduling.live_nodes import LiveNodes
 from paceline.scheduling.live_policy import core_job
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
@@ -19,14 +20,15 @@ def live_schedule(
     nodes: Mapping[str, int],
     policy: str,
     round_s: float,
-    device: str = "device",
+    kinds: LiveNodes | None = None,
     now_s: float | None = None,
 ) -> Simulated:
     """The schedule that a journal has, times in seconds after its first job's arrival.
 
     Args:
         nodes: devices of each node that is up; one that jobs have run on and that is gone counts as large as the largest.
-        policy: its name. ``round_s``: seconds between its decisions. ``device``: the name of its devices.
+        policy: its name. ``round_s``: seconds between its decisions. ``kinds``: which devices the nodes have; by
+            default those that the runner noted.
         now_s: seconds of the epoch up to which spans last that have no end; by default their job's last change.
 
     Raises:
@@ -37,9 +39,8 @@ def live_schedule(
         raise UserError(f"{journal.path} has no jobs", "run paceline schedule live first")
     start_s = min(row.arrival_s for row in rows.values())
     spans = {name: journal.spans(name) for name in rows}
-    used = {node: devices for name in rows for span in spans[name] for node, devices in span.placement.items()}
-    names = node_names(nodes, spans)
-    fleet = Fleet((NodeGroup(device, len(names), max([*nodes.values(), *used.values()])),))
+    kinds = kinds or noted_nodes(journal)
+    fleet, names = _fleet(nodes, spans, kinds)
     number = {name: place for place, name in enumerate(names)}
     outcomes = tuple(
         Outcome(
@@ -50,7 +51,7 @@ def live_schedule(
                 Span(
                     span.start_s - start_s,
                     (span.end_s if span.end_s is not None else max(now_s or row.since, span.start_s)) - start_s,
-                    device,
+                    fleet.types[int(fleet.node_types[number[next(iter(span.placement))]])],
                     tuple((number[node], devices) for node, devices in span.placement.items()),
                     reason=span.reason,
                 )
@@ -71,9 +72,27 @@ def live_schedule(
     )
 
 
-def node_names(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]]) -> list[str]:
+def noted_nodes(journal: JournalReader) -> LiveNodes:
+    """The devices of the nodes, as the runner noted them."""
+    return LiveNodes.noted(journal.facts().get("devices", ()))
+
+
+def node_names(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds: LiveNodes) -> list[str]:
     """The nodes of the schedule in the order of their numbers: those that are up, and those that jobs have run on."""
-    return sorted({*nodes, *(node for each in spans.values() for span in each for node in span.placement)})
+    every = {*nodes, *(node for each in spans.values() for span in each for node in span.placement)}
+    return [name for members in kinds.by_device(every).values() for name in members]
+
+
+def _fleet(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds: LiveNodes) -> tuple[Fleet, list[str]]:
+    """Nodes of a type count as large as its largest, and so does one that is gone."""
+    names = node_names(nodes, spans, kinds)
+    sizes = dict.fromkeys(names, 0) | dict(nodes)
+    for each in spans.values():
+        for span in each:
+            for node, devices in span.placement.items():
+                sizes[node] = max(sizes[node], devices)
+    largest = {name: max(map(sizes.__getitem__, of)) for of in kinds.by_device(names).values() for name in of}
+    return kinds.fleet(largest)
 
 
 def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, int], ...]:
@@ -87,4 +106,4 @@ def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, i
     return tuple(active)
 
 
-__all__ = ["live_schedule", "node_names"]
+__all__ = ["live_schedule", "node_names", "noted_nodes"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.scheduling.executors.records import text_of
 from paceline.scheduling.journal import NAME, JournalReader, LiveRow, LiveSpan
-from paceline.scheduling.live_schedule import live_schedule, node_names
+from paceline.scheduling.live_schedule import live_schedule, node_names, noted_nodes
 from paceline.scheduling.simulated import Simulated
 
 EVENTS = 12
@@ -96,6 +96,7 @@ def live_view(path: Path, now_s: float) -> LiveView:
         events = journal.events(last=EVENTS)
         policy, round_s = str(facts.get("policy", "unknown policy")), float(facts.get("round_s", 0.0))
         nodes: dict[str, int] = facts.get("nodes", {})
+        names = node_names(nodes, spans, noted_nodes(journal))
         there = {name: row for name, row in rows.items() if row.arrival_s <= now_s}
         drawn = bool(there) and bool(nodes or any(spans.values()))
         schedule = live_schedule(journal, nodes, policy, round_s, now_s=now_s) if drawn else None
@@ -110,7 +111,7 @@ def live_view(path: Path, now_s: float) -> LiveView:
         executor=str(facts.get("executor", "unknown executor")),
         round_s=round_s,
         schedule=schedule,
-        names=tuple(node_names(nodes, spans)),
+        names=tuple(names),
         nodes=nodes,
         held=sum(sum(placement.values()) for placement in held.values()),
         end_s=now_s - min((row.arrival_s for row in rows.values()), default=now_s),

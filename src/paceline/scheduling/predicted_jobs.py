@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Predictor
 from paceline.prediction.convergence import Convergence, epoch_samples, mlperf
@@ -35,7 +34,7 @@ class Network:
     """A network by another name, with the choices of the strategy that its trainers made."""
 
     workload: Workload
-    choices: tuple[tuple[str, str], ...] = ()
+    choices: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,11 @@ class Predictions:
             self._networks[model] = Network(Workload.named(model))
         return self._networks[model]
 
-    def surface(self, model: str, group: NodeGroup, least: int, most: int) -> PredictedSpeed:
+    def surface(self, model: str, group: NodeGroup, least: int, most: int, batches: Collection[int] = ()) -> PredictedSpeed:
         """Steps on nodes of a type, with ``least`` to ``most`` samples of a device and pass.
+
+        Args:
+            batches: of a device, at which nothing is interpolated.
 
         Raises:
             UserError: several nodes without a network; the least batch fits no such device.
@@ -92,7 +94,15 @@ class Predictions:
         self._check_network(model, group)
         network, choices = self.network(model), self._choices(model, group)
         return self._surfaces.of(
-            Asked(network.workload, group, least, most, self._fleet.devices, tuple(sorted(choices.items())))
+            Asked(
+                network.workload,
+                group,
+                least,
+                most,
+                self._fleet.devices,
+                tuple(sorted(choices.items())),
+                tuple(sorted(batches)),
+            )
         )
 
     def _check_network(self, model: str, group: NodeGroup) -> None:
@@ -100,9 +110,9 @@ class Predictions:
             example = f"{group.nodes}x{group.devices_per_node}x{group.device}, 100Gb/s"
             raise UserError(f"{model} on several nodes of {group.device}: the network is unknown", f"write {example!r}")
 
-    def _choices(self, model: str, group: NodeGroup) -> dict[str, str]:
+    def _choices(self, model: str, group: NodeGroup) -> dict[str, Any]:
         """What its trainers chose, in the precision that is usual on that device where they chose none."""
-        network, device = self.network(model), device_named(group.device)
+        network, device = self.network(model), group.hardware
         usual = usual_precision(network.workload, device).name
         precision = precision_on(dict(network.choices).get("precision", usual), device.precisions)
         return {**dict(network.choices), "precision": str(precision)}

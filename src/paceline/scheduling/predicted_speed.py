@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class Asked:
 
     Attributes:
         local_least, local_most: of a device and pass; the most that fits the memory where that is less.
-        choices: of the strategy, such as (("precision", "fp16"),).
+        choices: of the strategy, such as (("precision", "fp16"),). ``batches``: of a device, that are predicted too.
     """
 
     workload: Workload
@@ -106,7 +107,8 @@ class Asked:
     local_least: int
     local_most: int
     most_devices: int
-    choices: tuple[tuple[str, str], ...] = ()
+    choices: tuple[tuple[str, Any], ...] = ()
+    batches: tuple[int, ...] = ()
 
 
 class Surfaces:
@@ -118,7 +120,8 @@ class Surfaces:
 
     def of(self, asked: Asked) -> PredictedSpeed:
         """The surface that is asked for. Raises UserError as ``predicted_speed``."""
-        key = (id(asked.workload), asked.group, asked.local_least, asked.local_most, asked.most_devices, asked.choices)
+        bounds = asked.local_least, asked.local_most, asked.most_devices, asked.batches
+        key = (id(asked.workload), asked.group, *bounds, repr(asked.choices))
         if key not in self._kept:
             self._kept[key] = (asked, predicted_speed(asked, self.predictor))  # the workload stays alive: no id is used twice
         return self._kept[key][1]
@@ -170,7 +173,8 @@ def _locals(asked: Asked, predictor: Predictor) -> list[int]:
             f"{asked.workload.name} with {asked.local_least} samples does not fit a {asked.group.device}",
             "allow other devices, give a smaller least batch, or let it adapt its strategy",
         )
-    return sorted({round(value) for value in np.geomspace(asked.local_least, most, LOCALS)})
+    others = (batch for batch in asked.batches if asked.local_least <= batch <= most)
+    return sorted({*(round(value) for value in np.geomspace(asked.local_least, most, LOCALS)), *others})
 
 
 def _sizes(most: int, per_node: int) -> list[int]:

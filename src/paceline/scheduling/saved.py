@@ -14,8 +14,8 @@ from paceline.scheduling.schedule import Outcome, Schedule, Settings, Span
 from paceline.scheduling.simulated import Simulated
 
 SCHEMA = 1
-_APART = {"job", "spans", "fleet", "outcomes"}
-"""Fields that are written in a form of their own."""
+_APART = {"job", "spans", "fleet", "outcomes", "machine"}
+"""Fields that are written in a form of their own, or that only a prediction needs."""
 
 
 def to_json(simulated: Mapping[str, Simulated]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from paceline.scheduling.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import CHOICES, Choice, Job
 from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
-from paceline.scheduling.policies.registry import POLICIES, policy_named
+from paceline.scheduling.policies.registry import POLICIES, check_types, policy_named
 from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.profiles import Profile
@@ -75,9 +75,7 @@ class Scenario:
             entry = policy_named(policy)
             name = next(name for name, other in POLICIES.items() if other is entry)
             decide, adapts = entry.decide, entry.adapts
-            if len(self.fleet.groups) > 1 and not entry.types:
-                several = ", ".join(name for name, other in POLICIES.items() if other.types)
-                raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")
+            check_types(name, len(self.fleet.groups))
         else:
             name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)
         kinds: Counter[str] = Counter()

@@ -280,7 +280,14 @@ def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
     steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
     numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
     rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0
-    return {**numbers, "step": entry["epoch"] * steps, "samples_per_s": rate, "workers": trainer.strategy.world_size}
+    exchange_s = statistics.fmean(trainer.times.exposed[-steps:])
+    return {
+        **numbers,
+        "step": entry["epoch"] * steps,
+        "samples_per_s": rate,
+        "exchange_s": exchange_s,
+        "workers": trainer.strategy.world_size,
+    }
 
 
 def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:

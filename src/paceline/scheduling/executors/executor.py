@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from paceline.errors import UserError, shorten, unknown
+from paceline.training.training_run import TRAINING_SAMPLES
 
 Placement = Mapping[str, int]
 """Devices of a job on each node, by the node's name."""
@@ -43,6 +44,10 @@ class LiveJob:
         min_devices, max_devices: equal for a rigid job.
         grace_s: seconds between ``signal`` and its being killed.
         signal: ``TERM``, ``USR1`` ...: what tells it to save and end. ``paceline train`` takes TERM.
+        model: a network that ``predict`` takes, for a command that does not say it; ``batch``: its samples a step, over all
+            devices, and ``samples``: the work in all; 0: unknown.
+        duration_s: on its devices, of a rigid job; 0: unknown.
+        weight, virtual_cluster, owner, device_types: as of ``Job``. ``deadline_s``: after its arrival; infinite: none.
 
     Raises:
         UserError: for what cannot be run.
@@ -57,6 +62,15 @@ class LiveJob:
     max_devices: int = 1
     grace_s: float = 30.0
     signal: str = "TERM"
+    model: str = ""
+    batch: int = 0
+    samples: float = 0.0
+    duration_s: float = 0.0
+    weight: float = 1.0
+    deadline_s: float = math.inf
+    virtual_cluster: str = ""
+    owner: str = ""
+    device_types: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -78,6 +92,7 @@ class LiveJob:
             self._check_training(where)
         elif self.min_devices != self.max_devices:
             raise UserError(f"{where} is elastic, and only paceline train can be", "give min_devices = max_devices")
+        self._check_stated(where)
 
     def _check_training(self, where: str) -> None:
         given = [word.partition("=")[0] for word in self.command]
@@ -88,6 +103,23 @@ class LiveJob:
         if not self.sizes:
             batch, most = self._option("--global-batch", _BATCH), self.max_devices
             raise UserError(f"{where}: a global batch of {batch} does not divide among {self.min_devices} to {most} devices")
+
+    def _check_stated(self, where: str) -> None:
+        """Refuse statements that cannot be, or that contradict the command."""
+        if self.is_paceline and (stated := [name for name in ("batch", "duration_s") if getattr(self, name)]):
+            name = stated[0].removesuffix("_s")
+            raise UserError(f"{where} states {name}, which its command says", f"leave {name} out")
+        if self.duration_s and self.samples:
+            raise UserError(f"{where} states samples and a duration", "give one of them")
+        if self.model and not self.is_paceline and not self.batch:
+            raise UserError(f"{where} states a model and no batch", "give its batch, samples a step over all devices")
+        for value, name, least in ((self.batch, "batch", 0), (self.samples, "samples", 0), (self.duration_s, "duration", 0)):
+            if not least <= value < math.inf:
+                raise UserError(f"{where}: {name} {value:g}", "give a number above 0")
+        if not 0 < self.weight < math.inf:
+            raise UserError(f"{where}: weight {self.weight:g}", "give a number above 0")
+        if not self.deadline_s > 0:
+            raise UserError(f"{where}: a deadline of {self.deadline_s:g} s", "give a time after its arrival, such as 2h")
 
     @property
     def is_paceline(self) -> bool:
@@ -109,36 +141,53 @@ class LiveJob:
         """Whether a Paceline run has reached its last epoch, as its ``progress.json`` says."""
         return self.is_paceline and progress.get("epoch", 0) >= self._option("--epochs", _EPOCHS)
 
+    @property
+    def global_batch(self) -> int:
+        """Samples a step over all devices; 0: unknown."""
+        return self._option("--global-batch", _BATCH) if self.is_paceline else self.batch
+
     def samples_left(self, progress: Mapping[str, float]) -> float:
-        """Samples to the last epoch of a Paceline run, from its reports; NaN where they do not say it."""
-        epoch, step = progress.get("epoch", 0.0), progress.get("step", 0.0)
-        if not self.is_paceline or not epoch or not step:
-            return math.nan
-        epochs, batch = self._option("--epochs", _EPOCHS), self._option("--global-batch", _BATCH)
-        return max(epochs - epoch, 0.0) * step / epoch * batch
+        """Samples to its end: from its reports, else of what is known to be its work; NaN: nobody knows."""
+        epoch, step, batch = progress.get("epoch", 0.0), progress.get("step", 0.0), self.global_batch
+        if self.is_paceline and epoch and step:
+            return max(self._option("--epochs", _EPOCHS) - epoch, 0.0) * step / epoch * batch
+        total = self.samples or self._epochs_of_known_data()
+        return max(total - step * batch, 0.0) if total and batch else math.nan
+
+    def _epochs_of_known_data(self) -> float:
+        """Samples of all epochs of a Paceline run on a data set whose size is known; 0: unknown."""
+        if not self.is_paceline or not (samples := TRAINING_SAMPLES.get(self._text("--data").partition(":")[0], 0)):
+            return 0.0
+        batch = self.global_batch
+        return float(self._option("--epochs", _EPOCHS) * (samples // batch) * batch)  # the last part of a batch is dropped
 
     def signal_number(self) -> int:
         """The number of ``signal``."""
         return signal.Signals[f"SIG{self.signal}"].value
 
     def _option(self, name: str, default: int) -> int:
+        text = self._text(name)
+        try:
+            return int(text) if text else default
+        except ValueError:
+            raise UserError(f"job {self.name}: {name} {text}", "give a whole number") from None
+
+    def _text(self, name: str) -> str:
+        """The value of an option of its command; empty: it is not there."""
         for word, following in zip(self.command, (*self.command[1:], ""), strict=True):
-            text = following if word == name else word.removeprefix(f"{name}=") if word.startswith(f"{name}=") else ""
-            if text:
-                try:
-                    return int(text)
-                except ValueError:
-                    raise UserError(f"job {self.name}: {name} {text}", "give a whole number") from None
-        return default
+            if word == name or word.startswith(f"{name}="):
+                return following if word == name else word.removeprefix(f"{name}=")
+        return ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {**asdict(self), "command": list(self.command), "environment": dict(self.environment)}
+        lists = {name: list(getattr(self, name)) for name in ("command", "device_types")}
+        return {**asdict(self), **lists, "environment": dict(self.environment)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LiveJob:
         """The inverse of ``to_json``. Raises UserError or TypeError for anything else."""
-        return cls(**{**data, "command": tuple(data["command"])})
+        return cls(**{**data, "command": tuple(data["command"]), "device_types": tuple(data.get("device_types", ()))})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,16 @@ class SlurmExecutor:
         """Nodes that are up, with their CPUs or GPUs. Raises Unavailable."""
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
+    def gpu_types(self) -> dict[str, str]:
+        """The type of the GPUs of each node that is up, as Slurm names it; nodes with several or without are left out."""
+        types: dict[str, str] = {}
+        for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%G").splitlines():
+            name, _, gres = line.strip().partition("|")
+            named = set(re.findall(r"(?:^|,)gpu:([^:,(]+):\d+", gres))
+            if len(named) == 1:
+                types[name] = named.pop()
+        return types
+
     def submit(self, job: LiveJob, placement: Placement) -> None:
         """Put the job into the queue, for these nodes. One that Slurm has already under its name is left as it is.
 

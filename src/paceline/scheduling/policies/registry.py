@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paceline.errors import known_name
+from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Choice
 from paceline.scheduling.policies.cost import cost
 from paceline.scheduling.policies.critical_first import critical_first
@@ -96,4 +96,11 @@ def policy_named(name: str) -> Entry:
     return POLICIES[policy_name(name)]
 
 
-__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "policy_name", "policy_named"]
+def check_types(name: str, types: int) -> None:
+    """Raises UserError for a policy that divides devices of one type, on several."""
+    if types > 1 and not policy_named(name).types:
+        several = ", ".join(name for name, other in POLICIES.items() if other.types)
+        raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")
+
+
+__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "check_types", "policy_name", "policy_named"]

@@ -1,0 +1,109 @@
+"""What ``paceline schedule live`` knows of its nodes, and when it predicts that jobs end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline.cli.parser import Parser
+from paceline.errors import UserError
+from paceline.units import format_seconds
+
+if TYPE_CHECKING:
+    from paceline.scheduling.executors import Executor
+    from paceline.scheduling.executors.executor import LiveJob
+    from paceline.scheduling.live import LiveState
+    from paceline.scheduling.live_nodes import LiveNodes
+    from paceline.scheduling.live_prediction import LivePredictions
+    from paceline.scheduling.schedule import Settings
+    from paceline.training.training_run import TrainingRun
+
+MACHINE = "machine.json"
+"""In the directory of the state: what a probe measured of this machine."""
+PREDICTED = "predicted"
+"""The name of the forecast beside the policy's."""
+
+
+def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob]) -> LiveNodes:
+    """Which devices the nodes have; this machine is measured where one of the jobs may be predicted.
+
+    Raises:
+        UserError: a device, a network or a job's command that cannot be.
+    """
+    from paceline.hardware.catalogue import device, is_device
+    from paceline.scheduling.executors.local import LocalExecutor
+    from paceline.scheduling.executors.slurm import SlurmExecutor
+    from paceline.scheduling.live_nodes import LiveNodes
+    from paceline.scheduling.live_prediction import LivePredictions
+
+    LivePredictions(LiveNodes(), training_run_of).check(jobs)  # before anything is measured
+    if o.device == ["none"] or (isinstance(executor, LocalExecutor) and not o.device):
+        if o.network:
+            raise UserError("--network says what joins nodes, and no device is named", "give --device too")
+        may_be = not o.device and any(job.is_paceline or job.model for job in jobs)
+        return LiveNodes.named([_probed(o)]) if may_be else LiveNodes()
+    own: dict[str, str] = {}
+    if isinstance(executor, SlurmExecutor) and o.gpus:
+        own = {node: device(name).name for node, name in executor.gpu_types().items() if is_device(name)}
+    return LiveNodes.named(o.device or (), o.network, own)
+
+
+def _probed(o: argparse.Namespace) -> str:
+    """The file of a probe of this machine, which is written once for a state."""
+    from paceline.training.launcher import probe
+
+    file = Path(o.state) / MACHINE
+    if not file.exists():
+        say(f"measures this machine for predictions, once (to {file}; --device none leaves it out)")
+        file.write_text(json.dumps(asdict(probe(o.slots))))
+    return str(file)
+
+
+def training_run_of(words: Sequence[str]) -> TrainingRun:
+    """The run that the words behind ``paceline train`` describe. Raises UserError."""
+    from paceline.cli import train
+    from paceline.cli.training_arguments import training_run
+
+    parser = Parser(prog="paceline train")
+    train.add(parser)
+    return training_run(parser.parse_args(list(words)))
+
+
+def say_forecast(
+    live: LiveState, policy: str, nodes: LiveNodes, predictions: LivePredictions, settings: Settings
+) -> tuple[dict[str, float], dict[str, Any] | None]:
+    """When the jobs of ``live.rows`` are to end, in seconds of the epoch by name, and the simulated schedule as JSON.
+
+    Nothing where somebody's work is unknown; it says so. Raises UserError where the policy cannot decide on them.
+    """
+    from paceline.scheduling.live_forecast import forecast
+    from paceline.scheduling.policies.registry import check_types
+    from paceline.scheduling.saved import to_json
+
+    fleet, _ = nodes.fleet(dict(live.nodes))
+    check_types(policy, len(fleet.groups))
+    whys = predictions.unpredicted(live.rows, fleet)
+    expected = forecast(live.rows, live, policy, fleet, predictions, settings)
+    if expected is None:
+        name, why = next(iter(whys.items()), ("", "nobody knows how much it is to work; state its samples"))
+        say(f"no completion is predicted: {f'job {name}: ' if name else ''}{why}")
+        return {}, None
+    last, soonest, latest = map(format_seconds, expected.last_s)
+    mean = format_seconds(expected.simulated.metrics.mean_jct_s)
+    say(f"predicted: the last job ends after {last} ({soonest} to {latest}); completion {mean} in the mean")
+    ends = {outcome.job.name: expected.start_s + outcome.end_s for outcome in expected.simulated.schedule.outcomes}
+    return {name: end_s for name, end_s in ends.items() if math.isfinite(end_s)}, to_json({PREDICTED: expected.simulated})
+
+
+def say(text: str) -> None:
+    """A line about what happens, beside the answer."""
+    print(text, file=sys.stderr, flush=True)
+
+
+__all__ = ["MACHINE", "PREDICTED", "live_nodes", "say", "say_forecast", "training_run_of"]

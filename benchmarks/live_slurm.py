@@ -103,7 +103,7 @@ def alone(one: LiveJob) -> float:
 
 def profiled(executor: Executor, base: Path, pace: float, node: str) -> LiveRow:
     """A job of two epochs that ran alone on one slot: what it reported, and what its start cost."""
-    one = job("profile", 0, base, 2, pace, max_devices=1)
+    one = job("before", 0, base, 2, pace, max_devices=1)
     executor.submit(one, {node: 1})
     began = time.time()
     while (seen := executor.poll()[one.name]).phase not in ("done", "failed"):

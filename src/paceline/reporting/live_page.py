@@ -48,8 +48,8 @@ def live_status(view: LiveView) -> str:
 
 
 _COMPLETION = (
-    "Completion is counted from a job's arrival. At first: as its first report told. Now: as its last report tells, if it "
-    "keeps its devices."
+    "Completion is counted from a job's arrival. At first: as predicted before it ran, else as its first report told. Now: as "
+    "its last report tells, if it keeps its devices."
 )
 _HEADS = ("job", "state", "devices", "waited", "predicted at first", "predicted now", "achieved", "why")
 

@@ -27,7 +27,8 @@ class JobNow:
     Attributes:
         state: in a word or two, such as ``running``. ``nodes``: devices by node that it holds; empty: none.
         waited_s: without devices.
-        first_s: completion time by its first report that told. ``now_s``: by its last report, while it runs.
+        first_s: completion time as predicted before it ran, else by its first report that told. ``now_s``: by its last
+            report, while it runs.
         achieved_s: completion time of a job that is done.
         why: in sentences.
     """

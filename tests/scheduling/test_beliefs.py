@@ -30,9 +30,25 @@ def test_a_pool_predicts_before_any_job_ran_and_then_follows_the_jobs() -> None:
     times = beliefs.times("T4")
     assert step(times, 8, 32) == pytest.approx(0.39) and beliefs.relative_spread == 0.4
     beliefs.see("T4", (1, 1, 32), (0.64, 0.0))  # twice as slow as predicted
-    times = pool.of("a").times("T4")
-    assert step(times, 1, 32) == pytest.approx(0.64) and step(times, 8, 32) == pytest.approx(0.71)
-    assert pool.spread("a", "T4") == 0.0 and pool.version == 1
+    after = pool.of("a").times("T4")
+    assert step(after, 1, 32) == pytest.approx(0.64) and step(after, 8, 32) == pytest.approx(0.71)
+    assert step(times, 1, 32) == pytest.approx(0.32), "what was believed before stays as it was"
+    assert pool.spread("a", "T4") == 0.0
+
+
+def test_steps_stay_the_same_object_until_a_report_changes_them() -> None:
+    pool = Pool(surface)
+    keys = [(model, device) for model in "ab" for device in ("T4", "V100")]
+
+    def changed(*report: object) -> set[tuple[str, str]]:
+        before = {key: pool.times(*key) for key in keys}
+        pool.see(*report)  # type: ignore[arg-type]
+        return {key for key in keys if pool.times(*key) is not before[key]}
+
+    assert changed("a", "T4", (1, 1, 32), (0.64, 0.0)) == {("a", "T4")}, "how fast it computes says nothing of others"
+    assert changed("a", "T4", (1, 1, 32), (0.64, 0.0)) == set()
+    assert changed("a", "V100", (2, 8, 8), (0.08 + 0.28, 0.28)) == {("a", "V100"), ("b", "V100")}
+    assert changed("b", "V100", (2, 8, 8), (0.08 + 0.07, 0.07)) == {("b", "V100")}
 
 
 def test_a_network_that_one_model_saw_is_believed_of_the_others() -> None:
@@ -54,9 +70,9 @@ def test_a_job_that_learns_alone_does_not_believe_sizes_that_it_never_tried() ->
     online = Online()
     assert online.times("T4") is None and not online.scales
     online.see("T4", (1, 1, 8), (0.1, 0.0))
-    version = online.version
+    times = online.times("T4")
     online.see("T4", (1, 1, 8), (0.1, 0.0))
-    assert online.times("T4") is not None and online.version == version
+    assert times is not None and online.times("T4") is times
 
 
 def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
@@ -65,6 +81,7 @@ def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
     ratios = [step(wrong.times("T4"), n, 8) / step(exact.times("T4"), n, 8) for n in (1, 2, 4, 8, 16)]
     assert len(set(ratios)) == 5 and all(0.3 < ratio < 3 for ratio in ratios)
     assert step(again.times("T4"), 8, 8) == step(wrong.times("T4"), 8, 8)
+    assert wrong.times("T4") is wrong.times("T4")
     without = Distorted(exact, 0.0, seed=3)
     assert without.scales and step(without.times("T4"), 4, 8) == step(exact.times("T4"), 4, 8)
 
@@ -72,4 +89,4 @@ def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
 def test_what_was_measured_is_the_profile_itself(tmp_path: Path) -> None:
     toy = profile(tmp_path)
     measured = Measured(toy)
-    assert measured.times("T4") is toy.speeds["T4"] and measured.times("V100") is None and measured.version == 0
+    assert measured.times("T4") is toy.speeds["T4"] and measured.times("V100") is None

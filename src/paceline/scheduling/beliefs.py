@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -25,17 +26,12 @@ class Beliefs(Protocol):
         ...
 
     @property
-    def version(self) -> int:
-        """Another number when they have changed."""
-        ...
-
-    @property
     def relative_spread(self) -> float:
         """Half the 80 % range beside the step; 0: measured."""
         ...
 
     def times(self, device: str) -> StepTimes | None:
-        """Its steps on a type; None where nothing is known."""
+        """Its steps on a type, the same object until they change; None where nothing is known."""
         ...
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
@@ -54,7 +50,7 @@ class Beliefs(Protocol):
 class Measured:
     """The profile itself."""
 
-    scales, version, relative_spread = True, 0, 0.0
+    scales, relative_spread = True, 0.0
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -82,7 +78,6 @@ class Online:
     def __init__(self) -> None:
         self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._fits: dict[str, FittedSpeed] = {}
-        self.version = 0
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
@@ -93,7 +88,6 @@ class Online:
         if key not in self._seen[device]:
             self._seen[device][key] = seconds
             self._fits[device] = FittedSpeed.of(self._seen[device])
-            self.version += 1
 
     def total(self) -> float | None:
         """As ``Beliefs``."""
@@ -111,13 +105,13 @@ class Pool:
     """
 
     def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
-        """``surface`` predicts a model on a device."""
-        self._surface = surface
+        """``surface`` predicts a model on a device, and is asked once."""
+        self._surface = cache(surface)
         self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._observed: dict[tuple[str, str], Observed] = {}
         self._corrected: dict[tuple[str, str], CorrectedSpeed] = {}
+        self._stale: set[tuple[str, str]] = set()
         self._ended: dict[str, list[float]] = defaultdict(list)
-        self.version = 0
 
     def of(self, model: str) -> Predicted:
         """The beliefs of a job of that model."""
@@ -130,9 +124,12 @@ class Pool:
     def times(self, model: str, device: str) -> StepTimes:
         """As ``Beliefs``."""
         key = (model, device)
-        if key not in self._corrected:
+        if key not in self._corrected or key in self._stale:
             there = [observed for (_, other), observed in self._observed.items() if other == device]
-            self._corrected[key] = CorrectedSpeed.of(self._surface(model, device), self._observed.get(key), there)
+            corrected = CorrectedSpeed.of(self._surface(model, device), self._observed.get(key), there)
+            self._stale.discard(key)
+            if key not in self._corrected or not self._corrected[key].alike(corrected):
+                self._corrected[key] = corrected
         return self._corrected[key]
 
     def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
@@ -142,8 +139,7 @@ class Pool:
             return
         seen[key] = seconds
         self._observed[model, device] = Observed.of(self._surface(model, device), seen)
-        self._corrected.clear()
-        self.version += 1
+        self._stale.update(other for other in self._corrected if other[1] == device)
 
     def total(self, model: str) -> float | None:
         """As ``Beliefs``."""
@@ -162,11 +158,6 @@ class Predicted:
     def __init__(self, pool: Pool, model: str) -> None:
         self._pool, self._model = pool, model
         self.relative_spread = 0.0
-
-    @property
-    def version(self) -> int:
-        """As ``Beliefs``."""
-        return self._pool.version
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
@@ -199,11 +190,7 @@ class Distorted:
         draw = np.random.default_rng(seed)
         self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
         self.scales = beliefs.scales
-
-    @property
-    def version(self) -> int:
-        """As ``Beliefs``."""
-        return self._beliefs.version
+        self._wrong: dict[str, _Times] = {}
 
     @property
     def relative_spread(self) -> float:
@@ -213,7 +200,11 @@ class Distorted:
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
         times = self._beliefs.times(device)
-        return None if times is None else _Times(times, self._factors)
+        if times is None:
+            return None
+        if device not in self._wrong or self._wrong[device].times is not times:
+            self._wrong[device] = _Times(times, self._factors)
+        return self._wrong[device]
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
@@ -232,11 +223,11 @@ class _Times:
     """Steps times a factor of each number of devices."""
 
     def __init__(self, times: StepTimes, factors: Array) -> None:
-        self._times, self._factors = times, factors
+        self.times, self._factors = times, factors
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         factor = self._factors[devices]
-        step, accumulate = self._times.step_s(nodes, devices, local)
+        step, accumulate = self.times.step_s(nodes, devices, local)
         return step * factor, accumulate * factor
 
 

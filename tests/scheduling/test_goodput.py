@@ -64,6 +64,7 @@ def test_where_no_batch_is_legal_nothing_is_promised() -> None:
 @pytest.mark.parametrize("fixed", [0, 96])
 def test_jobs_that_believe_the_same_steps_share_their_batches(fixed: int) -> None:
     times, limits = Linear(), BatchLimits(8, 512, 1, 64, fixed)
+    assert packed_batches(times, limits, 4, 2).scale.shape[1] == 2
     wide = packed_batches(times, limits, 4, 9)
     assert packed_batches(times, limits, 4, 9).seconds.base is wide.seconds.base
     assert packed_batches(Linear(), limits, 4, 9).seconds.base is not wide.seconds.base

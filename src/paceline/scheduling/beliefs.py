@@ -25,13 +25,12 @@ class Beliefs(Protocol):
         """Whether numbers of devices that it never ran on are believed."""
         ...
 
-    @property
-    def relative_spread(self) -> float:
-        """Half the 80 % range beside the step; 0: measured."""
-        ...
-
     def times(self, device: str) -> StepTimes | None:
         """Its steps on a type, the same object until they change; None where nothing is known."""
+        ...
+
+    def spread(self, device: str) -> float:
+        """Half the 80 % range of its steps on a type, beside the step, on the devices of which least is known; 0: measured."""
         ...
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
@@ -50,7 +49,7 @@ class Beliefs(Protocol):
 class Measured:
     """The profile itself."""
 
-    scales, relative_spread = True, 0.0
+    scales = True
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -58,6 +57,10 @@ class Measured:
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
         return self._profile.speeds.get(device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """Nothing is new."""
@@ -73,7 +76,7 @@ class Measured:
 class Online:
     """What the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
 
-    scales, relative_spread = False, 0.0
+    scales = False
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
@@ -82,6 +85,10 @@ class Online:
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
         return self._fits.get(device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
@@ -111,6 +118,7 @@ class Pool:
         self._observed: dict[tuple[str, str], Observed] = {}
         self._corrected: dict[tuple[str, str], CorrectedSpeed] = {}
         self._stale: set[tuple[str, str]] = set()
+        self._spreads: dict[tuple[str, str], tuple[StepTimes, float]] = {}
         self._ended: dict[str, list[float]] = defaultdict(list)
 
     def of(self, model: str) -> Predicted:
@@ -118,8 +126,24 @@ class Pool:
         return Predicted(self, model)
 
     def spread(self, model: str, device: str) -> float:
-        """Of a step on a device; that of a step that was seen is nil."""
-        return 0.0 if self._seen[model, device] else self._surface(model, device).relative_spread
+        """As ``Beliefs``.
+
+        Before the model ran on the type, the range that was predicted. After it, how fast it computes is known; of an exchange
+        that was never seen, within a node or between nodes, the range stays: as large a part of it as the exchange is of a
+        step, at the largest batch on a whole node or on all nodes.
+        """
+        surface, times = self._surface(model, device), self.times(model, device)
+        if not self._seen[model, device]:
+            return surface.relative_spread
+        if (model, device) not in self._spreads or self._spreads[model, device][0] is not times:
+            exchanged = {nodes > 1 for nodes, devices, _ in self._seen[model, device] if devices > 1}
+            per_node, most = surface.group.devices_per_node, int(surface.sizes[-1])
+            widest = {count > per_node: count for count in (min(per_node, most), most)}
+            counts = np.array([count for between, count in widest.items() if between not in exchanged], np.int64)
+            step, compute = times.step_s(-(-counts // per_node), counts, np.full_like(counts, surface.local_range[1]))
+            share = float((1 - compute / step).max(initial=0.0))
+            self._spreads[model, device] = times, share * surface.relative_spread
+        return self._spreads[model, device][1]
 
     def times(self, model: str, device: str) -> StepTimes:
         """As ``Beliefs``."""
@@ -139,6 +163,7 @@ class Pool:
             return
         seen[key] = seconds
         self._observed[model, device] = Observed.of(self._surface(model, device), seen)
+        self._spreads.pop((model, device), None)
         self._stale.update(other for other in self._corrected if other[1] == device)
 
     def total(self, model: str) -> float | None:
@@ -157,12 +182,14 @@ class Predicted:
 
     def __init__(self, pool: Pool, model: str) -> None:
         self._pool, self._model = pool, model
-        self.relative_spread = 0.0
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
-        self.relative_spread = self._pool.spread(self._model, device)
         return self._pool.times(self._model, device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return self._pool.spread(self._model, device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
@@ -192,10 +219,9 @@ class Distorted:
         self.scales = beliefs.scales
         self._wrong: dict[str, _Times] = {}
 
-    @property
-    def relative_spread(self) -> float:
-        """As ``Outlook``."""
-        return self._beliefs.relative_spread
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return self._beliefs.spread(device)
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""

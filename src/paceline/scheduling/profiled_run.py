@@ -234,8 +234,9 @@ class ProfiledRun:
         return math.nan if total is None or total <= done else (total - done) * self.work_error
 
     def relative_spread(self) -> float:
-        """As ``Outlook``."""
-        return self.beliefs.relative_spread
+        """As ``Outlook``: on the type that it holds; where it waits, the widest of those that it may use."""
+        held = [self._device] if self._device else [group.device for group in self._groups if self.job.may_use(group.device)]
+        return max((self.beliefs.spread(device) for device in held), default=0.0)
 
 
 __all__ = ["GROWTH", "ProfiledRun"]

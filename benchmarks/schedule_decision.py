@@ -4,7 +4,7 @@
 
 RESULTS is benchmarks/results. Decisions: 500 nodes of four, of one type and, for policies that tell types apart, of three. Half
 of the jobs hold devices. Jobs are elastic where the policy allows it. Each decision is carried out, a round passes, three jobs
-end and three come. ``outlooks``: what the policy sees of a job's speed.
+end and three come, and others for those that a policy turned away. ``outlooks``: what the policy sees of a job's speed.
 
 - ``free``: goodput that grows as a power of the devices, so an outlook costs no time of its own.
 - ``predicted``: goodput of Pollux's six networks as predicted, on up to as many devices as their batches allow, corrected by
@@ -189,7 +189,7 @@ class Cluster:
         running = np.flatnonzero(self.devices)
         self.run_s[running, self.types[running]] += ROUND_S
         self._work()
-        for index in running[:CHANGED]:
+        for index in sorted({*running[:CHANGED].tolist(), *decision.removed}):
             self.jobs[index], self.outlooks[index] = self._job()
             self.devices[index], self.types[index], self.run_s[index] = 0, -1, 0.0
 
@@ -231,7 +231,8 @@ class PredictedCluster(Cluster):
         outlook = ProfiledRun(stated, profile, self.fleet, adapts_batch=adapts, beliefs=self.pool.of(model))
         epoch = int(self.random.integers(EPOCHS - 1))
         outlook.epoch = epoch
-        return stated, outlook
+        seconds = float(outlook.seconds_left(0, devices)[devices])
+        return replace(stated, deadline_s=self.time_s + 2 * seconds), outlook
 
     def _work(self) -> None:
         spent = time.process_time()

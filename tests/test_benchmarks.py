@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -71,13 +72,13 @@ def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
 
 
 def test_schedule_decision_benchmark_short(tmp_path: Path) -> None:
-    from schedule_decision import Cluster, decide
+    from schedule_decision import OUTLOOKS, Cluster, decide
 
     from paceline.scheduling.policies.registry import POLICIES
 
     for name, entry in POLICIES.items():
-        for types in (1, 3) if entry.types else (1,):
-            row = decide(name, types, jobs=12, nodes=6, decisions=2)
+        for outlooks, types in product(OUTLOOKS, (1, 3) if entry.types else (1,)):
+            row = decide(name, outlooks, types, jobs=12, nodes=6, decisions=2)
             assert 0 <= float(str(row["median_s"])) <= float(str(row["slowest_s"])) and row["devices"] == 24
     cluster = Cluster(POLICIES["fifo"], 12, 6, 1)
     state = cluster.state()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.goodput import SIZES, BatchLimits, Noise, batch_split, best_batches
+from paceline.scheduling.goodput import SIZES, BatchLimits, Noise, batch_split, best_batches, packed_batches
 
 
 class Linear:
@@ -59,6 +59,21 @@ def test_a_fixed_batch_stays() -> None:
 def test_where_no_batch_is_legal_nothing_is_promised() -> None:
     limits = BatchLimits(8, 16, 4, 2)
     assert best_batches(Linear(), limits, Noise(1, 1), np.array([1]), np.array([8]))[0].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("fixed", [0, 96])
+def test_jobs_that_believe_the_same_steps_share_their_batches(fixed: int) -> None:
+    times, limits = Linear(), BatchLimits(8, 512, 1, 64, fixed)
+    assert packed_batches(times, limits, 4, 2).scale.shape[1] == 2
+    wide = packed_batches(times, limits, 4, 9)
+    assert packed_batches(times, limits, 4, 9).seconds.base is wide.seconds.base
+    assert packed_batches(Linear(), limits, 4, 9).seconds.base is not wide.seconds.base
+    counts = np.arange(1, 10)
+    for noise in (Noise(1, 10), Noise(1, 1000)):
+        direct = best_batches(times, limits, noise, -(-counts // 4), counts)
+        for most in (9, 3, 1):
+            shared = packed_batches(times, limits, 4, most).best(noise)
+            assert all((one == other[:most]).all() for one, other in zip(shared, direct, strict=True))
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.floats(1.0, 1e4))

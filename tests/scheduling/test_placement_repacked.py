@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster_states import ELASTIC
+from paceline.array_types import Ints
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.placement import in_order, repacked
+from paceline.scheduling.placement import Placement, in_order, racks_of, repacked
 from paceline.scheduling.run import DurationRun
 from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulator import simulate
@@ -27,13 +30,86 @@ def test_small_jobs_move_so_that_large_ones_are_whole() -> None:
 
 def test_sizes_that_divide_one_another_are_never_split() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        devices = np.array([], np.int64)
+    after: list[Placement] = []
+    for _ in range(200):
+        held = [placement for placement in after if rng.random() < 0.7]  # the others end
+        devices = np.array([sum(part for _, part in placement) for placement in held], np.int64)
         while devices.sum() < 32:
             devices = np.append(devices, rng.choice([1, 2, 4, 8, 16]))
-        devices = devices[: np.searchsorted(devices.cumsum(), 32, "right")]
-        after = repacked(np.full(4, 8), [()] * len(devices), devices)
+        devices = rng.permutation(devices[: np.searchsorted(devices.cumsum(), 32, "right")])
+        after = repacked(np.full(4, 8), (held + [()] * 32)[: len(devices)], devices)
         assert [len(placement) for placement in after] == np.maximum(devices // 8, 1).tolist()
+
+
+def test_a_new_job_leaves_those_that_stay_where_they_are() -> None:
+    """It comes first in order, and both nodes hold it."""
+    assert repacked(np.array([4, 4]), [(), ((0, 2),)], np.array([2, 2])) in ([((0, 2),), ((0, 2),)], [((1, 2),), ((0, 2),)])
+    assert repacked(np.array([4, 4]), [(), ((0, 4),)], np.array([4, 4])) == [((1, 4),), ((0, 4),)]
+    assert repacked(np.array([4, 4, 4]), [(), ((0, 1),)], np.array([8, 1])) == [((1, 4), (2, 4)), ((0, 1),)]
+    in_racks = repacked(np.full(4, 2), [(), ((0, 1),)], np.array([4, 1]), leaf_nodes=2)
+    assert in_racks == [((2, 2), (3, 2)), ((0, 1),)]
+
+
+def test_no_job_moves_for_one_that_is_no_larger() -> None:
+    """A whole node is free in two halves; the job that has one keeps it."""
+    held = [(), ((0, 4),), ((1, 2),), ((2, 2),)]
+    assert repacked(np.full(3, 4), held, np.array([4, 4, 2, 2]))[1:2] == [((0, 4),)]
+    assert repacked(np.array([4, 2, 2]), held[:2], np.array([4, 4])) == [((1, 2), (2, 2)), ((0, 4),)]
+
+
+def test_a_scattered_job_gathers_where_nodes_are_free() -> None:
+    held = [((0, 2), (1, 2)), ((0, 1),), ((1, 1),)]
+    assert repacked(np.full(3, 4), held, np.array([4, 1, 1])) == [((2, 4),), ((0, 1),), ((1, 1),)]
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[Ints, list[Placement], Ints, int]:
+    """Nodes, where jobs are, and how many devices each gets next, which fit."""
+    per_node, nodes = draw(st.sampled_from([2, 4, 8])), draw(st.integers(1, 6))
+    sizes = np.full(nodes, per_node)
+    legal = st.sampled_from([count for count in (1, 2, 3, 4, 8, 16) if count <= sizes.sum()])
+    free, held = sizes.copy(), list[Placement]()
+    for count in draw(st.lists(st.integers(0, 8), max_size=8)):
+        order = draw(st.permutations(range(nodes)))
+        now = tuple((node, take) for node, take in zip(order, _filled(free[order], count), strict=True) if take)
+        held.append(now)
+        for node, take in now:
+            free[node] -= take
+    devices, left = [], int(sizes.sum())
+    for now in held:
+        count = draw(st.one_of(st.just(sum(take for _, take in now)), legal))
+        devices.append(count if count <= left else 0)
+        left -= devices[-1]
+    return sizes, held, np.array(devices, np.int64), draw(st.sampled_from([0, 2]))
+
+
+def _filled(free: Ints, count: int) -> list[int]:
+    return np.diff(np.minimum(free.cumsum(), count), prepend=0).tolist()  # type: ignore[no-any-return]
+
+
+@given(changes())
+def test_nobody_moves_unless_it_gains_or_another_needs_its_place(change: tuple[Ints, list[Placement], Ints, int]) -> None:
+    sizes, held, devices, leaf_nodes = change
+    after = repacked(sizes, held, devices, leaf_nodes)
+    left = sizes.copy()
+    for count, placement in zip(devices.tolist(), after, strict=True):
+        assert sum(part for _, part in placement) == count
+        for node, part in placement:
+            left[node] -= part
+    assert (left >= 0).all()
+    for index, (now, then) in enumerate(zip(held, after, strict=True)):
+        if set(now) == set(then) or sum(part for _, part in now) != devices[index]:
+            continue
+        gains = (racks_of(then, leaf_nodes), len(then)) < (racks_of(now, leaf_nodes), len(now))
+        before = [sum(part for _, part in place) * (place != after[other]) for other, place in enumerate(held)]  # who moves too
+        first = [
+            other for other, count in enumerate(devices) if count > devices[index] or count == devices[index] == before[other]
+        ]
+        back = sizes.copy()
+        for place in (*(after[other] for other in first if other != index), now):
+            for node, part in place:
+                back[node] -= part
+        assert gains or (back < 0).any(), "it could have stayed"
 
 
 def test_in_order_takes_what_is_free_node_by_node() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.scheduling.beliefs import Measured, Online, Pool
+from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiled_run import ProfiledRun
 from paceline.scheduling.run import Reports
@@ -102,3 +103,35 @@ def test_work_that_nobody_stated_is_known_from_jobs_that_ended(tmp_path: Path) -
 def test_a_batch_that_was_not_measured_is_refused_with_the_ones_that_were(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no step was measured on 2 T4 with 1 samples a device.*choose a batch of \d+ to \d+"):
         run(tmp_path, set(), batch=2).place("T4", (2,))
+
+
+def test_an_outlook_follows_its_noise_and_what_others_report(tmp_path: Path) -> None:
+    pool = Pool(lambda model, device: predicted(8))
+    job = run(tmp_path, {"devices", "batch"}, beliefs=pool.of("toy"))
+    first = job.goodput(0, 4)
+    assert (job.goodput(0, 2) == first[:3]).all() and len(job.goodput(0, 8)) == 9
+    pool.see("toy", "T4", (1, 1, 64), (1.28, 0.0))
+    assert (job.goodput(0, 4)[1:] < first[1:]).all()
+    measured = run(tmp_path, {"devices", "batch"})
+    measured.place("T4", (4,))
+    tables = []
+    for _ in range(2):
+        measured.refresh()
+        tables.append(measured.goodput(0, 4))
+        measured.cross()
+    assert (tables[1][1:] != tables[0][1:]).all(), "the noise grew"
+
+
+def test_its_range_is_that_of_the_type_it_holds_or_the_widest(tmp_path: Path) -> None:
+    surfaces = {"T4": predicted(8), "RTX 2080 Ti": replace(predicted(8), relative_spread=0.7)}
+    pool = Pool(lambda model, device: surfaces[device])
+    toy = profile(tmp_path)
+    both = replace(toy, speeds=dict.fromkeys(surfaces, toy.speeds["T4"]))
+    stated = Job(name="a", model="toy", batch=32, epochs=3)
+    job = ProfiledRun(stated, both, Fleet.named("2x4xT4 + 2x4x2080Ti"), adapts_batch=False, beliefs=pool.of("toy"))
+    assert job.relative_spread() == 0.7
+    job.place("T4", (1,))
+    assert job.relative_spread() == 0.4
+    job.job = replace(stated, device_types=("T4",))
+    job.place("", ())
+    assert job.relative_spread() == 0.4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -24,18 +25,12 @@ class Beliefs(Protocol):
         """Whether numbers of devices that it never ran on are believed."""
         ...
 
-    @property
-    def version(self) -> int:
-        """Another number when they have changed."""
-        ...
-
-    @property
-    def relative_spread(self) -> float:
-        """Half the 80 % range beside the step; 0: measured."""
-        ...
-
     def times(self, device: str) -> StepTimes | None:
-        """Its steps on a type; None where nothing is known."""
+        """Its steps on a type, the same object until they change; None where nothing is known."""
+        ...
+
+    def spread(self, device: str) -> float:
+        """Half the 80 % range of its steps on a type, beside the step, on the devices of which least is known; 0: measured."""
         ...
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
@@ -54,7 +49,7 @@ class Beliefs(Protocol):
 class Measured:
     """The profile itself."""
 
-    scales, version, relative_spread = True, 0, 0.0
+    scales = True
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -62,6 +57,10 @@ class Measured:
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
         return self._profile.speeds.get(device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """Nothing is new."""
@@ -77,23 +76,25 @@ class Measured:
 class Online:
     """What the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
 
-    scales, relative_spread = False, 0.0
+    scales = False
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._fits: dict[str, FittedSpeed] = {}
-        self.version = 0
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
         return self._fits.get(device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
         if key not in self._seen[device]:
             self._seen[device][key] = seconds
             self._fits[device] = FittedSpeed.of(self._seen[device])
-            self.version += 1
 
     def total(self) -> float | None:
         """As ``Beliefs``."""
@@ -111,28 +112,48 @@ class Pool:
     """
 
     def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
-        """``surface`` predicts a model on a device."""
-        self._surface = surface
+        """``surface`` predicts a model on a device, and is asked once."""
+        self._surface = cache(surface)
         self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._observed: dict[tuple[str, str], Observed] = {}
         self._corrected: dict[tuple[str, str], CorrectedSpeed] = {}
+        self._stale: set[tuple[str, str]] = set()
+        self._spreads: dict[tuple[str, str], tuple[StepTimes, float]] = {}
         self._ended: dict[str, list[float]] = defaultdict(list)
-        self.version = 0
 
     def of(self, model: str) -> Predicted:
         """The beliefs of a job of that model."""
         return Predicted(self, model)
 
     def spread(self, model: str, device: str) -> float:
-        """Of a step on a device; that of a step that was seen is nil."""
-        return 0.0 if self._seen[model, device] else self._surface(model, device).relative_spread
+        """As ``Beliefs``.
+
+        Before the model ran on the type, the range that was predicted. After it, how fast it computes is known; of an exchange
+        that was never seen, within a node or between nodes, the range stays: as large a part of it as the exchange is of a
+        step, at the largest batch on a whole node or on all nodes.
+        """
+        surface, times = self._surface(model, device), self.times(model, device)
+        if not self._seen[model, device]:
+            return surface.relative_spread
+        if (model, device) not in self._spreads or self._spreads[model, device][0] is not times:
+            exchanged = {nodes > 1 for nodes, devices, _ in self._seen[model, device] if devices > 1}
+            per_node, most = surface.group.devices_per_node, int(surface.sizes[-1])
+            widest = {count > per_node: count for count in (min(per_node, most), most)}
+            counts = np.array([count for between, count in widest.items() if between not in exchanged], np.int64)
+            step, compute = times.step_s(-(-counts // per_node), counts, np.full_like(counts, surface.local_range[1]))
+            share = float((1 - compute / step).max(initial=0.0))
+            self._spreads[model, device] = times, share * surface.relative_spread
+        return self._spreads[model, device][1]
 
     def times(self, model: str, device: str) -> StepTimes:
         """As ``Beliefs``."""
         key = (model, device)
-        if key not in self._corrected:
+        if key not in self._corrected or key in self._stale:
             there = [observed for (_, other), observed in self._observed.items() if other == device]
-            self._corrected[key] = CorrectedSpeed.of(self._surface(model, device), self._observed.get(key), there)
+            corrected = CorrectedSpeed.of(self._surface(model, device), self._observed.get(key), there)
+            self._stale.discard(key)
+            if key not in self._corrected or not self._corrected[key].alike(corrected):
+                self._corrected[key] = corrected
         return self._corrected[key]
 
     def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
@@ -142,8 +163,8 @@ class Pool:
             return
         seen[key] = seconds
         self._observed[model, device] = Observed.of(self._surface(model, device), seen)
-        self._corrected.clear()
-        self.version += 1
+        self._spreads.pop((model, device), None)
+        self._stale.update(other for other in self._corrected if other[1] == device)
 
     def total(self, model: str) -> float | None:
         """As ``Beliefs``."""
@@ -161,17 +182,14 @@ class Predicted:
 
     def __init__(self, pool: Pool, model: str) -> None:
         self._pool, self._model = pool, model
-        self.relative_spread = 0.0
-
-    @property
-    def version(self) -> int:
-        """As ``Beliefs``."""
-        return self._pool.version
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
-        self.relative_spread = self._pool.spread(self._model, device)
         return self._pool.times(self._model, device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return self._pool.spread(self._model, device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
@@ -199,21 +217,20 @@ class Distorted:
         draw = np.random.default_rng(seed)
         self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
         self.scales = beliefs.scales
+        self._wrong: dict[str, _Times] = {}
 
-    @property
-    def version(self) -> int:
+    def spread(self, device: str) -> float:
         """As ``Beliefs``."""
-        return self._beliefs.version
-
-    @property
-    def relative_spread(self) -> float:
-        """As ``Outlook``."""
-        return self._beliefs.relative_spread
+        return self._beliefs.spread(device)
 
     def times(self, device: str) -> StepTimes | None:
         """As ``Beliefs``."""
         times = self._beliefs.times(device)
-        return None if times is None else _Times(times, self._factors)
+        if times is None:
+            return None
+        if device not in self._wrong or self._wrong[device].times is not times:
+            self._wrong[device] = _Times(times, self._factors)
+        return self._wrong[device]
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """As ``Beliefs``."""
@@ -232,11 +249,11 @@ class _Times:
     """Steps times a factor of each number of devices."""
 
     def __init__(self, times: StepTimes, factors: Array) -> None:
-        self._times, self._factors = times, factors
+        self.times, self._factors = times, factors
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         factor = self._factors[devices]
-        step, accumulate = self._times.step_s(nodes, devices, local)
+        step, accumulate = self.times.step_s(nodes, devices, local)
         return step * factor, accumulate * factor
 
 

@@ -85,7 +85,7 @@ class Observed:
         return cls(tuple(ratios), tuple(errors))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class CorrectedSpeed:
     """A predicted surface times the ratios that were seen."""
 
@@ -104,6 +104,10 @@ class CorrectedSpeed:
         best = int((errors <= errors.min() + ALIKE).argmax())
         ratios = own.ratios[best] if own else Ratios()
         return cls(surface, ratios.completed([observed.ratios[best] for observed in all_models]), OVERLAPS[best])
+
+    def alike(self, other: CorrectedSpeed) -> bool:
+        """Whether the other corrects the same surface in the same way."""
+        return self.surface is other.surface and (self.ratios, self.overlap) == (other.ratios, other.overlap)
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """As ``goodput.StepTimes``."""

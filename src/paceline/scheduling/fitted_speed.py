@@ -21,7 +21,7 @@ Observations = tuple[tuple[tuple[int, int, int], tuple[float, float]], ...]
 """((nodes, devices, local batch), (step, exchange)) in seconds, in the order in which they were seen."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FittedSpeed:
     """The seven parameters: compute, between nodes, within a node, overlap."""
 

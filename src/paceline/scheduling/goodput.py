@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,7 +16,8 @@ _SLACK = 1e-8
 
 
 class StepTimes(Protocol):
-    """What a step takes on devices that are packed on ``nodes``."""
+    """What a step takes on devices that are packed on ``nodes``. An object's answers never change; another object stands for
+    other answers."""
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """Seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
@@ -56,12 +58,65 @@ def batch_split(limits: BatchLimits, batch: int, devices: int) -> tuple[int, int
 
     One device that takes more than the first batch takes at least two passes: the noise is estimated between passes.
     """
-    local = int(np.ceil(batch / devices - _SLACK))
-    passes = max(int(np.ceil(local / limits.local_most - _SLACK)) - 1, 0)
-    if devices == 1 and batch > limits.first:
-        passes = max(1, passes)
-    atomic = int(np.ceil(local / (passes + 1) - _SLACK))
-    return min(atomic, limits.most // (devices * (passes + 1))), passes
+    local, passes = _splits(limits, batch, np.array([devices]))
+    return int(local[0]), int(passes[0])
+
+
+def _splits(limits: BatchLimits, batch: int, devices: Ints) -> tuple[Ints, Ints]:
+    """``batch_split`` on each number of devices."""
+    local = np.ceil(batch / devices - _SLACK)
+    passes = np.maximum(np.ceil(local / limits.local_most - _SLACK) - 1, 0)
+    if batch > limits.first:
+        passes = np.where(devices == 1, np.maximum(passes, 1), passes)
+    passes = passes.astype(np.int64)
+    atomic = np.ceil(local / (passes + 1) - _SLACK).astype(np.int64)
+    return np.minimum(atomic, limits.most // (devices * (passes + 1))), passes
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches on numbers of devices and what each takes, whatever the noise; arrays of shape (batches, n).
+
+    Attributes:
+        local: samples of a device and pass. ``passes``: beyond the first.
+        scale: the whole batch, in first batches. ``seconds``: of its step; infinite where it is not legal or nothing is known.
+    """
+
+    local: Ints
+    passes: Ints
+    scale: Array
+    seconds: Array
+
+    @classmethod
+    def of(cls, times: StepTimes, limits: BatchLimits, nodes: Ints, devices: Ints) -> Batches:
+        """Those that are tried.
+
+        Args:
+            nodes, devices: arrays of one shape (n,), each at least 1.
+        """
+        if limits.fixed:
+            local, passes = (part[None] for part in _splits(limits, limits.fixed, devices))
+            legal = local >= 1
+        else:
+            local, passes = _candidates(limits, devices)
+            legal = (local >= limits.local_least) & (local <= limits.local_most)
+        many_nodes, many_devices = np.broadcast_to(nodes, local.shape), np.broadcast_to(devices, local.shape)
+        step, accumulate = times.step_s(many_nodes, many_devices, np.maximum(local, 1))
+        scale = many_devices * local * (passes + 1) / limits.first
+        seconds = step + passes * accumulate
+        known = legal & (scale > 0) & ~np.isnan(seconds)
+        return cls(local, passes, np.maximum(scale, 1e-12), np.where(known, seconds, np.inf))
+
+    def first(self, most: int) -> Batches:
+        """Those of the first so many numbers of devices."""
+        return Batches(self.local[:, :most], self.passes[:, :most], self.scale[:, :most], self.seconds[:, :most])
+
+    def best(self, noise: Noise) -> tuple[Array, Ints, Ints]:
+        """As ``best_batches``."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            goodput = noise.gain(self.scale) / self.seconds
+        best = goodput.argmax(axis=0), np.arange(goodput.shape[1])
+        return np.nan_to_num(goodput[best], nan=0.0), self.local[best], self.passes[best]
 
 
 def best_batches(times: StepTimes, limits: BatchLimits, noise: Noise, nodes: Ints, devices: Ints) -> tuple[Array, Ints, Ints]:
@@ -73,22 +128,21 @@ def best_batches(times: StepTimes, limits: BatchLimits, noise: Noise, nodes: Int
     Returns:
         Goodput (0 where no batch is legal), samples of a device and pass, passes beyond the first; each of shape (n,).
     """
-    if limits.fixed:
-        splits = [batch_split(limits, limits.fixed, int(count)) for count in devices]
-        local = np.array([[split[0] for split in splits]])
-        passes = np.array([[split[1] for split in splits]])
-    else:
-        local, passes = _candidates(limits, devices)
-    legal = (local >= limits.local_least) & (local <= limits.local_most) if not limits.fixed else local >= 1
-    shape = local.shape
-    many_nodes, many_devices = np.broadcast_to(nodes, shape), np.broadcast_to(devices, shape)
-    step, accumulate = times.step_s(many_nodes, many_devices, np.maximum(local, 1))
-    scale = many_devices * local * (passes + 1) / limits.first
-    with np.errstate(divide="ignore", invalid="ignore"):
-        goodput = np.where(legal & (scale > 0), noise.gain(np.maximum(scale, 1e-12)) / (step + passes * accumulate), 0.0)
-    goodput = np.nan_to_num(goodput, nan=0.0)
-    best = goodput.argmax(axis=0), np.arange(shape[1])
-    return goodput[best], local[best], passes[best]
+    return Batches.of(times, limits, nodes, devices).best(noise)
+
+
+def packed_batches(times: StepTimes, limits: BatchLimits, per_node: int, most: int) -> Batches:
+    """Those on 1 to ``most`` devices, packed on nodes of ``per_node``; jobs that believe in the same ``times`` share them."""
+    shared = _SHARED.setdefault(times, {})
+    kept = shared.get((limits, per_node))
+    if kept is None or kept.scale.shape[1] < most:
+        devices = np.arange(1, most + 1)
+        kept = shared[limits, per_node] = Batches.of(times, limits, -(-devices // per_node), devices)
+    return kept.first(most)
+
+
+_SHARED: WeakKeyDictionary[StepTimes, dict[tuple[BatchLimits, int], Batches]] = WeakKeyDictionary()
+"""Of step times that some job still believes in, by limits and devices of a node."""
 
 
 def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
@@ -103,4 +157,4 @@ def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
     return np.asarray(sizes, np.int64), np.asarray(passes, np.int64)
 
 
-__all__ = ["BatchLimits", "Noise", "StepTimes", "batch_split", "best_batches"]
+__all__ = ["BatchLimits", "Batches", "Noise", "StepTimes", "batch_split", "best_batches", "packed_batches"]

@@ -90,8 +90,9 @@ def in_order(free: Ints, devices: int) -> Placement:
 
 
 def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: int = 0) -> list[Placement]:
-    """Place all jobs anew, the largest first, on as few nodes and racks as can be; a job that is well placed stays where its
-    nodes are free. Sizes that divide one another are never split (Sia, SOSP 2023, section 3.4).
+    """Place all jobs anew, the largest first, on as few nodes and racks as can be. A job that keeps its number of devices moves
+    only where it comes to lie on fewer nodes or racks itself, or a job as large or larger does so in its place. Sizes that
+    divide one another are never split (Sia, SOSP 2023, section 3.4).
 
     Args:
         sizes: devices of each node, free or not. ``held``: where each job is now. ``devices``: what each gets.
@@ -100,20 +101,34 @@ def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: 
     Returns:
         The placement of each job; empty where it gets none or not enough are left.
     """
-    left = sizes.copy()
+    left, kept = sizes.copy(), np.zeros_like(sizes)
+    keeps = np.array([count > 0 and sum(shape(now)) == count for now, count in zip(held, devices.tolist(), strict=True)], bool)
+    for index in np.flatnonzero(keeps).tolist():
+        _add(kept, held[index], 1)
     placements: list[Placement] = [() for _ in devices]
-    for index in np.argsort(-devices, kind="stable").tolist():
-        count = int(devices[index])
+    for index in np.lexsort((~keeps, -devices)).tolist():
+        count, now = int(devices[index]), held[index]
         if not count:
             continue
-        now = held[index]
+        if keeps[index]:
+            _add(kept, now, -1)
         fewest = placed("fewest_nodes", left, count, leaf_nodes)
-        packed = len(now) <= len(fewest) and racks_of(now, leaf_nodes) <= racks_of(fewest, leaf_nodes)
-        stays = sum(shape(now)) == count and packed and all(left[node] >= part for node, part in now)
-        placements[index] = now if stays else fewest
-        for node, part in placements[index]:
-            left[node] -= part
+        beside = placed("fewest_nodes", np.maximum(left - kept, 0), count, leaf_nodes)  # where no other job has to move
+        there = now if keeps[index] and all(left[node] >= part for node, part in now) else ()
+        within = [choice for choice in (there, beside) if choice and _spread(choice, leaf_nodes) <= _spread(fewest, leaf_nodes)]
+        placements[index] = within[0] if within else fewest
+        _add(left, placements[index], -1)
     return placements
+
+
+def _add(counts: Ints, placement: Placement, sign: int) -> None:
+    for node, count in placement:
+        counts[node] += sign * count
+
+
+def _spread(placement: Placement, leaf_nodes: int) -> tuple[int, int]:
+    """Racks and nodes: less is better, and one node lies in one rack."""
+    return racks_of(placement, leaf_nodes), len(placement)
 
 
 RULES: dict[Rule, Callable[[Ints, int], Placement]] = {

@@ -26,7 +26,7 @@ DENSE_NODES = 2
 """So many nodes are predicted at every number of devices; beyond, each doubling of the nodes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PredictedSpeed:
     """Predicted steps of one network on nodes of one type.
 

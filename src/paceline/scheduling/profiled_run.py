@@ -13,7 +13,7 @@ from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.beliefs import Beliefs
 from paceline.scheduling.fleet import Fleet, NodeGroup
-from paceline.scheduling.goodput import BatchLimits, Noise, batch_split, best_batches
+from paceline.scheduling.goodput import BatchLimits, Noise, StepTimes, batch_split, best_batches, packed_batches
 from paceline.scheduling.job import Job
 from paceline.scheduling.profiles import Profile
 from paceline.scheduling.state import Outlook
@@ -66,8 +66,7 @@ class ProfiledRun:
         self._shape: tuple[int, ...] = ()
         self._crossed = 0
         self._local, self._passes = 0, 0
-        self._tables: dict[tuple[int, int], Array] = {}
-        self._newest: tuple[int, Noise | None] = (-1, None)
+        self._tables: dict[int, tuple[StepTimes | None, Noise | None, Array]] = {}
 
     @property
     def outlook(self) -> Outlook:
@@ -167,33 +166,36 @@ class ProfiledRun:
 
     def goodput(self, device_type: int, most: int) -> Array:
         """As ``Outlook``."""
-        key = (device_type, most, self.beliefs.version, self._noise)
-        if self._newest != key[2:]:
-            self._newest = key[2:]
-            self._tables.clear()
-        if key[:2] not in self._tables:
-            self._tables[key[:2]] = self._table(device_type, most)
-        return self._tables[key[:2]]
+        _, times = self._believed(device_type)
+        believed, noise, table = self._tables.get(device_type, (None, None, np.zeros(0)))
+        if len(table) <= most or believed is not times or noise != self._noise:
+            table = self._table(device_type, most)
+            self._tables[device_type] = times, self._noise, table
+        return table[: most + 1]
+
+    def _believed(self, device_type: int) -> tuple[NodeGroup, StepTimes | None]:
+        """Nodes of which something is believed, of that type where it can be, and what; None: nothing is, or it cannot run."""
+        own = self.fleet.groups[device_type]
+        if own.device not in self.profile.speeds:
+            return own, None
+        for group in (own, *self._groups):
+            if (times := self.beliefs.times(group.device)) is not None:
+                return group, times
+        return own, None
 
     def _table(self, device_type: int, most: int) -> Array:
-        group = self.fleet.groups[device_type]
-        if group.device not in self.profile.speeds:
+        own, counts = self.fleet.groups[device_type], np.arange(most + 1)
+        group, times = self._believed(device_type)
+        if own.device not in self.profile.speeds:
             return np.zeros(most + 1)
-        counts = np.arange(1, most + 1)
-        ratio = 1.0
-        if self.beliefs.times(group.device) is None:
-            known = [other for other in self._groups if self.beliefs.times(other.device) is not None]
-            if not known:  # nothing was seen: twice the devices are twice as fast
-                return np.where(np.arange(most + 1) < self._least_devices, 0.0, np.arange(most + 1, dtype=float))
-            alone = self.profile.speed(group.device).alone
-            group = known[0]
-            ratio = alone / self.profile.speed(group.device).alone
-        times = self.beliefs.times(group.device)
-        assert times is not None
-        nodes = -(-counts // group.devices_per_node)
-        goodput, _, _ = best_batches(times, self._believed_limits(group.device), self._last_noise, nodes, counts)
-        goodput[: self._least_devices - 1] = 0.0
-        return np.concatenate([[0.0], goodput * ratio])
+        if times is None:  # nothing was seen: twice the devices are twice as fast
+            return np.where(counts < self._least_devices, 0.0, counts.astype(float))
+        batches = packed_batches(times, self._believed_limits(group.device), group.devices_per_node, most)
+        table = np.concatenate([[0.0], batches.best(self._last_noise)[0]])
+        if group is not own:
+            table *= self.profile.speed(own.device).alone / self.profile.speed(group.device).alone
+        table[: self._least_devices] = 0.0
+        return table
 
     def max_devices(self) -> int:
         """As ``Outlook``."""
@@ -232,8 +234,9 @@ class ProfiledRun:
         return math.nan if total is None or total <= done else (total - done) * self.work_error
 
     def relative_spread(self) -> float:
-        """As ``Outlook``."""
-        return self.beliefs.relative_spread
+        """As ``Outlook``: on the type that it holds; where it waits, the widest of those that it may use."""
+        held = [self._device] if self._device else [group.device for group in self._groups if self.job.may_use(group.device)]
+        return max((self.beliefs.spread(device) for device in held), default=0.0)
 
 
 __all__ = ["GROWTH", "ProfiledRun"]

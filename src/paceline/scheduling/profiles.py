@@ -32,7 +32,7 @@ LOCAL_MOST = {"yolov3": 8}
 """Samples of a device and pass that fit its memory, where the profile goes beyond (Pollux's simulator)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredSpeed:
     """Step and exchange times of one model on one kind of device.
 

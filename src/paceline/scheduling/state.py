@@ -35,7 +35,7 @@ class Outlook(Protocol):
         ...
 
     def relative_spread(self) -> float:
-        """Half the width of the 80 % range of its goodput, beside the goodput; 0: measured."""
+        """Half the width of the 80 % range of its goodput, beside the goodput, where least is known of it; 0: measured."""
         ...
 
 

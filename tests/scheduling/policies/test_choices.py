@@ -40,6 +40,32 @@ def test_it_is_the_least_of_all_combinations(monkeypatch: pytest.MonkeyPatch, se
     assert (np.bincount(choices.type_index[taken], choices.devices[taken], 2) <= [2, 4]).all()
 
 
+@pytest.mark.parametrize("capacity", [(40, 50), (40, 5000), (5000, 5000), (1, 0)])
+def test_prices_lead_to_the_sum_of_the_whole_program(monkeypatch: pytest.MonkeyPatch, capacity: tuple[int, int]) -> None:
+    """Where devices are scarce, of one type only, where there are enough, and where there are hardly any."""
+    choices = random_choices(400, 5)
+    sums = []
+    for direct in (0, 10**6):
+        monkeypatch.setattr(module, "DIRECT", direct)
+        taken = least_sum(choices, np.array(capacity), 10.0)
+        assert taken is not None
+        sums.append(choices.cost[taken].sum())
+    assert sums[0] == pytest.approx(sums[1], rel=2 * GAP)
+
+
+def test_few_of_many_choices_go_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[int] = []
+
+    def counted(choices: Choices, indices: np.ndarray, *others: object) -> object:
+        solved.append(len(indices))
+        return solve(choices, indices, *others)  # type: ignore[arg-type]
+
+    solve = module._solved
+    monkeypatch.setattr(module, "_solved", counted)
+    assert least_sum(random_choices(3000, 6), np.array([900, 1200]), 30.0) is not None
+    assert solved and max(solved) < 6000, "of 12,000"
+
+
 def test_a_fixed_choice_is_taken_though_it_costs() -> None:
     choices = Choices(np.array([0, 1]), np.array([2, 1]), np.zeros(2, int), np.array([5.0, -1.0]), np.array([True, False]))
     assert np.array_equal(least_sum(choices, np.array([2]), 10.0), [True, False])

@@ -55,6 +55,13 @@ def test_a_wide_range_is_not_believed() -> None:
     assert work_left_s(run.outlook, 0, 1, 0.0) == UNKNOWN_S
 
 
+def test_a_smaller_job_makes_room_for_one_that_would_be_scattered() -> None:
+    jobs = [rigid("a", 1000, 2), rigid("b", 100, 2), rigid("c", 100, 2), rigid("d", 1000, 2), rigid("whole", 500, 4, 200)]
+    a, *_, d, whole = simulated(jobs, paceline).outcomes
+    assert len(whole.spans[0].placement) == 1 and whole.start_s == 200
+    assert len(a.spans) + len(d.spans) == 3, "one of them moved"
+
+
 @pytest.mark.parametrize("fleet", [SMALL, TWO])
 def test_every_job_ends(fleet: Fleet) -> None:
     jobs = [elastic(f"e{index}", 300.0 * (index + 1), 40.0 * index) for index in range(6)]

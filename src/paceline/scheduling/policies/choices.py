@@ -23,6 +23,8 @@ TIME_LIMIT_S = 30.0
 """For the solver, where a machine is so slow that a decision would never come."""
 DIRECT = 2000
 """So many choices go to the solver as they are."""
+MOST_PRICES = 200
+"""Prices of devices that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class Choices:
 def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT_S) -> Bools | None:
     """Which choices are taken; None: the solver found no allocation in the time.
 
-    Many choices are first priced by the linear program: those that cost little more than their job's best at these prices are
-    enough where their sum comes within ``GAP`` of the linear bound; else more are added.
+    Of many choices, devices are first given prices: choices that cost little more than their job's best at these prices are
+    enough where their sum comes within ``GAP`` of the bound that the prices prove; else more are added.
 
     Args:
         capacity: devices of each type.
@@ -58,17 +60,16 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
     worth = np.flatnonzero((choices.cost < 0) & ~fixed)  # others are never better than none
     if len(worth) <= DIRECT:
         return _with(fixed, _solved(choices, worth, left, deadline))
-    cost, table, most = _program(choices, worth, left)
-    bound = linprog(cost, A_ub=table, b_ub=most, method="highs-ipm", options={"time_limit": time_limit_s})
-    if bound.x is None:
+    priced = _priced(choices, worth, left, deadline)
+    if priced is None:
         return None
-    reduced = cost - table.T @ bound.ineqlin.marginals
-    tolerance, best = GAP * abs(bound.fun) / 10, None
+    bound, reduced = priced
+    tolerance, best = GAP * abs(bound) / 10, None
     while True:
         near = reduced <= tolerance
         solution = _solved(choices, worth[near], left, deadline)
         best = best if solution is None else solution
-        done = solution is not None and choices.cost[solution].sum() <= bound.fun + GAP * abs(bound.fun)
+        done = solution is not None and choices.cost[solution].sum() <= bound + GAP * abs(bound)
         if done or near.all() or time.monotonic() >= deadline:
             return _with(fixed, best)
         tolerance *= 8
@@ -80,6 +81,47 @@ def _with(fixed: Bools, chosen: Ints | None) -> Bools | None:
     taken = fixed.copy()
     taken[chosen] = True
     return taken
+
+
+def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> tuple[float, Array] | None:
+    """A price for a device of each type, such that jobs that choose by price take about what there is.
+
+    The least sum is no less than what jobs pay at any prices, less the price of all devices. The prices of the largest such
+    bound are found by cutting planes: every answer of the jobs bounds it from above (Kelley, 1960).
+
+    Returns:
+        The bound, the linear program's to a tenth of ``GAP``; and how much each choice costs beyond its job's best, at
+        these prices. None: there was no time.
+    """
+    by_job = np.argsort(choices.job[indices], kind="stable")
+    own = indices[by_job]
+    job, devices, types, cost = choices.job[own], choices.devices[own], choices.type_index[own], choices.cost[own]
+    first = np.flatnonzero(np.diff(job, prepend=-1))
+    rows = np.cumsum(np.diff(job, prepend=job[0]) != 0)
+    prices, highest = np.zeros(len(capacity)), np.zeros(len(capacity))
+    np.maximum.at(highest, types, -cost / devices)  # nobody wants any at these
+    bound, upper, reduced, cuts = -np.inf, np.inf, cost, list[Array]()
+    for _ in range(MOST_PRICES):
+        if time.monotonic() >= deadline:
+            return None
+        paid = cost + prices[types] * devices
+        least = np.minimum(np.minimum.reduceat(paid, first), 0.0)
+        answer = float(least.sum() - prices @ capacity)
+        if answer > bound:
+            bound, reduced = answer, paid - least[rows]
+        if upper - bound <= GAP / 10 * abs(bound):
+            break
+        wanted = np.flatnonzero((paid == least[rows]) & (paid < 0))
+        wanted = wanted[np.diff(rows[wanted], prepend=-1) > 0]  # one a job
+        used = np.bincount(types[wanted], devices[wanted], len(capacity))
+        cuts.append(np.concatenate([capacity - used, [1.0, cost[wanted].sum()]]))
+        table = np.array(cuts)
+        ranges = [*((0.0, price) for price in highest), (None, None)]
+        master = linprog([*[0.0] * len(capacity), -1.0], A_ub=table[:, :-1], b_ub=table[:, -1], bounds=ranges, method="highs")
+        prices, upper = master.x[:-1], float(master.x[-1])
+    beyond = np.empty_like(reduced)
+    beyond[by_job] = reduced
+    return bound, beyond
 
 
 def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, csr_array, Array]:

@@ -5,7 +5,8 @@ A job of ``R`` seconds of work (on one device of its best type) is sped up ``s(n
 p < 1 spreads devices over jobs, as a fair share would. A restart costs its share of the time for which the new devices are
 likely to be kept: to the job's end, or until others come. Goodput is the predictor's, corrected by what jobs report. Where the
 work left is unknown, or the range of the prediction is wide, the service that a job has attained stands for it, as under least
-attained service: a job that has run long is likely to run long.
+attained service: a job that has run long is likely to run long. On one type smaller jobs make room for a larger one that would
+be scattered.
 """
 
 from __future__ import annotations
@@ -61,8 +62,16 @@ def paceline(
     else:
         devices, types, note = _over_types(state, worths, time_limit_s)
     order = np.argsort(-devices, kind="stable").tolist()
-    holds_until_s = math.inf if len(state.fleet.groups) == 1 and all_served(state) else -math.inf
-    return Decision(devices=devices, type_index=types, order=order, rule="fewest_nodes", note=note, holds_until_s=holds_until_s)
+    alone = len(state.fleet.groups) == 1
+    return Decision(
+        devices=devices,
+        type_index=types,
+        order=order,
+        rule="fewest_nodes",
+        repack=alone,  # goodput is believed of packed devices; on several types sizes fit into nodes as they are
+        note=note,
+        holds_until_s=math.inf if alone and all_served(state) else -math.inf,
+    )
 
 
 def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
@@ -14,6 +15,10 @@ from paceline.array_types import Ints
 from paceline.errors import UserError
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import Labelled, Structures, Units, vector
+
+
+_ALONE = np.zeros(1, np.int64)
+"""The only index of a dimension stays."""
 
 
 def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
@@ -30,7 +35,7 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     alike: dict[int, tuple[Ints, ...]] = {}
     units: dict[str, tuple[Ints, ...]] = {}
     for name, tensor in tensors.items():  # tied weights have the same units
-        units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) for size in tensor.shape))
+        units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) if size > 1 else _ALONE for size in tensor.shape))
     found = Structures(forest, units)
     _walk(_exported(model, inputs), found)
     found.collect()

@@ -14,15 +14,16 @@ Rule = Callable[["Ties", Sequence[Any], tuple[int, ...]], Any]
 """Given the forest, the operands (tensors as ``Labelled``) and the shape of the result: the labelled result."""
 RULES: dict[str, Rule] = {}
 ELEMENTWISE = (
-    *("relu", "relu_", "gelu", "silu", "silu_", "sigmoid", "tanh", "hardtanh", "hardtanh_", "hardswish", "hardswish_", "elu"),
-    *("leaky_relu", "leaky_relu_", "dropout", "dropout_", "feature_dropout", "clone", "contiguous", "detach", "detach_", "alias"),
-    *("add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "to", "_to_copy", "where"),
-    *("masked_fill", "masked_fill_", "relu6", "mish", "softplus", "abs", "square", "hardsigmoid", "tanh_", "sigmoid_"),
+    *("relu", "relu_", "relu6", "gelu", "silu", "silu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "hardtanh", "hardtanh_"),
+    *("hardswish", "hardswish_", "hardsigmoid", "elu", "leaky_relu", "leaky_relu_", "mish", "softplus", "dropout", "dropout_"),
+    *("feature_dropout", "clone", "contiguous", "detach", "detach_", "alias", "to", "_to_copy", "where", "masked_fill"),
+    *("masked_fill_", "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "abs"),
+    "square",
 )
-"""Element by element, over shapes that broadcast. Those that make something of zero (exp, sigmoid) are in ``NOT_OF_ZERO``."""
+"""Element by element; shapes broadcast. What makes something of zero does no harm: the next layer has no such input."""
 POOLS = (
-    *("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool1d", "avg_pool1d", "adaptive_avg_pool1d"),
-    *("upsample_nearest2d", "upsample_bilinear2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d"),
+    *("max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"),
+    *("adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample_nearest2d", "upsample_bilinear2d"),
 )
 _FIXED = np.zeros(1, np.int64)
 
@@ -162,7 +163,8 @@ def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
     """Its weight is (inputs, outputs, ...)."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     if shape[1] != weight.shape[1]:
-        ties.fix(inputs), ties.fix(weight)
+        ties.fix(inputs)
+        ties.fix(weight)
         return Labelled(shape)
     for dim in range(2, len(weight.shape)):
         ties.fix_dim(weight, dim, "the size of a kernel")
@@ -326,7 +328,8 @@ def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
     """Equal parts of a dimension: the same index of every part is one unit, so that parts stay equal."""
     inputs, kind = operands[0], ties.name
-    by, dim = (None, operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (operands[1], (*operands, 0)[2])
+    by: Any = None if kind == "unbind" else operands[1]
+    dim = (operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (*operands, 0)[2]
     dim %= len(inputs.shape)
     length = inputs.shape[dim]
     if kind == "unbind":
@@ -391,7 +394,7 @@ def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
     """A hidden unit goes with its rows of every gate, its column of the recurrent weights and the next layer's inputs
     (intrinsic sparse structures, Wen et al., ICLR 2018, section 3)."""
-    inputs, states, weights, has_biases, layers, _, _, both, batch_first = operands[:9]
+    inputs, states, weights, has_biases, layers, _, _, both = operands[:8]
     gates = {"lstm": 4, "gru": 3}.get(ties.name, 1)
     directions, per = 2 if both else 1, len(weights) // (layers * (2 if both else 1))
     entering = ties.vector_of(inputs, -1)

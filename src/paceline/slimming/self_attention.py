@@ -1,4 +1,4 @@
-"""Attention of a sequence to itself whose heads together are narrower than the sequence, which ``nn.MultiheadAttention`` is not."""
+"""Attention of a sequence to itself whose heads together are narrower than it: ``nn.MultiheadAttention`` has no such form."""
 
 from __future__ import annotations
 

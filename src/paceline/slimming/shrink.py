@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.slimming.recurrent_stack import RecurrentStack, stacked
+from paceline.slimming.recurrent_stack import stacked
 from paceline.slimming.self_attention import SelfAttention
-from paceline.slimming.structures import Structure, Structures
+from paceline.slimming.structures import Structures
 
 Indices = Mapping[tuple[str, int], Tensor]
 """Indices that stay, by parameter and dimension; what is not named stays whole."""
@@ -69,17 +69,16 @@ def _refit(small: nn.Module, structures: Structures, removed: Collection[int], i
     done: dict[int, Tensor] = {}
     attentions = {path: module for path, module in small.named_modules() if isinstance(module, nn.MultiheadAttention)}
     for path, attention in attentions.items():
-        own = {name: dims for name, dims in by_module.items() if name == path or name.startswith(f"{path}.")}
-        if own:
+        if parts := [part for part in by_module if part == path or part.startswith(f"{path}.")]:
             _replace(small, path, SelfAttention.of(attention, *_of_attention(by_module, path)))
-            for name in own:
-                del by_module[name]
-    for path, parameters in by_module.items():
+            for part in parts:
+                del by_module[part]
+    for path, tensors in by_module.items():
         module = small.get_submodule(path) if path else small
         if isinstance(module, nn.LSTM | nn.GRU | nn.RNN):
-            _replace(small, path, stacked(module, parameters))
+            _replace(small, path, stacked(module, tensors))
             continue
-        for name, dims in parameters.items():
+        for name, dims in tensors.items():
             _select(module, name, dims, done)
         _sizes(module)
     for path, count in heads.items():
@@ -187,9 +186,4 @@ def _flat(value: Any) -> Iterable[Tensor]:
             yield from _flat(each)
 
 
-def parameters_of(structure: Structure) -> int:
-    """Slices that a structure has; a rough size before shapes are known."""
-    return sum(len(part.indices) for part in structure.slices)
-
-
-__all__ = ["RecurrentStack", "SelfAttention", "differs", "kept_indices", "masked", "parameters_of", "shrunk"]
+__all__ = ["differs", "kept_indices", "masked", "shrunk"]

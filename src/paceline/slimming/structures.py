@@ -1,8 +1,8 @@
 """Structures of a network: which slices of which parameters must go together so that a smaller network of the same kind stays.
 
-The exported graph is walked once. Each dimension of each parameter starts with a unit for every index. Operations tie units: a
-convolution ties its input channels to its weight's second dimension, an addition the channels of both sides. Units that are tied
-form a structure: a filter with its norm, its bias and the next layer's inputs; a hidden unit of an LSTM with its gates; an
+The exported graph is walked once. Each dimension of each parameter starts with a unit for every index. Operations tie units:
+a convolution ties its input channels to its weight's second dimension, an addition the channels of both sides. Units that are
+tied form a structure: a filter with its norm, its bias and the next layer's inputs; a hidden unit of an LSTM with its gates; an
 attention head. A structure is fixed where a dimension of the input or the output, or an operation without a rule, needs it.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paceline.array_types import Array, Ints
+from paceline.array_types import Bools, Ints
 
 
 class Units:
@@ -58,9 +58,9 @@ class Units:
                 self._why[root] = why
         self.tie(units, np.zeros(1, np.int64))
 
-    def is_fixed(self, units: Ints) -> Array:
+    def is_fixed(self, units: Ints) -> Bools:
         """Which of these stay."""
-        return self.roots(units) == 0
+        return np.asarray(self.roots(units) == 0)
 
     def _root(self, unit: int) -> int:
         parent = self._parent

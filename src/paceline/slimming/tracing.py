@@ -16,7 +16,6 @@ from paceline.errors import UserError
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import Labelled, Structures, Units, vector
 
-
 _ALONE = np.zeros(1, np.int64)
 """The only index of a dimension stays."""
 
@@ -125,7 +124,9 @@ def _resolve(value: Any, values: Mapping[fx.Node, Any]) -> Any:
 def _tensors(value: Any) -> list[Labelled]:
     if isinstance(value, Labelled):
         return [value]
-    return [found for each in value for found in _tensors(each)] if isinstance(value, Sequence) and not isinstance(value, str) else []
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [found for each in value for found in _tensors(each)]
+    return []
 
 
 __all__ = ["structures_of"]

@@ -32,6 +32,7 @@ ORDER = (
     "codecs",
     "models",
     "training",
+    "slimming",
     "planning",
     "verbs",
     "scheduling",

@@ -1,0 +1,1 @@
+"""Slims trained networks: structures are really removed, and latency is really measured."""

@@ -1,0 +1,95 @@
+"""Layers of an LSTM or GRU with widths of their own, as PyTorch's own layers one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Dims = Mapping[str, Mapping[int, Tensor]]
+"""Indices that stay, by parameter and dimension."""
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+class RecurrentStack(nn.Module):
+    """Takes and gives what ``nn.LSTM`` or ``nn.GRU`` does; states are given and returned as lists, one entry a layer.
+
+    Args:
+        layers: of one layer each. ``dropout``: between them.
+    """
+
+    def __init__(self, layers: list[nn.RNNBase], dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, states: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
+        """``x`` through all layers; ``states``: of each layer, as it takes them."""
+        ends = []
+        for number, layer in enumerate(self.layers):
+            x, end = layer(self.drop(x) if number else x, None if states is None else states[number])
+            ends.append(end)
+        return x, ends
+
+
+def stacked(module: nn.RNNBase, dims: Dims) -> nn.Module:
+    """A recurrent module without what is gone: of its own class where all layers keep one width."""
+    layers = [_layer(module, number, dims) for number in range(module.num_layers)]
+    if len(layers) == 1:
+        return layers[0]
+    shapes = {(layer.hidden_size, layer.proj_size) for layer in layers}
+    own_inputs = {layer.input_size for layer in layers[1:]}
+    if len(shapes) > 1 or own_inputs != {(layers[0].proj_size or layers[0].hidden_size) * (1 + module.bidirectional)}:
+        return RecurrentStack(layers, module.dropout)
+    whole = _made(module, layers[0].input_size, layers[0].hidden_size, layers[0].proj_size, module.num_layers)
+    with torch.no_grad():
+        for number, layer in enumerate(layers):
+            for name, tensor in layer.named_parameters():
+                getattr(whole, name.replace("_l0", f"_l{number}")).copy_(tensor)
+    return whole
+
+
+def _layer(module: nn.RNNBase, number: int, dims: Dims) -> nn.RNNBase:
+    """One layer of a module. Both directions must keep equally many units: the wider one decides."""
+    gates = _GATES[type(module).__name__]
+    tensors: dict[str, Tensor] = {}
+    for suffix in ("", "_reverse") if module.bidirectional else ("",):
+        for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"):
+            name = f"{part}_l{number}{suffix}"
+            if hasattr(module, name):
+                tensor = getattr(module, name).detach()
+                for dim, stay in dims.get(name, {}).items():
+                    tensor = tensor.index_select(dim, stay)
+                tensors[f"{part}_l0{suffix}"] = tensor
+    hidden = {tensor.shape[0] // gates for name, tensor in tensors.items() if name.startswith("weight_ih")}
+    inputs = tensors["weight_ih_l0"].shape[1]
+    projection = tensors["weight_hr_l0"].shape[0] if "weight_hr_l0" in tensors else 0
+    if len(hidden) > 1:
+        raise ValueError(f"the directions of layer {number} keep {' and '.join(map(str, sorted(hidden)))} units")
+    layer = _made(module, inputs, hidden.pop(), projection, 1)
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            getattr(layer, name).copy_(tensor)
+    return layer
+
+
+def _made(module: nn.RNNBase, inputs: int, hidden: int, projection: int, layers: int) -> nn.RNNBase:
+    kind: Any = type(module)
+    more = {"proj_size": projection} if projection else {}
+    more |= {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+    made: nn.RNNBase = kind(
+        inputs,
+        hidden,
+        layers,
+        bias=module.bias,
+        batch_first=module.batch_first,
+        dropout=module.dropout if layers > 1 else 0.0,
+        bidirectional=module.bidirectional,
+        **more,
+    )
+    return made.to(next(module.parameters()).device)
+
+
+__all__ = ["RecurrentStack", "stacked"]

@@ -1,0 +1,94 @@
+"""Attention of a sequence to itself whose heads together are narrower than it: ``nn.MultiheadAttention`` has no such form."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class SelfAttention(nn.Module):
+    """Takes what ``nn.MultiheadAttention`` takes for queries, keys and values of one sequence, and returns no weights.
+
+    Args:
+        width: of what enters. ``heads`` of ``head_width`` each. ``leaving``: width of what leaves.
+    """
+
+    in_proj_bias = None
+    """``nn.TransformerEncoderLayer`` asks for it, and then takes no short cut past this module."""
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, leaving: int, *, bias: bool, dropout: float, batch_first: bool
+    ) -> None:
+        super().__init__()
+        self.heads, self.head_width, self.dropout, self.batch_first = heads, head_width, dropout, batch_first
+        self.qkv = nn.Linear(width, 3 * heads * head_width, bias=bias)
+        self.project = nn.Linear(heads * head_width, leaving, bias=bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = False,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, None]:
+        """As ``nn.MultiheadAttention``; masks are added to the scores, and a mask of booleans says what is left out."""
+        x = query if self.batch_first else query.transpose(0, 1)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
+        mask = _added(attn_mask, x.dtype)
+        if key_padding_mask is not None:
+            padding = _added(key_padding_mask, x.dtype)
+            assert padding is not None
+            mask = padding[:, None, None, :] if mask is None else mask + padding[:, None, None, :]
+        causal = is_causal and key_padding_mask is None
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, None if causal else mask, dropout, causal)
+        result = self.project(mixed.transpose(1, 2).flatten(-2))
+        return (result if self.batch_first else result.transpose(0, 1)), None
+
+    @classmethod
+    def of(
+        cls, whole: nn.MultiheadAttention, rows: Tensor | None, columns: Tensor | None, leaving: Tensor | None
+    ) -> SelfAttention:
+        """From PyTorch's module.
+
+        Args:
+            rows: of the input projection that stay. ``columns``: of what enters. ``leaving``: of what leaves. None: all.
+        """
+        assert whole.in_proj_weight is not None
+        weight, bias = whole.in_proj_weight.detach(), whole.in_proj_bias
+        rows = torch.arange(len(weight)) if rows is None else rows
+        columns = torch.arange(weight.shape[1]) if columns is None else columns
+        leaving = torch.arange(whole.embed_dim) if leaving is None else leaving
+        head_width = whole.embed_dim // whole.num_heads
+        inner = rows[rows < whole.embed_dim]
+        made = cls(
+            len(columns),
+            len(inner) // head_width,
+            head_width,
+            len(leaving),
+            bias=bias is not None,
+            dropout=whole.dropout,
+            batch_first=whole.batch_first,
+        ).to(weight.device)
+        with torch.no_grad():
+            made.qkv.weight.copy_(weight[rows][:, columns])
+            made.project.weight.copy_(whole.out_proj.weight[leaving][:, inner])
+            if bias is not None:
+                made.qkv.bias.copy_(bias[rows])
+                made.project.bias.copy_(whole.out_proj.bias[leaving])
+        return made
+
+
+def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A mask as what is added to scores."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
+
+
+__all__ = ["SelfAttention"]

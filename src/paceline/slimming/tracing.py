@@ -1,0 +1,132 @@
+"""Finds the structures of a module from its exported graph."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+
+from paceline.array_types import Ints
+from paceline.errors import UserError
+from paceline.slimming.rules import RULES, Ties
+from paceline.slimming.structures import Labelled, Structures, Units, vector
+
+_ALONE = np.zeros(1, np.int64)
+"""The only index of a dimension stays."""
+
+
+def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
+    """The structures of a module that may be removed.
+
+    Args:
+        inputs: an example; dimensions of the batch and of time may have any other size later.
+
+    Raises:
+        UserError: the module cannot be exported; the operation and its line are named.
+    """
+    forest = Units()
+    tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    alike: dict[int, tuple[Ints, ...]] = {}
+    units: dict[str, tuple[Ints, ...]] = {}
+    for name, tensor in tensors.items():  # tied weights have the same units
+        units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) if size > 1 else _ALONE for size in tensor.shape))
+    found = Structures(forest, units)
+    _walk(_exported(model, inputs), found)
+    found.collect()
+    return found
+
+
+def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    training = model.training
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(model.eval(), inputs)
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        where = next((line.strip() for line in str(error).splitlines() if "File" in line and "torch/" not in line), "")
+        what = f"{type(model).__name__} cannot be traced: {text[0] if text else type(error).__name__}"
+        raise UserError(f"{what}{f' ({where})' if where else ''}", "give it a forward without branches on data") from error
+    finally:
+        model.train(training)
+
+
+def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
+    signature, ties = program.graph_signature, Ties(found.forest)
+    names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    values: dict[fx.Node, Any] = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = _held(found, names[node.name]) if node.name in names else _plain(node)
+        elif node.op == "call_function":
+            values[node] = _called(node, values, ties, found)
+        elif node.op == "output":
+            for each in _tensors(_resolve(node.args, values)):
+                ties.fix(each, "the output of the network")
+
+
+def _held(found: Structures, name: str) -> Labelled:
+    units = found.units[name]
+    shape = tuple(len(of) for of in units)
+    return Labelled(shape, tuple(vector(of, dim, len(shape)) for dim, of in enumerate(units) if len(of) > 1))
+
+
+def _plain(node: fx.Node) -> Any:
+    value = node.meta.get("val")
+    return Labelled(tuple(int(size) for size in value.shape)) if isinstance(value, Tensor) else value
+
+
+def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Structures) -> Any:
+    operands = _resolve(node.args, values)
+    if node.target is operator.getitem:
+        inside, index = operands
+        return inside[index] if isinstance(inside, list) and index < len(inside) else _plain(node)
+    name = getattr(getattr(node.target, "_schema", None), "name", str(node.target)).partition("::")[2]
+    ties.name = name
+    shape = _shape(node)
+    if not any(each.fields for each in _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])):
+        return _plain(node)
+    if name in RULES and shape is not None:
+        return RULES[name](ties, operands, shape)
+    found.kept[_place(node)] = f"the operation {name} has no rule"
+    for each in _tensors([*operands, *_resolve(list(node.kwargs.values()), values)]):
+        ties.fix(each, f"the operation {name} has no rule")
+    return _plain(node)
+
+
+def _shape(node: fx.Node) -> tuple[int, ...] | None:
+    """Of the result; of the first where there are several."""
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, tuple | list) and value else value
+    return tuple(int(size) for size in value.shape) if isinstance(value, Tensor) else None
+
+
+def _place(node: fx.Node) -> str:
+    """The module in whose forward an operation is."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = stack[-1][0] if stack else ""
+    return path.removeprefix("L['self'].") or node.name
+
+
+def _resolve(value: Any, values: Mapping[fx.Node, Any]) -> Any:
+    if isinstance(value, fx.Node):
+        return values[value]
+    if isinstance(value, list | tuple):
+        return [_resolve(each, values) for each in value]
+    return value
+
+
+def _tensors(value: Any) -> list[Labelled]:
+    if isinstance(value, Labelled):
+        return [value]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [found for each in value for found in _tensors(each)]
+    return []
+
+
+__all__ = ["structures_of"]

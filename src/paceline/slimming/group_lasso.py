@@ -1,0 +1,133 @@
+"""Group Lasso over structures as a proximal step after any optimizer: what is not worth its cost becomes exactly zero.
+
+With the penalty ``sum_g s_g |W_g|`` the proximal operator of a step of length ``lr`` is
+``W_g <- W_g max(0, 1 - lr s_g / |W_g|)`` (Yuan and Lin 2006; Parikh and Boyd 2014, section 6.5.4). A subgradient never reaches
+zero (Wen et al., NIPS 2016, need a threshold for it). A weight that lies in two structures, as the output of one layer and the
+input of the next, is scaled by both in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paceline.errors import UserError
+from paceline.slimming.structures import Structures
+
+
+class StructureNorms:
+    """Norms of all structures of a model, and their scaling, without a loop over structures.
+
+    Attributes:
+        numbers: of the structures, in the order of the norms. ``layers``: their layers.
+    """
+
+    def __init__(self, model: nn.Module, structures: Structures) -> None:
+        parameters = dict(model.named_parameters())
+        place = {structure.number: index for index, structure in enumerate(structures.every)}
+        self.numbers = tuple(place)
+        self.layers = tuple(structure.layer for structure in structures.every)
+        self._parts: list[tuple[nn.Parameter, int, Tensor]] = []
+        for name, dims in structures.units.items():
+            if (parameter := parameters.get(name)) is None:  # a buffer, or a second name of a tied weight
+                continue
+            for dim, units in enumerate(dims):
+                roots = structures.forest.roots(units)
+                index = torch.tensor([place.get(int(root), -1) for root in roots])
+                if (index >= 0).any():
+                    self._parts.append((parameter, dim, index.to(parameter.device)))
+
+    @torch.no_grad()
+    def norms(self) -> Tensor:
+        """The l2 norm of each structure's parameters; shape (structures,)."""
+        device = self._parts[0][0].device if self._parts else None
+        sums = torch.zeros(len(self.numbers), device=device)
+        for parameter, dim, index in self._parts:
+            others = [other for other in range(parameter.dim()) if other != dim]
+            squares = parameter.detach().float().square()
+            squares = squares.sum(others) if others else squares
+            held = index >= 0
+            sums.index_add_(0, index[held], squares[held])
+        return sums.sqrt()
+
+    @torch.no_grad()
+    def scale(self, factors: Tensor) -> None:
+        """Multiply each structure by its factor; what belongs to none stays."""
+        padded = torch.cat([factors, factors.new_ones(1)])  # -1 is the last: one
+        for parameter, dim, index in self._parts:
+            shape = [1] * parameter.dim()
+            shape[dim] = -1
+            parameter.mul_(padded[index].view(shape).to(parameter.dtype))
+
+
+class GroupLasso(Optimizer):
+    """An optimizer that takes a proximal step after each step of another one, whose groups, rates and state it shares.
+
+    Args:
+        optimizer: any; its first learning rate is that of the proximal step.
+        strength: of the penalty: in a step of rate ``lr`` a structure loses ``lr strength weight`` times the median norm that
+            its layer's structures had at the start.
+        weights: by layer, what its structures cost beside others; 1 where it is not named.
+
+    Raises:
+        UserError: a negative strength.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        model: nn.Module,
+        structures: Structures,
+        strength: float,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        if not 0 <= strength < float("inf"):
+            raise UserError(f"a strength of {strength:g}", "give 0 or a positive number")
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self.param_groups, self.state = optimizer.param_groups, optimizer.state
+        self.inner, self.strength, self.groups = optimizer, strength, StructureNorms(model, structures)
+        norms = self.groups.norms()
+        medians = {
+            layer: norms[[place for place, own in enumerate(self.groups.layers) if own == layer]].median()
+            for layer in dict.fromkeys(self.groups.layers)
+        }
+        weight = weights or {}
+        self._units = torch.tensor([float(medians[layer]) * weight.get(layer, 1.0) for layer in self.groups.layers])
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the proximal step."""
+        return float(self.inner.param_groups[0]["lr"])
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of the optimizer, then of the penalty."""
+        loss: float | None = self.inner.step(closure)  # type: ignore[arg-type]
+        if self.strength:
+            norms = self.groups.norms()
+            pull = self.rate * self.strength * self._units.to(norms.device)
+            self.groups.scale(torch.where(norms > 0, (1 - pull / norms).clamp(min=0), norms))
+        return loss
+
+    def removed(self) -> set[int]:
+        """Numbers of structures that are exactly zero."""
+        norms = self.groups.norms()
+        return {number for number, norm in zip(self.groups.numbers, norms.tolist(), strict=True) if norm == 0}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's, with the strength and the norms that the penalty is counted in."""
+        return {**self.inner.state_dict(), "group_lasso": {"strength": self.strength, "units": self._units.tolist()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The inverse of ``state_dict``."""
+        own = {name: value for name, value in state_dict.items() if name != "group_lasso"}
+        self.inner.load_state_dict(own)
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+        if kept := state_dict.get("group_lasso"):
+            self.strength, self._units = kept["strength"], torch.tensor(kept["units"])
+
+
+__all__ = ["GroupLasso", "StructureNorms"]

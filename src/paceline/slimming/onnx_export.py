@@ -69,8 +69,8 @@ def difference(model: nn.Module, inputs: tuple[Any, ...], file: str | Path) -> f
     return max(apart, default=0.0) / (largest or 1.0)
 
 
-def open_session(file: str | Path, threads: int = 1) -> Any:
-    """A session of ONNX Runtime on this machine's CPU. Raises UserError where it is not installed."""
+def open_session(file: Any, threads: int = 1) -> Any:
+    """A session of ONNX Runtime on this machine's CPU, of a file or a model. Raises UserError where it is not installed."""
     try:
         import onnxruntime as ort
     except ModuleNotFoundError as error:
@@ -78,7 +78,8 @@ def open_session(file: str | Path, threads: int = 1) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
-    return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    source = file.SerializeToString() if hasattr(file, "SerializeToString") else str(file)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def feed(session: Any, inputs: tuple[Any, ...]) -> Mapping[str, Array]:

@@ -135,6 +135,23 @@ class Structure:
         return tuple(part for part in self.slices if part.dim == 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation with weights, which takes most of a network's time.
+
+    Attributes:
+        kind: of ATen, such as ``conv2d``. ``weights``: names of its parameters, the first one decides its widths.
+        inputs: shape of what enters; ``outputs``: of what leaves.
+        settings: its other operands, such as strides.
+    """
+
+    kind: str
+    weights: tuple[str, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    settings: tuple[object, ...]
+
+
 @dataclass
 class Structures:
     """All structures of a network that may be removed.
@@ -142,12 +159,14 @@ class Structures:
     Attributes:
         units: by parameter and dimension. ``every``: the structures, in the order of their first slice.
         kept: what stays whole and why, by the name of a module or an operation.
+        operations: those with weights, in the order of the graph.
     """
 
     forest: Units
     units: Mapping[str, Sequence[Ints]]
     kept: dict[str, str] = field(default_factory=dict)
     every: tuple[Structure, ...] = ()
+    operations: list[Operation] = field(default_factory=list)
 
     def collect(self) -> None:
         """Find the structures, after everything was tied."""
@@ -174,4 +193,4 @@ def _layer(parts: Iterable[Slice]) -> str:
     return first.parameter if first else next(iter(parts)).parameter
 
 
-__all__ = ["Field", "Labelled", "Slice", "Structure", "Structures", "Units", "compressed", "vector"]
+__all__ = ["Field", "Labelled", "Operation", "Slice", "Structure", "Structures", "Units", "compressed", "vector"]

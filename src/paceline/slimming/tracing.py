@@ -14,8 +14,10 @@ from torch import Tensor, fx, nn
 from paceline.array_types import Ints
 from paceline.errors import UserError
 from paceline.slimming.rules import RULES, Ties
-from paceline.slimming.structures import Labelled, Structures, Units, vector
+from paceline.slimming.structures import Labelled, Operation, Structures, Units, vector
 
+WEIGHTED = ("conv1d", "conv2d", "linear", "lstm", "gru")
+"""Operations that are timed by themselves."""
 _ALONE = np.zeros(1, np.int64)
 """The only index of a dimension stays."""
 
@@ -65,6 +67,8 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
             values[node] = _held(found, names[node.name]) if node.name in names else _plain(node)
         elif node.op == "call_function":
             values[node] = _called(node, values, ties, found)
+            if operation := _operation(node, names):
+                found.operations.append(operation)
         elif node.op == "output":
             for each in _tensors(_resolve(node.args, values)):
                 ties.fix(each, "the output of the network")
@@ -97,6 +101,29 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     for each in _tensors([*operands, *_resolve(list(node.kwargs.values()), values)]):
         ties.fix(each, f"the operation {name} has no rule")
     return _plain(node)
+
+
+def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
+    """An operation of ``WEIGHTED`` as it is timed; None for others."""
+    kind = getattr(getattr(node.target, "_schema", None), "name", "").partition("::")[2]
+    shape = _shape(node)
+    if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
+        return None
+    flat = [each for arg in node.args[1:] for each in (arg if isinstance(arg, list | tuple) else [arg])]
+    weights = tuple(names[each.name] for each in flat if isinstance(each, fx.Node) and each.name in names)
+    entering = _shape(node.args[0])
+    settings = tuple(arg for arg in node.args[1:] if not _has_nodes(arg))
+    if not weights or entering is None:
+        return None
+    return Operation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
+
+
+def _has_nodes(value: Any) -> bool:
+    return isinstance(value, fx.Node) or (isinstance(value, list | tuple) and any(map(_has_nodes, value)))
+
+
+def _hashable(value: Any) -> object:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:

@@ -121,7 +121,9 @@ class _Table:
 def _table(part: _Part, round_to: int, threads: int, points: int) -> _Table:
     entering, leaving = (_grid(width, round_to, points) for width in (part.whole.entering, part.whole.leaving))
     if part.groups > 1:  # whole groups go, so both widths are one
-        line = np.array([_timed(part, Widths(int(n) * part.whole.entering // part.whole.leaving, int(n)), threads) for n in leaving])
+        line = np.array(
+            [_timed(part, Widths(int(n) * part.whole.entering // part.whole.leaving, int(n)), threads) for n in leaving]
+        )
         entering = np.array([0, part.whole.entering])
         seconds = np.stack([line, line])
     else:
@@ -219,7 +221,10 @@ def _linear_model(part: _Part, widths: Widths) -> tuple[Any, dict[str, Array]]:
     from onnx import TensorProto, helper, numpy_helper
 
     rows = prod(part.inputs[:-1])
-    weights = [numpy_helper.from_array(_random(widths.entering, widths.leaving), "w"), numpy_helper.from_array(_random(widths.leaving), "b")]
+    weights = [
+        numpy_helper.from_array(_random(widths.entering, widths.leaving), "w"),
+        numpy_helper.from_array(_random(widths.leaving), "b"),
+    ]
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (rows, widths.entering))
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)

@@ -85,6 +85,16 @@ def test_two_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert repr(together[name].schedule.outcomes) == repr(alone[name].schedule.outcomes)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_policy_that_fails_is_named(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.scheduling.compare.get_context", lambda _: get_context("fork"))
+    question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE)
+    with pytest.raises(
+        UserError, match=r"^under srtf: no one knows how much work is left .*; simulate with `knowledge` measured"
+    ):
+        run_policies(question, ["fifo", "srtf", "las"], processes)
+
+
 def test_mistakes() -> None:
     question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE)
     for policies in ([], ["fifo", "fifo"]):

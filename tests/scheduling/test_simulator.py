@@ -170,7 +170,7 @@ def test_a_long_job_alone_costs_a_few_decisions() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (Settings(round_s=1e-9), "a `round` of 1e-09 s; give at least 0.01s, or 0 to decide at every arrival"),
+        (Settings(round_s=1e-9), "a `round` of 1.00 ns; give at least 0.01s, or 0 to decide at every arrival"),
         (Settings(restart_s=86_400_000.0), "a `restart` of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter"),
         (Settings(restart_by_model={"toy": 1e6}), "a `restart` of 11 d 14 h takes 1,000 rounds"),
     ],

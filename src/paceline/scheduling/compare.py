@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -75,7 +76,7 @@ def run_policies(
             in one process.
 
     Raises:
-        UserError: a policy twice; whatever a simulation raises.
+        UserError: a policy twice; whatever a simulation raises, with its policy.
     """
     check_count(processes, "processes")
     if len(set(policies)) < len(policies) or not policies:
@@ -84,7 +85,8 @@ def run_policies(
     if processes == 1:
         for policy in policies:
             step = (lambda moment, ended, policy=policy: progress(policy, moment, ended)) if progress else None  # type: ignore[misc]
-            simulated[policy] = scenario.run(policy, step)
+            with _named(policy):
+                simulated[policy] = scenario.run(policy, step)
             if done:
                 done(policy)
         return simulated
@@ -92,13 +94,23 @@ def run_policies(
         waiting = {pool.submit(scenario.run, policy): policy for policy in policies}
         try:
             for future in as_completed(waiting):
-                simulated[waiting[future]] = future.result()
+                with _named(waiting[future]):
+                    simulated[waiting[future]] = future.result()
                 if done:
                     done(waiting[future])
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return {policy: simulated[policy] for policy in policies}
+
+
+@contextmanager
+def _named(policy: str) -> Iterator[None]:
+    """What a simulation refuses names its policy."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"under {policy}: {error.message}", error.fix) from None
 
 
 def compare(simulated: Mapping[str, Simulated], seed: int = 0) -> list[Paired]:

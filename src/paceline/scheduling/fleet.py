@@ -16,6 +16,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.scheduling.placement import Placement, racks_of
+from paceline.units import format_seconds
 
 _GROUP = re.compile(r"^\s*(?:(\d{1,7})\s*[x×]\s*)?(\d{1,4})\s*(?:[x×]\s*|\s)\s*(\S.*?)\s*$")
 MOST_DEVICES = 1 << 17
@@ -113,7 +114,7 @@ class Fleet:
         for outage in self.outages:
             if not 0 <= outage.node < len(self.node_types) or not 0 <= outage.start_s < outage.end_s:
                 raise UserError(
-                    f"an outage of node {outage.node} from {outage.start_s:g} to {outage.end_s:g} s",
+                    f"an outage of node {outage.node} from {format_seconds(outage.start_s)} to {format_seconds(outage.end_s)}",
                     f"nodes are 0 to {len(self.node_types) - 1}, and an outage ends after it starts",
                 )
 
@@ -125,10 +126,12 @@ class Fleet:
         no more nodes than that lies in one rack.
 
         Raises:
-            UserError: an unknown device; a group that is not written so; racks that change nothing, or are not full.
+            UserError: an unknown device or network; a group that is not written so; racks that change nothing, or are not full.
         """
         machines, *behind = text.split(",")
         leaves, network = _leaves(behind)
+        if network:
+            Cluster.named("2x1 T4", network)  # whether it is one; groups of one node do not use it
         groups = []
         for part in machines.split("+"):
             match = _GROUP.match(part)

@@ -213,6 +213,9 @@ def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> 
     Raises:
         UserError: a missing or damaged file, with the row and the column.
     """
+    lacks = [name for name in (STEP_FILE, EPOCH_FILE) if not (Path(folder) / name).exists()]
+    if lacks:
+        raise UserError(f"`profiles` {folder} lacks {' and '.join(lacks)}", "give the folder that holds them")
     speeds: dict[str, dict[str, MeasuredSpeed]] = defaultdict(dict)
     groups: dict[tuple[str, str], list[tuple[str, tuple[int, int, float, float, float]]]] = defaultdict(list)
     for row in read(Path(folder) / STEP_FILE, STEP_COLUMNS):

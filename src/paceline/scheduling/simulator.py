@@ -32,6 +32,7 @@ from paceline.scheduling.job import Job, check_names
 from paceline.scheduling.run import Run
 from paceline.scheduling.schedule import Outcome, Schedule, Settings
 from paceline.scheduling.state import Policy, State
+from paceline.scheduling.too_large import check_sizes
 from paceline.units import format_seconds
 
 MOST_IDLE = 1000
@@ -58,7 +59,7 @@ def simulate(
             jobs that the policy never starts though nothing else happens, or moves again and again without any work between.
     """
     check_names(jobs)
-    _check_sizes(jobs, fleet)
+    check_sizes(jobs, fleet)
     _check_times(settings or Settings())
     return _Simulation(jobs, fleet, policy, runs, settings or Settings(), progress).run()
 
@@ -68,26 +69,12 @@ def _check_times(settings: Settings) -> None:
     round_s, restart_s = settings.round_s, max(settings.restart_s, *settings.restart_by_model.values(), 0.0)
     if round_s and not SHORTEST_ROUND_S <= round_s < math.inf:
         fix = f"give at least {SHORTEST_ROUND_S:g}s, or 0 to decide at every arrival, end and outage"
-        raise UserError(f"a `round` of {round_s:g} s", fix)
+        raise UserError(f"a `round` of {format_seconds(round_s)}", fix)
     if round_s and restart_s >= round_s * MOST_IDLE:
         raise UserError(
             f"a `restart` of {format_seconds(restart_s)} takes {MOST_IDLE:,} rounds of {format_seconds(round_s)} or more",
             f"give a shorter `restart`, or a `round` above {format_seconds(restart_s / MOST_IDLE)}",
         )
-
-
-def _check_sizes(jobs: Sequence[Job], fleet: Fleet) -> None:
-    for job in jobs:
-        legal = [group.devices for group in fleet.groups if job.may_use(group.device)]
-        least = job.min_devices if "devices" in job.adapts else job.devices
-        if not legal:
-            raise UserError(
-                f"job {job.name!r} runs on {', '.join(job.device_types)}", f"the cluster has {', '.join(fleet.types)}"
-            )
-        if least > max(legal):
-            raise UserError(
-                f"job {job.name!r} asks for {least:,} devices", f"the cluster has {max(legal):,} of one type that it may use"
-            )
 
 
 class _Simulation:

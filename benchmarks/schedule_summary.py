@@ -3,7 +3,8 @@
     python benchmarks/schedule_summary.py RESULTS [--picture RESULTS/schedule_error.svg]
 
 RESULTS is benchmarks/results. The first table has each target beside what was reached, the second paceline beside the best
-published policy. The third and fourth, and the picture, have every policy's mean completion where its speeds, or the work left, are wrong, beside the same without an error.
+published policy. The third and fourth, and the picture, have every policy's mean completion where its speeds, or the work
+left, are wrong, beside the same without an error.
 """
 
 from __future__ import annotations

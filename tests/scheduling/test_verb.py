@@ -48,7 +48,7 @@ def test_failures_are_drawn_by_the_seed() -> None:
     question: dict[str, Any] = {"failures_s": 86400.0, "repair_s": 3600.0}
     a, b, c = (scenario(JOBS, "2x2xT4", seed=seed, **question) for seed in (1, 1, 2))
     assert a.fleet == b.fleet != c.fleet and a.fleet.outages
-    assert f"{len(a.fleet.outages)} failures of nodes are drawn" in a.notes[0]
+    assert f"{len(a.fleet.outages)} failures of nodes drawn" in a.notes[0]
 
 
 @pytest.mark.parametrize(

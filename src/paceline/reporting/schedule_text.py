@@ -18,6 +18,11 @@ from paceline.scheduling.why import Stretch, Why
 
 LONGEST = 5
 """Jobs that are listed because they waited longest."""
+_KNOWS = {
+    "online": "what jobs state and what each saw since it began",
+    "measured": "the truth",
+    "predicted": "what is predicted, corrected by what all jobs saw",
+}
 _FAIRNESS = {
     True: "estimated from the devices that it held",
     False: "from a simulation of the job alone under the same policy (Themis; over types as Sia)",
@@ -135,9 +140,9 @@ def basis(simulated: Simulated) -> Iterator[str]:
     s = simulated.settings
     if simulated.policy in POLICIES:
         yield f"{simulated.policy}: {POLICIES[simulated.policy].source}."
-    yield f"The policy knows what is {simulated.knowledge}."
-    rounds = f"every {s.round_s:g} s" if s.round_s else "at every arrival, end and outage"
-    yield f"Decisions {rounds}; a start or resize costs {s.restart_s:g} s; interference {percent(s.interference)}."
+    yield f"The policy knows {_KNOWS[simulated.knowledge]} ({simulated.knowledge})."
+    rounds = f"every {seconds(s.round_s)}" if s.round_s else "at every arrival, end and outage"
+    yield f"Decisions {rounds}; a start or resize costs {seconds(s.restart_s)}; interference {percent(s.interference)}."
 
 
 def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], directory: str) -> Screen:

@@ -52,7 +52,11 @@ class NodeGroup:
     @property
     def racks_text(self) -> str:
         """``racks of 4 nodes, 2:1``: with the oversubscription; empty: one rack."""
-        return f"racks of {self.leaf_nodes} nodes, {self.oversubscription:g}:1" if self.leaf_nodes else ""
+        return (
+            f"racks of {self.leaf_nodes} node{'s' * (self.leaf_nodes > 1)}, {self.oversubscription:g}:1"
+            if self.leaf_nodes
+            else ""
+        )
 
     def least_racks(self, nodes: int) -> int:
         """Racks that so many nodes lie in at least."""
@@ -111,11 +115,13 @@ class Fleet:
         for group in self.groups:
             if group.leaf_nodes or group.oversubscription != 1:
                 on_leaves(group.cluster((group.devices_per_node,) * group.nodes, 1), group.leaf_nodes, group.oversubscription)
+        last = len(self.node_types) - 1
+        numbers = f"0 to {last}" if last else "0"
         for outage in self.outages:
             if not 0 <= outage.node < len(self.node_types) or not 0 <= outage.start_s < outage.end_s:
                 raise UserError(
                     f"an outage of node {outage.node} from {format_seconds(outage.start_s)} to {format_seconds(outage.end_s)}",
-                    f"nodes are 0 to {len(self.node_types) - 1}, and an outage ends after it starts",
+                    f"nodes are {numbers}, and an outage ends after it starts",
                 )
 
     @classmethod

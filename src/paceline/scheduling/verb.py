@@ -123,7 +123,10 @@ def scenario(
         until_s = max((job.arrival_s for job in every), default=0.0) + BEYOND_S
         drawn = drawn_outages(len(nodes.node_types), failures_s, repair_s, until_s, seed)
         away += drawn
-        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn, up to 30 days after the last arrival.")
+        notes = (
+            *notes,
+            f"{len(drawn):,} failure{'' if len(drawn) == 1 else 's'} of nodes drawn, up to 30 days after the last arrival.",
+        )
     fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
     measured = profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {}
     published = {name: network for name, network in networks().items() if name in measured} if measured else {}

@@ -24,6 +24,10 @@ Line = tuple[str, str, str, str, str]
 Curves = Mapping[str, Mapping[float, float]]
 """By policy: error -> mean completion beside that without an error."""
 KINDS = {"error": "error of speeds", "work_error": "error of the work left"}
+_TRIED_ON_SIA = {
+    "gavel": "true steps as its beliefs: the mean is met, the median is not",
+    "sia": "jobs moved at every chance: +9.5 %; moves by which no job gains are left out since",
+}
 FLAT = 5e-4
 """A policy whose curve stays within so much looks at no such belief."""
 
@@ -73,7 +77,7 @@ def _fidelity(results: Path) -> Iterator[Line]:
     for row in read(results / "schedule_sia.csv"):
         if row["published_avg_jct_s"]:
             errors = [100 * (row[f"{name}_s"] / row[f"published_{name}_s"] - 1) for name in ("avg_jct", "p50_jct", "p99_jct")]
-            tried = "true steps as its beliefs: the mean is met, the median is not" if max(map(abs, errors)) > 10 else ""
+            tried = _TRIED_ON_SIA[row["policy"]] if max(map(abs, errors)) > 10 else ""
             reached = ", ".join(f"{name} {error:+.1f} %" for name, error in zip(("mean", "median", "p99"), errors, strict=True))
             what = f"Sia, philly/1: {row['policy']}"
             yield what, "within 10 %", reached, _percent(max(map(abs, errors)) - 10), tried
@@ -121,7 +125,13 @@ def _better(rows: Sequence[Row]) -> Iterator[Line]:
     yield "sia philly: makespan, datasheet; ended", "1.00 or less", f"{ratio:.2f}", _percent(100 * (ratio - 1)), ""
     helios = whole["sia helios", "datasheet", "stated"]
     worst, unfair = helios["worst_ftf"], 100 * helios["unfair_share"]
-    yield "Helios: worst finish-time fairness", "1.2", f"{worst:.2f}", _missed(worst - 1.2), ""
+    yield (
+        "Helios: worst finish-time fairness",
+        "1.2",
+        f"{worst:.2f}",
+        _missed(worst - 1.2),
+        "one job of 800; an earlier state of the policy had 1.15",
+    )
     why = "nothing: the constants were chosen for the mean"
     what = "Helios: jobs slower than alone on their share"
     yield what, "below 0.3 %, as Sia", f"{unfair:.1f} %", _percent(unfair - 0.3), why

@@ -59,13 +59,13 @@ def test_a_policy_that_gives_what_is_not_free_is_an_error() -> None:
 
 @pytest.mark.parametrize("free", [True, False])
 def test_a_job_that_moves_in_the_same_shape_restarts_only_where_moves_cost(free: bool) -> None:
-    """Placed anew, the larger job gets the first node."""
-    jobs = active(rigid("a", 100, 2), rigid("b", 100, 3), restart_s=30.0, moves_free=free)
-    jobs.carry_out(gives(2, 0))
+    """The largest job gets a whole node, so the smallest moves to the other."""
+    jobs = active(rigid("a", 100, 1), rigid("b", 100, 3), rigid("c", 100, 4), restart_s=30.0, moves_free=free)
+    jobs.carry_out(gives(1, 3, 0))
     jobs.pass_to(40.0)
-    assert jobs.placements == [((0, 2),), ()]
-    jobs.carry_out(gives(2, 3, repack=True))
-    assert jobs.placements == [((1, 2),), ((0, 3),)] and jobs.free.tolist() == [1, 2]
+    assert jobs.placements == [((0, 1),), ((1, 3),), ()]
+    jobs.carry_out(gives(1, 3, 4, repack=True))
+    assert jobs.placements == [((1, 1),), ((1, 3),), ((0, 4),)] and not jobs.free.any()
     assert jobs.columns[RESTARTS, 0] == (0 if free else 1) and len(jobs.outcomes["a"].spans) == 2
 
 

@@ -138,7 +138,7 @@ class Diverging(Played):
 
 
 def test_a_job_whose_loss_grows_is_ended(tmp_path: Path) -> None:
-    policy = LiveAdapter(stopping_early(fifo, EarlyStop(2)), "slot", 10.0)
+    policy = LiveAdapter(stopping_early(fifo, EarlyStop(2)), 10.0)
     with Journal(tmp_path / "state") as journal:
         add(journal, tmp_path, [0.0], max_devices=1)
         loop = runner(Diverging({"h0": 1}, work=50), journal, policy)

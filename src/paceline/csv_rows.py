@@ -72,8 +72,8 @@ def header(path: str | Path) -> tuple[list[str], str]:
             first = stream.readline(_LONGEST_HEADER)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{Path(path).name} is not a CSV file in UTF-8: {error}") from None
+    except UnicodeDecodeError:
+        raise _not_utf8(Path(path).name) from None
     if not first.strip():
         raise UserError(f"{Path(path).name} is empty", "its first line names the columns")
     delimiter = "|" if first.count("|") > first.count(",") else ","
@@ -106,11 +106,17 @@ def read(path: str | Path, columns: Sequence[str], delimiter: str = ",") -> list
                 rows.append(Row(dict(zip(names, values, strict=True)), len(rows) + 1, reader.line_num, name))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{name} is not a CSV file in UTF-8: {error}") from None
+    except UnicodeDecodeError:
+        raise _not_utf8(name) from None
+    except csv.Error as error:
+        raise UserError(f"{name} is not a CSV file in UTF-8: line {reader.line_num}: {error}", "close its quotations") from None
     if not rows:
         raise UserError(f"{name} has a header and no rows")
     return rows
+
+
+def _not_utf8(name: str) -> UserError:
+    return UserError(f"{name} is not a CSV file in UTF-8", "save it in this encoding")
 
 
 def _check_header(header: Sequence[str], columns: Sequence[str], name: str) -> None:

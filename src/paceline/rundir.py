@@ -198,10 +198,13 @@ class RunDir:
 
     def read_schedule(self, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
         """What ``parse`` makes of the schedules there. Raises UserError where there are none, or ``parse`` fails."""
+        first = f"run paceline schedule TRACE --cluster 2x4xT4 --out {self.path} first"
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file", "give the directory that paceline schedule wrote")
         if not self.path.is_dir():
-            raise UserError(f"no run directory {self.path}", f"run paceline schedule --out {self.path} first")
+            raise UserError(f"no run directory {self.path}", first)
         if not self.schedule_path.exists():
-            raise self._missing(self.schedule_path, "schedule")
+            raise UserError(f"no {self.schedule_path.name} in {self.path}", first)
         return _parse(self.schedule_path, lambda path: parse(parse_json(path.read_bytes())))
 
     def write_report(self, html: str) -> Path:
@@ -246,7 +249,7 @@ class RunDir:
                 try:
                     label, record = _record(data, records)
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
-                    raise ValueError(f"line {number}: {error}") from error
+                    raise ValueError(f"line {number}: {_why(error)}") from error
                 records[label] = record
             return records
 
@@ -311,9 +314,16 @@ def _parse(path: Path, parse: Callable[[Path], _T]) -> _T:
     try:
         return parse(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _broken(path, str(error)) from error
+        raise _broken(path, _why(error)) from error
     except UserError as error:
         raise _broken(path, error.message) from error
+
+
+def _why(error: Exception) -> str:
+    """What a file lacks, in words: Python's own name its types, not what is wrong with the file."""
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    return "it has another form than Paceline writes" if isinstance(error, TypeError | AttributeError) else str(error)
 
 
 def _broken(path: Path, why: str) -> UserError:

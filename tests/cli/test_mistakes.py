@@ -84,9 +84,9 @@ MISTAKES = [
     ("explain lenet5 --cluster A100 --devices-per-node 1", "--cluster says what --devices-per-node says", "one of the two"),
     ("hardware show", "required: NAME", "paceline hardware show --help"),
     ("report", "required: DIR", "paceline report --help"),
-    (f"{P} --nodes two", "invalid int value: 'two'", "--nodes"),
-    (f"{P} --nodes 1.5", "invalid int value: '1.5'", "--nodes"),
-    (f"{T} --lr fast", "invalid float value: 'fast'", "--lr"),
+    (f"{P} --nodes two", "'two' is not a whole number", "--nodes"),
+    (f"{P} --nodes 1.5", "'1.5' is not a whole number", "--nodes"),
+    (f"{T} --lr fast", "'fast' is not a number", "--lr"),
     (f"{P} --device", "expected one argument", "--device"),
     # names and numbers of a prediction
     ("predict lenet6 --device A100 --global-batch 64", "unknown workload 'lenet6'", "lenet5"),

@@ -38,7 +38,7 @@ def test_options_are_what_the_command_takes() -> None:
         (["train", "--epoch=3"], "unknown option '--epoch'.*--epochs"),
         (["train"], "paceline train: .*required: model; see paceline train --help"),
         (["train", "x", "y"], "paceline train: unexpected argument 'y'"),
-        (["train", "x", "--epochs", "many"], "paceline train: argument --epochs: invalid int value: 'many'"),
+        (["train", "x", "--epochs", "many"], "paceline train: argument --epochs: 'many' is not a whole number"),
     ],
 )
 def test_a_mistake_names_what_is_nearest(arguments: list[str], words: str) -> None:

@@ -115,11 +115,12 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy las --where owner", "write COLUMN=VALUE"),
         (f"{ON} --policy las --where owner=us", "unknown owner of jobs.csv 'us'; legal: vision, text"),
         (f"{ON} --policy las --outage 9:1h-2h", "nodes are 0 to 1"),
+        (f"{TRACE} --cluster 1x8xT4 --policy las --outage 9:1h-2h", "nodes are 0, and an outage ends after"),
         (f"{ON} --policy las --outage 9", "write NODE:START-END"),
         (f"{ON} --policy las --interference 1", "--interference 1"),
         (f"{ON} --policy las --seed -1", "--seed -1"),
         (f"{ON} --policy las --round -5s", "expected one argument"),
-        (f"{ON} --policy las --round 1e-9s", "a --round of 1e-09 s; give at least 0.01s"),
+        (f"{ON} --policy las --round 1e-9s", "a --round of 1.00 ns; give at least 0.01s"),
         (
             f"{ON} --policy las --restart 1000d",
             "a --restart of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter --r",
@@ -130,14 +131,27 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         ),
         (f"{ON} --policy las --stop-early soon", "to stop early at 'soon'; write REPORTS or REPORTS:SHARE"),
         (f"{ON} --policy las --fairness just", "unknown fairness 'just'; legal: estimate, alone"),
-        (f"{ON} --policy las --outage 0:5h-2h", "an outage ends after it starts"),
+        (
+            f"{ON} --policy las --outage 0:5h-2h",
+            "an outage of node 0 from 5 h to 2 h; nodes are 0 to 1, and an outage ends after",
+        ),
+        (f"{ON} --policy las --outage 0:5h-1e9d", "it ends after at most 31 years"),
+        (f"{ON} --policy las --repair 1e300d --failures 1d", "--repair 1e300d; give at most 31 years"),
+        (f"{ON} --policy las --restart 5", "--restart: '5' is not a time"),
+        (f"{ON} --policy las --seed x", "argument --seed: 'x' is not a whole number"),
+        (f"{TRACE} --cluster 2x4xT4,fast --policy las", "unknown network 'fast'"),
+        (f"compare {ON} --policies fifo,srtf", "under srtf: no one knows how much work is left"),
         (f"{ON} --policy las --round 5", "5"),
         (f"{TRACE} --cluster 2x4 --policy las", "unknown device '4'"),
-        (f"{TRACE} --cluster 1x4xT4 --policy las", "job 'nightly-2' asks for 8 devices; the cluster has 4"),
+        (
+            f"{TRACE} --cluster 1x4xT4 --policy las",
+            "is too large); give a larger cluster, or leave such jobs out with --drop-too-",
+        ),
         (f"{ON} --policy las --polcy fifo", "unknown option '--polcy'"),
         (f"compare {ON} --policies fifo,fifo", "name each policy once"),
         (f"compare {ON} --policies fifo --jobs 0", "0 processes"),
-        ("why nowhere large", "no run directory nowhere"),
+        ("why nowhere large", "no run directory nowhere; run paceline schedule TRACE --cluster 2x4xT4 --out nowhere first"),
+        (f"why {TRACE} large", "jobs.csv is a file; give the directory that paceline schedule wrote"),
         (f"{TRACE} --policy las", "the following arguments are required: --cluster"),
     ],
 )
@@ -179,11 +193,14 @@ def test_a_damaged_file_is_named(out: Path, capsys: pytest.CaptureFixture[str]) 
         '{"schema": 1}',
         '{"schema": 2}',
         '{"schema": 1, "groups": 3, "outages": [], "jobs": [], "policies": {}}',
+        '{"schema": 1, "groups": [[]], "outages": [], "jobs": [], "policies": {}}',
+        '{"schema": 1, "groups": [], "outages": [], "jobs": [], "policies": []}',
     ):
         (out / "schedule.json").write_text(text)
         for command in (f"schedule why {out} a", f"report {out}"):
             code, _, err = run(capsys, command)
             assert code == 2 and "schedule.json cannot be read" in err and err.count("\n") == 1
+            assert "object" not in err and "argument" not in err, err
     (out / "schedule.json").unlink()
     assert "no schedule.json" in run(capsys, f"schedule why {out} a")[2]
 

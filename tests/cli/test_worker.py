@@ -24,7 +24,7 @@ def test_a_worker_is_told_the_same_run_as_the_command() -> None:
     [
         (["--epoch", "2"], r"unknown option '--epoch'; nearest: --epochs"),
         (["--workers", "4"], r"unknown option '--workers'"),
-        (["--epochs", "two"], r"--epochs: invalid int value: 'two'; see torchrun … -m paceline.training --help"),
+        (["--epochs", "two"], r"--epochs: 'two' is not a whole number; see torchrun … -m paceline.training --help"),
         (["--model", "lenet5"], r"--data is missing"),
     ],
 )

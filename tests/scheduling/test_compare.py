@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import UserError
-from paceline.scheduling.compare import compare, paired, run_policies
+from paceline.scheduling.compare import best, compare, paired, run_policies
 from paceline.scheduling.predicted_jobs import Predictions
 from paceline.scheduling.scenario import Scenario
 from paceline.scheduling.simulated import Simulated
@@ -63,6 +63,22 @@ def test_jobs_that_ended_under_both_count() -> None:
     assert nothing.jobs == 0 and math.isnan(nothing.difference_s) and not nothing.settled
 
 
+def test_a_policy_that_turns_jobs_away_is_not_ranked_best() -> None:
+    """Its other jobs end sooner, since the devices are free."""
+    base, other = simulated(*MANY), shifted(simulated(*MANY), -50.0)
+    assert best({"fifo": base, "early": other}) == "early" and paired("fifo", base, "early", other).verdict == "shorter"
+    other = shifted(base, -50.0)
+    for outcome in other.schedule.outcomes[:3]:
+        outcome.end_s, outcome.removed = math.nan, "no room"
+    pair = paired("fifo", base, "picky", other)
+    assert (pair.fewer, pair.verdict, pair.jobs) == (3, "ended 3 fewer", 37) and pair.difference_s == pytest.approx(-50)
+    assert paired("picky", other, "fifo", base).verdict == "ended 3 more"
+    assert best({"picky": other, "fifo": base, "late": shifted(base, 5.0)}) == "fifo"
+    worse = shifted(base, 5.0)
+    worse.schedule.outcomes[0].end_s = math.nan
+    assert paired("fifo", base, "worse", worse).verdict == "longer", "fewer jobs and still longer"
+
+
 def test_fewer_than_five_common_jobs_settle_nothing() -> None:
     base, other = simulated(*MANY), shifted(simulated(*MANY), 50.0)
     assert paired("a", base, "b", other).verdict == "longer"
@@ -83,6 +99,16 @@ def test_two_processes_answer_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(together) == ["las", "fifo"] and set(through) == {"las", "fifo"}
     for name in alone:
         assert repr(together[name].schedule.outcomes) == repr(alone[name].schedule.outcomes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_policy_that_fails_is_named(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.scheduling.compare.get_context", lambda _: get_context("fork"))
+    question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE)
+    with pytest.raises(
+        UserError, match=r"^under srtf: no one knows how much work is left .*; simulate with `knowledge` measured"
+    ):
+        run_policies(question, ["fifo", "srtf", "las"], processes)
 
 
 def test_mistakes() -> None:

@@ -17,7 +17,7 @@ from paceline.scheduling.job import Job, check_names
         ({"name": ""}, "without a name"),
         ({"duration_s": 0.0}, "no work"),
         ({"duration_s": -1.0}, "duration -1"),
-        ({"duration_s": 1.001e9}, "give at most 1e.09 s"),
+        ({"duration_s": 1.001e9}, "give at most 1,000,000,000 s"),
         ({"duration_s": math.nan}, "duration nan"),
         ({"arrival_s": math.inf}, "arrival inf"),
         ({"steps": -5.0}, "steps -5"),

@@ -129,6 +129,26 @@ def test_a_job_that_learns_no_more_is_ended_and_makes_room(tmp_path: Path) -> No
     assert not any(seen.holds_devices for _, seen in played.jobs.values()), "the runner stays until they have stopped"
 
 
+class Diverging(Played):
+    """They report a loss alone, and it grows."""
+
+    def poll(self) -> Mapping[str, Observed]:
+        seen = super().poll()
+        return {n: replace(o, progress={**o.progress, "loss": 1.0 + o.progress.get("step", 0.0)}) for n, o in seen.items()}
+
+
+def test_a_job_whose_loss_grows_is_ended(tmp_path: Path) -> None:
+    policy = LiveAdapter(stopping_early(fifo, EarlyStop(2)), 10.0)
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0], max_devices=1)
+        loop = runner(Diverging({"h0": 1}, work=50), journal, policy)
+        assert sum(1 for _ in iter(loop.round, False)) < 30
+        (row,) = journal.rows().values()
+        assert (
+            row.is_removed and len(row.curve) == 4 and sorted(row.curve, reverse=True) == list(row.curve) and row.curve[0] < 0
+        )
+
+
 def test_the_first_report_that_tells_predicts_the_end(tmp_path: Path) -> None:
     """Ten samples a second; of each epoch it has told that it has ten steps of 64."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,28 @@ def test_epochs_lie_between_measured_batches(tmp_path: Path) -> None:
     assert epochs.count == 3 and epochs.ends.tolist() == [100, 200, 300]
     assert epochs.noise(100, 1).variance == 30 and epochs.noise(100, 1).signal == 1
     assert epochs.steps(32, 2) == 300 and epochs.steps(512, 0) == 12.5 and 12.5 < epochs.steps(100, 0) < 100
+
+
+def test_of_every_metric_more_is_better(tmp_path: Path) -> None:
+    """Of Pollux's models an error rate and a loss are known; a file of one's own says so in a column."""
+    rising = [0.5, 0.6, 0.7]
+    assert profile(tmp_path).epochs.metric[0].tolist() == pytest.approx(rising)
+    file = tmp_path / EPOCH_FILE
+    lines = file.read_text().splitlines()
+    for word, sign in (("less", -1), ("more", 1), ("", 1)):
+        file.write_text("\n".join([f"{lines[0]},better", *(f"{line},{word}" for line in lines[1:])]))
+        assert read_profiles(tmp_path)["toy"].epochs.metric[0].tolist() == pytest.approx([sign * value for value in rising])
+    file.write_text("\n".join([f"{lines[0]},better", *(f"{line},down" for line in lines[1:])]))
+    with pytest.raises(UserError, match=r"row 1 \(line 2\), column better: 'down' is not less or more"):
+        read_profiles(tmp_path)
+    write_profiles(tmp_path, "yolov3")
+    assert read_profiles(tmp_path)["yolov3"].epochs.metric[0].tolist() == pytest.approx([-value for value in rising])
+
+
+@pytest.mark.skipif("PACELINE_SHARED" not in os.environ, reason="PACELINE_SHARED names no data")
+def test_the_published_metrics_all_rise() -> None:
+    for model, measured in read_profiles(Path(os.environ["PACELINE_SHARED"]) / "data" / "profiles").items():
+        assert (measured.epochs.metric[:, -1] > measured.epochs.metric[:, 0]).all(), model
 
 
 def test_a_device_that_was_not_measured_is_refused(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_job_alone_takes_steps_over_speed() -> None:
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (Job(name="a", model="none", steps=1), "no throughput of 'none' on 1 devices"),
+        (Job(name="a", model="none", steps=1), "no throughput of 'none' on 1 device of"),
         (Job(name="a", model="other", devices=2, steps=1), "no throughput of 'other' on 2 devices"),
         (Job(name="a", model="net", duration_s=1), "no steps"),
     ],

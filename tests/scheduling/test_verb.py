@@ -30,11 +30,25 @@ def test_jobs_of_ones_own() -> None:
     assert away.schedule.outcomes[0].start_s == 500
 
 
+def test_jobs_larger_than_the_cluster_are_named_with_their_row_or_left_out(tmp_path: Path) -> None:
+    trace = tmp_path / "mine.csv"
+    trace.write_text("name,arrival_s,devices,duration_s\na,0,4,60\nhuge,0,99,60\nhuger,0,100,60\nb,5,1,60\n")
+    with pytest.raises(UserError) as error:
+        paceline.schedule(trace, "2x4xT4", "fifo")
+    assert str(error.value) == (
+        "mine.csv, row 2 (line 3): job 'huge' asks for 99 devices; the cluster has 8 of one type that it may use (1 more of "
+        "4 jobs is too large); give a larger cluster, or leave such jobs out with `drop_too_large`"
+    )
+    simulated = paceline.schedule(trace, "2x4xT4", "fifo", drop_too_large=True)
+    assert [outcome.job.name for outcome in simulated.schedule.outcomes] == ["a", "b"]
+    assert simulated.notes[0] == "2 of 4 jobs left out: they ask for more devices than the cluster has of one type."
+
+
 def test_failures_are_drawn_by_the_seed() -> None:
     question: dict[str, Any] = {"failures_s": 86400.0, "repair_s": 3600.0}
     a, b, c = (scenario(JOBS, "2x2xT4", seed=seed, **question) for seed in (1, 1, 2))
     assert a.fleet == b.fleet != c.fleet and a.fleet.outages
-    assert f"{len(a.fleet.outages)} failures of nodes are drawn" in a.notes[0]
+    assert f"{len(a.fleet.outages)} failures of nodes drawn" in a.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +60,7 @@ def test_failures_are_drawn_by_the_seed() -> None:
         (JOBS, "2x4xT4", "las", {"where": {"set": "1"}}, "chooses rows of a file"),
         ([3], "2x4xT4", "las", {}, "3 is not a job"),
         ([job("a", 0, 1, 5)] * 2, "2x4xT4", "las", {}, "two jobs are named 'a'"),
-        (TRACE, "2x4xT4", "las", {"profiles": "nowhere"}, "cannot read nowhere"),
+        (TRACE, "2x4xT4", "las", {"profiles": "nowhere"}, "`profiles` nowhere lacks pollux_sia_step_times.csv and poll"),
         (Path("nowhere.csv"), "2x4xT4", "las", {}, "cannot read nowhere.csv"),
     ],
 )

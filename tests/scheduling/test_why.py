@@ -22,7 +22,7 @@ def test_a_job_that_waited_for_another() -> None:
     assert (waited.start_s, waited.end_s, waited.devices, ran.start_s, ran.end_s, ran.devices) == (20, 100, 0, 100, 200, 2)
     assert waited.why == (
         "Free were 0 of 4 T4; 1 job held devices.",
-        "1 job waited too, 1 of them since before it came.",
+        "1 job waited too, since before it came.",
         "It started when a ended or gave devices back.",
     )
     assert ran.nodes == "n1 x2" and ran.why == ("Rigid: it gets the 2 that it asked for, or none.",)
@@ -48,7 +48,7 @@ def test_a_job_in_several_racks_says_why() -> None:
 
 def test_a_job_that_came_between_rounds() -> None:
     waited, _ = why(simulated(job("x", 5, 1, 50), job("y", 10, 1, 50), settings=Settings(round_s=60)), "y").stretches
-    assert waited.why[-1] == "Decisions are made every 60 s, and this was the next."
+    assert waited.why[-1] == "Decisions are made every 60.0 s, and this was the next."
 
 
 def test_an_outage_and_many_decisions() -> None:
@@ -86,7 +86,7 @@ def test_a_job_that_the_policy_removed() -> None:
     outcome = one.schedule.outcomes[2]
     outcome.end_s, outcome.spans, outcome.removed, outcome.removed_s = math.nan, [], "its deadline cannot be kept", 20.0
     (waits,) = [*why(one, "c").stretches]
-    assert waits.why == ("fifo removed it at 20 s: its deadline cannot be kept.",)
+    assert waits.why == ("fifo removed it 20.0 s after the trace's start: its deadline cannot be kept.",)
 
 
 def test_an_unknown_job_is_named() -> None:

@@ -46,6 +46,8 @@ class Parser(argparse.ArgumentParser):
         wrong = re.search(r"invalid choice: '([^']*)'.*\(choose from (.*)\)", message)
         if wrong:
             raise unknown("command", wrong[1], [name.strip("' ") for name in wrong[2].split(",")], f"{self.prog} --help")
+        if number := re.fullmatch(r"(argument .*): invalid (int|float) value: (.*)", message):
+            message = f"{number[1]}: {number[3]} is not a {'whole ' if number[2] == 'int' else ''}number"
         raise UsageError(message, self)
 
     def options(self) -> list[str]:

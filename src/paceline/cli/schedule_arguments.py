@@ -23,6 +23,8 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     racks = "'16x8xA100, 100Gb/s, leaf-nodes=4, oversubscription=2:1'"
     nodes = f"nodes: 16x4xT4, or '6x4xT4 + 3x8x2080Ti'; with a network and racks: {racks}"
     parser.add_argument("--cluster", metavar="C", required=True, help=nodes)
+    drop = "leave out jobs larger than the cluster; the answer says how many"
+    parser.add_argument("--drop-too-large", action="store_true", help=drop)
     profiles = "folder of measured step times and noise; jobs of these models run as measured"
     parser.add_argument("--profiles", metavar="DIR", default="", help=profiles)
     knowledge = "what policies know: online (what a job saw, default), measured (the truth), predicted"
@@ -70,10 +72,10 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
     if o.seed < 0:
         raise UserError(f"--seed {o.seed}", "give a whole number from 0 up")
     settings = Settings(
-        round_s=_seconds(o.round),
-        restart_s=_seconds(o.restart),
+        round_s=_seconds(o, "round", or_none=True),
+        restart_s=_seconds(o, "restart", or_none=True),
         interference=o.interference,
-        checkpoint_s=parse_seconds(o.checkpoint),
+        checkpoint_s=_seconds(o, "checkpoint"),
     )
     return scenario(
         o.trace,
@@ -83,18 +85,30 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
         knowledge=known_name("knowledge", o.knowledge, KNOWLEDGE),  # type: ignore[arg-type]
         settings=settings,
         outages=[*parse_outages(o.outage or (), planned=False), *parse_outages(o.maintenance or (), planned=True)],
-        failures_s=parse_seconds(o.failures) if o.failures else 0.0,
-        repair_s=parse_seconds(o.repair),
+        failures_s=_seconds(o, "failures") if o.failures else 0.0,
+        repair_s=_seconds(o, "repair"),
         prices=parse_prices(o.price or ()),
         seed=o.seed,
         stop_early=o.stop_early or None,
         fairness=known_name("fairness", o.fairness, FAIRNESS),  # type: ignore[arg-type]
+        drop_too_large=o.drop_too_large,
     )
 
 
-def _seconds(text: str) -> float:
-    """A time; ``0`` is legal here."""
-    return 0.0 if text.strip() in ("0", "0s", "0 s") else parse_seconds(text)
+def _seconds(o: argparse.Namespace, option: str, or_none: bool = False) -> float:
+    """The time that an option was given; ``or_none``: ``0`` is legal too. Raises UserError naming the option."""
+    from paceline.scheduling.job import LONGEST_S
+
+    text: str = getattr(o, option)
+    if or_none and text.strip() in ("0", "0s", "0 s"):
+        return 0.0
+    try:
+        seconds = parse_seconds(text)
+    except UserError as error:
+        raise UserError(f"--{option}: {error.message}", error.fix) from None
+    if seconds > LONGEST_S:
+        raise UserError(f"--{option} {shorten(text, 40)}", "give at most 31 years")
+    return seconds
 
 
 def _equation(text: str) -> tuple[str, str]:

@@ -96,7 +96,7 @@ def gantt(schedule: Schedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> 
         notes.append(f"{len(nodes)} of {len(per_node)} nodes are drawn")
     if bars > BARS:
         notes.append(f"the first {BARS:,} of {bars:,} bars are drawn")
-    what = f"Devices of {len(nodes)} nodes over time, {len(schedule.outcomes)} jobs"
+    what = f"Devices of {len(nodes)} node{'s' * (len(nodes) != 1)} over time, jobs: {len(schedule.outcomes)}"
     return plot.svg(height, what, "lanes"), "; ".join(notes)
 
 

@@ -17,6 +17,7 @@ from paceline.reporting.schedule_text import (
 )
 from paceline.reporting.values import UNKNOWN, clean, number, percent, seconds
 from paceline.scheduling.compare import FEWEST, Paired, compare
+from paceline.scheduling.compare import best as best_of
 from paceline.scheduling.metrics import UNFAIR
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.why import why
@@ -41,7 +42,7 @@ def render_schedules(simulated: Mapping[str, Simulated], seed: int = 0) -> str:
 def schedules_page(simulated: Mapping[str, Simulated], seed: int = 0) -> Page:
     """One schedule, or several policies on the same jobs; the pictures of nodes and jobs are those of the best in the mean."""
     pairs = compare(simulated, seed)
-    best = min(simulated.values(), key=lambda one: one.metrics.mean_jct_s)
+    best = simulated[best_of(simulated)]
     names = ", ".join(simulated)
     page = Page("schedule", what_text(best), f"simulated under {names}", list(_findings(simulated, pairs)))
     page.ranges = "Intervals hold 95 %." if pairs else ""
@@ -76,7 +77,8 @@ def _findings(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> It
             continue
         times = f"{number(pair.ratio)} times that of {pair.base} ({number(pair.ratio_low)} to {number(pair.ratio_high)})"
         why = "" if pair.settled else f", which settles nothing{': too few jobs' if pair.jobs < FEWEST else ''}"
-        yield f"{pair.policy}: mean completion time {times}{why}."
+        ended = f"; {pair.fewer:,} fewer jobs ended under it" if pair.fewer > 0 else ""
+        yield f"{pair.policy}: mean completion time {times}{why}{ended}."
     for name, one in simulated.items():
         m = one.metrics
         if m.ended < m.jobs:
@@ -95,7 +97,17 @@ def _comparison(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> 
 
 
 _HEADS = (
-    *("policy", "mean", "median", "99% within", "makespan", "device-hours a job", "restarts a job", "devices held"),
+    *(
+        "policy",
+        "jobs ended",
+        "mean",
+        "median",
+        "99% within",
+        "makespan",
+        "device-hours a job",
+        "restarts a job",
+        "devices held",
+    ),
     *("worst fairness", f"jobs above {UNFAIR:g}", "energy, at most", "costs", "median decision", "99% of decisions"),
 )
 
@@ -104,6 +116,7 @@ def _row(one: Simulated) -> list[str]:
     m = one.metrics
     return [
         one.policy,
+        f"{m.ended:,}",
         *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s)),
         number(m.device_hours_per_job),
         number(m.restarts_per_job),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paceline.planning.goal import money
 from paceline.reporting.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import UNKNOWN, clean, count, number, percent, seconds
-from paceline.scheduling.compare import Paired
+from paceline.scheduling.compare import Paired, best
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.metrics import UNFAIR, ScheduleMetrics
 from paceline.scheduling.policies.registry import POLICIES
@@ -18,6 +18,11 @@ from paceline.scheduling.why import Stretch, Why
 
 LONGEST = 5
 """Jobs that are listed because they waited longest."""
+_KNOWS = {
+    "online": "what jobs state and what each saw since it began",
+    "measured": "the truth",
+    "predicted": "what is predicted, corrected by what all jobs saw",
+}
 _FAIRNESS = {
     True: "estimated from the devices that it held",
     False: "from a simulation of the job alone under the same policy (Themis; over types as Sia)",
@@ -135,16 +140,18 @@ def basis(simulated: Simulated) -> Iterator[str]:
     s = simulated.settings
     if simulated.policy in POLICIES:
         yield f"{simulated.policy}: {POLICIES[simulated.policy].source}."
-    yield f"The policy knows what is {simulated.knowledge}."
-    rounds = f"every {s.round_s:g} s" if s.round_s else "at every arrival, end and outage"
-    yield f"Decisions {rounds}; a start or resize costs {s.restart_s:g} s; interference {percent(s.interference)}."
+    yield f"The policy knows {_KNOWS[simulated.knowledge]} ({simulated.knowledge})."
+    rounds = f"every {seconds(s.round_s)}" if s.round_s else "at every arrival, end and outage"
+    yield f"Decisions {rounds}; a start or resize costs {seconds(s.restart_s)}; interference {percent(s.interference)}."
 
 
 def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], directory: str) -> Screen:
     """A row a policy, then the paired differences with their intervals."""
     first = next(iter(simulated.values()))
-    best = min(simulated, key=lambda name: simulated[name].metrics.mean_jct_s)
-    mean = seconds(simulated[best].metrics.mean_jct_s)
+    name = best(simulated)
+    mean = seconds(simulated[name].metrics.mean_jct_s)
+    fewer = any(one.metrics.ended < simulated[name].metrics.ended for one in simulated.values())
+    among = " of those under which the most jobs ended" if fewer else ""
     return Screen(
         title=f"{what_text(first)}, {count(len(simulated), 'policy', 'policies')} on the same jobs, simulated",
         answer=(
@@ -152,9 +159,9 @@ def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], 
             GAP,
             *_pairs(simulated, pairs),
             GAP,
-            *_ask_why(simulated[best], directory, several=True),
+            *_ask_why(simulated[name], directory, several=True),
         ),
-        brief="; ".join([f"{what_text(first)}: {best} is best in the mean with {mean}", *_removed(simulated)]),
+        brief="; ".join([f"{what_text(first)}: {name} is best in the mean with {mean}{among}", *_removed(simulated)]),
         why=(
             heading("It rests on:"),
             *map(
@@ -168,8 +175,8 @@ def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], 
 def _policies(simulated: Mapping[str, Simulated]) -> Iterator[Block]:
     """Times of each policy, then what they cost."""
     every = [(name, one.metrics) for name, one in simulated.items()]
-    times = [(n, *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s))) for n, m in every]
-    yield Table(("completion", "mean", "median", "99% within", "makespan"), times, frozenset({0}))
+    times = [(n, f"{m.ended:,}", *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s))) for n, m in every]
+    yield Table(("completion", "jobs\nended", "mean", "median", "99% within", "makespan"), times, frozenset({0}))
     yield GAP
     costs = [
         (
@@ -196,7 +203,7 @@ def _removed(simulated: Mapping[str, Simulated]) -> Iterator[str]:
 
 def _pairs(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> Iterator[Block]:
     for sentence in _removed(simulated):
-        yield Paragraph(f"{sentence}; its completion times are of the jobs that ended.")
+        yield Paragraph(f"{sentence}; its completion times are of the jobs that ended, and no measure against the others.")
     if not pairs:
         return
     every = len(next(iter(simulated.values())).schedule.outcomes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -30,11 +31,14 @@ class Paired:
         difference_s: mean of (its completion time - that of the first); ``low_s`` to ``high_s``.
         ratio: of the mean completion times; ``ratio_low`` to ``ratio_high``.
         sooner: share of jobs that end sooner than under the first.
+        fewer: jobs that ended under the first, less those that ended under it. A policy that turns jobs away leaves more
+            devices to the others, which then end sooner: no merit.
     """
 
     policy: str
     base: str
     jobs: int
+    fewer: int
     difference_s: float
     low_s: float
     high_s: float
@@ -57,6 +61,8 @@ class Paired:
         """``shorter`` or ``longer`` than under the first, or why that is not settled."""
         if self.jobs < FEWEST:
             return "too few jobs" if self.jobs else "no common job"
+        if self.fewer * self.difference_s < 0:
+            return f"ended {abs(self.fewer):,} {'fewer' if self.fewer > 0 else 'more'}"
         return ("shorter" if self.difference_s < 0 else "longer") if self.settled else "not settled"
 
 
@@ -75,7 +81,7 @@ def run_policies(
             in one process.
 
     Raises:
-        UserError: a policy twice; whatever a simulation raises.
+        UserError: a policy twice; whatever a simulation raises, with its policy.
     """
     check_count(processes, "processes")
     if len(set(policies)) < len(policies) or not policies:
@@ -84,7 +90,8 @@ def run_policies(
     if processes == 1:
         for policy in policies:
             step = (lambda moment, ended, policy=policy: progress(policy, moment, ended)) if progress else None  # type: ignore[misc]
-            simulated[policy] = scenario.run(policy, step)
+            with _named(policy):
+                simulated[policy] = scenario.run(policy, step)
             if done:
                 done(policy)
         return simulated
@@ -92,13 +99,29 @@ def run_policies(
         waiting = {pool.submit(scenario.run, policy): policy for policy in policies}
         try:
             for future in as_completed(waiting):
-                simulated[waiting[future]] = future.result()
+                with _named(waiting[future]):
+                    simulated[waiting[future]] = future.result()
                 if done:
                     done(waiting[future])
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return {policy: simulated[policy] for policy in policies}
+
+
+@contextmanager
+def _named(policy: str) -> Iterator[None]:
+    """What a simulation refuses names its policy."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"under {policy}: {error.message}", error.fix) from None
+
+
+def best(simulated: Mapping[str, Simulated]) -> str:
+    """The policy with the shortest mean completion of those under which the most jobs ended."""
+    figures = {name: one.metrics for name, one in simulated.items()}
+    return min(figures, key=lambda name: (-figures[name].ended, np.nan_to_num(figures[name].mean_jct_s, nan=math.inf)))
 
 
 def compare(simulated: Mapping[str, Simulated], seed: int = 0) -> list[Paired]:
@@ -114,7 +137,8 @@ def compare(simulated: Mapping[str, Simulated], seed: int = 0) -> list[Paired]:
 def paired(base: str, first: Simulated, name: str, other: Simulated, seed: int = 0) -> Paired:
     """One policy against another, job by job."""
     before, after = _together(first, other)
-    return Paired(policy=name, base=base, jobs=len(before), **difference(before, after, seed))
+    fewer = first.metrics.ended - other.metrics.ended
+    return Paired(policy=name, base=base, jobs=len(before), fewer=fewer, **difference(before, after, seed))
 
 
 def difference(before: Array, after: Array, seed: int = 0) -> dict[str, float]:
@@ -149,4 +173,4 @@ def _resampled(pairs: Array, seed: int) -> Array:
 
 _FIGURES = ("difference_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "sooner")
 
-__all__ = ["FEWEST", "Paired", "compare", "paired", "run_policies"]
+__all__ = ["FEWEST", "Paired", "best", "compare", "paired", "run_policies"]

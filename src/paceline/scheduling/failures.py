@@ -9,7 +9,8 @@ import numpy as np
 
 from paceline.errors import UserError, shorten
 from paceline.scheduling.fleet import Outage
-from paceline.units import parse_seconds
+from paceline.scheduling.job import LONGEST_S
+from paceline.units import format_seconds, parse_seconds
 
 _OUTAGE = re.compile(r"^\s*(\d{1,6})\s*:\s*(\S.*?)\s*-\s*(\S.*?)\s*$")
 EXAMPLE = "write NODE:START-END, such as 3:2h-5h"
@@ -25,6 +26,8 @@ def parse_outages(texts: Iterable[str], planned: bool) -> list[Outage]:
         if match is None:
             raise UserError(f"an outage {shorten(text, 40)!r}", EXAMPLE)
         start, end = (0.0 if moment.strip("s ") == "0" else parse_seconds(moment) for moment in match.group(2, 3))
+        if end > LONGEST_S:
+            raise UserError(f"an outage {shorten(text, 40)!r}", "it ends after at most 31 years")
         outages.append(Outage(int(match[1]), start, end, planned))
     return outages
 
@@ -39,10 +42,13 @@ def drawn_outages(nodes: int, between_s: float, repair_s: float, until_s: float,
         UserError: a time that is not above 0, or more than a million failures.
     """
     if not (between_s > 0 and repair_s > 0):
-        raise UserError(f"failures every {between_s:g} s, repairs of {repair_s:g} s", "give times above 0")
+        raise UserError(
+            f"failures every {format_seconds(between_s)}, repairs of {format_seconds(repair_s)}", "give times above 0"
+        )
     if nodes * until_s / (between_s + repair_s) > 1e6:
         raise UserError(
-            f"failures every {between_s:g} s are more than a million in {until_s:g} s", "give a longer time between them"
+            f"failures every {format_seconds(between_s)} are more than a million in {format_seconds(until_s)}",
+            "give a longer time between them",
         )
     random = np.random.default_rng(seed)
     outages = []

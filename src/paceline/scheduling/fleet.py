@@ -17,6 +17,7 @@ from paceline.hardware import network as network_named
 from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.scheduling.placement import Placement, racks_of
+from paceline.units import format_seconds
 
 _GROUP = re.compile(r"^\s*(?:(\d{1,7})\s*[x×]\s*)?(\d{1,4})\s*(?:[x×]\s*|\s)\s*(\S.*?)\s*$")
 MOST_DEVICES = 1 << 17
@@ -59,7 +60,11 @@ class NodeGroup:
     @property
     def racks_text(self) -> str:
         """``racks of 4 nodes, 2:1``: with the oversubscription; empty: one rack."""
-        return f"racks of {self.leaf_nodes} nodes, {self.oversubscription:g}:1" if self.leaf_nodes else ""
+        return (
+            f"racks of {self.leaf_nodes} node{'s' * (self.leaf_nodes > 1)}, {self.oversubscription:g}:1"
+            if self.leaf_nodes
+            else ""
+        )
 
     def least_racks(self, nodes: int) -> int:
         """Racks that so many nodes lie in at least."""
@@ -122,11 +127,13 @@ class Fleet:
         for group in self.groups:
             if group.leaf_nodes or group.oversubscription != 1:
                 on_leaves(group.cluster((group.devices_per_node,) * group.nodes, 1), group.leaf_nodes, group.oversubscription)
+        last = len(self.node_types) - 1
+        numbers = f"0 to {last}" if last else "0"
         for outage in self.outages:
             if not 0 <= outage.node < len(self.node_types) or not 0 <= outage.start_s < outage.end_s:
                 raise UserError(
-                    f"an outage of node {outage.node} from {outage.start_s:g} to {outage.end_s:g} s",
-                    f"nodes are 0 to {len(self.node_types) - 1}, and an outage ends after it starts",
+                    f"an outage of node {outage.node} from {format_seconds(outage.start_s)} to {format_seconds(outage.end_s)}",
+                    f"nodes are {numbers}, and an outage ends after it starts",
                 )
 
     @classmethod
@@ -137,10 +144,12 @@ class Fleet:
         no more nodes than that lies in one rack.
 
         Raises:
-            UserError: an unknown device; a group that is not written so; racks that change nothing, or are not full.
+            UserError: an unknown device or network; a group that is not written so; racks that change nothing, or are not full.
         """
         machines, *behind = text.split(",")
         leaves, network = _leaves(behind)
+        if network:
+            Cluster.named("2x1 T4", network)  # whether it is one; groups of one node do not use it
         groups = []
         for part in machines.split("+"):
             match = _GROUP.match(part)

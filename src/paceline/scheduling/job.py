@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -71,7 +71,9 @@ class Job:
             if not least <= value < math.inf:
                 raise UserError(f"job {self._short}: {what} {shown(value)}", "give a number from 0 up")
         if self.duration_s > LONGEST_S:
-            raise UserError(f"job {self._short}: duration {shown(self.duration_s)}", f"give at most {LONGEST_S:g} s, 31 years")
+            raise UserError(
+                f"job {self._short}: duration {shown(self.duration_s)}", f"give at most {LONGEST_S:,.0f} s, 31 years"
+            )
         if self.devices < 1 or self.min_devices < 1:
             raise UserError(
                 f"job {self._short}: {min(self.devices, self.min_devices)} devices", "give a whole number from 1 up"
@@ -106,13 +108,14 @@ class Job:
         return not self.device_types or device_type in self.device_types
 
 
-def check_names(jobs: Iterable[Job]) -> None:
-    """Raises UserError where two jobs have one name."""
-    seen: set[str] = set()
-    for job in jobs:
+def check_names(jobs: Iterable[Job], places: Sequence[str] = ()) -> None:
+    """Raises UserError where two jobs have one name; ``places``: file and row of each."""
+    seen: dict[str, int] = {}
+    for index, job in enumerate(jobs):
         if job.name in seen:
-            raise UserError(f"two jobs are named {shorten(job.name, 40)!r}", "give each job a name of its own")
-        seen.add(job.name)
+            where = f" ({places[seen[job.name]]}, and {places[index]})" if places else ""
+            raise UserError(f"two jobs are named {shorten(job.name, 40)!r}{where}", "give each job a name of its own")
+        seen[job.name] = index
 
 
 __all__ = ["CHOICES", "LONGEST_S", "Choice", "Job", "check_names"]

@@ -68,7 +68,7 @@ class LiveRow:
         progress: what it has reported last, first seen at ``reported_s``.
         reports: the last speed on each placement, the oldest first.
         restart_s: what its last start cost, from its start to its first step, by its first report after; None: none has told.
-        curve: its accuracy, or where it reports none its loss, at each step that it reported, the oldest first.
+        curve: its accuracy, or where it reports none its negative loss, at each step that it reported, the oldest first.
         expected_end_s: when it was to end, as predicted before it ran, or else by the first report that told; None: neither.
         reason: of its end, or of its last failure.
     """

@@ -257,8 +257,8 @@ def _plain(memory: Any) -> Any:
 
 
 def _learned(progress: Mapping[str, float]) -> list[float]:
-    """What tells learning in a report: its accuracy, or where it has none its loss."""
-    return [progress[name] for name in ("accuracy", "loss") if name in progress][:1]
+    """What tells learning in a report: its accuracy, or where it has none its negative loss."""
+    return [sign * progress[name] for name, sign in (("accuracy", 1), ("loss", -1)) if name in progress][:1]
 
 
 def _place(seen: Observed) -> Placement:

@@ -1,6 +1,7 @@
 """Measured profiles of models: step times by placement and batch, and gradient noise by epoch and batch.
 
 Columns are those of the published simulators of Pollux and Sia (``pollux_sia_step_times.csv``, ``pollux_sia_validation.csv``).
+A column ``better`` of the second may say whether ``less`` or ``more`` of a model's metric is better.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ DEVICES: Mapping[str, str] = {"aws": "T4", "rtx": "RTX 2080 Ti", "dgx-ext": "A10
 """Device of each cluster of the profiles (Sia, SOSP 2023, section 4)."""
 MOST_NODES = 16
 """Profiles end here; more nodes count as so many (Pollux's simulator)."""
+LESS_IS_BETTER = frozenset({"deepspeech2", "yolov3"})
+"""Models whose metric is an error rate or a loss (Pollux, OSDI 2021, table 1); of the others more is better."""
 LOCAL_MOST = {"yolov3": 8}
 """Samples of a device and pass that fit its memory, where the profile goes beyond (Pollux's simulator)."""
 
@@ -128,7 +131,8 @@ class Epochs:
 
     Attributes:
         batches: ascending. ``progress``: steps of the least batch that count as much, after each epoch.
-        iterations: steps after each epoch. ``metric``: after each epoch. ``signal``, ``variance``: of the gradient in each.
+        iterations: steps after each epoch. ``metric``: after each epoch; more is better, an error or a loss is negative.
+        signal, variance: of the gradient in each.
     """
 
     batches: Ints
@@ -213,6 +217,9 @@ def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> 
     Raises:
         UserError: a missing or damaged file, with the row and the column.
     """
+    lacks = [name for name in (STEP_FILE, EPOCH_FILE) if not (Path(folder) / name).exists()]
+    if lacks:
+        raise UserError(f"`profiles` {folder} lacks {' and '.join(lacks)}", "give the folder that holds them")
     speeds: dict[str, dict[str, MeasuredSpeed]] = defaultdict(dict)
     groups: dict[tuple[str, str], list[tuple[str, tuple[int, int, float, float, float]]]] = defaultdict(list)
     for row in read(Path(folder) / STEP_FILE, STEP_COLUMNS):
@@ -254,12 +261,23 @@ def _measured_speed(rows: Sequence[tuple[str, tuple[int, int, float, float, floa
 
 def _epochs(path: Path) -> dict[str, Epochs]:
     rows: dict[str, dict[int, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
+    stated: dict[str, bool | None] = {}
     for row in read(path, EPOCH_COLUMNS):
         batch = row.whole("batch_size")
         if batch is None:
             raise row.wrong("batch_size", "a whole number above 0")
+        stated[row.text("model")] = _less_is_better(row)
         rows[row.text("model")][batch].append(tuple(_number(row, column) for column in EPOCH_COLUMNS[2:]))
-    return {model: _epoch_table(batches) for model, batches in rows.items()}
+    less = {model: model in LESS_IS_BETTER if falls is None else falls for model, falls in stated.items()}
+    return {model: _epoch_table(batches, less[model]) for model, batches in rows.items()}
+
+
+def _less_is_better(row: Row) -> bool | None:
+    """What the column ``better`` says; None: nothing."""
+    word = row.text("better")
+    if word not in ("", "less", "more"):
+        raise row.wrong("better", "less or more: which metric is better")
+    return word == "less" if word else None
 
 
 def _number(row: Row, column: str) -> float:
@@ -273,12 +291,12 @@ def _number(row: Row, column: str) -> float:
     return value
 
 
-def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]]) -> Epochs:
+def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]], falls: bool) -> Epochs:
     sizes = sorted(batches)
     count = min(len(rows) for rows in batches.values())
     table = np.array([sorted(batches[size])[:count] for size in sizes], float)  # (batches, epochs, columns)
     _, progress, iterations, metric, signal, variance = np.moveaxis(table, 2, 0)
-    return Epochs(np.array(sizes), progress, iterations, metric, signal, variance)
+    return Epochs(np.array(sizes), progress, iterations, -metric if falls else metric, signal, variance)
 
 
 __all__ = ["DEVICES", "Epochs", "MeasuredSpeed", "Profile", "packed", "read_profiles"]

@@ -58,7 +58,7 @@ class Reports(Protocol):
     """A run that reports how well it learns."""
 
     def curve(self) -> Array:
-        """Loss or metric reported so far, the oldest first."""
+        """What was reported so far, the oldest first; more is better, a loss is negative."""
         ...
 
 

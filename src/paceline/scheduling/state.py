@@ -53,7 +53,8 @@ class State:
         restart_s: what a start or a resize costs: one number, or one a job.
         restarting_s: what is left of it for each job that started a moment ago; 0: it works.
         memory: what this policy answered as ``memory`` the last time; None at first.
-        curves: loss or metric that each job has reported so far, the oldest first; without entries where jobs report none.
+        curves: what each job has reported so far, the oldest first: a metric of which more is better, such as an accuracy or
+            the negative loss; without entries where jobs report none.
     """
 
     time_s: float

@@ -28,8 +28,9 @@ class ThroughputRun(DurationRun):
         table = throughputs.get(job.model, {})
         self._steps_per_s = {name: table.get(name, {}).get(job.devices, 0.0) for name in fleet.types}
         if not any(self._steps_per_s.values()):
+            asked = f"{job.devices} device{'s' * (job.devices > 1)}"
             raise UserError(
-                f"job {job.name!r}: no throughput of {job.model!r} on {job.devices} devices of {', '.join(fleet.types)}",
+                f"job {job.name!r}: no throughput of {job.model!r} on {asked} of {', '.join(fleet.types)}",
                 "give a file that has it, or other devices",
             )
         if not job.steps:

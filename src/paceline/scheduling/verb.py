@@ -20,6 +20,7 @@ from paceline.scheduling.scenario import FairnessRule, Knowledge, Scenario
 from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.state import Policy
+from paceline.scheduling.too_large import check_sizes, without_too_large
 from paceline.scheduling.traces.reader import read_trace
 
 
@@ -40,6 +41,7 @@ def schedule(
     predictor: Predictor | None = None,
     stop_early: EarlyStop | str | None = None,
     fairness: FairnessRule = "estimate",
+    drop_too_large: bool = False,
     progress: Callable[[float, int], None] | None = None,
 ) -> Simulated:
     """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
@@ -57,6 +59,7 @@ def schedule(
         predictor: of jobs whose model is a network; by default ordinary software and what the package knows.
         stop_early: ends jobs that no longer learn: ``"5:1%"`` where the last 5 reports add less than 1 % of what was learned.
         fairness: an ``estimate`` from what each job held, or each job simulated ``alone`` on its share.
+        drop_too_large: leaves out jobs that ask for more devices than the cluster has of one type; a note says how many.
         progress: is told the moment and how many jobs have ended.
 
     Raises:
@@ -77,6 +80,7 @@ def schedule(
         predictor=predictor,
         stop_early=stop_early,
         fairness=fairness,
+        drop_too_large=drop_too_large,
     ).run(policy, progress)
 
 
@@ -96,24 +100,33 @@ def scenario(
     predictor: Predictor | None = None,
     stop_early: EarlyStop | str | None = None,
     fairness: FairnessRule = "estimate",
+    drop_too_large: bool = False,
 ) -> Scenario:
     """What ``schedule`` simulates, before a policy is chosen; the same arguments."""
     if isinstance(jobs, str | Path):
         trace = read_trace(jobs, where)
-        every, notes = trace.jobs, trace.notes
+        every, notes, places = trace.jobs, trace.notes, trace.places
     elif where:
         raise UserError("`where` chooses rows of a file", "give a file of jobs, or leave it out")
     else:
-        every, notes = tuple(jobs), ()
+        every, notes, places = tuple(jobs), (), ()
         if wrong := next((job for job in every if not isinstance(job, Job)), None):
             raise UserError(f"{shown(wrong)} is not a job", "give jobs, or the name of a file of them")
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
+    if drop_too_large:
+        every, left_out = without_too_large(every, nodes)
+        notes = (*notes, *left_out)
+    else:
+        check_sizes(every, nodes, places)
     away = [*nodes.outages, *outages]
     if failures_s:
         until_s = max((job.arrival_s for job in every), default=0.0) + BEYOND_S
         drawn = drawn_outages(len(nodes.node_types), failures_s, repair_s, until_s, seed)
         away += drawn
-        notes = (*notes, f"{len(drawn):,} failures of nodes are drawn, up to 30 days after the last arrival.")
+        notes = (
+            *notes,
+            f"{len(drawn):,} failure{'' if len(drawn) == 1 else 's'} of nodes drawn, up to 30 days after the last arrival.",
+        )
     fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
     measured = profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {}
     published = {name: network for name, network in networks().items() if name in measured} if measured else {}

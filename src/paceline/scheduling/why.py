@@ -12,6 +12,7 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.schedule import Outcome, Schedule, Span
 from paceline.scheduling.simulated import Simulated, job_row
+from paceline.units import format_seconds
 
 FEW = 3
 """Names that a sentence has at most."""
@@ -102,7 +103,8 @@ def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span
     """What was free and who held the rest when it began to wait, and what came free when it started."""
     schedule = simulated.schedule
     if outcome.removed and until is None:
-        yield f"{simulated.policy} removed it at {outcome.removed_s:,.0f} s: {outcome.removed.rstrip('.')}."
+        when = format_seconds(outcome.removed_s or 0.0)
+        yield f"{simulated.policy} removed it {when} after the trace's start: {outcome.removed.rstrip('.')}."
         return
     holders, waiting = _at(schedule, outcome, moment)
     held = dict.fromkeys(schedule.fleet.types, 0)
@@ -118,13 +120,14 @@ def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span
     ahead = sum(1 for other in waiting if other.job.arrival_s <= outcome.job.arrival_s)
     yield f"Free were {', '.join(free)}; {_jobs(len(holders))} held devices."
     if waiting:
-        yield f"{_jobs(len(waiting))} waited too, {ahead} of them since before it came."
+        before = {0: "none ", len(waiting): "all " if ahead > 1 else ""}.get(ahead, f"{ahead:,} of them ")
+        yield f"{_jobs(len(waiting))} waited too, {before}since before it came."
     if until is None:
         return
     moments = [decided for decided, _ in schedule.active]
     passed = bisect_left(moments, until.start_s) - bisect_left(moments, moment)
     if moments and not passed:
-        yield f"Decisions are made every {simulated.settings.round_s:g} s, and this was the next."
+        yield f"Decisions are made every {format_seconds(simulated.settings.round_s)}, and this was the next."
         return
     if passed > 1:
         yield f"{simulated.policy} left it waiting at {passed:,} decisions."

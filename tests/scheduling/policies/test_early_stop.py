@@ -17,20 +17,28 @@ from paceline.scheduling.schedule import Settings
 from paceline.scheduling.simulator import simulate
 from scheduling_toys import FREE, SMALL, elastic, rigid, state
 
-FALLS = -np.log(np.arange(1, 40))  # a loss
+LEARNS = np.log(np.arange(1, 40))  # a negative loss
 FLAT = np.concatenate([1 - 1 / np.arange(1, 11), np.full(6, 0.9)])  # an accuracy
 
 
-@given(st.floats(1e-3, 1e3), st.floats(-1e3, 1e3), st.booleans())
-def test_the_rule_knows_neither_units_nor_direction(scale: float, shift: float, up: bool) -> None:
-    sign = scale if up else -scale
-    assert learned_enough(sign * FLAT + shift) and not learned_enough(sign * FALLS[:20] + shift)
+@given(st.floats(1e-3, 1e3), st.floats(-1e3, 1e3))
+def test_the_rule_knows_no_units(scale: float, shift: float) -> None:
+    assert learned_enough(scale * FLAT + shift) and not learned_enough(scale * LEARNS[:20] + shift)
+    assert learned_enough(-scale * LEARNS[:20] + shift), "it only gets worse"
+
+
+def test_a_loss_that_diverges_is_no_learning() -> None:
+    loss = np.concatenate([1 / np.arange(1, 8), np.linspace(1, 50, 8)])
+    assert learned_enough(-loss) and not learned_enough(-loss[:7], patience=3)
+    for gone in (np.nan, np.inf):
+        assert learned_enough(-np.concatenate([loss[:7], np.full(5, gone)]))
+    assert not learned_enough(np.full(10, np.nan)) and not learned_enough(np.concatenate([np.full(5, np.nan), LEARNS[:5]]))
 
 
 def test_it_waits_for_enough_reports() -> None:
     assert not learned_enough(np.full(9, 0.5), patience=5) and learned_enough(np.full(10, 0.5), patience=5)
     assert not learned_enough(np.array([]))
-    assert not learned_enough(np.array([0.1, np.nan] * 10))
+    assert learned_enough(np.array([0.1, np.nan] * 10)) and not learned_enough(np.array([*LEARNS[:9], np.nan]))
 
 
 class Learner(DurationRun):
@@ -49,21 +57,21 @@ class Learner(DurationRun):
 
 
 def test_a_job_that_stopped_learning_leaves_its_devices_to_the_next() -> None:
-    jobs = [rigid("flat", 1, 8), rigid("falls", 1, 8)]
-    curves = {"flat": np.concatenate([FLAT, np.full(50, 0.9)]), "falls": FALLS}
+    jobs = [rigid("flat", 1, 8), rigid("learns", 1, 8)]
+    curves = {"flat": np.concatenate([FLAT, np.full(50, 0.9)]), "learns": LEARNS}
     schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), FREE)
-    flat, falls = schedule.outcomes
+    flat, learns = schedule.outcomes
     assert (
         flat.removed_s == 150
         and "its last 5 reports added less than 1 % of what it had learned before" in flat.removed
         and np.isnan(flat.end_s)
     )
-    assert falls.end_s == pytest.approx(150 + 390) and not falls.removed
+    assert learns.end_s == pytest.approx(150 + 390) and not learns.removed
 
 
 def test_what_a_policy_promised_ends_with_the_job_that_is_removed() -> None:
-    jobs = [rigid("runs", 1, 4), rigid("flat", 1, 4), rigid("falls", 1, 4)]
-    curves = {"runs": FALLS, "flat": np.concatenate([FLAT, np.full(500, 0.9)]), "falls": FALLS}
+    jobs = [rigid("runs", 1, 4), rigid("flat", 1, 4), rigid("learns", 1, 4)]
+    curves = {"runs": LEARNS, "flat": np.concatenate([FLAT, np.full(500, 0.9)]), "learns": LEARNS}
     settings = Settings(round_s=1.0, restart_s=0.0)
     schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), settings)
     assert [outcome.removed_s for outcome in schedule.outcomes] == [None, 150, None] and schedule.outcomes[2].start_s == 151

@@ -32,6 +32,13 @@ def test_a_move_must_pay_for_its_restart() -> None:
     assert paceline(state(jobs, **held, restart_s=0.0)).devices.tolist() == [8]
 
 
+def test_a_job_that_was_often_resized_pays_its_restart_in_less_time() -> None:
+    """Twice the devices for a restart of 300 s: it pays where devices are kept for 900 s, not where they were for 300 s."""
+    held = {"devices": np.array([4]), "type_index": np.array([0]), "run_s": np.array([[3000.0]]), "restart_s": 300.0}
+    assert paceline(state([elastic("a", 1e6)], **held, restarts=np.array([2]))).devices.tolist() == [8]
+    assert paceline(state([elastic("a", 1e6)], **held, restarts=np.array([9]))).devices.tolist() == [4]
+
+
 def test_rigid_jobs_get_what_they_ask_for_or_nothing() -> None:
     jobs = [rigid("a", 500, 5), rigid("b", 100, 5), elastic("c", 1000)]
     decision = paceline(state(jobs))

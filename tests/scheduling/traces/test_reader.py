@@ -56,7 +56,11 @@ def test_a_choice_that_lacks_is_asked_for_and_a_wrong_one_is_named(file: Path) -
 
 def test_no_form_names_the_nearest(file: Path) -> None:
     text = wrong(file, "job_id,submit_time_s,duration_s,vc\n0,1,1,1\n")
-    assert "the nearest form is philly, which also has num_gpus" in text
+    assert "the nearest form is philly (Philly, rigid jobs with durations), which also has num_gpus" in text
+    assert wrong(file, "name;arrival_s\na;0\n").endswith(
+        "columns are parted by semicolons; part them by commas, here and in each row"
+    )
+    assert wrong(file, "Name,Arrival_s\na,0\n").endswith("write Name as name, Arrival_s as arrival_s")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,8 @@ def test_no_form_names_the_nearest(file: Path) -> None:
         ("0,1,0,8,one", "t.csv, row 2 (line 3): job '0' states no work"),
         (",1,60,8,one", "t.csv, row 2 (line 3): a job without a name"),
         ("0,1,60", "t.csv, row 2 (line 3): 3 values for 5 columns"),
-        ("1,1,60,8,one", "two jobs are named '1'"),
+        ("1,1,60,8,one", "two jobs are named '1' (t.csv, row 1 (line 2), and t.csv, row 2 (line 3)); give each"),
+        ("0,1,60,1e300,one", "t.csv, row 2 (line 3), column num_gpus: '1e300' is not a whole number from 1 to 9,007"),
     ],
 )
 def test_a_wrong_row_is_named(cell: str, text: str, file: Path) -> None:

@@ -1,7 +1,7 @@
 """Early termination of jobs that no longer learn (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018), before any other policy.
 
-``State.curves`` brings the loss or metric that a job has reported; a job is removed where its last reports add less than a
-share of all that it learned. Which way is better shows in the curve: a loss falls, an accuracy rises.
+``State.curves`` brings what a job has reported, where more is better; a job is removed where its last reports add less than a
+share of all that it learned. One that gets worse, or whose loss is no number any more, adds nothing.
 """
 
 from __future__ import annotations
@@ -73,13 +73,19 @@ def stopping_early(policy: Policy, rule: EarlyStop = EarlyStop()) -> Policy:
 
 
 def learned_enough(curve: Array, patience: int = PATIENCE, least: float = LEAST) -> bool:
-    """Whether the last ``patience`` values add less than ``least`` of the way from the first to the best before them."""
-    if len(curve) < 2 * patience or not np.isfinite(curve).all():
+    """Whether the last ``patience`` values add less than ``least`` of the way from the first to the best before them.
+
+    Args:
+        curve: as one of ``State.curves``; what is no number counts as worst.
+    """
+    known = np.isfinite(curve)
+    if len(curve) < 2 * patience or not known.any():
         return False
-    half = len(curve) // 2
-    rising = curve if curve[half:].mean() >= curve[:half].mean() else -curve
-    before, late = float(rising[:-patience].max()), float(rising[-patience:].max())
-    return late - before <= least * (before - float(rising[0]))
+    reached = np.where(known, curve, -np.inf)
+    before, late = float(reached[:-patience].max()), float(reached[-patience:].max())
+    if before == -np.inf:
+        return False
+    return late - before <= least * (before - float(curve[known][0]))
 
 
 _RULE = re.compile(r"\s*(\d{1,6})\s*(?::\s*(\d+(?:\.\d+)?|\.\d+)\s*(%)?\s*)?")

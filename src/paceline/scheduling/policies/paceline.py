@@ -3,7 +3,8 @@
 A job of ``R`` seconds of work (on one device of its best type) is sped up ``s(n)`` times by ``n`` devices. The policy maximises
 ``sum R^-a s^p / p``. The weight ``R^-a`` lets short jobs go first, as the shortest remaining time would (a = 1); the power
 p < 1 spreads devices over jobs, as a fair share would. A restart costs its share of the time for which the new devices are
-likely to be kept: to the job's end, or until others come. Goodput is the predictor's, corrected by what jobs report. Where the
+likely to be kept: to the job's end, or as long as it kept its devices so far.
+Goodput is the predictor's, corrected by what jobs report. Where the
 work left is unknown, or the range of the prediction is wide, the service that a job has attained stands for it, as under least
 attained service: a job that has run long is likely to run long. On one type smaller jobs make room for a larger one that would
 be scattered.
@@ -27,7 +28,9 @@ SPREAD_POWER = 0.75
 SHORT_FIRST = 0.3
 """a: 0 would ignore what is left, 1 is nearest to the shortest remaining time first."""
 KEPT_S = 900.0
-"""Seconds for which devices are likely to be kept."""
+"""Seconds for which devices are likely to be kept, at most."""
+LEAST_KEPT_S = 300.0
+"""Of a job that was often resized: new devices are likely to be kept as long as its others were in the mean."""
 UNKNOWN_S = 300.0
 """Device-seconds that a job of unknown length is taken to have left when it comes."""
 LEVEL = 4.0
@@ -47,11 +50,12 @@ def paceline(
 
     Args:
         spread_power: p, above 0 and up to 1. ``short_first``: a, from 0 to 1.
-        kept_s: over which a restart has to pay; a job that waits pays its start over the work that it has left.
+        kept_s: over which a restart has to pay at most; a job that waits pays its start over the work that it has left.
         time_limit_s: of the solver, on several types; then the best allocation so far counts.
     """
+    likely_s = np.maximum(state.ran_s / (state.restarts + 1), LEAST_KEPT_S)
     worths = [
-        _worths(state, index, outlook, float(state.restart_s[index]), spread_power, short_first, kept_s)
+        _worths(state, index, outlook, spread_power, short_first, min(kept_s, float(likely_s[index])))
         for index, outlook in enumerate(state.outlooks)
     ]
     if len(state.fleet.groups) == 1:
@@ -85,10 +89,10 @@ def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: floa
 
 
 def _worths(
-    state: State, index: int, outlook: Outlook, restart_s: float, power: float, short_first: float, kept_s: float
+    state: State, index: int, outlook: Outlook, power: float, short_first: float, kept_s: float
 ) -> tuple[list[Ints], list[Array]]:
     """Sizes of each type, with 0, and what each adds to the sum."""
-    job, most = state.jobs[index], outlook.max_devices()
+    job, most, restart_s = state.jobs[index], outlook.max_devices(), float(state.restart_s[index])
     held, held_type = int(state.devices[index]), int(state.type_index[index])
     sizes, rates = [], []
     for group, capacity in enumerate(state.capacity.tolist()):

@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.traces.trace import Trace, job_of_row
+from paceline.scheduling.traces.trace import Trace
 
 JOB_COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus", "model", "batch_size", "total_steps", "deadline_s")
 SPEED_COLUMNS = ("gpu_type", "model", "global_batch_size")
@@ -31,7 +31,7 @@ def read_jobs(path: str | Path) -> list[Job]:
 def read_elasticflow(rows: Sequence[Row]) -> Trace:
     """``read_jobs`` of rows that were read. Raises UserError naming row and column."""
     first = min(_given(row, "submit_time_s") for row in rows)
-    return Trace(tuple(job_of_row(row, lambda row=row: _job(row, first)) for row in rows))  # type: ignore[misc]
+    return Trace.of_rows(rows, lambda row: _job(row, first))
 
 
 def _given(row: Row, column: str) -> float:

@@ -13,7 +13,7 @@ from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Job
 from paceline.scheduling.throughput_run import Throughputs
 from paceline.scheduling.traces.published import number, whole
-from paceline.scheduling.traces.trace import Trace, job_of_row
+from paceline.scheduling.traces.trace import Trace
 
 JOB_COLUMNS = ("trace", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "total_steps")
 THROUGHPUT_COLUMNS = ("source", "gpu_type", "model", "num_gpus", "steps_per_s")
@@ -36,7 +36,7 @@ TEMPLATES: tuple[tuple[str, tuple[int, ...], bool], ...] = (
 
 def read_gavel(rows: Sequence[Row]) -> Trace:
     """Rigid jobs of a model and a number of steps. Raises UserError naming row and column."""
-    return Trace(tuple(job_of_row(row, lambda row=row: _job(row)) for row in rows))  # type: ignore[misc]
+    return Trace.of_rows(rows, _job)
 
 
 def _job(row: Row) -> Job:

@@ -11,7 +11,7 @@ from paceline.csv_rows import Row
 from paceline.errors import UserError, known_name, unknown
 from paceline.scheduling.job import CHOICES, Job
 from paceline.scheduling.traces.published import number, whole
-from paceline.scheduling.traces.trace import Trace, job_of_row
+from paceline.scheduling.traces.trace import Trace
 
 COLUMNS = ("name", "arrival_s")
 """Those that every file has; the other fields of ``Job`` may follow."""
@@ -52,7 +52,7 @@ def read_own(rows: Sequence[Row]) -> Trace:
     for column in rows[0].values:
         if column not in FIELDS:
             raise unknown("column", column, FIELDS, "rename it, or leave it out of the file")
-    return Trace(tuple(job_of_row(row, lambda row=row: _job(row)) for row in rows))  # type: ignore[misc]
+    return Trace.of_rows(rows, _job)
 
 
 def _job(row: Row) -> Job:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.csv_rows import Row
+from paceline.errors import LARGEST_COUNT
 from paceline.scheduling.job import Choice, Job
-from paceline.scheduling.traces.trace import Trace, job_of_row
+from paceline.scheduling.traces.trace import Trace
 
 PHILLY_COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus", "vc")
 WORKLOAD_COLUMNS = ("set", "workload", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "batch_size")
@@ -17,12 +18,12 @@ ONE_DEVICE = frozenset({"ncf"})
 
 def read_philly(rows: Sequence[Row]) -> Trace:
     """Rigid jobs of which the devices and the duration are known. Raises UserError naming row and column."""
-    return Trace(tuple(job_of_row(row, lambda row=row: _rigid(row, row.text("vc"))) for row in rows))  # type: ignore[misc]
+    return Trace.of_rows(rows, lambda row: _rigid(row, row.text("vc")))
 
 
 def read_workload(rows: Sequence[Row]) -> Trace:
     """Jobs of a model and a batch that may change in devices and batch. Raises UserError naming row and column."""
-    return Trace(tuple(job_of_row(row, lambda row=row: _adaptive(row)) for row in rows))  # type: ignore[misc]
+    return Trace.of_rows(rows, _adaptive)
 
 
 def _rigid(row: Row, virtual_cluster: str) -> Job:
@@ -61,6 +62,8 @@ def whole(row: Row, column: str) -> int:
     value = row.whole(column)
     if value is None:
         raise row.wrong(column, "a whole number from 1 up")
+    if value > LARGEST_COUNT:
+        raise row.wrong(column, f"a whole number from 1 to {LARGEST_COUNT:,}")
     return value
 
 

@@ -29,6 +29,7 @@ FORMS: tuple[Form, ...] = (
 )
 """Every form that is read; the reader of one more is one more line."""
 _SHOWN = 8
+_PARTED = {";": "semicolons", "\t": "tabs"}
 
 
 def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trace:
@@ -52,18 +53,23 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
                 f"choose `where` {column}={values[0]}",
             )
     trace = form.read(rows)
-    check_names(trace.jobs)
+    check_names(trace.jobs, trace.places)
     return trace
 
 
 def _form(columns: Sequence[str], name: str) -> Form:
     fitting = [form for form in FORMS if set(form.columns) <= set(columns)]
     if not fitting:
+        if len(columns) == 1 and (other := next((sign for sign in _PARTED if sign in columns[0]), "")):
+            raise UserError(f"{name}: its columns are parted by {_PARTED[other]}", "part them by commas, here and in each row")
         near = max(FORMS, key=lambda form: len(set(form.columns) & set(columns)) / len(form.columns))
         missing = [column for column in near.columns if column not in columns]
+        small = {column.casefold(): column for column in columns}
+        renamed = [f"{small[column.casefold()]} as {column}" for column in missing if column.casefold() in small]
+        fix = f"the nearest form is {near.name} ({near.about}), which also has {', '.join(missing)}"
         raise UserError(
             f"{name} has the columns of no trace ({shorten(', '.join(columns), 100)})",
-            f"the nearest form is {near.name}, which also has {', '.join(missing)}",
+            f"write {', '.join(renamed)}" if len(renamed) == len(missing) else fix,
         )
     return max(fitting, key=lambda form: len(form.columns))
 

@@ -58,7 +58,7 @@ def read_sacct(rows: Sequence[Row]) -> Trace:
         again = f", run {names[name]}" if names[name] > 1 else ""
         made.append(job_of_row(job.row, lambda job=job, again=again: _job(job, first, again)))  # type: ignore[misc]
     notes = [f"{count:,} of {len(jobs):,} jobs left out: {reason}." for reason, count in left_out.items()]
-    return Trace(tuple(made), (*notes, *_failures(ran), *_units(counted)))
+    return Trace(tuple(made), tuple(job.row.place for job in ran), (*notes, *_failures(ran), *_units(counted)))
 
 
 def _job(ran: _Ran, first_s: float, again: str) -> Job:

@@ -12,10 +12,17 @@ from paceline.scheduling.job import Job
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs, in the order of the file; ``notes``: what was left out or counted otherwise, a sentence each."""
+    """Jobs, in the order of the file; ``places``: file and row of each; ``notes``: what was left out or counted otherwise, a
+    sentence each."""
 
     jobs: tuple[Job, ...]
+    places: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row], make: Callable[[Row], Job]) -> Trace:
+        """A job of each row. Raises UserError naming the row."""
+        return cls(tuple(job_of_row(row, lambda row=row: make(row)) for row in rows), tuple(row.place for row in rows))  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)

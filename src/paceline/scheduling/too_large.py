@@ -1,0 +1,53 @@
+"""Jobs that no nodes of a cluster can hold: refused, or left out with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.errors import UserError, shorten
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+
+
+def check_sizes(jobs: Sequence[Job], fleet: Fleet, places: Sequence[str] = ()) -> None:
+    """Raises UserError for a job that asks for more devices than there are of any type that it may use, or for no such type.
+
+    Args:
+        places: file and row of each job.
+    """
+    most = [_most(job, fleet) for job in jobs]
+    least = [job.min_devices if "devices" in job.adapts else job.devices for job in jobs]
+    for index, job in enumerate(jobs):
+        name = (f"{places[index]}: " if places else "") + f"job {shorten(job.name, 40)!r}"
+        if not most[index]:
+            raise UserError(f"{name} runs on {', '.join(job.device_types)}", f"the cluster has {', '.join(fleet.types)}")
+        if least[index] > most[index]:
+            others = sum(size > bound for size, bound in zip(least, most, strict=True)) - 1
+            also = f" ({others:,} more of {len(jobs):,} jobs {'is' if others == 1 else 'are'} too large)" if others else ""
+            raise UserError(
+                f"{name} asks for {least[index]:,} devices; the cluster has {most[index]:,} of one type that it may use{also}",
+                "give a larger cluster, or leave such jobs out with `drop_too_large`",
+            )
+
+
+def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    """The jobs that ask for no more devices than there are of one type, and a sentence on those left out.
+
+    Raises:
+        UserError: none is left.
+    """
+    stay = tuple(job for job in jobs if job.devices <= (_most(job, fleet) or job.devices))
+    if not stay and jobs:
+        least = min(job.devices for job in jobs)
+        raise UserError(f"all {len(jobs):,} jobs are larger than the cluster", f"give one of {least:,} devices or more")
+    left_out = len(jobs) - len(stay)
+    why = "they ask for more devices than the cluster has of one type"
+    return stay, (f"{left_out:,} of {len(jobs):,} jobs left out: {why}.",) if left_out else ()
+
+
+def _most(job: Job, fleet: Fleet) -> int:
+    """Devices of the largest type that it may use; 0: it may use none."""
+    return max((group.devices for group in fleet.groups if job.may_use(group.device)), default=0)
+
+
+__all__ = ["check_sizes", "without_too_large"]

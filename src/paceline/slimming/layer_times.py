@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.slimming.latency import LEAST_S, Latency
 from paceline.slimming.onnx_export import open_session
 from paceline.slimming.structures import Operation, Structures
@@ -28,7 +28,7 @@ TURNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """An operation at certain widths: what enters, what leaves, and what is inside (hidden units of a recurrent layer)."""
+    """Of an operation: what enters and what leaves, channels or features; of a recurrent layer its hidden units."""
 
     entering: int
     leaving: int
@@ -39,9 +39,8 @@ class LayerTimes:
 
     Args:
         structures: of the network, with its operations.
-        shapes: of its parameters, by name.
         whole: what the whole network takes, measured.
-        round_to: widths are timed at multiples of it.
+        round_to: widths are timed at multiples of it. ``points``: so many of each dimension.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class _Part:
     window: tuple[tuple[int, ...], ...] = ()
     groups: int = 1
 
-    def kept(self, structures: Structures, gone: Array) -> Widths:
+    def kept(self, structures: Structures, gone: Ints) -> Widths:
         out, into = structures.units[self.weight][:2]
         left = [int((~np.isin(structures.forest.roots(units), gone)).sum()) for units in (out, into)]
         entering = left[1] if self.groups == 1 else left[0] * self.whole.entering // self.whole.leaving
@@ -180,7 +179,7 @@ def _parts(operation: Operation, structures: Structures) -> list[_Part]:
         return [_Part("linear", operation.weights[0], Widths(into, out), operation.inputs, operation.outputs)]
     if operation.kind in ("conv1d", "conv2d"):
         return [_convolution(operation, structures)]
-    has_biases, layers, _, _, both = operation.settings[:5]
+    _, layers, _, _, both = operation.settings[:5]
     directions, gates = 2 if both else 1, {"lstm": 4, "gru": 3}[operation.kind]
     parts = []
     for number in range(int(str(layers))):
@@ -263,7 +262,7 @@ def _recurrent_model(part: _Part, widths: Widths) -> tuple[Any, dict[str, Array]
         numpy_helper.from_array(_random(both, 2 * part.gates * hidden), "b"),
     ]
     direction = "bidirectional" if both == 2 else "forward"
-    more = {"linear_before_reset": 1} if part.kind == "gru" else {}
+    more: dict[str, Any] = {"linear_before_reset": 1} if part.kind == "gru" else {}
     node = helper.make_node(part.kind.upper(), ["x", "w", "r", "b"], ["y"], hidden_size=hidden, direction=direction, **more)
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (steps, batch, widths.entering))
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)

@@ -310,3 +310,78 @@ def test_what_can_never_start_is_refused_before_the_first_round(tmp_path: Path) 
     played.mute = True
     with pytest.raises(UserError, match="the executor does not answer: no answer"):
         check_start(played, [])
+
+
+def test_time_without_a_runner_counts(tmp_path: Path) -> None:
+    played = Played({"h0": 1}, work=1000)
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0], max_devices=1)
+        loop = runner(played, journal)
+        for _ in range(3):
+            loop.round()
+    played.now += 500.0  # nobody looks
+    with Journal(tmp_path / "state") as journal:
+        runner(played, journal).round()
+        (row,) = journal.rows().values()
+        assert row.attained_s == row.run_s == sum(row.ran_on.values()) == played.now - 10.0, "it started at the first look"
+
+
+class Brief(Played):
+    """Jobs end before anybody looks at them."""
+
+    def _put(self, job: LiveJob, placement: Placement, progress: Mapping[str, float]) -> None:
+        super()._put(job, placement, progress)
+        seen = self.jobs[job.name][1]
+        self.jobs[job.name] = job, replace(seen, phase="done", since=self.now + 4.0, code=0)
+
+
+def test_a_job_that_comes_and_goes_between_two_looks_has_run(tmp_path: Path) -> None:
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0], max_devices=1)
+        loop = runner(Brief({"h0": 1}), journal)
+        while loop.round():
+            pass
+        (row,) = journal.rows().values()
+        (span,) = journal.spans("j0")
+        assert (row.phase, row.run_s, span.start_s, span.end_s, dict(span.placement)) == ("done", 4.0, 10.0, 14.0, {"h0": 1})
+
+
+def test_who_waits_for_devices_starts_before_the_next_decision(tmp_path: Path) -> None:
+    """The policy gives the only slot to the other job; that is carried out within seconds, not after another minute."""
+    played, decided = Played({"h0": 1}, work=1000), 0
+
+    def swaps(state: LiveState) -> LiveDecision:
+        nonlocal decided
+        decided += 1
+        if decided == 3:
+            raise KeyboardInterrupt
+        return LiveDecision({f"j{decided - 1}": {"h0": 1}})
+
+    def sleep(seconds: float) -> None:
+        played.now += seconds
+
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0, 0.0], max_devices=1)
+        loop = Runner(played, journal, swaps, 60.0, clock=lambda: played.now, sleep=sleep)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run()
+        (first,), (second,) = journal.spans("j0"), journal.spans("j1")
+        assert first.end_s is not None and second.start_s - first.end_s <= 2.0
+
+
+def test_a_submission_that_is_refused_is_tried_again(tmp_path: Path) -> None:
+    class Refusing(Played):
+        refusals = 2
+
+        def submit(self, job: LiveJob, placement: Placement) -> None:
+            if self.refusals:
+                self.refusals -= 1
+                raise UserError("the node went away")
+            super().submit(job, placement)
+
+    with Journal(tmp_path / "state") as journal:
+        add(journal, tmp_path, [0.0], max_devices=1)
+        loop = runner(Refusing({"h0": 1}, work=3), journal)
+        while loop.round():
+            pass
+        assert journal.rows()["j0"].phase == "done"

@@ -41,11 +41,16 @@ def test_a_probe_stands_for_its_machine(tmp_path: Path) -> None:
     assert (cluster.node_sizes, cluster.network.bandwidth.value) == ((2, 1), 10e9 / 8)
 
 
-def test_nodes_of_one_type_have_one_size() -> None:
-    with pytest.raises(UserError, match="the nodes of T4 have 2 and 4 devices"):
-        LiveNodes.named(["T4"]).fleet({"h0": 2, "h1": 4})
-    with pytest.raises(UserError, match="the nodes have 2 and 4 devices"):
-        LiveNodes().fleet({"h0": 2, "h1": 4})
+def test_nodes_of_a_type_count_as_large_as_the_largest() -> None:
+    fleet, _ = LiveNodes.named(["T4"]).fleet({"h0": 2, "h1": 4})
+    assert (fleet.groups[0].nodes, fleet.groups[0].devices_per_node) == (2, 4)
+
+
+def test_a_pattern_that_no_node_matches_is_refused() -> None:
+    nodes = LiveNodes.named(["gpu-a*=A100", "T4"])
+    nodes.check_patterns(["gpu-a1"])
+    with pytest.raises(UserError, match=r"no node matches 'gpu-a\*' of a `device`; the nodes are h0, h1"):
+        nodes.check_patterns(["h1", "h0"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from live_jobs import script, training
-from paceline.errors import UserError
 from paceline.scheduling.executors.executor import Placement
 from paceline.scheduling.journal import LiveRow, Report
 from paceline.scheduling.live import LiveState
@@ -18,6 +17,7 @@ from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.max_min import max_min
+from paceline.scheduling.state import Decision, Policy, State
 
 BASE = Path("/data")
 NODES = (("h0", 2), ("h1", 2))
@@ -64,9 +64,33 @@ def test_who_ran_on_a_node_that_died_is_placed_anew() -> None:
     assert decision.placements == {"a": {"h0": 1}}
 
 
-def test_nodes_of_several_sizes_are_refused() -> None:
-    with pytest.raises(UserError, match="the nodes have 2 and 4 devices"):
-        LiveAdapter(fifo, 10.0)(state(row("a"), nodes=(("h0", 2), ("h1", 4))))
+def test_nodes_of_several_sizes_are_filled_as_far_as_they_go() -> None:
+    four = LiveRow(job=script(BASE, "true", "four", min_devices=4, max_devices=4), arrival_s=100.0)
+    decision = LiveAdapter(fifo, 10.0)(state(row("a"), four, nodes=(("h0", 2), ("h1", 4))))
+    assert decision.placements == {"a": {"h1": 1}, "four": {"h0": 1, "h1": 3}}
+
+
+@pytest.mark.parametrize("policy", [fifo, goodput, max_min, deadline])
+def test_a_runner_that_begins_after_a_node_died_goes_on(policy: Policy) -> None:
+    """The first look of a new runner: a job is still placed on a node that is no longer there."""
+    job = script(BASE, "true", "a", duration_s=100.0)
+    lost = LiveRow(job=job, arrival_s=100.0, ran_on={"h1": 50.0}, run_s=50.0, attained_s=50.0)
+    live = state(lost, placed={"a": {"h1": 1}}, nodes=(("h0", 2),))
+    assert LiveAdapter(policy, 10.0)(live).placements == {"a": {"h0": 1}}
+    assert LiveAdapter(policy, 10.0)(replace(live, nodes=())).placements == {}
+
+
+def test_seconds_on_each_type_are_told_apart_after_a_move() -> None:
+    seen = []
+
+    def looks(given: State) -> Decision:
+        seen.append(given.run_s.tolist())
+        return fifo(given)
+
+    nodes, there = LiveNodes.named(["a*=A100", "t*=T4"]), (("a0", 2), ("t0", 2))
+    moved = row("a", ran_on={"a0": 1000.0, "t0": 20.0}, run_s=1020.0)
+    LiveAdapter(looks, 10.0, nodes)(state(moved, placed={"a": {"t0": 1}}, nodes=there))
+    assert seen == [[[1000.0, 20.0]]]
 
 
 def test_two_types_are_told_apart_and_a_job_stays_on_its_own() -> None:

@@ -18,7 +18,7 @@ from paceline.units import format_seconds
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
     from paceline.scheduling.executors.executor import LiveJob
-    from paceline.scheduling.live import LiveState
+    from paceline.scheduling.live import LivePolicy, LiveState
     from paceline.scheduling.live_nodes import LiveNodes
     from paceline.scheduling.live_prediction import LivePredictions
     from paceline.scheduling.schedule import Settings
@@ -39,6 +39,7 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob
     from paceline.hardware.catalogue import device, is_device
     from paceline.scheduling.executors.local import LocalExecutor
     from paceline.scheduling.executors.slurm import SlurmExecutor
+    from paceline.scheduling.live import first_look
     from paceline.scheduling.live_nodes import LiveNodes
     from paceline.scheduling.live_prediction import LivePredictions
 
@@ -49,9 +50,23 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob
         may_be = not o.device and any(job.is_paceline or job.model for job in jobs)
         return LiveNodes.named([_probed(o)]) if may_be else LiveNodes()
     own: dict[str, str] = {}
+    there = first_look(executor)
     if isinstance(executor, SlurmExecutor) and o.gpus:
         own = {node: device(name).name for node, name in executor.gpu_types().items() if is_device(name)}
-    return LiveNodes.named(o.device or (), o.network, own)
+    nodes = LiveNodes.named(o.device or (), o.network, own)
+    nodes.check_patterns([name for name, _ in there])
+    return nodes
+
+
+def check_decides(policy: LivePolicy, live: LiveState) -> None:
+    """Ask the policy once before anything runs. Raises UserError for jobs on which it cannot decide."""
+    try:
+        policy(live)
+    except UserError as error:
+        if "knowledge" not in error.fix:
+            raise
+        fix = "state its duration, or its model and samples, or choose a policy that asks for no lengths, such as las"
+        raise UserError(error.message, fix) from None
 
 
 def _probed(o: argparse.Namespace) -> str:
@@ -80,7 +95,8 @@ def say_forecast(
 ) -> tuple[dict[str, float], dict[str, Any] | None]:
     """When the jobs of ``live.rows`` are to end, in seconds of the epoch by name, and the simulated schedule as JSON.
 
-    Nothing where somebody's work is unknown; it says so. Raises UserError where the policy cannot decide on them.
+    Nothing where somebody's work is unknown or the simulator does not bring them to their ends; it says so. Raises UserError
+    for a policy that cannot tell the types of the nodes apart.
     """
     from paceline.scheduling.live_forecast import forecast
     from paceline.scheduling.policies.registry import check_types
@@ -89,14 +105,27 @@ def say_forecast(
     fleet, _ = nodes.fleet(dict(live.nodes))
     check_types(policy, len(fleet.groups))
     whys = predictions.unpredicted(live.rows, fleet)
-    expected = forecast(live.rows, live, policy, fleet, predictions, settings)
+    try:
+        expected = forecast(live.rows, live, policy, fleet, predictions, settings)
+    except UserError as error:
+        say(f"no completion is predicted: {error.message}")
+        return {}, None
     if expected is None:
-        name, why = next(iter(whys.items()), ("", "nobody knows how much it is to work; state its samples"))
+        name, why = next(iter(whys.items()), ("", "nobody knows how much a job is to work; state its samples or its duration"))
         say(f"no completion is predicted: {f'job {name}: ' if name else ''}{why}")
         return {}, None
-    last, soonest, latest = map(format_seconds, expected.last_s)
-    mean = format_seconds(expected.simulated.metrics.mean_jct_s)
-    say(f"predicted: the last job ends after {last} ({soonest} to {latest}); completion {mean} in the mean")
+    turned_away = [outcome.job.name for outcome in expected.simulated.schedule.outcomes if outcome.removed]
+    away = (
+        f"{policy} would turn away {', '.join(turned_away[:3])}{' and others' * (len(turned_away) > 3)}" if turned_away else ""
+    )
+    if math.isfinite(expected.last_s[0]):
+        last, soonest, latest = map(format_seconds, expected.last_s)
+        mean = format_seconds(expected.simulated.metrics.mean_jct_s)
+        span = f" ({soonest} to {latest})" if soonest != latest else ""
+        away = f"; {away}" if away else ""
+        say(f"predicted: the last job ends after {last}{span}; completion {mean} in the mean{away}")
+    else:
+        say(f"predicted: {away}")
     ends = {outcome.job.name: expected.start_s + outcome.end_s for outcome in expected.simulated.schedule.outcomes}
     return {name: end_s for name, end_s in ends.items() if math.isfinite(end_s)}, to_json({PREDICTED: expected.simulated})
 
@@ -106,4 +135,4 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-__all__ = ["MACHINE", "PREDICTED", "live_nodes", "say", "say_forecast", "training_run_of"]
+__all__ = ["MACHINE", "PREDICTED", "check_decides", "live_nodes", "say", "say_forecast", "training_run_of"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.live_forecast import PREDICTED, live_nodes, say, say_forecast, training_run_of
+from paceline.cli.live_forecast import PREDICTED, check_decides, live_nodes, say, say_forecast, training_run_of
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.schedule_arguments import add_stop_early
 from paceline.errors import Interrupted, UserError, known_name
@@ -57,7 +57,7 @@ def add_live(live: Parser) -> None:
 def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.jobs_file import read_jobs
     from paceline.scheduling.journal import NAME, Journal, LiveRow
-    from paceline.scheduling.live import LivePolicy, LiveState, Runner, check_start
+    from paceline.scheduling.live import LivePolicy, LiveState, Runner, check_start, first_look
     from paceline.scheduling.live_policy import LiveAdapter, even, restarts
     from paceline.scheduling.live_prediction import LivePredictions
     from paceline.scheduling.live_schedule import live_schedule
@@ -77,6 +77,11 @@ def _live(o: argparse.Namespace) -> Answer:
         nodes = live_nodes(o, executor, [*new, *(row.job for row in known.values() if not row.is_over)])
         if new or not all(row.is_over for row in known.values()):
             check_start(executor, new, nodes)
+        there = first_look(executor)
+        devices = sum(count for _, count in there)
+        for row in known.values():
+            if not row.is_over and row.job.sizes[0] > devices:
+                say(f"{row.name} waits: it asks for {row.job.sizes[0]:,} devices, and the executor has {devices:,}")
         began = time.time()
         arriving = [LiveRow(job=job, arrival_s=began + after_s, since=began + after_s) for job, after_s in jobs if job in new]
         rows = [*(row for row in known.values() if not row.is_over), *arriving]
@@ -89,8 +94,8 @@ def _live(o: argparse.Namespace) -> Answer:
             policy = LiveAdapter(decide, round_s, nodes, predictions, restart_s)
             if new:
                 past = [row for row in known.values() if row.is_over]
-                live = LiveState(now_s=began, rows=rows, placed={}, nodes=executor.nodes(), past=past)
-                policy(live)  # what it cannot decide on is refused before anything runs
+                live = LiveState(now_s=began, rows=rows, placed={}, nodes=there, past=past)
+                check_decides(policy, live)
                 settings = Settings(round_s=round_s, restart_s=float(restarts(live, restart_s).mean()))
                 ends, forecast = say_forecast(live, policy_name, nodes, predictions, settings)
                 journal.remember(forecast=forecast)
@@ -107,7 +112,7 @@ def _live(o: argparse.Namespace) -> Answer:
             kept = "its jobs run on; the same command goes on with them"
             raise Interrupted(getattr(error, "number", signal.SIGINT), kept) from None
         data, screen = _answer(journal, o.state)
-        achieved = live_schedule(journal, dict(executor.nodes()), policy_name, round_s)
+        achieved = live_schedule(journal, journal.facts().get("nodes", {}), policy_name, round_s)
         files = _write(o, achieved, journal.facts().get("forecast"))
         return data, screen.writing(*files)
 

@@ -30,6 +30,8 @@ REMOVED = "removed: "
 SCHEMA = 2
 MOST_REPORTS = 32
 """Speeds of a job that are kept, one a placement."""
+MOST_CURVE = 2000
+"""Points of a learning curve that are kept: the first, and the last ones."""
 BUSY_S = 10.0
 _TABLES = """
 CREATE TABLE jobs (name TEXT PRIMARY KEY, place INTEGER, job TEXT, arrival_s REAL, row TEXT);
@@ -64,7 +66,7 @@ class LiveRow:
         target: where it is to run; None: nowhere.
         phase: as last observed; ``waiting`` before it was ever submitted. ``since``: when it came into it.
         starts: how often it was submitted. ``failures``: how often it failed since it last made progress.
-        attained_s: device-seconds that it ran. ``run_s``: seconds.
+        attained_s: device-seconds that it ran. ``run_s``: seconds; ``ran_on``: the same by the first node of its placement.
         progress: what it has reported last, first seen at ``reported_s``.
         reports: the last speed on each placement, the oldest first.
         restart_s: what its last start cost, from its start to its first step, by its first report after; None: none has told.
@@ -82,6 +84,7 @@ class LiveRow:
     failures: int = 0
     attained_s: float = 0.0
     run_s: float = 0.0
+    ran_on: Mapping[str, float] = field(default_factory=dict)
     progress: Mapping[str, float] = field(default_factory=dict)
     reported_s: float = 0.0
     reports: tuple[Report, ...] = ()
@@ -105,6 +108,21 @@ class LiveRow:
         """The row with a new speed."""
         others = [before for before in self.reports if before.placement != report.placement]
         return replace(self, reports=(*others, report)[-MOST_REPORTS:])
+
+    def learned(self, values: Sequence[float]) -> tuple[float, ...]:
+        """Its curve with new points."""
+        curve = (*self.curve, *values)
+        return curve if len(curve) <= MOST_CURVE else (curve[0], *curve[1 - MOST_CURVE :])
+
+    def running(self, seconds: float, placement: Placement) -> LiveRow:
+        """The row after so many more seconds on these devices."""
+        first = min(placement, default="")
+        return replace(
+            self,
+            run_s=self.run_s + seconds,
+            attained_s=self.attained_s + seconds * sum(placement.values()),
+            ran_on={**self.ran_on, first: self.ran_on.get(first, 0.0) + seconds},
+        )
 
     def samples_per_s(self, devices: int) -> float:
         """As reported on so many devices or, in proportion, on the nearest number below; NaN before its first report."""

@@ -22,6 +22,8 @@ from paceline.scheduling.live_nodes import UNKNOWN, LiveNodes
 
 MOST_FAILURES = 3
 """A job that fails so often without any progress between is over."""
+FOLLOW_S = 1.0
+"""Between two decisions the executor is asked so often while jobs wait for devices that others leave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,14 @@ class LiveDecision:
 LivePolicy = Callable[[LiveState], LiveDecision]
 
 
+def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
+    """The executor's nodes, asked for the first time. Raises UserError where it does not answer."""
+    try:
+        return executor.nodes()
+    except Unavailable as error:
+        raise UserError(f"the executor does not answer: {error}", "start it, or see that it can be reached from here") from None
+
+
 def check_start(executor: Executor, jobs: Iterable[LiveJob], kinds: LiveNodes | None = None) -> None:
     """Ask the executor for the first time, and check that each of these new jobs can ever start.
 
@@ -76,10 +86,7 @@ def check_start(executor: Executor, jobs: Iterable[LiveJob], kinds: LiveNodes | 
     for job in every:
         if not Path(job.directory).is_dir():
             raise UserError(f"job {job.name}: no directory {job.directory}", "make it, or correct its `directory`")
-    try:
-        nodes = executor.nodes()
-    except Unavailable as error:
-        raise UserError(f"the executor does not answer: {error}", "start it, or see that it can be reached from here") from None
+    nodes = first_look(executor)
     kinds = kinds or LiveNodes()
     types = {name: kinds.kind(name).device for name, _ in nodes}
     for job in every:
@@ -116,17 +123,26 @@ class Runner:
     ) -> None:
         self._executor, self._journal, self._policy, self._round_s = executor, journal, policy, round_s
         self._say, self._clock, self._sleep = say or (lambda text: None), clock, sleep
-        self._last_s: float | None = None
-        self._leaving = False
-        self._memory: Any = journal.facts().get("memory")
+        facts = journal.facts()
+        self._last_s: float | None = facts.get("looked_s")
+        self._leaving = self._moving = False
+        self._memory: Any = facts.get("memory")
 
     def run(self) -> None:
-        """Rounds until every job is over."""
+        """Rounds until every job is over. Between two, jobs that wait for devices start as soon as these are free."""
         while self.round():
-            self._sleep(self._round_s)
+            until_s = self._clock() + self._round_s
+            while self._moving and until_s - self._clock() > FOLLOW_S:
+                self._sleep(FOLLOW_S)
+                self.round(decide=False)
+            self._sleep(max(until_s - self._clock(), 0.0))
 
-    def round(self) -> bool:
-        """One round. False when every job is over. Raises UserError for a decision that cannot be carried out."""
+    def round(self, decide: bool = True) -> bool:
+        """One round. False when every job is over. Raises UserError for a decision that cannot be carried out.
+
+        Args:
+            decide: whether the policy is asked; else what it decided is carried on.
+        """
         now_s = self._clock()
         rows = self._journal.rows()
         if all(row.is_over for row in rows.values()) and not self._leaving:
@@ -136,10 +152,11 @@ class Runner:
             observed = self._executor.poll()
             rows = {name: self._seen(row, observed.get(name), dict(nodes), now_s) for name, row in rows.items()}
             self._last_s = now_s
-            self._journal.remember(nodes=dict(nodes), decided_s=now_s, round_s=self._round_s)
+            facts = {"decided_s": now_s} if decide else {}
+            self._journal.remember(nodes=dict(nodes), looked_s=now_s, round_s=self._round_s, **facts)
             self._leaving = any(observed[name].holds_devices for name, row in rows.items() if row.is_over and name in observed)
             present = [row for row in rows.values() if row.arrival_s <= now_s and not row.is_over]
-            if present:
+            if present and decide:
                 placed = {row.name: _place(observed[row.name]) for row in present if row.name in observed}
                 held = {name: place for name, place in placed.items() if observed[name].holds_devices}
                 past = [row for row in rows.values() if row.is_over]
@@ -148,8 +165,9 @@ class Runner:
                 _check(state, decision)
                 self._memory = decision.memory
                 self._journal.remember(memory=_plain(decision.memory))
-                self._carry_out(present, decision, observed, dict(nodes), now_s)
+                present = self._decided(present, decision, now_s)
                 self._leaving = self._leaving or bool(decision.removed)
+            self._moving = self._carry_out(present, observed, dict(nodes), now_s)
         except Unavailable as error:
             self._say(f"no answer, asked again next round: {error}")
         return self._leaving or not all(row.is_over for row in self._journal.rows().values())
@@ -158,25 +176,10 @@ class Runner:
         """The row with what was observed; events and spans are noted."""
         if seen is None or row.is_over:
             return row
-        devices, elapsed = sum(seen.placement.values()), now_s - (self._last_s or now_s)
         fresh = replace(row, phase=seen.phase, since=seen.since, progress=seen.progress or row.progress)
-        if seen.phase == "running":
-            self._journal.begin_span(row.name, LiveSpan(max(seen.since, row.arrival_s), None, seen.placement, ""))
-            fresh = replace(fresh, run_s=row.run_s + elapsed, attained_s=row.attained_s + elapsed * devices)
-            if seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
-                fresh = replace(fresh, failures=0, reported_s=now_s, curve=(*row.curve, *_learned(seen.progress)))
-                speed = seen.progress.get("samples_per_s", 0.0)
-                if seen.progress.get("workers", devices) == devices and speed > 0:
-                    fresh = fresh.reporting(Report(dict(seen.placement), speed, seen.progress.get("exchange_s")))
-                    if row.reported_s <= seen.since:  # the first report since it started
-                        steps = seen.progress["step"] - row.progress.get("step", 0.0)
-                        worked_s = steps * row.job.global_batch / speed
-                        late_s = self._round_s / 2  # a report is seen so much later in the mean
-                        fresh = replace(fresh, restart_s=max(now_s - seen.since - worked_s - late_s, 0.0))
-                if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
-                    fresh = replace(fresh, expected_end_s=now_s + left_s)
-        elif seen.phase != "stopping" and row.phase in ("running", "stopping"):
-            self._journal.end_span(row.name, seen.since if seen.since > row.since else now_s)
+        fresh = self._ran(fresh, row, seen, now_s)
+        if seen.phase == "running" and seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
+            fresh = self._reported(fresh, row, seen, now_s)
         if seen.phase == "done":
             fresh = replace(fresh, is_over=True, target=None)
         elif seen.phase == "failed" and (row.phase, row.since) != ("failed", seen.since):
@@ -193,22 +196,46 @@ class Runner:
                 self._say(f"{row.name}: {words}")
         return fresh
 
-    def _carry_out(
-        self,
-        rows: Sequence[LiveRow],
-        decision: LiveDecision,
-        observed: Mapping[str, Observed],
-        nodes: Mapping[str, int],
-        now_s: float,
-    ) -> None:
-        """First what frees devices, then what takes them, as far as they are free already; the rest is done in later rounds."""
-        free = dict(nodes)
-        for other in observed.values():
-            for node, devices in other.placement.items() if other.holds_devices else ():
-                free[node] = free.get(node, 0) - devices
-        for row in sorted(rows, key=lambda row: bool(decision.placements.get(row.name))):
+    def _ran(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
+        """The row with the seconds that it ran since it was last looked at, also while no runner was there."""
+        last_s = seen.since if self._last_s is None else self._last_s
+        was_running = row.phase in ("running", "stopping")
+        if seen.phase == "running":
+            self._journal.begin_span(row.name, LiveSpan(max(seen.since, row.arrival_s), None, seen.placement, ""))
+            return fresh.running(max(now_s - max(last_s, seen.since), 0.0), seen.placement)
+        if seen.phase == "stopping":
+            return fresh.running(max(now_s - last_s, 0.0), seen.placement) if was_running else fresh
+        ended_s = seen.since if seen.since > row.since else now_s
+        if was_running:
+            self._journal.end_span(row.name, ended_s)
+            return fresh.running(max(ended_s - last_s, 0.0), seen.placement)
+        if seen.phase in ("done", "failed") and row.starts and (row.phase, row.since) != (seen.phase, seen.since):
+            began_s = min(max(last_s, row.arrival_s), ended_s)  # it came and went between two looks
+            self._journal.begin_span(row.name, LiveSpan(began_s, None, seen.placement, ""))
+            self._journal.end_span(row.name, ended_s)
+            return fresh.running(ended_s - began_s, seen.placement)
+        return fresh
+
+    def _reported(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
+        """The row with a new report: how far it is, how fast it goes, and what its start cost."""
+        fresh = replace(fresh, failures=0, reported_s=now_s, curve=row.learned(_learned(seen.progress)))
+        devices, speed = sum(seen.placement.values()), seen.progress.get("samples_per_s", 0.0)
+        if seen.progress.get("workers", devices) == devices and speed > 0:
+            fresh = fresh.reporting(Report(dict(seen.placement), speed, seen.progress.get("exchange_s")))
+            if row.reported_s <= seen.since and row.job.global_batch:  # the first report since it started
+                steps = seen.progress["step"] - row.progress.get("step", 0.0)
+                worked_s = steps * row.job.global_batch / speed
+                late_s = self._round_s / 2  # a report is seen so much later in the mean
+                fresh = replace(fresh, restart_s=max(now_s - seen.since - worked_s - late_s, 0.0))
+        if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
+            fresh = replace(fresh, expected_end_s=now_s + left_s)
+        return fresh
+
+    def _decided(self, rows: Sequence[LiveRow], decision: LiveDecision, now_s: float) -> list[LiveRow]:
+        """The rows with where they are to run; what changes is in the journal before it is carried out."""
+        decided = []
+        for row in rows:
             wanted = decision.placements.get(row.name) or None
-            seen = observed.get(row.name)
             target = None if wanted is None else dict(wanted)
             if row.name in decision.removed:
                 target = None
@@ -221,11 +248,29 @@ class Runner:
                 words = f"to run on {text_of(target)}" if target else "to wait"
                 row = replace(row, target=target)
                 self._journal.save([row], [(row.name, f"{words}{f': {reason}' if reason else ''}")])
+            decided.append(row)
+        return decided
+
+    def _carry_out(
+        self, rows: Sequence[LiveRow], observed: Mapping[str, Observed], nodes: Mapping[str, int], now_s: float
+    ) -> bool:
+        """First what frees devices, then what takes them, as far as they are free already. Whether some wait for devices."""
+        free, moving = dict(nodes), False
+        for other in observed.values():
+            for node, devices in other.placement.items() if other.holds_devices else ():
+                free[node] = free.get(node, 0) - devices
+        for row in sorted(rows, key=lambda row: bool(row.target)):
+            seen = observed.get(row.name)
             try:
                 self._approach(row, seen, free)
             except UserError as error:
-                self._journal.save([replace(row, is_over=True, phase="failed", reason=error.message)], [(row.name, str(error))])
+                failures = row.failures + 1
+                over = failures >= MOST_FAILURES
+                failed = replace(row, failures=failures, is_over=over, phase="failed", since=now_s, reason=error.message)
+                self._journal.save([failed], [(row.name, str(error))])
                 self._say(f"{row.name}: {error}")
+            moving |= row.target is not None and not (seen is not None and seen.holds_devices)
+        return moving
 
     def _approach(self, row: LiveRow, seen: Observed | None, free: dict[str, int]) -> None:
         """One step from what is to what is wanted."""
@@ -279,4 +324,4 @@ def _check(state: LiveState, decision: LiveDecision) -> None:
             raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
 
 
-__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner", "check_start"]
+__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner", "check_start", "first_look"]

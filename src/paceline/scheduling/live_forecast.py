@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.journal import LiveRow
@@ -20,6 +22,9 @@ from paceline.scheduling.schedule import Schedule, Settings
 from paceline.scheduling.simulated import Simulated
 from paceline.scheduling.simulator import simulate
 from paceline.scheduling.state import Outlook
+
+MOST_S = 20.0
+"""Of this machine, for a forecast: jobs wait for it."""
 
 
 class ForecastRun(SteadyRun):
@@ -83,7 +88,8 @@ class Forecast:
 
     Attributes:
         simulated: the schedule, in seconds after ``start_s`` of the epoch: now or, where that is later, the first arrival.
-        last_s: the last end, and that where all speeds are at the upper and at the lower end of their 80 % range.
+        last_s: the last end, and that where all speeds are at the upper and at the lower end of their 80 % range; NaN: no job
+            ends, as the policy turns all away.
     """
 
     simulated: Simulated
@@ -102,6 +108,9 @@ def forecast(
 
     Returns:
         None where somebody's speed or work is unknown.
+
+    Raises:
+        UserError: the policy does not bring the jobs to their ends in the simulator, or not in ``MOST_S`` of this machine.
     """
     beliefs = outlooks(replace(live, rows=rows), fleet)
     works = [work_left(outlook, fleet) for outlook in beliefs]
@@ -116,15 +125,35 @@ def forecast(
             job.name: ForecastRun(outlook, max(work, 1e-9), fleet, job.batch, (1 + outlook.relative_spread()) ** side)
             for job, outlook, work in zip(jobs, beliefs, works, strict=True)
         }
-        return simulate(jobs, fleet, entry.decide, lambda job: runs[job.name], settings)
+        with np.errstate(all="ignore"):
+            return simulate(jobs, fleet, entry.decide, lambda job: runs[job.name], settings, _limit(began))
 
+    began = time.monotonic()
     schedule = simulated(0)
-    ends = [max(outcome.end_s for outcome in each.outcomes) for each in (schedule, simulated(1), simulated(-1))]
+    ends = [_last(schedule)]
+    for side in (1, -1):
+        spread = any(outlook.relative_spread() for outlook in beliefs)
+        ends.append(_last(simulated(side)) if spread else ends[0])
     notes = ("Simulated before these jobs ran, with predicted speeds.",)
     answer = Simulated(
         policy=policy, schedule=schedule, settings=settings, adapts=entry.adapts, knowledge="predicted", notes=notes
     )
     return Forecast(answer, start_s, (ends[0], ends[1], ends[2]))
+
+
+def _last(schedule: Schedule) -> float:
+    """The last end of the jobs that end."""
+    return max((outcome.end_s for outcome in schedule.outcomes if math.isfinite(outcome.end_s)), default=math.nan)
+
+
+def _limit(began: float) -> Callable[[float, int], None]:
+    """What ends a simulation that takes too long, as its progress is told."""
+
+    def check(moment_s: float, ended: int) -> None:
+        if time.monotonic() - began > MOST_S:
+            raise UserError(f"the simulation of these jobs takes more than {MOST_S:g} s")
+
+    return check
 
 
 def _from(row: LiveRow, start_s: float) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,25 +79,27 @@ class LiveNodes:
         return groups
 
     def fleet(self, nodes: Mapping[str, int]) -> tuple[Fleet, list[str]]:
-        """The nodes as policies see them, and their names in the fleet's order.
+        """The nodes as policies see them, and their names in the fleet's order. Nodes of a type count as large as its largest;
+        what is free of each is said beside it.
 
         Args:
             nodes: their devices by name; at least one.
-
-        Raises:
-            UserError: nodes of one type with different numbers of devices.
         """
         groups, names = [], []
-        for type_name, members in self.by_device(nodes).items():
-            sizes = sorted({nodes[name] for name in members})
-            if len(sizes) > 1:
-                which = "" if type_name == UNKNOWN else f" of {type_name}"
-                have = f"the nodes{which} have {' and '.join(map(str, sizes))} devices"
-                raise UserError(have, "use nodes of one size, or the policy even")
-            kind = self.kind(members[0])
-            groups.append(NodeGroup(kind.device, len(members), sizes[0], self.network, machine=kind.machine))
+        for members in self.by_device(nodes).values():
+            kind, largest = self.kind(members[0]), max(nodes[name] for name in members)
+            groups.append(NodeGroup(kind.device, len(members), largest, self.network, machine=kind.machine))
             names += members
         return Fleet(tuple(groups)), names
+
+    def check_patterns(self, names: Collection[str]) -> None:
+        """Raises UserError for a pattern that no node matches."""
+        for kind in self.kinds:
+            if not any(fnmatchcase(name, kind.pattern) for name in names):
+                few = ", ".join(sorted(names)[:3])
+                raise UserError(
+                    f"no node matches {kind.pattern!r} of a `device`", f"the nodes are {few}{' ...' * (len(names) > 3)}"
+                )
 
 
 def _kind(text: str) -> Kind:

@@ -38,9 +38,6 @@ class LiveAdapter:
         nodes: which devices the nodes have.
         outlooks: what is believed of the jobs; by default what each has reported.
         restart_s: what a start costs before any was measured.
-
-    Raises:
-        UserError: nodes of one type that have several sizes.
     """
 
     def __init__(
@@ -57,7 +54,11 @@ class LiveAdapter:
 
     def __call__(self, live: LiveState) -> LiveDecision:
         """Decide, and place what is decided: who keeps its number of devices stays, the rest goes where there is room."""
+        for there in live.placed.values():  # a node that has gone is not forgotten while jobs are there
+            self._known |= {node: max(self._known.get(node, 0), devices) for node, devices in there.items()}
         self._known |= dict(live.nodes)
+        if not sum(devices for _, devices in live.nodes):
+            return LiveDecision({}, memory=live.memory)
         fleet, names = self._nodes.fleet(self._known)
         up, number = dict(live.nodes), {name: place for place, name in enumerate(names)}
         free = np.array([up.get(name, 0) for name in names], np.int64)
@@ -65,15 +66,16 @@ class LiveAdapter:
             tuple((number[node], n) for node, n in placed.items()) if all(node in up for node in placed) else ()
             for placed in (live.placed.get(row.name, {}) for row in live.rows)
         ]
-        decision = self._policy(self._state(live, fleet, number, free))
+        with np.errstate(all="ignore"):
+            decision = self._policy(self._state(live, fleet, number, free))
         wanted = np.array([_legal(row.job, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)])
         wanted[list(decision.removed)] = 0
         places: list[Numbered] = [() for _ in live.rows]
         for group in range(len(fleet.groups)):
             mine = np.asarray(decision.type_index) == group
-            there = np.where(fleet.node_types == group, free, 0)
+            of_type = np.where(fleet.node_types == group, free, 0)
             of_group = np.where(mine, wanted, 0)
-            placed = repacked(there, held, of_group) if decision.repack else _kept(there, held, of_group, decision)
+            placed = repacked(of_type, held, of_group) if decision.repack else _kept(of_type, held, of_group, decision)
             places = [place or before for place, before in zip(placed, places, strict=True)]
         placements = {
             row.name: {names[node]: count for node, count in sorted(place)}
@@ -89,7 +91,10 @@ class LiveAdapter:
         on = [fleet.node_types[number[next(iter(live.placed[row.name]))]] if live.placed.get(row.name) else -1 for row in rows]
         jobs = [core_job(row, start_s) for row in rows]
         ran = np.zeros((len(rows), len(fleet.groups)))
-        ran[np.arange(len(rows)), np.maximum(on, 0)] = [row.run_s for row in rows]
+        for index, row in enumerate(rows):
+            for node, seconds in row.ran_on.items():
+                device = self._nodes.kind(node).device
+                ran[index, fleet.types.index(device) if device in fleet.types else 0] += seconds
         return State(
             time_s=live.now_s - start_s,
             round_s=self._round_s,

@@ -142,7 +142,8 @@ class LivePredictions:
             return ReportedOutlook(row)
         left = row.job.samples_left(row.progress)
         if math.isnan(left) and (total := pool.total(trained.name)):
-            left = max(total - row.progress.get("step", 0.0) * row.job.global_batch, 0.0) or math.nan
+            done = row.progress.get("step", 0.0) * row.job.global_batch
+            left = max(total - done, float(row.job.global_batch))  # one that outlasts such jobs ends at any step
         times = {device: pool.times(trained.name, device) for device in devices}
         spread = max(pool.spread(trained.name, device) for device in devices)
         most = {device: surfaces.of(trained.name, device).local_range[1] for device in devices}

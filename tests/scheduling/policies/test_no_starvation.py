@@ -1,4 +1,4 @@
-"""Under policies of fairness a long job runs though shorter ones never cease to come; by shortest remaining time it does not."""
+"""Under policies of fairness a long job runs though shorter ones never cease to come."""
 
 from __future__ import annotations
 

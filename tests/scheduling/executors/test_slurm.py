@@ -186,6 +186,22 @@ def test_a_job_that_the_controller_has_forgotten(
     assert (seen.phase, seen.reason) == (phase, reason)
 
 
+def test_a_report_of_another_run_ends_no_job(played: Played, tmp_path: Path) -> None:
+    report = tmp_path / "job" / "progress.json"
+    report.parent.mkdir()
+    report.write_text('{"epoch": 6, "step": 60}')
+    played.executor.submit(training(tmp_path), {"h0": 1})
+    played.has("RUNNING")
+    assert played.executor.poll()["job"].progress == {}
+    played.has("TIMEOUT")
+    assert played.executor.poll()["job"].phase == "failed"
+    played.executor.submit(training(tmp_path), {"h1": 1})
+    assert played.executor.poll()["job"].phase == "failed"
+    report.unlink()
+    report.write_text('{"epoch": 6, "step": 60}')
+    assert played.executor.poll()["job"].phase == "done"
+
+
 def test_a_controller_that_does_not_answer_is_asked_again(played: Played, tmp_path: Path) -> None:
     played.refuse(squeue="slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     for ask in (played.executor.poll, lambda: played.executor.submit(training(tmp_path), {"h0": 1})):

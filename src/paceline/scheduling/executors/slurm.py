@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +19,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.scheduling.executors.batch_file import batch_file
 from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement, Unavailable, check_fits
-from paceline.scheduling.executors.records import JobRecord, Records, ended, read_progress
+from paceline.scheduling.executors.records import JobRecord, Records, ended
 
 ANSWER_S = 60.0
 PREFIX = "paceline-"
@@ -112,7 +111,7 @@ class SlurmExecutor:
             return
         nodes = self._look_at_nodes()
         check_fits(job, placement, [(name, devices) for name, (devices, _) in nodes.items()])
-        self._queue_up(JobRecord(job, dict(placement), time.time()), nodes)
+        self._queue_up(self._records.start(job, placement), nodes)
 
     def resize(self, name: str, placement: Placement) -> None:
         """Shrink the job where it is, or make it save and end; a later ``poll`` queues it at the new size.
@@ -151,7 +150,7 @@ class SlurmExecutor:
             seen = self._ended(record, entry)
             if record.target is None or seen.phase == "done":
                 return seen
-            record = JobRecord(record.job, record.target, time.time())
+            record = self._records.start(record.job, record.target)
             self._queue_up(record, self._look_at_nodes())
             return replace(seen, phase="waiting", placement=record.placement, since=record.since, code=None)
         if record.is_late and entry.state != "COMPLETING":
@@ -162,7 +161,7 @@ class SlurmExecutor:
             placement=record.placement,
             target=record.target,
             since=record.stop_since or (entry.start_s() if entry.state == "RUNNING" else None) or record.since,
-            progress=read_progress(record.job.checkpoint),
+            progress=record.progress,
             reason="" if entry.reason == "None" else entry.reason,
         )
 

@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -39,6 +40,7 @@ _PHASES: Mapping[str, Phase] = {
 }
 """What is not here has ended."""
 _AWAY = ("down", "drain", "fail", "unk", "maint", "power", "reboot", "inval")
+_DRAINING = "draining"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ class SlurmExecutor:
         self._enter, self._gpus, self._prefix, self._options = tuple(enter), gpus, prefix, tuple(options)
 
     def nodes(self) -> Sequence[tuple[str, int]]:
-        """Nodes that are up, with their CPUs or GPUs. Raises Unavailable."""
+        """Nodes that are up, with their CPUs or GPUs. Raises Unavailable.
+
+        On a draining node jobs run to their end and none starts: it counts while jobs of this class hold all of it, and so
+        offers nothing. (One that they hold in part would look like a smaller node, and policies take nodes of one size.)
+        """
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
     def gpu_types(self) -> dict[str, str]:
@@ -244,15 +250,28 @@ class SlurmExecutor:
         return entries
 
     def _look_at_nodes(self) -> dict[str, tuple[int, str]]:
-        """Devices and address of every node that is up."""
+        """Devices and address of every node that is up, and of those that drain and are held whole."""
         nodes: dict[str, tuple[int, str]] = {}
+        draining = []
         for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
             name, cpus, gres, address, state = (line.strip().split("|") + [""] * 5)[:5]
-            away = state.endswith("*") or any(word in state for word in _AWAY)
+            drains = state.startswith(_DRAINING)
+            away = state.endswith("*") or any(word in state for word in _AWAY if not drains)
             devices = gpus_of(gres) if self._gpus else int(cpus)
             if not away and devices:
                 nodes[name] = (devices, address)
-        return nodes
+                draining += [name] * drains
+        held = self._held() if draining else {}
+        return {name: node for name, node in nodes.items() if name not in draining or held.get(name) == node[0]}
+
+    def _held(self) -> Mapping[str, int]:
+        """Devices of each node on which our jobs run."""
+        queue, held = self._queue(), Counter[str]()
+        for record in self._records.all():
+            entry = queue.get(record.job.name)
+            if entry is not None and _PHASES.get(entry.state) in ("running", "stopping"):
+                held.update(record.placement)
+        return held
 
     def _ask(self, *words: str) -> str:
         """A command of Slurm's: its stdout. Raises Unavailable where Slurm does not answer, UserError where it refuses."""

@@ -55,6 +55,17 @@ def test_a_job_moves_to_another_size_and_loses_no_epoch(executor: LocalExecutor,
     assert lines == ["1 1", "2 1", "3 4", "4 4", "5 4", "6 4"]
 
 
+def test_a_report_of_another_run_ends_no_job(executor: LocalExecutor, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "progress.json").write_text('{"epoch": 6, "step": 60, "workers": 1}')
+    executor.submit(training(tmp_path, directory=str(tmp_path / "gone")), {"a": 1})
+    seen = until(executor, "job", lambda seen: not seen.holds_devices)
+    assert (seen.phase, seen.progress) == ("failed", {})
+    (tmp_path / "job" / "checkpoint.pt").write_text("6")  # with the checkpoint it belongs to, the program ends at once
+    executor.submit(training(tmp_path), {"a": 1})
+    assert until(executor, "job", lambda seen: not seen.holds_devices).phase == "done"
+
+
 def test_a_job_that_saves_on_its_own_signal_goes_on(executor: LocalExecutor, tmp_path: Path) -> None:
     text = 'cd "$0"; [ -f saved ] && exit 0; trap "touch saved; exit 0" USR1; touch ready; while :; do sleep 0.02; done'
     job = script(tmp_path, text, signal="USR1")

@@ -53,6 +53,18 @@ def test_jobs_wait_run_move_and_stop(cluster: Any, tmp_path: Path) -> None:
     assert [len(line.split(",")) for line in (tmp_path / "runs").read_text().splitlines()] == [2, 2]
 
 
+def test_a_report_of_another_run_ends_no_job(cluster: Any, tmp_path: Path) -> None:
+    from live_jobs import training
+
+    executor = RayExecutor(tmp_path / "jobs")
+    (first, _), _ = executor.nodes()
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "progress.json").write_text('{"epoch": 6, "step": 60}')
+    executor.submit(training(tmp_path, directory=str(tmp_path / "gone")), {first: 1})
+    seen = until(executor, "job", lambda seen: not seen.holds_devices)
+    assert (seen.phase, seen.progress) == ("failed", {})
+
+
 def test_what_torchrun_cannot_do_is_refused(cluster: Any, tmp_path: Path) -> None:
     from live_jobs import training
 

@@ -59,15 +59,52 @@ def test_how_a_job_has_ended(
     assert seen.since == (9.0 if end else 5.0)
 
 
-def test_progress_is_numbers_or_nothing(tmp_path: Path) -> None:
+def test_a_report_from_before_the_first_start_is_none_of_this_job(tmp_path: Path) -> None:
+    records, job, report = Records(tmp_path / "jobs"), training(tmp_path), tmp_path / "job" / "progress.json"
+    report.parent.mkdir()
+    report.write_text('{"epoch": 6, "step": 60}')
+    os.utime(report, ns=(5, 10**18))
+    record = records.start(job, {"h0": 1})
+    assert record.progress == {} and ended(record, End(1, False, 9.0)).phase == "failed"
+    assert ended(record, End(0, False, 9.0)).phase == "done"
+    records.save(record)
+    os.utime(report, ns=(5, 10**18 - 1))  # written since, by a file system whose clock goes wrong
+    again = records.start(job, {"h0": 2})
+    assert again.progress == {"epoch": 6, "step": 60} and ended(again, End(137, False, 9.0)).phase == "done"
+    records.save(again)
+    assert records.start(replace(job, grace_s=1.0), {"h0": 1}).progress == {}, "another job of that name"
+
+
+@pytest.mark.parametrize(
+    ("content", "numbers"),
+    [
+        (b'{"step": 3, "samples_per_s": 2.5, "note": "x", "lost": NaN}', {"step": 3.0, "samples_per_s": 2.5}),
+        (b'{"step": 3, "epoch": 1' + b"0" * 400 + b"}", {"step": 3.0}),
+        (b'{"step": 1' + b"0" * 9000 + b"}", {}),
+        (b'{"step": 1e999, "loss": -Infinity, "epoch": 2}', {"epoch": 2.0}),
+        (b'{"step": "3", "epoch": [1], "loss": {"a": 1}, "accuracy": null, "lost": true}', {}),
+        (b"[1]", {}),
+        (b"7", {}),
+        (b"{", {}),
+        (b"", {}),
+        (b'{"step": 3, "note": "\xff\xfe"}', {}),
+        (b"[" * 200_000, {}),
+        (b'{"step": 3, "note": "' + b"x" * 2_000_000 + b'"}', {}),
+    ],
+    ids=range(12),
+)
+def test_progress_is_numbers_or_nothing(content: bytes, numbers: dict[str, float], tmp_path: Path) -> None:
     assert read_progress(str(tmp_path)) == {}
-    for text, numbers in (
-        ('{"step": 3, "samples_per_s": 2.5, "note": "x", "lost": NaN}', {"step": 3.0, "samples_per_s": 2.5}),
-        ("{", {}),
-        ("[1]", {}),
-    ):
-        (tmp_path / "progress.json").write_text(text)
-        assert read_progress(str(tmp_path)) == numbers
+    (tmp_path / "progress.json").write_bytes(content)
+    assert read_progress(str(tmp_path)) == numbers
+
+
+def test_what_is_no_file_is_no_progress(tmp_path: Path) -> None:
+    (tmp_path / "progress.json").mkdir()
+    assert read_progress(str(tmp_path)) == {}
+    (tmp_path / "progress.json").rmdir()
+    os.mkfifo(tmp_path / "progress.json")  # nobody writes into it: to open it would last for ever
+    assert read_progress(str(tmp_path)) == {}
 
 
 def test_training_goes_on_where_there_is_a_checkpoint(tmp_path: Path) -> None:

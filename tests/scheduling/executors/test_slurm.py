@@ -68,6 +68,28 @@ def test_nodes_that_do_not_answer_or_are_drained_are_none(played: Played) -> Non
     assert played.executor.nodes() == (("h0", 2), ("h1", 2))
 
 
+@pytest.mark.parametrize(
+    ("draining", "state", "placement", "listed"),
+    [
+        ("draining", "RUNNING", {"h0": 2}, True),
+        ("draining", "COMPLETING", {"h0": 2}, True),
+        ("draining", "RUNNING", {"h0": 1}, False),  # the rest must not be given out
+        ("draining", "RUNNING", {"h1": 2}, False),
+        ("draining", "PENDING", {"h0": 2}, False),  # it would never start there
+        ("draining", "FAILED", {"h0": 2}, False),
+        ("draining*", "RUNNING", {"h0": 2}, False),
+        ("drained", "RUNNING", {"h0": 2}, False),
+    ],
+)
+def test_a_draining_node_counts_while_our_jobs_hold_it(
+    draining: str, state: str, placement: dict[str, int], listed: bool, played: Played, tmp_path: Path
+) -> None:
+    played.executor.submit(training(tmp_path), placement)
+    played.has(state)
+    played.answer(sinfo=NODES.replace("idle", draining))
+    assert played.executor.nodes() == ((("h0", 2), ("h1", 2)) if listed else (("h1", 2),))
+
+
 def test_slurm_names_the_gpus_of_a_node_that_has_one_type(played: Played) -> None:
     played.answer(sinfo="g0|gpu:a100:4(S:0-1)\ng1|gpu:4\ng2|gpu:a100:2,gpu:t4:2\ng3|(null)\ng4|shard:8,gpu:h100:8")
     assert played.executor.gpu_types() == {"g0": "a100", "g4": "h100"}
@@ -184,6 +206,22 @@ def test_a_job_that_the_controller_has_forgotten(
         played.ends(end)
     seen = played.executor.poll()["job"]
     assert (seen.phase, seen.reason) == (phase, reason)
+
+
+def test_a_report_of_another_run_ends_no_job(played: Played, tmp_path: Path) -> None:
+    report = tmp_path / "job" / "progress.json"
+    report.parent.mkdir()
+    report.write_text('{"epoch": 6, "step": 60}')
+    played.executor.submit(training(tmp_path), {"h0": 1})
+    played.has("RUNNING")
+    assert played.executor.poll()["job"].progress == {}
+    played.has("TIMEOUT")
+    assert played.executor.poll()["job"].phase == "failed"
+    played.executor.submit(training(tmp_path), {"h1": 1})
+    assert played.executor.poll()["job"].phase == "failed"
+    report.unlink()
+    report.write_text('{"epoch": 6, "step": 60}')
+    assert played.executor.poll()["job"].phase == "done"
 
 
 def test_a_controller_that_does_not_answer_is_asked_again(played: Played, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, check_fits
-from paceline.scheduling.executors.records import JobRecord, Records, body, ended, read_progress, words_of_training
+from paceline.scheduling.executors.records import JobRecord, Records, body, ended, words_of_training
 
 NODE = "localhost"
 MARK = "PACELINE_JOB"
@@ -55,7 +55,7 @@ class LocalExecutor:
             return
         check_fits(job, placement, self.nodes())
         self._check_free(job, placement)
-        self._start(JobRecord(job, dict(placement), time.time()))
+        self._start(self._records.start(job, placement))
 
     def resize(self, name: str, placement: Placement) -> None:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
@@ -79,7 +79,7 @@ class LocalExecutor:
             seen = ended(record, self._records.end(name))
             if record.target is None or seen.phase == "done":
                 return seen
-            fresh = JobRecord(record.job, record.target, time.time())
+            fresh = self._records.start(record.job, record.target)
             try:
                 self._check_free(record.job, record.target)
             except UserError:  # another job that is to make room has not ended yet
@@ -96,7 +96,7 @@ class LocalExecutor:
             placement=record.placement,
             target=record.target,
             since=record.stop_since or record.since,
-            progress=read_progress(record.job.checkpoint),
+            progress=record.progress,
         )
 
     def _start(self, record: JobRecord) -> None:

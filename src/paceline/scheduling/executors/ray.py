@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, Unavailable, check_fits
-from paceline.scheduling.executors.records import JobRecord, Records, body, ended, read_progress, words_of_training
+from paceline.scheduling.executors.records import JobRecord, Records, body, ended, words_of_training
 
 NAMESPACE = "paceline"
 FIRST_PORT, PORTS = 20_000, 10_000
@@ -87,7 +86,7 @@ class RayExecutor:
         if self._agents(job.name):
             return
         self._check(job, placement)
-        self._start(JobRecord(job, dict(placement), time.time()))
+        self._start(self._records.start(job, placement))
 
     def resize(self, name: str, placement: Placement) -> None:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
@@ -117,7 +116,7 @@ class RayExecutor:
                 placement=record.placement,
                 target=record.target,
                 since=record.stop_since or record.since,
-                progress=read_progress(record.job.checkpoint),
+                progress=record.progress,
             )
         self._send(running, signal.SIGKILL)  # of the ranks on another node nothing is left
         self._remove(name, agents)
@@ -126,7 +125,7 @@ class RayExecutor:
         seen = ended(record, worst if len(ends) == len(record.placement) or (worst and worst.code) else None)
         if record.target is None or seen.phase == "done":
             return seen
-        fresh = JobRecord(record.job, record.target, time.time())
+        fresh = self._records.start(record.job, record.target)
         self._start(fresh)
         return replace(seen, phase="waiting", placement=fresh.placement, since=fresh.since, code=None)
 

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shlex
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from paceline.rundir import PROGRESS
 from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement
 
 CHECKPOINT = "checkpoint.pt"
+MOST_PROGRESS = 1 << 20
+"""Bytes of a ``progress.json`` that is read."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class JobRecord:
     """A job that was submitted.
 
     ``handle`` is the executor's own name for it. ``stop_since`` is when it was told to end, ``stop_by`` when it is killed, in
-    seconds of the epoch; ``target`` is where it goes after that, if anywhere.
+    seconds of the epoch; ``target`` is where it goes after that, if anywhere. ``before``: when the ``progress.json`` was
+    written that lay there before the job was submitted for the first time, as its file system says, in ns; 0: none did.
     """
 
     job: LiveJob
@@ -36,6 +40,12 @@ class JobRecord:
     stop_since: float | None = None
     stop_by: float | None = None
     target: Placement | None = None
+    before: int = 0
+
+    @property
+    def progress(self) -> dict[str, float]:
+        """What the job has reported since it was submitted for the first time."""
+        return read_progress(self.job.checkpoint, self.before)
 
     @property
     def is_late(self) -> bool:
@@ -72,6 +82,12 @@ class Records:
     def path(self, name: str, kind: str) -> Path:
         """``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log``, ``NAME.hosts``."""
         return self.directory / f"{name}.{kind}"
+
+    def start(self, job: LiveJob, placement: Placement) -> JobRecord:
+        """The record of a start now, not yet saved. Another job of that name counts as submitted for the first time."""
+        known = self.load(job.name)
+        before = known.before if known is not None and known.job == job else _written_ns(Path(job.checkpoint) / PROGRESS)
+        return JobRecord(job, dict(placement), time.time(), before=before)
 
     def save(self, record: JobRecord) -> None:
         """Write a record, whole or not at all."""
@@ -127,19 +143,47 @@ class Records:
         self.path(name, "end").unlink(missing_ok=True)
 
 
-def read_progress(checkpoint: str) -> dict[str, float]:
-    """The numbers of ``progress.json`` in a checkpoint's directory; empty where there are none."""
-    try:
-        data = json.loads((Path(checkpoint) / PROGRESS).read_text(encoding="utf-8"))
-        items = data.items()
-    except (OSError, ValueError, AttributeError):
+def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
+    """The numbers of ``progress.json`` in a checkpoint's directory; what else it holds is left out.
+
+    A file that was written at ``before`` (ns, 0: never) says nothing of this job. The file system's own times are compared, and
+    only whether they are the same: no other clock need agree with it.
+    """
+    path = Path(checkpoint) / PROGRESS
+    if _written_ns(path) in (0, before):
         return {}
-    return {str(k): float(v) for k, v in items if isinstance(v, int | float) and math.isfinite(v)}
+    try:
+        with path.open("rb") as file:
+            items = json.loads(file.read(MOST_PROGRESS)).items()
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    numbers = {str(name): _finite(value) for name, value in items}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was written; 0 where there is none, or something else that may not end, such as a pipe."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return 0
+    return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else 0
+
+
+def _finite(value: object) -> float | None:
+    """A number of JSON; None for anything else, and for one that no finite float is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def ended(record: JobRecord, end: End | None, reason: str = "", code: int | None = None) -> Observed:
     """A job whose processes are gone. Without ``end`` something killed its script too; ``reason`` says what is known of it."""
-    progress = read_progress(record.job.checkpoint)
+    progress = record.progress
     told = record.stop_since is not None if end is None else end.told
     code = end.code if end is not None else code
     finished = code == 0 and (record.job.is_paceline or not told)

@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.scheduling.executors.batch_file import batch_file
 from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement, Unavailable, check_fits
-from paceline.scheduling.executors.records import JobRecord, Records, ended, read_progress
+from paceline.scheduling.executors.records import JobRecord, Records, ended
 
 ANSWER_S = 60.0
 PREFIX = "paceline-"
@@ -40,6 +40,7 @@ _PHASES: Mapping[str, Phase] = {
 }
 """What is not here has ended."""
 _AWAY = ("down", "drain", "fail", "unk", "maint", "power", "reboot", "inval")
+_DRAINING = "draining"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,11 @@ class SlurmExecutor:
         self._enter, self._gpus, self._prefix, self._options = tuple(enter), gpus, prefix, tuple(options)
 
     def nodes(self) -> Sequence[tuple[str, int]]:
-        """Nodes that are up, with their CPUs or GPUs. Raises Unavailable."""
+        """Nodes that are up, with their CPUs or GPUs. Raises Unavailable.
+
+        On a draining node jobs run to their end and none starts: it counts while jobs of this class hold all of it, and so
+        offers nothing. (One that they hold in part would look like a smaller node, and policies take nodes of one size.)
+        """
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
     def gpu_types(self) -> dict[str, str]:
@@ -112,7 +117,7 @@ class SlurmExecutor:
             return
         nodes = self._look_at_nodes()
         check_fits(job, placement, [(name, devices) for name, (devices, _) in nodes.items()])
-        self._queue_up(JobRecord(job, dict(placement), time.time()), nodes)
+        self._queue_up(self._records.start(job, placement), nodes)
 
     def resize(self, name: str, placement: Placement) -> None:
         """Shrink the job where it is, or make it save and end; a later ``poll`` queues it at the new size.
@@ -151,7 +156,7 @@ class SlurmExecutor:
             seen = self._ended(record, entry)
             if record.target is None or seen.phase == "done":
                 return seen
-            record = JobRecord(record.job, record.target, time.time())
+            record = self._records.start(record.job, record.target)
             self._queue_up(record, self._look_at_nodes())
             return replace(seen, phase="waiting", placement=record.placement, since=record.since, code=None)
         if record.is_late and entry.state != "COMPLETING":
@@ -162,7 +167,7 @@ class SlurmExecutor:
             placement=record.placement,
             target=record.target,
             since=record.stop_since or (entry.start_s() if entry.state == "RUNNING" else None) or record.since,
-            progress=read_progress(record.job.checkpoint),
+            progress=record.progress,
             reason="" if entry.reason == "None" else entry.reason,
         )
 
@@ -245,15 +250,28 @@ class SlurmExecutor:
         return entries
 
     def _look_at_nodes(self) -> dict[str, tuple[int, str]]:
-        """Devices and address of every node that is up."""
+        """Devices and address of every node that is up, and of those that drain and are held whole."""
         nodes: dict[str, tuple[int, str]] = {}
+        draining = []
         for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
             name, cpus, gres, address, state = (line.strip().split("|") + [""] * 5)[:5]
-            away = state.endswith("*") or any(word in state for word in _AWAY)
+            drains = state.startswith(_DRAINING)
+            away = state.endswith("*") or any(word in state for word in _AWAY if not drains)
             devices = gpus_of(gres) if self._gpus else int(cpus)
             if not away and devices:
                 nodes[name] = (devices, address)
-        return nodes
+                draining += [name] * drains
+        held = self._held() if draining else {}
+        return {name: node for name, node in nodes.items() if name not in draining or held.get(name) == node[0]}
+
+    def _held(self) -> Mapping[str, int]:
+        """Devices of each node on which our jobs run."""
+        queue, held = self._queue(), Counter[str]()
+        for record in self._records.all():
+            entry = queue.get(record.job.name)
+            if entry is not None and _PHASES.get(entry.state) in ("running", "stopping"):
+                held.update(record.placement)
+        return held
 
     def _ask(self, *words: str) -> str:
         """A command of Slurm's: its stdout. Raises Unavailable where Slurm does not answer, UserError where it refuses."""

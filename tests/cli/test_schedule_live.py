@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from live_journal import written
 from paceline.cli import main
 from paceline.scheduling.journal import Journal
 
@@ -45,6 +47,18 @@ def test_jobs_run_here_and_the_same_command_knows_that_they_have(
     assert out == f"1 of 2 jobs are done; second: it ended with code 1 ({log})\n" and err == "" and log.exists()
     assert "ran for real" in (tmp_path / "state" / "report.html").read_text()
     assert main(["schedule", "why", str(tmp_path / "state"), "first"]) == 0
+
+
+def test_why_reads_the_journal_of_a_schedule_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, time.time())
+    with Journal(path):  # as a runner has it
+        assert main(["schedule", "why", str(tmp_path), "grows"]) == 0
+    out = capsys.readouterr().out
+    assert "(h1 x2, h2 x2)" in out and "has not ended yet" in out and "More room." in out
+    assert main(["schedule", "why", str(tmp_path), "waits"]) == 0  # the runner was killed
+    assert "It still waits." in capsys.readouterr().out
+    assert main(["schedule", "why", str(tmp_path), "growz"]) == 2
+    assert "did you mean grows" in capsys.readouterr().err
 
 
 def test_a_job_that_learns_no_more_is_ended_and_is_no_failure(

@@ -89,6 +89,13 @@ def test_a_job_that_the_policy_removed() -> None:
     assert waits.why == ("fifo removed it 20.0 s after the trace's start: its deadline cannot be kept.",)
 
 
+def test_a_job_that_was_removed_waits_no_more() -> None:
+    one = simulated()
+    outcome = one.schedule.outcomes[1]
+    outcome.end_s, outcome.spans, outcome.removed, outcome.removed_s = math.nan, [], "its deadline cannot be kept", 15.0
+    assert not any("waited too" in text for text in why(one, "c").stretches[0].why)
+
+
 def test_an_unknown_job_is_named() -> None:
     with pytest.raises(UserError, match="unknown job 'd'; legal: a, b, c"):
         why(simulated(), "d")

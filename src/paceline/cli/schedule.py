@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,9 @@ def add(parser: Parser) -> None:
 
     why = action("why", "why a job waited, and why it got its devices")
     why.runs(_why, WHY, shapes=BRIEF)
-    why.add_argument("directory", metavar="DIR", help="the run directory of a schedule")
+    why.add_argument(
+        "directory", metavar="DIR", help="the run directory of a schedule, or the state of a live one, which may go on"
+    )
     why.add_argument("job", metavar="JOB", help="the job's name")
     why.add_argument("--policy", metavar="P", default="", help="which one, where the directory holds several")
 
@@ -103,10 +106,14 @@ def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[
 
 def _why(o: argparse.Namespace) -> Answer:
     from paceline.reporting.schedule_text import why_screen
+    from paceline.scheduling.live_schedule import newer_journal, schedule_so_far
     from paceline.scheduling.saved import from_json
     from paceline.scheduling.why import why
 
-    simulated = RunDir(o.directory).read_schedule(from_json)
+    directory = RunDir(o.directory)
+    journal = newer_journal(directory.path, directory.schedule_path)
+    live = None if journal is None else schedule_so_far(journal, time.time())
+    simulated = directory.read_schedule(from_json) if live is None else {live.policy: live}
     if not o.policy and len(simulated) > 1:
         names = ", ".join(simulated)
         raise UserError(f"{o.directory} holds several policies: {names}", f"choose `policy` {next(iter(simulated))}")

@@ -68,7 +68,7 @@ def gantt(schedule: Schedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> 
     marks = [(x.share(mark), tick(mark)) for mark in x.ticks(6)]
     height = plot.x_axis(bottom, 0, marks, f"{unit} after {axis.since}")
     for node, lane in lanes.items():
-        name = names[node] if names else f"n{node} {schedule.fleet.groups[types[node]].device}"
+        name = names[node] if names else f"{schedule.fleet.name(node)} {schedule.fleet.groups[types[node]].device}"
         plot.text(0, 4 + lane * (tall + 3) + tall - 5, clean(name, 10), "axis", "end", -6)
     free = {node: [-math.inf] * int(per_node[node]) for node in nodes}
     spans = [(span, index, outcome) for index, outcome in enumerate(schedule.outcomes) for span in outcome.spans]

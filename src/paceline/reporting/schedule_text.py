@@ -228,7 +228,8 @@ def _signed(value: float) -> str:
 def why_screen(answer: Why) -> Screen:
     """A job's life: each wait and each set of devices with its reason."""
     outcome = answer.outcome
-    ended = "never ended" if math.isnan(outcome.end_s) else f"ended {seconds(outcome.jct_s)} after its arrival"
+    open_end = "has not ended yet" if answer.goes_on else "never ended"
+    ended = open_end if math.isnan(outcome.end_s) else f"ended {seconds(outcome.jct_s)} after its arrival"
     blocks: list[Block] = [
         Pair("asked for", answer.asked),
         Pair("arrived", f"{moment(outcome.job.arrival_s)} after the trace's start"),

@@ -106,12 +106,16 @@ class Outage:
 class Fleet:
     """All nodes, numbered group after group.
 
+    Attributes:
+        names: of the nodes of a live schedule, by their numbers; empty: they are ``n0``, ``n1`` ...
+
     Raises:
         UserError: no group, two groups of one device and size, more than ``MOST_DEVICES`` devices, an outage of no node.
     """
 
     groups: tuple[NodeGroup, ...]
     outages: tuple[Outage, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -185,6 +189,10 @@ class Fleet:
     def node_devices(self) -> Ints:
         """Devices of each node, by its number."""
         return np.repeat([group.devices_per_node for group in self.groups], [group.nodes for group in self.groups])
+
+    def name(self, node: int) -> str:
+        """A node's, by its number."""
+        return self.names[node] if self.names else f"n{node}"
 
     def nodes_of(self, group: int) -> slice:
         """The numbers of a group's nodes."""

@@ -26,6 +26,7 @@ def to_json(simulated: Mapping[str, Simulated]) -> dict[str, Any]:
         "schema": SCHEMA,
         "groups": [_plain(group) for group in fleet.groups],
         "outages": [_plain(outage) for outage in fleet.outages],
+        **({"nodes": list(fleet.names)} if fleet.names else {}),
         "jobs": [_job(outcome.job) for outcome in first.schedule.outcomes],
         "policies": {name: _simulated(one) for name, one in simulated.items()},
     }
@@ -36,7 +37,7 @@ def from_json(data: Mapping[str, Any]) -> dict[str, Simulated]:
     if data.get("schema") != SCHEMA:
         raise UserError(f"schema {data.get('schema')!r}", f"this release reads schema {SCHEMA}")
     groups = tuple(NodeGroup(**group) for group in data["groups"])
-    fleet = Fleet(groups, tuple(Outage(**outage) for outage in data["outages"]))
+    fleet = Fleet(groups, tuple(Outage(**outage) for outage in data["outages"]), tuple(data.get("nodes", ())))
     jobs = [Job(**{name: _value(name, value) for name, value in job.items()}) for job in data["jobs"]]
     return {str(name): _read(name, item, fleet, jobs) for name, item in data["policies"].items()}
 

@@ -93,6 +93,7 @@ class Schedule:
         outcomes: in the order of the trace.
         decision_s: seconds of this machine for each decision that the policy was asked for; empty: they were not measured.
         active: (moment, jobs in the system) at each decision. ``notes``: (moment, what the policy said of it).
+        until_s: of a live schedule that goes on, the moment up to which it is told; None: it is over.
     """
 
     fleet: Fleet
@@ -100,6 +101,7 @@ class Schedule:
     decision_s: tuple[float, ...]
     active: tuple[tuple[float, int], ...]
     notes: tuple[tuple[float, str], ...] = ()
+    until_s: float | None = None
 
 
 __all__ = ["Outcome", "Schedule", "Settings", "Span"]

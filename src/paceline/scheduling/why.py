@@ -23,7 +23,7 @@ class Stretch:
     """A part of a job's life: it waited (no ``devices``) or ran.
 
     Attributes:
-        nodes: devices by node, ``n0 x4, n1 x2``; empty: it waited.
+        nodes: devices by node, ``n0 x4, n1 x2`` or by their names; empty: it waited.
         strategy: that it ran with, in words; empty: unknown.
         why: sentences on the reason.
     """
@@ -45,12 +45,13 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """A job's life under a policy, from arrival to end."""
+    """A job's life under a policy, from arrival to end; ``goes_on``: the end has not come yet, and may."""
 
     policy: str
     outcome: Outcome
     asked: str
     stretches: tuple[Stretch, ...]
+    goes_on: bool = False
 
     @property
     def waited_s(self) -> float:
@@ -67,7 +68,17 @@ class Why:
 def why(simulated: Simulated, name: str) -> Why:
     """A job's waits and devices with their reasons. Raises UserError for an unknown job, with the nearest names."""
     outcome = simulated.outcome(name)
-    return Why(policy=simulated.policy, outcome=outcome, asked=_asked(outcome.job), stretches=tuple(_life(simulated, outcome)))
+    return Why(
+        policy=simulated.policy,
+        outcome=outcome,
+        asked=_asked(outcome.job),
+        stretches=tuple(_life(simulated, outcome)),
+        goes_on=_goes_on(simulated, outcome),
+    )
+
+
+def _goes_on(simulated: Simulated, outcome: Outcome) -> bool:
+    return simulated.schedule.until_s is not None and math.isnan(outcome.end_s) and not outcome.removed
 
 
 def _asked(job: Job) -> str:
@@ -91,9 +102,14 @@ def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
         if span.end_s > span.start_s:
             before = outcome.spans[index - 1] if index else None
             sentences = tuple(_why_devices(simulated, outcome, span, before))
-            yield Stretch(span.start_s, span.end_s, _devices(span), span.device, _nodes(span), sentences, span.strategy)
+            nodes = ", ".join(f"{simulated.schedule.fleet.name(node)} x{count}" for node, count in span.placement)
+            yield Stretch(span.start_s, span.end_s, _devices(span), span.device, nodes, sentences, span.strategy)
         moment = span.end_s
-    if math.isnan(outcome.end_s):
+    if _goes_on(simulated, outcome):
+        now_s = simulated.schedule.until_s or 0.0
+        if moment < now_s:
+            yield Stretch(moment, now_s, 0, "", "", (*_why_wait(simulated, outcome, moment, None), "It still waits."))
+    elif math.isnan(outcome.end_s):
         until = math.nan if outcome.removed_s is None else outcome.removed_s
         last = () if outcome.removed else ("It never ended.",)
         yield Stretch(moment, until, 0, "", "", (*_why_wait(simulated, outcome, moment, None), *last))
@@ -124,9 +140,8 @@ def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span
         yield f"{_jobs(len(waiting))} waited too, {before}since before it came."
     if until is None:
         return
-    moments = [decided for decided, _ in schedule.active]
-    passed = bisect_left(moments, until.start_s) - bisect_left(moments, moment)
-    if moments and not passed:
+    passed = _decisions(simulated, moment, until.start_s)
+    if schedule.active and not passed:
         yield f"Decisions are made every {format_seconds(simulated.settings.round_s)}, and this was the next."
         return
     if passed > 1:
@@ -138,6 +153,14 @@ def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span
     ]
     if gave:
         yield f"It started when {_few(gave)} ended or gave devices back."
+
+
+def _decisions(simulated: Simulated, from_s: float, to_s: float) -> int:
+    """How many were made in that time; of a live schedule, which notes none, as many as it had rounds."""
+    if simulated.schedule.fleet.names:
+        return int((to_s - from_s) / max(simulated.settings.round_s, 1e-3))
+    moments = [decided for decided, _ in simulated.schedule.active]
+    return bisect_left(moments, to_s) - bisect_left(moments, from_s)
 
 
 def _why_devices(simulated: Simulated, outcome: Outcome, span: Span, before: Span | None) -> Iterator[str]:
@@ -185,7 +208,8 @@ def _at(schedule: Schedule, own: Outcome, moment: float) -> tuple[list[Span], li
     """Spans of others that hold devices from a moment on, and jobs that wait then."""
     holders, waiting = [], []
     for other in schedule.outcomes:
-        if other is own or other.job.arrival_s > moment or other.end_s <= moment:
+        over_s = other.end_s if other.removed_s is None or math.isnan(other.removed_s) else other.removed_s
+        if other is own or other.job.arrival_s > moment or over_s <= moment:
             continue
         held = next((span for span in reversed(other.spans) if span.start_s <= moment < span.end_s), None)
         if held:
@@ -205,10 +229,6 @@ def _gave(other: Outcome, until: Span, round_s: float) -> bool:
 
 def _devices(span: Span) -> int:
     return sum(count for _, count in span.placement)
-
-
-def _nodes(span: Span) -> str:
-    return ", ".join(f"n{node} x{count}" for node, count in span.placement)
 
 
 def _jobs(number: int) -> str:

@@ -71,7 +71,7 @@ def test_what_torchrun_cannot_do_is_refused(cluster: Any, tmp_path: Path) -> Non
     executor = RayExecutor(tmp_path / "jobs")
     (first, _), (second, _) = executor.nodes()
     job = training(tmp_path, command=("paceline", "train", "--global-batch", "60"), max_devices=3)
-    with pytest.raises(UserError, match="on nodes of 2, 1 devices; torchrun takes the same number"):
+    with pytest.raises(UserError, match="gets 2, 1 devices on its nodes; torchrun needs the same number"):
         executor.submit(job, {first: 2, second: 1})
     with pytest.raises(UserError, match="unknown node 'nowhere'"):
         executor.submit(job, {"nowhere": 1})

@@ -69,25 +69,25 @@ def test_nodes_that_do_not_answer_or_are_drained_are_none(played: Played) -> Non
 
 
 @pytest.mark.parametrize(
-    ("draining", "state", "placement", "listed"),
+    ("draining", "state", "placement", "held"),
     [
-        ("draining", "RUNNING", {"h0": 2}, True),
-        ("draining", "COMPLETING", {"h0": 2}, True),
-        ("draining", "RUNNING", {"h0": 1}, False),  # the rest must not be given out
-        ("draining", "RUNNING", {"h1": 2}, False),
-        ("draining", "PENDING", {"h0": 2}, False),  # it would never start there
-        ("draining", "FAILED", {"h0": 2}, False),
-        ("draining*", "RUNNING", {"h0": 2}, False),
-        ("drained", "RUNNING", {"h0": 2}, False),
+        ("draining", "RUNNING", {"h0": 2}, 2),
+        ("draining", "COMPLETING", {"h0": 2}, 2),
+        ("draining", "RUNNING", {"h0": 1}, 1),  # the rest must not be given out
+        ("draining", "RUNNING", {"h1": 2}, 0),
+        ("draining", "PENDING", {"h0": 2}, 0),  # it would never start there
+        ("draining", "FAILED", {"h0": 2}, 0),
+        ("draining*", "RUNNING", {"h0": 2}, 0),
+        ("drained", "RUNNING", {"h0": 2}, 0),
     ],
 )
-def test_a_draining_node_counts_while_our_jobs_hold_it(
-    draining: str, state: str, placement: dict[str, int], listed: bool, played: Played, tmp_path: Path
+def test_a_draining_node_counts_with_what_our_jobs_hold(
+    draining: str, state: str, placement: dict[str, int], held: int, played: Played, tmp_path: Path
 ) -> None:
     played.executor.submit(training(tmp_path), placement)
     played.has(state)
     played.answer(sinfo=NODES.replace("idle", draining))
-    assert played.executor.nodes() == ((("h0", 2), ("h1", 2)) if listed else (("h1", 2),))
+    assert played.executor.nodes() == ((("h0", held), ("h1", 2)) if held else (("h1", 2),))
 
 
 def test_slurm_names_the_gpus_of_a_node_that_has_one_type(played: Played) -> None:

@@ -91,8 +91,8 @@ class SlurmExecutor:
     def nodes(self) -> Sequence[tuple[str, int]]:
         """Nodes that are up, with their CPUs or GPUs. Raises Unavailable.
 
-        On a draining node jobs run to their end and none starts: it counts while jobs of this class hold all of it, and so
-        offers nothing. (One that they hold in part would look like a smaller node, and policies take nodes of one size.)
+        On a draining node jobs run to their end and none starts: it counts with the devices that jobs of this class hold there,
+        and so offers nothing.
         """
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
@@ -250,7 +250,7 @@ class SlurmExecutor:
         return entries
 
     def _look_at_nodes(self) -> dict[str, tuple[int, str]]:
-        """Devices and address of every node that is up, and of those that drain and are held whole."""
+        """Devices and address of every node that is up; of one that drains, those that our jobs hold."""
         nodes: dict[str, tuple[int, str]] = {}
         draining = []
         for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
@@ -262,7 +262,8 @@ class SlurmExecutor:
                 nodes[name] = (devices, address)
                 draining += [name] * drains
         held = self._held() if draining else {}
-        return {name: node for name, node in nodes.items() if name not in draining or held.get(name) == node[0]}
+        left = {name: held.get(name, 0) if name in draining else devices for name, (devices, _) in nodes.items()}
+        return {name: (left[name], address) for name, (_, address) in nodes.items() if left[name]}
 
     def _held(self) -> Mapping[str, int]:
         """Devices of each node on which our jobs run."""

@@ -42,7 +42,7 @@ ASK = (
     " --attention --compile --software --software-year --records"
 )
 SCHEDULED = (
-    "TRACE --where --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage --maintenance"
+    "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage --maintenance"
     " --failures --repair --price --stop-early --fairness --seed --out --report --brief --why --json --help"
 )
 MESH = (
@@ -64,7 +64,8 @@ COMMANDS = {
     "schedule": "--help",
     "schedule run": f"{SCHEDULED} --policy",
     "schedule compare": f"{SCHEDULED} --policies --jobs",
-    "schedule live": "JOBS.toml --executor --policy --slots --gpus --lab --round --state --stop-early --report"
+    "schedule live": "JOBS.toml --executor --policy --slots --gpus --device --network --lab --round --restart --state"
+    " --stop-early --report"
     " --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",

@@ -42,8 +42,8 @@ ASK = (
     " --attention --compile --software --software-year --records"
 )
 SCHEDULED = (
-    "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage --maintenance"
-    " --failures --repair --price --stop-early --fairness --seed --out --report --brief --why --json --help"
+    "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage"
+    " --maintenance --failures --repair --price --stop-early --fairness --seed --out --report --brief --why --json --help"
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"

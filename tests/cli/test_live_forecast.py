@@ -79,3 +79,9 @@ def test_what_is_not_predicted_is_said(words: list[str], tmp_path: Path, capsys:
     assert main([*words, "--policy", "las", "--device", "none"]) == 0
     out, err = capsys.readouterr()
     assert "no completion is predicted: job a: the device of its nodes is unknown" in err and "Predicted:" in out
+
+
+def test_what_a_job_may_state_is_named(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "jobs.toml").write_text("[[job]]\nname = 'plain'\ncommand = 'true'\n")
+    assert main([*words, "--policy", "las", "--device", "T4"]) == 0
+    assert "job plain: its network is unknown; state its model and samples, or its duration" in capsys.readouterr().err

@@ -99,6 +99,7 @@ def say_forecast(
     for a policy that cannot tell the types of the nodes apart.
     """
     from paceline.scheduling.live_forecast import forecast
+    from paceline.scheduling.live_nodes import UNKNOWN
     from paceline.scheduling.policies.registry import check_types
     from paceline.scheduling.saved import to_json
 
@@ -111,8 +112,9 @@ def say_forecast(
         say(f"no completion is predicted: {error.message}")
         return {}, None
     if expected is None:
-        name, why = next(iter(whys.items()), ("", "nobody knows how much a job is to work; state its samples or its duration"))
-        say(f"no completion is predicted: {f'job {name}: ' if name else ''}{why}")
+        name, why = next(iter(whys.items()), ("", "nobody knows how much a job is to work"))
+        stated = "" if UNKNOWN in fleet.types else "; state its model and samples, or its duration"
+        say(f"no completion is predicted: {f'job {name}: ' if name else ''}{why}{stated}")
         return {}, None
     turned_away = [outcome.job.name for outcome in expected.simulated.schedule.outcomes if outcome.removed]
     away = (

@@ -12,27 +12,8 @@ from torch import Tensor, nn
 
 from paceline.slimming.recurrent_stack import stacked
 from paceline.slimming.self_attention import SelfAttention
+from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
-
-Indices = Mapping[tuple[str, int], Tensor]
-"""Indices that stay, by parameter and dimension; what is not named stays whole."""
-
-
-def kept_indices(structures: Structures, removed: Collection[int]) -> dict[tuple[str, int], Tensor]:
-    """What stays of each dimension that loses something.
-
-    Args:
-        removed: numbers of structures.
-    """
-    gone: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for structure in structures.every:
-        if structure.number in removed:
-            for part in structure.slices:
-                gone[part.parameter, part.dim] |= set(part.indices)
-    return {
-        (name, dim): torch.tensor([i for i in range(len(structures.units[name][dim])) if i not in indices], dtype=torch.long)
-        for (name, dim), indices in gone.items()
-    }
 
 
 def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
@@ -47,25 +28,30 @@ def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -
 
 
 def shrunk(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
-    """A smaller copy. It is a ``nn.Module`` of the same classes, except where PyTorch's own layer has no such form:
-    ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` whose layers have different widths.
+    """A smaller copy without the structures of these numbers. As ``load``, and as ``SlimPlan.of``."""
+    return load(SlimPlan.of(structures, removed), model)
 
-    Args:
-        removed: numbers of structures; every layer keeps at least one.
+
+def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
+    """A smaller copy of a whole network by a plan. It is a ``nn.Module`` of the same classes, except where PyTorch's own layer
+    has no such form: ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` whose layers have different
+    widths.
+
+    Raises:
+        UserError: the plan is of another network.
     """
+    plan.check(model)
     small = copy.deepcopy(model)
-    indices = kept_indices(structures, removed)
-    _refit(small, structures, removed, indices)
+    _refit(small, plan)
     small.train(model.training)
     return small
 
 
-def _refit(small: nn.Module, structures: Structures, removed: Collection[int], indices: Indices) -> None:
+def _refit(small: nn.Module, plan: SlimPlan) -> None:
     by_module: dict[str, dict[str, dict[int, Tensor]]] = defaultdict(lambda: defaultdict(dict))
-    for (name, dim), stay in indices.items():
+    for (name, dim), stay in plan.kept.items():
         path, _, own = name.rpartition(".")
-        by_module[path][own][dim] = stay
-    heads = _heads(structures, removed)
+        by_module[path][own][dim] = torch.tensor(stay)
     done: dict[int, Tensor] = {}
     attentions = {path: module for path, module in small.named_modules() if isinstance(module, nn.MultiheadAttention)}
     for path, attention in attentions.items():
@@ -81,7 +67,7 @@ def _refit(small: nn.Module, structures: Structures, removed: Collection[int], i
         for name, dims in tensors.items():
             _select(module, name, dims, done)
         _sizes(module)
-    for path, count in heads.items():
+    for path, count in plan.heads.items():
         _count_heads(small, path, *count)
 
 
@@ -134,18 +120,6 @@ def _sizes(module: nn.Module) -> None:
         module.num_parameters = len(module.weight)
 
 
-def _heads(structures: Structures, removed: Collection[int]) -> dict[str, tuple[int, int]]:
-    """Modules whose structures take several rows of one parameter, with how many there were and are."""
-    found = {}
-    for layer, every in structures.layers().items():
-        first = next((part for part in every[0].slices if part.parameter == layer and part.dim == 0), None)
-        if first is not None and len(first.indices) > 1:
-            left = sum(structure.number not in removed for structure in every)
-            if left < len(every):
-                found[layer.rpartition(".")[0].rpartition(".")[0]] = (len(every), left)
-    return found
-
-
 def _count_heads(small: nn.Module, path: str, before: int, left: int) -> None:
     """Set the number of heads of the user's own module: its attribute whose name says so."""
     try:
@@ -186,4 +160,4 @@ def _flat(value: Any) -> Iterable[Tensor]:
             yield from _flat(each)
 
 
-__all__ = ["differs", "kept_indices", "masked", "shrunk"]
+__all__ = ["differs", "load", "masked", "shrunk"]

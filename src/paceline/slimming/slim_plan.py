@@ -1,0 +1,109 @@
+"""What stays of each parameter, as plain data: a slimmed network is its code, this plan and its weights, without any pickle."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from paceline.errors import UserError, shorten
+from paceline.slimming.structures import Structures
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SlimPlan:
+    """What stays.
+
+    Attributes:
+        kept: indices by parameter or buffer and dimension, ascending; what is not named stays whole.
+        heads: by module, how many groups of rows its first parameter had and has, such as heads of attention.
+        shapes: of the parameters that lose something, in the whole network.
+    """
+
+    kept: Mapping[tuple[str, int], tuple[int, ...]]
+    heads: Mapping[str, tuple[int, int]]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, structures: Structures, removed: Collection[int]) -> SlimPlan:
+        """Without the structures of these numbers.
+
+        Raises:
+            UserError: a layer would keep none of its structures.
+        """
+        gone: dict[tuple[str, int], set[int]] = defaultdict(set)
+        for structure in structures.every:
+            for part in structure.slices if structure.number in removed else ():
+                gone[part.parameter, part.dim] |= set(part.indices)
+        shapes = {name: tuple(map(len, structures.units[name])) for name, _ in gone}
+        kept = {
+            (name, dim): tuple(index for index in range(shapes[name][dim]) if index not in indices)
+            for (name, dim), indices in gone.items()
+        }
+        if empty := next((name for (name, _), indices in kept.items() if not indices), ""):
+            raise UserError(f"nothing would be left of {empty}", "keep at least one structure of each layer")
+        return cls(kept, _heads(structures, removed), shapes)
+
+    def check(self, model: nn.Module) -> None:
+        """Raises UserError for a network of other shapes than the plan's."""
+        tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+        for name, shape in self.shapes.items():
+            found = tuple(tensors[name].shape) if name in tensors else None
+            if found != shape:
+                what = f"has {name} of {_text(found)}" if found is not None else f"has no {name}"
+                raise UserError(f"the plan is of another network: this one {what}, the plan's is of {_text(shape)}")
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON. Raises UserError where it cannot be written."""
+        by_name: dict[str, dict[str, list[int]]] = defaultdict(dict)
+        for (name, dim), indices in self.kept.items():
+            by_name[name][str(dim)] = list(indices)
+        data = {"version": VERSION, "kept": by_name, "heads": self.heads, "shapes": self.shapes}
+        file, draft = Path(path), Path(f"{path}.draft")
+        try:
+            draft.write_text(json.dumps(data), encoding="utf-8")
+            draft.replace(file)
+        except OSError as error:
+            raise UserError(f"cannot write {file}: {error.strerror or error}", "give another place") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> SlimPlan:
+        """The inverse of ``save``. Raises UserError for anything else."""
+        try:
+            data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+            if data["version"] != VERSION:
+                raise UserError(f"{path} is a plan of version {data['version']}", f"this release reads version {VERSION}")
+            kept = {
+                (name, int(dim)): tuple(map(int, each)) for name, dims in data["kept"].items() for dim, each in dims.items()
+            }
+            heads = {name: (int(before), int(left)) for name, (before, left) in data["heads"].items()}
+            return cls(kept, heads, {name: tuple(map(int, shape)) for name, shape in data["shapes"].items()})
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path} is no plan: {shorten(f'{type(error).__name__}: {error}')}") from error
+
+
+def _heads(structures: Structures, removed: Collection[int]) -> dict[str, tuple[int, int]]:
+    found = {}
+    for layer, every in structures.layers().items():
+        first = next((part for part in every[0].slices if part.parameter == layer and part.dim == 0), None)
+        if first is not None and len(first.indices) > 1:
+            left = sum(structure.number not in removed for structure in every)
+            if left < len(every):
+                found[layer.rpartition(".")[0].rpartition(".")[0]] = (len(every), left)
+    return found
+
+
+def _text(shape: tuple[int, ...] | None) -> str:
+    return " x ".join(map(str, shape or ()))
+
+
+__all__ = ["SlimPlan"]

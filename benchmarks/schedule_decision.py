@@ -298,7 +298,7 @@ def simulate(policy: str, trace: Path, cluster: str) -> dict[str, object]:
         "slowest_s": f"{max(simulated.schedule.decision_s):.3g}",
         "total_s": f"{total:.3g}",
         "wall_s": f"{wall:.3g}",
-        "note": f"{m.utilisation:.0%} of devices held, mean wait {m.mean_wait_s:.0f} s",
+        "note": f"{m.utilisation:.0%} of devices held; mean wait {m.mean_wait_s:.0f} s",
     }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.slimming.structures import Labelled, Slice, Structures, Units, compressed, vector
+from paceline.slimming.structures import Slice, Structures, Units, compressed, vector
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=20))
@@ -37,8 +37,6 @@ def test_a_field_is_small_where_nothing_changes() -> None:
     field = np.broadcast_to(np.array([1, 2, 3])[None, :, None], (4, 3, 5))
     assert compressed(field).shape == (1, 3, 1)
     assert vector(np.array([1, 2, 3]), -2, 3).shape == (1, 3, 1)
-    assert Labelled((4, 3, 5), (compressed(field),)).along(1).tolist() == [1, 2, 3]
-    assert Labelled((4, 3, 5)).along(1).tolist() == [0, 0, 0]
 
 
 def test_structures_have_their_slices_and_the_layer_that_makes_them() -> None:
@@ -50,4 +48,3 @@ def test_structures_have_their_slices_and_the_layer_that_makes_them() -> None:
     found.collect()
     assert [structure.layer for structure in found.every] == ["a.weight", "a.weight"]
     assert found.every[1].slices == (Slice("b.weight", 1, (1,)), Slice("a.weight", 0, (1,)))
-    assert found.every[1].owners == (Slice("a.weight", 0, (1,)),)

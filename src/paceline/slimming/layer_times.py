@@ -85,7 +85,6 @@ class _Part:
     weight: str
     whole: Widths
     inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
     gates: int = 1
     directions: int = 1
     window: tuple[tuple[int, ...], ...] = ()
@@ -176,7 +175,7 @@ def _least(graph: Any, given: Mapping[str, Array], threads: int) -> float:
 def _parts(operation: Operation, structures: Structures) -> list[_Part]:
     out, into = (len(units) for units in structures.units[operation.weights[0]][:2])
     if operation.kind == "linear":
-        return [_Part("linear", operation.weights[0], Widths(into, out), operation.inputs, operation.outputs)]
+        return [_Part("linear", operation.weights[0], Widths(into, out), operation.inputs)]
     if operation.kind in ("conv1d", "conv2d"):
         return [_convolution(operation, structures)]
     _, layers, _, _, both = operation.settings[:5]
@@ -186,9 +185,8 @@ def _parts(operation: Operation, structures: Structures) -> list[_Part]:
         per = len(operation.weights) // int(str(layers))
         weight = operation.weights[number * per]
         rows, columns = (len(units) for units in structures.units[weight][:2])
-        outputs = (*operation.inputs[:2], rows // gates * directions)
         widths = Widths(columns, rows // gates)
-        parts.append(_Part(operation.kind, weight, widths, operation.inputs, outputs, gates, directions))
+        parts.append(_Part(operation.kind, weight, widths, operation.inputs, gates, directions))
     return parts
 
 
@@ -206,7 +204,6 @@ def _convolution(operation: Operation, structures: Structures) -> _Part:
         operation.weights[0],
         Widths(entering, len(units[0])),
         operation.inputs,
-        operation.outputs,
         window=window,
         groups=int(groups),
     )

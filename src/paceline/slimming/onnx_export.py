@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from paceline.array_types import Array
 from paceline.errors import UserError
+from paceline.slimming.shrink import tensors_in
 
 TOLERANCE = 1e-3
 """Of the largest output: another order of additions, no more."""
@@ -61,7 +62,7 @@ def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path
 def difference(model: nn.Module, inputs: tuple[Any, ...], file: str | Path) -> float:
     """The largest difference of the file's outputs to the module's, beside the module's largest output."""
     with torch.no_grad():
-        expected = [tensor.numpy() for tensor in _tensors(model.eval()(*inputs))]
+        expected = [tensor.numpy() for tensor in tensors_in(model.eval()(*inputs))]
     session = open_session(file)
     found: Sequence[Array] = session.run(None, feed(session, inputs))
     largest = max((float(np.abs(each).max()) for each in expected if each.size), default=0.0)
@@ -86,17 +87,6 @@ def feed(session: Any, inputs: tuple[Any, ...]) -> Mapping[str, Array]:
     """Inputs by the names that a session has for them."""
     arrays = [each.numpy() for each in inputs if isinstance(each, Tensor)]
     return {given.name: array for given, array in zip(session.get_inputs(), arrays, strict=True)}
-
-
-def _tensors(value: Any) -> Iterable[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for each in value:
-            yield from _tensors(each)
 
 
 @contextlib.contextmanager

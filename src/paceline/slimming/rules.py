@@ -305,7 +305,7 @@ def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
     return Labelled(shape, tuple(one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in inputs.fields))
 
 
-@rule("select", "index_select_one")
+@rule("select")
 def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
     """One index of a dimension."""
     inputs, dim, index = operands[:3]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -143,21 +143,21 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
     """The largest difference of two modules' outputs, beside the largest output."""
     with torch.no_grad():
-        left, right = (list(_flat(module.eval()(*inputs))) for module in (one, other))
+        left, right = (list(tensors_in(module.eval()(*inputs))) for module in (one, other))
     largest = max((float(tensor.abs().max()) for tensor in left), default=0.0)
     apart = max((float((a - b).abs().max()) for a, b in zip(left, right, strict=True)), default=0.0)
     return apart / largest if largest else apart
 
 
-def _flat(value: Any) -> Iterable[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors of what a module returns, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _flat(each)
+        yield from tensors_in(list(value.values()))
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for each in value:
-            yield from _flat(each)
+            yield from tensors_in(each)
 
 
-__all__ = ["differs", "load", "masked", "shrunk"]
+__all__ = ["differs", "load", "masked", "shrunk", "tensors_in"]

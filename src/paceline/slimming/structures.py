@@ -84,14 +84,6 @@ class Labelled:
     shape: tuple[int, ...]
     fields: tuple[Field, ...] = ()
 
-    def along(self, dim: int) -> Ints:
-        """The units of a dimension by index; of a dimension without, zeros. Joint with another dimension: see ``Rules``."""
-        dim %= len(self.shape)
-        for one in self.fields:
-            if one.shape[dim] > 1 and all(size == 1 for other, size in enumerate(one.shape) if other != dim):
-                return one.ravel()
-        return np.zeros(self.shape[dim], np.int64)
-
 
 def compressed(units: Ints) -> Field:
     """The same field with size 1 along dimensions where nothing changes."""
@@ -128,11 +120,6 @@ class Structure:
     number: int
     layer: str
     slices: tuple[Slice, ...]
-
-    @property
-    def owners(self) -> tuple[Slice, ...]:
-        """Slices along the dimension that makes outputs; the others take them in."""
-        return tuple(part for part in self.slices if part.dim == 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.slimming.recurrent_stack import stacked
+from paceline.slimming.replacements import replaced
 from paceline.slimming.self_attention import SelfAttention
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
@@ -43,6 +44,7 @@ def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
     plan.check(model)
     small = copy.deepcopy(model)
     _refit(small, plan)
+    small = replaced(small, plan.replacements)
     small.train(model.training)
     return small
 

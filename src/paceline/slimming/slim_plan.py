@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ class SlimPlan:
         kept: indices by parameter or buffer and dimension, ascending; what is not named stays whole.
         heads: by module, how many groups of rows its first parameter had and has, such as heads of attention.
         shapes: of the parameters that lose something, in the whole network.
+        replacements: after the removal, other modules by path: ``kind`` and its settings (``replacements.replaced``).
     """
 
     kept: Mapping[tuple[str, int], tuple[int, ...]]
     heads: Mapping[str, tuple[int, int]]
     shapes: Mapping[str, tuple[int, ...]]
+    replacements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, structures: Structures, removed: Collection[int]) -> SlimPlan:
@@ -52,7 +54,10 @@ class SlimPlan:
         return cls(kept, _heads(structures, removed), shapes)
 
     def check(self, model: nn.Module) -> None:
-        """Raises UserError for a network of other shapes than the plan's."""
+        """Raises UserError for a network of other shapes or modules than the plan's."""
+        modules = dict(model.named_modules())
+        if missing := next((path for path in self.replacements if path not in modules), ""):
+            raise UserError(f"the plan is of another network: this one has no {missing}")
         tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
         for name, shape in self.shapes.items():
             found = tuple(tensors[name].shape) if name in tensors else None
@@ -65,7 +70,8 @@ class SlimPlan:
         by_name: dict[str, dict[str, list[int]]] = defaultdict(dict)
         for (name, dim), indices in self.kept.items():
             by_name[name][str(dim)] = list(indices)
-        data = {"version": VERSION, "kept": by_name, "heads": self.heads, "shapes": self.shapes}
+        data: dict[str, Any] = {"version": VERSION, "kept": by_name, "heads": self.heads, "shapes": self.shapes}
+        data["replacements"] = {path: dict(each) for path, each in self.replacements.items()}
         file, draft = Path(path), Path(f"{path}.draft")
         try:
             draft.write_text(json.dumps(data), encoding="utf-8")
@@ -84,7 +90,8 @@ class SlimPlan:
                 (name, int(dim)): tuple(map(int, each)) for name, dims in data["kept"].items() for dim, each in dims.items()
             }
             heads = {name: (int(before), int(left)) for name, (before, left) in data["heads"].items()}
-            return cls(kept, heads, {name: tuple(map(int, shape)) for name, shape in data["shapes"].items()})
+            shapes = {name: tuple(map(int, shape)) for name, shape in data["shapes"].items()}
+            return cls(kept, heads, shapes, {path: dict(each) for path, each in data["replacements"].items()})
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,0 +1,39 @@
+"""Modules that a plan puts in another's place, such as two thin convolutions for one: each kind by its name in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from paceline.errors import unknown
+
+Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
+"""The new module from the old one and the plan's settings. Its weights are the nearest to the old one's."""
+KINDS: Mapping[str, Make] = MappingProxyType({})
+
+
+def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) -> nn.Module:
+    """The same model with other modules at these paths.
+
+    Args:
+        replacements: by path, ``kind`` and that kind's settings.
+
+    Raises:
+        UserError: an unknown kind, or a module that it cannot replace.
+    """
+    for path, settings in replacements.items():
+        kind = str(settings.get("kind"))
+        if kind not in KINDS:
+            raise unknown("replacement", kind, KINDS)
+        new = KINDS[kind](model.get_submodule(path), settings)
+        if not path:
+            return new
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, new)
+    return model
+
+
+__all__ = ["KINDS", "Make", "replaced"]

@@ -8,15 +8,15 @@ input of the next, is scaled by both in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from paceline.errors import UserError
 from paceline.slimming.structures import Structures
+from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
 
 class StructureNorms:
@@ -64,7 +64,7 @@ class StructureNorms:
             parameter.mul_(padded[index].view(shape).to(parameter.dtype))
 
 
-class GroupLasso(Optimizer):
+class GroupLasso(WrappedOptimizer):
     """An optimizer that takes a proximal step after each step of another one, whose groups, rates and state it shares.
 
     Args:
@@ -85,11 +85,8 @@ class GroupLasso(Optimizer):
         strength: float,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        if not 0 <= strength < float("inf"):
-            raise UserError(f"a strength of {strength:g}", "give 0 or a positive number")
-        super().__init__(optimizer.param_groups, optimizer.defaults)
-        self.param_groups, self.state = optimizer.param_groups, optimizer.state
-        self.inner, self.strength, self.groups = optimizer, strength, StructureNorms(model, structures)
+        super().__init__(optimizer, strength)
+        self.groups = StructureNorms(model, structures)
         norms = self.groups.norms()
         medians = {
             layer: norms[[place for place, own in enumerate(self.groups.layers) if own == layer]].median()
@@ -98,36 +95,25 @@ class GroupLasso(Optimizer):
         weight = weights or {}
         self._units = torch.tensor([float(medians[layer]) * weight.get(layer, 1.0) for layer in self.groups.layers])
 
-    @property
-    def rate(self) -> float:
-        """The learning rate of the proximal step."""
-        return float(self.inner.param_groups[0]["lr"])
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of the optimizer, then of the penalty."""
-        loss: float | None = self.inner.step(closure)  # type: ignore[arg-type]
-        if self.strength:
-            norms = self.groups.norms()
-            pull = self.rate * self.strength * self._units.to(norms.device)
-            self.groups.scale(torch.where(norms > 0, (1 - pull / norms).clamp(min=0), norms))
-        return loss
+    def after_step(self) -> None:
+        """The proximal step."""
+        norms = self.groups.norms()
+        pull = self.rate * self.strength * self._units.to(norms.device)
+        self.groups.scale(torch.where(norms > 0, (1 - pull / norms).clamp(min=0), norms))
 
     def removed(self) -> set[int]:
         """Numbers of structures that are exactly zero."""
         norms = self.groups.norms()
         return {number for number, norm in zip(self.groups.numbers, norms.tolist(), strict=True) if norm == 0}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, with the strength and the norms that the penalty is counted in."""
-        return {**self.inner.state_dict(), "group_lasso": {"strength": self.strength, "units": self._units.tolist()}}
+    def own_state(self) -> dict[str, Any]:
+        """With the norms that the penalty is counted in."""
+        return {**super().own_state(), "units": self._units.tolist()}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The inverse of ``state_dict``."""
-        own = {name: value for name, value in state_dict.items() if name != "group_lasso"}
-        self.inner.load_state_dict(own)
-        self.param_groups, self.state = self.inner.param_groups, self.inner.state
-        if kept := state_dict.get("group_lasso"):
-            self.strength, self._units = kept["strength"], torch.tensor(kept["units"])
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """The inverse of ``own_state``."""
+        super().load_own_state(state)
+        self._units = torch.tensor(state["units"])
 
 
 __all__ = ["GroupLasso", "StructureNorms"]

@@ -1,0 +1,70 @@
+"""An optimizer around another one, whose groups, rates and state it shares: what penalties have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+
+from paceline.errors import UserError
+
+
+class WrappedOptimizer(Optimizer):
+    """Acts before or after each step of another optimizer.
+
+    Args:
+        optimizer: any. ``strength``: of what is done beside its steps; 0 does nothing.
+
+    Raises:
+        UserError: a negative strength.
+    """
+
+    def __init__(self, optimizer: Optimizer, strength: float) -> None:
+        if not 0 <= strength < float("inf"):
+            raise UserError(f"a strength of {strength:g}", "give 0 or a positive number")
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self.param_groups, self.state = optimizer.param_groups, optimizer.state
+        self.inner, self.strength = optimizer, strength
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the first group."""
+        return float(self.inner.param_groups[0]["lr"])
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of the optimizer, with what is done before and after it."""
+        if self.strength:
+            self.before_step()
+        loss: float | None = self.inner.step(closure)  # type: ignore[arg-type]
+        if self.strength:
+            self.after_step()
+        return loss
+
+    def before_step(self) -> None:
+        """Change gradients. Does nothing by default."""
+
+    def after_step(self) -> None:
+        """Change weights. Does nothing by default."""
+
+    def own_state(self) -> dict[str, Any]:
+        """What a resumed run needs beside the optimizer's state: numbers and lists."""
+        return {"strength": self.strength}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """The inverse of ``own_state``."""
+        self.strength = float(state["strength"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's, with ``own_state``."""
+        return {**self.inner.state_dict(), "wrapper": self.own_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The inverse of ``state_dict``; a state without ``own_state`` is the optimizer's alone."""
+        self.inner.load_state_dict({name: value for name, value in state_dict.items() if name != "wrapper"})
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+        if kept := state_dict.get("wrapper"):
+            self.load_own_state(kept)
+
+
+__all__ = ["WrappedOptimizer"]

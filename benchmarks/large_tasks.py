@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paceline.training.data import Dataset, load
-from paceline.training.loop import mixed_seed
-from paceline.training.worker import build_model
+from paceline.training.starting_model import build_model, mixed_seed
 
 CONTEXT = 16
 """Characters that the next is predicted from."""

@@ -1,8 +1,8 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``; for a script of one's own ``attach`` and the
-optimizers ``LARS`` and ``LAMB``. The verbs take names: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for a script of one's own ``attach``
+and the optimizers ``LARS`` and ``LAMB``. They take names: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paceline.prediction import Prediction, Predictor
     from paceline.record import RunRecord
     from paceline.scheduling.verb import schedule
+    from paceline.slimming.slim import slim
     from paceline.strategy import GradientExchange, Parallelism, Strategy
     from paceline.training.attach import attach
     from paceline.training.errors import LostRank, ReplicasDiverged
@@ -49,6 +50,7 @@ _HOME = {
     "plan": "paceline.verbs",
     "predict": "paceline.verbs",
     "schedule": "paceline.scheduling.verb",
+    "slim": "paceline.slimming.slim",
     "train": "paceline.training.train",
     "whatif": "paceline.verbs",
 }
@@ -74,6 +76,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "plan",
     "predict",
     "schedule",
+    "slim",
     "train",
     "whatif",
 ]

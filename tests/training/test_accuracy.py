@@ -16,7 +16,7 @@ from paceline.strategy import Strategy
 from paceline.training.attach import attach, wrap
 from paceline.training.data import Dataset, load
 from paceline.training.loop import Trainer, make_optimizer
-from paceline.training.worker import build_model
+from paceline.training.starting_model import build_model
 
 RESULTS = TESTS.parent / "benchmarks" / "results"
 MNIST_RUNS = {(workers, optimizer) for workers in "248" for optimizer in ("sgd", "momentum", "adam")}
@@ -47,7 +47,7 @@ def train_lenet(
         for epoch in range(epochs):
             trainer.train_epoch(epoch, lambda _, decay=decay: decay.step())
             trainer.check_replicas()
-        result[way] = trainer.evaluate()
+        result[way] = trainer.evaluate()[0]
         assert hook.meter.nonfinite_steps == 0
     return result
 

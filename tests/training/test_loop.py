@@ -16,7 +16,8 @@ from torch import nn
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.training import loop
 from paceline.training.data import Dataset
-from paceline.training.loop import StepTimes, Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed, options_of
+from paceline.training.loop import StepTimes, Trainer, gradient_histogram, make_optimizer, median_step, options_of
+from paceline.training.starting_model import mixed_seed
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "what holds a training step back",
     "schedule": "many jobs on a shared cluster, simulated",
     "train": "train on local workers, predicted before and measured after",
+    "slim": "a smaller network that meets a latency, a size or a loss of accuracy",
     "records": "measured steps from traces, logs and exports",
     "cluster": "your own clusters by name",
     "hardware": "what is known about devices and links",

@@ -30,12 +30,30 @@ DEFAULTS: dict[str, Any] = {
     "global_batch": 64,
     "seed": 0,
     "epochs": 10,
+    "start": "",
+    "plan": "",
+    "teacher": "",
+    "distill": 0.0,
 }
+MODELS = "lenet5, another named network, or module:function"
 
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Everything but ``--workers``, ``--json`` and ``--help``."""
-    parser.add_argument("--model", metavar="NAME", help="lenet5, another named network, or module:function")
+    parser.add_argument("--model", metavar="NAME", help=MODELS)
+    add_recipe_arguments(parser)
+    parser.add_argument("--plan", metavar="FILE", help="train the network that a plan of `paceline slim` leaves")
+    teacher = "weights of the whole network, a run's directory or a file, from which this one learns beside the labels"
+    parser.add_argument("--teacher", metavar="WEIGHTS", help=teacher)
+    parser.add_argument("--distill", metavar="SHARE", type=float, help="share of the teacher in the loss, from 0 to 1")
+    parser.add_argument(
+        "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
+    )
+    parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
+
+
+def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
+    """How a network is trained, without which one and where the results go."""
     parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
     add_exchange_arguments(parser)
     usual = f"default {DEFAULT}"
@@ -59,10 +77,8 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
     parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
     parser.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
-    parser.add_argument(
-        "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
-    )
-    parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
+    weights = "weights to begin with: a run's directory, or a file of a state_dict (default: the seed's)"
+    parser.add_argument("--start", metavar="WEIGHTS", help=weights)
     waits = f"how long a rank waits for one that hangs or is cut off, such as 30s (default {format_seconds(TIMEOUT_S)})"
     parser.add_argument("--timeout", metavar="TIME", default="", help=waits)
 
@@ -130,6 +146,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         scaling=values["scaling"],
         optimizer_options={name: values[name] for name in OPTIMIZER_OPTIONS if values[name] is not None},
         seed=values["seed"],
+        **{name: values[name] for name in ("start", "plan", "teacher", "distill")},
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),
         resume=options.resume,
         timeout_s=timeout_s(options),

@@ -32,12 +32,17 @@ class WrappedOptimizer(Optimizer):
         """The learning rate of the first group."""
         return float(self.inner.param_groups[0]["lr"])
 
+    @property
+    def active(self) -> bool:
+        """Whether anything is done beside the optimizer's steps."""
+        return self.strength > 0
+
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One step of the optimizer, with what is done before and after it."""
-        if self.strength:
+        if self.active:
             self.before_step()
         loss: float | None = self.inner.step(closure)  # type: ignore[arg-type]
-        if self.strength:
+        if self.active:
             self.after_step()
         return loss
 

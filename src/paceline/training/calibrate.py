@@ -19,13 +19,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.prediction import Calibration, Line
 from paceline.strategy import BucketPlan, Strategy
 from paceline.training.attach import attach, wrap
-from paceline.training.loop import make_optimizer
+from paceline.training.loop import classification_loss, make_optimizer
 
 ELEMENTS = (1 << 15, 1 << 17, 1 << 19)
 STEPS = 32  # counted ones per size, after two warm-up exchanges
@@ -144,7 +143,7 @@ class _ComputeStep:
         }
 
     def _forward(self) -> None:
-        self.loss = functional.cross_entropy(self.model(self.x), self.y)
+        self.loss = classification_loss(self.model(self.x), self.y)
 
     def _update(self) -> None:
         self.optimizer.step()

@@ -24,7 +24,10 @@ from paceline.training.hooks.ddp import Hook
 from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.noise_scale import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
+from paceline.training.starting_model import mixed_seed
 
+TEMPERATURE = 4.0
+"""Of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""
 _KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the median one
 
 
@@ -75,14 +78,6 @@ def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
     return options | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
 
 
-def mixed_seed(*parts: int) -> int:
-    """One seed from several numbers of any size; torch accepts 63 bits."""
-    seed = 0
-    for part in parts:
-        seed = (seed * 1_000_003 + part) % (1 << 63)
-    return seed
-
-
 class Trainer:
     """One rank's share of a data-parallel run.
 
@@ -106,6 +101,8 @@ class Trainer:
         self.rank = dist.get_rank()
         self._group: dist.ProcessGroup = model.process_group
         self.times = StepTimes()
+        self.teacher: nn.Module | None = None  # in eval mode, on the device
+        self.distill = 0.0  # share of what it says in the loss
         self.skipped_before = 0  # steps that the optimizer skipped before the resumption
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
@@ -162,7 +159,13 @@ class Trainer:
         return float(total) / self.steps_per_epoch
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return functional.cross_entropy(self.model(x), y)
+        output = self.model(x)
+        loss = classification_loss(output, y)
+        if self.teacher is None:
+            return loss
+        with torch.no_grad():
+            taught = self.teacher(x)
+        return (1 - self.distill) * loss + self.distill * distillation_loss(output, taught)
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         meter = self.hook.meter
@@ -199,23 +202,37 @@ class Trainer:
             torch.cuda.synchronize(self.device)
 
     @torch.no_grad()
-    def evaluate(self) -> float:
-        """Share of the held-out samples classified right; each rank takes its part of them."""
+    def evaluate(self) -> tuple[float, float]:
+        """Share of the held-out labels that are predicted right, and the mean loss; each rank takes its part of the samples."""
         self.model.eval()
         for buffer in self.model.module.buffers():  # running statistics differ; rank 0's are what a checkpoint holds
             dist.broadcast(buffer, 0)
         mine = slice(self.rank, None, self.strategy.world_size)
         x, y = self.data.test_x[mine], self.data.test_y[mine]
-        right = 0
+        sums = torch.zeros(2, dtype=torch.float64)
         for a, b in zip(x.split(256), y.split(256), strict=True):
-            right += int((self.model.module(a.to(self.device)).argmax(-1).cpu() == b).sum())
-        counted = torch.tensor([right], device=self.device)
+            output = self.model.module(a.to(self.device)).cpu()
+            sums += torch.stack([(output.argmax(-1) == b).sum(), classification_loss(output, b) * b.numel()])
+        counted = sums.to(self.device)
         dist.all_reduce(counted)
-        return int(counted) / len(self.data.test_y)
+        right, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
+        return right, loss
 
     def check_replicas(self) -> None:
         """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank."""
         same_weights(self._group, self.model.module.parameters(), self.device)
+
+
+def classification_loss(output: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy. ``output``: (B, classes), or (B, T, classes) with a label at each of T places."""
+    return functional.cross_entropy(output.flatten(0, -2), labels.flatten())
+
+
+def distillation_loss(output: Tensor, taught: Tensor) -> Tensor:
+    """Divergence of the softened outputs (Hinton et al. 2015, arXiv:1503.02531, section 2), times the squared temperature."""
+    soft, target = (each.flatten(0, -2) / TEMPERATURE for each in (output, taught))
+    divergence = functional.kl_div(soft.log_softmax(-1), target.log_softmax(-1), reduction="batchmean", log_target=True)
+    return divergence * TEMPERATURE**2
 
 
 def median_step(times: StepTimes) -> int:

@@ -23,6 +23,7 @@ DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
 TRAINING_SAMPLES: Mapping[str, int] = {"digits": 1438, "mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 """Samples of an epoch by kind of data: as published; of the digits, four of every five."""
 _LARGEST = 10**15
+_SLIMMING = ("start", "plan", "teacher", "distill", "slimming")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,11 @@ class TrainingRun:
         timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. A
             worker that has ended is noticed at once.
         label: of this run within ``out``.
+        start: what the weights begin with, a run's directory or a file of a ``state_dict``; empty: the seed's.
+        plan: file of a ``SlimPlan``: the network that is trained is a slimmed one, of the weights that ``start`` has.
+        teacher: a run's directory or a file of weights of the whole network, from which this one learns beside the labels.
+        distill: weight of what the teacher says, 0 to 1; the labels have the rest.
+        slimming: how structures are removed while it trains (``slimming.on_path.settings``); empty: not at all.
 
     Raises:
         UserError: values of another type or out of range, options that the optimizer does not have, a strategy that can be
@@ -64,6 +70,11 @@ class TrainingRun:
     resume: str = ""
     timeout_s: float = TIMEOUT_S
     label: str = ""
+    start: str = ""
+    plan: str = ""
+    teacher: str = ""
+    distill: float = 0.0
+    slimming: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -94,17 +105,22 @@ class TrainingRun:
             raise UserError(
                 f"{self.scaling} scaling has no batch to scale from", "give `scale_from`, the batch that the rate is for"
             )
+        if not 0 <= self.distill <= 1:
+            raise UserError(f"a share of {self.distill:g} of the teacher", "give `distill` from 0 to 1")
+        if bool(self.teacher) != bool(self.distill):
+            given, other = ("teacher", "distill") if self.teacher else ("distill", "teacher")
+            raise UserError(f"`{given}` without `{other}`", f"give `{other}` too, or neither")
         self._check_optimizer_options()
         self.recipe(1)
 
     def _check_types(self) -> None:
         """Refuse what a file that was edited or damaged may hold in place of a value."""
         for kind, legal, names in (
-            (str, "text", ("model", "data", "out", "resume", "label")),
+            (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher")),
             (int, "a whole number", ("epochs", "scale_from", "seed")),
-            (int | float, "a number", ("lr", "warmup", "decay", "timeout_s")),
+            (int | float, "a number", ("lr", "warmup", "decay", "timeout_s", "distill")),
             (Strategy, "a paceline.Strategy", ("strategy",)),
-            (Mapping, "names with values", ("optimizer_options",)),
+            (Mapping, "names with values", ("optimizer_options", "slimming")),
         ):
             for name in names:
                 value = getattr(self, name)
@@ -209,7 +225,7 @@ class TrainingRun:
     @property
     def identity(self) -> dict[str, Any]:
         """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew."""
-        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling")
+        kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", *_SLIMMING)
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}

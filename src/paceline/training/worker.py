@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline import models
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.probe import join_group, on_gpus, probe_cluster
@@ -25,20 +24,23 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
+from paceline.slimming import on_path
+from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint
 from paceline.training.attach import attach, wrap
 from paceline.training.calibrate import calibrate, mean_over_ranks
 from paceline.training.data import Dataset, load
-from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, mixed_seed, options_of
+from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, options_of
 from paceline.training.noise_scale import MEASURABLE
 from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.progress import Progress
 from paceline.training.schedules import scheduler
+from paceline.training.starting_model import starting_model, teacher_of
 from paceline.training.training_run import TrainingRun
 from paceline.units import format_bytes, format_seconds
-from paceline.workload import Workload, call_factory
+from paceline.workload import Workload
 
 _TRANSFERS = 50  # of the trust ratios to the host, in a run
 _T = TypeVar("_T")
@@ -139,26 +141,16 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
     return replace(run, label=run_label(run.strategy.to_json(), taken))
 
 
-def build_model(spec: str, seed: int) -> nn.Module:
-    """A network by name or ``module:function``; equal seeds give equal weights."""
-    torch.manual_seed(mixed_seed(seed))
-    built = call_factory(spec) if ":" in spec else models.build(spec)
-    module = built[0] if isinstance(built, tuple) else built
-    if not isinstance(module, nn.Module):
-        raise UserError(f"{spec} returned {type(module).__name__}", "return a torch.nn.Module")
-    return module
-
-
 def describe(run: TrainingRun, data: Dataset) -> Workload:
     """The layer table of the run's network on the run's samples. Raises UserError when they do not fit together."""
-    model = build_model(run.model, run.seed)
+    model = starting_model(run)
     other = [f"{name} is {p.dtype}" for name, p in model.named_parameters() if p.dtype != torch.float32]
     if other:
         raise UserError(f"{run.model}: {other[0]}", "train runs in fp32; in your own script, use autocast with attach()")
-    source = f"--model {run.model} --data {run.data}"
+    source, untrained = f"--model {run.model} --data {run.data}", replace(run, start="")
     try:
         table = Workload.trace(
-            lambda: build_model(run.model, run.seed), data.train_x[:1], name=run.model, source=source, loss="cross_entropy"
+            lambda: starting_model(untrained), data.train_x[:1], name=run.model, source=source, loss="cross_entropy"
         )
     except UserError as error:
         shape = "x".join(map(str, data.train_x.shape[1:]))
@@ -191,7 +183,7 @@ def train(run: TrainingRun, device: torch.device) -> None:
     progress = Progress(rank, run)
     data = load(run.data)
     before = _resident()
-    module = build_model(run.model, run.seed).to(device)
+    module = starting_model(run).to(device)
 
     resumed = checkpoint.load(Path(run.resume)) if run.resume else None
     if resumed is not None:
@@ -200,7 +192,7 @@ def train(run: TrainingRun, device: torch.device) -> None:
     progress.say("measuring this machine")
     batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
     cluster = probe_cluster(device)
-    calibration = calibrate(build_model(run.model, run.seed).to(device), batch, strategy, run.model, run.timeout_s)
+    calibration = calibrate(starting_model(run).to(device), batch, strategy, run.model, run.timeout_s)
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(run, data)
@@ -215,7 +207,11 @@ def train(run: TrainingRun, device: torch.device) -> None:
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
     optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, run.optimizer_options)
     recipe = replace(recipe, options=options_of(optimizer))
+    if run.slimming:
+        optimizer = on_path.wrapped(optimizer, module, data.train_x[:2], run.slimming, recipe.total_steps)
     trainer = Trainer(ddp, hook, optimizer, data, strategy, run.seed, device)
+    if (teacher := teacher_of(run)) is not None:
+        trainer.teacher, trainer.distill = teacher.to(device), run.distill
     trainer.settle_buckets()
     first, curve = 0, []
     if resumed is not None:
@@ -226,16 +222,22 @@ def train(run: TrainingRun, device: torch.device) -> None:
         trainer.skipped_before = resumed.get("skipped_steps", 0)
         if trainer.noise is not None and "noise" in resumed:
             trainer.noise.load_state_dict(resumed["noise"])
-        if isinstance(optimizer, Layerwise) and "diagnostics" in resumed:
-            optimizer.diagnostics.load_state_dict(resumed["diagnostics"])
+        if (layerwise := _layerwise(optimizer)) and "diagnostics" in resumed:
+            layerwise.diagnostics.load_state_dict(resumed["diagnostics"])
     trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch)
 
     histogram = _train(run, trainer, progress, first, curve)
     record = _record(run, trainer, recipe, curve, histogram, cluster, _resident() - before)
     if rank == 0:
         label = RunDir(run.out).add_record(run.label, record)
-        if isinstance(optimizer, Layerwise):
-            optimizer.diagnostics.write(run.out, label)
+        if layerwise := _layerwise(optimizer):
+            layerwise.diagnostics.write(run.out, label)
+
+
+def _layerwise(optimizer: torch.optim.Optimizer) -> Layerwise | None:
+    """LARS or LAMB, also inside a penalty."""
+    inner = optimizer.inner if isinstance(optimizer, WrappedOptimizer) else optimizer
+    return inner if isinstance(inner, Layerwise) else None
 
 
 def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, Any]]) -> dict[str, Any]:
@@ -251,10 +253,10 @@ def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, c
                     histogram.update(finish())
 
             loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
-            accuracy = trainer.evaluate()
+            accuracy, held_out = trainer.evaluate()
             trainer.check_replicas()
             seconds = sum(trainer.times.step[-trainer.steps_per_epoch :])
-            entry = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "seconds": seconds}
+            entry = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
             curve.append({**entry, "noise_scale": trainer.noise_scale()})
             hooks: list[Any] | None = [None] * trainer.strategy.world_size if trainer.rank == 0 else None
             dist.gather_object(trainer.hook.state_dict(), hooks)  # residuals differ from rank to rank
@@ -267,8 +269,8 @@ def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, c
                     "skipped_steps": trainer.skipped_steps,
                     "noise": trainer.noise.state_dict() if trainer.noise is not None else {},
                 }
-                if isinstance(trainer.optimizer, Layerwise):
-                    state["diagnostics"] = trainer.optimizer.diagnostics.state_dict()
+                if layerwise := _layerwise(trainer.optimizer):
+                    state["diagnostics"] = layerwise.diagnostics.state_dict()
                 checkpoint.save(Path(run.out), run, epoch + 1, state)
                 RunDir(run.out).write_progress(_reached(trainer, curve[-1]))
             progress.epoch_done(curve[-1])

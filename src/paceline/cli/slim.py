@@ -1,0 +1,66 @@
+"""``paceline slim``: a smaller network that meets a budget, trained, exported and measured."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.cli.parser import Answer, Parser
+from paceline.cli.training_arguments import MODELS, add_recipe_arguments, training_run
+
+EXAMPLE = """example:
+  paceline slim lenet5 --data digits --budget speedup=3x --epochs 10 --out runs/slim"""
+DEFAULT_OUT = "runs/slim"
+
+
+def add(parser: Parser) -> None:
+    """Add what ``paceline slim`` takes."""
+    parser.runs(_slim, EXAMPLE, shapes=("brief", "why"))
+    parser.set_defaults(own_progress=True, resume="", plan=None, teacher=None)
+    parser.add_argument("model", metavar="MODEL", help=MODELS)
+    methods = "auto, ssl (filters, channels, heads), iss (hidden units of recurrent layers) (default auto)"
+    parser.add_argument("--method", metavar="M", default="auto", help=methods)
+    parser.add_argument("--target", metavar="T", default="onnxruntime", help="onnxruntime (default)")
+    budgets = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x)"
+    parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets)
+    parser.add_argument("--threads", metavar="N", type=int, default=1, help="of the runtime (default 1)")
+    parser.add_argument("--predict", action="store_true", help="only say what other widths would take; nothing is trained")
+    path = "epochs on the way to the budget (default half of --epochs)"
+    parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
+    tune = "epochs of fine-tuning the slimmed network (default half of --epochs)"
+    parser.add_argument("--tune-epochs", metavar="E", type=int, default=0, help=tune)
+    teacher = "share of the whole network's word in fine-tuning, from 0 to 1 (default 0.5)"
+    parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
+    parser.add_argument("--workers", metavar="N", type=int, help="processes that train on this machine (default 2)")
+    add_recipe_arguments(parser)
+    there = f"directory of everything; a run that was broken off there goes on (default {DEFAULT_OUT})"
+    parser.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help=there)
+
+
+def _slim(o: argparse.Namespace) -> Answer:
+    import sys
+
+    from paceline.edge.slim_run import DISTILL, SlimRun, predict_widths, slim_network
+    from paceline.reporting.slim_text import predicted_screen, slim_screen
+    from paceline.slimming.budget import Budget
+
+    share = DISTILL if o.distill is None else o.distill
+    given = argparse.Namespace(**{**vars(o), "distill": None})
+    run = SlimRun(
+        training=replace(training_run(given), out=str(Path(o.out))),
+        budget=Budget.parse(o.budget),
+        method=o.method,
+        target=o.target,
+        threads=o.threads,
+        path_epochs=o.path_epochs,
+        tune_epochs=o.tune_epochs,
+        distill=share,
+    )
+    if o.predict:
+        prediction = predict_widths(run)
+        return prediction.to_json(), predicted_screen(prediction)
+    record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
+    screen = slim_screen(record)
+    data = {**record.to_json(), "out": o.out}
+    return data, screen.writing(f"slimmed network: {o.out}/model.onnx, weights.pt and plan.json")

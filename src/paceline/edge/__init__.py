@@ -1,0 +1,1 @@
+"""From a trained network to a smaller one on a target: training stages, removal, export, measurement."""

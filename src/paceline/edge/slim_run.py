@@ -1,0 +1,332 @@
+"""Slim a network to a budget: train it where it is not, walk down the path, remove, fine-tune, export, measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.edge.evaluation import held_out
+from paceline.errors import UserError, unknown
+from paceline.record import environment
+from paceline.rundir import RunDir, unwritable
+from paceline.slim_record import CurvePoint, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
+from paceline.slimming.budget import Budget
+from paceline.slimming.latency import Latency, latencies
+from paceline.slimming.on_path import settings
+from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.sizes import weight_bytes
+from paceline.slimming.slim import METHODS, Slim
+from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures import Structures
+from paceline.training import checkpoint
+from paceline.training.data import Dataset
+from paceline.training.data import load as load_data
+from paceline.training.starting_model import build_model, load_weights
+from paceline.training.train import train_run
+from paceline.training.training_run import TrainingRun
+
+TARGETS = ("onnxruntime",)
+PATH_SHARE, TUNE_SHARE = 0.5, 0.5
+"""Epochs beside those of the whole network's training (Wen et al. 2016 take a half and a third)."""
+PATH_RATE, TUNE_RATE = 0.2, 0.2
+"""Learning rates beside the whole network's."""
+DISTILL = 0.5
+SPEEDUPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+"""Where the path stops on its way to a loss of accuracy."""
+SHARES = tuple(each / 32 for each in range(31, 0, -1))
+SHOWN = (0.75, 0.5, 0.25, 0.125)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlimRun:
+    """What is slimmed, to what, and how it is trained.
+
+    Attributes:
+        training: of the whole network; its ``out`` is the directory of everything, its ``start`` the trained weights.
+        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network, likewise.
+        distill: share of the whole network's word in fine-tuning.
+    """
+
+    training: TrainingRun
+    budget: Budget
+    method: str = "auto"
+    target: str = "onnxruntime"
+    threads: int = 1
+    path_epochs: int = 0
+    tune_epochs: int = 0
+    distill: float = DISTILL
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise unknown("method", self.method, METHODS)
+        if self.target not in TARGETS:
+            raise unknown("target", self.target, TARGETS)
+        for name in ("path_epochs", "tune_epochs"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{getattr(self, name)} epochs", f"give `{name}` from 0 up")
+        if not 1 <= self.threads <= 1024:
+            raise UserError(f"{self.threads} threads", "give a whole number from 1 up")
+
+    @property
+    def out(self) -> Path:
+        """Where everything is written."""
+        return Path(self.training.out)
+
+    def stage(self, name: str, epochs: int, rate: float, **changed: Any) -> TrainingRun:
+        """A stage of the training in its own directory; its rate falls to 0 where it is the last."""
+        lr = self.training.learning_rate * rate
+        return replace(
+            self.training, out=str(self.out / name), lr=lr, epochs=epochs, warmup=0.0, scale_from=0, scaling=None, **changed
+        )
+
+
+def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
+    """Slim a network. What a run that was broken off has done is not done again.
+
+    Returns:
+        The record, which is also ``slim.json`` beside ``plan.json``, ``weights.pt`` and ``model.onnx``.
+
+    Raises:
+        UserError: as ``train``; a network that cannot be traced or exported; a budget that cannot be met.
+    """
+    data = load_data(run.training.data)
+    weights = _whole_weights(run, say)
+    whole = _network(run, weights)
+    slim = _measured(run, whole, data, say)
+    before = held_out(whole, data)
+    points: list[_Point] = []
+    for budget in _budgets(run.budget):
+        start = points[-1].path if points else weights
+        points.append(_point(run, slim.to(budget), start, weights, len(points), data, say))
+        if run.budget.kind == "accuracy" and _lost(before, points[-1]) > run.budget.value:
+            break
+    return _finish(run, slim, weights, before, points, say)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A slimmed network: where its path's weights are, its plan, its weights after tuning."""
+
+    budget: Budget
+    path: str
+    plan: SlimPlan
+    model: nn.Module
+    accuracy: float
+    loss: float
+    predicted_s: float
+
+
+def predict_widths(run: SlimRun) -> SlimPrediction:
+    """What other widths would take, without any training. Raises UserError for a network that cannot be traced or exported."""
+    model = build_model(run.training.model, run.training.seed)
+    data = load_data(run.training.data)
+    slim = Slim(model.eval(), (data.train_x[:1],), budget=run.budget, method=run.method, threads=run.threads)
+    alike = {share: alike_removed(slim.structures, share) for share in SHARES}
+    found = [
+        WidthPrediction(share, slim.times.seconds(gone), weight_bytes(slim.structures, gone)) for share, gone in alike.items()
+    ]
+    meets = None
+    if run.budget.kind != "accuracy":
+        goal = slim.goal
+        meets = next((share for share, gone in alike.items() if slim.cost(gone) <= goal), None)
+    shown = [each for each in found if each.share in SHOWN]
+    return SlimPrediction(
+        run.training.model,
+        run.method,
+        run.target,
+        str(run.budget),
+        run.threads,
+        slim.times.whole.median_s,
+        tuple(shown),
+        dict(slim.times.by_layer(())),
+        meets,
+        dict(slim.structures.kept),
+    )
+
+
+def alike_removed(structures: Structures, share: float) -> set[int]:
+    """Structures beyond a share of every layer's."""
+    layers = structures.layers().values()
+    return {each.number for every in layers for each in every[max(1, round(len(every) * share)) :]}
+
+
+def _budgets(budget: Budget) -> Iterator[Budget]:
+    """The one, or for a loss of accuracy speed-ups until it is too large."""
+    if budget.kind == "accuracy":
+        yield from (Budget("speedup", factor) for factor in SPEEDUPS)
+    else:
+        yield budget
+
+
+def _network(run: SlimRun, weights: str) -> nn.Module:
+    """The whole network with these weights, in eval mode."""
+    whole = build_model(run.training.model, run.training.seed)
+    load_weights(whole, weights, run.training.model)
+    return whole.eval()
+
+
+def _lost(before: tuple[float, float], point: _Point) -> float:
+    """Percentage points of accuracy."""
+    return 100 * (before[0] - point.accuracy)
+
+
+def _whole_weights(run: SlimRun, say: Say) -> str:
+    """Where the whole network's weights are, after training it where there are none."""
+    if run.training.start:
+        return run.training.start
+    say("training the whole network")
+    whole = replace(run.training, out=str(run.out / "whole"))
+    _stage(whole)
+    return whole.out
+
+
+def _stage(run: TrainingRun) -> None:
+    """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory."""
+    directory = Path(run.out)
+    if (directory / checkpoint.FILE).is_file():
+        state = checkpoint.load(directory)
+        if state["epoch"] >= run.epochs and RunDir(directory).record_path.exists():
+            checkpoint.check_same_run(replace(run, epochs=state["epoch"] + 1), state)
+            return
+        if state["epoch"] < run.epochs:
+            run = replace(run, resume=run.out)
+    train_run(run)
+
+
+def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
+    """The network with the table of its layers, which a resumed run reads again."""
+    file = run.out / "table.json"
+    inputs = (data.train_x[:1],)
+    budget = run.budget if run.budget.kind != "accuracy" else Budget("speedup", SPEEDUPS[0])
+    table: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
+    slim = Slim(whole, inputs, budget=budget, method=run.method, threads=run.threads, table=table)
+    slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
+    if table is None:
+        say("measuring the layers")
+        write(file, json.dumps(slim.times.to_json()))
+    return slim
+
+
+def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data: Dataset, say: Say) -> _Point:
+    """One budget: down the path, shrink, fine-tune."""
+    slim.goal  # noqa: B018 (refuses a budget that is met, before anything is trained)
+    epochs, suffix = run.training.epochs, f"-{number + 1}" if number else ""
+    say(f"removing structures for {slim.budget}")
+    path = run.stage(
+        f"path{suffix}",
+        run.path_epochs or max(1, round(epochs * PATH_SHARE)),
+        PATH_RATE,
+        decay=0.0,
+        start=start,
+        slimming=settings(run.method, slim.budget, run.out / "table.json", run.threads),
+    )
+    _stage(path)
+    load_weights(slim.model, path.out, run.training.model)
+    small = slim.shrink().eval()
+    if slim.plan is None:
+        raise AssertionError("shrink makes a plan")
+    file = run.out / f"plan{suffix}.json"
+    slim.plan.save(file)
+    say("fine-tuning the slimmed network")
+    tune = run.stage(
+        f"tuned{suffix}",
+        run.tune_epochs or max(1, round(epochs * TUNE_SHARE)),
+        TUNE_RATE,
+        decay=1.0,
+        start=path.out,
+        plan=str(file),
+        teacher=weights if run.distill else "",
+        distill=run.distill,
+    )
+    _stage(tune)
+    load_weights(small, tune.out, f"the slimmed {run.training.model}")
+    return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), slim.predicted_s or 0.0)
+
+
+def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], say: Say) -> SlimRecord:
+    """Export, measure, write."""
+    chosen = _chosen(run, before, points)
+    whole = _network(run, weights)
+    say("exporting and measuring")
+    models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
+    files = {name: to_onnx(model, slim.inputs, run.out / f"{name}.onnx") for name, model in models.items()}
+    times = latencies({name: (file, slim.inputs) for name, file in files.items()}, run.threads)
+    name = f"slimmed {points.index(chosen)}"
+    files[name].replace(run.out / "model.onnx")
+    for other, file in files.items():
+        if other not in ("whole", name):
+            file.unlink()
+    chosen.plan.save(run.out / "plan.json")
+    torch.save(chosen.model.state_dict(), run.out / "weights.pt")
+    record = SlimRecord(
+        model=run.training.model,
+        data=run.training.data,
+        method=run.method,
+        target=run.target,
+        budget=str(run.budget),
+        threads=run.threads,
+        whole=_as_measured(times["whole"], whole, files["whole"], before),
+        slimmed=_as_measured(times[name], chosen.model, run.out / "model.onnx", (chosen.accuracy, chosen.loss)),
+        predicted_s=chosen.predicted_s,
+        widths=tuple(widths(slim, chosen.plan)),
+        kept=dict(slim.structures.kept),
+        environment=environment(),
+        files={name: str(run.out / name) for name in ("plan.json", "weights.pt", "model.onnx")},
+        curve=(
+            CurvePoint("whole", times["whole"].median_s, times["whole"].median_s, before[0]),
+            *(
+                CurvePoint(str(point.budget), times[f"slimmed {number}"].median_s, point.predicted_s, point.accuracy)
+                for number, point in enumerate(points)
+            ),
+        ),
+    )
+    write(run.out / "slim.json", json.dumps(record.to_json(), indent=1))
+    return record
+
+
+def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> _Point:
+    """The last point that meets the budget. Raises UserError where none loses so little."""
+    if run.budget.kind != "accuracy":
+        return points[-1]
+    good = [point for point in points if _lost(before, point) <= run.budget.value]
+    if not good:
+        what = f"{run.budget} cannot be met: at {points[0].budget} the network loses {_lost(before, points[0]):.2g} points"
+        raise UserError(what, "give a larger loss, or more --path-epochs and --tune-epochs")
+    return good[-1]
+
+
+def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[float, float]) -> Measured:
+    parameters = sum(each.numel() for each in model.parameters())
+    return Measured(time.median_s, time.low_s, time.high_s, parameters, file.stat().st_size, *quality)
+
+
+def widths(slim: Slim, plan: SlimPlan) -> Iterator[Width]:
+    """Of every layer that may be smaller."""
+    for layer, every in slim.structures.layers().items():
+        part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
+        whole = len(slim.structures.units[part.parameter][part.dim])
+        kept = plan.kept.get((part.parameter, part.dim))
+        left = whole if kept is None else len(kept)
+        per = len(part.indices)
+        yield Width(layer.removesuffix(".weight"), whole // per, left // per)
+
+
+def write(file: Path, text: str) -> None:
+    """Whole or not at all. Raises UserError where it cannot be written."""
+    draft = file.with_name(f".{file.name}.draft")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    except OSError as error:
+        raise unwritable(file, error) from error
+
+
+__all__ = ["SlimRun", "predict_widths", "slim_network", "widths", "write"]

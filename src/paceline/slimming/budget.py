@@ -1,0 +1,81 @@
+"""What a slimmed network may take: a latency, a speed-up, a size, or a loss of accuracy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.errors import UserError, unknown
+from paceline.units import format_bytes, format_seconds, parse_bytes, parse_seconds
+
+Kind = Literal["latency", "speedup", "size", "accuracy"]
+LEGAL = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt"
+_SPEEDUP = re.compile(r"([0-9]*\.?[0-9]+)\s*[x×]?")
+_POINTS = re.compile(r"-?([0-9]*\.?[0-9]+)\s*(?:pts?|points?|%)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One of four.
+
+    Attributes:
+        value: seconds, a factor, bytes, or percentage points that may be lost.
+    """
+
+    kind: Kind
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """``latency=5ms``, ``speedup=3x``, ``size=4MB`` or ``accuracy=-1pt``. Raises UserError for anything else."""
+        kind, sign, value = (part.strip() for part in text.partition("="))
+        if not sign:
+            raise UserError(f"budget {text!r}", f"write it as {LEGAL}")
+        if kind == "latency":
+            return cls("latency", parse_seconds(value))
+        if kind == "size":
+            return cls("size", parse_bytes(value))
+        if kind == "speedup":
+            factor = _number(_SPEEDUP, value)
+            if not 1 < factor < float("inf"):
+                raise UserError(f"a speed-up of {value!r}", "give a number above 1, such as speedup=3x")
+            return cls("speedup", factor)
+        if kind == "accuracy":
+            points = _number(_POINTS, value)
+            if not 0 <= points < 100:
+                raise UserError(f"a loss of accuracy of {value!r}", "give percentage points, such as accuracy=-1pt")
+            return cls("accuracy", points)
+        raise unknown("budget", kind, ("latency", "speedup", "size", "accuracy"))
+
+    def of(self, whole: float) -> float:
+        """The budget in seconds, or in bytes.
+
+        Args:
+            whole: seconds or bytes of the whole network.
+
+        Raises:
+            UserError: the whole network meets it already; or a loss of accuracy, which is no such amount.
+        """
+        if self.kind == "accuracy":
+            raise UserError("a loss of accuracy says no latency", "give latency, speedup or size")
+        amount = whole / self.value if self.kind == "speedup" else self.value
+        if amount >= whole:
+            show = format_bytes if self.kind == "size" else format_seconds
+            raise UserError(f"the whole network takes {show(whole)}: it meets {self} already", "give a smaller budget")
+        return amount
+
+    def __str__(self) -> str:
+        if self.kind == "latency":
+            return f"latency={format_seconds(self.value).replace(' ', '')}"
+        if self.kind == "size":
+            return f"size={format_bytes(self.value).replace(' ', '')}"
+        return f"speedup={self.value:g}x" if self.kind == "speedup" else f"accuracy=-{self.value:g}pt"
+
+
+def _number(pattern: re.Pattern[str], text: str) -> float:
+    match = pattern.fullmatch(text)
+    return float(match[1]) if match else float("nan")
+
+
+__all__ = ["LEGAL", "Budget", "Kind"]

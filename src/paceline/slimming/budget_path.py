@@ -1,0 +1,100 @@
+"""The penalty of each structure, found while it trains: one path of weights from the whole network to a budget.
+
+The cost that the network may have falls evenly, on a logarithmic scale, from the whole network's to the budget. What is beyond it
+at the moment, the least important structures for what they cost, is under a group Lasso that grows until it is zero (growing
+regularisation: Wang et al., ICLR 2021). All others train freely; a structure that becomes important again is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from paceline.slimming.group_lasso import StructureNorms
+from paceline.slimming.structures import Structures
+from paceline.slimming.widths import widths_for
+from paceline.slimming.wrapped_optimizer import WrappedOptimizer
+
+Cost = Callable[[Collection[int]], float]
+"""Of the network without some structures: seconds or bytes."""
+DESCENT = 0.75
+"""Share of the steps in which the cost falls to the budget; then the weights settle."""
+TURNS = 40
+"""So many times on the way down the structures are chosen anew."""
+
+
+class BudgetPath(WrappedOptimizer):
+    """A proximal step after each step of the optimizer, for the structures that the cost of the moment has no room for.
+
+    Args:
+        cost: of the network without some structures. ``goal``: where the path ends, in the cost's unit.
+        steps: of the path. ``round_to``: widths are multiples of it.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        model: nn.Module,
+        structures: Structures,
+        cost: Cost,
+        goal: float,
+        steps: int,
+        round_to: int = 8,
+    ) -> None:
+        super().__init__(optimizer, 1.0)
+        self.groups = StructureNorms(model, structures)
+        self._structures, self._cost, self._goal, self._round_to = structures, cost, goal, round_to
+        self._whole = cost(())
+        self._descent = max(1, round(DESCENT * steps))
+        self._every = max(1, self._descent // TURNS)
+        self._done = 0
+        norms = self.groups.norms()
+        self._alive, self._pull = torch.ones_like(norms), torch.zeros_like(norms)
+
+    @property
+    def cost(self) -> float:
+        """Of what is not zero."""
+        return self._cost(self.removed())
+
+    def removed(self) -> set[int]:
+        """Numbers of structures that are exactly zero."""
+        alive = self._alive.tolist()
+        return {number for number, lives in zip(self.groups.numbers, alive, strict=True) if not lives}
+
+    def after_step(self) -> None:
+        """The proximal step. What is zero once stays zero, whatever the optimizer's momentum says."""
+        if self._done % self._every == 0 and self._done <= self._descent:
+            self._choose()
+        norms = self.groups.norms()
+        factors = torch.where(norms > 0, (1 - self._pull / norms).clamp(min=0), torch.ones_like(norms)) * self._alive
+        self.groups.scale(factors)
+        self._alive = (factors > 0).to(norms.dtype)
+        self._done += 1
+
+    def _choose(self) -> None:
+        """Which structures shrink until the next choice, and by how much in a step."""
+        norms = self.groups.norms() * self._alive
+        share = min(1.0, (self._done + self._every) / self._descent)
+        aim = self._whole * (self._goal / self._whole) ** share
+        importance = dict(zip(self.groups.numbers, norms.tolist(), strict=True))
+        chosen = widths_for(self._structures, importance, self._cost, aim, self._round_to)
+        shrinks = torch.tensor([float(number in chosen) for number in self.groups.numbers], device=norms.device)
+        self._pull = shrinks * norms / self._every
+
+    def own_state(self) -> dict[str, Any]:
+        """With the place on the path."""
+        return {**super().own_state(), "steps": self._done, "alive": self._alive.tolist(), "pull": self._pull.tolist()}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        """The inverse of ``own_state``."""
+        super().load_own_state(state)
+        device = self._alive.device
+        self._done = int(state["steps"])
+        self._alive, self._pull = (torch.tensor(state[name], device=device) for name in ("alive", "pull"))
+
+
+__all__ = ["BudgetPath", "Cost"]

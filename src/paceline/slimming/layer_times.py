@@ -8,15 +8,16 @@ beyond its operations is put down to reading weights, and shrinks with them.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
 
 from paceline.array_types import Array, Ints
+from paceline.errors import UserError
 from paceline.slimming.latency import LEAST_S, Latency
 from paceline.slimming.onnx_export import open_session
 from paceline.slimming.structures import Operation, Structures
@@ -24,6 +25,8 @@ from paceline.slimming.structures import Operation, Structures
 POINTS = 5
 """Widths of each dimension that are timed, from an eighth to all."""
 TURNS = 5
+REST = "the rest"
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,54 @@ class LayerTimes:
         self._structures, self.whole = structures, whole
         self._parts = [part for operation in structures.operations for part in _parts(operation, structures)]
         self._tables = [_table(part, round_to, threads, points) for part in self._parts]
-        self._rest_s = max(whole.median_s - sum(self._seconds(())), 0.0)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._rest_s = max(self.whole.median_s - sum(self._seconds(())), 0.0)
         self._weights = sum(part.weights(part.whole) for part in self._parts)
 
     def seconds(self, removed: Collection[int] = ()) -> float:
         """Of the whole network without some structures."""
-        weights = sum(part.weights(each) for part, each in zip(self._parts, self._widths(removed), strict=True))
-        return sum(self._seconds(removed)) + self._rest_s * weights / self._weights
+        return sum(self.by_layer(removed).values())
+
+    def by_layer(self, removed: Collection[int] = ()) -> dict[str, float]:
+        """Seconds of each operation, by its module or its weight; what the network takes beyond them is under ``REST``."""
+        widths = self._widths(removed)
+        found: dict[str, float] = defaultdict(float)
+        for part, table, each in zip(self._parts, self._tables, widths, strict=True):
+            found[part.weight.removesuffix(".weight")] += table.at(each)
+        weights = sum(part.weights(each) for part, each in zip(self._parts, widths, strict=True))
+        found[REST] = self._rest_s * weights / self._weights
+        return dict(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for another process that has the same network."""
+        return {"version": VERSION, "whole": asdict(self.whole), "tables": [table.to_json() for table in self._tables]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], structures: Structures) -> LayerTimes:
+        """The inverse of ``to_json``.
+
+        Args:
+            structures: of the same network.
+
+        Raises:
+            UserError: the data are of another network, or no table.
+        """
+        made = cls.__new__(cls)
+        made._structures = structures
+        made._parts = [part for operation in structures.operations for part in _parts(operation, structures)]
+        try:
+            if data["version"] != VERSION:
+                raise UserError(f"the table is of version {data['version']}", f"this release reads version {VERSION}")
+            made.whole = Latency(**data["whole"])
+            made._tables = [_Table.from_json(each) for each in data["tables"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"these are no times of layers: {type(error).__name__}: {error}", "measure them again") from error
+        if [table.weight for table in made._tables] != [part.weight for part in made._parts]:
+            raise UserError("the table is of another network", "measure it again")
+        made._finish()
+        return made
 
     def _seconds(self, removed: Collection[int]) -> list[float]:
         widths = self._widths(removed)
@@ -103,37 +147,51 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    entering: Array
-    leaving: Array
-    grid: RegularGridInterpolator
+    """Seconds of a part at some widths: a row each of ``entering``, a column each of ``leaving``."""
+
+    weight: str
+    entering: Ints
+    leaving: Ints
+    times: Array
 
     def at(self, widths: Widths) -> float:
         if not widths.entering or not widths.leaving:
             return 0.0
-        point = np.clip(
-            [widths.entering, widths.leaving], [self.entering[0], self.leaving[0]], [self.entering[-1], self.leaving[-1]]
-        )
-        return float(self.grid(point)[0])
+        row, down = _between(self.entering, widths.entering)
+        column, right = _between(self.leaving, widths.leaving)
+        block = self.times[row : row + 2, column : column + 2]
+        upper, *lower = (each[0] + (each[-1] - each[0]) * right for each in block.tolist())
+        return float(upper + (lower[0] - upper) * down) if lower else float(upper)
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {name: getattr(self, name).tolist() for name in ("entering", "leaving", "times")}
+        return {"weight": self.weight, **lists}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> _Table:
+        entering, leaving = (np.array(data[name], np.int64) for name in ("entering", "leaving"))
+        return cls(str(data["weight"]), entering, leaving, np.array(data["times"], float).reshape(len(entering), len(leaving)))
+
+
+def _between(points: Ints, width: int) -> tuple[int, float]:
+    """The point before a width, and how far the width is on the way to the next; the ends hold beyond them."""
+    number = min(max(int(np.searchsorted(points, width, "right")) - 1, 0), max(len(points) - 2, 0))
+    if len(points) == 1:
+        return 0, 0.0
+    return number, float(np.clip((width - points[number]) / (points[number + 1] - points[number]), 0.0, 1.0))
 
 
 def _table(part: _Part, round_to: int, threads: int, points: int) -> _Table:
     entering, leaving = (_grid(width, round_to, points) for width in (part.whole.entering, part.whole.leaving))
     if part.groups > 1:  # whole groups go, so both widths are one
-        line = np.array(
-            [_timed(part, Widths(int(n) * part.whole.entering // part.whole.leaving, int(n)), threads) for n in leaving]
-        )
-        entering = np.array([0, part.whole.entering])
-        seconds = np.stack([line, line])
-    else:
-        seconds = np.array([[_timed(part, Widths(int(n), int(m)), threads) for m in leaving] for n in entering])
-    if len(entering) == 1:
-        entering, seconds = np.array([entering[0], entering[0] + 1]), np.repeat(seconds, 2, 0)
-    if len(leaving) == 1:
-        leaving, seconds = np.array([leaving[0], leaving[0] + 1]), np.repeat(seconds, 2, 1)
-    return _Table(entering, leaving, RegularGridInterpolator((entering, leaving), seconds))
+        each = [Widths(int(n) * part.whole.entering // part.whole.leaving, int(n)) for n in leaving]
+        times = [[_timed(part, widths, threads) for widths in each]]
+        return _Table(part.weight, np.array([part.whole.entering]), leaving, np.array(times))
+    times = [[_timed(part, Widths(int(n), int(m)), threads) for m in leaving] for n in entering]
+    return _Table(part.weight, entering, leaving, np.array(times))
 
 
-def _grid(width: int, round_to: int, points: int) -> Array:
+def _grid(width: int, round_to: int, points: int) -> Ints:
     """Widths from about an eighth on, in multiples where the width is one."""
     if width <= round_to:
         return np.unique([max(1, width // 2), width])

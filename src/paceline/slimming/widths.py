@@ -38,14 +38,17 @@ def widths_for(
     while now > budget_s:
         best: tuple[float, str, int, float] | None = None
         for layer, every in ranked.items():
-            many = _next(every, taken[layer], round_to)
-            if not many:
+            many, after = taken[layer], now
+            while after >= now and (more := _next(every, many, round_to)):  # fewer may take as long, up to a whole vector
+                many += more
+                part = every[taken[layer] : many]
+                after = seconds(removed | {each.number for each in part})
+            if after >= now:
                 continue
-            part = every[taken[layer] : taken[layer] + many]
-            after = seconds(removed | {each.number for each in part})
+            many -= taken[layer]
             lost = sum(importance[each.number] for each in part) / totals[layer]
             worth = (now - after) / max(lost, 1e-12)
-            if after < now and (best is None or worth > best[0]):
+            if best is None or worth > best[0]:
                 best = worth, layer, many, after
         if best is None:
             least = f"the least that its structures allow is {format_seconds(now)}"

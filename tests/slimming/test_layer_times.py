@@ -30,10 +30,10 @@ def residual() -> tuple[Structures, LayerTimes]:
 
 
 def test_all_structures_take_what_the_whole_network_took_and_fewer_take_less() -> None:
-    found, times = measured(nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 64)), (torch.randn(256, 64),))
+    found, times = measured(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)), (torch.randn(512, 64),))
     numbers = [each.number for each in found.every]
     assert times.seconds() == pytest.approx(1e-3)
-    half, quarter = times.seconds(numbers[:512]), times.seconds(numbers[:768])
+    half, quarter = times.seconds(numbers[:128]), times.seconds(numbers[:192])
     assert quarter < half < 0.8 * times.seconds()
 
 
@@ -99,3 +99,13 @@ def test_progress_counts_operations() -> None:
     seen: list[tuple[int, int]] = []
     LayerTimes(found, MILLISECOND, progress=lambda done, of: seen.append((done, of)))
     assert seen == [(1, 2), (2, 2)]
+
+
+def test_a_low_rank_is_two_layers(residual: tuple[Structures, LayerTimes]) -> None:
+    _, times = measured(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Flatten()), (torch.randn(1, 64, 16, 16),))
+    assert times.low_rank({}) == times.seconds() == pytest.approx(1e-3)
+    assert times.low_rank({"0": 16}) < times.seconds() < times.low_rank({"0": 64}), "at full rank there is more to do"
+    assert residual[1].low_rank({"output": 2, "first": 4}) > 0
+    for name in ("depthwise", "frist"):
+        with pytest.raises(UserError, match="layer of a low rank"):
+            residual[1].low_rank({name: 2})

@@ -74,3 +74,12 @@ def test_groups_that_go_take_both_widths(timed: list[Node]) -> None:
     table = measured_table(part, Ranges(0, 0), 8)
     assert table.times.shape[0] == 1
     assert all(node.window is not None and node.window.groups == node.inputs[1] == node.leaving for node in timed)
+
+
+def test_a_layer_of_low_rank_keeps_what_enters_and_leaves() -> None:
+    part = Part("c.weight", Node("conv", (2, 32, 9, 9), 64, Window((3, 3), (2, 2), (1, 1), (1, 1))))
+    point = Window((1, 1), (1, 1), (0, 0), (1, 1))
+    assert part.as_two(8) == (part.at(32, 8), Node("conv", (2, 8, 5, 5), 64, point))
+    linear = Part("l.weight", Node("linear", (2, 7, 32), 64))
+    assert linear.as_two(8) == (Node("linear", (2, 7, 32), 8, bias=False), Node("linear", (2, 7, 8), 64))
+    assert Part("r", Node("lstm", (2, 7, 32), 64), 4).as_two(8) is None

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Ints
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
 from paceline.slimming.latency import Latency
-from paceline.slimming.onnx_nodes import call_seconds, node_seconds
+from paceline.slimming.onnx_nodes import call_seconds, node_seconds, seconds
 from paceline.slimming.reading import seconds_per_byte
 from paceline.slimming.step_times import least_of, shape_key, step_seconds
 from paceline.slimming.structures import Labelled, Structures
-from paceline.slimming.width_tables import Part, Ranges, Table, measured_table, parts_of, table_seconds
+from paceline.slimming.width_tables import WORD, Part, Ranges, Table, measured_table, parts_of, table_seconds
 
 REST = "the rest"
 VERSION = 2
@@ -100,6 +100,26 @@ class LayerTimes:
         steps = sum(cost * min(prod(shares[n] for n in one) for one in each) for each, cost in self._steps.items())
         found[REST] = self._scale * (self._measured.fixed_s + steps)
         return dict(found)
+
+    def low_rank(self, ranks: Mapping[str, int], threads: int = 1) -> float:
+        """Seconds of the whole network where layers are two: one to as many outputs as the rank, then one of a single point.
+
+        Args:
+            ranks: by the names of ``by_layer``.
+
+        Raises:
+            UserError: no such convolution or linear layer.
+        """
+        by_layer, found = self.by_layer(), 0.0
+        parts = {part.name: (part, each) for part, each in zip(self._parts, self._measured.reading, strict=True)}
+        for name, rank in ranks.items():
+            if name not in parts or not (pair := parts[name][0].as_two(rank)):
+                raise unknown("layer of a low rank", name, [name for name, (part, _) in parts.items() if part.as_two(1)])
+            part, reading = parts[name]
+            first, second = pair
+            weights = part.weight_bytes(part.entering, rank) + WORD * rank * part.node.leaving
+            found += self._scale * (seconds(first, threads) + seconds(second, threads) + reading * weights) - by_layer[name]
+        return self.seconds() + found
 
     def _part_seconds(self, number: int, entering: int, leaving: int) -> float:
         key = number, entering, leaving

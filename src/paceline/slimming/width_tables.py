@@ -54,12 +54,31 @@ class Part:
             window = replace(window, groups=max(window.groups * leaving // node.leaving, 1))
         return replace(node, inputs=(node.inputs[0], entering, *node.inputs[2:]), leaving=leaving, window=window)
 
+    def as_two(self, rank: int) -> tuple[Node, Node] | None:
+        """A layer of low rank: to as many outputs as the rank, then a single point to all outputs; None for other kinds."""
+        node, window = self.node, self.node.window
+        if node.kind == "linear":
+            return replace(node, leaving=rank, bias=False), replace(node, inputs=(*node.inputs[:-1], rank))
+        if window is None or window.groups > 1:
+            return None
+        ones = (1,) * len(window.kernel)
+        point = Window(ones, ones, (0,) * len(ones), ones)
+        return replace(node, leaving=rank), Node("conv", (node.inputs[0], rank, *_size(node)), node.leaving, point)
+
     def weight_bytes(self, entering: int, leaving: int) -> float:
         """Of these widths."""
         window = self.node.window
         each = prod(window.kernel) / window.groups * (self.node.leaving / leaving if window.groups > 1 else 1) if window else 1
         columns = entering + (leaving if self.gates > 1 else 0)
         return WORD * leaving * columns * each * self.gates * self.node.directions
+
+
+def _size(node: Node) -> tuple[int, ...]:
+    """Of the image that leaves a convolution."""
+    window = node.window
+    assert window is not None
+    by_dim = zip(node.inputs[2:], window.kernel, window.strides, window.padding, window.dilations, strict=True)
+    return tuple((size + 2 * pad - apart * (kernel - 1) - 1) // by + 1 for size, kernel, by, pad, apart in by_dim)
 
 
 def parts_of(structures: Structures) -> list[Part]:
@@ -195,4 +214,4 @@ def _grid(least: int, width: int, step: int, points: int) -> Ints:
     return np.unique([*(np.maximum(np.round(spaced / step), 1) * step).astype(int), width])
 
 
-__all__ = ["Part", "Ranges", "Table", "measured_table", "parts_of", "table_seconds"]
+__all__ = ["WORD", "Part", "Ranges", "Table", "measured_table", "parts_of", "table_seconds"]

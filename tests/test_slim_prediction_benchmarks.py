@@ -1,0 +1,43 @@
+"""The benchmark of predicted latencies: its short form, and what it removes."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import slim_prediction  # noqa: E402
+from rows import read  # noqa: E402
+
+from paceline.slimming.tracing import structures_of  # noqa: E402
+from slimming_networks import Residual, images  # noqa: E402
+
+
+def test_short_form_writes_a_row_for_each_slimmed_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slim_prediction, "SHORT", ("tiny",))
+    monkeypatch.setattr(slim_prediction, "BUDGETS", (1.2, 1e6))
+    out = tmp_path / "rows.csv"
+    slim_prediction.main(["--short", "--out", str(out)])
+    assert "1000000.0x: a latency of" in capsys.readouterr().out
+    rows = read(out)
+    assert [row["removed"] for row in rows] == ["random 0.25", "random 0.5", "random 0.7", "1.2x"]
+    assert all(row["predicted_ms"] > 0 < row["measured_ms"] and 0 < row["structures"] < row["of"] for row in rows)
+    slim_prediction.main(["--summary", "--out", str(out)])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("all")
+
+
+def test_random_removals_leave_whole_eights_and_something_of_each_layer() -> None:
+    found = structures_of(Residual(), images())
+    removed = slim_prediction.random_removal(found, 0.7, random.Random(1))
+    left = {layer: sum(each.number not in removed for each in every) for layer, every in found.layers().items()}
+    assert all(count >= 1 for count in left.values()) and removed

@@ -18,7 +18,7 @@ import numpy as np
 from paceline.array_types import Ints
 from paceline.errors import UserError, unknown
 from paceline.slimming.latency import Latency
-from paceline.slimming.onnx_nodes import call_seconds, node_seconds, seconds
+from paceline.slimming.onnx_nodes import Node, call_seconds, node_seconds, seconds
 from paceline.slimming.reading import seconds_per_byte
 from paceline.slimming.step_times import least_of, shape_key, step_seconds
 from paceline.slimming.structures import Labelled, Structures
@@ -120,6 +120,14 @@ class LayerTimes:
             weights = part.weight_bytes(part.entering, rank) + WORD * rank * part.node.leaving
             found += self._scale * (seconds(first, threads) + seconds(second, threads) + reading * weights) - by_layer[name]
         return self.seconds() + found
+
+    def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, Node, float]]:
+        """Name, widths and seconds of each operation that is left."""
+        counts, found = self._left.counts(removed), []
+        for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
+            if all(each := width.left(counts)):
+                found.append((part.name, part.at(*each), self._scale * self._part_seconds(number, *each)))
+        return found
 
     def _part_seconds(self, number: int, entering: int, leaving: int) -> float:
         key = number, entering, leaving

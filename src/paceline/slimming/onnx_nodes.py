@@ -28,6 +28,8 @@ BLOCKS = "com.microsoft.nchwc"
 ALIGNED = 4
 """Channels that enter a blocked convolution are a multiple of it."""
 
+GATES = {"lstm": 4, "gru": 3}
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -57,6 +59,38 @@ class Node:
     window: Window | None = None
     directions: int = 1
     bias: bool = True
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Of the image that leaves a convolution."""
+        window = self.window
+        assert window is not None
+        by_dim = zip(self.inputs[2:], window.kernel, window.strides, window.padding, window.dilations, strict=True)
+        return tuple((size + 2 * pad - apart * (kernel - 1) - 1) // by + 1 for size, kernel, by, pad, apart in by_dim)
+
+    @property
+    def products(self) -> float:
+        """Multiply-adds."""
+        if self.window is not None:
+            each = self.inputs[1] // self.window.groups * prod(self.window.kernel)
+            return float(self.inputs[0] * prod(self.size) * self.leaving * each)
+        if self.kind == "linear":
+            return float(prod(self.inputs) * self.leaving)
+        gates = GATES[self.kind] * self.directions * self.leaving
+        return float(prod(self.inputs[:2]) * gates * (self.inputs[-1] + self.leaving))
+
+    @property
+    def bytes(self) -> float:
+        """What enters, what leaves and the weights, once each."""
+        entering = prod(self.inputs)
+        if self.window is not None:
+            weights = self.leaving * self.inputs[1] // self.window.groups * prod(self.window.kernel)
+            return 4.0 * (entering + self.inputs[0] * self.leaving * prod(self.size) + weights)
+        rows = prod(self.inputs[:-1])
+        if self.kind == "linear":
+            return 4.0 * (entering + rows * self.leaving + self.inputs[-1] * self.leaving)
+        weights = GATES[self.kind] * self.leaving * (self.inputs[-1] + self.leaving)
+        return 4.0 * (entering + self.directions * (rows * self.leaving + weights))
 
 
 def operation_seconds(
@@ -251,7 +285,7 @@ def _convolution(node: Node) -> Model:
 
 def _recurrent(node: Node) -> Model:
     (batch, steps, entering), hidden, both = node.inputs, node.leaving, node.directions
-    gates = {"lstm": 4, "gru": 3}[node.kind]
+    gates = GATES[node.kind]
     weights = {
         "w": numbers(both, gates * hidden, entering),
         "r": numbers(both, gates * hidden, hidden),
@@ -264,6 +298,7 @@ def _recurrent(node: Node) -> Model:
 
 
 __all__ = [
+    "GATES",
     "Node",
     "Window",
     "block",

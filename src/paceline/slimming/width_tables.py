@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.slimming.onnx_nodes import ALIGNED, Node, Window, is_blocked, seconds, whole_blocks
+from paceline.slimming.onnx_nodes import ALIGNED, GATES, Node, Window, is_blocked, seconds, whole_blocks
 from paceline.slimming.structures import Operation, Structures
 
 ENTERING, LEAVING = 3, 5
@@ -63,7 +63,7 @@ class Part:
             return None
         ones = (1,) * len(window.kernel)
         point = Window(ones, ones, (0,) * len(ones), ones)
-        return replace(node, leaving=rank), Node("conv", (node.inputs[0], rank, *_size(node)), node.leaving, point)
+        return replace(node, leaving=rank), Node("conv", (node.inputs[0], rank, *node.size), node.leaving, point)
 
     def weight_bytes(self, entering: int, leaving: int) -> float:
         """Of these widths."""
@@ -71,14 +71,6 @@ class Part:
         each = prod(window.kernel) / window.groups * (self.node.leaving / leaving if window.groups > 1 else 1) if window else 1
         columns = entering + (leaving if self.gates > 1 else 0)
         return WORD * leaving * columns * each * self.gates * self.node.directions
-
-
-def _size(node: Node) -> tuple[int, ...]:
-    """Of the image that leaves a convolution."""
-    window = node.window
-    assert window is not None
-    by_dim = zip(node.inputs[2:], window.kernel, window.strides, window.padding, window.dilations, strict=True)
-    return tuple((size + 2 * pad - apart * (kernel - 1) - 1) // by + 1 for size, kernel, by, pad, apart in by_dim)
 
 
 def parts_of(structures: Structures) -> list[Part]:
@@ -96,7 +88,7 @@ def _parts(operation: Operation, structures: Structures) -> Iterator[Part]:
     else:
         _, layers, _, _, both, first = operation.settings[:6]
         batch, steps = operation.inputs[:2] if first else operation.inputs[1::-1]
-        gates, count = {"lstm": 4, "gru": 3}[operation.kind], int(str(layers))
+        gates, count = GATES[operation.kind], int(str(layers))
         for weight in operation.weights[:: len(operation.weights) // count]:
             rows, columns = (len(units) for units in structures.units[weight][:2])
             shape = (batch, steps, columns)

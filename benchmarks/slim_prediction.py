@@ -6,14 +6,16 @@
 
 RESULTS is benchmarks/results. One row a slimmed network. Removed are random structures of every layer (a quarter, a half, 0.7
 of them, more in some layers and less in others), and those that the search of widths takes for a budget of a half, a third and
-a fifth of the latency where they can meet it. The whole network and the slimmed ones take turns; the prediction starts from the
-whole network's latency of the same turns. Times are the processor's time of one thread: other programs do not lengthen it, but
+a fifth of the latency where they can meet it. "rank" is the whole network with each convolution of several points as two,
+through a quarter of its outputs. The whole network and the slimmed ones take turns; the prediction starts from the whole
+network's latency of the same turns. Times are the processor's time of one thread: other programs do not lengthen it, but
 they share its caches. --summary measures nothing: it prints the median error by model and of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import random
 import tempfile
@@ -166,14 +168,20 @@ def measured(name: str, model: nn.Module, inputs: tuple[Any, ...], turns: int) -
         for case, removed in cases.items():
             file = Path(folder) / f"{case.replace(' ', '-')}.onnx"
             files[case] = to_onnx(shrunk(model, found, removed), inputs, file), inputs
+        thin, ranks = low_rank(model)
+        if ranks:
+            files["rank"] = to_onnx(thin, inputs, Path(folder) / "rank.onnx"), inputs
         seconds = latencies(files, turns=turns, clock=time.thread_time)
     times = times.rescaled(seconds["whole"])
-    for case, removed in cases.items():
-        predicted, real = times.seconds(removed), seconds[case].median_s
+    predictions = {case: times.seconds(removed) for case, removed in cases.items()}
+    if ranks:
+        predictions["rank"] = times.low_rank(ranks)
+    for case, predicted in predictions.items():
+        real = seconds[case].median_s
         yield {
             "model": name,
             "removed": case,
-            "structures": len(removed),
+            "structures": len(cases.get(case, ())),
             "of": len(found.every),
             "whole_ms": f"{seconds['whole'].median_s * 1e3:.4f}",
             "predicted_ms": f"{predicted * 1e3:.4f}",
@@ -209,6 +217,20 @@ def random_removal(found: Structures, share: float, random_numbers: random.Rando
         gone = len(every) - min(max(stay, step), len(every))
         removed |= {each.number for each in random_numbers.sample(every, gone)}
     return removed
+
+
+def low_rank(model: nn.Module) -> tuple[nn.Module, dict[str, int]]:
+    """A copy in which each convolution of several points is two, and their ranks."""
+    thin, ranks = copy.deepcopy(model), {}
+    for name, old in model.named_modules():
+        if isinstance(old, nn.Conv2d) and old.groups == 1 and max(old.kernel_size) > 1 and old.in_channels > 3:
+            rank = max(old.out_channels // 4 // ROUND_TO, 1) * ROUND_TO
+            window = {"stride": old.stride, "padding": old.padding, "dilation": old.dilation}
+            first = nn.Conv2d(old.in_channels, rank, old.kernel_size, **window)  # type: ignore[arg-type]
+            parent, _, own = name.rpartition(".")
+            setattr(thin.get_submodule(parent), own, nn.Sequential(first, nn.Conv2d(rank, old.out_channels, 1)))
+            ranks[name] = rank
+    return thin, ranks
 
 
 def summary(rows: list[dict[str, Any]]) -> str:

@@ -27,13 +27,15 @@ def test_short_form_writes_a_row_for_each_slimmed_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slim_prediction, "SHORT", ("tiny",))
+    monkeypatch.setattr(slim_prediction, "SHARES", (0.5,))
     monkeypatch.setattr(slim_prediction, "BUDGETS", (1.2, 1e6))
     out = tmp_path / "rows.csv"
     slim_prediction.main(["--short", "--out", str(out)])
     assert "1000000.0x: a latency of" in capsys.readouterr().out
     rows = read(out)
-    assert [row["removed"] for row in rows] == ["random 0.25", "random 0.5", "random 0.7", "1.2x"]
-    assert all(row["predicted_ms"] > 0 < row["measured_ms"] and 0 < row["structures"] < row["of"] for row in rows)
+    assert [row["removed"] for row in rows] == ["random 0.5", "1.2x", "rank"]
+    assert all(row["predicted_ms"] > 0 < row["measured_ms"] for row in rows)
+    assert all((row["structures"] > 0) == (row["removed"] != "rank") for row in rows)
     slim_prediction.main(["--summary", "--out", str(out)])
     assert capsys.readouterr().out.splitlines()[-1].startswith("all")
 

@@ -1,6 +1,6 @@
 """The penalty of each structure, found while it trains: one path of weights from the whole network to a budget.
 
-The cost that the network may have falls evenly, on a logarithmic scale, from the whole network's to the budget. What is beyond it
+The cost that the network may have falls evenly, on a logarithmic scale, from the whole network to the budget. What is beyond it
 at the moment, the least important structures for what they cost, is under a group Lasso that grows until it is zero (growing
 regularisation: Wang et al., ICLR 2021). All others train freely; a structure that becomes important again is released.
 """

@@ -1,40 +1,48 @@
-"""How long a network takes before it is slimmed: each operation with weights, timed alone at other widths on ONNX Runtime.
+"""How long a network takes before it is slimmed: its operations timed alone at other widths on ONNX Runtime.
 
-An operation of other widths is one ONNX node of random weights: it costs a millisecond to make, and needs no export. Between
-widths that were timed, times are interpolated. Alone, an operation finds its weights in the cache: what the whole network takes
-beyond its operations is put down to reading weights, and shrinks with them.
+The time of a network is a sum: a call of the runtime; each operation with weights, from a table of its widths; reading its
+weights where all together do not fit a cache; every other step, by what is left of what it goes over; and each node's own cost,
+which does not shrink. The sum of the whole network is scaled to what was measured, and those of smaller ones alike.
 """
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from paceline.array_types import Array, Ints
-from paceline.errors import UserError
-from paceline.slimming.latency import LEAST_S, Latency
-from paceline.slimming.onnx_export import open_session
-from paceline.slimming.structures import Operation, Structures
+from paceline.array_types import Ints
+from paceline.errors import UserError, unknown
+from paceline.slimming.latency import Latency
+from paceline.slimming.onnx_nodes import Node, call_seconds, node_seconds, seconds
+from paceline.slimming.reading import seconds_per_byte
+from paceline.slimming.step_times import least_of, shape_key, step_seconds
+from paceline.slimming.structures import Labelled, Structures
+from paceline.slimming.width_tables import WORD, Part, Ranges, Table, measured_table, parts_of, table_seconds
 
-POINTS = 5
-"""Widths of each dimension that are timed, from an eighth to all."""
-TURNS = 5
 REST = "the rest"
-VERSION = 1
+VERSION = 2
+Progress = Callable[[int, int], None]
+"""Told how many operations were timed, and of how many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Widths:
-    """Of an operation: what enters and what leaves, channels or features; of a recurrent layer its hidden units."""
+@dataclass(frozen=True)
+class Measured:
+    """What was timed, as plain data beside the network's structures.
 
-    entering: int
-    leaving: int
+    Attributes:
+        tables: of each operation. ``fixed_s``: of the network, however small. ``steps``: of each step, what shrinks with it.
+        reading: of each operation, what a byte of its weights adds to its table in the network.
+    """
+
+    tables: tuple[Table, ...]
+    fixed_s: float
+    steps: tuple[float, ...]
+    reading: tuple[float, ...]
 
 
 class LayerTimes:
@@ -43,7 +51,8 @@ class LayerTimes:
     Args:
         structures: of the network, with its operations.
         whole: what the whole network takes, measured.
-        round_to: widths are timed at multiples of it. ``points``: so many of each dimension.
+        round_to: widths are timed at multiples of it, or of the runtime's blocks.
+        progress: called after each operation.
     """
 
     def __init__(
@@ -53,16 +62,29 @@ class LayerTimes:
         *,
         round_to: int = 8,
         threads: int = 1,
-        points: int = POINTS,
+        progress: Progress | None = None,
     ) -> None:
-        self._structures, self.whole = structures, whole
-        self._parts = [part for operation in structures.operations for part in _parts(operation, structures)]
-        self._tables = [_table(part, round_to, threads, points) for part in self._parts]
-        self._finish()
+        parts = parts_of(structures)
+        self._build(structures, whole, parts, _measure(structures, parts, round_to, threads, progress))
 
-    def _finish(self) -> None:
-        self._rest_s = max(self.whole.median_s - sum(self._seconds(())), 0.0)
-        self._weights = sum(part.weights(part.whole) for part in self._parts)
+    def _build(self, structures: Structures, whole: Latency, parts: list[Part], measured: Measured) -> None:
+        self._structures, self.whole, self._parts, self._measured = structures, whole, parts, measured
+        self._left = _Left(structures)
+        self._widths = [_Widths.of(part, structures, self._left) for part in parts]
+        by_tensors: dict[tuple[tuple[int, ...], ...], float] = defaultdict(float)
+        for step, cost in zip(structures.steps, measured.steps, strict=True):
+            by_tensors[tuple(map(self._left.numbers, least_of(step)))] += cost
+        self._steps = dict(by_tensors)
+        self._left.close()
+        self._known: dict[tuple[int, int, int], float] = {}
+        self._scale = 1.0
+        self._scale = whole.median_s / sum(self.by_layer().values())
+
+    def rescaled(self, whole: Latency) -> LayerTimes:
+        """The same tables beside another measurement of the whole network."""
+        made = LayerTimes.__new__(LayerTimes)
+        made._build(self._structures, whole, self._parts, self._measured)
+        return made
 
     def seconds(self, removed: Collection[int] = ()) -> float:
         """Of the whole network without some structures."""
@@ -70,17 +92,63 @@ class LayerTimes:
 
     def by_layer(self, removed: Collection[int] = ()) -> dict[str, float]:
         """Seconds of each operation, by its module or its weight; what the network takes beyond them is under ``REST``."""
-        widths = self._widths(removed)
+        counts = self._left.counts(removed)
         found: dict[str, float] = defaultdict(float)
-        for part, table, each in zip(self._parts, self._tables, widths, strict=True):
-            found[part.weight.removesuffix(".weight")] += table.at(each)
-        weights = sum(part.weights(each) for part, each in zip(self._parts, widths, strict=True))
-        found[REST] = self._rest_s * weights / self._weights
+        for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
+            found[part.name] += self._scale * self._part_seconds(number, *width.left(counts))
+        shares: list[float] = (counts / self._left.sizes).tolist()
+        steps = sum(cost * min(prod(shares[n] for n in one) for one in each) for each, cost in self._steps.items())
+        found[REST] = self._scale * (self._measured.fixed_s + steps)
         return dict(found)
+
+    def low_rank(self, ranks: Mapping[str, int], threads: int = 1) -> float:
+        """Seconds of the whole network where layers are two: one to as many outputs as the rank, then one of a single point.
+
+        Args:
+            ranks: by the names of ``by_layer``.
+
+        Raises:
+            UserError: no such convolution or linear layer.
+        """
+        by_layer, found = self.by_layer(), 0.0
+        parts = {part.name: (part, each) for part, each in zip(self._parts, self._measured.reading, strict=True)}
+        for name, rank in ranks.items():
+            if name not in parts or not (pair := parts[name][0].as_two(rank)):
+                raise unknown("layer of a low rank", name, [name for name, (part, _) in parts.items() if part.as_two(1)])
+            part, reading = parts[name]
+            first, second = pair
+            weights = part.weight_bytes(part.entering, rank) + WORD * rank * part.node.leaving
+            found += self._scale * (seconds(first, threads) + seconds(second, threads) + reading * weights) - by_layer[name]
+        return self.seconds() + found
+
+    def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, Node, float]]:
+        """Name, widths and seconds of each operation that is left."""
+        counts, found = self._left.counts(removed), []
+        for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
+            if all(each := width.left(counts)):
+                found.append((part.name, part.at(*each), self._scale * self._part_seconds(number, *each)))
+        return found
+
+    def _part_seconds(self, number: int, entering: int, leaving: int) -> float:
+        key = number, entering, leaving
+        if key not in self._known:
+            part, measured = self._parts[number], self._measured
+            reading = measured.reading[number] * part.weight_bytes(entering, leaving) if leaving else 0.0
+            self._known[key] = table_seconds(part, measured.tables[number], entering, leaving) + reading
+        return self._known[key]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for another process that has the same network."""
-        return {"version": VERSION, "whole": asdict(self.whole), "tables": [table.to_json() for table in self._tables]}
+        measured = self._measured
+        return {
+            "version": VERSION,
+            "whole": asdict(self.whole),
+            "weights": [part.weight for part in self._parts],
+            "tables": [table.to_json() for table in measured.tables],
+            "fixed_s": measured.fixed_s,
+            "steps": list(measured.steps),
+            "reading": list(measured.reading),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], structures: Structures) -> LayerTimes:
@@ -92,238 +160,107 @@ class LayerTimes:
         Raises:
             UserError: the data are of another network, or no table.
         """
-        made = cls.__new__(cls)
-        made._structures = structures
-        made._parts = [part for operation in structures.operations for part in _parts(operation, structures)]
+        parts = parts_of(structures)
         try:
             if data["version"] != VERSION:
                 raise UserError(f"the table is of version {data['version']}", f"this release reads version {VERSION}")
-            made.whole = Latency(**data["whole"])
-            made._tables = [_Table.from_json(each) for each in data["tables"]]
+            tables = tuple(Table.from_json(each) for each in data["tables"])
+            steps = tuple(float(each) for each in data["steps"])
+            measured = Measured(tables, float(data["fixed_s"]), steps, tuple(map(float, data["reading"])))
+            whole = Latency(**data["whole"])
+            same = list(data["weights"]) == [part.weight for part in parts] and len(tables) == len(parts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"these are no times of layers: {type(error).__name__}: {error}", "measure them again") from error
-        if [table.weight for table in made._tables] != [part.weight for part in made._parts]:
+        if not same or len(steps) != len(structures.steps) or len(measured.reading) != len(parts):
             raise UserError("the table is of another network", "measure it again")
-        made._finish()
+        made = cls.__new__(cls)
+        made._build(structures, whole, parts, measured)
         return made
 
-    def _seconds(self, removed: Collection[int]) -> list[float]:
-        widths = self._widths(removed)
-        return [table.at(width) for table, width in zip(self._tables, widths, strict=True)]
-
-    def _widths(self, removed: Collection[int]) -> list[Widths]:
-        gone = np.array(sorted(removed), np.int64)
-        return [part.kept(self._structures, gone) for part in self._parts]
-
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One ONNX node: an operation, or one layer of a recurrent one.
+class _Widths:
+    """Which counts are a part's widths, and how many units of them make one channel or feature."""
 
-    Attributes:
-        weight: the parameter whose dimensions are the widths. ``gates``: rows of it for each unit that leaves.
-        directions: of a recurrent layer. ``window``: of a convolution: kernel, strides, paddings, dilations, groups.
-    """
-
-    kind: str
-    weight: str
-    whole: Widths
-    inputs: tuple[int, ...]
-    gates: int = 1
-    directions: int = 1
-    window: tuple[tuple[int, ...], ...] = ()
-    groups: int = 1
-
-    def kept(self, structures: Structures, gone: Ints) -> Widths:
-        out, into = structures.units[self.weight][:2]
-        left = [int((~np.isin(structures.forest.roots(units), gone)).sum()) for units in (out, into)]
-        entering = left[1] if self.groups == 1 else left[0] * self.whole.entering // self.whole.leaving
-        return Widths(entering, left[0] // self.gates)
-
-    def weights(self, widths: Widths) -> float:
-        """In proportion to how many it has."""
-        return widths.leaving * widths.entering * prod(self.window[0] if self.window else ()) * self.gates / self.groups
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Seconds of a part at some widths: a row each of ``entering``, a column each of ``leaving``."""
-
-    weight: str
-    entering: Ints
-    leaving: Ints
-    times: Array
-
-    def at(self, widths: Widths) -> float:
-        if not widths.entering or not widths.leaving:
-            return 0.0
-        row, down = _between(self.entering, widths.entering)
-        column, right = _between(self.leaving, widths.leaving)
-        block = self.times[row : row + 2, column : column + 2]
-        upper, *lower = (each[0] + (each[-1] - each[0]) * right for each in block.tolist())
-        return float(upper + (lower[0] - upper) * down) if lower else float(upper)
-
-    def to_json(self) -> dict[str, Any]:
-        lists = {name: getattr(self, name).tolist() for name in ("entering", "leaving", "times")}
-        return {"weight": self.weight, **lists}
+    entering: int
+    leaving: int
+    per_group: float
+    gates: int
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> _Table:
-        entering, leaving = (np.array(data[name], np.int64) for name in ("entering", "leaving"))
-        return cls(str(data["weight"]), entering, leaving, np.array(data["times"], float).reshape(len(entering), len(leaving)))
+    def of(cls, part: Part, structures: Structures, left: _Left) -> _Widths:
+        out, into = structures.units[part.weight][:2]
+        grouped = part.node.window is not None and part.node.window.groups > 1
+        leaving = left.number(out)
+        entering = leaving if grouped else left.number(into)
+        return cls(entering, leaving, part.entering / len(out) if grouped else 1.0, part.gates)
+
+    def left(self, counts: Ints) -> tuple[int, int]:
+        """What enters and what leaves."""
+        return round(int(counts[self.entering]) * self.per_group), int(counts[self.leaving]) // self.gates
 
 
-def _between(points: Ints, width: int) -> tuple[int, float]:
-    """The point before a width, and how far the width is on the way to the next; the ends hold beyond them."""
-    number = min(max(int(np.searchsorted(points, width, "right")) - 1, 0), max(len(points) - 2, 0))
-    if len(points) == 1:
-        return 0, 0.0
-    return number, float(np.clip((width - points[number]) / (points[number + 1] - points[number]), 0.0, 1.0))
-
-
-def _table(part: _Part, round_to: int, threads: int, points: int) -> _Table:
-    entering, leaving = (_grid(width, round_to, points) for width in (part.whole.entering, part.whole.leaving))
-    if part.groups > 1:  # whole groups go, so both widths are one
-        each = [Widths(int(n) * part.whole.entering // part.whole.leaving, int(n)) for n in leaving]
-        times = [[_timed(part, widths, threads) for widths in each]]
-        return _Table(part.weight, np.array([part.whole.entering]), leaving, np.array(times))
-    times = [[_timed(part, Widths(int(n), int(m)), threads) for m in leaving] for n in entering]
-    return _Table(part.weight, entering, leaving, np.array(times))
-
-
-def _grid(width: int, round_to: int, points: int) -> Ints:
-    """Widths from about an eighth on, in multiples where the width is one."""
-    if width <= round_to:
-        return np.unique([max(1, width // 2), width])
-    spaced = np.geomspace(max(width / 8, min(round_to, width)), width, points)
-    return np.unique([*(np.maximum(np.round(spaced[:-1] / round_to), 1) * round_to).astype(int), width])
-
-
-def _timed(part: _Part, widths: Widths, threads: int) -> float:
-    """Seconds of the node alone: least of the turns, without what a call costs."""
-    from onnx import TensorProto, helper
-
-    graph, given = _MODELS[part.kind](part, widths)
-    entering = helper.make_tensor_value_info("x", TensorProto.FLOAT, given["x"].shape)
-    leaving = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    nodes = [helper.make_node("Shape", ["x"], ["z"]), helper.make_node("Cast", ["z"], ["y"], to=TensorProto.FLOAT)]
-    nothing = helper.make_graph(nodes, "call", [entering], [leaving])
-    return max(_least(graph, given, threads) - _least(nothing, given, threads), 1e-9)
-
-
-def _least(graph: Any, given: Mapping[str, Array], threads: int) -> float:
-    from onnx import helper
-
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    session = open_session(model, threads)
-    for _ in range(2):
-        session.run(None, given)
-    start = time.perf_counter()
-    session.run(None, given)
-    times = max(1, round(LEAST_S / 4 / max(time.perf_counter() - start, 1e-7)))
-    seconds = []
-    for _ in range(TURNS):
-        start = time.perf_counter()
-        for _ in range(times):
-            session.run(None, given)
-        seconds.append((time.perf_counter() - start) / times)
-    return min(seconds)
-
-
-def _parts(operation: Operation, structures: Structures) -> list[_Part]:
-    out, into = (len(units) for units in structures.units[operation.weights[0]][:2])
-    if operation.kind == "linear":
-        return [_Part("linear", operation.weights[0], Widths(into, out), operation.inputs)]
-    if operation.kind in ("conv1d", "conv2d"):
-        return [_convolution(operation, structures)]
-    _, layers, _, _, both = operation.settings[:5]
-    directions, gates = 2 if both else 1, {"lstm": 4, "gru": 3}[operation.kind]
-    parts = []
-    for number in range(int(str(layers))):
-        per = len(operation.weights) // int(str(layers))
-        weight = operation.weights[number * per]
-        rows, columns = (len(units) for units in structures.units[weight][:2])
-        widths = Widths(columns, rows // gates)
-        parts.append(_Part(operation.kind, weight, widths, operation.inputs, gates, directions))
-    return parts
-
-
-def _convolution(operation: Operation, structures: Structures) -> _Part:
-    units = structures.units[operation.weights[0]]
-    kernel = tuple(len(each) for each in units[2:])
-    settings: list[Any] = [each for each in operation.settings if each is not None]
-    ones = (1,) * len(kernel)
-    strides, padding, dilations, groups = (*settings, *(ones, (0,) * len(kernel), ones, 1)[len(settings) :])[:4]
-    many = (tuple(each) if isinstance(each, Sequence) else (each,) * len(kernel) for each in (strides, padding, dilations))
-    entering = operation.inputs[1]
-    window = (kernel, *many)
-    return _Part(
-        "conv",
-        operation.weights[0],
-        Widths(entering, len(units[0])),
-        operation.inputs,
-        window=window,
-        groups=int(groups),
+def _measure(structures: Structures, parts: list[Part], round_to: int, threads: int, progress: Progress | None) -> Measured:
+    """Time every operation and step once for each of its shapes."""
+    tables: dict[Any, Table] = {}
+    ordered = []
+    left = _Left(structures)
+    widths = [_Widths.of(part, structures, left) for part in parts]
+    left.close()
+    for number, (part, width) in enumerate(zip(parts, widths, strict=True), 1):
+        least = Ranges(*width.left(left.fixed))
+        key = part.node, least
+        if key not in tables:
+            tables[key] = measured_table(part, least, round_to, threads)
+        ordered.append(tables[key])
+        if progress is not None:
+            progress(number, len(parts))
+    costs: dict[tuple[object, ...], tuple[float, float]] = {}
+    for step in structures.steps:
+        if (shape := shape_key(step)) not in costs:
+            costs[shape] = step_seconds(step, threads)
+    each = [costs[shape_key(step)] for step in structures.steps]
+    around = sum(2 for part in parts if part.node.kind == "linear" and len(part.node.inputs) != 2)
+    fixed = call_seconds(threads) + sum(cost for cost, _ in each) + around * node_seconds(threads)
+    sizes = [part.weight_bytes(part.entering, part.node.leaving) for part in parts]
+    return Measured(
+        tuple(ordered), fixed, tuple(cost for _, cost in each), seconds_per_byte([part.node for part in parts], sizes, threads)
     )
 
 
-def _random(*shape: int) -> Array:
-    return (np.random.default_rng(0).standard_normal(shape, np.float32) * 0.1).astype(np.float32)
+class _Left:
+    """How many units of each kind of tensor stay. Tensors with the same units share one count."""
+
+    def __init__(self, structures: Structures) -> None:
+        self._roots = structures.forest.roots
+        self._last = max([0, *(int(units.max()) for dims in structures.units.values() for units in dims if len(units))])
+        self._known: dict[bytes, int] = {}
+        self._every: list[Ints] = []
+
+    def number(self, units: Ints) -> int:
+        """Of these units' count."""
+        roots = np.ascontiguousarray(self._roots(units).ravel())
+        found = self._known.setdefault(roots.tobytes(), len(self._every))
+        if found == len(self._every):
+            self._every.append(roots)
+        return found
+
+    def numbers(self, tensor: Labelled) -> tuple[int, ...]:
+        """Of the counts that say what is left of a tensor."""
+        return tuple(self.number(one) for one in tensor.fields if self._roots(one).any())
+
+    def close(self) -> None:
+        """After the last number was given."""
+        self._flat = np.concatenate([*self._every, np.zeros(1, np.int64)])
+        self._starts = np.cumsum([0, *(len(each) for each in self._every)])[:-1]
+        self.sizes = np.array([len(each) for each in self._every], np.int64)
+        self.fixed = np.array([np.count_nonzero(each == 0) for each in self._every], np.int64)
+
+    def counts(self, removed: Collection[int]) -> Ints:
+        """Of each number."""
+        stays = np.ones(self._last + 1, np.int64)
+        stays[list(removed)] = 0
+        return np.add.reduceat(stays[self._flat], self._starts) if len(self._starts) else np.zeros(0, np.int64)
 
 
-def _linear_model(part: _Part, widths: Widths) -> tuple[Any, dict[str, Array]]:
-    from onnx import TensorProto, helper, numpy_helper
-
-    rows = prod(part.inputs[:-1])
-    weights = [
-        numpy_helper.from_array(_random(widths.entering, widths.leaving), "w"),
-        numpy_helper.from_array(_random(widths.leaving), "b"),
-    ]
-    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (rows, widths.entering))
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    return helper.make_graph([node], "linear", [given], [made], weights), {"x": _random(rows, widths.entering)}
-
-
-def _convolution_model(part: _Part, widths: Widths) -> tuple[Any, dict[str, Array]]:
-    from onnx import TensorProto, helper, numpy_helper
-
-    kernel, strides, padding, dilations = part.window
-    groups = part.groups if part.groups == 1 else max(part.groups * widths.leaving // part.whole.leaving, 1)
-    shape = (part.inputs[0], widths.entering, *part.inputs[2:])
-    weight = _random(widths.leaving, max(widths.entering // groups, 1), *kernel)
-    weights = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(_random(widths.leaving), "b")]
-    node = helper.make_node(
-        "Conv",
-        ["x", "w", "b"],
-        ["y"],
-        strides=list(strides),
-        pads=[*padding, *padding],
-        dilations=list(dilations),
-        group=groups,
-    )
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    return helper.make_graph([node], "conv", [given], [made], weights), {"x": _random(*shape)}
-
-
-def _recurrent_model(part: _Part, widths: Widths) -> tuple[Any, dict[str, Array]]:
-    from onnx import TensorProto, helper, numpy_helper
-
-    steps, batch, hidden, both = part.inputs[1], part.inputs[0], widths.leaving, part.directions
-    weights = [
-        numpy_helper.from_array(_random(both, part.gates * hidden, widths.entering), "w"),
-        numpy_helper.from_array(_random(both, part.gates * hidden, hidden), "r"),
-        numpy_helper.from_array(_random(both, 2 * part.gates * hidden), "b"),
-    ]
-    direction = "bidirectional" if both == 2 else "forward"
-    more: dict[str, Any] = {"linear_before_reset": 1} if part.kind == "gru" else {}
-    node = helper.make_node(part.kind.upper(), ["x", "w", "r", "b"], ["y"], hidden_size=hidden, direction=direction, **more)
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (steps, batch, widths.entering))
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    return helper.make_graph([node], part.kind, [given], [made], weights), {"x": _random(steps, batch, widths.entering)}
-
-
-_MODELS = {"linear": _linear_model, "conv": _convolution_model, "lstm": _recurrent_model, "gru": _recurrent_model}
-
-__all__ = ["LayerTimes", "Widths"]
+__all__ = ["REST", "LayerTimes", "Progress"]

@@ -139,6 +139,23 @@ class Operation:
     settings: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation without weights, whose time shrinks with what it goes over.
+
+    Attributes:
+        kind: of ATen. ``inputs``: tensors that enter. ``output``: the (first) tensor that leaves.
+        settings: its other operands, such as a kernel's size.
+        fused: a runtime does it with the convolution or the matrix product before it.
+    """
+
+    kind: str
+    inputs: tuple[Labelled, ...]
+    output: Labelled
+    settings: tuple[object, ...] = ()
+    fused: bool = False
+
+
 @dataclass
 class Structures:
     """All structures of a network that may be removed.
@@ -146,7 +163,7 @@ class Structures:
     Attributes:
         units: by parameter and dimension. ``every``: the structures, in the order of their first slice.
         kept: what stays whole and why, by the name of a module or an operation.
-        operations: those with weights, in the order of the graph.
+        operations: those with weights, in the order of the graph. ``steps``: the others.
     """
 
     forest: Units
@@ -154,6 +171,7 @@ class Structures:
     kept: dict[str, str] = field(default_factory=dict)
     every: tuple[Structure, ...] = ()
     operations: list[Operation] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     def collect(self) -> None:
         """Find the structures, after everything was tied."""
@@ -180,4 +198,4 @@ def _layer(parts: Iterable[Slice]) -> str:
     return first.parameter if first else next(iter(parts)).parameter
 
 
-__all__ = ["Field", "Labelled", "Operation", "Slice", "Structure", "Structures", "Units", "compressed", "vector"]
+__all__ = ["Field", "Labelled", "Operation", "Slice", "Step", "Structure", "Structures", "Units", "compressed", "vector"]

@@ -14,10 +14,13 @@ from torch import Tensor, fx, nn
 from paceline.array_types import Ints
 from paceline.errors import UserError
 from paceline.slimming.rules import RULES, Ties
-from paceline.slimming.structures import Labelled, Operation, Structures, Units, vector
+from paceline.slimming.structures import Labelled, Operation, Step, Structures, Units, vector
 
 WEIGHTED = ("conv1d", "conv2d", "linear", "lstm", "gru")
 """Operations that are timed by themselves."""
+ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
+"""What runtimes do together with the convolution or matrix product before it; ``JOINED`` after a convolution only."""
+JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
 _ALONE = np.zeros(1, np.int64)
 """The only index of a dimension stays."""
 
@@ -62,6 +65,7 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
     signature, ties = program.graph_signature, Ties(found.forest)
     names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     values: dict[fx.Node, Any] = {}
+    fusing: dict[fx.Node, str] = {}
     for node in program.graph.nodes:
         if node.op == "placeholder":
             values[node] = _held(found, names[node.name]) if node.name in names else _plain(node)
@@ -69,6 +73,9 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
             values[node] = _called(node, values, ties, found)
             if operation := _operation(node, names):
                 found.operations.append(operation)
+                fusing[node] = operation.kind
+            elif step := _step(node, values, fusing):
+                found.steps.append(step)
         elif node.op == "output":
             for each in _tensors(_resolve(node.args, values)):
                 ties.fix(each, "the output of the network")
@@ -90,8 +97,7 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     if node.target is operator.getitem:
         inside, index = operands
         return inside[index] if isinstance(inside, list) and index < len(inside) else _plain(node)
-    name = getattr(getattr(node.target, "_schema", None), "name", str(node.target)).partition("::")[2]
-    ties.name = name
+    name = ties.name = _name(node)
     shape = _shape(node)
     if not any(each.fields for each in _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])):
         return _plain(node)
@@ -105,8 +111,7 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
 
 def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
     """An operation of ``WEIGHTED`` as it is timed; None for others."""
-    kind = getattr(getattr(node.target, "_schema", None), "name", "").partition("::")[2]
-    shape = _shape(node)
+    kind, shape = _name(node), _shape(node)
     if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
         return None
     flat = [each for arg in node.args[1:] for each in (arg if isinstance(arg, list | tuple) else [arg])]
@@ -116,6 +121,31 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
     if not weights or entering is None:
         return None
     return Operation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
+
+
+def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, str]) -> Step | None:
+    """An operation without weights; None where it only names a part of what another made.
+
+    Args:
+        fusing: by node, the operation with weights that it is done with; a step that joins one is added.
+    """
+    output = next(iter(_tensors(values[node])), None)
+    if node.target is operator.getitem or output is None:
+        return None
+    kind = _name(node)
+    before = [each for each in node.all_input_nodes if each in fusing]
+    after = fusing[before[0]] if before else ""
+    joins = kind in ACTIVATIONS or (kind in JOINED and after.startswith("conv"))
+    fused = bool(before) and joins and (after.startswith("conv") or len(output.shape) == 2)
+    if fused:
+        fusing[node] = after
+    inputs = tuple(_tensors(_resolve(node.args, values)))
+    return Step(kind, inputs, output, tuple(_hashable(arg) for arg in node.args if not _has_nodes(arg)), fused)
+
+
+def _name(node: fx.Node) -> str:
+    """Of ATen."""
+    return getattr(getattr(node.target, "_schema", None), "name", str(node.target)).partition("::")[2]
 
 
 def _has_nodes(value: Any) -> bool:

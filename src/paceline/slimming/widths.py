@@ -1,12 +1,16 @@
-"""Which structures go so that a budget of latency is met: at each step those that save the most time for what they matter."""
+"""Which structures go so that a budget is met: those that matter least for what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import accumulate
 
 from paceline.errors import UserError
 from paceline.slimming.structures import Structure, Structures
 from paceline.units import format_seconds
+
+PHASES = 10
+"""On the way to the budget what a layer's structures cost is counted anew so often: it falls with the widths beside them."""
 
 
 def widths_for(
@@ -31,44 +35,72 @@ def widths_for(
     Raises:
         UserError: no widths meet the budget; the least that can be met is named.
     """
-    ranked = {layer: sorted(every, key=lambda each: importance[each.number]) for layer, every in structures.layers().items()}
-    totals = {layer: sum(importance[each.number] for each in every) or 1.0 for layer, every in ranked.items()}
-    taken = dict.fromkeys(ranked, 0)
+    blocks = {layer: _blocks(every, importance, round_to) for layer, every in structures.layers().items()}
+    totals = {layer: sum(importance[each.number] for each in every) or 1.0 for layer, every in structures.layers().items()}
     removed: set[int] = set()
+    for layer, each in blocks.items():
+        while each and not any(importance[number] for number in each[0]):
+            removed |= set(each.pop(0))
+        blocks[layer] = each
     now = cost(removed)
-    while True:
-        best: tuple[float, str, int, float] | None = None
-        for layer, every in ranked.items():
-            many = _next(every, taken[layer], round_to)
-            if not many:
-                continue
-            part = every[taken[layer] : taken[layer] + many]
-            lost = sum(importance[each.number] for each in part) / totals[layer]
-            if lost and now <= budget:
-                continue
-            after = cost(removed | {each.number for each in part})
-            worth = (now - after) / max(lost, 1e-12)
-            if after < now and (best is None or worth > best[0]):
-                best = worth, layer, many, after
-        if best is None:
+    for left in range(PHASES, 0, -1):
+        if now <= budget:
             break
-        _, layer, many, now = best
-        removed |= {each.number for each in ranked[layer][taken[layer] : taken[layer] + many]}
-        taken[layer] += many
+        aim = now * (budget / now) ** (1 / left)
+        order = _order(blocks, importance, totals, now, removed, cost)
+        if not order:
+            break
+        parts = (set(blocks[layer][place]) for layer, place in order)
+        count = _first(list(accumulate(parts, set.union, initial=removed)), cost, aim)
+        for layer, _ in order[:count]:
+            removed |= set(blocks[layer].pop(0))
+        now = cost(removed)
     if now > budget:
         least = f"the least that its structures allow is {show(now)}"
         raise UserError(f"a budget of {show(budget)} cannot be met", f"give a larger budget; {least}")
     return removed
 
 
-def _next(every: list[Structure], gone: int, round_to: int) -> int:
-    """How many structures go at once: to the next multiple below, and below one vector to the next power of two; 0: none."""
-    width = max(len(part.indices) for part in every[0].slices if part.parameter == every[0].layer) if every else 1
-    step = max(round_to // width, 1)
-    left = len(every) - gone
-    while step >= left > 1:
-        step = (step + 1) // 2
-    return left - (left - 1) // step * step if left > 1 else 0
+def _order(
+    blocks: Mapping[str, list[list[int]]],
+    importance: Mapping[int, float],
+    totals: Mapping[str, float],
+    now: float,
+    removed: set[int],
+    cost: Callable[[Collection[int]], float],
+) -> list[tuple[str, int]]:
+    """Blocks that are left, by layer and place, those first that matter least for what they save."""
+    scored = []
+    for layer, every in blocks.items():
+        saved = now - cost(removed | set(every[0])) if every else 0.0
+        for place, block in enumerate(every if saved > 0 else ()):
+            lost = sum(importance[number] for number in block) / totals[layer]
+            scored.append((lost / saved, layer, place))
+    return [(layer, place) for _, layer, place in sorted(scored, key=lambda each: (each[0], each[2]))]
+
+
+def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim: float) -> int:
+    """Place of the first whose cost is at most ``aim``, in a list of falling costs; else of the last."""
+    low, high = 0, len(every) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if cost(every[middle]) <= aim else (middle + 1, high)
+    return low
+
+
+def _blocks(every: list[Structure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
+    """What goes together, the least important first: down to the next multiple, below one vector to a power of two."""
+    ranked = [each.number for each in sorted(every, key=lambda each: importance[each.number])]
+    width = max(len(part.indices) for part in every[0].slices if part.parameter == every[0].layer)
+    blocks = []
+    while len(ranked) > 1:
+        step = max(round_to // width, 1)
+        while step >= len(ranked):
+            step = (step + 1) // 2
+        count = len(ranked) - (len(ranked) - 1) // step * step
+        blocks.append(ranked[:count])
+        ranked = ranked[count:]
+    return blocks
 
 
 __all__ = ["widths_for"]

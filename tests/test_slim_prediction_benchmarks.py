@@ -1,0 +1,63 @@
+"""The benchmark of predicted latencies: its short form, and what it removes."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import edge_latency  # noqa: E402
+import slim_prediction  # noqa: E402
+from rows import read  # noqa: E402
+
+from paceline.slimming.onnx_nodes import Node, Window  # noqa: E402
+from paceline.slimming.tracing import structures_of  # noqa: E402
+from slimming_networks import Residual, images  # noqa: E402
+
+
+def test_short_form_writes_a_row_for_each_slimmed_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slim_prediction, "SHORT", ("tiny",))
+    monkeypatch.setattr(slim_prediction, "SHARES", (0.5,))
+    monkeypatch.setattr(slim_prediction, "BUDGETS", (1.2, 1e6))
+    out = tmp_path / "rows.csv"
+    slim_prediction.main(["--short", "--out", str(out)])
+    assert "1000000.0x: a latency of" in capsys.readouterr().out
+    rows = read(out)
+    assert [row["removed"] for row in rows] == ["random 0.5", "1.2x", "rank"]
+    assert all(row["predicted_ms"] > 0 < row["measured_ms"] for row in rows)
+    assert all((row["structures"] > 0) == (row["removed"] != "rank") for row in rows)
+    slim_prediction.main(["--summary", "--out", str(out)])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("all")
+
+
+def test_random_removals_leave_whole_eights_and_something_of_each_layer() -> None:
+    found = structures_of(Residual(), images())
+    removed = slim_prediction.random_removal(found, 0.7, random.Random(1))
+    left = {layer: sum(each.number not in removed for each in every) for layer, every in found.layers().items()}
+    assert all(count >= 1 for count in left.values()) and removed
+
+
+def test_published_latencies_stand_beside_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node("conv", (1, 64, 28, 28), 64, Window((3, 3), (1, 1), (1, 1), (1, 1)))
+    monkeypatch.setattr(edge_latency, "measured", lambda name: ([("first", node, 1e-3)], 1e-4))
+    edge_latency.main(["--short", "--out", str(tmp_path / "e.csv")])
+    rows = read(tmp_path / "e.csv")
+    assert [row["device"] for row in rows] == ["Raspberry Pi 4", "Snapdragon 810"]
+    for row in rows:
+        assert row["low_ms"] < row["predicted_ms"] < row["high_ms"]
+        assert row["error"] == pytest.approx(row["predicted_ms"] / row["published_ms"] - 1, abs=0.01)
+
+
+def test_a_network_is_measured_by_layer_and_step() -> None:
+    nodes, rest = edge_latency.measured("lenet5")
+    assert [name for name, _, _ in nodes] == ["conv1", "conv2", "fc1", "fc2"] and rest > 0

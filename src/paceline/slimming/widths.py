@@ -72,10 +72,10 @@ def _order(
     """Blocks that are left, by layer and place, those first that matter least for what they save."""
     scored = []
     for layer, every in blocks.items():
-        saved = now - cost(removed | set(every[0])) if every else 0.0
+        saved = (now - cost(removed | set(every[0]))) / len(every[0]) if every else 0.0
         for place, block in enumerate(every if saved > 0 else ()):
             lost = sum(importance[number] for number in block) / totals[layer]
-            scored.append((lost / saved, layer, place))
+            scored.append((lost / (saved * len(block)), layer, place))
     return [(layer, place) for _, layer, place in sorted(scored, key=lambda each: (each[0], each[2]))]
 
 

@@ -78,7 +78,6 @@ def test_without_a_layers_structures_only_its_neighbours_change(residual: tuple[
     removed = [each.number for each in found.layers()["first.weight"][:6]]
     before, after = times.by_layer(), times.by_layer(removed)
     assert {name for name in before if before[name] != after[name]} <= {"first", "second", REST}
-    assert after["second"] < before["second"]
 
 
 def test_what_each_node_costs_stays_however_small_the_network(residual: tuple[Structures, LayerTimes]) -> None:

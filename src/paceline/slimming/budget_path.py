@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from paceline.slimming.group_lasso import StructureNorms
 from paceline.slimming.structures import Structures
-from paceline.slimming.widths import widths_for
+from paceline.slimming.widths import nearest_widths
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
 Cost = Callable[[Collection[int]], float]
@@ -81,7 +81,7 @@ class BudgetPath(WrappedOptimizer):
         share = min(1.0, (self._done + self._every) / self._descent)
         aim = self._whole * (self._goal / self._whole) ** share
         importance = dict(zip(self.groups.numbers, norms.tolist(), strict=True))
-        chosen = widths_for(self._structures, importance, self._cost, aim, self._round_to)
+        chosen, _ = nearest_widths(self._structures, importance, self._cost, aim, self._round_to)
         shrinks = torch.tensor([float(number in chosen) for number in self.groups.numbers], device=norms.device)
         self._pull = shrinks * norms / self._every
 

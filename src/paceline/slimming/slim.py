@@ -211,6 +211,8 @@ class RemoveStructures:
     inside: frozenset[bool]
 
     def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+        alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
+        widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)  # else refused before any training
         return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
 
     def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:

@@ -35,6 +35,21 @@ def widths_for(
     Raises:
         UserError: no widths meet the budget; the least that can be met is named.
     """
+    removed, now = nearest_widths(structures, importance, cost, budget, round_to)
+    if now > budget:
+        least = f"the least that its structures allow is {show(now)}"
+        raise UserError(f"a budget of {show(budget)} cannot be met", f"give a larger budget; {least}")
+    return removed
+
+
+def nearest_widths(
+    structures: Structures,
+    importance: Mapping[int, float],
+    cost: Callable[[Collection[int]], float],
+    budget: float,
+    round_to: int = 8,
+) -> tuple[set[int], float]:
+    """As ``widths_for``, with the cost that is left; where the budget cannot be met, the nearest."""
     blocks = {layer: _blocks(every, importance, round_to) for layer, every in structures.layers().items()}
     totals = {layer: sum(importance[each.number] for each in every) or 1.0 for layer, every in structures.layers().items()}
     removed: set[int] = set()
@@ -55,10 +70,7 @@ def widths_for(
         for layer, _ in order[:count]:
             removed |= set(blocks[layer].pop(0))
         now = cost(removed)
-    if now > budget:
-        least = f"the least that its structures allow is {show(now)}"
-        raise UserError(f"a budget of {show(budget)} cannot be met", f"give a larger budget; {least}")
-    return removed
+    return removed, now
 
 
 def _order(
@@ -103,4 +115,4 @@ def _blocks(every: list[Structure], importance: Mapping[int, float], round_to: i
     return blocks
 
 
-__all__ = ["widths_for"]
+__all__ = ["nearest_widths", "widths_for"]

@@ -89,7 +89,9 @@ def mmd(source: Tensor, target: Tensor) -> Tensor:
     """Squared maximum mean discrepancy of features (B, F) and (C, F), at least 0 and 0 for equal samples: the biased estimate
     (Gretton et al. 2012, equation 5), the mean over ``KERNELS``. The mean squared distance is taken without a gradient."""
     both = torch.cat([source, target])
-    squares = (both.unsqueeze(0) - both.unsqueeze(1)).square().sum(-1)
+    both = both - both.detach().mean(0)  # so that little is lost in the difference of squares
+    lengths = both.square().sum(1)
+    squares = (lengths[:, None] + lengths - 2 * both @ both.T).clamp(min=0)
     count = len(both)
     mean = squares.detach().sum() / (count * (count - 1))
     kernel = torch.stack([torch.exp(-squares / (width * mean + 1e-12)) for width in KERNELS]).mean(0)

@@ -153,6 +153,19 @@ def test_a_run_that_stops_goes_on_bit_for_bit(dropout: float) -> None:
         other_seed.load_state_dict(state)
 
 
+def test_each_step_and_each_seed_draws_batches_of_its_own_and_the_callers_generator_goes_on() -> None:
+    source, (target, _) = clouds(0), clouds(1.5, seed=1)
+    seen: list[Tensor] = []
+    for seed in (0, 0, 1):
+        model = net()
+        model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        torch.manual_seed(5)
+        DomainAdaptation(model, source, target, Recipe(steps=2, batch=16, seed=seed)).run()
+        assert float(torch.rand(1)) == float(torch.rand(1, generator=torch.Generator().manual_seed(5)))
+    drawn = [tuple(batch.flatten().tolist()) for batch in seen]
+    assert drawn[:4] == drawn[4:8] and len(set(drawn)) == 8
+
+
 def test_statistics_are_those_of_the_samples_and_nothing_else_changes() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5), nn.Linear(2, 2)).train()
     x = torch.randn(512, 2) * 3 + 5

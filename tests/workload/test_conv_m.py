@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paceline.models import build
 from paceline.models.compact import ConvM, compact, narrow
 from paceline.workload import Workload
 
@@ -72,8 +71,3 @@ def test_a_network_of_a_part_of_the_widths_is_smaller_and_keeps_two_of_each() ->
     assert sizes == [40_658, 10_590, 2_864, 857]
     least = [module for module in narrow(0.01).modules() if isinstance(module, nn.Conv2d | nn.ConvTranspose2d)]
     assert {module.out_channels for module in least} == {2}
-
-
-def test_the_large_one_reads_images_of_imagenet() -> None:
-    with torch.device("meta"):
-        assert build("conv-m")(torch.empty(2, 3, 224, 224)).shape == (2, 1000)

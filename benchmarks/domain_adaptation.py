@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -296,18 +297,46 @@ def accuracy(model: nn.Module, domain: Domain) -> float:
 
 
 def table(path: Path) -> str:
-    """Medians over the seeds, and the least and the largest on the target."""
-    groups = defaultdict(list)
-    for row in read(path):
-        groups[tuple(row[name] for name in ("network", "width", "source", "target", "method", "steps"))].append(row)
-    head = "network         width  parameters  domains         method       steps  seeds  source  target"
-    lines = [head, "-" * len(head)]
-    for (kind, width, source, target, method, steps), rows in groups.items():
-        ours, theirs = ([float(row[f"{of}_accuracy"]) for row in rows] for of in ("source", "target"))
-        name = f"{kind:<14} {width:>6g}  {rows[0]['parameters']:>10}  {f'{source} to {target}':<14}  {method:<11}  {steps:>5}"
-        spread = f"{statistics.median(theirs):6.1f} ({min(theirs):.1f} to {max(theirs):.1f})"
-        lines.append(f"{name}  {len(rows):>5}  {statistics.median(ours):>6.1f}  {spread}")
-    return "\n".join(lines)
+    """Medians over the seeds, and the least and the largest on the target; widths side by side."""
+    rows = read(path)
+    head = "network         width  domains         method      steps  seeds  source  target"
+    lines = [head]
+    for part in PARTS:
+        groups = defaultdict(list)
+        for row in rows:
+            if row["part"] == part != "widths":
+                groups[tuple(row[name] for name in ("network", "width", "source", "target", "method", "steps"))].append(row)
+        for (kind, width, source, target, method, steps), own in groups.items():
+            ours, theirs = ([float(row[f"{of}_accuracy"]) for row in own] for of in ("source", "target"))
+            spread = f"{statistics.median(theirs):6.1f} ({min(theirs):.1f} to {max(theirs):.1f})"
+            name = f"{kind:<14} {width:>6g}  {f'{source} to {target}':<14}  {method:<11} {steps:>5}"
+            lines.append(f"{name}  {len(own):>5}  {statistics.median(ours):>6.1f}  {spread}")
+    return "\n".join([*lines, "", *_by_width(rows)])
+
+
+def _by_width(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Of each network: the source's accuracy, the target's without adaptation, and with it."""
+    kinds = ("conv-m", "plain", "fire")
+    yield "width  seeds  " + "  ".join(f"{kind:<18}" for kind in kinds).rstrip()
+    for width in WIDTHS:
+        own = [row for row in rows if row["part"] in ("widths", "adapted") and row["width"] == width]
+        seeds = set[int].intersection(
+            *({row["seed"] for row in own if row["network"] == kind and row["method"] == "all"} for kind in kinds)
+        )
+        if not seeds:
+            continue
+        cells = []
+        for kind in kinds:
+            found = {
+                (method, of): statistics.median(
+                    row[f"{of}_accuracy"]
+                    for row in own
+                    if row["network"] == kind and row["method"] == method and row["seed"] in seeds
+                )
+                for method, of in (("none", "source"), ("none", "target"), ("all", "target"))
+            }
+            cells.append("  ".join(f"{value:>4.1f}" for value in found.values()))
+        yield f"{width:>5g}  {len(seeds):>5}  " + "    ".join(cells)
 
 
 def main(arguments: list[str] | None = None) -> None:

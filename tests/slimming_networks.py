@@ -27,6 +27,20 @@ class Residual(nn.Module):
         return self.output(torch.flatten(nn.functional.max_pool2d(parts, 2), 1))
 
 
+class Deconvolutions(nn.Module):
+    """A deconvolution between two convolutions, and a grouped one, which stays whole; of time series."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.up = nn.Conv1d(3, 8, 3), nn.ConvTranspose1d(8, 10, 4, stride=2)
+        self.out, self.grouped = nn.Conv1d(10, 6, 3), nn.ConvTranspose1d(6, 4, 2, groups=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.up(torch.relu(self.into(x))))
+        result: Tensor = self.grouped(torch.relu(self.out(x)))
+        return result
+
+
 class Recurrent(nn.Module):
     """An embedding, two recurrent layers, an output."""
 

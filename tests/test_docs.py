@@ -37,6 +37,7 @@ PAGES = (
     "docs/add-a-chip.md",
     "docs/questions.md",
     "docs/scheduling.md",
+    "docs/domain-adaptation.md",
 )
 
 

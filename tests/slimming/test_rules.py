@@ -74,6 +74,29 @@ def test_groups_go_whole_and_a_depthwise_filter_with_its_channel() -> None:
     assert tied(forest, own, channels)
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_a_deconvolution_has_its_inputs_first(dims: int) -> None:
+    forest = Units()
+    ties = Ties(forest)
+    kernel = (3,) * dims
+    x, (_, channels, *_) = tensor(forest, 1, 4, *kernel)
+    weight, (into, out, *window) = tensor(forest, 4, 6, *kernel)
+    bias, (own,) = tensor(forest, 6)
+    made = RULES[f"conv_transpose{dims}d"](ties, [x, weight, bias], (1, 6, *kernel))
+    assert tied(forest, channels, into) and tied(forest, own, out) and along(made, 1).tolist() == out.tolist()
+    assert not tied(forest, into[:1], out[:1]) and not forest.is_fixed(np.concatenate([into, out])).any()
+    assert all(forest.is_fixed(units).all() for units in window)
+
+
+def test_a_grouped_deconvolution_stays_whole() -> None:
+    forest = Units()
+    (x, (_, channels, *_)), (weight, (into, out, *_)), (bias, (own,)) = (
+        tensor(forest, *shape) for shape in ((1, 4, 1, 1), (4, 3, 1, 1), (6,))
+    )
+    RULES["conv_transpose2d"](Ties(forest), [x, weight, bias], (1, 6, 1, 1))
+    assert forest.is_fixed(np.concatenate([channels, into, out, own])).all()
+
+
 @pytest.mark.parametrize("name", ["layer_norm", "softmax", "slice", "mean"])
 def test_what_is_averaged_over_or_cut_stays(name: str) -> None:
     forest = Units()

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from paceline.models import resnet18_cifar
+from paceline.models.compact import narrow
 from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import Gpt2
 from paceline.slimming.recurrent_stack import RecurrentStack
 from paceline.slimming.shrink import differs, masked, shrunk
 from paceline.slimming.structures import Structures
 from paceline.slimming.tracing import structures_of
-from slimming_networks import Recurrent, Residual, Transformer, images, tokens, unlike
+from slimming_networks import Deconvolutions, Recurrent, Residual, Transformer, images, tokens, unlike
 
 MAKERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]]]] = {
     "residual": (Residual, images),
@@ -30,6 +31,8 @@ MAKERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]
     "both directions": (lambda: Recurrent(bidirectional=True), tokens),
     "transformer": (Transformer, tokens),
     "gpt2": (lambda: Gpt2(layers=2, width=32, heads=4), tokens),
+    "conv-m": (lambda: narrow(0.5), lambda: (torch.randn(2, 1, 28, 28),)),
+    "deconvolutions": (Deconvolutions, lambda: (torch.randn(2, 3, 8),)),
     "googlenet": (googlenet, lambda: (torch.randn(1, 3, 224, 224),)),
 }
 
@@ -77,6 +80,11 @@ def test_layers_know_their_new_sizes_and_train_on() -> None:
     assert small.output.in_features == small.output.weight.shape[1] == (4 + 8) * 16
     small(*inputs).sum().backward()
     assert all(parameter.grad is not None for parameter in small.parameters())
+    model, inputs = unlike(Deconvolutions()), (torch.randn(2, 3, 8),)
+    found = structures_of(model, inputs)
+    thin = shrunk(model, found, drawn(found, 0.5, 3))
+    assert isinstance(thin, Deconvolutions) and (thin.up.in_channels, thin.up.out_channels) == (4, 5)
+    assert thin.up.bias is not None and len(thin.up.bias) == 5 and thin.out.in_channels == 5
 
 
 def test_layers_of_one_width_stay_one_module_and_others_become_a_stack() -> None:

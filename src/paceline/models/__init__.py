@@ -16,6 +16,7 @@ from paceline.models.alexnet import alexnet
 from paceline.models.bert import VOCABULARY as BERT_VOCABULARY
 from paceline.models.bert import bert_base, bert_large
 from paceline.models.cifar import cifar10_terngrad
+from paceline.models.compact import conv_m, conv_m_small
 from paceline.models.detection import mask_rcnn, retinanet, ssd_resnet34, ssd_resnet50
 from paceline.models.diffusion import stable_diffusion
 from paceline.models.flux import CHANNELS, TOKENS, flux1
@@ -101,6 +102,8 @@ REGISTRY: dict[str, Model] = {
     "vgg-a": Model(vgg_a, _IMAGENET, "image 3x224x224", "Simonyan, Zisserman 2014, arXiv:1409.1556"),
     "vgg-16": Model(vgg_16, _IMAGENET, "image 3x224x224", "Simonyan, Zisserman 2014, arXiv:1409.1556"),
     "googlenet": Model(googlenet, _IMAGENET, "image 3x224x224", "Szegedy et al. 2014, arXiv:1409.4842"),
+    "conv-m": Model(conv_m, _IMAGENET, "image 3x224x224", "Wu et al., CVPR 2017, arXiv:1703.04071; widths of our own"),
+    "conv-m-small": Model(conv_m_small, _MNIST, "image 1x28x28", "Wu et al., CVPR 2017, arXiv:1703.04071; widths of our own"),
     "inception-v3": Model(
         inception_v3, InputSpec((3, 299, 299)), "image 3x299x299", "Szegedy et al. 2015, arXiv:1512.00567; no auxiliary head"
     ),

@@ -158,13 +158,14 @@ def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
     return Labelled(shape, (vector(out, 1, len(shape)),))
 
 
-@rule("conv_transpose2d")
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Its weight is (inputs, outputs, ...)."""
+    """Its weight is (inputs, outputs, ...); a grouped one stays whole."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     if shape[1] != weight.shape[1]:
-        ties.fix(inputs)
-        ties.fix(weight)
+        for tensor in (inputs, weight, bias):
+            if isinstance(tensor, Labelled):
+                ties.fix(tensor)
         return Labelled(shape)
     for dim in range(2, len(weight.shape)):
         ties.fix_dim(weight, dim, "the size of a kernel")

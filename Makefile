@@ -57,4 +57,4 @@ aarch64:
 	@tests/aarch64.sh $(NATIVE_PYTHON)
 
 clean:
-	rm -rf .venv runs build dist src/paceline/_native*.so
+	rm -rf .venv runs build dist src/paceline/_*.so

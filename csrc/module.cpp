@@ -1,6 +1,7 @@
 #include "bind.h"
 
 NB_MODULE(_native, m) {
+    nanobind::set_leak_warnings(false);  // kernels of tensors live as long as these, some to the end of the process
     m.doc() = "The native kernels of paceline.codecs, paceline.training.optimizers and paceline.slimming: use them through those.";
     paceline::bind_dispatch(m);
     paceline::bind_pool(m);

@@ -13,9 +13,9 @@ namespace paceline {
 namespace {
 
 constexpr size_t kMostTile = 8;            // registers of sums
-constexpr size_t kNearBytes = 32 << 10;    // of a block of channels, so that it stays in the first cache while all outputs use it
+constexpr size_t kNearBytes = 24 << 10;    // of a block of channels, so that it stays in the first cache while all outputs use it
 constexpr size_t kBandBytes = 512 << 10;   // of a lowered band, so that it stays in the second
-constexpr size_t kLeastWeights = 16;       // of a row in a block: shorter loops cost more than what the first cache gains
+constexpr size_t kLeastWeights = 8;        // of a row in a block: shorter loops cost more than what the first cache gains
 
 // Kernel rows whose inputs are a multiple of the stride apart.
 struct Phase {

@@ -24,6 +24,12 @@ def test_the_roofline_is_the_papers() -> None:
     assert roof.bandwidth == pytest.approx(2e10)
 
 
+def test_beyond_half_what_was_measured_counts() -> None:
+    roof = SparseRoof(dense_s=1e-3, slowdown=2.0, floor_s=1e-4, moved=1, holds_s=3e-4)
+    assert roof.seconds(0.25) == pytest.approx(1.5e-3), "the roofline"
+    assert [roof.seconds(each) for each in (0.5, 0.7, 0.9, 0.95, 1.0)] == pytest.approx([1e-3, 6.5e-4, 3e-4, 2e-4, 1e-4])
+
+
 def test_a_layer_that_the_kernel_does_faster_anyway_gains_from_the_first_zero_on() -> None:
     assert SparseRoof(1e-3, 0.5, 1e-4, 1).gains_from == 0
     assert SparseRoof(1e-3, 3.0, 2e-3, 1).gains_from == 1, "bandwidth alone takes longer than dense"

@@ -188,8 +188,7 @@ def measured(shape: ConvShape, threads: int = 1) -> SparseRoof:
 
 
 def alternated(runs: list[Callable[[], Any]], seconds: float = TURNS_S) -> list[float]:
-    """Seconds of each, the least of its turns. Each turn is one call, so that what a call finds in the caches is what others left
-    there, as in a network."""
+    """Seconds of each, the least of its turns. A turn is one call: it finds in the caches what others left, as in a network."""
     for run in runs:
         run()
     least, start, turns = [float("inf")] * len(runs), time.perf_counter(), 0

@@ -22,9 +22,6 @@ using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::dev
 // What a kernel found wrong with a body; the Python side turns it into PayloadError.
 enum Status : int { kFine = 0, kIllegalCode = 1, kWrongSize = 2, kBadScale = 3, kBadPadding = 4, kBadMarks = 5, kBadIndex = 6, kBadValue = 7 };
 
-// What decoding does to out: codec.py's SET, ADD, SUBTRACT.
-enum Mode : int { kSet = 0, kAdd = 1, kSubtract = 2 };
-
 void bind_dispatch(nb::module_& m);
 void bind_pool(nb::module_& m);
 void bind_checksum(nb::module_& m);
@@ -35,5 +32,6 @@ void bind_integer(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_topk(nb::module_& m);
 void bind_optimizers(nb::module_& m);
+void bind_sparse_convolution(nb::module_& m);
 
 }  // namespace paceline

@@ -1,6 +1,5 @@
 #include "dispatch.h"
 
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -10,21 +9,6 @@
 #include "bind.h"
 
 namespace paceline {
-
-int machine_isa() {
-#if PACELINE_X86
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                      __builtin_cpu_supports("popcnt");
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx2 && avx512 ? kAvx512 : avx2 ? kAvx2 : kBaseline;
-#elif PACELINE_ARM
-    return kNeon;
-#else
-    return kBaseline;
-#endif
-}
 
 namespace {
 
@@ -42,17 +26,7 @@ std::string set_isa(const std::string& name) {
     throw std::invalid_argument("this processor has no instruction set '" + name + "'; give " + names);
 }
 
-int first_isa() {
-    const char* wanted = std::getenv("PACELINE_ISA");
-    const int machine = machine_isa();
-    for (int level = kBaseline; wanted && level < machine; level++)
-        if (!std::strcmp(wanted, kIsas[level])) return level;
-    return machine;
-}
-
 }  // namespace
-
-int g_isa = first_isa();
 
 void bind_dispatch(nb::module_& m) {
     m.def("isa", [] { return kIsas[g_isa]; }, "The instruction set in use: one of isas().");

@@ -37,6 +37,9 @@ extern int g_isa;
 
 int machine_isa();
 
+// What decoding does to out: codec.py's SET, ADD, SUBTRACT.
+enum Mode : int { kSet = 0, kAdd = 1, kSubtract = 2 };
+
 }  // namespace paceline
 
 // Takes a template's name with commas too.

@@ -13,10 +13,10 @@ namespace baseline {
 #define PACELINE_LEVEL 1
 #define PACELINE_LANES 8
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,fma,popcnt"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,popcnt")
+#pragma GCC target("avx2,bmi,bmi2,fma,popcnt")
 #endif
 namespace avx2 {
 #include "simd.h"
@@ -33,10 +33,10 @@ namespace avx2 {
 #define PACELINE_LEVEL 2
 #define PACELINE_LANES 16
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,fma,popcnt,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#pragma GCC target("avx2,bmi,bmi2,fma,popcnt,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #endif
 namespace avx512 {
 #include "simd.h"

@@ -1,7 +1,8 @@
 #include "bind.h"
 
 NB_MODULE(_native, m) {
-    m.doc() = "The native kernels of paceline.codecs and paceline.training.optimizers: use them through those.";
+    nanobind::set_leak_warnings(false);  // kernels of tensors live as long as these, some to the end of the process
+    m.doc() = "The native kernels of paceline.codecs, paceline.training.optimizers and paceline.slimming: use them through those.";
     paceline::bind_dispatch(m);
     paceline::bind_pool(m);
     paceline::bind_checksum(m);
@@ -12,4 +13,5 @@ NB_MODULE(_native, m) {
     paceline::bind_sign(m);
     paceline::bind_topk(m);
     paceline::bind_optimizers(m);
+    paceline::bind_sparse_convolution(m);
 }

@@ -56,4 +56,5 @@ export PYTHONPATH="$at/site" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 OPENBLA
 "$at/python" -c 'from paceline.codecs import native; assert native.isa() == "neon", native.isa(); print("aarch64:", native.__file__)'
 # Those that need no torch.
 mapfile -t tests < <(grep -L '^import torch' tests/codecs/test_*.py)
-"$at/python" -m pytest -q -p no:cacheprovider "${tests[@]}" tests/training/optimizers/test_native_levels.py -k native
+"$at/python" -m pytest -q -p no:cacheprovider "${tests[@]}" tests/training/optimizers/test_native_levels.py \
+  tests/slimming/test_sparse_convolution_native.py -k native

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from paceline.array_types import Array
 from paceline.errors import UserError
+from paceline.slimming import sparse_onnx
 from paceline.slimming.shrink import tensors_in
 
 TOLERANCE = 1e-3
@@ -40,7 +41,18 @@ def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with _silent():
-            torch.onnx.export(model.eval(), inputs, str(draft), dynamo=True, verbose=False, external_data=False)
+            table = sparse_onnx.translations() if sparse_onnx.has_sparse(model) else None
+            torch.onnx.export(
+                model.eval(),
+                inputs,
+                str(draft),
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+                custom_translation_table=table,
+            )
+            if table:
+                sparse_onnx.compress(draft)
         apart = difference(model, inputs, draft)
         if not apart <= TOLERANCE:
             raise UserError(
@@ -79,6 +91,8 @@ def open_session(file: Any, threads: int = 1) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    if sparse_onnx.LIBRARY.exists():
+        options.register_custom_ops_library(str(sparse_onnx.LIBRARY))
     source = file.SerializeToString() if hasattr(file, "SerializeToString") else str(file)
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 

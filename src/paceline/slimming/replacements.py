@@ -9,10 +9,11 @@ from typing import Any
 from torch import nn
 
 from paceline.errors import unknown
+from paceline.slimming import low_rank
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
 """The new module from the old one and the plan's settings. Its weights are the nearest to the old one's."""
-KINDS: Mapping[str, Make] = MappingProxyType({})
+KINDS: Mapping[str, Make] = MappingProxyType({"low_rank": low_rank.split})
 
 
 def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) -> nn.Module:

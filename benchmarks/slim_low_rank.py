@@ -37,6 +37,7 @@ from paceline.training import data
 
 COLUMNS = (
     "data",
+    "samples",
     "network",
     "seed",
     "held_out",
@@ -80,8 +81,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--force", nargs="+", default=["L2"])
     parser.add_argument("--strength", type=float, nargs="+", default=[0.002])
     parser.add_argument(
-        "--epochs", type=int, nargs=3, default=[6, 3, 3], help="of the whole network, with force, after the split"
+        "--epochs", type=int, nargs=3, default=[8, 4, 4], help="of the whole network, with force, after the split"
     )
+    parser.add_argument("--samples", type=int, help="of the training data; all by default")
     parser.add_argument("--speedups", type=float, nargs="+", default=[1.8, 2.3])
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--note", default="")
@@ -89,10 +91,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     if options.short:
-        options.widths, options.epochs, options.speedups = [8, 32, 48], [1, 1, 1], [1.01]
+        options.widths, options.epochs, options.speedups, options.samples = [8, 32, 48], [1, 1, 1], [1.01], 256
     torch.set_num_threads(1)
     loaded = data.load(options.data)
-    pictures = held(loaded, validate=options.validate, most=256 if options.short else None)
+    pictures = held(loaded, validate=options.validate, most=options.samples)
     for seed in options.seeds:
         for row in rows(pictures, seed, options):
             row |= {"data": loaded.name, "held_out": "validation" if options.validate else "test", "note": options.note}
@@ -101,12 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def held(loaded: data.Dataset, *, validate: bool, most: int | None) -> Pictures:
-    """The last tenth of the training data never trains; it is held out in place of the test data where strengths are chosen."""
-    cut = len(loaded.train_x) - len(loaded.train_x) // 10
-    train = loaded.train_x[:cut][:most], loaded.train_y[:cut][:most]
-    if validate:
-        return Pictures(*train, loaded.train_x[cut:][:most], loaded.train_y[cut:][:most])
-    return Pictures(*train, loaded.test_x[:most], loaded.test_y[:most])
+    """A tenth of the training data never trains; it is held out in place of the test data where strengths are chosen."""
+    order = torch.randperm(len(loaded.train_x), generator=torch.Generator().manual_seed(2017))  # files may be sorted by class
+    aside, rest = order.tensor_split([len(order) // 10])
+    train = loaded.train_x[rest[:most]], loaded.train_y[rest[:most]]
+    held_out = (loaded.train_x[aside], loaded.train_y[aside]) if validate else (loaded.test_x, loaded.test_y)
+    return Pictures(*train, *held_out)
 
 
 def network(pictures: Pictures, widths: Sequence[int], kernel: int) -> nn.Sequential:
@@ -186,6 +188,7 @@ def rows(pictures: Pictures, seed: int, options: argparse.Namespace) -> Iterator
     shared = {
         "network": "-".join(map(str, options.widths)) + f" {options.kernel}x{options.kernel}",
         "seed": seed,
+        "samples": len(pictures.train_x),
         "epochs": "+".join(map(str, options.epochs)),
         "whole_accuracy": accuracy(whole, pictures),
     }

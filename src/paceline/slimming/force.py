@@ -60,8 +60,8 @@ class ForceRegularizer(WrappedOptimizer):
     """An optimizer after each step of which the filters of a layer move towards one another.
 
     The force is a step of its own after the optimizer's, as decoupled weight decay is (Loshchilov and Hutter 2019): it passes
-    neither through momentum nor through Adam's scaling, so one strength means the same with every optimizer. The paper adds it
-    to the gradient; with momentum ``m`` its strength acts as ``strength / (1 - m)`` here.
+    neither through momentum nor through Adam's scaling, so one strength means the same with every optimizer. The authors' code
+    adds it to the gradient before momentum ``m``: its strength acts as ``strength / (1 - m)`` here.
 
     Args:
         optimizer: any; each of its groups' learning rates is that of the force.

@@ -12,6 +12,7 @@ from paceline.errors import UserError
 from paceline.slimming.low_rank import reconstruction_error
 from paceline.slimming.low_rank_choice import Way, ranks_for
 from paceline.slimming.shrink import load
+from slimming_networks import Transformer, tokens
 
 
 class Network(nn.Module):
@@ -23,7 +24,7 @@ class Network(nn.Module):
         self.low, self.full = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
         self.twice, self.grouped = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 32, 3, groups=2)
         self.one, self.other = nn.Linear(32, 32), nn.Linear(32, 32)
-        self.other.weight = self.one.weight
+        self.other.weight, self.unused = self.one.weight, nn.Linear(16, 16)
         with torch.no_grad():
             self.low.weight.copy_((torch.randn(32, 8) @ torch.randn(8, 144)).view(32, 16, 3, 3))
 
@@ -81,12 +82,23 @@ def test_an_error_bounds_each_layer() -> None:
 def test_layers_that_stay_are_named_with_the_reason() -> None:
     found = ranks_for(Network(), INPUTS, error=0.9, seconds=multiplications)
     assert "2 groups" in found.kept["grouped"] and "another module's" in found.kept["one"] == found.kept["other"]
+    assert "does not run" in found.kept["unused"]
 
     def slower(chains: Mapping[Way, Sequence[nn.Module]], shape: tuple[int, ...]) -> dict[Way, float]:
         return {way: float(len(layers)) for way, layers in chains.items()}
 
     none = ranks_for(Network(), INPUTS, error=0.9, seconds=slower)
     assert not none.plan.replacements and "faster" in none.kept["full"], "what was measured not to pay is not split"
+
+
+def test_layers_of_a_transformer_are_split_and_still_run_by_its_fast_path() -> None:
+    model = Transformer()
+    found = ranks_for(model, tokens(), error=0.9, seconds=multiplications)
+    assert {"encoder.layers.0.linear1", "encoder.layers.1.linear2", "output"} <= set(found.splits)
+    small = load(found.plan, model).eval()
+    slow = small(*tokens()).detach()
+    with torch.no_grad():  # without gradients PyTorch's encoder reads the weights of its linear layers
+        assert torch.allclose(small(*tokens()), slow, atol=1e-4)
 
 
 def test_a_budget_that_cannot_be_met_names_the_nearest() -> None:

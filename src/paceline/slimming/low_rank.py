@@ -119,8 +119,8 @@ def split(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
         settings: ``form``, ``svd`` or ``tucker``, and ``ranks``: one, or of outputs and of inputs.
 
     Returns:
-        ``nn.Sequential`` of two or three layers of the same class; the last one has the bias, one of them the kernel, its
-        stride, padding and dilation.
+        ``nn.Sequential`` of two or three layers of the same class, ``ThinLinear`` of linear ones; the last one has the bias,
+        one of them the kernel, its stride, padding and dilation.
 
     Raises:
         UserError: another class of module, a grouped convolution, ranks that it cannot have.
@@ -137,7 +137,24 @@ def split(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
         raise UserError(f"ranks {shown(ranks)} of {form} for {type(module).__name__}", f"give a list of {each}")
     parts = factors(module.weight, form, [int(rank) for rank in ranks or ()])
     layers = [_layer(module, part, last=number == len(parts) - 1) for number, part in enumerate(parts)]
-    return nn.Sequential(*layers).train(module.training)
+    kind = ThinLinear if isinstance(module, nn.Linear) else nn.Sequential
+    return kind(*layers).train(module.training)
+
+
+class ThinLinear(nn.Sequential):
+    """Two linear layers for one. What reads the whole layer's weight, as ``nn.TransformerEncoderLayer`` does, finds it."""
+
+    @property
+    def weight(self) -> Tensor:
+        """(features out, features in): the product of both."""
+        found: Tensor = self[1].weight @ self[0].weight  # type: ignore[operator]
+        return found
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The last layer's."""
+        found: Tensor | None = self[1].bias  # type: ignore[assignment]
+        return found
 
 
 def refusal(module: nn.Module) -> str:
@@ -171,4 +188,15 @@ def _layer(module: Splittable, weight: Tensor, *, last: bool) -> nn.Module:
     return made
 
 
-__all__ = ["FORMS", "factors", "most_ranks", "product", "rank_at", "ranks_at", "reconstruction_error", "refusal", "split"]
+__all__ = [
+    "FORMS",
+    "ThinLinear",
+    "factors",
+    "most_ranks",
+    "product",
+    "rank_at",
+    "ranks_at",
+    "reconstruction_error",
+    "refusal",
+    "split",
+]

@@ -108,7 +108,7 @@ def _calls(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter
     calls: dict[str, Counter[tuple[int, ...]]] = defaultdict(Counter)
     kept: dict[str, str] = {}
     owners = Counter(id(each) for module in model.modules() for each in module.parameters(recurse=False))
-    handles = []
+    hooked, handles = [], []
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
             tied = any(owners[id(each)] > 1 for each in module.parameters(recurse=False))
@@ -119,6 +119,7 @@ def _calls(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter
             def note(_: nn.Module, given: tuple[Any, ...], name: str = name) -> None:
                 calls[name][tuple(given[0].shape)] += 1
 
+            hooked.append(name)
             handles.append(module.register_forward_pre_hook(note))
     training = model.training
     try:
@@ -128,7 +129,8 @@ def _calls(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter
         model.train(training)
         for handle in handles:
             handle.remove()
-    return dict(calls), kept
+    silent = {name: "it does not run on these inputs" for name in hooked if name not in calls}
+    return dict(calls), kept | silent
 
 
 def _options(

@@ -14,12 +14,12 @@ from paceline.slimming.latency import WARM_UP
 from paceline.slimming.onnx_export import open_session
 
 TURNS, TURN_S = 11, 0.004
-"""Many short turns: the least of them had the machine for itself."""
+"""Many short turns of single runs: the least of these had the machine for itself."""
 Key = TypeVar("Key")
 
 
 def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, ...], threads: int = 1) -> dict[Key, float]:
-    """Seconds of layers that run one after the other, by name: the least of the turns.
+    """Seconds of layers that run one after the other, by name: the least of many runs.
 
     Each has the cost of one call, so that only differences count.
 
@@ -40,10 +40,10 @@ def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, .
     least = dict.fromkeys(runs, float("inf"))
     for _ in range(TURNS):
         for name, (session, feed, times) in runs.items():
-            start = time.perf_counter()
             for _ in range(times):
+                start = time.perf_counter()
                 session.run(None, feed)
-            least[name] = min(least[name], (time.perf_counter() - start) / times)
+                least[name] = min(least[name], time.perf_counter() - start)
     return least
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from paceline.slimming.latency import WARM_UP
-from paceline.slimming.onnx_export import open_session
+from paceline.slimming.onnx_export import feed, open_session
 
 TURNS, TURN_S = 11, 0.004
 """Many short turns of single runs: the least of these had the machine for itself."""
@@ -27,22 +27,34 @@ def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, .
         chains: convolutions or linear layers. ``shape``: of what enters the first of each.
     """
     given = np.random.default_rng(0).standard_normal(shape, np.float32)
-    runs = {}
+    models = {}
     for name, layers in chains.items():
         entering = given.reshape(-1, shape[-1]) if isinstance(layers[0], nn.Linear) else given
-        session = open_session(onnx_chain(layers, entering.shape), threads)
-        feed = {"x0": entering}
+        models[name] = onnx_chain(layers, entering.shape), (torch.from_numpy(entering),)
+    return least_seconds(models, threads)
+
+
+def least_seconds(models: Mapping[Key, tuple[Any, tuple[Any, ...]]], threads: int = 1) -> dict[Key, float]:
+    """The least that one run of each takes, by name; they take turns. On a busy machine it is what an idle one would show.
+
+    Args:
+        models: an ONNX model or its file, and inputs, by name.
+    """
+    runs = {}
+    for name, (model, inputs) in models.items():
+        session = open_session(model, threads)
+        given = feed(session, inputs)
         for _ in range(WARM_UP):
-            session.run(None, feed)
+            session.run(None, given)
         start = time.perf_counter()
-        session.run(None, feed)
-        runs[name] = session, feed, max(1, round(TURN_S / max(time.perf_counter() - start, 1e-7)))
+        session.run(None, given)
+        runs[name] = session, given, max(1, round(TURN_S / max(time.perf_counter() - start, 1e-7)))
     least = dict.fromkeys(runs, float("inf"))
     for _ in range(TURNS):
-        for name, (session, feed, times) in runs.items():
+        for name, (session, given, times) in runs.items():
             for _ in range(times):
                 start = time.perf_counter()
-                session.run(None, feed)
+                session.run(None, given)
                 least[name] = min(least[name], time.perf_counter() - start)
     return least
 
@@ -77,4 +89,4 @@ def _window(layer: Any) -> dict[str, Any]:
     return settings | {"pads": [*layer.padding, *layer.padding]}
 
 
-__all__ = ["chain_seconds", "onnx_chain"]
+__all__ = ["chain_seconds", "least_seconds", "onnx_chain"]

@@ -75,7 +75,8 @@ def ranks_for(
 
     Args:
         inputs: an example, of the size whose latency counts.
-        budget_s: of the whole network's latency, which took ``whole_s``, measured. ``error``: instead, of each layer.
+        budget_s: of the whole network's latency, which took ``whole_s``, measured as the layers are (``least_seconds``).
+        error: instead, of each layer.
         round_to: ranks are multiples of it, as the target's vectors are. ``forms``: that may be used.
         seconds: what layers take; by default measured here on ONNX Runtime.
 

@@ -13,8 +13,9 @@ from torch import nn
 from paceline.slimming.latency import WARM_UP
 from paceline.slimming.onnx_export import feed, open_session
 
-TURNS, TURN_S = 11, 0.004
-"""Many short turns of single runs: the least of these had the machine for itself."""
+TURN_S, QUIET, MOST = 0.004, 10, 100
+"""Seconds of a turn; turns in which no least time fell by ``NOTICED`` end the timing; turns at most."""
+NOTICED = 0.01
 Key = TypeVar("Key")
 
 
@@ -35,7 +36,9 @@ def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, .
 
 
 def least_seconds(models: Mapping[Key, tuple[Any, tuple[Any, ...]]], threads: int = 1) -> dict[Key, float]:
-    """The least that one run of each takes, by name; they take turns. On a busy machine it is what an idle one would show.
+    """The least that one run of each takes, by name; they take turns until no least falls any more.
+
+    On a busy machine it is what an idle one would show.
 
     Args:
         models: an ONNX model or its file, and inputs, by name.
@@ -49,13 +52,19 @@ def least_seconds(models: Mapping[Key, tuple[Any, tuple[Any, ...]]], threads: in
         start = time.perf_counter()
         session.run(None, given)
         runs[name] = session, given, max(1, round(TURN_S / max(time.perf_counter() - start, 1e-7)))
-    least = dict.fromkeys(runs, float("inf"))
-    for _ in range(TURNS):
+    least, quiet = dict.fromkeys(runs, float("inf")), 0
+    for _ in range(MOST):
+        quiet += 1
         for name, (session, given, times) in runs.items():
             for _ in range(times):
                 start = time.perf_counter()
                 session.run(None, given)
-                least[name] = min(least[name], time.perf_counter() - start)
+                seconds = time.perf_counter() - start
+                if seconds < (1 - NOTICED) * least[name]:
+                    quiet = 0
+                least[name] = min(least[name], seconds)
+        if quiet == QUIET:
+            break
     return least
 
 

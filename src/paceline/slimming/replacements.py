@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 
 from paceline.errors import unknown
-from paceline.slimming import sparse_convolution
+from paceline.slimming import low_rank, sparse_convolution
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
 """The new module from the old one and the plan's settings. Its weights are the nearest to the old one's."""
-KINDS: Mapping[str, Make] = MappingProxyType({"sparse": sparse_convolution.replacement})
+KINDS: Mapping[str, Make] = MappingProxyType({"low_rank": low_rank.split, "sparse": sparse_convolution.replacement})
 
 
 def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) -> nn.Module:

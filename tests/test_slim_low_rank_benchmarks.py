@@ -1,0 +1,33 @@
+"""The benchmark of force and low rank in its short form, and the published figures."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_low_rank_benchmark_short(tmp_path: Path) -> None:
+    import slim_low_rank
+
+    out = tmp_path / "s.csv"
+    slim_low_rank.main(["--short", "--out", str(out)])
+    found = rows(out)
+    assert [row["arm"] for row in found] == ["none", "L2"]
+    for row in found:
+        assert float(row["us"]) > 0 and "conv3 " in row["ranks_at_5_percent"] and 0 <= float(row["test"]) <= 100
+
+
+def test_published_figures_name_their_source_and_whether_it_was_read() -> None:
+    published = rows(ROOT / "validation" / "edge" / "force.csv")
+    assert {row["status"] for row in published} == {"read", "unverified"} and all(row["source"] for row in published)
+    speedups = {row["what"]: float(row["value"]) for row in published if row["unit"] == "x"}
+    assert sorted(speedups.values()) == [2.0, 4.05]

@@ -18,10 +18,11 @@ from paceline.rundir import RunDir, unwritable
 from paceline.slim_record import CurvePoint, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
 from paceline.slimming.budget import Budget
 from paceline.slimming.latency import Latency, latencies
+from paceline.slimming.methods import METHODS
 from paceline.slimming.on_path import settings
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.sizes import weight_bytes
-from paceline.slimming.slim import METHODS, Slim
+from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
 from paceline.training import checkpoint
@@ -210,7 +211,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
     if table is None:
         say("measuring the layers")
-        write(file, json.dumps(slim.times.to_json()))
+        write(file, json.dumps(slim.table))
     return slim
 
 
@@ -277,6 +278,7 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
         predicted_s=chosen.predicted_s,
         widths=tuple(widths(slim, chosen.plan)),
         kept=dict(slim.structures.kept),
+        notes=tuple(replacement_notes(chosen.plan)),
         environment=environment(),
         files={name: str(run.out / name) for name in ("plan.json", "weights.pt", "model.onnx")},
         curve=(
@@ -316,6 +318,13 @@ def widths(slim: Slim, plan: SlimPlan) -> Iterator[Width]:
         left = whole if kept is None else len(kept)
         per = len(part.indices)
         yield Width(layer.removesuffix(".weight"), whole // per, left // per)
+
+
+def replacement_notes(plan: SlimPlan) -> Iterator[str]:
+    """A sentence for each module in another's place."""
+    for path, settings in plan.replacements.items():
+        numbers = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "kind")
+        yield f"{path} is {settings['kind'].replace('_', ' ')} now: {numbers}."
 
 
 def write(file: Path, text: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,22 +15,20 @@ from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
 from paceline.slimming.budget import Budget
-from paceline.slimming.budget_path import BudgetPath, Cost
-from paceline.slimming.group_lasso import StructureNorms
+from paceline.slimming.budget_path import Cost
 from paceline.slimming.latency import Latency, latencies
 from paceline.slimming.layer_times import LayerTimes
+from paceline.slimming.methods import METHODS
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.shrink import load
 from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
 from paceline.slimming.tracing import structures_of
-from paceline.slimming.widths import widths_for
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000
-RECURRENT = ("lstm", "gru")
 
 
 class Slim:
@@ -41,9 +39,11 @@ class Slim:
         inputs: an example of the shapes that it will run on; None takes one sample of the first batch that the model sees.
         budget: a latency, a speed-up or a size; see ``Budget.parse``.
         method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings (Wen et al., NIPS 2016), ``iss`` hidden
-            units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both.
+            units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws filters together and splits layers
+            at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a kernel that leaves them out (Park
+            et al., ICLR 2017).
         threads: of the runtime.
-        table: latencies of the layers that were measured before; by default they are measured when they are needed.
+        table: what another one has measured (``Slim.table``); by default it is measured when it is needed.
 
     Raises:
         UserError: an unknown method or budget. Later, a model that cannot be traced, or a budget that cannot be met.
@@ -66,7 +66,8 @@ class Slim:
         self.round_to = vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
-        self._inputs, self._table = inputs, table
+        self._inputs, self._table = inputs, dict(table or {})
+        self._whole: Latency | None = None
         self._structures: Structures | None = None
         self._times: LayerTimes | None = None
         self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
@@ -80,7 +81,7 @@ class Slim:
 
     @property
     def structures(self) -> Structures:
-        """What may be removed."""
+        """What may be removed. Raises UserError for a model that cannot be traced, or in which the method finds nothing."""
         if self._structures is None:
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
@@ -88,14 +89,28 @@ class Slim:
         return self._structures
 
     @property
+    def whole(self) -> Latency:
+        """What the whole network takes here."""
+        if self._whole is None:
+            given = self._table.get("whole")
+            self._whole = Latency(**given) if given else self.latency({"whole": self.model})["whole"]
+        return self._whole
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What is measured before training, as plain data: ``whole``, and what the method needs."""
+        if "whole" not in self._table:
+            self._table = {"whole": asdict(self.whole), **METHODS[self.method].measure(self)}
+        return self._table
+
+    @property
     def times(self) -> LayerTimes:
         """Predicted latencies at other widths, measured layer by layer when first used."""
         if self._times is None:
-            if self._table is not None:
-                self._times = LayerTimes.from_json(self._table, self.structures)
+            if "layers" in self._table:
+                self._times = LayerTimes.from_json(self._table["layers"], self.structures)
             else:
-                whole = self.latency({"whole": self.model})["whole"]
-                self._times = LayerTimes(self.structures, whole, round_to=self.round_to, threads=self.threads)
+                self._times = LayerTimes(self.structures, self.whole, round_to=self.round_to, threads=self.threads)
         return self._times
 
     @property
@@ -106,13 +121,12 @@ class Slim:
 
     @property
     def goal(self) -> float:
-        """The budget in the unit of ``cost``. Raises UserError where nothing is to be done for it."""
-        return self.budget.of(self.cost(()))
+        """The budget in seconds or bytes. Raises UserError where nothing is to be done for it."""
+        return self.budget.of(self.cost(()) if self.budget.kind == "size" else self.whole.median_s)
 
     def to(self, budget: Budget) -> Slim:
         """The same network and table with another budget."""
-        table = self.times.to_json()
-        return Slim(self.model, self.inputs, budget=budget, method=self.method, threads=self.threads, table=table)
+        return Slim(self.model, self.inputs, budget=budget, method=self.method, threads=self.threads, table=self.table)
 
     def wrap(self, optimizer: Optimizer, steps: int = STEPS) -> Optimizer:
         """The optimizer with a penalty whose strength is found on the way.
@@ -186,62 +200,6 @@ class _Begun(WrappedOptimizer):
             self._penalty.load_own_state(self._state)
 
 
-class Method(Protocol):
-    """How a network becomes small: a penalty while it trains, then a plan of what it was left with."""
-
-    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        """Around the optimizer, for so many steps. Raises UserError where there is nothing to remove."""
-
-    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
-        """The plan that meets the budget, and the predicted latency. Raises UserError where none does."""
-
-    def structures(self, found: Structures) -> Structures:
-        """Those that it removes. Raises UserError where it removes structures and there are none."""
-
-
-@dataclass(frozen=True)
-class RemoveStructures:
-    """Group Lasso over structures, then the widths that meet the budget.
-
-    Attributes:
-        inside: which structures: hidden units of recurrent layers (True), all others (False).
-    """
-
-    name: str
-    inside: frozenset[bool]
-
-    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
-        widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)  # else refused before any training
-        return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
-
-    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
-        norms = StructureNorms(slim.model, slim.structures)
-        importance = dict(zip(norms.numbers, norms.norms().tolist(), strict=True))
-        removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
-        return SlimPlan.of(slim.structures, removed), None if slim.budget.kind == "size" else slim.times.seconds(removed)
-
-    def structures(self, found: Structures) -> Structures:
-        recurrent = {weight for each in found.operations if each.kind in RECURRENT for weight in each.weights}
-        every = tuple(
-            each
-            for each in found.every
-            if any(part.parameter in recurrent and part.dim == 0 for part in each.slices) in self.inside
-        )
-        if not every:
-            why = "; ".join(f"{place}: {reason}" for place, reason in list(found.kept.items())[:3])
-            what = f"{self.name} finds nothing that could be removed"
-            raise UserError(f"{what}{f' ({why})' if why else ''}", "try another method")
-        return replace(found, every=every)
-
-
-METHODS: Mapping[str, Method] = {
-    "auto": RemoveStructures("auto", frozenset({True, False})),
-    "ssl": RemoveStructures("ssl", frozenset({False})),
-    "iss": RemoveStructures("iss", frozenset({True})),
-}
-
-
 def on_cpu(model: nn.Module) -> nn.Module:
     """The model itself where it is on the CPU, else a copy there."""
     there = all(each.device.type == "cpu" for each in model.parameters())
@@ -273,4 +231,4 @@ def slim(
     return Slim(model, inputs, budget=budget, method=method, threads=threads)
 
 
-__all__ = ["METHODS", "STEPS", "Method", "RemoveStructures", "Slim", "slim", "vector_width"]
+__all__ = ["STEPS", "Slim", "slim", "vector_width"]

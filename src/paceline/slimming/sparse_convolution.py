@@ -151,6 +151,7 @@ def _pair(values: Sequence[int]) -> tuple[int, int]:
 
 class SparseConv2d(nn.Conv2d):
     """A convolution whose weights are mostly zero: parameters and ``state_dict`` of ``nn.Conv2d``, dense while it trains.
+    Weights that are zero stay zero in training.
 
     Raises:
         UserError: padding other than zeros, or ``same`` that is not as wide on both sides.
@@ -185,11 +186,10 @@ class SparseConv2d(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         """As ``nn.Conv2d``; an input without a batch too."""
         if self.training:
-            return super().forward(input)
+            made: Tensor = self._conv_forward(input, self.weight * (self.weight != 0), self.bias)
+            return made
         x = input if input.dim() == 4 else input[None]
-        made: Tensor = sparse_convolution(
-            x, self.weight, self.bias, _pair(self.stride), self.pads, _pair(self.dilation), self.groups
-        )
+        made = sparse_convolution(x, self.weight, self.bias, _pair(self.stride), self.pads, _pair(self.dilation), self.groups)
         return made if input.dim() == 4 else made[0]
 
 

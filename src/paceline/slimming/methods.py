@@ -1,0 +1,185 @@
+"""The ways in which a network becomes small: a penalty while it trains, then a plan of what it was left with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch.optim import Optimizer
+
+from paceline.errors import UserError
+from paceline.slimming.budget_path import BudgetPath
+from paceline.slimming.force import ForceRegularizer
+from paceline.slimming.group_lasso import StructureNorms
+from paceline.slimming.low_rank_choice import ranks_for
+from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.sparse_path import SparsePath
+from paceline.slimming.sparse_roofline import Advice, advice
+from paceline.slimming.structures import Structures
+from paceline.slimming.widths import widths_for
+from paceline.slimming.wrapped_optimizer import WrappedOptimizer
+
+if TYPE_CHECKING:
+    from paceline.slimming.slim import Slim
+
+RECURRENT = ("lstm", "gru")
+FORCE = 5e-4
+"""Of the L2 force, chosen on validation data among three (``benchmarks/slim_low_rank.py``)."""
+MOST_SPARSE = 0.97
+"""A layer of more zeros than that is not offered: SkimCaffe's ResNet-50 holds 98 % in its sparsest layer."""
+
+
+class Method(Protocol):
+    """How a network becomes small."""
+
+    def structures(self, found: Structures) -> Structures:
+        """Those that it removes. Raises UserError where it removes structures and there are none."""
+
+    def measure(self, slim: Slim) -> dict[str, Any]:
+        """What must be known before training, beside the whole network's latency; plain data."""
+
+    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+        """Around the optimizer, for so many steps. Raises UserError for a budget that cannot be met."""
+
+    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+        """The plan that meets the budget, and the predicted latency. Raises UserError where none does."""
+
+
+@dataclass(frozen=True)
+class RemoveStructures:
+    """Group Lasso over structures, then the widths that meet the budget.
+
+    Attributes:
+        inside: which structures: hidden units of recurrent layers (True), all others (False).
+    """
+
+    name: str
+    inside: frozenset[bool]
+
+    def structures(self, found: Structures) -> Structures:
+        """By where they are."""
+        recurrent = {weight for each in found.operations if each.kind in RECURRENT for weight in each.weights}
+        every = tuple(
+            each
+            for each in found.every
+            if any(part.parameter in recurrent and part.dim == 0 for part in each.slices) in self.inside
+        )
+        if not every:
+            why = "; ".join(f"{place}: {reason}" for place, reason in list(found.kept.items())[:3])
+            what = f"{self.name} finds nothing that could be removed"
+            raise UserError(f"{what}{f' ({why})' if why else ''}", "try another method")
+        return replace(found, every=every)
+
+    def measure(self, slim: Slim) -> dict[str, Any]:
+        """The layers at other widths."""
+        return {"layers": slim.times.to_json()}
+
+    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+        """The path to the budget."""
+        alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
+        widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)  # else refused before any training
+        return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
+
+    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+        """The widths."""
+        norms = StructureNorms(slim.model, slim.structures)
+        importance = dict(zip(norms.numbers, norms.norms().tolist(), strict=True))
+        removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
+        return SlimPlan.of(slim.structures, removed), None if slim.budget.kind == "size" else slim.times.seconds(removed)
+
+
+class Replace:
+    """What methods have in common that put other modules in place of convolutions."""
+
+    name = ""
+
+    def structures(self, found: Structures) -> Structures:
+        """All: none is removed."""
+        return found
+
+    def measure(self, slim: Slim) -> dict[str, Any]:
+        """Nothing more."""
+        self.check(slim)
+        return {}
+
+    def check(self, slim: Slim) -> None:
+        """Raises UserError for a budget that says no latency."""
+        if slim.budget.kind not in ("latency", "speedup"):
+            raise UserError(f"{self.name} cannot aim at {slim.budget}", "give latency=5ms or speedup=2x")
+
+
+class LowRank(Replace):
+    """Force regularisation, then layers split at a low rank where the split was measured to be faster."""
+
+    name = "force"
+
+    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+        """The force, in every step alike."""
+        self.check(slim)
+        return ForceRegularizer(optimizer, slim.model, FORCE)
+
+    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+        """The ranks."""
+        self.check(slim)
+        choice = ranks_for(slim.model, slim.inputs, budget_s=slim.goal, whole_s=slim.whole.median_s)
+        return choice.plan, choice.seconds
+
+
+class Sparse(Replace):
+    """Single weights become zero in the layers that gain from it, for a kernel that leaves them out."""
+
+    name = "sparse"
+
+    def measure(self, slim: Slim) -> dict[str, Any]:
+        """The sparsity of each layer that meets the budget, and what that predicts."""
+        self.check(slim)
+        found = advice(slim.model, slim.inputs, slim.threads)
+        sparsity = _sparsity(found, slim)
+        used = {layer: sparsity for layer, each in found.items() if _gains(each, sparsity)}
+        return {"sparsities": used, "sparse_s": _sparse_seconds(found, sparsity, slim.whole.median_s)}
+
+    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+        """The smallest weights shrink to zero along the path."""
+        return SparsePath(optimizer, slim.model, slim.table["sparsities"], steps)
+
+    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+        """Every such layer with the sparse kernel."""
+        layers: Mapping[str, float] = slim.table["sparsities"]
+        replacements = {layer: {"kind": "sparse", "sparsity": sparsity} for layer, sparsity in layers.items()}
+        return SlimPlan({}, {}, {}, replacements), float(slim.table["sparse_s"])
+
+
+def _gains(each: Advice, sparsity: float) -> bool:
+    return each.roof is not None and not each.refused and each.roof.seconds(sparsity) < each.roof.dense_s
+
+
+def _sparse_seconds(found: Mapping[str, Advice], sparsity: float, whole_s: float) -> float:
+    """Of the network with so many zeros in every layer that gains."""
+    saved = sum(
+        each.roof.dense_s - each.roof.seconds(sparsity) for each in found.values() if each.roof and _gains(each, sparsity)
+    )
+    return whole_s - saved
+
+
+def _sparsity(found: Mapping[str, Advice], slim: Slim) -> float:
+    """The least, in steps of a hundredth, that meets the budget. Raises UserError where none does."""
+    goal, whole_s = slim.goal, slim.whole.median_s
+    for percent in range(50, round(100 * MOST_SPARSE) + 1):
+        if _sparse_seconds(found, percent / 100, whole_s) <= goal:
+            return percent / 100
+    least = _sparse_seconds(found, MOST_SPARSE, whole_s)
+    why = "; ".join(f"{layer}: {each.refused}" for layer, each in list(found.items())[:3] if each.refused)
+    nearest = f"{MOST_SPARSE:.0%} zeros give {slim.show(least)}{f' ({why})' if why else ''}"
+    raise UserError(f"a budget of {slim.show(goal)} cannot be met by zeros", f"give a larger budget; {nearest}")
+
+
+METHODS: Mapping[str, Method] = {
+    "auto": RemoveStructures("auto", frozenset({True, False})),
+    "ssl": RemoveStructures("ssl", frozenset({False})),
+    "iss": RemoveStructures("iss", frozenset({True})),
+    "force": LowRank(),
+    "sparse": Sparse(),
+}
+
+__all__ = ["METHODS", "LowRank", "Method", "RemoveStructures", "Sparse"]

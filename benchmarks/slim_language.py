@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import csv
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,7 @@ COLUMNS = (
 )
 BATCH = 10
 """Sentences of a timed run, as in the paper's measurement."""
+PUBLISHED = Path(__file__).parents[1] / "validation" / "edge" / "iss.csv"
 Example = tuple[Tensor, ...]
 CHECK = 20
 """Steps from one look at what is zero to the next."""
@@ -135,7 +137,9 @@ def main(arguments: list[str] | None = None) -> None:
             text = Text.read(name, options.data, settings.vocabulary, 12_000 if options.short else options.tokens)
             given = {"text": name, "tokens": len(text.train), "vocabulary": text.vocabulary, "network": network}
             for seed in options.seeds:
-                for row in table(contend(text, settings, seed), text.test):
+                rows = table(contend(text, settings, seed), text.test)
+                print(beside_published(network, rows), flush=True)
+                for row in rows:
                     row["note"] = " ".join(filter(None, [row["note"], options.note])).replace(",", ";")
                     append(options.out, COLUMNS, {**given, "seed": seed, **row})
 
@@ -314,6 +318,20 @@ def table(found: dict[str, Contender], test: Tensor) -> list[dict[str, Any]]:
             row["predicted_ms"] = _ms(each.predicted_s)
         rows.append(row)
     return rows
+
+
+def beside_published(network: str, rows: list[dict[str, Any]]) -> str:
+    """What this run gave, and for an LSTM what the paper's tables say."""
+    lines = [
+        f"{row['contender']} ({row['sizes']}): test perplexity {row['test_perplexity']}, {row['ms']} ms, {row['speedup']}x"
+        for row in rows
+    ]
+    if network == "lstm":
+        with PUBLISHED.open(newline="") as file:
+            for row in csv.DictReader(file):
+                if row["what"].startswith(("test perplexity", "speed-up")):
+                    lines.append(f"published, {row['status']}: {row['network']}, {row['data']}: {row['what']} {row['value']}")
+    return "\n".join(lines)
 
 
 def _sizes(model: nn.Module) -> str:

@@ -9,9 +9,9 @@ et al., ICLR 2018) or heads and rows (transformer), with less dropout, as there;
 predicts the latency of what is left within the budget. What stays is fine-tuned beside the whole network's distribution.
 
 The same sizes train from scratch for as many epochs in all, at each of the two dropouts; the better one on the tuning part
-counts. Torch-Pruning gets the same whole network, must be as fast, and is fine-tuned for as many epochs, beside the whole
-network's distribution too. Latency is of ONNX Runtime, one thread, 10 x 35 tokens, output layer included, all contenders in
-alternation.
+counts. Torch-Pruning, where it is installed, gets the same whole network, must be as fast, and is fine-tuned for as many
+epochs, beside the whole network's distribution too. Latency is of ONNX Runtime, one thread, 10 x 35 tokens, output layer
+included, all contenders in alternation.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import copy
 import csv
+import importlib.util
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 
 from paceline.slimming.group_lasso import GroupLasso
 from paceline.slimming.latency import Latency, latencies
-from paceline.slimming.layer_times import LayerTimes
+from paceline.slimming.layer_times import POINTS, LayerTimes
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.shrink import shrunk
 from paceline.slimming.tracing import structures_of
@@ -72,6 +73,7 @@ class Settings:
         epochs: of the whole network, at most of group Lasso, of the fine-tuning.
         dropout: of the whole network, and after it. ``rates``: of Adam, in the same three stages.
         strength: of group Lasso at first, times ``rise`` each epoch. ``speedup``: the budget.
+        points: of the layer table.
     """
 
     vocabulary: int = 2000
@@ -85,6 +87,7 @@ class Settings:
     strength: float = 2.0
     rise: float = 2.0
     speedup: float = 8.0
+    points: int = POINTS
 
     def make(self) -> nn.Module:
         """The network, new."""
@@ -106,9 +109,18 @@ SETTINGS = {
     ),
 }
 SHORT = {
-    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 2, 1), strength=30.0, speedup=1.2),
+    "lstm": replace(
+        SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 2, 1), strength=30.0, speedup=1.2, points=2
+    ),
     "transformer": replace(
-        SETTINGS["transformer"], vocabulary=100, width=32, head_width=8, blocks=((4, 64),) * 2, epochs=(1, 2, 1), speedup=1.1
+        SETTINGS["transformer"],
+        vocabulary=100,
+        width=32,
+        head_width=8,
+        blocks=((4, 64),) * 2,
+        epochs=(1, 2, 1),
+        speedup=1.1,
+        points=2,
     ),
 }
 
@@ -169,7 +181,8 @@ def contend(text: Text, settings: Settings, seed: int) -> dict[str, Contender]:
     found["slimmed"] = slimmed(found["whole"], text, settings, example)
     epochs = found["slimmed"].epochs
     found["from scratch"] = from_scratch(found["slimmed"].model, text, settings, epochs, seed)
-    found["Torch-Pruning"] = torch_pruning(found["whole"], found["slimmed"].model, text, settings, epochs, example)
+    if importlib.util.find_spec("torch_pruning"):
+        found["Torch-Pruning"] = torch_pruning(found["whole"], found["slimmed"].model, text, settings, epochs, example)
     for name, latency in timed({name: each.model for name, each in found.items()}, example).items():
         found[name].latency = latency
     return found
@@ -185,7 +198,7 @@ def slimmed(whole: Contender, text: Text, settings: Settings, example: Example) 
     model = copy.deepcopy(whole.model)
     set_dropout(model, settings.dropout[1])
     structures = structures_of(model, example)
-    times = LayerTimes(structures, timed({"whole": model}, example)["whole"])
+    times = LayerTimes(structures, timed({"whole": model}, example)["whole"], points=settings.points)
     budget_s = times.whole.median_s / settings.speedup
     lasso = GroupLasso(adam(model, settings.rates[1]), model, structures, settings.strength)
     per_epoch = settings.rise ** (CHECK / max(len(text.train) // (ROWS * STEPS), 1))
@@ -238,10 +251,8 @@ def torch_pruning(
     whole: Contender, small: nn.Module, text: Text, settings: Settings, epochs: int, example: Example
 ) -> Contender:
     """Torch-Pruning's pruner by group norms on the same whole network, until it is as fast, then as many epochs."""
-    try:
-        import torch_pruning as tp
-    except ModuleNotFoundError:
-        return replace(whole, note="Torch-Pruning is not installed: the whole network")
+    import torch_pruning as tp
+
     for ratio in (0.1 * step for step in range(2, 10)):
         model = copy.deepcopy(whole.model)
         set_dropout(model, settings.dropout[1])

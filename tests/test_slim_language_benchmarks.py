@@ -73,7 +73,7 @@ def test_language_benchmark_short(folder: Path, tmp_path: Path, network: str) ->
     out = tmp_path / "rows.csv"
     slim_language.main(["--short", "--network", network, "--data", str(folder), "--out", str(out)])
     rows = {row["contender"]: row for row in csv.DictReader(out.open())}
-    assert list(rows) == ["whole", "slimmed", "from scratch", "Torch-Pruning"]
+    assert list(rows)[:3] == ["whole", "slimmed", "from scratch"]
     whole, slimmed, scratch = (rows[name] for name in ("whole", "slimmed", "from scratch"))
     assert slimmed["sizes"] == scratch["sizes"] != whole["sizes"] and slimmed["epochs"] == scratch["epochs"]
     assert int(slimmed["parameters"]) < int(whole["parameters"])

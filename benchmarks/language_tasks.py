@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,19 +181,16 @@ def train(
     *,
     teacher: nn.Module | None = None,
     falling: bool = True,
-    after_step: Callable[[int], bool] = lambda _: False,
 ) -> Trained:
     """Train, and end with the best epoch's weights where the rate falls.
 
     Args:
         teacher: half of the loss is the distance to its distribution (Hinton et al. 2015).
         falling: the rate falls to nothing along a half cosine; else it stays, and the last weights are kept.
-        after_step: says whether that was the last one, by the number of steps done.
     """
     found, best = Trained(), copy.deepcopy(model.state_dict())
     rate = optimizer.param_groups[0]["lr"]
     count = sum(1 for _ in windows(text.train, ROWS))
-    last = False
     for epoch in range(epochs):
         model.train()
         begin, states, teacher_states = time.process_time(), None, None
@@ -212,15 +209,11 @@ def train(
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimizer.step()
-            if last := after_step(epoch * count + number + 1):
-                break
         found.seconds += time.process_time() - begin
         found.curve.append(perplexity(model, text.tune))
         if found.curve[-1] < found.tune:
             found.tune = found.curve[-1]
             best = copy.deepcopy(model.state_dict()) if falling else best
-        if last:
-            break
     if falling:
         model.load_state_dict(best)
     return found

@@ -5,8 +5,8 @@
 
 FOLDER holds tinyshakespeare/ and war-and-peace/; RESULTS is benchmarks/results. The whole network trains with dropout and is
 left at its best epoch. Group Lasso follows over its hidden units and embedding columns (LSTM: intrinsic sparse structures, Wen
-et al., ICLR 2018) or heads and rows (transformer), with less dropout, as there; its strength rises until the layer table
-predicts the latency of what is left within the budget. What stays is fine-tuned beside the whole network's distribution.
+et al., ICLR 2018) or heads and rows (transformer), with less dropout, as there: first on all, then on those that the layer
+table says must go for the budget, until they are zero. What stays is fine-tuned beside the whole network's distribution.
 
 The same sizes train from scratch for as many epochs in all, at each of the two dropouts; the better one on the tuning part
 counts. Torch-Pruning, where it is installed, gets the same whole network, must be as fast, and is fine-tuned for as many
@@ -20,6 +20,7 @@ import argparse
 import copy
 import csv
 import importlib.util
+import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ from paceline.slimming.latency import Latency, latencies
 from paceline.slimming.layer_times import POINTS, LayerTimes
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.shrink import shrunk
+from paceline.slimming.structures import Structures
 from paceline.slimming.tracing import structures_of
 from paceline.slimming.widths import widths_for
 
@@ -60,8 +62,8 @@ BATCH = 10
 """Sentences of a timed run, as in the paper's measurement."""
 PUBLISHED = Path(__file__).parents[1] / "validation" / "edge" / "iss.csv"
 Example = tuple[Tensor, ...]
-CHECK = 20
-"""Steps from one look at what is zero to the next."""
+FADE = 3.0
+"""Medians of a layer's norms that a structure has lost in the end: more than nearly all have."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ class Settings:
 
     Attributes:
         width: of the embedding. ``hidden``: of the LSTM's layers. ``blocks``: heads and rows of the transformer's.
-        epochs: of the whole network, at most of group Lasso, of the fine-tuning.
+        epochs: of the whole network, of group Lasso on all, on those that go, of the fine-tuning.
         dropout: of the whole network, and after it. ``rates``: of Adam, in the same three stages.
-        strength: of group Lasso at first, times ``rise`` each epoch. ``speedup``: the budget.
+        strength: of group Lasso on all. ``speedup``: the budget.
         points: of the layer table.
     """
 
@@ -81,11 +83,10 @@ class Settings:
     hidden: tuple[int, ...] = (650, 650)
     head_width: int = 32
     blocks: tuple[tuple[int, int], ...] = ()
-    epochs: tuple[int, int, int] = (8, 4, 5)
+    epochs: tuple[int, int, int, int] = (8, 1, 2, 5)
     dropout: tuple[float, float] = (0.5, 0.3)
     rates: tuple[float, float, float] = (2e-3, 1e-3, 1e-3)
-    strength: float = 2.0
-    rise: float = 2.0
+    strength: float = 1.0
     speedup: float = 8.0
     points: int = POINTS
 
@@ -105,20 +106,18 @@ class Settings:
 SETTINGS = {
     "lstm": Settings(),
     "transformer": Settings(
-        width=192, blocks=((6, 768),) * 4, epochs=(8, 4, 4), dropout=(0.3, 0.2), rates=(1e-3, 5e-4, 5e-4), speedup=2.2
+        width=192, blocks=((6, 768),) * 4, epochs=(8, 1, 2, 5), dropout=(0.3, 0.2), rates=(1e-3, 5e-4, 5e-4), speedup=2.2
     ),
 }
 SHORT = {
-    "lstm": replace(
-        SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 2, 1), strength=30.0, speedup=1.2, points=2
-    ),
+    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 1, 1, 1), speedup=1.2, points=2),
     "transformer": replace(
         SETTINGS["transformer"],
         vocabulary=100,
         width=32,
         head_width=8,
         blocks=((4, 64),) * 2,
-        epochs=(1, 2, 1),
+        epochs=(1, 1, 1, 1),
         speedup=1.1,
         points=2,
     ),
@@ -179,7 +178,7 @@ def contend(text: Text, settings: Settings, seed: int) -> dict[str, Contender]:
     _say("whole", trained)
     found = {"whole": Contender(model, trained, settings.epochs[0], settings.dropout[0])}
     found["slimmed"] = slimmed(found["whole"], text, settings, example)
-    epochs = found["slimmed"].epochs
+    epochs = sum(settings.epochs)
     found["from scratch"] = from_scratch(found["slimmed"].model, text, settings, epochs, seed)
     if importlib.util.find_spec("torch_pruning"):
         found["Torch-Pruning"] = torch_pruning(found["whole"], found["slimmed"].model, text, settings, epochs, example)
@@ -194,36 +193,48 @@ def adam(model: nn.Module, rate: float) -> torch.optim.Adam:
 
 
 def slimmed(whole: Contender, text: Text, settings: Settings, example: Example) -> Contender:
-    """Group Lasso until the budget is predicted to be met, removal, fine-tuning."""
+    """Group Lasso on all structures, then on those that are to go, removal, fine-tuning."""
     model = copy.deepcopy(whole.model)
     set_dropout(model, settings.dropout[1])
     structures = structures_of(model, example)
     times = LayerTimes(structures, timed({"whole": model}, example)["whole"], points=settings.points)
-    budget_s = times.whole.median_s / settings.speedup
+    whole_s = times.whole.median_s
     lasso = GroupLasso(adam(model, settings.rates[1]), model, structures, settings.strength)
-    per_epoch = settings.rise ** (CHECK / max(len(text.train) // (ROWS * STEPS), 1))
-
-    def met(step: int) -> bool:
-        if step % CHECK:
-            return False
-        lasso.strength *= per_epoch
-        return times.seconds(lasso.removed()) <= budget_s
-
-    sparse = train(model, text, lasso, settings.epochs[1], falling=False, after_step=met)
-    zero = len(lasso.removed())
-    norms = {number: float(norm) for number, norm in zip(lasso.groups.numbers, lasso.groups.norms(), strict=True)}
-    removed = widths_for(structures, norms, times.seconds, budget_s)
+    spread = train(model, text, lasso, settings.epochs[1], falling=False)
+    removed = widths_for(structures, importance(lasso, structures), times.seconds, whole_s / settings.speedup)
+    lasso.only(removed)
+    steps = settings.epochs[2] * (len(text.train) // (ROWS * STEPS))
+    lasso.strength = FADE / (lasso.rate * max(steps, 1))
+    faded = train(model, text, lasso, settings.epochs[2], falling=False)
+    zero = len(lasso.removed() & removed)
     small = shrunk(model, structures, removed)
-    print(f"  {zero} zero at strength {lasso.strength:.3g}, {len(removed)} removed: {_sizes(small)}", flush=True)
-    _say("group lasso", sparse)
-    tuned = train(small, text, adam(small, settings.rates[2]), settings.epochs[2], teacher=whole.model.eval())
-    _say("slimmed", tuned)
-    epochs = whole.epochs + len(sparse.curve) + settings.epochs[2]
-    seconds = whole.trained.seconds + sparse.seconds + tuned.seconds
-    note = f"{zero} of {len(structures.every)} structures zero at strength {lasso.strength:.3g}; {len(removed)} removed"
+    print(f"{len(removed)} of {len(structures.every)} go, {zero} of them are zero: {_sizes(small)}", flush=True)
+    tuned = train(small, text, adam(small, settings.rates[2]), settings.epochs[3], teacher=whole.model.eval())
+    for stage, trained in (("group lasso on all", spread), ("on those that go", faded), ("slimmed", tuned)):
+        _say(stage, trained)
+    seconds = whole.trained.seconds + spread.seconds + faded.seconds + tuned.seconds
+    note = f"{zero} of the {len(removed)} that went were zero; {len(structures.every)} structures"
     return Contender(
-        small, replace(tuned, seconds=seconds), epochs, settings.dropout[1], note, predicted_s=times.seconds(removed)
+        small,
+        replace(tuned, seconds=seconds),
+        sum(settings.epochs),
+        settings.dropout[1],
+        note,
+        predicted_s=times.seconds(removed),
     )
+
+
+def importance(lasso: GroupLasso, structures: Structures) -> dict[int, float]:
+    """Of each structure the share of its norm in what its layer has after the lesser ones are gone, as a logarithm: the last
+    units of a layer matter more than the first that go, so that no layer is emptied for the others."""
+    norms = dict(zip(lasso.groups.numbers, lasso.groups.norms().tolist(), strict=True))
+    found = {}
+    for every in structures.layers().values():
+        left = sum(norms[each.number] for each in every)
+        for each in sorted(every, key=lambda one: norms[one.number]):
+            found[each.number] = -math.log1p(-min(norms[each.number] / max(left, 1e-12), 0.999))
+            left -= norms[each.number]
+    return found
 
 
 def from_scratch(small: nn.Module, text: Text, settings: Settings, epochs: int, seed: int) -> Contender:

@@ -261,11 +261,13 @@ def test_what_group_lasso_makes_zero_can_go_without_any_change(kind: type[nn.RNN
     found = structures_of(model, inputs)
     optimizer = GroupLasso(torch.optim.SGD(model.parameters(), 0.2), model, found, 0.15)
     removed: set[int] = set()
-    while len(removed) < 8:
+    for _ in range(300):
         optimizer.zero_grad()
         nn.functional.mse_loss(model(*inputs), inputs[0][..., :3]).backward()
         optimizer.step()
-        removed = optimizer.removed()
+        if len(removed := optimizer.removed()) >= 8:
+            break
+    assert 8 <= len(removed) < 24
     small = shrunk(model, found, removed)
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in model.parameters())
     assert differs(model, small, inputs) < SAME

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from paceline.slimming.group_lasso import GroupLasso
 from paceline.slimming.latency import Latency, latencies
-from paceline.slimming.layer_times import POINTS, LayerTimes
+from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.shrink import shrunk
 from paceline.slimming.structures import Structures
@@ -75,7 +75,6 @@ class Settings:
         epochs: of the whole network, of group Lasso on all, on those that go, of the fine-tuning.
         dropout: of the whole network, and after it. ``rates``: of Adam, in the same three stages.
         strength: of group Lasso on all. ``speedup``: the budget.
-        points: of the layer table.
     """
 
     vocabulary: int = 2000
@@ -88,7 +87,6 @@ class Settings:
     rates: tuple[float, float, float] = (2e-3, 1e-3, 1e-3)
     strength: float = 1.0
     speedup: float = 8.0
-    points: int = POINTS
 
     def make(self) -> nn.Module:
         """The network, new."""
@@ -110,7 +108,7 @@ SETTINGS = {
     ),
 }
 SHORT = {
-    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 1, 1, 1), speedup=1.2, points=2),
+    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 1, 1, 1), speedup=1.2),
     "transformer": replace(
         SETTINGS["transformer"],
         vocabulary=100,
@@ -197,7 +195,7 @@ def slimmed(whole: Contender, text: Text, settings: Settings, example: Example) 
     model = copy.deepcopy(whole.model)
     set_dropout(model, settings.dropout[1])
     structures = structures_of(model, example)
-    times = LayerTimes(structures, timed({"whole": model}, example)["whole"], points=settings.points)
+    times = LayerTimes(structures, timed({"whole": model}, example)["whole"])
     whole_s = times.whole.median_s
     lasso = GroupLasso(adam(model, settings.rates[1]), model, structures, settings.strength)
     spread = train(model, text, lasso, settings.epochs[1], falling=False)

@@ -268,4 +268,4 @@ def _recurrent_model(part: _Part, widths: Widths) -> tuple[Any, dict[str, Array]
 
 _MODELS = {"linear": _linear_model, "conv": _convolution_model, "lstm": _recurrent_model, "gru": _recurrent_model}
 
-__all__ = ["POINTS", "LayerTimes", "Widths"]
+__all__ = ["LayerTimes", "Widths"]

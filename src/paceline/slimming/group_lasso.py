@@ -70,7 +70,7 @@ class GroupLasso(WrappedOptimizer):
     Args:
         optimizer: any; its first learning rate is that of the proximal step.
         strength: of the penalty: in a step of rate ``lr`` a structure loses ``lr strength weight`` times the median norm that
-            its layer's structures had at the start.
+            its layer's structures had at the start. A penalty of ``a |W_g|``, as papers give it, is ``a`` beside that median.
         weights: by layer, what its structures cost beside others; 1 where it is not named.
 
     Raises:

@@ -117,7 +117,6 @@ SHORT = {
         blocks=((4, 64),) * 2,
         epochs=(1, 1, 1, 1),
         speedup=1.1,
-        points=2,
     ),
 }
 

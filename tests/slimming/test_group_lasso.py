@@ -80,6 +80,20 @@ def test_it_finds_the_inputs_that_matter() -> None:
     assert len(lasso.removed()) >= 16 and float(loss) < 0.05
 
 
+def test_chosen_structures_fade_and_the_others_stop_shrinking() -> None:
+    model, found = two_layers()
+    lasso = GroupLasso(torch.optim.SGD(model.parameters(), lr=0.1), model, found, 2.0)
+    before = lasso.groups.norms()
+    chosen = {each.number for each in found.every[:2]}
+    lasso.only(chosen)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for _ in range(20):
+        lasso.step()
+    assert lasso.removed() == chosen
+    assert torch.equal(lasso.groups.norms()[2:], before[2:])
+
+
 def test_rates_are_shared_and_a_state_goes_on_bit_for_bit() -> None:
     def trained(lasso: GroupLasso, model: nn.Module, steps: int) -> None:
         schedule = torch.optim.lr_scheduler.StepLR(lasso, 1, 0.5) if steps < 0 else None

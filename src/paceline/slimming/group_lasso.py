@@ -8,7 +8,7 @@ input of the next, is scaled by both in turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -70,7 +70,7 @@ class GroupLasso(WrappedOptimizer):
     Args:
         optimizer: any; its first learning rate is that of the proximal step.
         strength: of the penalty: in a step of rate ``lr`` a structure loses ``lr strength weight`` times the median norm that
-            its layer's structures had at the start.
+            its layer's structures had at the start. A penalty of ``a |W_g|``, as papers give it, is ``a`` beside that median.
         weights: by layer, what its structures cost beside others; 1 where it is not named.
 
     Raises:
@@ -100,6 +100,11 @@ class GroupLasso(WrappedOptimizer):
         norms = self.groups.norms()
         pull = self.rate * self.strength * self._units.to(norms.device)
         self.groups.scale(torch.where(norms > 0, (1 - pull / norms).clamp(min=0), norms))
+
+    def only(self, numbers: Collection[int]) -> None:
+        """From now on the penalty is on these structures alone: they fade, and the others stop shrinking."""
+        chosen = torch.tensor([number in numbers for number in self.groups.numbers])
+        self._units = self._units.where(chosen, torch.zeros(()))
 
     def removed(self) -> set[int]:
         """Numbers of structures that are exactly zero."""

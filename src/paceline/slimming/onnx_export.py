@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from paceline.array_types import Array
 from paceline.errors import UserError
@@ -99,7 +99,7 @@ def open_session(file: Any, threads: int = 1) -> Any:
 
 def feed(session: Any, inputs: tuple[Any, ...]) -> Mapping[str, Array]:
     """Inputs by the names that a session has for them."""
-    arrays = [each.numpy() for each in inputs if isinstance(each, Tensor)]
+    arrays = [each.numpy() for each in tensors_in(inputs)]
     return {given.name: array for given, array in zip(session.get_inputs(), arrays, strict=True)}
 
 

@@ -14,7 +14,8 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 class RecurrentStack(nn.Module):
-    """Takes and gives what ``nn.LSTM`` or ``nn.GRU`` does; states are given and returned as lists, one entry a layer.
+    """Takes and gives what ``nn.LSTM`` or ``nn.GRU`` does, but for the states: each is a list of one tensor a layer and
+    direction, of the shape (batch, units) that an index of PyTorch's has, since layers have different widths.
 
     Args:
         layers: of one layer each. ``dropout``: between them.
@@ -25,13 +26,29 @@ class RecurrentStack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, states: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
-        """``x`` through all layers; ``states``: of each layer, as it takes them."""
+    def forward(self, x: Tensor, states: Any = None) -> tuple[Tensor, Any]:
+        """``x`` through all layers; ``states``: as they were returned, hidden states and those of cells, or hidden ones."""
         ends = []
         for number, layer in enumerate(self.layers):
-            x, end = layer(self.drop(x) if number else x, None if states is None else states[number])
+            x, end = layer(self.drop(x) if number else x, None if states is None else self._of(states, number))
             ends.append(end)
-        return x, ends
+        if self._has_cells:
+            return x, tuple([one for end in ends for one in end[part].unbind(0)] for part in range(2))
+        return x, [one for end in ends for one in end.unbind(0)]
+
+    def _of(self, states: Any, number: int) -> Any:
+        """The state of one layer, as it takes it."""
+        if self._has_cells:
+            return tuple(self._part(state, number) for state in states)
+        return self._part(states, number)
+
+    def _part(self, state: Any, number: int) -> Tensor:
+        directions = 2 if self.layers[0].bidirectional else 1
+        return torch.stack(tuple(state[number * directions : (number + 1) * directions]))
+
+    @property
+    def _has_cells(self) -> bool:
+        return isinstance(self.layers[0], nn.LSTM)
 
 
 def stacked(module: nn.RNNBase, dims: Dims) -> nn.Module:
@@ -89,7 +106,7 @@ def _made(module: nn.RNNBase, inputs: int, hidden: int, projection: int, layers:
         bidirectional=module.bidirectional,
         **more,
     )
-    return made.to(next(module.parameters()).device)
+    return made.to(next(module.parameters()))
 
 
 __all__ = ["RecurrentStack", "stacked"]

@@ -391,37 +391,92 @@ def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
     return Labelled(shape, tuple(one for one in inputs.fields if all(one.shape[dim] == 1 for dim in grown)))
 
 
+@rule("stack")
+def piled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Side by side along a new dimension; along the others they tie."""
+    dim = (operands[1] if len(operands) > 1 else 0) % len(shape)
+    wide = (
+        Labelled((*each.shape[:dim], 1, *each.shape[dim:]), tuple(np.expand_dims(one, dim) for one in each.fields))
+        for each in operands[0]
+    )
+    result: Labelled = elementwise(ties, list(wide), shape)
+    return result
+
+
+GATES = {"lstm": 4, "gru": 3}
+"""Rows of a recurrent layer's weights for each hidden unit; 1 for others."""
+
+
 @rule("lstm", "gru", "rnn_tanh", "rnn_relu")
 def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
     """A hidden unit goes with its rows of every gate, its column of the recurrent weights and the next layer's inputs
-    (intrinsic sparse structures, Wen et al., ICLR 2018, section 3)."""
-    inputs, states, weights, has_biases, layers, _, _, both = operands[:8]
-    gates = {"lstm": 4, "gru": 3}.get(ties.name, 1)
+    (intrinsic sparse structures, Wen et al., ICLR 2018, section 3). Both directions lose the same units: PyTorch's layers
+    have one width for them."""
+    inputs, states, weights, has_biases, layers, _, _, both, batch_first = operands[:9]
     directions, per = 2 if both else 1, len(weights) // (layers * (2 if both else 1))
     entering = ties.vector_of(inputs, -1)
-    for layer in range(layers):
-        leaving = []
-        for direction in range(directions):
-            own = weights[(layer * directions + direction) * per :][:per]
-            into, again, rest = own[0], own[1], own[2:]
-            biases, projection = rest[: 2 if has_biases else 0], rest[2 if has_biases else 0 :]
-            hidden = ties.vector_of(into, 0).reshape(gates, -1)
-            ties.tie(hidden, hidden[:1])
-            for gated in (again, *biases):
-                ties.tie(ties.vector_of(gated, 0).reshape(gates, -1), hidden[:1])
-            ties.tie(ties.vector_of(into, 1), entering)
-            out = hidden[0]
-            if projection:
-                ties.tie(ties.vector_of(projection[0], 1), hidden[0])
-                out = ties.vector_of(projection[0], 0)
-            ties.tie(ties.vector_of(again, 1), out)
-            leaving.append(out)
-        entering = np.concatenate(leaving)
-    for state in states if isinstance(states, list | tuple) else [states]:
-        if isinstance(state, Labelled):
-            ties.fix(state, "a state that is given")
+    leaving: list[Ints] = []
+    cells: list[Ints] = []
+    for start in range(0, len(weights), per):
+        into, again, *rest = weights[start : start + per]
+        biases, projection = rest[: 2 if has_biases else 0], rest[2 if has_biases else 0 :]
+        hidden = _gated(ties, ties.name, entering, (into, again, *biases))
+        out = hidden
+        if projection:
+            ties.tie(ties.vector_of(projection[0], 1), hidden)
+            out = ties.vector_of(projection[0], 0)
+        ties.tie(ties.vector_of(again, 1), out)
+        leaving.append(out)
+        cells.append(hidden)
+        if len(leaving) % directions == 0:
+            for units in (leaving, cells):
+                ties.tie(units[-1], units[-directions])
+            entering = np.concatenate(leaving[-directions:])
+    given = states if isinstance(states, list) else [states]
+    for state, units in zip(given, (leaving, cells), strict=False):
+        _begin(ties, state, np.stack(units))
     rank = len(inputs.shape)
-    return [Labelled(shape, (vector(entering, -1, rank),))]
+    batch = () if rank == 2 else (inputs.shape[0 if batch_first else 1],)
+    ends = (np.stack(units) for units in (leaving, cells)[: len(given)])
+    last = (
+        Labelled((len(end), *batch, end.shape[1]), (end.reshape(len(end), *(1,) * len(batch), -1),), layers) for end in ends
+    )
+    return [Labelled(shape, (vector(entering, -1, rank),)), *last]
+
+
+@rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def recurrent_cell(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """One step of a layer: its units as those of ``recurrent``."""
+    inputs, states, again, weights = operands[0], operands[1], operands[3], [*operands[2:]]
+    hidden = _gated(ties, ties.name.removesuffix("_cell"), ties.vector_of(inputs, -1), weights)
+    ties.tie(ties.vector_of(again, 1), hidden)
+    for state in states if isinstance(states, list) else [states]:
+        _begin(ties, state, hidden[None])
+    end = Labelled(shape, (vector(hidden, -1, len(shape)),))
+    return [end, end] if isinstance(states, list) else end
+
+
+def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Ints:
+    """Hidden units of one layer and direction: tied are the rows of input weights, recurrent weights and biases."""
+    gates = GATES.get(kind, 1)
+    hidden: Ints = ties.vector_of(weights[0], 0).reshape(gates, -1)[0]
+    for gated in weights:
+        if isinstance(gated, Labelled):
+            ties.tie(ties.vector_of(gated, 0).reshape(gates, -1), hidden[None])
+    ties.tie(ties.vector_of(weights[0], 1), entering)
+    return hidden
+
+
+def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
+    """A state that is given is as wide as the layers (layers, units) that go on from it; None: zeros of their own."""
+    if state is None:
+        return
+    if not state.fields:
+        ties.forest.fix(units, "a state that is given has a fixed size")
+    elif state.layers:
+        ties.tie(state.fields[0].reshape(len(units), -1), units)
+    else:  # one tensor holds all layers, so that they keep one width
+        ties.tie(ties.vector_of(state, -1), units)
 
 
 __all__ = ["RULES", "Ties"]

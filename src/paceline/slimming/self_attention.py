@@ -74,7 +74,7 @@ class SelfAttention(nn.Module):
             bias=bias is not None,
             dropout=whole.dropout,
             batch_first=whole.batch_first,
-        ).to(weight.device)
+        ).to(weight)
         with torch.no_grad():
             made.qkv.weight.copy_(weight[rows][:, columns])
             made.project.weight.copy_(whole.out_proj.weight[leaving][:, inner])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paceline.errors import UserError
 from paceline.slimming.recurrent_stack import stacked
 from paceline.slimming.replacements import replaced
 from paceline.slimming.self_attention import SelfAttention
@@ -118,6 +119,8 @@ def _sizes(module: nn.Module) -> None:
             module.num_features = len(tensor)
     elif isinstance(module, nn.Embedding):
         module.num_embeddings, module.embedding_dim = module.weight.shape
+    elif isinstance(module, nn.RNNCellBase):
+        module.hidden_size, module.input_size = module.weight_hh.shape[1], module.weight_ih.shape[1]
     elif isinstance(module, nn.PReLU):
         module.num_parameters = len(module.weight)
 
@@ -143,11 +146,15 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
-    """The largest difference of two modules' outputs, beside the largest output."""
+    """The largest difference of two modules' outputs, beside the largest output. States that recurrent layers return have
+    other shapes after the removal: they are left out."""
     with torch.no_grad():
         left, right = (list(tensors_in(module.eval()(*inputs))) for module in (one, other))
-    largest = max((float(tensor.abs().max()) for tensor in left), default=0.0)
-    apart = max((float((a - b).abs().max()) for a, b in zip(left, right, strict=True)), default=0.0)
+    pairs = [(a, b) for a, b in zip(left, right, strict=False) if a.shape == b.shape]
+    if left and not pairs:
+        raise UserError(f"the outputs have other shapes: {tuple(left[0].shape)} and {tuple(right[0].shape)}")
+    largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
+    apart = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
     return apart / largest if largest else apart
 
 

@@ -79,10 +79,15 @@ class Labelled:
     """A tensor of the graph: its shape, and what its elements belong to.
 
     An element is gone where any of its fields says so.
+
+    Attributes:
+        layers: of the recurrent module whose last state it is; 0 where it is none. It may leave the network, since the caller
+            only gives it back. Of several layers it becomes a list, so the network may take single entries alone.
     """
 
     shape: tuple[int, ...]
     fields: tuple[Field, ...] = ()
+    layers: int = 0
 
 
 def compressed(units: Ints) -> Field:

@@ -18,6 +18,11 @@ from paceline.slimming.structures import Labelled, Operation, Step, Structures, 
 
 WEIGHTED = ("conv1d", "conv2d", "linear", "lstm", "gru")
 """Operations that are timed by themselves."""
+RECURRENT = (
+    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+    *("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
+)
+"""Operations whose second operand is a state."""
 ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
 """What runtimes do together with the convolution or matrix product before it; ``JOINED`` after a convolution only."""
 JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
@@ -56,7 +61,9 @@ def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.Exporte
         text = str(error).strip().splitlines()
         where = next((line.strip() for line in str(error).splitlines() if "File" in line and "torch/" not in line), "")
         what = f"{type(model).__name__} cannot be traced: {text[0] if text else type(error).__name__}"
-        raise UserError(f"{what}{f' ({where})' if where else ''}", "give it a forward without branches on data") from error
+        raise UserError(
+            f"{what}{f' ({where})' if where else ''}", "give it a forward without branches on data or packed sequences"
+        ) from error
     finally:
         model.train(training)
 
@@ -78,7 +85,8 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
                 found.steps.append(step)
         elif node.op == "output":
             for each in _tensors(_resolve(node.args, values)):
-                ties.fix(each, "the output of the network")
+                if not each.layers:
+                    ties.fix(each, "the output of the network")
 
 
 def _held(found: Structures, name: str) -> Labelled:
@@ -88,7 +96,13 @@ def _held(found: Structures, name: str) -> Labelled:
 
 
 def _plain(node: fx.Node) -> Any:
-    value = node.meta.get("val")
+    return _unlabelled(node.meta.get("val"))
+
+
+def _unlabelled(value: Any) -> Any:
+    """Tensors as such that belong to no structure."""
+    if isinstance(value, list | tuple):
+        return [_unlabelled(each) for each in value]
     return Labelled(tuple(int(size) for size in value.shape)) if isinstance(value, Tensor) else value
 
 
@@ -97,16 +111,38 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
     if node.target is operator.getitem:
         inside, index = operands
         return inside[index] if isinstance(inside, list) and index < len(inside) else _plain(node)
-    name = ties.name = _name(node)
+    ties.name = name = _name(node)
     shape = _shape(node)
-    if not any(each.fields for each in _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])):
+    tensors = _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])
+    if name in RECURRENT:
+        operands[1] = _resolve(_without_own_zeros(node.args[1], _place(node)), values)
+    elif name != "select":
+        for each in tensors:
+            if each.layers > 1:
+                found.kept[_place(node)] = why = f"{name} takes the states of several layers as one tensor"
+                ties.fix(each, why)
+    if not any(each.fields for each in tensors):
         return _plain(node)
     if name in RULES and shape is not None:
         return RULES[name](ties, operands, shape)
     found.kept[_place(node)] = f"the operation {name} has no rule"
-    for each in _tensors([*operands, *_resolve(list(node.kwargs.values()), values)]):
+    for each in tensors:
         ties.fix(each, f"the operation {name} has no rule")
     return _plain(node)
+
+
+def _name(node: fx.Node) -> str:
+    """Of an operation, without the library's; that of packed sequences has other operands, and so a name of its own."""
+    schema: Any = getattr(node.target, "_schema", None)
+    name: str = getattr(schema, "name", str(node.target)).partition("::")[2]
+    return f"{name} of packed sequences" if name in RECURRENT and schema.overload_name == "data" else name
+
+
+def _without_own_zeros(state: Any, place: str) -> Any:
+    """The states that a recurrent module was given; None for those that it makes itself, which follow its width."""
+    if isinstance(state, list | tuple):
+        return [_without_own_zeros(each, place) for each in state]
+    return None if isinstance(state, fx.Node) and _name(state) == "zeros" and _place(state) == place else state
 
 
 def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
@@ -141,11 +177,6 @@ def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, st
         fusing[node] = after
     inputs = tuple(_tensors(_resolve(node.args, values)))
     return Step(kind, inputs, output, tuple(_hashable(arg) for arg in node.args if not _has_nodes(arg)), fused)
-
-
-def _name(node: fx.Node) -> str:
-    """Of ATen."""
-    return getattr(getattr(node.target, "_schema", None), "name", str(node.target)).partition("::")[2]
 
 
 def _has_nodes(value: Any) -> bool:

@@ -1,0 +1,383 @@
+"""Slimmed language models beside sizes trained from scratch and Torch-Pruning, as rows of a CSV file.
+
+    python benchmarks/slim_language.py --data FOLDER --network lstm --seeds 0 1 --out RESULTS/slim_language.csv
+    python benchmarks/slim_language.py --short --data FOLDER --out FILE.csv
+
+FOLDER holds tinyshakespeare/ and war-and-peace/; RESULTS is benchmarks/results. The whole network trains with dropout and is
+left at its best epoch. Group Lasso follows over its hidden units and embedding columns (LSTM: intrinsic sparse structures, Wen
+et al., ICLR 2018) or heads and rows (transformer), with less dropout, as there: first on all, then on those that the layer
+table says must go for the budget, until they are zero. What stays is fine-tuned beside the whole network's distribution.
+
+The same sizes train from scratch for as many epochs in all, at each of the two dropouts; the better one on the tuning part
+counts. Torch-Pruning, where it is installed, gets the same whole network, must be as fast, and is fine-tuned for as many
+epochs, beside the whole network's distribution too. Latency is of ONNX Runtime, one thread, 10 x 35 tokens, output layer
+included, all contenders in alternation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import importlib.util
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from language_tasks import FILES, ROWS, STEPS, Block, LstmModel, Text, Trained, TransformerModel, perplexity, set_dropout, train
+from rows import append
+from torch import Tensor, nn
+
+from paceline.slimming.group_lasso import GroupLasso
+from paceline.slimming.latency import Latency, latencies
+from paceline.slimming.layer_times import LayerTimes
+from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.shrink import shrunk
+from paceline.slimming.structures import Structures
+from paceline.slimming.tracing import structures_of
+from paceline.slimming.widths import widths_for
+
+COLUMNS = (
+    *(
+        "text",
+        "tokens",
+        "vocabulary",
+        "network",
+        "contender",
+        "seed",
+        "sizes",
+        "parameters",
+        "tune_perplexity",
+        "test_perplexity",
+        "ms",
+        "low_ms",
+    ),
+    *("high_ms", "speedup", "predicted_ms", "epochs", "dropout", "processor_s", "note"),
+)
+BATCH = 10
+"""Sentences of a timed run, as in the paper's measurement."""
+PUBLISHED = Path(__file__).parents[1] / "validation" / "edge" / "iss.csv"
+Example = tuple[Tensor, ...]
+FADE = 3.0
+"""Medians of a layer's norms that a structure has lost in the end: more than nearly all have."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run trains. The LSTM is the medium one of Zaremba et al. 2014 (arXiv:1409.2329): twice 650, dropout 0.5, 35 steps.
+
+    Attributes:
+        width: of the embedding. ``hidden``: of the LSTM's layers. ``blocks``: heads and rows of the transformer's.
+        epochs: of the whole network, of group Lasso on all, on those that go, of the fine-tuning.
+        dropout: of the whole network, and after it. ``rates``: of Adam, in the same three stages.
+        strength: of group Lasso on all. ``speedup``: the budget.
+    """
+
+    vocabulary: int = 2000
+    width: int = 650
+    hidden: tuple[int, ...] = (650, 650)
+    head_width: int = 32
+    blocks: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[int, int, int, int] = (8, 1, 2, 5)
+    dropout: tuple[float, float] = (0.5, 0.3)
+    rates: tuple[float, float, float] = (2e-3, 1e-3, 1e-3)
+    strength: float = 1.0
+    speedup: float = 8.0
+
+    def make(self) -> nn.Module:
+        """The network, new."""
+        if self.blocks:
+            return TransformerModel(self.vocabulary, self.width, self.head_width, self.blocks, self.dropout[0])
+        return LstmModel(self.vocabulary, self.width, self.hidden, self.dropout[0])
+
+    def at(self, width: int) -> Settings:
+        """The same at another width."""
+        if self.blocks:
+            return replace(self, width=width, blocks=((width // self.head_width, 4 * width),) * len(self.blocks))
+        return replace(self, width=width, hidden=(width,) * len(self.hidden))
+
+
+SETTINGS = {
+    "lstm": Settings(),
+    "transformer": Settings(
+        width=192, blocks=((6, 768),) * 4, epochs=(8, 1, 2, 5), dropout=(0.3, 0.2), rates=(1e-3, 5e-4, 5e-4), speedup=2.2
+    ),
+}
+SHORT = {
+    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 1, 1, 1), speedup=1.2),
+    "transformer": replace(
+        SETTINGS["transformer"],
+        vocabulary=100,
+        width=32,
+        head_width=8,
+        blocks=((4, 64),) * 2,
+        epochs=(1, 1, 1, 1),
+        speedup=1.1,
+    ),
+}
+
+
+@dataclass
+class Contender:
+    """A trained network, and what is known of it."""
+
+    model: nn.Module
+    trained: Trained
+    epochs: int
+    dropout: float
+    note: str = ""
+    predicted_s: float | None = None
+    latency: Latency | None = field(default=None, repr=False)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, slim, measure, add rows."""
+    options = _options(arguments)
+    torch.set_num_threads(1)
+    for name in options.text:
+        for network in options.network:
+            settings = (SHORT if options.short else SETTINGS)[network]
+            settings = settings.at(options.width) if options.width else settings
+            text = Text.read(name, options.data, settings.vocabulary, 12_000 if options.short else options.tokens)
+            given = {"text": name, "tokens": len(text.train), "vocabulary": text.vocabulary, "network": network}
+            for seed in options.seeds:
+                rows = table(contend(text, settings, seed), text.test)
+                print(beside_published(network, rows), flush=True)
+                for row in rows:
+                    row["note"] = " ".join(filter(None, [row["note"], options.note])).replace(",", ";")
+                    append(options.out, COLUMNS, {**given, "seed": seed, **row})
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--network", choices=list(SETTINGS), nargs="+", default=list(SETTINGS))
+    parser.add_argument("--text", choices=list(FILES), nargs="+", default=["tinyshakespeare"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--tokens", type=int, help="of the text, the first ones (all)")
+    parser.add_argument("--width", type=int, help="of the whole network")
+    parser.add_argument("--note", default="", help="what else the machine did")
+    parser.add_argument("--short", action="store_true", help="tiny networks on the first words, in seconds")
+    return parser.parse_args(arguments)
+
+
+def contend(text: Text, settings: Settings, seed: int) -> dict[str, Contender]:
+    """All contenders of one seed, timed in alternation."""
+    example = (text.train[: BATCH * STEPS].view(BATCH, STEPS),)
+    torch.manual_seed(seed)
+    model = settings.make()
+    trained = train(model, text, adam(model, settings.rates[0]), settings.epochs[0])
+    _say("whole", trained)
+    found = {"whole": Contender(model, trained, settings.epochs[0], settings.dropout[0])}
+    found["slimmed"] = slimmed(found["whole"], text, settings, example)
+    epochs = sum(settings.epochs)
+    found["from scratch"] = from_scratch(found["slimmed"].model, text, settings, epochs, seed)
+    if importlib.util.find_spec("torch_pruning"):
+        found["Torch-Pruning"] = torch_pruning(found["whole"], found["slimmed"].model, text, settings, epochs, example)
+    for name, latency in timed({name: each.model for name, each in found.items()}, example).items():
+        found[name].latency = latency
+    return found
+
+
+def adam(model: nn.Module, rate: float) -> torch.optim.Adam:
+    """The optimizer of every stage."""
+    return torch.optim.Adam(model.parameters(), lr=rate)
+
+
+def slimmed(whole: Contender, text: Text, settings: Settings, example: Example) -> Contender:
+    """Group Lasso on all structures, then on those that are to go, removal, fine-tuning."""
+    model = copy.deepcopy(whole.model)
+    set_dropout(model, settings.dropout[1])
+    structures = structures_of(model, example)
+    times = LayerTimes(structures, timed({"whole": model}, example)["whole"])
+    whole_s = times.whole.median_s
+    lasso = GroupLasso(adam(model, settings.rates[1]), model, structures, settings.strength)
+    spread = train(model, text, lasso, settings.epochs[1], falling=False)
+    removed = widths_for(structures, importance(lasso, structures), times.seconds, whole_s / settings.speedup)
+    lasso.only(removed)
+    steps = settings.epochs[2] * (len(text.train) // (ROWS * STEPS))
+    lasso.strength = FADE / (lasso.rate * max(steps, 1))
+    faded = train(model, text, lasso, settings.epochs[2], falling=False)
+    zero = len(lasso.removed() & removed)
+    small = shrunk(model, structures, removed)
+    print(f"{len(removed)} of {len(structures.every)} go, {zero} of them are zero: {_sizes(small)}", flush=True)
+    tuned = train(small, text, adam(small, settings.rates[2]), settings.epochs[3], teacher=whole.model.eval())
+    for stage, trained in (("group lasso on all", spread), ("on those that go", faded), ("slimmed", tuned)):
+        _say(stage, trained)
+    seconds = whole.trained.seconds + spread.seconds + faded.seconds + tuned.seconds
+    note = f"{zero} of the {len(removed)} that went were zero; {len(structures.every)} structures"
+    return Contender(
+        small,
+        replace(tuned, seconds=seconds),
+        sum(settings.epochs),
+        settings.dropout[1],
+        note,
+        predicted_s=times.seconds(removed),
+    )
+
+
+def importance(lasso: GroupLasso, structures: Structures) -> dict[int, float]:
+    """Of each structure the share of its norm in what its layer has after the lesser ones are gone, as a logarithm: the last
+    units of a layer matter more than the first that go, so that no layer is emptied for the others."""
+    norms = dict(zip(lasso.groups.numbers, lasso.groups.norms().tolist(), strict=True))
+    found = {}
+    for every in structures.layers().values():
+        left = sum(norms[each.number] for each in every)
+        for each in sorted(every, key=lambda one: norms[one.number]):
+            found[each.number] = -math.log1p(-min(norms[each.number] / max(left, 1e-12), 0.999))
+            left -= norms[each.number]
+    return found
+
+
+def from_scratch(small: nn.Module, text: Text, settings: Settings, epochs: int, seed: int) -> Contender:
+    """The same sizes, trained at either dropout; the better one on the tuning part."""
+    found = []
+    for dropout in settings.dropout:
+        torch.manual_seed(seed)
+        model = same_sizes(small, settings)
+        set_dropout(model, dropout)
+        trained = train(model, text, adam(model, settings.rates[0]), epochs)
+        _say(f"from scratch, dropout {dropout:g}", trained)
+        found.append(Contender(model, trained, epochs, dropout))
+    return min(found, key=lambda each: each.trained.tune)
+
+
+def same_sizes(small: nn.Module, settings: Settings) -> nn.Module:
+    """A new network of a slimmed one's sizes."""
+    if isinstance(small, LstmModel):
+        hidden = tuple(layer.hidden_size for layer in small.layers)  # type: ignore[misc]
+        return replace(settings, width=small.table.embedding_dim, hidden=hidden).make()
+    return replace(settings, width=small.table.embedding_dim, blocks=_blocks(small)).make()  # type: ignore[union-attr, arg-type]
+
+
+def torch_pruning(
+    whole: Contender, small: nn.Module, text: Text, settings: Settings, epochs: int, example: Example
+) -> Contender:
+    """Torch-Pruning's pruner by group norms on the same whole network, until it is as fast, then as many epochs."""
+    import torch_pruning as tp
+
+    for ratio in (0.1 * step for step in range(2, 10)):
+        model = copy.deepcopy(whole.model)
+        set_dropout(model, settings.dropout[1])
+        try:
+            _prune(tp, model, ratio, example)
+            model(*example)
+        except Exception as error:  # whatever that library raises is its result here
+            return replace(whole, note=f"Torch-Pruning: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+        times = timed({"its": model, "ours": small}, example)
+        if times["its"].median_s <= times["ours"].median_s:
+            break
+    trained = train(model, text, adam(model, settings.rates[2]), epochs - whole.epochs, teacher=whole.model.eval())
+    _say("Torch-Pruning", trained)
+    return Contender(model, trained, epochs, settings.dropout[1], f"ratio {ratio:.1f}")
+
+
+class Logits(nn.Module):
+    """A model without its states, which Torch-Pruning does not take."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        result: Tensor = self.model(tokens)[0]
+        return result
+
+
+def _prune(tp: Any, model: nn.Module, ratio: float, example: Example) -> None:
+    heads = {block.attention.qkv: block.attention.heads for block in model.modules() if isinstance(block, Block)}
+    pruner = tp.pruner.MagnitudePruner(
+        Logits(model),
+        *example,
+        importance=tp.importance.GroupMagnitudeImportance(),
+        pruning_ratio=ratio,
+        ignored_layers=[model.output],
+        num_heads=heads,
+        prune_num_heads=bool(heads),
+        head_pruning_ratio=ratio,
+    )
+    pruner.step()
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.attention.heads = pruner.num_heads[block.attention.qkv]
+
+
+def timed(models: Mapping[str, nn.Module], example: Example) -> dict[str, Latency]:
+    """Latencies in alternation."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: (to_onnx(each, example, Path(folder) / f"{name}.onnx"), example) for name, each in models.items()}
+        return latencies(files)
+
+
+def table(found: dict[str, Contender], test: Tensor) -> list[dict[str, Any]]:
+    """One row a contender."""
+    whole = found["whole"].latency
+    rows = []
+    for name, each in found.items():
+        row: dict[str, Any] = {
+            "contender": name,
+            "sizes": _sizes(each.model),
+            "parameters": _parameters(each.model),
+            "tune_perplexity": f"{each.trained.tune:.2f}",
+            "test_perplexity": f"{perplexity(each.model, test):.2f}",
+            "epochs": each.epochs,
+            "dropout": each.dropout,
+            "processor_s": round(each.trained.seconds),
+            "note": each.note,
+        }
+        if whole and (own := each.latency):
+            row |= {"ms": _ms(own.median_s), "low_ms": _ms(own.low_s), "high_ms": _ms(own.high_s)}
+            row["speedup"] = f"{whole.median_s / own.median_s:.2f}"
+        if each.predicted_s is not None:
+            row["predicted_ms"] = _ms(each.predicted_s)
+        rows.append(row)
+    return rows
+
+
+def beside_published(network: str, rows: list[dict[str, Any]]) -> str:
+    """What this run gave, and for an LSTM what the paper's tables say."""
+    lines = [
+        f"{row['contender']} ({row['sizes']}): test perplexity {row['test_perplexity']}, {row['ms']} ms, {row['speedup']}x"
+        for row in rows
+    ]
+    if network == "lstm":
+        with PUBLISHED.open(newline="") as file:
+            for row in csv.DictReader(file):
+                if row["what"].startswith(("test perplexity", "speed-up")):
+                    lines.append(f"published, {row['status']}: {row['network']}, {row['data']}: {row['what']} {row['value']}")
+    return "\n".join(lines)
+
+
+def _sizes(model: nn.Module) -> str:
+    if isinstance(model, LstmModel):
+        return " ".join(map(str, (model.table.embedding_dim, *(layer.hidden_size for layer in model.layers))))
+    width = model.table.embedding_dim  # type: ignore[union-attr]
+    return f"{width}: " + " ".join(f"{heads}x{rows}" for heads, rows in _blocks(model))
+
+
+def _blocks(model: nn.Module) -> tuple[tuple[int, int], ...]:
+    """Heads and rows of each block."""
+    blocks = (block for block in model.modules() if isinstance(block, Block))
+    return tuple((block.attention.heads, block.expand.out_features) for block in blocks)
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}"
+
+
+def _say(stage: str, trained: Trained) -> None:
+    curve = " ".join(f"{each:.1f}" for each in trained.curve)
+    print(f"{stage}: {trained.seconds:.0f} s; tuning perplexity {curve}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

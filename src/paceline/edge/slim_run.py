@@ -18,7 +18,7 @@ from paceline.rundir import RunDir, unwritable
 from paceline.slim_record import CurvePoint, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
 from paceline.slimming.budget import Budget
 from paceline.slimming.latency import Latency, latencies
-from paceline.slimming.methods import METHODS
+from paceline.slimming.methods import LATENCIES, METHODS, Replace
 from paceline.slimming.on_path import settings
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.sizes import weight_bytes
@@ -69,6 +69,8 @@ class SlimRun:
             raise unknown("method", self.method, METHODS)
         if self.target not in TARGETS:
             raise unknown("target", self.target, TARGETS)
+        if isinstance(METHODS[self.method], Replace) and self.budget.kind not in LATENCIES:
+            raise UserError(f"{self.method} cannot aim at {self.budget}", "give latency=5ms or speedup=2x")
         for name in ("path_epochs", "tune_epochs"):
             if getattr(self, name) < 0:
                 raise UserError(f"{getattr(self, name)} epochs", f"give `{name}` from 0 up")
@@ -105,6 +107,8 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     points: list[_Point] = []
     for budget in _budgets(run.budget):
         start = points[-1].path if points else weights
+        if points and not _reachable(slim.to(budget)):
+            break
         points.append(_point(run, slim.to(budget), start, weights, len(points), data, say))
         if run.budget.kind == "accuracy" and _lost(before, points[-1]) > run.budget.value:
             break
@@ -173,6 +177,14 @@ def _network(run: SlimRun, weights: str) -> nn.Module:
     return whole.eval()
 
 
+def _reachable(slim: Slim) -> bool:
+    try:
+        slim.check()
+    except UserError:
+        return False
+    return True
+
+
 def _lost(before: tuple[float, float], point: _Point) -> float:
     """Percentage points of accuracy."""
     return 100 * (before[0] - point.accuracy)
@@ -217,7 +229,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
 
 def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data: Dataset, say: Say) -> _Point:
     """One budget: down the path, shrink, fine-tune."""
-    slim.goal  # noqa: B018 (refuses a budget that is met, before anything is trained)
+    slim.check()
     epochs, suffix = run.training.epochs, f"-{number + 1}" if number else ""
     say(f"removing structures for {slim.budget}")
     path = run.stage(
@@ -260,6 +272,7 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
     files = {name: to_onnx(model, slim.inputs, run.out / f"{name}.onnx") for name, model in models.items()}
     times = latencies({name: (file, slim.inputs) for name, file in files.items()}, run.threads)
     name = f"slimmed {points.index(chosen)}"
+    now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
     files[name].replace(run.out / "model.onnx")
     for other, file in files.items():
         if other not in ("whole", name):
@@ -275,7 +288,7 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
         threads=run.threads,
         whole=_as_measured(times["whole"], whole, files["whole"], before),
         slimmed=_as_measured(times[name], chosen.model, run.out / "model.onnx", (chosen.accuracy, chosen.loss)),
-        predicted_s=chosen.predicted_s,
+        predicted_s=chosen.predicted_s * now,
         widths=tuple(widths(slim, chosen.plan)),
         kept=dict(slim.structures.kept),
         notes=tuple(replacement_notes(chosen.plan)),
@@ -284,7 +297,7 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
         curve=(
             CurvePoint("whole", times["whole"].median_s, times["whole"].median_s, before[0]),
             *(
-                CurvePoint(str(point.budget), times[f"slimmed {number}"].median_s, point.predicted_s, point.accuracy)
+                CurvePoint(str(point.budget), times[f"slimmed {number}"].median_s, point.predicted_s * now, point.accuracy)
                 for number, point in enumerate(points)
             ),
         ),
@@ -322,9 +335,9 @@ def widths(slim: Slim, plan: SlimPlan) -> Iterator[Width]:
 
 def replacement_notes(plan: SlimPlan) -> Iterator[str]:
     """A sentence for each module in another's place."""
-    for path, settings in plan.replacements.items():
-        numbers = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "kind")
-        yield f"{path} is {settings['kind'].replace('_', ' ')} now: {numbers}."
+    for path, given in plan.replacements.items():
+        numbers = ", ".join(f"{name} {value}" for name, value in given.items() if name != "kind")
+        yield f"{path} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
 
 
 def write(file: Path, text: str) -> None:

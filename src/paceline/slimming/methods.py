@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 RECURRENT = ("lstm", "gru")
 FORCE = 5e-4
 """Of the L2 force, chosen on validation data among three (``benchmarks/slim_low_rank.py``)."""
+LATENCIES = ("latency", "speedup")
 MOST_SPARSE = 0.97
 """A layer of more zeros than that is not offered: SkimCaffe's ResNet-50 holds 98 % in its sparsest layer."""
 
@@ -35,6 +36,9 @@ class Method(Protocol):
 
     def structures(self, found: Structures) -> Structures:
         """Those that it removes. Raises UserError where it removes structures and there are none."""
+
+    def check(self, slim: Slim) -> None:
+        """Raises UserError for a budget that cannot be met, or that says nothing to this method."""
 
     def measure(self, slim: Slim) -> dict[str, Any]:
         """What must be known before training, beside the whole network's latency; plain data."""
@@ -75,10 +79,14 @@ class RemoveStructures:
         """The layers at other widths."""
         return {"layers": slim.times.to_json()}
 
+    def check(self, slim: Slim) -> None:
+        """Whatever matters how much, some widths meet it."""
+        alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
+        widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
+
     def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The path to the budget."""
-        alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
-        widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)  # else refused before any training
+        self.check(slim)
         return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
 
     def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
@@ -100,12 +108,11 @@ class Replace:
 
     def measure(self, slim: Slim) -> dict[str, Any]:
         """Nothing more."""
-        self.check(slim)
         return {}
 
     def check(self, slim: Slim) -> None:
-        """Raises UserError for a budget that says no latency."""
-        if slim.budget.kind not in ("latency", "speedup"):
+        """It says a latency."""
+        if slim.budget.kind not in LATENCIES:
             raise UserError(f"{self.name} cannot aim at {slim.budget}", "give latency=5ms or speedup=2x")
 
 
@@ -182,4 +189,4 @@ METHODS: Mapping[str, Method] = {
     "sparse": Sparse(),
 }
 
-__all__ = ["METHODS", "LowRank", "Method", "RemoveStructures", "Sparse"]
+__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse"]

@@ -128,6 +128,11 @@ class Slim:
         """The same network and table with another budget."""
         return Slim(self.model, self.inputs, budget=budget, method=self.method, threads=self.threads, table=self.table)
 
+    def check(self) -> None:
+        """Raises UserError for a budget that is met already, that cannot be met, or that the method cannot aim at."""
+        METHODS[self.method].check(self)
+        self.goal  # noqa: B018
+
     def wrap(self, optimizer: Optimizer, steps: int = STEPS) -> Optimizer:
         """The optimizer with a penalty whose strength is found on the way.
 

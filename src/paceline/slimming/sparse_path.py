@@ -1,7 +1,7 @@
 """Zeros for the sparse kernel, by a schedule: the smallest weights of a layer shrink to zero until it is sparse enough.
 
-The sparsity rises as ``x (1 - (1 - t)^3)`` over the path (Zhu and Gupta 2017, arXiv:1710.01878, equation 1). Between two choices
-the chosen weights shrink in even steps, so that a weight that grows meanwhile is released.
+The sparsity rises as ``x (1 - (1 - t)^3)`` over the path (Zhu and Gupta 2017, arXiv:1710.01878, equation 1). Between two
+choices the chosen weights shrink in even steps, so that a weight that grows meanwhile is released.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from itertools import accumulate
+from math import log
 
 from paceline.errors import UserError
 from paceline.slimming.structures import Structure, Structures
@@ -24,7 +25,8 @@ def widths_for(
     """Numbers of the structures to remove.
 
     A layer loses its least important structures, so many at once that its width is a multiple of the target's vector: what is
-    beyond a whole vector costs as much as a whole one. What has no importance goes even where the budget is met.
+    beyond a whole vector costs as much as a whole one. What has no importance goes even where the budget is met. A part of what
+    a layer still has counts, not of what it had: else the cheapest layer would be emptied.
 
     Args:
         importance: of each structure by its number, at least 0, such as its norm; beside others of its own layer it counts.
@@ -51,7 +53,7 @@ def nearest_widths(
 ) -> tuple[set[int], float]:
     """As ``widths_for``, with the cost that is left; where the budget cannot be met, the nearest."""
     blocks = {layer: _blocks(every, importance, round_to) for layer, every in structures.layers().items()}
-    totals = {layer: sum(importance[each.number] for each in every) or 1.0 for layer, every in structures.layers().items()}
+    members = {layer: [each.number for each in every] for layer, every in structures.layers().items()}
     removed: set[int] = set()
     for layer, each in blocks.items():
         while each and not any(importance[number] for number in each[0]):
@@ -62,6 +64,7 @@ def nearest_widths(
         if now <= budget:
             break
         aim = now * (budget / now) ** (1 / left)
+        totals = {layer: sum(importance[each] for each in every if each not in removed) for layer, every in members.items()}
         order = _order(blocks, importance, totals, now, removed, cost)
         if not order:
             break
@@ -85,9 +88,12 @@ def _order(
     scored = []
     for layer, every in blocks.items():
         saved = (now - cost(removed | set(every[0]))) / len(every[0]) if every else 0.0
+        left, last = totals[layer], 0.0
         for place, block in enumerate(every if saved > 0 else ()):
-            lost = sum(importance[number] for number in block) / totals[layer]
-            scored.append((lost / (saved * len(block)), layer, place))
+            after = max(left - sum(importance[number] for number in block), 1e-12 * left)
+            last = max(last, log(left / after) / (saved * len(block)))  # a layer's blocks keep their order
+            left = after
+            scored.append((last, layer, place))
     return [(layer, place) for _, layer, place in sorted(scored, key=lambda each: (each[0], each[2]))]
 
 

@@ -15,9 +15,10 @@ from paceline.edge.evaluation import held_out
 from paceline.errors import UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, unwritable
-from paceline.slim_record import CurvePoint, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
+from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
 from paceline.slimming.budget import Budget
 from paceline.slimming.latency import Latency, latencies
+from paceline.slimming.layer_profile import layer_latencies, profile
 from paceline.slimming.methods import LATENCIES, METHODS, Replace
 from paceline.slimming.on_path import settings
 from paceline.slimming.onnx_export import to_onnx
@@ -275,6 +276,7 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
     times = latencies({name: (file, slim.inputs) for name, file in files.items()}, run.threads)
     name = f"slimmed {points.index(chosen)}"
     now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
+    layers = _layers(slim, chosen.plan, *((files[each], times[each]) for each in ("whole", name)))
     files[name].replace(run.out / "model.onnx")
     for other, file in files.items():
         if other not in ("whole", name):
@@ -292,9 +294,10 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
         slimmed=_as_measured(times[name], chosen.model, run.out / "model.onnx", (chosen.accuracy, chosen.loss)),
         predicted_s=chosen.predicted_s * now,
         widths=tuple(widths(slim, chosen.plan)),
+        layers=layers,
         kept=dict(slim.structures.kept),
         notes=tuple(replacement_notes(chosen.plan)),
-        environment=environment(),
+        environment=environment(("numpy", "torch", "onnx", "onnxruntime")),
         files={name: str(run.out / name) for name in ("plan.json", "weights.pt", "model.onnx")},
         curve=(
             CurvePoint("whole", times["whole"].median_s, times["whole"].median_s, before[0]),
@@ -322,6 +325,14 @@ def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> 
 def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[float, float]) -> Measured:
     parameters = sum(each.numel() for each in model.parameters())
     return Measured(time.median_s, time.low_s, time.high_s, parameters, file.stat().st_size, *quality)
+
+
+def _layers(slim: Slim, plan: SlimPlan, whole: tuple[Path, Latency], small: tuple[Path, Latency]) -> tuple[LayerLatency, ...]:
+    """Latency by layer of two files, and what the table of the layers says where the method has one."""
+    before, after = (profile(file, slim.inputs, slim.threads).by_layer(time.median_s) for file, time in (whole, small))
+    measured = "layers" in slim.table
+    predicted = slim.times.rescaled(whole[1]).by_layer(plan.removed(slim.structures)) if measured else {}
+    return layer_latencies(before, after, predicted, plan.replacements)
 
 
 def widths(slim: Slim, plan: SlimPlan) -> Iterator[Width]:

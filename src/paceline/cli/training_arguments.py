@@ -123,7 +123,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
     values |= {name: value for name, value in given.items() if value is not None}
     for name in ("model", "data"):
         if not values[name]:
-            raise UserError(f"--{name} is missing", "paceline train --help shows an example")
+            raise UserError(f"--{name} is missing", f"{options.parser.prog} --help shows an example")
     if given["lr"] is not None and not 0 < given["lr"] < float("inf"):
         raise UserError(f"learning rate {given['lr']}", "give a positive number")
     if given["scale_from"] == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
@@ -54,7 +56,7 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
 def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
     training = model.training
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):  # torch prints its graph beside an error
             warnings.simplefilter("ignore")
             return torch.export.export(model.eval(), inputs)
     except Exception as error:

@@ -36,7 +36,8 @@ from torch.nn import functional
 
 from paceline.slimming.latency import latencies
 from paceline.slimming.onnx_export import to_onnx
-from paceline.slimming.slim import Slim, vector_width
+from paceline.slimming.slim import Slim
+from paceline.slimming.targets import TARGETS
 from paceline.training.data import load
 from paceline.training.loop import distillation_loss
 from paceline.training.starting_model import mixed_seed
@@ -258,7 +259,7 @@ def torch_pruning(run: Run, whole: nn.Module, example: tuple[Tensor, ...], goal_
             global_pruning=True,
             pruning_ratio=ratio,
             max_pruning_ratio=0.95,
-            round_to=vector_width(),
+            round_to=TARGETS["onnxruntime"].vector_width(),
             ignored_layers=[model[-1]],  # type: ignore[index]
         )
 
@@ -342,7 +343,7 @@ def ways(name: str, task: Task, data: Split, seed: int) -> Iterator[dict[str, ob
 
 def scratch_width(run: Run, example: tuple[Tensor, ...], goal_s: float) -> int:
     """The largest width, in quarters of a vector, of a network that takes at most so long."""
-    step = max(vector_width() // 4, 1)
+    step = max(TARGETS["onnxruntime"].vector_width() // 4, 1)
     for width in range(run.task.width - step, 0, -step):
         if timed({"small": run.new(width)}, example, 7)["small"][0] <= goal_s:
             return width

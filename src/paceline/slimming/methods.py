@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.optim import Optimizer
 
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
 from paceline.slimming.budget_path import BudgetPath
 from paceline.slimming.force import ForceRegularizer
 from paceline.slimming.group_lasso import StructureNorms
@@ -17,6 +17,7 @@ from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.sparse_path import SparsePath
 from paceline.slimming.sparse_roofline import Advice, advice
 from paceline.slimming.structures import Structures
+from paceline.slimming.targets import TARGETS, Target
 from paceline.slimming.widths import widths_for
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
@@ -189,4 +190,15 @@ METHODS: Mapping[str, Method] = {
     "sparse": Sparse(),
 }
 
-__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse"]
+
+def target_for(target: str, method: str) -> Target:
+    """The runtime of this name. Raises UserError where there is none, or where the method only knows ONNX Runtime's times."""
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    if target != "onnxruntime" and isinstance(METHODS[method], Replace):
+        rest = ", ".join(name for name, each in METHODS.items() if not isinstance(each, Replace))
+        raise UserError(f"{method} weighs layers by times on ONNX Runtime, not on {target}", f"give one of {rest}")
+    return TARGETS[target]
+
+
+__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "target_for"]

@@ -20,7 +20,13 @@ from paceline.strategy import COMPRESSIONS, EXCHANGES
 EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node"
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
-    " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout" + EXCHANGE
+    " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
+    + EXCHANGE
+)
+SLIM = (
+    "MODEL --method --target --budget --threads --predict --path-epochs --tune-epochs --distill --data --workers --compression"
+    " --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay --scale-from --scaling"
+    " --global-batch --epochs --seed --out --timeout --start" + EXCHANGE
 )
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
@@ -69,6 +75,7 @@ COMMANDS = {
     " --why --brief --json --help",
     "schedule why": "DIR JOB --policy --brief --json --help",
     "train": f"{TRAIN} --brief --why --json --help",
+    "slim": f"{SLIM} --brief --why --json --help",
     "validate": "NAME FILE.csv --info --hold-out --brief --why --json --help",
     "records": "--help",
     "records import": "FILE --workload --cluster --network --global-batch --precision --seq-len --set --warmup --column --unit"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from torch import nn
 from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
-from paceline.slimming.budget_path import BudgetPath
+from paceline.slimming.budget import Budget
+from paceline.slimming.budget_path import BudgetPath, Cost
 from paceline.slimming.force import ForceRegularizer
 from paceline.slimming.group_lasso import StructureNorms
+from paceline.slimming.latency import Latency
+from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.low_rank_choice import ranks_for
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.sparse_path import SparsePath
@@ -21,9 +25,6 @@ from paceline.slimming.targets import TARGETS, Target
 from paceline.slimming.widths import widths_for
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
-if TYPE_CHECKING:
-    from paceline.slimming.slim import Slim
-
 RECURRENT = ("lstm", "gru")
 FORCE = 5e-4
 """Of the L2 force, chosen on validation data among three (``benchmarks/slim_low_rank.py``)."""
@@ -32,22 +33,62 @@ MOST_SPARSE = 0.97
 """A layer of more zeros than that is not offered: SkimCaffe's ResNet-50 holds 98 % in its sparsest layer."""
 
 
+class Task(Protocol):
+    """A network on its way to a budget, as ``Slim`` has it."""
+
+    model: nn.Module
+    budget: Budget
+    threads: int
+    round_to: int
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """An example."""
+
+    @property
+    def structures(self) -> Structures:
+        """What may be removed."""
+
+    @property
+    def whole(self) -> Latency:
+        """Of the whole network."""
+
+    @property
+    def times(self) -> LayerTimes:
+        """Of the layers at other widths."""
+
+    @property
+    def table(self) -> Mapping[str, Any]:
+        """What was measured before training."""
+
+    @property
+    def cost(self) -> Cost:
+        """Seconds or bytes without some structures."""
+
+    @property
+    def goal(self) -> float:
+        """Of the cost."""
+
+    def show(self, cost: float) -> str:
+        """A cost with its unit."""
+
+
 class Method(Protocol):
     """How a network becomes small."""
 
     def structures(self, found: Structures) -> Structures:
         """Those that it removes. Raises UserError where it removes structures and there are none."""
 
-    def check(self, slim: Slim) -> None:
+    def check(self, slim: Task) -> None:
         """Raises UserError for a budget that cannot be met, or that says nothing to this method."""
 
-    def measure(self, slim: Slim) -> dict[str, Any]:
+    def measure(self, slim: Task) -> dict[str, Any]:
         """What must be known before training, beside the whole network's latency; plain data."""
 
-    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+    def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """Around the optimizer, for so many steps. Raises UserError for a budget that cannot be met."""
 
-    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
         """The plan that meets the budget, and the predicted latency. Raises UserError where none does."""
 
 
@@ -76,21 +117,21 @@ class RemoveStructures:
             raise UserError(f"{what}{f' ({why})' if why else ''}", "try another method")
         return replace(found, every=every)
 
-    def measure(self, slim: Slim) -> dict[str, Any]:
+    def measure(self, slim: Task) -> dict[str, Any]:
         """The layers at other widths."""
         return {"layers": slim.times.to_json()}
 
-    def check(self, slim: Slim) -> None:
+    def check(self, slim: Task) -> None:
         """Whatever matters how much, some widths meet it."""
         alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
         widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
 
-    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+    def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The path to the budget."""
         self.check(slim)
         return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
 
-    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
         """The widths."""
         norms = StructureNorms(slim.model, slim.structures)
         importance = dict(zip(norms.numbers, norms.norms().tolist(), strict=True))
@@ -107,11 +148,11 @@ class Replace:
         """All: none is removed."""
         return found
 
-    def measure(self, slim: Slim) -> dict[str, Any]:
+    def measure(self, slim: Task) -> dict[str, Any]:
         """Nothing more."""
         return {}
 
-    def check(self, slim: Slim) -> None:
+    def check(self, slim: Task) -> None:
         """It says a latency."""
         if slim.budget.kind not in LATENCIES:
             raise UserError(f"{self.name} cannot aim at {slim.budget}", "give latency=5ms or speedup=2x")
@@ -122,12 +163,12 @@ class LowRank(Replace):
 
     name = "force"
 
-    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+    def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The force, in every step alike."""
         self.check(slim)
         return ForceRegularizer(optimizer, slim.model, FORCE)
 
-    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
         """The ranks."""
         self.check(slim)
         choice = ranks_for(slim.model, slim.inputs, budget_s=slim.goal, whole_s=slim.whole.median_s)
@@ -139,7 +180,7 @@ class Sparse(Replace):
 
     name = "sparse"
 
-    def measure(self, slim: Slim) -> dict[str, Any]:
+    def measure(self, slim: Task) -> dict[str, Any]:
         """The sparsity of each layer that meets the budget, and what that predicts."""
         self.check(slim)
         found = advice(slim.model, slim.inputs, slim.threads)
@@ -147,11 +188,11 @@ class Sparse(Replace):
         used = {layer: sparsity for layer, each in found.items() if _gains(each, sparsity)}
         return {"sparsities": used, "sparse_s": _sparse_seconds(found, sparsity, slim.whole.median_s)}
 
-    def penalty(self, slim: Slim, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+    def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The smallest weights shrink to zero along the path."""
         return SparsePath(optimizer, slim.model, slim.table["sparsities"], steps)
 
-    def plan(self, slim: Slim) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
         """Every such layer with the sparse kernel."""
         layers: Mapping[str, float] = slim.table["sparsities"]
         replacements = {layer: {"kind": "sparse", "sparsity": sparsity} for layer, sparsity in layers.items()}
@@ -170,7 +211,7 @@ def _sparse_seconds(found: Mapping[str, Advice], sparsity: float, whole_s: float
     return whole_s - saved
 
 
-def _sparsity(found: Mapping[str, Advice], slim: Slim) -> float:
+def _sparsity(found: Mapping[str, Advice], slim: Task) -> float:
     """The least, in steps of a hundredth, that meets the budget. Raises UserError where none does."""
     goal, whole_s = slim.goal, slim.whole.median_s
     for percent in range(50, round(100 * MOST_SPARSE) + 1):
@@ -201,4 +242,4 @@ def target_for(target: str, method: str) -> Target:
     return TARGETS[target]
 
 
-__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "target_for"]
+__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "Task", "target_for"]

@@ -16,7 +16,7 @@ BYTES = 4
 def weight_bytes(structures: Structures, removed: Collection[int] = ()) -> float:
     """Of all parameters and buffers, in fp32. Tied ones count once."""
     gone = np.array(sorted(removed), np.int64)
-    every = {id(dims): dims for dims in structures.units.values()}
+    every = {id(dims): dims for dims in structures.units.values() if dims}  # but for counters
     return float(BYTES * sum(prod(int((~np.isin(structures.forest.roots(u), gone)).sum()) for u in d) for d in every.values()))
 
 

@@ -84,6 +84,7 @@ class OnnxRuntime(Target):
         return to_onnx(model, inputs, path)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        self.check_installed()
         return session_call(file, inputs, threads)
 
     def vector_width(self) -> int:

@@ -1,0 +1,78 @@
+"""The path from the whole network to a budget."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+from paceline.slimming.budget_path import BudgetPath
+from paceline.slimming.shrink import differs, shrunk
+from paceline.slimming.sizes import weight_bytes
+from paceline.slimming.structures import Structures
+from paceline.slimming.tracing import structures_of
+
+STEPS = 60
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def path_of(model: nn.Module, goal: float = 0.4, momentum: float = 0.9) -> tuple[BudgetPath, Structures]:
+    found = structures_of(model, (torch.randn(2, 6),))
+
+    def cost(gone: Collection[int]) -> float:
+        return weight_bytes(found, gone)
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum)
+    return BudgetPath(optimizer, model, found, cost, goal * cost(()), STEPS, round_to=4), found
+
+
+def train(model: nn.Module, path: BudgetPath, steps: int, first: int = 0) -> None:
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(16, 6, generator=generator)
+        loss = nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
+        path.zero_grad()
+        loss.backward()
+        path.step()
+
+
+def test_the_path_ends_within_the_budget_with_exact_zeros() -> None:
+    model = network()
+    path, found = path_of(model)
+    whole = weight_bytes(found)
+    train(model, path, STEPS // 3)
+    assert 0.4 * whole < path.cost < whole, "it goes down on the way and not at once"
+    train(model, path, STEPS - STEPS // 3, STEPS // 3)
+    assert path.cost <= 0.4 * whole
+    small = shrunk(model, found, path.removed())
+    assert differs(model, small, (torch.randn(4, 6),)) < 1e-6, "what is removed was zero already"
+
+
+def test_zeros_stay_whatever_the_momentum_says() -> None:
+    model = network()
+    path, _ = path_of(model)
+    train(model, path, STEPS)
+    removed = path.removed()
+    train(model, path, 10, STEPS)
+    assert removed and path.removed() == removed
+
+
+def test_a_path_that_was_broken_off_goes_on_bit_for_bit() -> None:
+    model = network()
+    path, _ = path_of(model)
+    train(model, path, 25)
+    weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(path.state_dict())
+    train(model, path, 20, 25)
+    again = network()
+    again.load_state_dict(weights)
+    other, _ = path_of(again)
+    other.load_state_dict(state)
+    train(again, other, 20, 25)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
+    assert other.removed() == path.removed()

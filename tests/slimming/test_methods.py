@@ -1,0 +1,56 @@
+"""The ways to a smaller network, with figures in place of measurements."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.errors import UserError
+from paceline.slimming import methods
+from paceline.slimming.methods import METHODS, Sparse, target_for
+from paceline.slimming.slim import Slim
+from paceline.slimming.sparse_roofline import Advice, SparseRoof
+from paceline.slimming.tracing import structures_of
+from slimming_networks import Recurrent, tokens
+
+WHOLE = {"median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3, "turns": 1}
+
+
+def test_each_method_removes_its_own_structures() -> None:
+    found = structures_of(Recurrent(), tokens())
+    layers = {name: set(METHODS[name].structures(found).layers()) for name in ("auto", "ssl", "iss")}
+    assert layers["iss"] and layers["ssl"] and layers["iss"] | layers["ssl"] == layers["auto"]
+    assert not layers["iss"] & layers["ssl"] and all("layers" in layer for layer in layers["iss"])
+
+
+def advised(gain: float) -> dict[str, Advice]:
+    return {"0": Advice(None, "refused: first"), "1": Advice(SparseRoof(1e-3, 2.0, 1e-4, 1000)), "2": Advice(None, "small")}
+
+
+def slim_of(budget: str, method: str = "sparse") -> Slim:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    return Slim(model, (torch.randn(1, 1, 8, 8),), budget=budget, method=method, table={"whole": WHOLE})
+
+
+def test_the_least_sparsity_that_meets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "advice", lambda *_: advised(1))
+    slim = slim_of("latency=1.6ms")
+    measured = Sparse().measure(slim)
+    assert measured == {"sparsities": {"1": 0.7}, "sparse_s": pytest.approx(1.6e-3)}
+    with pytest.raises(UserError, match=r"cannot be met by zeros; .*97% zeros give 1.10 ms \(0: refused: first; 2: small\)"):
+        Sparse().measure(slim_of("speedup=2x"))
+
+
+@pytest.mark.parametrize("method", ["force", "sparse"])
+def test_what_says_no_latency_is_refused(method: str) -> None:
+    with pytest.raises(UserError, match=f"{method} cannot aim at size=100B"):
+        slim_of("size=100B", method).check()
+
+
+def test_a_method_that_only_knows_one_runtime_is_refused_on_others() -> None:
+    assert target_for("litert", "iss").title == "LiteRT" and target_for("onnxruntime", "sparse").suffix == ".onnx"
+    with pytest.raises(UserError, match=r"sparse weighs layers .*, not on litert; give one of auto, ssl, iss"):
+        target_for("litert", "sparse")
+    with pytest.raises(UserError, match=r"unknown target 'executorc'.*did you mean executorch"):
+        target_for("executorc", "auto")

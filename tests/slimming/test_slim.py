@@ -1,0 +1,94 @@
+"""Slimming in a loop of one's own, without measuring: the budget is of bytes, or a table is given."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.errors import UserError
+from paceline.slimming.shrink import load
+from paceline.slimming.sizes import weight_bytes
+from paceline.slimming.slim import Slim
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(512, 3))
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for step in range(steps):
+        x = torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(step))
+        loss = nn.functional.cross_entropy(model(x), (x.mean((1, 2, 3)) > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_a_stock_loop_with_two_more_lines() -> None:
+    model = network()
+    slim = paceline.slim(model, budget="size=12kB")  # the first batch says what the inputs are
+    optimizer = slim.wrap(torch.optim.SGD(model.parameters(), 0.05, 0.9), steps=20)
+    train(model, optimizer, 20)
+    small = slim.shrink()
+    assert slim.inputs[0].shape == (1, 1, 8, 8)
+    assert 4 * sum(each.numel() for each in small.parameters()) <= 12_000 < weight_bytes(slim.structures)
+    assert [type(each) for each in small] == [type(each) for each in model]  # type: ignore[call-overload]
+    assert slim.plan is not None
+    again = load(slim.plan, network())
+    again.load_state_dict(small.state_dict())
+    x = torch.randn(2, 1, 8, 8)
+    assert torch.equal(small(x), again(x))
+
+
+def test_a_loop_that_was_broken_off_goes_on_bit_for_bit() -> None:
+    straight = network()
+    slim = Slim(straight, (torch.randn(1, 1, 8, 8),), budget="size=12kB")
+    optimizer = slim.wrap(torch.optim.SGD(straight.parameters(), 0.05, 0.9), steps=20)
+    train(straight, optimizer, 6)
+    weights, state = copy.deepcopy(straight.state_dict()), copy.deepcopy(optimizer.state_dict())
+    train(straight, optimizer, 9)
+    resumed = network()
+    resumed.load_state_dict(weights)
+    again = Slim(resumed, (torch.randn(1, 1, 8, 8),), budget="size=12kB")
+    other = again.wrap(torch.optim.SGD(resumed.parameters(), 0.05, 0.9), steps=20)
+    other.load_state_dict(state)
+    train(resumed, other, 9)
+    assert all(torch.equal(a, b) for a, b in zip(straight.state_dict().values(), resumed.state_dict().values(), strict=True))
+
+
+def test_a_model_in_eval_mode_stays_so() -> None:
+    model = network().eval()
+    slim = Slim(model, (torch.randn(1, 1, 8, 8),), budget="size=12kB")
+    assert not slim.shrink().training and not model.training
+
+
+def test_what_cannot_be_is_refused() -> None:
+    model, inputs = network(), (torch.randn(1, 1, 8, 8),)
+    with pytest.raises(UserError, match="unknown method 'sl'"):
+        Slim(model, inputs, method="sl")
+    with pytest.raises(UserError, match="unknown target 'onnx'"):
+        paceline.slim(model, inputs, target="onnx")
+    with pytest.raises(UserError, match="no example of the inputs"):
+        Slim(model, budget="size=12kB").shrink()
+    with pytest.raises(UserError, match="0 steps"):
+        Slim(model, inputs).wrap(torch.optim.SGD(model.parameters(), 0.1), 0)
+    with pytest.raises(UserError, match=r"it meets size=1.00MB already"):
+        Slim(model, inputs, budget="size=1MB").check()
+    with pytest.raises(UserError, match=r"a budget of 20 B cannot be met.*|.*the least that its structures allow"):
+        Slim(model, inputs, budget="size=20B").check()
+    with pytest.raises(UserError, match="iss finds nothing"):
+        Slim(model, inputs, method="iss", budget="size=12kB").check()
+
+
+def test_a_module_that_cannot_be_traced_is_named() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if float(x.sum()) > 0 else x
+
+    with pytest.raises(UserError, match="Branches cannot be traced"):
+        Slim(Branches(), (torch.randn(2),), budget="size=1kB").check()

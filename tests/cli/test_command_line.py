@@ -24,7 +24,7 @@ TRAIN = (
     + EXCHANGE
 )
 SLIM = (
-    "MODEL --method --target --budget --threads --predict --path-epochs --tune-epochs --distill --data --workers --compression"
+    "MODEL --method --target --int8 --budget --threads --predict --path-epochs --tune-epochs --distill --data --workers --compression"
     " --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay --scale-from --scaling"
     " --global-batch --epochs --seed --out --timeout --start" + EXCHANGE
 )

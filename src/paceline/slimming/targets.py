@@ -80,10 +80,12 @@ class OnnxRuntime(Target):
     name, title, suffix, package, extra = "onnxruntime", "ONNX Runtime", ".onnx", "onnxruntime", "slim"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """By ``torch.onnx``; as ``to_onnx``."""
         self.check_installed()
         return to_onnx(model, inputs, path)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """A session of its own."""
         self.check_installed()
         return session_call(file, inputs, threads)
 
@@ -109,6 +111,7 @@ class ExecuTorch(_Xnnpack):
     name, title, suffix, package, extra = "executorch", "ExecuTorch", ".pte", "executorch", "executorch"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """By ``torch.export``, lowered to XNNPACK. Arguments and errors as of ``Target``."""
         self.check_installed()
 
         def write(draft: Path) -> None:
@@ -128,6 +131,7 @@ class ExecuTorch(_Xnnpack):
         return checked_export(model, path, self.title, write, apart)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """With its program, which must live as long."""
         self.check_installed()
         return _executed(file, inputs, threads)
 
@@ -155,6 +159,7 @@ class LiteRT(_Xnnpack):
     name, title, suffix, package, extra = "litert", "LiteRT", ".tflite", "litert_torch", "litert"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """By ``litert_torch``. Arguments and errors as of ``Target``."""
         self.check_installed()
 
         def write(draft: Path) -> None:
@@ -171,6 +176,7 @@ class LiteRT(_Xnnpack):
         )
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """An interpreter of its own."""
         self.check_installed()
         return _interpreted(file, inputs, threads)
 

@@ -38,6 +38,7 @@ PAGES = (
     "docs/questions.md",
     "docs/scheduling.md",
     "docs/domain-adaptation.md",
+    "docs/slim.md",
 )
 
 
@@ -50,7 +51,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-OWN_PROCESS = {"train", "lab", "probe"}
+OWN_PROCESS = {"train", "slim", "lab", "probe"}
 """Words of commands that start processes or leave something behind: they run as a user runs them."""
 
 

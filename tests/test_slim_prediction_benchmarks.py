@@ -31,7 +31,7 @@ def test_short_form_writes_a_row_for_each_slimmed_network(
     monkeypatch.setattr(slim_prediction, "BUDGETS", (1.2, 1e6))
     out = tmp_path / "rows.csv"
     slim_prediction.main(["--short", "--out", str(out)])
-    assert "1000000.0x: a latency of" in capsys.readouterr().out
+    assert "1000000.0x: a budget of" in capsys.readouterr().out
     rows = read(out)
     assert [row["removed"] for row in rows] == ["random 0.5", "1.2x", "rank"]
     assert all(row["predicted_ms"] > 0 < row["measured_ms"] for row in rows)

@@ -24,8 +24,8 @@ TRAIN = (
     + EXCHANGE
 )
 SLIM = (
-    "MODEL --method --target --int8 --budget --threads --predict --path-epochs --tune-epochs --distill --data --workers --compression"
-    " --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay --scale-from --scaling"
+    "MODEL --method --target --int8 --budget --threads --predict --path-epochs --tune-epochs --distill --data --workers"
+    " --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay --scale-from --scaling"
     " --global-batch --epochs --seed --out --timeout --start" + EXCHANGE
 )
 PREDICT = (

@@ -215,7 +215,9 @@ def _stage(run: TrainingRun) -> None:
     if (directory / checkpoint.FILE).is_file():
         state = checkpoint.load(directory)
         if state["epoch"] >= run.epochs and RunDir(directory).record_path.exists():
-            checkpoint.check_same_run(replace(run, epochs=state["epoch"] + 1), state)
+            buckets = state["run"].strategy.first_bucket_bytes  # a run on CPUs chooses its own
+            strategy = replace(run.strategy, first_bucket_bytes=buckets)
+            checkpoint.check_same_run(replace(run, strategy=strategy, epochs=state["epoch"] + 1), state)
             return
         if state["epoch"] < run.epochs:
             run = replace(run, resume=run.out)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
 
-from paceline.errors import UserError, shorten
+from paceline.errors import UserError, shorten, shown
 
 VERSION = 1
+_T = TypeVar("_T")
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+"""What JSON has for a field of a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +115,29 @@ class SlimRecord:
         try:
             values = dict(data)
             if (version := values.pop("version")) != VERSION:
-                raise UserError(f"a record of slimming of version {version}", f"this release reads version {VERSION}")
+                raise UserError(f"a record of slimming of version {shown(version)}", f"this release reads version {VERSION}")
             for name in ("whole", "slimmed", "quantised"):
-                values[name] = Measured(**values[name]) if values[name] is not None else None
+                values[name] = _made(Measured, values[name]) if name == "whole" or values[name] is not None else None
             for name, kind in (("widths", Width), ("layers", LayerLatency), ("curve", CurvePoint)):
-                values[name] = tuple(kind(**each) for each in values[name])
-            values["notes"] = tuple(values["notes"])
-            return cls(**values)
-        except (TypeError, KeyError, ValueError) as error:
+                values[name] = tuple(_made(kind, each) for each in values[name])
+            for name in ("kept", "environment", "files"):
+                values[name] = dict(values[name])
+            values["notes"] = tuple(map(str, values["notes"]))
+            return _made(cls, values)
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise UserError(f"this is no record of slimming: {shorten(f'{type(error).__name__}: {error}')}") from error
+
+
+def _made(kind: type[_T], values: Mapping[str, Any]) -> _T:
+    """A dataclass of plain data. Raises TypeError or ValueError where a field is missing, of another type or not finite."""
+    made = kind(**values)
+    for each in fields(kind):  # type: ignore[arg-type]
+        value, types = getattr(made, each.name), _TYPES.get(str(each.type), (object,))
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise TypeError(f"{each.name} is {shown(value)}")
+        if isinstance(value, int | float) and not math.isfinite(value):
+            raise ValueError(f"{each.name} is {value}")
+    return made
 
 
 @dataclass(frozen=True, slots=True)

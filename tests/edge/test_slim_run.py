@@ -15,6 +15,7 @@ from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_
 from paceline.errors import UserError
 from paceline.slim_record import Measured, SlimRecord
 from paceline.slimming.budget import Budget
+from paceline.slimming.layer_times import REST
 from paceline.slimming.onnx_export import difference
 from paceline.slimming.shrink import load
 from paceline.slimming.slim_plan import SlimPlan
@@ -96,6 +97,10 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     assert difference(small, (data.test_x[:1],), tmp_path / "model.onnx") < 1e-4
     assert SlimRecord.from_json(json.loads((tmp_path / "slim.json").read_text())).widths == record.widths
     assert any(width.after < width.before for width in record.widths)
+    assert [each.layer for each in record.layers] == ["conv1", "conv2", "fc1", "fc2", REST]
+    assert sum(each.before_s for each in record.layers) == pytest.approx(record.whole.latency_s)
+    assert sum(each.after_s for each in record.layers) == pytest.approx(after.latency_s)
+    assert all(each.predicted_s > 0 for each in record.layers), "which the tables say for a size too"
     assert not list(tmp_path.glob("*.draft*")) and said[0] == "training the whole network"
     stages = {name: (tmp_path / name / "checkpoint.pt").stat().st_mtime_ns for name in ("whole", "path", "tuned")}
     (tmp_path / "tuned" / "checkpoint.pt").unlink()

@@ -28,6 +28,7 @@ def test_code_plan_and_weights_are_the_slimmed_network(
     model, inputs = unlike(make()), example()
     found = structures_of(model, inputs)
     plan = SlimPlan.of(found, thirds(found))
+    assert plan.removed(found) == thirds(found) and SlimPlan.of(found, ()).removed(found) == set()
     plan.save(tmp_path / "plan.json")
     small = shrunk(model, found, thirds(found))
     torch.save(small.state_dict(), tmp_path / "weights.pt")

@@ -38,6 +38,7 @@ def add(parser: Parser) -> None:
     add_recipe_arguments(parser)
     there = f"directory of everything; a run that was broken off there goes on (default {DEFAULT_OUT})"
     parser.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help=there)
+    parser.add_argument("--report", action="store_true", help="also write report.html there")
 
 
 def _slim(o: argparse.Namespace) -> Answer:
@@ -64,6 +65,10 @@ def _slim(o: argparse.Namespace) -> Answer:
         prediction = predict_widths(run)
         return prediction.to_json(), predicted_screen(prediction)
     record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
-    screen = slim_screen(record)
-    data = {**record.to_json(), "out": o.out}
-    return data, screen.writing(f"slimmed network: {o.out}/{', '.join(record.files)}")
+    data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]
+    if o.report:
+        from paceline.reporting.slim_page import write_page
+
+        data["report"] = str(write_page(record, o.out))
+        files.append(f"report: {data['report']}")
+    return data, slim_screen(record).writing(*files)

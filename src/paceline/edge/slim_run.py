@@ -15,9 +15,10 @@ from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.errors import UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, unwritable
-from paceline.slim_record import CurvePoint, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
+from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
 from paceline.slimming.budget import Budget
 from paceline.slimming.latency import Latency
+from paceline.slimming.layer_profile import layer_latencies, profile
 from paceline.slimming.methods import LATENCIES, METHODS, Replace, target_for
 from paceline.slimming.on_path import settings
 from paceline.slimming.quantise import to_int8
@@ -289,6 +290,7 @@ def _finish(
     timed = files if quantised is None else {**files, INT8: quantised}
     times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
+    layers = _layers(slim, chosen.plan, *((files[each], times[each]) for each in ("whole", name)))
     exported = files[name].replace(run.out / f"model{suffix}")
     for other, file in files.items():
         if other not in ("whole", name):
@@ -311,9 +313,10 @@ def _finish(
         slimmed=slimmed,
         predicted_s=chosen.predicted_s * now,
         widths=tuple(widths(slim, chosen.plan)),
+        layers=layers,
         kept=dict(slim.structures.kept),
         notes=(*replacement_notes(chosen.plan), *_notes(slim.target), *why_not, *int8_notes(slimmed, in_int8)),
-        environment={**environment(), slim.target.package: slim.target.version},
+        environment=environment(("numpy", "torch", "onnx", slim.target.package)),
         files={file.name: str(file) for file in written},
         sizes={file.name: file.stat().st_size for file in written},
         quantised=in_int8,
@@ -372,6 +375,16 @@ def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> 
 def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[float, float]) -> Measured:
     parameters = sum(each.numel() for each in model.parameters())
     return Measured(time.median_s, time.low_s, time.high_s, parameters, file.stat().st_size, *quality)
+
+
+def _layers(slim: Slim, plan: SlimPlan, whole: tuple[Path, Latency], small: tuple[Path, Latency]) -> tuple[LayerLatency, ...]:
+    """Latency by layer of two ONNX files, and what the table of the layers says where the method has one; of others none."""
+    if slim.target.name != "onnxruntime":
+        return ()
+    before, after = (profile(file, slim.inputs, slim.threads).by_layer(time.median_s) for file, time in (whole, small))
+    measured = "layers" in slim.table
+    predicted = slim.times.rescaled(whole[1]).by_layer(plan.removed(slim.structures)) if measured else {}
+    return layer_latencies(before, after, predicted, plan.replacements)
 
 
 def widths(slim: Slim, plan: SlimPlan) -> Iterator[Width]:

@@ -14,18 +14,14 @@ LAYERS = 12
 
 def slim_screen(record: SlimRecord) -> Screen:
     """Before and after, predicted beside measured, the widths."""
-    after = record.slimmed
-    if after is None:
-        raise ValueError("a slimmed network was measured")
-    kept = f"accuracy {_accuracy(record.whole)} before, {_accuracy(after)} after"
-    answer = f"{record.speedup:.2f}x faster on {record.target}: {_time(record.whole)} before, {_time(after)} after; {kept}"
+    after = measured_after(record)
     error = f" ({record.predicted_s / after.latency_s - 1:+.0%})" if record.predicted_s else ""
     return Screen(
-        title=f"{record.model} slimmed to {record.budget} ({record.method})",
+        title=f"{record.model} {asked_text(record)}",
         answer=(
-            Paragraph(f"{answer}."),
+            Paragraph(f"{answer_text(record)}."),
             GAP,
-            Table(("", "before", "after"), list(_rows(record.whole, after, record.quantised)), frozenset({0})),
+            Table(("", "before", "after"), list(comparison_rows(record.whole, after, record.quantised)), frozenset({0})),
             GAP,
             Pair("predicted", f"{format_seconds(record.predicted_s)}{error}" if record.predicted_s else "unknown"),
             Pair("measured", f"{_time(after)}, quartiles {_range(after)}; {_threads(record.threads)}, in alternation"),
@@ -35,13 +31,31 @@ def slim_screen(record: SlimRecord) -> Screen:
             *(Paragraph(note) for note in record.notes),
             *_kept(record.kept),
         ),
-        brief=f"{record.model}: {record.speedup:.2f}x faster, {kept}",
+        brief=f"{record.model}: {record.speedup:.2f}x faster, {_kept_text(record)}",
         why=(
             *(Pair(name, str(value)) for name, value in record.environment.items()),
             *(Pair(point.name, f"{format_seconds(point.latency_s)}, {_share(point.accuracy)}") for point in record.curve),
         ),
         why_holds="the machine, the networks on the path",
     )
+
+
+def measured_after(record: SlimRecord) -> Measured:
+    """The slimmed network. Raises ValueError where the record is a prediction."""
+    if record.slimmed is None:
+        raise ValueError("a slimmed network was measured")
+    return record.slimmed
+
+
+def asked_text(record: SlimRecord) -> str:
+    """``slimmed to speedup=3x (auto)``."""
+    return f"slimmed to {record.budget} ({record.method})"
+
+
+def answer_text(record: SlimRecord) -> str:
+    """What came of it, in a sentence without its end."""
+    before, after = _time(record.whole), _time(measured_after(record))
+    return f"{record.speedup:.2f}x faster on {record.target}: {before} before, {after} after; {_kept_text(record)}"
 
 
 def predicted_screen(prediction: SlimPrediction) -> Screen:
@@ -70,7 +84,8 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
     )
 
 
-def _rows(before: Measured, after: Measured, quantised: Measured | None) -> Iterator[tuple[str, str, str]]:
+def comparison_rows(before: Measured, after: Measured, quantised: Measured | None) -> Iterator[tuple[str, str, str]]:
+    """What was measured of a network, before and after."""
     yield "latency", _time(before), _time(after)
     yield "parameters", format_count(before.parameters), format_count(after.parameters)
     yield "file", format_bytes(before.file_bytes), format_bytes(after.file_bytes)
@@ -100,6 +115,10 @@ def _kept(kept: object) -> Iterator[Block]:
             yield Pair(place, why)
 
 
+def _kept_text(record: SlimRecord) -> str:
+    return f"accuracy {_accuracy(record.whole)} before, {_accuracy(measured_after(record))} after"
+
+
 def _time(measured: Measured) -> str:
     return format_seconds(measured.latency_s)
 
@@ -120,4 +139,4 @@ def _threads(count: int) -> str:
     return f"{count} thread{'s' if count > 1 else ''}"
 
 
-__all__ = ["predicted_screen", "slim_screen"]
+__all__ = ["answer_text", "asked_text", "comparison_rows", "measured_after", "predicted_screen", "slim_screen"]

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -39,20 +40,25 @@ class StructureNorms:
                 roots = structures.forest.roots(units)
                 index = torch.tensor([place.get(int(root), -1) for root in roots])
                 if (index >= 0).any():
-                    self._parts.append((parameter, dim, index.to(parameter.device)))
+                    self._parts.append((parameter, dim, own_rows(parameter, dim, index).to(parameter.device)))
 
     @torch.no_grad()
     def norms(self) -> Tensor:
-        """The l2 norm of each structure's parameters; shape (structures,)."""
+        """The l2 norm of each structure's parameters; shape (structures,). Of a sharded model the same on every rank."""
         device = self._parts[0][0].device if self._parts else None
-        sums = torch.zeros(len(self.numbers), device=device)
+        sums: dict[tuple[Any, ...], Tensor] = {}
         for parameter, dim, index in self._parts:
-            others = [other for other in range(parameter.dim()) if other != dim]
-            squares = parameter.detach().float().square()
+            tensor = local(parameter.detach())
+            others = [other for other in range(tensor.dim()) if other != dim]
+            squares = tensor.float().square()
             squares = squares.sum(others) if others else squares
             held = index >= 0
-            sums.index_add_(0, index[held], squares[held])
-        return sums.sqrt()
+            own = sums.setdefault(shards(parameter), torch.zeros(len(self.numbers), device=device))
+            own.index_add_(0, index[held], squares[held])
+        for groups, own in sums.items():
+            for group in groups:
+                dist.all_reduce(own, group=group)
+        return torch.stack(list(sums.values())).sum(0).sqrt() if sums else torch.zeros(0)
 
     @torch.no_grad()
     def scale(self, factors: Tensor) -> None:
@@ -61,7 +67,34 @@ class StructureNorms:
         for parameter, dim, index in self._parts:
             shape = [1] * parameter.dim()
             shape[dim] = -1
-            parameter.mul_(padded[index].view(shape).to(parameter.dtype))
+            local(parameter).mul_(padded[index].view(shape).to(parameter.dtype))
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a DTensor, as ``fully_shard`` makes of parameters; any other tensor itself."""
+    found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found
+
+
+def shards(tensor: Tensor) -> tuple[Any, ...]:
+    """The process groups over which a tensor lies in parts; none for a whole or a replicated one."""
+    if not hasattr(tensor, "to_local"):
+        return ()
+    held: Any = tensor
+    return tuple(held.device_mesh.get_group(place) for place, each in enumerate(held.placements) if each.is_shard())
+
+
+def own_rows(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Of an index over a dimension, the part of the rows that this rank has: ``torch.chunk`` over each mesh dimension."""
+    if not hasattr(tensor, "to_local"):
+        return index
+    held: Any = tensor
+    for place, each in enumerate(held.placements):
+        if each.is_shard() and each.dim % tensor.dim() == dim:
+            size, rank = held.device_mesh.size(place), held.device_mesh.get_local_rank(place)
+            rows = -(-len(index) // size)
+            index = index[rank * rows : (rank + 1) * rows]
+    return index
 
 
 class GroupLasso(WrappedOptimizer):

@@ -49,8 +49,12 @@ def difference(model: nn.Module, inputs: tuple[Any, ...], file: str | Path) -> f
     return exporting.difference(model, inputs, session.run(None, feed(session, inputs)))
 
 
-def open_session(file: Any, threads: int = 1) -> Any:
-    """A session of ONNX Runtime on this machine's CPU, of a file or a model. Raises UserError where it is not installed."""
+def open_session(file: Any, threads: int = 1, trace: str | Path | None = None) -> Any:
+    """A session of ONNX Runtime on this machine's CPU, of a file or a model. Raises UserError where it is not installed.
+
+    Args:
+        trace: a directory for the graph that the runtime makes of the file, and for its profile.
+    """
     try:
         import onnxruntime as ort
     except ModuleNotFoundError as error:
@@ -60,6 +64,9 @@ def open_session(file: Any, threads: int = 1) -> Any:
     options.log_severity_level = 3
     if sparse_onnx.LIBRARY.exists():
         options.register_custom_ops_library(str(sparse_onnx.LIBRARY))
+    if trace is not None:
+        options.optimized_model_filepath = str(Path(trace) / "made.onnx")
+        options.enable_profiling, options.profile_file_prefix = True, str(Path(trace) / "profile")
     source = file.SerializeToString() if hasattr(file, "SerializeToString") else str(file)
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 

@@ -53,6 +53,20 @@ class SlimPlan:
             raise UserError(f"nothing would be left of {empty}", "keep at least one structure of each layer")
         return cls(kept, _heads(structures, removed), shapes)
 
+    def removed(self, structures: Structures) -> set[int]:
+        """Numbers of the structures that it removes: the inverse of ``of``.
+
+        Args:
+            structures: of the same network; more of them than ``of`` had do no harm.
+        """
+        stays = {key: set(indices) for key, indices in self.kept.items()}
+        return {
+            each.number
+            for each in structures.every
+            for first in each.slices[:1]
+            if not stays.get((first.parameter, first.dim), set(first.indices)) & set(first.indices)
+        }
+
     def check(self, model: nn.Module) -> None:
         """Raises UserError for a network of other shapes or modules than the plan's."""
         modules = dict(model.named_modules())

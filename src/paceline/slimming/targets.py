@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -62,11 +61,6 @@ class Target(ABC):
             files: file and inputs, by name.
         """
         return alternating({name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns)
-
-    @property
-    def version(self) -> str:
-        """Of the package."""
-        return importlib.metadata.version(self.package)
 
     def check_installed(self) -> None:
         """Raises UserError, with what to install, where the package is missing."""

@@ -36,7 +36,8 @@ from torch.nn import functional
 
 from paceline.slimming.latency import latencies
 from paceline.slimming.onnx_export import to_onnx
-from paceline.slimming.slim import Slim, vector_width
+from paceline.slimming.slim import Slim
+from paceline.slimming.targets import TARGETS
 from paceline.training.data import load
 from paceline.training.loop import distillation_loss
 from paceline.training.starting_model import mixed_seed
@@ -284,7 +285,8 @@ def least_pruned(
     """At the least ratio that meets the latency, with whichever rounding meets it first; beyond some ratio rounding prunes
     nothing."""
     for percent in range(20, 96, 5):
-        for round_to in (vector_width(), vector_width() // 2, None):
+        width = TARGETS["onnxruntime"].vector_width()
+        for round_to in (width, width // 2, None):
             small = copy.deepcopy(model)
             prune(small, percent / 100, round_to)
             if timed({"small": small}, example, 5)["small"][0] <= goal_s:
@@ -348,7 +350,7 @@ def ways(name: str, task: Task, data: Split, seed: int) -> Iterator[dict[str, ob
 
 def scratch_width(run: Run, example: tuple[Tensor, ...], goal_s: float) -> int:
     """The largest width, in quarters of a vector, of a network that takes at most so long."""
-    step = max(vector_width() // 4, 1)
+    step = max(TARGETS["onnxruntime"].vector_width() // 4, 1)
     for width in range(run.task.width - step, 0, -step):
         if timed({"small": run.new(width)}, example, 7)["small"][0] <= goal_s:
             return width

@@ -77,7 +77,7 @@ class SlimRecord:
         whole: before. ``slimmed``: after; None where it is only predicted. ``quantised``: the slimmed one in int8.
         predicted_s: latency that the layers' tables say for the slimmed network; 0: unknown.
         kept: what stayed whole and why, by place. ``notes``: what else a reader must know.
-        environment: of the measurements. ``files``: what was written, by name.
+        environment: of the measurements. ``files``: what was written, by name; ``sizes``: their bytes on the disk.
     """
 
     model: str
@@ -97,6 +97,7 @@ class SlimRecord:
     environment: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     quantised: Measured | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:

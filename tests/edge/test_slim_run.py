@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,15 @@ import pytest
 import torch
 
 from paceline.edge.evaluation import held_out
-from paceline.edge.slim_run import SlimRun, replacement_notes, slim_network
+from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
 from paceline.errors import UserError
-from paceline.slim_record import SlimRecord
+from paceline.slim_record import Measured, SlimRecord
 from paceline.slimming.budget import Budget
 from paceline.slimming.layer_times import REST
 from paceline.slimming.onnx_export import difference
 from paceline.slimming.shrink import load
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.targets import LiteRT, Target
 from paceline.strategy import Strategy
 from paceline.training.data import load as load_data
 from paceline.training.starting_model import build_model
@@ -34,14 +36,22 @@ def run_of(out: Path, **changes: Any) -> SlimRun:
     ("changes", "says"),
     [
         ({"method": "ssll"}, "unknown method 'ssll'"),
-        ({"target": "onnxrt"}, "unknown target 'onnxrt'"),
+        ({"target": "onnxrt"}, "unknown target 'onnxrt'.*did you mean onnxruntime?"),
+        ({"target": "litert", "int8": True}, r"`int8` for litert"),
+        (
+            {"target": "executorch", "budget": Budget("speedup", 2), "method": "force"},
+            "ONNX Runtime, not on executorch",
+        ),
         ({"path_epochs": -1}, "-1 epochs"),
         ({"threads": 0}, "0 threads"),
         ({"method": "force"}, "force cannot aim at size=200kB"),
         ({"method": "sparse", "budget": Budget("accuracy", 1.0)}, "sparse cannot aim at accuracy=-1pt"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused_before_anything(
+    changes: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Target, "check_installed", lambda self: None)
     with pytest.raises(UserError, match=says):
         run_of(tmp_path / "out", **changes)
     assert not (tmp_path / "out").exists()
@@ -52,9 +62,26 @@ def test_replacements_are_said() -> None:
     assert list(replacement_notes(plan)) == ["conv1 is low rank now: form svd, ranks [8]."]
 
 
+def test_a_runtime_that_is_missing_is_said_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiteRT, "package", "not_there")
+    with pytest.raises(UserError, match=r"LiteRT is not installed; pip install 'paceline\[litert\]'"):
+        run_of(tmp_path / "out", target="litert")
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_int_8_is_worse_it_is_said() -> None:
+    fp32 = Measured(1e-3, 1e-3, 1e-3, 10, 40, 0.9, 0.3)
+    assert not list(int8_notes(fp32, None)) and not list(int8_notes(fp32, replace(fp32, latency_s=5e-4)))
+    worse = replace(fp32, latency_s=2e-3, accuracy=0.885)
+    assert list(int8_notes(fp32, worse)) == [
+        "int8 is not faster here: 2.00 ms, 1.00 ms in fp32.",
+        "int8 loses 1.50 points of accuracy.",
+    ]
+
+
 @pytest.mark.full
 def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothing_twice(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
+    run = run_of(tmp_path, int8=True)
     said: list[str] = []
     record = slim_network(run, said.append)
     after = record.slimmed
@@ -63,6 +90,10 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     small = load(SlimPlan.load(tmp_path / "plan.json"), build_model("lenet5", 0))
     small.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
     assert held_out(small, data) == (after.accuracy, after.loss)
+    quantised = record.quantised
+    assert quantised is not None and quantised.file_bytes < 0.4 * after.file_bytes
+    assert quantised.accuracy is not None and abs(quantised.accuracy - after.accuracy) < 0.05  # type: ignore[operator]
+    assert record.sizes == {name: (tmp_path / name).stat().st_size for name in record.files} and len(record.sizes) == 4
     assert difference(small, (data.test_x[:1],), tmp_path / "model.onnx") < 1e-4
     assert SlimRecord.from_json(json.loads((tmp_path / "slim.json").read_text())).widths == record.widths
     assert any(width.after < width.before for width in record.widths)

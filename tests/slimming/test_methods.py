@@ -8,7 +8,7 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.slimming import methods
-from paceline.slimming.methods import METHODS, Sparse
+from paceline.slimming.methods import METHODS, Sparse, target_for
 from paceline.slimming.slim import Slim
 from paceline.slimming.sparse_roofline import Advice, SparseRoof
 from paceline.slimming.tracing import structures_of
@@ -46,3 +46,11 @@ def test_the_least_sparsity_that_meets_the_budget(monkeypatch: pytest.MonkeyPatc
 def test_what_says_no_latency_is_refused(method: str) -> None:
     with pytest.raises(UserError, match=f"{method} cannot aim at size=100B"):
         slim_of("size=100B", method).check()
+
+
+def test_a_method_that_only_knows_one_runtime_is_refused_on_others() -> None:
+    assert target_for("litert", "iss").title == "LiteRT" and target_for("onnxruntime", "sparse").suffix == ".onnx"
+    with pytest.raises(UserError, match=r"sparse weighs layers .*, not on litert; give one of auto, ssl, iss"):
+        target_for("litert", "sparse")
+    with pytest.raises(UserError, match=r"unknown target 'executorc'.*did you mean executorch"):
+        target_for("executorc", "auto")

@@ -21,7 +21,9 @@ def add(parser: Parser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODELS)
     methods = "auto, ssl (filters, channels, heads), iss (hidden units of recurrent layers) (default auto)"
     parser.add_argument("--method", metavar="M", default="auto", help=methods)
-    parser.add_argument("--target", metavar="T", default="onnxruntime", help="onnxruntime (default)")
+    parser.add_argument("--target", metavar="T", default="onnxruntime", help="onnxruntime (default), executorch or litert")
+    int8 = "also write and measure the slimmed network in int8, on ONNX Runtime"
+    parser.add_argument("--int8", action="store_true", help=int8)
     budgets = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x)"
     parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets)
     parser.add_argument("--threads", metavar="N", type=int, default=1, help="of the runtime (default 1)")
@@ -57,12 +59,13 @@ def _slim(o: argparse.Namespace) -> Answer:
         path_epochs=o.path_epochs,
         tune_epochs=o.tune_epochs,
         distill=share,
+        int8=o.int8,
     )
     if o.predict:
         prediction = predict_widths(run)
         return prediction.to_json(), predicted_screen(prediction)
     record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
-    data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/model.onnx, weights.pt and plan.json"]
+    data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]
     if o.report:
         from paceline.reporting.slim_page import write_page
 

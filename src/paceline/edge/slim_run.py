@@ -11,29 +11,30 @@ from typing import Any
 import torch
 from torch import nn
 
-from paceline.edge.evaluation import held_out
+from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.errors import UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, unwritable
 from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
 from paceline.slimming.budget import Budget
-from paceline.slimming.latency import Latency, latencies
+from paceline.slimming.latency import Latency
 from paceline.slimming.layer_profile import layer_latencies, profile
-from paceline.slimming.methods import LATENCIES, METHODS, Replace
+from paceline.slimming.methods import LATENCIES, METHODS, Replace, target_for
 from paceline.slimming.on_path import settings
-from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.quantise import to_int8
 from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
+from paceline.slimming.targets import Target
 from paceline.training import checkpoint
 from paceline.training.data import Dataset
 from paceline.training.data import load as load_data
 from paceline.training.starting_model import build_model, load_weights
 from paceline.training.train import train_run
 from paceline.training.training_run import TrainingRun
+from paceline.units import format_seconds
 
-TARGETS = ("onnxruntime",)
 PATH_SHARE, TUNE_SHARE = 0.5, 0.5
 """Epochs beside those of the whole network's training (Wen et al. 2016 take a half and a third)."""
 PATH_RATE, TUNE_RATE = 0.2, 0.2
@@ -43,6 +44,9 @@ SPEEDUPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 """Where the path stops on its way to a loss of accuracy."""
 SHARES = tuple(each / 32 for each in range(31, 0, -1))
 SHOWN = (0.75, 0.5, 0.25, 0.125)
+CALIBRATION = 128
+"""Samples that int8 takes its scales from."""
+INT8 = "int8"
 Say = Callable[[str], None]
 
 
@@ -54,6 +58,7 @@ class SlimRun:
         training: of the whole network; its ``out`` is the directory of everything, its ``start`` the trained weights.
         path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network, likewise.
         distill: share of the whole network's word in fine-tuning.
+        int8: also quantise the slimmed network, on ONNX Runtime.
     """
 
     training: TrainingRun
@@ -64,14 +69,16 @@ class SlimRun:
     path_epochs: int = 0
     tune_epochs: int = 0
     distill: float = DISTILL
+    int8: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
-        if self.target not in TARGETS:
-            raise unknown("target", self.target, TARGETS)
         if isinstance(METHODS[self.method], Replace) and self.budget.kind not in LATENCIES:
             raise UserError(f"{self.method} cannot aim at {self.budget}", "give latency=5ms or speedup=2x")
+        target_for(self.target, self.method).check_installed()
+        if self.int8 and self.target != "onnxruntime":
+            raise UserError(f"`int8` for {self.target}", "int8 files are ONNX Runtime's: leave out one of the two")
         for name in ("path_epochs", "tune_epochs"):
             if getattr(self, name) < 0:
                 raise UserError(f"{getattr(self, name)} epochs", f"give `{name}` from 0 up")
@@ -95,7 +102,8 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     """Slim a network. What a run that was broken off has done is not done again.
 
     Returns:
-        The record, which is also ``slim.json`` beside ``plan.json``, ``weights.pt`` and ``model.onnx``.
+        The record, which is also ``slim.json`` beside ``plan.json``, ``weights.pt`` and ``model.onnx``, or of another target
+        ``model.pte`` or ``model.tflite``. With ``int8`` there is ``model.int8.onnx`` too.
 
     Raises:
         UserError: as ``train``; a network that cannot be traced or exported; a budget that cannot be met.
@@ -113,7 +121,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
         points.append(_point(run, slim.to(budget), start, weights, len(points), data, say))
         if run.budget.kind == "accuracy" and _lost(before, points[-1]) > run.budget.value:
             break
-    return _finish(run, slim, weights, before, points, say)
+    return _finish(run, slim, weights, before, points, data, say)
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ def predict_widths(run: SlimRun) -> SlimPrediction:
     """What other widths would take, without any training. Raises UserError for a network that cannot be traced or exported."""
     model = build_model(run.training.model, run.training.seed)
     data = load_data(run.training.data)
-    slim = Slim(model.eval(), (data.train_x[:1],), budget=run.budget, method=run.method, threads=run.threads)
+    slim = Slim(model.eval(), (data.train_x[:1],), budget=run.budget, method=run.method, threads=run.threads, target=run.target)
     alike = {share: alike_removed(slim.structures, share) for share in SHARES}
     found = [
         WidthPrediction(share, slim.times.seconds(gone), weight_bytes(slim.structures, gone)) for share, gone in alike.items()
@@ -154,6 +162,7 @@ def predict_widths(run: SlimRun) -> SlimPrediction:
         dict(slim.times.by_layer(())),
         meets,
         dict(slim.structures.kept),
+        tuple(_notes(slim.target)),
     )
 
 
@@ -222,7 +231,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     inputs = (data.train_x[:1],)
     budget = run.budget if run.budget.kind != "accuracy" else Budget("speedup", SPEEDUPS[0])
     table: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
-    slim = Slim(whole, inputs, budget=budget, method=run.method, threads=run.threads, table=table)
+    slim = Slim(whole, inputs, budget=budget, method=run.method, threads=run.threads, table=table, target=run.target)
     slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
     if table is None:
         say("measuring the layers")
@@ -241,7 +250,7 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
         PATH_RATE,
         decay=0.0,
         start=start,
-        slimming=settings(run.method, slim.budget, run.out / "table.json", run.threads),
+        slimming=settings(run.method, slim.budget, run.out / "table.json", run.threads, run.target),
     )
     _stage(path)
     load_weights(slim.model, path.out, run.training.model)
@@ -266,23 +275,33 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), slim.predicted_s or 0.0)
 
 
-def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], say: Say) -> SlimRecord:
+def _finish(
+    run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], data: Dataset, say: Say
+) -> SlimRecord:
     """Export, measure, write."""
     chosen = _chosen(run, before, points)
     whole = _network(run, weights)
     say("exporting and measuring")
     models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
-    files = {name: to_onnx(model, slim.inputs, run.out / f"{name}.onnx") for name, model in models.items()}
-    times = latencies({name: (file, slim.inputs) for name, file in files.items()}, run.threads)
+    suffix = slim.target.suffix
+    files = {name: slim.target.export(model, slim.inputs, run.out / f"{name}{suffix}") for name, model in models.items()}
     name = f"slimmed {points.index(chosen)}"
+    quantised, why_not = _quantised(run, files[name], data)
+    timed = files if quantised is None else {**files, INT8: quantised}
+    times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
     layers = _layers(slim, chosen.plan, *((files[each], times[each]) for each in ("whole", name)))
-    files[name].replace(run.out / "model.onnx")
+    exported = files[name].replace(run.out / f"model{suffix}")
     for other, file in files.items():
         if other not in ("whole", name):
             file.unlink()
     chosen.plan.save(run.out / "plan.json")
     torch.save(chosen.model.state_dict(), run.out / "weights.pt")
+    slimmed = _as_measured(times[name], chosen.model, exported, (chosen.accuracy, chosen.loss))
+    in_int8 = None
+    if quantised is not None:
+        in_int8 = _as_measured(times[INT8], chosen.model, quantised, held_out_on_file(quantised, data))
+    written = [run.out / "plan.json", run.out / "weights.pt", exported, *([] if quantised is None else [quantised])]
     record = SlimRecord(
         model=run.training.model,
         data=run.training.data,
@@ -291,14 +310,16 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
         budget=str(run.budget),
         threads=run.threads,
         whole=_as_measured(times["whole"], whole, files["whole"], before),
-        slimmed=_as_measured(times[name], chosen.model, run.out / "model.onnx", (chosen.accuracy, chosen.loss)),
+        slimmed=slimmed,
         predicted_s=chosen.predicted_s * now,
         widths=tuple(widths(slim, chosen.plan)),
         layers=layers,
         kept=dict(slim.structures.kept),
-        notes=tuple(replacement_notes(chosen.plan)),
-        environment=environment(("numpy", "torch", "onnx", "onnxruntime")),
-        files={name: str(run.out / name) for name in ("plan.json", "weights.pt", "model.onnx")},
+        notes=(*replacement_notes(chosen.plan), *_notes(slim.target), *why_not, *int8_notes(slimmed, in_int8)),
+        environment=environment(("numpy", "torch", "onnx", slim.target.package)),
+        files={file.name: str(file) for file in written},
+        sizes={file.name: file.stat().st_size for file in written},
+        quantised=in_int8,
         curve=(
             CurvePoint("whole", times["whole"].median_s, times["whole"].median_s, before[0]),
             *(
@@ -309,6 +330,35 @@ def _finish(run: SlimRun, slim: Slim, weights: str, before: tuple[float, float],
     )
     write(run.out / "slim.json", json.dumps(record.to_json(), indent=1))
     return record
+
+
+def _quantised(run: SlimRun, file: Path, data: Dataset) -> tuple[Path | None, list[str]]:
+    """The int8 file where one is wanted, or why there is none: after so much training that is no reason to stop."""
+    if not run.int8:
+        return None, []
+    every = max(1, len(data.train_x) // CALIBRATION)
+    samples = [(data.train_x[number : number + 1],) for number in range(0, len(data.train_x), every)][:CALIBRATION]
+    try:
+        return to_int8(file, run.out / "model.int8.onnx", samples), []
+    except UserError as error:
+        return None, [f"There is no int8 file: {error.message}."]
+
+
+def int8_notes(slimmed: Measured, quantised: Measured | None) -> Iterator[str]:
+    """Where int8 is worse than fp32."""
+    if quantised is None:
+        return
+    if quantised.latency_s >= slimmed.latency_s:
+        times = f"{format_seconds(quantised.latency_s)}, {format_seconds(slimmed.latency_s)} in fp32"
+        yield f"int8 is not faster here: {times}."
+    if quantised.accuracy is not None and slimmed.accuracy is not None and quantised.accuracy < slimmed.accuracy:
+        yield f"int8 loses {100 * (slimmed.accuracy - quantised.accuracy):.2f} points of accuracy."
+
+
+def _notes(target: Target) -> Iterator[str]:
+    """What the predictions for a runtime rest on."""
+    if target.name != "onnxruntime":
+        yield f"Layers were timed alone on ONNX Runtime; their sum is scaled to the whole network on {target.title}."
 
 
 def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> _Point:
@@ -328,7 +378,9 @@ def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[flo
 
 
 def _layers(slim: Slim, plan: SlimPlan, whole: tuple[Path, Latency], small: tuple[Path, Latency]) -> tuple[LayerLatency, ...]:
-    """Latency by layer of two files, and what the table of the layers says where the method has one."""
+    """Latency by layer of two ONNX files, and what the table of the layers says where the method has one; of others none."""
+    if slim.target.name != "onnxruntime":
+        return ()
     before, after = (profile(file, slim.inputs, slim.threads).by_layer(time.median_s) for file, time in (whole, small))
     measured = "layers" in slim.table
     predicted = slim.times.rescaled(whole[1]).by_layer(plan.removed(slim.structures)) if measured else {}
@@ -364,4 +416,4 @@ def write(file: Path, text: str) -> None:
         raise unwritable(file, error) from error
 
 
-__all__ = ["SlimRun", "predict_widths", "slim_network", "widths", "write"]
+__all__ = ["SlimRun", "int8_notes", "predict_widths", "slim_network", "widths", "write"]

@@ -77,6 +77,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
             GAP,
             heading("Where the time goes"),
             *(Bar(name, seconds / whole, (format_seconds(seconds),)) for name, seconds in slowest),
+            *(Paragraph(note) for note in prediction.notes),
             *_kept(prediction.kept),
         ),
         brief=f"{prediction.model}: {format_seconds(whole)}; {meets}",

@@ -1,10 +1,11 @@
-"""Latency of ONNX files on this machine, measured in alternation."""
+"""Latency of exported networks on this machine, measured in alternation."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,29 +38,43 @@ def latencies(
     turns: int = 15,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Latency]:
-    """What each file takes, by name. The files take turns, so that a busy moment of the machine meets all alike.
+    """What each ONNX file takes, by name.
 
     Args:
-        files: ONNX file and inputs, by name. ``threads``: of ONNX Runtime.
+        files: file and inputs, by name. ``threads``: of ONNX Runtime.
+        turns, clock: as of ``alternating``.
+    """
+    return alternating({name: session_call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns, clock)
+
+
+def session_call(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+    """One run of an ONNX file."""
+    session = open_session(file, threads)
+    return partial(session.run, None, feed(session, inputs))
+
+
+def alternating(
+    calls: Mapping[str, Callable[[], object]], turns: int = 15, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, Latency]:
+    """What each call takes, by name. They take turns, so that a busy moment of the machine meets all alike.
+
+    Args:
         clock: in seconds; ``time.thread_time`` leaves out what other programs take, where there is one thread.
     """
-    runs = {}
-    for name, (file, inputs) in files.items():
-        session = open_session(file, threads)
-        given = feed(session, inputs)
+    repeats = {}
+    for name, call in calls.items():
         for _ in range(WARM_UP):
-            session.run(None, given)
+            call()
         start = clock()
-        session.run(None, given)
-        times = max(1, round(LEAST_S / max(clock() - start, 1e-7)))
-        runs[name] = session, given, times
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+        call()
+        repeats[name] = max(1, round(LEAST_S / max(clock() - start, 1e-7)))
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
-        for name, (session, given, times) in runs.items():
+        for name, call in calls.items():
             start = clock()
-            for _ in range(times):
-                session.run(None, given)
-            seconds[name].append((clock() - start) / times)
+            for _ in range(repeats[name]):
+                call()
+            seconds[name].append((clock() - start) / repeats[name])
     found = {}
     for name, each in seconds.items():
         low, median, high = np.percentile(each, [25, 50, 75]).tolist()
@@ -67,4 +82,4 @@ def latencies(
     return found
 
 
-__all__ = ["Latency", "latencies"]
+__all__ = ["Latency", "alternating", "latencies", "session_call"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.optim import Optimizer
 
-from paceline.errors import UserError
+from paceline.errors import UserError, unknown
 from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import BudgetPath, Cost
 from paceline.slimming.force import ForceRegularizer
@@ -21,6 +21,7 @@ from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.sparse_path import SparsePath
 from paceline.slimming.sparse_roofline import Advice, advice
 from paceline.slimming.structures import Structures
+from paceline.slimming.targets import TARGETS, Target
 from paceline.slimming.widths import widths_for
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
@@ -230,4 +231,15 @@ METHODS: Mapping[str, Method] = {
     "sparse": Sparse(),
 }
 
-__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "Task"]
+
+def target_for(target: str, method: str) -> Target:
+    """The runtime of this name. Raises UserError where there is none, or where the method only knows ONNX Runtime's times."""
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    if target != "onnxruntime" and isinstance(METHODS[method], Replace):
+        rest = ", ".join(name for name, each in METHODS.items() if not isinstance(each, Replace))
+        raise UserError(f"{method} weighs layers by times on ONNX Runtime, not on {target}", f"give one of {rest}")
+    return TARGETS[target]
+
+
+__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "Task", "target_for"]

@@ -15,13 +15,14 @@ from paceline.slimming.budget import Budget
 from paceline.slimming.slim import Slim
 
 
-def settings(method: str, budget: Budget, table: str | Path, threads: int = 1) -> dict[str, Any]:
+def settings(method: str, budget: Budget, table: str | Path, threads: int = 1, target: str = "onnxruntime") -> dict[str, Any]:
     """What ``wrapped`` takes.
 
     Args:
         table: file of ``LayerTimes.to_json``: measured once, so that all workers decide alike.
     """
-    return {"method": method, "budget": [budget.kind, budget.value], "table": str(table), "threads": threads}
+    cost = {"budget": [budget.kind, budget.value], "table": str(table)}
+    return {"method": method, **cost, "threads": threads, "target": target}
 
 
 def wrapped(optimizer: Optimizer, model: nn.Module, sample: Tensor, given: Mapping[str, Any], steps: int) -> Optimizer:
@@ -30,9 +31,8 @@ def wrapped(optimizer: Optimizer, model: nn.Module, sample: Tensor, given: Mappi
         table = json.loads(Path(given["table"]).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"the table of latencies {given['table']} cannot be read: {error}", "measure it again") from error
-    slim = Slim(
-        model, (sample,), budget=Budget(*given["budget"]), method=given["method"], threads=given["threads"], table=table
-    )
+    same = {name: given[name] for name in ("method", "threads", "target")}
+    slim = Slim(model, (sample,), budget=Budget(*given["budget"]), table=table, **same)
     return slim.wrap(optimizer, steps)
 
 

@@ -16,10 +16,9 @@ from torch.optim import Optimizer
 from paceline.errors import UserError, unknown
 from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import Cost
-from paceline.slimming.latency import Latency, latencies
+from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
-from paceline.slimming.methods import METHODS
-from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.methods import METHODS, target_for
 from paceline.slimming.shrink import load
 from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
@@ -44,9 +43,11 @@ class Slim:
             et al., ICLR 2017).
         threads: of the runtime.
         table: what another one has measured (``Slim.table``); by default it is measured when it is needed.
+        target: runtime that latencies are of, one of ``targets.TARGETS``. The layers alone are always timed on ONNX Runtime;
+            their sum is scaled to what the whole network takes on the target.
 
     Raises:
-        UserError: an unknown method or budget. Later, a model that cannot be traced, or a budget that cannot be met.
+        UserError: an unknown method, budget or target. Later, a model that cannot be traced, or a budget that cannot be met.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Slim:
         method: str = "auto",
         threads: int = 1,
         table: Mapping[str, Any] | None = None,
+        target: str = "onnxruntime",
     ) -> None:
         if method not in METHODS:
             raise unknown("method", method, METHODS)
         self.model, self.method, self.threads = model, method, threads
         self.budget = budget if isinstance(budget, Budget) else Budget.parse(budget)
-        self.round_to = vector_width()
+        self.target = target_for(target, method)
+        self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
         self._inputs, self._table = inputs, dict(table or {})
@@ -126,7 +129,8 @@ class Slim:
 
     def to(self, budget: Budget) -> Slim:
         """The same network and table with another budget."""
-        return Slim(self.model, self.inputs, budget=budget, method=self.method, threads=self.threads, table=self.table)
+        kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
+        return Slim(self.model, self.inputs, budget=budget, table=self.table, **kept)
 
     def check(self) -> None:
         """Raises UserError for a budget that is met already, that cannot be met, or that the method cannot aim at."""
@@ -153,13 +157,14 @@ class Slim:
         return load(self.plan, self.model)
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
-        """What these networks take on ONNX Runtime here, in alternation, by name."""
+        """What these networks take on the target here, in alternation, by name."""
         with tempfile.TemporaryDirectory() as directory:
             files = {}
             for number, (name, model) in enumerate(models.items()):
                 inputs = tuple(each.cpu() if isinstance(each, Tensor) else each for each in self.inputs)
-                files[name] = to_onnx(on_cpu(model), inputs, Path(directory) / f"{number}.onnx"), inputs
-            return latencies(files, self.threads)
+                file = Path(directory) / f"{number}{self.target.suffix}"
+                files[name] = self.target.export(on_cpu(model), inputs, file), inputs
+            return self.target.latencies(files, self.threads)
 
     def show(self, cost: float) -> str:
         """A cost with its unit."""
@@ -211,11 +216,6 @@ def on_cpu(model: nn.Module) -> nn.Module:
     return model if there else copy.deepcopy(model).cpu()
 
 
-def vector_width() -> int:
-    """Channels that this processor's kernels compute at once: 16 of fp32 with AVX-512, else 8."""
-    return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
-
-
 def slim(
     model: nn.Module,
     inputs: tuple[Any, ...] | None = None,
@@ -229,11 +229,11 @@ def slim(
     ``optimizer = slim.wrap(optimizer)``, the loop, and ``small = slim.shrink()``. Arguments and errors as ``Slim``.
 
     Args:
-        target: the runtime; latencies are measured on ``onnxruntime``.
+        target: ``onnxruntime``, ``executorch`` or ``litert``, which must be installed.
     """
-    if target != "onnxruntime":
-        raise unknown("target", target, ("onnxruntime",))
-    return Slim(model, inputs, budget=budget, method=method, threads=threads)
+    made = Slim(model, inputs, budget=budget, method=method, threads=threads, target=target)
+    made.target.check_installed()
+    return made
 
 
-__all__ = ["STEPS", "Slim", "slim", "vector_width"]
+__all__ = ["STEPS", "Slim", "slim"]

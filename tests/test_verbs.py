@@ -26,6 +26,7 @@ PUBLIC = {
     "whatif",
     "explain",
     "schedule",
+    "slim",
     "train",
     "ask",
     "attach",

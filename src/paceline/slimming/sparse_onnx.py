@@ -6,6 +6,7 @@ A file holds the weights that are not zero alone. Another program than ``open_se
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from torch import nn
 from paceline.slimming.sparse_convolution import Rows, SparseConv2d, sparse_convolution
 
 DOMAIN = "paceline"
-LIBRARY = Path(__file__).parent.parent / "_onnxruntime_operators.so"
+_native = importlib.util.find_spec("paceline._native")
+LIBRARY = Path((_native and _native.origin) or __file__).with_name("_onnxruntime_operators.so")
 """The operator, compiled."""
 
 

@@ -41,6 +41,9 @@ PAGES = (
     "docs/slim.md",
 )
 
+LONG = ("docs/domain-adaptation.md", "docs/slim.md")
+"""Their commands train for a while."""
+
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -85,7 +88,7 @@ def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.full] * (page in LONG)) for page in PAGES])
 def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
     lines, outputs = commands(page), shown(page)
     assert lines and outputs.keys() <= set(lines)

@@ -19,6 +19,7 @@ from rows import read  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results" / "domain_adaptation.csv"
 
 
+@pytest.mark.full
 def test_a_short_form_writes_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "d.csv"
     arguments = ["--short", "--seeds", "3", "--out", str(out), "--parts", "adapted", "digits", "slimmed"]

@@ -68,7 +68,8 @@ def test_training_is_left_at_its_best_epoch_and_a_perplexity_is_that_of_the_toke
     assert math.isclose(perplexity(model, text.tune), trained.tune, rel_tol=1e-5)
 
 
-@pytest.mark.parametrize("network", ["lstm", pytest.param("transformer", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("network", ["lstm", "transformer"])
 def test_language_benchmark_short(folder: Path, tmp_path: Path, network: str) -> None:
     out = tmp_path / "rows.csv"
     slim_language.main(["--short", "--network", network, "--data", str(folder), "--out", str(out)])

@@ -23,6 +23,7 @@ from paceline.slimming.tracing import structures_of  # noqa: E402
 from slimming_networks import Residual, images  # noqa: E402
 
 
+@pytest.mark.full
 def test_short_form_writes_a_row_for_each_slimmed_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

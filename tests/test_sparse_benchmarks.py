@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
+@pytest.mark.full
 def test_sparse_convolution_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import sparse_convolution
 

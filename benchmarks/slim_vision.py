@@ -85,7 +85,7 @@ class Task:
 TASKS = {
     "fashion-mnist": Task(32, "speedup=4x", 2000, 800, 1000),
     "cifar10": Task(32, "speedup=4x", 3000, 1000, 1500, flips=True),
-    "sign-language": Task(16, "speedup=3.5x", 500, 300, 400),
+    "sign-language": Task(32, "speedup=3.5x", 300, 200, 250),
     "short": Task(32, "speedup=1.5x", 3, 3, 3),
 }
 BATCH, DISTILL = 64, 0.5

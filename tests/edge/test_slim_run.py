@@ -108,5 +108,8 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     again = slim_network(run)
     assert again.slimmed is not None and (again.slimmed.accuracy, again.slimmed.loss) == (after.accuracy, after.loss)
     assert all((tmp_path / name / "checkpoint.pt").stat().st_mtime_ns == stages[name] for name in ("whole", "path"))
+    tuned = (tmp_path / "tuned" / "checkpoint.pt").stat().st_mtime_ns
+    assert slim_network(run).speedup > 1, "a run that has ended is only measured again"
+    assert (tmp_path / "tuned" / "checkpoint.pt").stat().st_mtime_ns == tuned
     with pytest.raises(UserError, match="a run with other settings"):
         slim_network(run_of(tmp_path, training=TrainingRun(**{**vars(run.training), "seed": 5})))

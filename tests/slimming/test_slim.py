@@ -85,6 +85,15 @@ def test_what_cannot_be_is_refused() -> None:
         Slim(model, inputs, method="iss", budget="size=12kB").check()
 
 
+def test_a_tensor_is_an_example_and_nonsense_is_refused() -> None:
+    assert Slim(network(), torch.randn(1, 1, 8, 8), budget="size=12kB").inputs[0].shape == (1, 1, 8, 8)
+    for given, says in (({"threads": 0}, "0 threads"), ({"budget": "accuracy=-1pt"}, "accuracy=-1pt needs the data")):
+        with pytest.raises(UserError, match=says):
+            Slim(network(), **given)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="the model is of type function"):
+        paceline.slim(network)  # type: ignore[arg-type]
+
+
 def test_a_module_that_cannot_be_traced_is_named() -> None:
     class Branches(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ def add(parser: Parser) -> None:
     parser.runs(_slim, EXAMPLE, shapes=("brief", "why"))
     parser.set_defaults(own_progress=True, resume="", plan=None, teacher=None)
     parser.add_argument("model", metavar="MODEL", help=MODELS)
-    methods = "auto, ssl (filters, channels, heads), iss (hidden units of recurrent layers) (default auto)"
+    methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse (default auto)"
     parser.add_argument("--method", metavar="M", default="auto", help=methods)
     parser.add_argument("--target", metavar="T", default="onnxruntime", help="onnxruntime (default), executorch or litert")
     int8 = "also write and measure the slimmed network in int8, on ONNX Runtime"

@@ -33,7 +33,7 @@ from paceline.training.data import load as load_data
 from paceline.training.starting_model import build_model, load_weights
 from paceline.training.train import train_run
 from paceline.training.training_run import TrainingRun
-from paceline.units import format_seconds
+from paceline.units import format_bytes, format_seconds
 
 PATH_SHARE, TUNE_SHARE = 0.5, 0.5
 """Epochs beside those of the whole network's training (Wen et al. 2016 take a half and a third)."""
@@ -82,6 +82,8 @@ class SlimRun:
         for name in ("path_epochs", "tune_epochs"):
             if getattr(self, name) < 0:
                 raise UserError(f"{getattr(self, name)} epochs", f"give `{name}` from 0 up")
+        if not 0 <= self.distill <= 1:
+            raise UserError(f"a share of {self.distill:g} of the teacher", "give `distill` from 0 to 1")
         if not 1 <= self.threads <= 1024:
             raise UserError(f"{self.threads} threads", "give a whole number from 1 up")
 
@@ -109,9 +111,13 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
         UserError: as ``train``; a network that cannot be traced or exported; a budget that cannot be met.
     """
     data = load_data(run.training.data)
+    untrained = build_model(run.training.model, run.training.seed).eval()
+    if run.training.start:
+        load_weights(untrained, run.training.start, run.training.model)
+    slim = _measured(run, untrained, data, say)
+    slim.check()  # latency does not depend on the weights: what cannot be met is refused before any training
     weights = _whole_weights(run, say)
     whole = _network(run, weights)
-    slim = _measured(run, whole, data, say)
     before = held_out(whole, data)
     points: list[_Point] = []
     for budget in _budgets(run.budget):
@@ -141,7 +147,8 @@ def predict_widths(run: SlimRun) -> SlimPrediction:
     """What other widths would take, without any training. Raises UserError for a network that cannot be traced or exported."""
     model = build_model(run.training.model, run.training.seed)
     data = load_data(run.training.data)
-    slim = Slim(model.eval(), (data.train_x[:1],), budget=run.budget, method=run.method, threads=run.threads, target=run.target)
+    inputs, budget = (data.train_x[:1],), _first_budget(run)
+    slim = Slim(model.eval(), inputs, budget=budget, method=run.method, threads=run.threads, target=run.target)
     alike = {share: alike_removed(slim.structures, share) for share in SHARES}
     found = [
         WidthPrediction(share, slim.times.seconds(gone), weight_bytes(slim.structures, gone)) for share, gone in alike.items()
@@ -170,6 +177,10 @@ def alike_removed(structures: Structures, share: float) -> set[int]:
     """Structures beyond a share of every layer's."""
     layers = structures.layers().values()
     return {each.number for every in layers for each in every[max(1, round(len(every) * share)) :]}
+
+
+def _first_budget(run: SlimRun) -> Budget:
+    return next(_budgets(run.budget))
 
 
 def _budgets(budget: Budget) -> Iterator[Budget]:
@@ -218,7 +229,7 @@ def _stage(run: TrainingRun) -> None:
         if state["epoch"] >= run.epochs and RunDir(directory).record_path.exists():
             buckets = state["run"].strategy.first_bucket_bytes  # a run on CPUs chooses its own
             strategy = replace(run.strategy, first_bucket_bytes=buckets)
-            checkpoint.check_same_run(replace(run, strategy=strategy, epochs=state["epoch"] + 1), state)
+            checkpoint.check_same_settings(replace(run, strategy=strategy), state)
             return
         if state["epoch"] < run.epochs:
             run = replace(run, resume=run.out)
@@ -229,13 +240,17 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     """The network with the table of its layers, which a resumed run reads again."""
     file = run.out / "table.json"
     inputs = (data.train_x[:1],)
-    budget = run.budget if run.budget.kind != "accuracy" else Budget("speedup", SPEEDUPS[0])
+    budget = _first_budget(run)
+    of = {"method": run.method, "target": run.target, "threads": run.threads}
+    of |= {"budget": str(run.budget)} if run.method == "sparse" else {}
     table: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
+    if table is not None and table.get("of") != of:
+        table = None
     slim = Slim(whole, inputs, budget=budget, method=run.method, threads=run.threads, table=table, target=run.target)
     slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
     if table is None:
         say("measuring the layers")
-        write(file, json.dumps(slim.table))
+        write(file, json.dumps({"of": of, **slim.table}))
     return slim
 
 
@@ -257,7 +272,7 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     small = slim.shrink().eval()
     if slim.plan is None:
         raise AssertionError("shrink makes a plan")
-    file = run.out / f"plan{suffix}.json"
+    file = run.out / f"plan-{number + 1}.json"
     slim.plan.save(file)
     say("fine-tuning the slimmed network")
     tune = run.stage(
@@ -272,7 +287,14 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     )
     _stage(tune)
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), slim.predicted_s or 0.0)
+    return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), _predicted(slim))
+
+
+def _predicted(slim: Slim) -> float:
+    """Seconds of the slimmed network; 0 where no table says."""
+    if slim.predicted_s is None and slim.plan is not None and "layers" in slim.table:
+        return slim.times.seconds(slim.plan.removed(slim.structures))
+    return slim.predicted_s or 0.0
 
 
 def _finish(
@@ -296,7 +318,9 @@ def _finish(
         if other not in ("whole", name):
             file.unlink()
     chosen.plan.save(run.out / "plan.json")
-    torch.save(chosen.model.state_dict(), run.out / "weights.pt")
+    draft = run.out / ".weights.pt.draft"
+    torch.save(chosen.model.state_dict(), draft)
+    draft.replace(run.out / "weights.pt")
     slimmed = _as_measured(times[name], chosen.model, exported, (chosen.accuracy, chosen.loss))
     in_int8 = None
     if quantised is not None:
@@ -315,7 +339,13 @@ def _finish(
         widths=tuple(widths(slim, chosen.plan)),
         layers=layers,
         kept=dict(slim.structures.kept),
-        notes=(*replacement_notes(chosen.plan), *_notes(slim.target), *why_not, *int8_notes(slimmed, in_int8)),
+        notes=(
+            *_missed(run, times["whole"], times[name], exported),
+            *replacement_notes(chosen.plan),
+            *_notes(slim.target),
+            *why_not,
+            *int8_notes(slimmed, in_int8),
+        ),
         environment=environment(("numpy", "torch", "onnx", slim.target.package)),
         files={file.name: str(file) for file in written},
         sizes={file.name: file.stat().st_size for file in written},
@@ -342,6 +372,17 @@ def _quantised(run: SlimRun, file: Path, data: Dataset) -> tuple[Path | None, li
         return to_int8(file, run.out / "model.int8.onnx", samples), []
     except UserError as error:
         return None, [f"There is no int8 file: {error.message}."]
+
+
+def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:
+    """Says where the measured network is beyond the budget."""
+    kind = run.budget.kind
+    if kind == "size" and file.stat().st_size > run.budget.value:
+        size, weights = format_bytes(file.stat().st_size), format_bytes(run.budget.value)
+        yield f"The file has {size}: beside weights of {weights} it holds the graph."
+    limit = {"latency": run.budget.value, "speedup": whole.median_s / run.budget.value}.get(kind)
+    if limit is not None and slimmed.median_s > limit:
+        yield f"The budget is missed: {format_seconds(slimmed.median_s)} measured, {format_seconds(limit)} asked for."
 
 
 def int8_notes(slimmed: Measured, quantised: Measured | None) -> Iterator[str]:

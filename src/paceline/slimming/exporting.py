@@ -16,6 +16,7 @@ from torch import nn
 
 from paceline.array_types import Array
 from paceline.errors import UserError
+from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.shrink import tensors_in
 
 TOLERANCE = 1e-3
@@ -38,13 +39,13 @@ def checked_export(
     """
     file = Path(path)
     draft = file.with_suffix(f".draft{file.suffix}")
-    was_training = model.training
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        model.eval()
-        with silent():
+        with eval_mode(model), silent():
             write(draft)
-        if not (found := apart(draft)) <= TOLERANCE:
+        with eval_mode(model):
+            found = apart(draft)
+        if not found <= TOLERANCE:
             raise UserError(
                 f"{runtime} computes another result than {type(model).__name__}: {found:.2g} of the largest output apart",
                 "report this model; the file was not kept",
@@ -54,7 +55,6 @@ def checked_export(
         raise UserError(f"cannot write {file}: {error.strerror or error}", "give another directory") from error
     finally:
         draft.unlink(missing_ok=True)
-        model.train(was_training)
     return file
 
 

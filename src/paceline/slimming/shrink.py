@@ -46,7 +46,9 @@ def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
     small = copy.deepcopy(model)
     _refit(small, plan)
     small = replaced(small, plan.replacements)
-    small.train(model.training)
+    modes = {name: module.training for name, module in model.named_modules()}
+    for name, module in small.named_modules():
+        module.training = modes.get(name, model.training)
     return small
 
 

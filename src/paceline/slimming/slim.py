@@ -63,8 +63,16 @@ class Slim:
     ) -> None:
         if method not in METHODS:
             raise unknown("method", method, METHODS)
+        if not isinstance(model, nn.Module):
+            raise UserError(f"the model is of type {type(model).__name__}", "give a torch.nn.Module")
+        if not isinstance(threads, int) or threads < 1:
+            raise UserError(f"{threads} threads", "give a whole number from 1 up")
+        if isinstance(inputs, Tensor):
+            inputs = (inputs,)
         self.model, self.method, self.threads = model, method, threads
         self.budget = budget if isinstance(budget, Budget) else Budget.parse(budget)
+        if self.budget.kind == "accuracy":
+            raise UserError(f"{self.budget} needs the data", "give latency, speedup or size, or use `paceline slim`")
         self.target = target_for(target, method)
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from paceline.array_types import Ints
 from paceline.errors import UserError
+from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import Labelled, Operation, Step, Structures, Units, vector
 
@@ -54,11 +55,14 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
 
 
 def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    training = model.training
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):  # torch prints its graph beside an error
+        with (
+            eval_mode(model),
+            warnings.catch_warnings(),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):  # torch prints its graph beside an error
             warnings.simplefilter("ignore")
-            return torch.export.export(model.eval(), inputs)
+            return torch.export.export(model, inputs)
     except Exception as error:
         text = str(error).strip().splitlines()
         where = next((line.strip() for line in str(error).splitlines() if "File" in line and "torch/" not in line), "")
@@ -66,8 +70,6 @@ def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.Exporte
         raise UserError(
             f"{what}{f' ({where})' if where else ''}", "give it a forward without branches on data or packed sequences"
         ) from error
-    finally:
-        model.train(training)
 
 
 def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:

@@ -97,6 +97,13 @@ def kept(run: TrainingRun) -> str:
 
 def check_same_run(run: TrainingRun, state: dict[str, Any]) -> None:
     """Raises UserError when ``run`` would not continue the run of the checkpoint, naming each difference."""
+    check_same_settings(run, state)
+    if run.epochs <= state["epoch"]:
+        raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more `epochs` than that")
+
+
+def check_same_settings(run: TrainingRun, state: dict[str, Any]) -> None:
+    """Raises UserError when the checkpoint is of a run with other settings, naming each difference."""
     # Earlier versions left the size of the nodes open; all of them ran on those of the launcher.
     before = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node).identity
     changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in run.identity.items() if k in before and before[k] != v]
@@ -104,5 +111,3 @@ def check_same_run(run: TrainingRun, state: dict[str, Any]) -> None:
         raise UserError(
             f"the checkpoint is from a run with other settings: {', '.join(changed)}", "resume with the same settings"
         )
-    if run.epochs <= state["epoch"]:
-        raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more `epochs` than that")

@@ -275,15 +275,19 @@ class RunDir:
         self._write_text(path, json.dumps(data, indent=1) + "\n")
 
     def _write_text(self, path: Path, text: str) -> None:
-        """Whole or not at all: a reader never sees half a file, and a full disk leaves the old one."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
-            raise unwritable(path, error) from error
+        write_whole(path, text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whole or not at all: a reader never sees half a file, and a full disk leaves the old one. Raises UserError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+        raise unwritable(path, error) from error
 
 
 def _checked(run: _M) -> _M:

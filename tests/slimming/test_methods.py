@@ -24,7 +24,7 @@ def test_each_method_removes_its_own_structures() -> None:
     assert not layers["iss"] & layers["ssl"] and all("layers" in layer for layer in layers["iss"])
 
 
-def advised(gain: float) -> dict[str, Advice]:
+def advised() -> dict[str, Advice]:
     return {"0": Advice(None, "refused: first"), "1": Advice(SparseRoof(1e-3, 2.0, 1e-4, 1000)), "2": Advice(None, "small")}
 
 
@@ -34,7 +34,7 @@ def slim_of(budget: str, method: str = "sparse") -> Slim:
 
 
 def test_the_least_sparsity_that_meets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "advice", lambda *_: advised(1))
+    monkeypatch.setattr(methods, "advice", lambda *_: advised())
     slim = slim_of("latency=1.6ms")
     measured = Sparse().measure(slim)
     assert measured == {"sparsities": {"1": 0.7}, "sparse_s": pytest.approx(1.6e-3)}

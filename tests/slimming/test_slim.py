@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused() -> None:
         Slim(model, inputs).wrap(torch.optim.SGD(model.parameters(), 0.1), 0)
     with pytest.raises(UserError, match=r"it meets size=1.00MB already"):
         Slim(model, inputs, budget="size=1MB").check()
-    with pytest.raises(UserError, match=r"a budget of 20 B cannot be met.*|.*the least that its structures allow"):
+    with pytest.raises(UserError, match=r"a budget of 20(\.0)? B cannot be met; .*the least that its structures allow"):
         Slim(model, inputs, budget="size=20B").check()
     with pytest.raises(UserError, match="iss finds nothing"):
         Slim(model, inputs, method="iss", budget="size=12kB").check()

@@ -14,7 +14,7 @@ from torch import nn
 from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.errors import UserError, unknown
 from paceline.record import environment
-from paceline.rundir import RunDir, unwritable
+from paceline.rundir import RunDir, write_whole
 from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
 from paceline.slimming.budget import Budget
 from paceline.slimming.latency import Latency
@@ -250,7 +250,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     slim.structures  # noqa: B018 (a network that cannot be traced is refused before anything is measured)
     if table is None:
         say("measuring the layers")
-        write(file, json.dumps({"of": of, **slim.table}))
+        write_whole(file, json.dumps({"of": of, **slim.table}))
     return slim
 
 
@@ -358,7 +358,7 @@ def _finish(
             ),
         ),
     )
-    write(run.out / "slim.json", json.dumps(record.to_json(), indent=1))
+    write_whole(run.out / "slim.json", json.dumps(record.to_json(), indent=1))
     return record
 
 
@@ -446,15 +446,4 @@ def replacement_notes(plan: SlimPlan) -> Iterator[str]:
         yield f"{path} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
 
 
-def write(file: Path, text: str) -> None:
-    """Whole or not at all. Raises UserError where it cannot be written."""
-    draft = file.with_name(f".{file.name}.draft")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
-    except OSError as error:
-        raise unwritable(file, error) from error
-
-
-__all__ = ["SlimRun", "int8_notes", "predict_widths", "slim_network", "widths", "write"]
+__all__ = ["SlimRun", "int8_notes", "predict_widths", "slim_network", "widths"]

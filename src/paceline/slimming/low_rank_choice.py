@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from paceline.errors import UserError, check_name
+from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.low_rank import FORMS, most_ranks, ranks_at, reconstruction_error, refusal, split
 from paceline.slimming.low_rank_times import chain_seconds
 from paceline.slimming.slim_plan import SlimPlan
@@ -122,12 +123,10 @@ def _calls(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter
 
             hooked.append(name)
             handles.append(module.register_forward_pre_hook(note))
-    training = model.training
     try:
-        with torch.no_grad():
-            model.eval()(*inputs)
+        with torch.no_grad(), eval_mode(model):
+            model(*inputs)
     finally:
-        model.train(training)
         for handle in handles:
             handle.remove()
     silent = {name: "it does not run on these inputs" for name in hooked if name not in calls}

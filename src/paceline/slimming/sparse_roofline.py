@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from paceline.array_types import F32
 from paceline.errors import UserError
+from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.onnx_export import open_session
 from paceline.slimming.sparse_convolution import SparseConv2d, Window, kernel_of
 
@@ -230,12 +231,10 @@ def _images(model: nn.Module, inputs: tuple[Any, ...]) -> Mapping[str, tuple[int
         return hook
 
     hooks = [each.register_forward_pre_hook(see(name)) for name, each in model.named_modules() if isinstance(each, nn.Conv2d)]
-    was_training = model.training
     try:
-        with torch.no_grad():
-            model.eval()(*inputs)
+        with torch.no_grad(), eval_mode(model):
+            model(*inputs)
     finally:
-        model.train(was_training)
         for hook in hooks:
             hook.remove()
     return found

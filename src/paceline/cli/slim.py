@@ -19,7 +19,7 @@ def add(parser: Parser) -> None:
     parser.runs(_slim, EXAMPLE, shapes=("brief", "why"))
     parser.set_defaults(own_progress=True, resume="", plan=None, teacher=None)
     parser.add_argument("model", metavar="MODEL", help=MODELS)
-    methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse (default auto)"
+    methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse, compact (default auto)"
     parser.add_argument("--method", metavar="M", default="auto", help=methods)
     parser.add_argument("--target", metavar="T", default="onnxruntime", help="onnxruntime (default), executorch or litert")
     int8 = "also write and measure the slimmed network in int8, on ONNX Runtime"
@@ -30,7 +30,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--predict", action="store_true", help="only say what other widths would take; nothing is trained")
     path = "epochs on the way to the budget (default half of --epochs)"
     parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
-    tune = "epochs of fine-tuning the slimmed network (default half of --epochs)"
+    tune = "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs)"
     parser.add_argument("--tune-epochs", metavar="E", type=int, default=0, help=tune)
     teacher = "share of the whole network's word in fine-tuning, from 0 to 1 (default 0.5)"
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)

@@ -26,7 +26,6 @@ from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
-from paceline.slimming.targets import Target
 from paceline.training import checkpoint
 from paceline.training.data import Dataset
 from paceline.training.data import load as load_data
@@ -56,7 +55,8 @@ class SlimRun:
 
     Attributes:
         training: of the whole network; its ``out`` is the directory of everything, its ``start`` the trained weights.
-        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network, likewise.
+        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network, likewise, and
+            as many as the training's where it starts anew.
         distill: share of the whole network's word in fine-tuning.
         int8: also quantise the slimmed network, on ONNX Runtime.
     """
@@ -79,6 +79,9 @@ class SlimRun:
         target_for(self.target, self.method).check_installed()
         if self.int8 and self.target != "onnxruntime":
             raise UserError(f"`int8` for {self.target}", "int8 files are ONNX Runtime's: leave out one of the two")
+        if self.path_epochs and not METHODS[self.method].has_path:
+            what = f"`path_epochs` for {self.method}, which has no path to the budget"
+            raise UserError(what, "leave it out; `tune_epochs` is for the new network")
         for name in ("path_epochs", "tune_epochs"):
             if getattr(self, name) < 0:
                 raise UserError(f"{getattr(self, name)} epochs", f"give `{name}` from 0 up")
@@ -98,6 +101,29 @@ class SlimRun:
         return replace(
             self.training, out=str(self.out / name), lr=lr, epochs=epochs, warmup=0.0, scale_from=0, scaling=None, **changed
         )
+
+
+    def path(self, suffix: str, start: str, budget: Budget) -> TrainingRun:
+        """On the way to the budget."""
+        return self.stage(
+            f"path{suffix}",
+            self.path_epochs or max(1, round(self.training.epochs * PATH_SHARE)),
+            PATH_RATE,
+            decay=0.0,
+            start=start,
+            slimming=settings(self.method, budget, self.out / "table.json", self.threads, self.target),
+        )
+
+    def tuning(self, suffix: str, start: str, plan: Path, teacher: str) -> TrainingRun:
+        """Of the slimmed network: what is new learns as long and as fast as the whole network did."""
+        taught: dict[str, Any] = {"plan": str(plan), "teacher": teacher if self.distill else "", "distill": self.distill}
+        name, given = f"tuned{suffix}", self.training
+        if METHODS[self.method].has_path:
+            epochs = self.tune_epochs or max(1, round(given.epochs * TUNE_SHARE))
+            return self.stage(name, epochs, TUNE_RATE, decay=1.0, start=start, **taught)
+        epochs = self.tune_epochs or given.epochs
+        rates = {"warmup": min(given.warmup, epochs), "decay": given.decay or 1.0}
+        return replace(given, out=str(self.out / name), start="", epochs=epochs, **rates, **taught)
 
 
 def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
@@ -132,7 +158,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
 
 @dataclass(frozen=True)
 class _Point:
-    """A slimmed network: where its path's weights are, its plan, its weights after tuning."""
+    """A slimmed network: where the weights are that the next path starts from, its plan, its weights after tuning."""
 
     budget: Budget
     path: str
@@ -164,12 +190,12 @@ def predict_widths(run: SlimRun) -> SlimPrediction:
         run.target,
         str(run.budget),
         run.threads,
-        slim.times.whole.median_s,
+        slim.whole.median_s,
         tuple(shown),
         dict(slim.times.by_layer(())),
         meets,
         dict(slim.structures.kept),
-        tuple(_notes(slim.target)),
+        tuple(_notes(slim)),
     )
 
 
@@ -255,45 +281,32 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
 
 
 def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data: Dataset, say: Say) -> _Point:
-    """One budget: down the path, shrink, fine-tune."""
+    """One budget: down the path where there is one, shrink, train what is left."""
     slim.check()
-    epochs, suffix = run.training.epochs, f"-{number + 1}" if number else ""
-    say(f"removing structures for {slim.budget}")
-    path = run.stage(
-        f"path{suffix}",
-        run.path_epochs or max(1, round(epochs * PATH_SHARE)),
-        PATH_RATE,
-        decay=0.0,
-        start=start,
-        slimming=settings(run.method, slim.budget, run.out / "table.json", run.threads, run.target),
-    )
-    _stage(path)
-    load_weights(slim.model, path.out, run.training.model)
+    suffix = f"-{number + 1}" if number else ""
+    has_path = METHODS[run.method].has_path
+    if has_path:
+        say(f"removing structures for {slim.budget}")
+        path = run.path(suffix, start, slim.budget)
+        _stage(path)
+        start = path.out
+    load_weights(slim.model, start, run.training.model)
     small = slim.shrink().eval()
     if slim.plan is None:
         raise AssertionError("shrink makes a plan")
     file = run.out / f"plan-{number + 1}.json"
     slim.plan.save(file)
-    say("fine-tuning the slimmed network")
-    tune = run.stage(
-        f"tuned{suffix}",
-        run.tune_epochs or max(1, round(epochs * TUNE_SHARE)),
-        TUNE_RATE,
-        decay=1.0,
-        start=path.out,
-        plan=str(file),
-        teacher=weights if run.distill else "",
-        distill=run.distill,
-    )
+    say("fine-tuning the slimmed network" if has_path else f"training the new network for {slim.budget}")
+    tune = run.tuning(suffix, start, file, weights)
     _stage(tune)
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), _predicted(slim))
+    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim))
 
 
 def _predicted(slim: Slim) -> float:
     """Seconds of the slimmed network; 0 where no table says."""
     if slim.predicted_s is None and slim.plan is not None and "layers" in slim.table:
-        return slim.times.seconds(slim.plan.removed(slim.structures))
+        return slim.times.seconds(METHODS[slim.method].removed(slim.plan, slim.structures))
     return slim.predicted_s or 0.0
 
 
@@ -312,7 +325,8 @@ def _finish(
     timed = files if quantised is None else {**files, INT8: quantised}
     times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
-    layers = _layers(slim, chosen.plan, *((files[each], times[each]) for each in ("whole", name)))
+    removed = METHODS[run.method].removed(chosen.plan, slim.structures)
+    layers = _layers(slim, chosen.plan, removed, now, *((files[each], times[each]) for each in ("whole", name)))
     exported = files[name].replace(run.out / f"model{suffix}")
     for other, file in files.items():
         if other not in ("whole", name):
@@ -336,13 +350,13 @@ def _finish(
         whole=_as_measured(times["whole"], whole, files["whole"], before),
         slimmed=slimmed,
         predicted_s=chosen.predicted_s * now,
-        widths=tuple(widths(slim, chosen.plan)),
+        widths=tuple(widths(slim, removed)),
         layers=layers,
         kept=dict(slim.structures.kept),
         notes=(
             *_missed(run, times["whole"], times[name], exported),
             *replacement_notes(chosen.plan),
-            *_notes(slim.target),
+            *_notes(slim),
             *why_not,
             *int8_notes(slimmed, in_int8),
         ),
@@ -396,10 +410,12 @@ def int8_notes(slimmed: Measured, quantised: Measured | None) -> Iterator[str]:
         yield f"int8 loses {100 * (slimmed.accuracy - quantised.accuracy):.2f} points of accuracy."
 
 
-def _notes(target: Target) -> Iterator[str]:
-    """What the predictions for a runtime rest on."""
-    if target.name != "onnxruntime":
-        yield f"Layers were timed alone on ONNX Runtime; their sum is scaled to the whole network on {target.title}."
+def _notes(slim: Slim) -> Iterator[str]:
+    """What widths are beside, and what the predictions for a runtime rest on."""
+    if slim.subject is not slim.model:
+        yield f"Widths are beside those of a new network ({slim.method}) with about as many multiply-adds as the whole one."
+    if slim.target.name != "onnxruntime":
+        yield f"Layers were timed alone on ONNX Runtime; their sum is scaled to the whole network on {slim.target.title}."
 
 
 def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> _Point:
@@ -409,7 +425,8 @@ def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> 
     good = [point for point in points if _lost(before, point) <= run.budget.value]
     if not good:
         what = f"{run.budget} cannot be met: at {points[0].budget} the network loses {_lost(before, points[0]):.2g} points"
-        raise UserError(what, "give a larger loss, or more --path-epochs and --tune-epochs")
+        epochs = "--path-epochs and --tune-epochs" if METHODS[run.method].has_path else "--tune-epochs"
+        raise UserError(what, f"give a larger loss, or more {epochs}")
     return good[-1]
 
 
@@ -418,22 +435,33 @@ def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[flo
     return Measured(time.median_s, time.low_s, time.high_s, parameters, file.stat().st_size, *quality)
 
 
-def _layers(slim: Slim, plan: SlimPlan, whole: tuple[Path, Latency], small: tuple[Path, Latency]) -> tuple[LayerLatency, ...]:
-    """Latency by layer of two ONNX files, and what the table of the layers says where the method has one; of others none."""
+def _layers(
+    slim: Slim, plan: SlimPlan, removed: set[int], now: float, whole: tuple[Path, Latency], small: tuple[Path, Latency]
+) -> tuple[LayerLatency, ...]:
+    """Latency by layer of two ONNX files, and what the table of the layers says where the method has one; of others none.
+
+    Args:
+        now: how many times as long the whole network takes as when the table was made.
+    """
     if slim.target.name != "onnxruntime":
         return ()
     before, after = (profile(file, slim.inputs, slim.threads).by_layer(time.median_s) for file, time in (whole, small))
-    measured = "layers" in slim.table
-    predicted = slim.times.rescaled(whole[1]).by_layer(plan.removed(slim.structures)) if measured else {}
+    predicted = slim.times.by_layer(removed) if "layers" in slim.table else {}
+    predicted = {name: now * each for name, each in predicted.items()}
     return layer_latencies(before, after, predicted, plan.replacements)
 
 
-def widths(slim: Slim, plan: SlimPlan) -> Iterator[Width]:
-    """Of every layer that may be smaller."""
+def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
+    """Of every layer that may be smaller.
+
+    Args:
+        removed: numbers of the structures that are gone.
+    """
+    stays = SlimPlan.of(slim.structures, removed).kept
     for layer, every in slim.structures.layers().items():
         part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
         whole = len(slim.structures.units[part.parameter][part.dim])
-        kept = plan.kept.get((part.parameter, part.dim))
+        kept = stays.get((part.parameter, part.dim))
         left = whole if kept is None else len(kept)
         per = len(part.indices)
         yield Width(layer.removesuffix(".weight"), whole // per, left // per)
@@ -443,7 +471,7 @@ def replacement_notes(plan: SlimPlan) -> Iterator[str]:
     """A sentence for each module in another's place."""
     for path, given in plan.replacements.items():
         numbers = ", ".join(f"{name} {value}" for name, value in given.items() if name != "kind")
-        yield f"{path} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
+        yield f"{path or 'The network'} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
 
 
 __all__ = ["SlimRun", "int8_notes", "predict_widths", "slim_network", "widths"]

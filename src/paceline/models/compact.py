@@ -14,7 +14,8 @@ of GoogLeNet's. Widths, depth and order of the layers are not public. These are 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -32,11 +33,17 @@ _IMAGENET: Stages = (
     ((64, 112), (64, 112), (96, 144), (96, 144)),
     ((128, 240), (128, 240)),
 )
+FORMS: Mapping[str, tuple[int, Stages]] = MappingProxyType({"small": (16, _SMALL), "deep": (64, _IMAGENET)})
+"""Widths of the stem and of the stages: for small images, and for those of 64 pixels and more."""
 
 
 def _normed(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
     conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
     return nn.Sequential(OrderedDict(conv=conv, norm=nn.BatchNorm2d(outputs), relu=nn.ReLU(inplace=True)))
+
+
+def _pooled(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(conv=_normed(inputs, outputs, 7, stride=2), pool=nn.MaxPool2d(2)))
 
 
 class ConvM(nn.Module):
@@ -83,6 +90,16 @@ def compact(
     return he_init(nn.Sequential(layers))
 
 
+def conv_m_of(form: str, channels: int, classes: int, stem: int, stages: Stages) -> nn.Sequential:
+    """A network of one of ``FORMS`` with other widths.
+
+    Args:
+        stem: outputs of the first convolution, of 3x3 where the form is small, else of 7x7 and pooled.
+    """
+    first = _normed(channels, stem, 3, stride=2) if form == "small" else _pooled(channels, stem)
+    return compact(channels, classes, stem=first, stages=stages)
+
+
 def narrow(width: float, channels: int = 1, classes: int = 10, block: Block = ConvM) -> nn.Sequential:
     """The network for small images with so many of its widths, such as 0.25; at least two of each."""
 
@@ -100,5 +117,4 @@ def conv_m_small() -> nn.Module:
 
 def conv_m() -> nn.Module:
     """Images (B, 3, 224, 224) to logits (B, 1000); 4.1 M parameters as published."""
-    stem = nn.Sequential(OrderedDict(conv=_normed(3, 64, 7, stride=2), pool=nn.MaxPool2d(2)))
-    return compact(3, 1000, stem=stem, stages=_IMAGENET)
+    return conv_m_of("deep", 3, 1000, *FORMS["deep"])

@@ -68,6 +68,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
     share = prediction.budget_share
     meets = f"{share:.0%} of all structures meet {prediction.budget}" if share else f"no equal share meets {prediction.budget}"
     slowest = sorted(prediction.layers.items(), key=lambda item: -item[1])[:LAYERS]
+    every = sum(prediction.layers.values())  # of another network than the whole one, where that is replaced
     return Screen(
         title=f"{prediction.model} on {prediction.target}: what other widths would take",
         answer=(
@@ -76,7 +77,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
             Table(("share of every layer", "latency", "speed-up", "weights in fp32"), rows, frozenset({0})),
             GAP,
             heading("Where the time goes"),
-            *(Bar(name, seconds / whole, (format_seconds(seconds),)) for name, seconds in slowest),
+            *(Bar(name, seconds / every, (format_seconds(seconds),)) for name, seconds in slowest),
             *(Paragraph(note) for note in prediction.notes),
             *_kept(prediction.kept),
         ),

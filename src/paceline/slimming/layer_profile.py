@@ -122,9 +122,11 @@ def layer_latencies(
 
     Args:
         predicted: of the slimmed network. Modules inside a layer, such as a projection of an attention, count to it.
-        replaced: modules in whose place are others: nothing is predicted of their layers, which is 0.
+        replaced: modules in whose place are others: nothing is predicted of their layers, which is 0. Where the whole network
+            was replaced, the layers of both stand below one another.
     """
-    layers = [each for each in before if each != REST]
+    own = after if "" in replaced else {}
+    layers = [each for each in dict.fromkeys([*before, *own]) if each != REST]
 
     def of(path: str) -> str:
         if path == REST:
@@ -134,7 +136,7 @@ def layer_latencies(
 
     found = []
     seconds = [_summed((of(path), each) for path, each in one.items()) for one in (before, after, predicted)]
-    unknown = {of(path) for path in replaced}
+    unknown = {of(path) for path in replaced if path}
     for layer in (*layers, REST):
         whole, small, said = (each.get(layer, 0.0) for each in seconds)
         found.append(LayerLatency(layer, whole, small, 0.0 if layer in unknown else said))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
+from paceline.slimming import compact_student
 from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import BudgetPath, Cost
 from paceline.slimming.force import ForceRegularizer
@@ -73,27 +75,52 @@ class Task(Protocol):
         """A cost with its unit."""
 
 
-class Method(Protocol):
-    """How a network becomes small."""
+class Method(ABC):
+    """How a network becomes small.
+
+    Attributes:
+        has_path: the whole network trains on its way to the budget. Without it, what is in its place is new and untrained.
+    """
+
+    has_path: ClassVar[bool] = True
+
+    def subject(self, slim: Task) -> nn.Module:
+        """The network whose structures are removed: the whole one. Raises UserError where the method has none for it."""
+        return slim.model
 
     def structures(self, found: Structures) -> Structures:
-        """Those that it removes. Raises UserError where it removes structures and there are none."""
+        """Those of the subject that it removes: all. Raises UserError where it removes structures and there are none."""
+        return found
 
     def check(self, slim: Task) -> None:
         """Raises UserError for a budget that cannot be met, or that says nothing to this method."""
+        _alike(slim)
 
     def measure(self, slim: Task) -> dict[str, Any]:
-        """What must be known before training, beside the whole network's latency; plain data."""
+        """What must be known before training, beside the whole network's latency; plain data. The layers at other widths."""
+        return {"layers": slim.times.to_json()}
 
+    @abstractmethod
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """Around the optimizer, for so many steps. Raises UserError for a budget that cannot be met."""
 
+    @abstractmethod
     def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
         """The plan that meets the budget, and the predicted latency. Raises UserError where none does."""
 
+    def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
+        """Numbers of the subject's structures that are not in what a plan makes."""
+        return plan.removed(structures)
+
+
+def _alike(slim: Task) -> set[int]:
+    """What is removed for the budget where all structures of a layer matter alike. Raises UserError where none meet it."""
+    alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
+    return widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
+
 
 @dataclass(frozen=True)
-class RemoveStructures:
+class RemoveStructures(Method):
     """Group Lasso over structures, then the widths that meet the budget.
 
     Attributes:
@@ -117,15 +144,6 @@ class RemoveStructures:
             raise UserError(f"{what}{f' ({why})' if why else ''}", "try another method")
         return replace(found, every=every)
 
-    def measure(self, slim: Task) -> dict[str, Any]:
-        """The layers at other widths."""
-        return {"layers": slim.times.to_json()}
-
-    def check(self, slim: Task) -> None:
-        """Whatever matters how much, some widths meet it."""
-        alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
-        widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
-
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The path to the budget."""
         self.check(slim)
@@ -139,14 +157,41 @@ class RemoveStructures:
         return SlimPlan.of(slim.structures, removed), None if slim.budget.kind == "size" else slim.times.seconds(removed)
 
 
-class Replace:
+class Compact(Method):
+    """A new network of Conv-M blocks, as wide as the budget lets it be, that the whole network teaches."""
+
+    has_path = False
+
+    def subject(self, slim: Task) -> nn.Module:
+        """The widest student."""
+        return compact_student.student(compact_student.widest(slim.model, slim.inputs, slim.round_to))
+
+    def structures(self, found: Structures) -> Structures:
+        """Those of the student; its branches stay equally wide."""
+        return compact_student.tied(found)
+
+    def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
+        """None: the whole network trains as it would, to be the teacher."""
+        self.check(slim)
+        return WrappedOptimizer(optimizer, 0.0)
+
+    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
+        """The student in the whole network's place."""
+        removed = _alike(slim)
+        settings = compact_student.widest(slim.model, slim.inputs, slim.round_to)
+        shapes = {name: tuple(each.shape) for name, each in slim.model.named_parameters()}
+        plan = SlimPlan({}, {}, shapes, {"": compact_student.without(settings, slim.structures, removed)})
+        return plan, None if slim.budget.kind == "size" else slim.times.seconds(removed)
+
+    def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
+        """What the widest student has beyond the plan's."""
+        return compact_student.removed_by(plan.replacements[""], structures)
+
+
+class Replace(Method):
     """What methods have in common that put other modules in place of convolutions."""
 
     name = ""
-
-    def structures(self, found: Structures) -> Structures:
-        """All: none is removed."""
-        return found
 
     def measure(self, slim: Task) -> dict[str, Any]:
         """Nothing more."""
@@ -229,6 +274,7 @@ METHODS: Mapping[str, Method] = {
     "iss": RemoveStructures("iss", frozenset({True})),
     "force": LowRank(),
     "sparse": Sparse(),
+    "compact": Compact(),
 }
 
 
@@ -242,4 +288,4 @@ def target_for(target: str, method: str) -> Target:
     return TARGETS[target]
 
 
-__all__ = ["LATENCIES", "METHODS", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "Task", "target_for"]
+__all__ = ["LATENCIES", "METHODS", "Compact", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "Task", "target_for"]

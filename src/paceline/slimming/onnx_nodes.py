@@ -33,13 +33,14 @@ GATES = {"lstm": 4, "gru": 3}
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Of a convolution: one number for each dimension of the image."""
+    """Of a convolution: one number for each dimension of the image. ``extra``: rows that a transposed one adds at the end."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int = 1
+    extra: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Node:
     """An operation with weights, as it is timed.
 
     Attributes:
-        kind: ``linear``, ``conv``, ``lstm`` or ``gru``.
+        kind: ``linear``, ``conv``, ``conv_transpose``, ``lstm`` or ``gru``.
         inputs: shape of what enters: (..., features), (images, channels, ...) or (sequences, steps, features).
         leaving: features, channels or hidden units that leave, of each direction.
         window: of a convolution. ``directions``: of a recurrent layer.
@@ -66,6 +67,9 @@ class Node:
         window = self.window
         assert window is not None
         by_dim = zip(self.inputs[2:], window.kernel, window.strides, window.padding, window.dilations, strict=True)
+        if self.kind == "conv_transpose":
+            grown = ((size - 1) * by - 2 * pad + apart * (kernel - 1) + 1 for size, kernel, by, pad, apart in by_dim)
+            return tuple(size + more for size, more in zip(grown, window.extra, strict=True))
         return tuple((size + 2 * pad - apart * (kernel - 1) - 1) // by + 1 for size, kernel, by, pad, apart in by_dim)
 
     @property
@@ -73,7 +77,8 @@ class Node:
         """Multiply-adds."""
         if self.window is not None:
             each = self.inputs[1] // self.window.groups * prod(self.window.kernel)
-            return float(self.inputs[0] * prod(self.size) * self.leaving * each)
+            places = self.inputs[2:] if self.kind == "conv_transpose" else self.size
+            return float(self.inputs[0] * prod(places) * self.leaving * each)
         if self.kind == "linear":
             return float(prod(self.inputs) * self.leaving)
         gates = GATES[self.kind] * self.directions * self.leaving
@@ -250,7 +255,8 @@ Model = tuple[list[Any], dict[str, Array], dict[str, Array]]
 
 
 def _models(node: Node) -> Model:
-    return {"linear": _linear, "conv": _convolution}.get(node.kind, _recurrent)(node)
+    kinds = {"linear": _linear, "conv": _convolution, "conv_transpose": _transposed}
+    return kinds.get(node.kind, _recurrent)(node)
 
 
 def _linear(node: Node) -> Model:
@@ -281,6 +287,21 @@ def _convolution(node: Node) -> Model:
     if blocked:
         settings["domain"] = BLOCKS
     return [made("Conv", "x", "w", "b", **settings)], weights, {"x": numbers(images, channels, *size)}
+
+
+def _transposed(node: Node) -> Model:
+    window = node.window
+    assert window is not None
+    images, channels, *size = node.inputs
+    settings: dict[str, Any] = {
+        "kernel_shape": list(window.kernel),
+        "strides": list(window.strides),
+        "pads": [*window.padding, *window.padding],
+        "output_padding": list(window.extra),
+        "dilations": list(window.dilations),
+    }
+    weights = {"w": numbers(channels, node.leaving, *window.kernel)}
+    return [made("ConvTranspose", "x", "w", **settings)], weights, {"x": numbers(images, channels, *size)}
 
 
 def _recurrent(node: Node) -> Model:

@@ -9,18 +9,20 @@ from typing import Any
 from torch import nn
 
 from paceline.errors import unknown
-from paceline.slimming import low_rank, sparse_convolution
+from paceline.slimming import compact_student, low_rank, sparse_convolution
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
-"""The new module from the old one and the plan's settings. Its weights are the nearest to the old one's."""
-KINDS: Mapping[str, Make] = MappingProxyType({"low_rank": low_rank.split, "sparse": sparse_convolution.replacement})
+"""The new module from the old one and the plan's settings. Its weights are the nearest to the old one's, or new ones."""
+KINDS: Mapping[str, Make] = MappingProxyType(
+    {"low_rank": low_rank.split, "sparse": sparse_convolution.replacement, "conv_m": compact_student.replacement}
+)
 
 
 def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) -> nn.Module:
     """The same model with other modules at these paths.
 
     Args:
-        replacements: by path, ``kind`` and that kind's settings.
+        replacements: by path, empty for the whole network, ``kind`` and that kind's settings.
 
     Raises:
         UserError: an unknown kind, or a module that it cannot replace.

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from math import prod
 
 import numpy as np
+from torch import nn
 
 from paceline.slimming.structures import Structures
 
@@ -20,4 +21,9 @@ def weight_bytes(structures: Structures, removed: Collection[int] = ()) -> float
     return float(BYTES * sum(prod(int((~np.isin(structures.forest.roots(u), gone)).sum()) for u in d) for d in every.values()))
 
 
-__all__ = ["BYTES", "weight_bytes"]
+def module_bytes(model: nn.Module) -> float:
+    """Of all parameters and buffers but for counters, in fp32: ``weight_bytes`` without a trace."""
+    return float(BYTES * sum(each.numel() for each in (*model.parameters(), *model.buffers()) if each.dim()))
+
+
+__all__ = ["BYTES", "module_bytes", "weight_bytes"]

@@ -20,7 +20,7 @@ from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.methods import METHODS, target_for
 from paceline.slimming.shrink import load
-from paceline.slimming.sizes import weight_bytes
+from paceline.slimming.sizes import module_bytes, weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
 from paceline.slimming.tracing import structures_of
@@ -40,7 +40,8 @@ class Slim:
         method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings (Wen et al., NIPS 2016), ``iss`` hidden
             units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws filters together and splits layers
             at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a kernel that leaves them out (Park
-            et al., ICLR 2017).
+            et al., ICLR 2017); ``compact`` puts a new network of Conv-M blocks in its place (Wu et al., CVPR 2017): ``wrap``
+            changes nothing, and what ``shrink`` gives is untrained, with the whole network as its teacher.
         threads: of the runtime.
         table: what another one has measured (``Slim.table``); by default it is measured when it is needed.
         target: runtime that latencies are of, one of ``targets.TARGETS``. The layers alone are always timed on ONNX Runtime;
@@ -80,6 +81,7 @@ class Slim:
         self._inputs, self._table = inputs, dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
+        self._subject: nn.Module | None = None
         self._times: LayerTimes | None = None
         self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
 
@@ -96,8 +98,15 @@ class Slim:
         if self._structures is None:
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
-            self._structures = METHODS[self.method].structures(structures_of(self.model, inputs))
+            self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs))
         return self._structures
+
+    @property
+    def subject(self) -> nn.Module:
+        """The network that becomes narrower: the model, or the widest student that comes in its place."""
+        if self._subject is None:
+            self._subject = METHODS[self.method].subject(self)
+        return self._subject
 
     @property
     def whole(self) -> Latency:
@@ -121,7 +130,8 @@ class Slim:
             if "layers" in self._table:
                 self._times = LayerTimes.from_json(self._table["layers"], self.structures)
             else:
-                self._times = LayerTimes(self.structures, self.whole, round_to=self.round_to, threads=self.threads)
+                whole = self.whole if self.subject is self.model else self.latency({"": self.subject})[""]
+                self._times = LayerTimes(self.structures, whole, round_to=self.round_to, threads=self.threads)
         return self._times
 
     @property
@@ -133,7 +143,7 @@ class Slim:
     @property
     def goal(self) -> float:
         """The budget in seconds or bytes. Raises UserError where nothing is to be done for it."""
-        return self.budget.of(self.cost(()) if self.budget.kind == "size" else self.whole.median_s)
+        return self.budget.of(module_bytes(self.model) if self.budget.kind == "size" else self.whole.median_s)
 
     def to(self, budget: Budget) -> Slim:
         """The same network and table with another budget."""

@@ -19,7 +19,7 @@ from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import Labelled, Operation, Step, Structures, Units, vector
 
-WEIGHTED = ("conv1d", "conv2d", "linear", "lstm", "gru")
+WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
 """Operations that are timed by themselves."""
 RECURRENT = (
     *("lstm", "gru", "rnn_tanh", "rnn_relu"),
@@ -84,7 +84,8 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
             values[node] = _called(node, values, ties, found)
             if operation := _operation(node, names):
                 found.operations.append(operation)
-                fusing[node] = operation.kind
+                if operation.kind != "conv_transpose2d":  # which no runtime joins with what comes after it
+                    fusing[node] = operation.kind
             elif step := _step(node, values, fusing):
                 found.steps.append(step)
         elif node.op == "output":
@@ -158,8 +159,8 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
     weights = tuple(names[each.name] for each in flat if isinstance(each, fx.Node) and each.name in names)
     entering = _shape(node.args[0])
     settings = tuple(arg for arg in node.args[1:] if not _has_nodes(arg))
-    if not weights or entering is None:
-        return None
+    if not weights or entering is None or (kind == "conv_transpose2d" and _shape(node.args[1])[1] != shape[1]):
+        return None  # a grouped transposed convolution stays whole
     return Operation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
 
 

@@ -43,7 +43,7 @@ class Part:
     @property
     def entering(self) -> int:
         """Channels or features of the whole network."""
-        return self.node.inputs[1] if self.node.kind == "conv" else self.node.inputs[-1]
+        return self.node.inputs[-1] if self.node.window is None else self.node.inputs[1]
 
     def at(self, entering: int, leaving: int) -> Node:
         """The node of other widths."""
@@ -59,7 +59,7 @@ class Part:
         node, window = self.node, self.node.window
         if node.kind == "linear":
             return replace(node, leaving=rank, bias=False), replace(node, inputs=(*node.inputs[:-1], rank))
-        if window is None or window.groups > 1:
+        if node.kind != "conv" or window is None or window.groups > 1:
             return None
         ones = (1,) * len(window.kernel)
         point = Window(ones, ones, (0,) * len(ones), ones)
@@ -85,6 +85,8 @@ def _parts(operation: Operation, structures: Structures) -> Iterator[Part]:
         yield Part(weight, Node("linear", operation.inputs, out, bias=len(operation.weights) > 1))
     elif operation.kind in ("conv1d", "conv2d"):
         yield Part(weight, Node("conv", operation.inputs, out, _window(operation, structures)))
+    elif operation.kind == "conv_transpose2d":
+        yield Part(weight, Node("conv_transpose", operation.inputs, operation.outputs[1], _transposed_window(operation, structures)))
     else:
         _, layers, _, _, both, first = operation.settings[:6]
         batch, steps = operation.inputs[:2] if first else operation.inputs[1::-1]
@@ -104,6 +106,14 @@ def _window(operation: Operation, structures: Structures) -> Window:
     many = [tuple(each) if isinstance(each, Sequence) else (each,) for each in (strides, padding, dilations)]
     strides, padding, dilations = (each * len(kernel) if len(each) == 1 else each for each in many)
     return Window(kernel, strides, padding, dilations, int(groups))
+
+
+def _transposed_window(operation: Operation, structures: Structures) -> Window:
+    kernel = tuple(len(each) for each in structures.units[operation.weights[0]][2:])
+    given: list[Any] = [each for each in operation.settings if each is not None]
+    strides, padding, extra, groups, dilations = (*given, *((1, 1), (0, 0), (0, 0), 1, (1, 1))[len(given) :])[:5]
+    strides, padding, extra, dilations = (tuple(each) * (2 // len(each)) for each in (strides, padding, extra, dilations))
+    return Window(kernel, strides, padding, dilations, groups, extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +170,8 @@ def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -
     """Time a part at widths from the least to all."""
     node = part.node
     step = whole_blocks(1) if _in_blocks(part) else round_to
+    if node.kind == "conv_transpose":  # it gathers pixels one by one: less than a vector costs less
+        step = ALIGNED
     points = FEW if part.weight_bytes(part.entering, node.leaving) > LARGE else (ENTERING, LEAVING)
     leaving = _grid(least.leaving, node.leaving, step, points[1])
     if node.window is not None and node.window.groups > 1:
@@ -167,7 +179,7 @@ def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -
         times = np.array([[seconds(part.at(*widths), threads) for widths in each]])
         return Table(np.array([part.entering]), leaving, times)
     entering = _grid(least.entering, part.entering, step, points[0])
-    if _in_blocks(part) and least.entering < step < part.entering:  # less than a block is computed in another way
+    if _in_blocks(part) and least.entering < step <= part.entering:  # less than a block is computed in another way
         entering = np.unique([max(step // 4, 1), step // 2, *entering])
     times = np.array([[seconds(part.at(int(n), int(m)), threads) for m in leaving] for n in entering])
     table = Table(entering, leaving, times)
@@ -192,7 +204,7 @@ def table_seconds(part: Part, table: Table, entering: int, leaving: int) -> floa
 def _in_blocks(part: Part) -> bool:
     """Whether the whole network's convolution is in blocks, or would be but for channels that are no multiple."""
     window = part.node.window
-    return window is not None and is_blocked(whole_blocks(part.entering), whole_blocks(part.node.leaving), window)
+    return part.node.kind == "conv" and window is not None and is_blocked(whole_blocks(part.entering), whole_blocks(part.node.leaving), window)
 
 
 def _grid(least: int, width: int, step: int, points: int) -> Ints:

@@ -6,13 +6,14 @@
     python benchmarks/slim_vision.py --short --out FILE
     python benchmarks/slim_vision.py --summary --out RESULTS/slim_vision.csv
 
-RESULTS is benchmarks/results. The network is a ResNet-18 (eight basic blocks) of a quarter or half the usual width whose first
-convolution has stride 2. One row a way to a smaller network and a seed, all from the same trained network, of equal steps and
-with the same fine-tuning: "paceline" (the path of penalties to the budget), "torch-pruning" (its GroupNormPruner: group Lasso
-while it trains, global ranking; the least ratio in per cent, of each of three roundings, whose measured latency is at most ours;
-of those the one that keeps most parameters), and "from scratch": the network of all widths in one proportion at our latency,
-trained for all steps together. Training multiplies in bfloat16. Latencies are end to end on ONNX Runtime, one thread, one image,
-in alternation. Test images choose nothing: rates and steps are the same for all and stand in the code. Torch-Pruning 1.6 is not a dependency: its rows are left out, with a line that says so, where it is missing.
+RESULTS is benchmarks/results. The network is a ResNet-18 (eight basic blocks) of a quarter or half the usual width whose
+first convolution has stride 2. One row a way to a smaller network and a seed, all from the same trained network, of equal
+steps and with the same fine-tuning: "paceline" (the path of penalties to the budget), "torch-pruning" (its GroupNormPruner:
+group Lasso while it trains, global ranking; the least ratio in per cent, of each of three roundings, whose measured latency
+is at most ours; of those the one that keeps most parameters), and "from scratch": the network of all widths in one proportion
+at our latency, trained for all steps together. Training multiplies in bfloat16. Latencies are end to end on ONNX Runtime, one
+thread, one image, in alternation. Test images choose nothing: rates and steps are the same for all and stand in the code.
+Torch-Pruning 1.6 is not a dependency: its rows are left out, with a line that says so, where it is missing.
 """
 
 from __future__ import annotations

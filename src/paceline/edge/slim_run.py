@@ -141,6 +141,8 @@ class _Point:
     accuracy: float
     loss: float
     predicted_s: float
+    kept: Mapping[str, str]
+    notes: tuple[str, ...]
 
 
 def predict_widths(run: SlimRun) -> SlimPrediction:
@@ -287,7 +289,7 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     )
     _stage(tune)
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), _predicted(slim))
+    return _Point(slim.budget, path.out, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, slim.notes)
 
 
 def _predicted(slim: Slim) -> float:
@@ -338,8 +340,9 @@ def _finish(
         predicted_s=chosen.predicted_s * now,
         widths=tuple(widths(slim, chosen.plan)),
         layers=layers,
-        kept=dict(slim.structures.kept),
+        kept=dict(chosen.kept),
         notes=(
+            *chosen.notes,
             *_missed(run, times["whole"], times[name], exported),
             *replacement_notes(chosen.plan),
             *_notes(slim.target),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -77,6 +78,8 @@ class Slim:
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
+        self.notes: tuple[str, ...] = ()
+        self._kept: Mapping[str, str] | None = None
         self._inputs, self._table = inputs, dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
@@ -98,6 +101,11 @@ class Slim:
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
             self._structures = METHODS[self.method].structures(structures_of(self.model, inputs))
         return self._structures
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Layers and operations that stay whole, and why; of some methods only known after ``shrink``."""
+        return self.structures.kept if self._kept is None else self._kept
 
     @property
     def whole(self) -> Latency:
@@ -158,10 +166,15 @@ class Slim:
     def shrink(self) -> nn.Module:
         """A smaller copy that meets the budget; ``plan`` then says what stays, ``predicted_s`` what it should take.
 
+        Before the end of the path, or without one, it removes what is not zero yet: a ``UserWarning`` and ``notes`` say so.
+
         Raises:
             UserError: nothing that the method can remove meets the budget.
         """
-        self.plan, self.predicted_s = METHODS[self.method].plan(self)
+        planned = METHODS[self.method].plan(self)
+        self.plan, self.predicted_s, self.notes, self._kept = planned.plan, planned.predicted_s, planned.notes, planned.kept
+        for note in planned.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
         return load(self.plan, self.model)
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:

@@ -19,7 +19,8 @@ from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import Cost
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
-from paceline.slimming.methods import METHODS, target_for
+from paceline.slimming.methods import METHODS, Replace, target_for
+from paceline.slimming.sharded import gathered, is_sharded, same_on_all_ranks, shell
 from paceline.slimming.shrink import load
 from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
@@ -33,6 +34,9 @@ STEPS = 2000
 
 class Slim:
     """A network on its way to a budget: ``wrap`` the optimizer, train as before, then ``shrink``.
+
+    Where a process group is there, all ranks do the same, and rank 0 measures for all. A network that ``fully_shard`` will take
+    is made known before: ``check`` traces and measures it.
 
     Args:
         model: any that ``torch.export`` takes. It stays whole; ``shrink`` makes a smaller copy.
@@ -84,6 +88,7 @@ class Slim:
         self._whole: Latency | None = None
         self._structures: Structures | None = None
         self._times: LayerTimes | None = None
+        self._shell = None if is_sharded(model) else shell(model)
         self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
 
     @property
@@ -97,6 +102,7 @@ class Slim:
     def structures(self) -> Structures:
         """What may be removed. Raises UserError for a model that cannot be traced, or in which the method finds nothing."""
         if self._structures is None:
+            self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
             self._structures = METHODS[self.method].structures(structures_of(self.model, inputs))
@@ -150,6 +156,7 @@ class Slim:
 
     def check(self) -> None:
         """Raises UserError for a budget that is met already, that cannot be met, or that the method cannot aim at."""
+        self._share()
         METHODS[self.method].check(self)
         self.goal  # noqa: B018
 
@@ -161,7 +168,16 @@ class Slim:
         """
         if steps < 1:
             raise UserError(f"{steps} steps", "give a whole number from 1 up")
-        return _Begun(optimizer, lambda inner: METHODS[self.method].penalty(self, inner, steps))
+
+        def begin(inner: Optimizer) -> WrappedOptimizer:
+            if is_sharded(self.model) and isinstance(METHODS[self.method], Replace):
+                raise UserError(
+                    f"{self.method} needs whole weights, and the network is sharded", "train it without `fully_shard`"
+                )
+            self._share()
+            return METHODS[self.method].penalty(self, inner, steps)
+
+        return _Begun(optimizer, begin)
 
     def shrink(self) -> nn.Module:
         """A smaller copy that meets the budget; ``plan`` then says what stays, ``predicted_s`` what it should take.
@@ -171,14 +187,38 @@ class Slim:
         Raises:
             UserError: nothing that the method can remove meets the budget.
         """
+        if is_sharded(self.model):
+            return self._shrink_gathered()
         planned = METHODS[self.method].plan(self)
         self.plan, self.predicted_s, self.notes, self._kept = planned.plan, planned.predicted_s, planned.notes, planned.kept
         for note in planned.notes:
             warnings.warn(note, UserWarning, stacklevel=2)
         return load(self.plan, self.model)
 
+    def _not_sharded(self) -> None:
+        if is_sharded(self.model):
+            raise UserError("the network was sharded before it was traced", "call `slim.check()` before `fully_shard`")
+
+    def _share(self) -> None:
+        """All ranks decide by what rank 0 has measured; a size needs no measurement."""
+        if self.budget.kind != "size":
+            self._table = same_on_all_ranks(lambda: self.table)
+            self._whole = self._times = None
+
+    def _shrink_gathered(self) -> nn.Module:
+        """Of a sharded network: the same on every rank."""
+        if self._shell is None:
+            raise UserError("the network was sharded before it was traced", "make `slim` before `fully_shard`")
+        kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
+        whole = gathered(self.model, self._shell)
+        slim = Slim(whole, self.inputs, budget=self.budget, table=self._table, **kept)
+        small = slim.shrink()
+        self.plan, self.predicted_s, self.notes, self._kept = slim.plan, slim.predicted_s, slim.notes, slim.kept
+        return small
+
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
         """What these networks take on the target here, in alternation, by name."""
+        self._not_sharded()
         with tempfile.TemporaryDirectory() as directory:
             files = {}
             for number, (name, model) in enumerate(models.items()):

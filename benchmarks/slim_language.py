@@ -89,7 +89,7 @@ class Settings:
     blocks: tuple[tuple[int, int], ...] = ()
     epochs: tuple[int, int, int, int] = (8, 8, 6, 10)
     dropout: tuple[float, float, float, float] = (0.5, 0.3, 0.3, 0.1)
-    rates: tuple[float, float, float, float] = (2e-3, 1e-3, 1e-3, 4e-3)
+    rates: tuple[float, float, float, float] = (2e-3, 1e-3, 2e-3, 4e-3)
     speedup: float = 7.5
 
     def make(self) -> nn.Module:
@@ -111,7 +111,7 @@ SETTINGS = {
         width=192,
         blocks=((6, 768),) * 4,
         dropout=(0.3, 0.2, 0.2, 0.1),
-        rates=(1e-3, 5e-4, 5e-4, 1e-3),
+        rates=(1e-3, 5e-4, 1e-3, 2e-3),
         speedup=2.2,
     ),
 }

@@ -139,6 +139,11 @@ def windows(tokens: Tensor, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield lines[:, start : start + STEPS], lines[:, start + 1 : start + STEPS + 1]
 
 
+def steps_of(text: Text) -> int:
+    """Of an epoch."""
+    return sum(1 for _ in windows(text.train, ROWS))
+
+
 def detached(states: Any) -> Any:
     """States without their history."""
     if isinstance(states, Tensor):
@@ -190,7 +195,7 @@ def train(
     """
     found, best = Trained(), copy.deepcopy(model.state_dict())
     rate = optimizer.param_groups[0]["lr"]
-    count = sum(1 for _ in windows(text.train, ROWS))
+    count = steps_of(text)
     for epoch in range(epochs):
         model.train()
         begin, states, teacher_states = time.process_time(), None, None
@@ -230,6 +235,7 @@ __all__ = [
     "TransformerModel",
     "perplexity",
     "set_dropout",
+    "steps_of",
     "train",
     "windows",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import torch._dynamo  # once, before the ranks are forked
 import torch.distributed as dist
@@ -13,6 +14,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
+from paceline.errors import UserError
+from paceline.slimming.sharded import gathered, same_on_all_ranks, shell
 from paceline.slimming.slim import Slim
 
 STEPS = 24
@@ -24,11 +27,11 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 17), nn.Tanh(), nn.Linear(17, 9), nn.LayerNorm(9), nn.Linear(9, 2))
 
 
-def slimmed(kind: str) -> dict[str, Tensor]:
-    """Weights at the end of the path, whole. Every rank sees the same samples."""
+def slimmed(kind: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights at the end of the path, whole, and of the small network. Every rank sees the same samples."""
     model = network()
     slim = Slim(model, (torch.zeros(1, 5),), budget="size=500B")
-    slim.structures  # noqa: B018 (traced before it is sharded)
+    slim.check()  # traced before it is sharded
     trained: nn.Module = model
     if kind == "fsdp":
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -46,9 +49,47 @@ def slimmed(kind: str) -> dict[str, Tensor]:
         trained(x).square().mean().backward()
         optimizer.step()
     named: dict[str, Any] = dict(model.named_parameters())
-    return {name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone() for name, p in named.items()}
+    whole = {name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone() for name, p in named.items()}
+    return whole, dict(slim.shrink().state_dict())
 
 
-def run(rank: int, workers: int) -> dict[str, dict[str, Tensor]]:
+def run(rank: int, workers: int) -> dict[str, Any]:
     """Of this rank."""
-    return {kind: slimmed(kind) for kind in ("alone", "fsdp", "attached")}
+    found: dict[str, Any] = {kind: slimmed(kind) for kind in ("alone", "fsdp", "attached")}
+    return found | {"tied": gathered_tied(), "measured": measured_once(rank), "refused": refusals()}
+
+
+def gathered_tied() -> tuple[bool, bool]:
+    """Whether the embedding and the output of a sharded network are one parameter again, with its values."""
+    model = nn.Sequential(nn.Embedding(7, 6), nn.Linear(6, 7, bias=False))
+    model[1].weight = model[0].weight
+    before, empty = model[0].weight.detach().clone(), shell(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    whole: Any = gathered(model, empty)
+    return whole[0].weight is whole[1].weight, bool((whole[0].weight == before).all())
+
+
+def measured_once(rank: int) -> list[Any]:
+    """What this rank knows after rank 0 has measured, and the error that rank 0 had."""
+
+    def fails() -> dict[str, Any]:
+        raise UserError("no budget", "give one")
+
+    known: list[Any] = [same_on_all_ranks(lambda: {"rank": rank})]
+    with pytest.raises(UserError) as error:
+        same_on_all_ranks(fails)
+    return [*known, str(error.value)]
+
+
+def refusals() -> list[str]:
+    """Of a network that is sharded too early, and of a method that needs whole weights."""
+    said = []
+    for method, model in (("ssl", network()), ("force", network())):
+        slim = Slim(model, (torch.zeros(1, 5),), method=method)
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        optimizer = slim.wrap(torch.optim.SGD(model.parameters(), 0.1))
+        model(torch.randn(2, 5)).sum().backward()
+        with pytest.raises(UserError) as error:
+            optimizer.step()
+        said.append(str(error.value))
+    return said

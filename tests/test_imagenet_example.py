@@ -1,4 +1,4 @@
-"""The ImageNet recipe, on a dozen pictures of 40x32, in this process."""
+"""The ImageNet recipes, on a dozen pictures of 40x32, in this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ import torch.distributed as dist
 from PIL import Image
 
 from distributed import free_port
+from paceline.models import build
+from paceline.slimming.shrink import load
+from paceline.slimming.slim_plan import SlimPlan
 from paceline.strategy.recipe import Recipe
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "04_imagenet_mlperf.py"
 
 
-@pytest.fixture(scope="module")
-def example() -> dict[str, Any]:
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(EXAMPLE.parent)  # as python and torchrun do
     return runpy.run_path(str(EXAMPLE))
 
 
@@ -87,9 +91,52 @@ def test_mistakes(
 
 
 def test_crops_lie_in_the_picture_and_epochs_follow_the_batch(example: dict[str, Any]) -> None:
+    random_box, middle_box = (example["both_parts"].__globals__[name] for name in ("_random_box", "_middle_box"))
     for width, height in ((500, 375), (20, 900), (7, 7)):
         for _ in range(50):
-            left, top, right, bottom = example["_random_box"](width, height)
+            left, top, right, bottom = random_box(width, height)
             assert 0 <= left < right <= width and 0 <= top < bottom <= height
-    assert example["_middle_box"](512, 256) == (144.0, 16.0, 368.0, 240.0)
+    assert middle_box(512, 256) == (144.0, 16.0, 368.0, 240.0)
     assert [example["epochs_for"](batch) for batch in (3264, 8192, 32768, 65536)] == [40, 44, 62, 87]
+
+
+@pytest.fixture
+def slimming(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    torch.save(build("cifar10-terngrad").state_dict(), pictures / "whole.pt")
+    return runpy.run_path(str(EXAMPLE.with_name("05_imagenet_slim.py")))
+
+
+SMALL = ["--network", "cifar10-terngrad", "--image-size", "24", "--batch", "2", "--loaders", "0"]
+
+
+def test_a_trained_network_is_slimmed_and_exported(
+    slimming: dict[str, Any], pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(pictures), *SMALL, "--weights", str(pictures / "whole.pt"), "--out", str(pictures / "slim")]
+    slimming["main"]([*arguments, "--budget", "size=1.5MB", "--path-epochs", "4", "--tune-epochs", "1"])
+    before, *path, tune, after = capsys.readouterr().out.splitlines()
+    assert before.startswith("cifar10-terngrad: top-1 ") and len(path) == 4 and tune.startswith("tune: epoch 1/1  loss ")
+    assert after.endswith(f": {pictures}/slim/model.onnx")
+    plan, whole = SlimPlan.load(pictures / "slim" / "plan.json"), build("cifar10-terngrad")
+    small = load(plan, whole)
+    small.load_state_dict(torch.load(pictures / "slim" / "weights.pt", weights_only=True))
+    assert sum(each.numel() for each in small.parameters()) < sum(each.numel() for each in whole.parameters())
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--budget", "size=9B"], "cannot be met; give a larger budget"),
+        (["--method", "sssl"], "did you mean ssl?"),
+        (["--weights", "nowhere.pt"], "nowhere.pt"),
+        (["--batch", "64"], "12 pictures, 64 for each rank; give a smaller --batch"),
+    ],
+)
+def test_mistakes_in_slimming(
+    slimming: dict[str, Any], pictures: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        slimming["main"]([str(pictures), *SMALL, "--weights", str(pictures / "whole.pt"), "--dry-run", *more])
+    assert left.value.code == 2 and message in capsys.readouterr().err

@@ -48,6 +48,13 @@ def test_before_after_and_predicted_stand_beside_each_other() -> None:
     assert slim_screen(record()).brief == "lenet5: 3.20x faster, accuracy 98.10 % before, 97.80 % after"
 
 
+def test_layers_that_stay_whole_for_one_reason_are_one_line() -> None:
+    kept = {"b": "cumsum needs it whole", **{f"block {number}": "layer_norm averages over it" for number in range(12)}}
+    lines = [" ".join(line.split()) for line in slim_screen(record(kept=kept)).text(120).splitlines()]
+    assert "b cumsum needs it whole" in lines and "12 layers layer_norm averages over it" in lines
+    assert not any("block" in line for line in lines)
+
+
 def test_what_is_not_known_is_said() -> None:
     made = record(predicted_s=0.0, whole=replace(record().whole, accuracy=None, loss=None), quantised=None)
     text = slim_screen(made).text(100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import paceline
 from paceline.errors import UserError
+from paceline.slimming.low_rank_choice import ranks_for
 from paceline.slimming.shrink import load
 from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim import Slim
@@ -61,10 +63,40 @@ def test_a_loop_that_was_broken_off_goes_on_bit_for_bit() -> None:
     assert all(torch.equal(a, b) for a, b in zip(straight.state_dict().values(), resumed.state_dict().values(), strict=True))
 
 
+def test_what_is_removed_before_it_is_zero_is_said() -> None:
+    model, inputs = network(), (torch.randn(1, 1, 8, 8),)
+    slim = Slim(model, inputs, budget="size=12kB")
+    with pytest.warns(UserWarning, match=r"(\d+) of \1 structures that were removed were not zero yet"):
+        slim.shrink()
+    assert len(slim.notes) == 1
+    optimizer = slim.wrap(torch.optim.SGD(model.parameters(), 0.05, 0.9), steps=20)
+    train(model, optimizer, 9)
+    with pytest.warns(UserWarning, match=r"\d of \d+ structures that were removed were not zero yet"):
+        slim.shrink()
+    train(model, optimizer, 11)
+    with warnings.catch_warnings(action="error"):
+        slim.shrink()
+    assert not slim.notes
+
+
+def test_weights_that_the_user_froze_do_not_change() -> None:
+    model = network()
+    model[2].weight.requires_grad_(False)  # type: ignore[index, union-attr]
+    before = model[2].weight.clone()  # type: ignore[index, union-attr]
+    slim = Slim(model, (torch.randn(1, 1, 8, 8),), budget="size=12kB")
+    with pytest.raises(UserError, match=r"nothing that could be removed \(0: frozen, or tied to a frozen weight"):
+        slim.check()
+    forced = Slim(model, slim.inputs, method="force")
+    train(model, forced.wrap(torch.optim.SGD(model.parameters(), 0.05), steps=3), 3)
+    assert torch.equal(model[2].weight, before)  # type: ignore[index, union-attr]
+    assert ranks_for(model, slim.inputs, error=0.9).kept["2"] == "frozen"
+
+
 def test_a_model_in_eval_mode_stays_so() -> None:
     model = network().eval()
     slim = Slim(model, (torch.randn(1, 1, 8, 8),), budget="size=12kB")
-    assert not slim.shrink().training and not model.training
+    with pytest.warns(UserWarning):
+        assert not slim.shrink().training and not model.training
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
 from paceline.models import resnet18_cifar
-from paceline.slimming.structures import Structures
-from paceline.slimming.tracing import structures_of
+from paceline.slimming.methods import METHODS
+from paceline.slimming.shrink import differs, masked, shrunk
+from paceline.slimming.structures import OUTPUT, Structures
+from paceline.slimming.tracing import FROZEN, structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens
 
 
@@ -107,6 +111,101 @@ def test_an_operation_without_a_rule_keeps_its_operands_and_is_named() -> None:
     found = structures_of(Odd(), (torch.randn(2, 4),))
     assert sizes(found) == {"second.weight": 6}
     assert any("fft" in why for why in found.kept.values())
+
+
+class Channels(nn.Module):
+    """The second convolution's channels are summed up one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.up = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 3), nn.ConvTranspose2d(6, 4, 2, bias=False)
+        self.output = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cumsum(self.second(torch.relu(self.first(x))), 1)
+        result: Tensor = self.output(self.up(x).mean((2, 3)))
+        return result
+
+
+def kept_by(method: str, model: nn.Module, inputs: tuple[Tensor, ...]) -> dict[str, str]:
+    return dict(METHODS[method].structures(structures_of(model, inputs)).kept)
+
+
+def test_every_layer_whose_width_stays_is_named_with_the_reason() -> None:
+    assert kept_by("auto", Channels(), images()) == {"second": "cumsum needs it whole"}
+    norm, (first, second) = "layer_norm averages over it", (f"encoder.layers.{n}" for n in range(2))
+    residual = ["table", *(f"{each}.{part}" for each in (first, second) for part in ("self_attn.out_proj", "linear2"))]
+    assert kept_by("auto", Transformer(), tokens()) == {**dict.fromkeys(residual, norm), "output": OUTPUT}
+    assert kept_by("auto", Residual(), images()) == {}, "what the network gives out keeps its width, whatever else"
+
+
+def test_what_a_method_leaves_to_others_is_named() -> None:
+    assert kept_by("ssl", Recurrent(), tokens()) == {"layers": "ssl does not remove its structures", "output": OUTPUT}
+    assert kept_by("iss", Recurrent(), tokens()) == {"table": "iss does not remove its structures"}
+
+
+def test_structures_with_a_frozen_weight_stay() -> None:
+    model = Residual()
+    model.second.weight.requires_grad_(False)
+    found = structures_of(model, images())
+    assert not found.every, "its inputs are the first one's filters, its outputs the stem's"
+    assert found.forest.reasons(found.units["first.weight"][0]) == [FROZEN]
+    model = Residual().requires_grad_(False)
+    model.first.requires_grad_(True)
+    with pytest.raises(UserError, match=r"nothing that could be removed \(stem.0: frozen"):
+        METHODS["auto"].structures(structures_of(model, images()))
+
+
+class Scaled(torch.autograd.Function):
+    """An operation that PyTorch does not know."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor, weight: Tensor) -> Tensor:
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: object, *gradients: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+@torch.library.custom_op("slimming_tests::mixed", mutates_args=())
+def mixed(x: Tensor, weight: Tensor) -> Tensor:
+    return x @ weight
+
+
+@mixed.register_fake
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    return x @ weight
+
+
+class Custom(nn.Module):
+    """A layer of the user's with its own weight, between two that may be smaller."""
+
+    def __init__(self, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.operation, self.weight = operation, nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.operation(x, self.weight)
+
+
+def test_a_layer_of_the_user_with_an_operation_that_nobody_knows_stays_whole_and_is_named() -> None:
+    model = nn.Sequential(
+        nn.Linear(4, 8),
+        nn.ReLU(),
+        nn.Linear(8, 6),
+        Custom(lambda x, weight: mixed(x, weight)),
+        nn.Linear(6, 5),
+        nn.Linear(5, 2),
+    )
+    found = METHODS["auto"].structures(structures_of(model, (torch.randn(3, 4),)))
+    why = "the operation mixed has no rule"
+    assert found.kept == {"3": why, "2": why} and sizes(found) == {"0.weight": 8, "4.weight": 5}
+    x, removed = torch.randn(3, 4), {each.number for each in found.every[::2]}
+    assert differs(masked(model, found, removed), shrunk(model, found, removed), (x,)) < 1e-5
+    model[3] = Custom(Scaled.apply)
+    found = METHODS["auto"].structures(structures_of(model, (x,)))
+    assert sizes(found) == {"0.weight": 8, "2.weight": 6, "3.weight": 6, "4.weight": 5}, "its operation is seen through"
 
 
 def test_what_cannot_be_traced_is_refused_with_its_line() -> None:

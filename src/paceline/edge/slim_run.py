@@ -102,7 +102,6 @@ class SlimRun:
             self.training, out=str(self.out / name), lr=lr, epochs=epochs, warmup=0.0, scale_from=0, scaling=None, **changed
         )
 
-
     def path(self, suffix: str, start: str, budget: Budget) -> TrainingRun:
         """On the way to the budget."""
         return self.stage(
@@ -122,8 +121,8 @@ class SlimRun:
             epochs = self.tune_epochs or max(1, round(given.epochs * TUNE_SHARE))
             return self.stage(name, epochs, TUNE_RATE, decay=1.0, start=start, **taught)
         epochs = self.tune_epochs or given.epochs
-        rates = {"warmup": min(given.warmup, epochs), "decay": given.decay or 1.0}
-        return replace(given, out=str(self.out / name), start="", epochs=epochs, **rates, **taught)
+        warmup, decay = min(given.warmup, epochs), given.decay or 1.0
+        return replace(given, out=str(self.out / name), start="", epochs=epochs, warmup=warmup, decay=decay, **taught)
 
 
 def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
@@ -167,6 +166,8 @@ class _Point:
     accuracy: float
     loss: float
     predicted_s: float
+    kept: Mapping[str, str]
+    notes: tuple[str, ...]
 
 
 def predict_widths(run: SlimRun) -> SlimPrediction:
@@ -300,7 +301,7 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     tune = run.tuning(suffix, start, file, weights)
     _stage(tune)
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim))
+    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, slim.notes)
 
 
 def _predicted(slim: Slim) -> float:
@@ -352,8 +353,9 @@ def _finish(
         predicted_s=chosen.predicted_s * now,
         widths=tuple(widths(slim, removed)),
         layers=layers,
-        kept=dict(slim.structures.kept),
+        kept=dict(chosen.kept),
         notes=(
+            *chosen.notes,
             *_missed(run, times["whole"], times[name], exported),
             *replacement_notes(chosen.plan),
             *_notes(slim),

@@ -112,8 +112,9 @@ def _kept(kept: object) -> Iterator[Block]:
     if isinstance(kept, dict) and kept:
         yield GAP
         yield heading("Kept whole")
-        for place, why in kept.items():
-            yield Pair(place, why)
+        for why in dict.fromkeys(kept.values()):
+            places = [place for place, other in kept.items() if other == why]
+            yield Pair(places[0] if len(places) == 1 else f"{len(places)} layers", why)
 
 
 def _kept_text(record: SlimRecord) -> str:

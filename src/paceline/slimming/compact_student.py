@@ -118,7 +118,9 @@ def _built(settings: Mapping[str, Any]) -> nn.Module:
         numbers = [settings["channels"], settings["classes"], *_flat(settings["stem"], settings["stages"])]
         blocks = [[len(block) for block in stage] for stage in settings["stages"]]
     except (KeyError, TypeError) as error:
-        raise UserError(f"a compact network of {shown(dict(settings))}", "give its channels, classes, stem and stages") from error
+        raise UserError(
+            f"a compact network of {shown(dict(settings))}", "give its channels, classes, stem and stages"
+        ) from error
     wrong = next((each for each in numbers if type(each) is not int or each < 1), None)
     if wrong is not None or blocks != [[2 for _ in stage] for stage in FORMS[str(form)][1]]:
         what = f"a width of {shown(wrong)}" if wrong is not None else f"stages {shown(settings['stages'])}"
@@ -135,7 +137,10 @@ def _run(model: nn.Module, x: Tensor) -> tuple[Any, int]:
 
 def _text(values: tuple[Any, ...]) -> str:
     """Kinds of values, with the shapes of tensors."""
-    shapes = (f"{each.dtype} of {tuple(each.shape)}".removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__ for each in values)
+    shapes = (
+        f"{each.dtype} of {tuple(each.shape)}".removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__
+        for each in values
+    )
     return " and ".join(shapes) or "nothing"
 
 

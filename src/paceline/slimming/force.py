@@ -67,7 +67,7 @@ class ForceRegularizer(WrappedOptimizer):
         optimizer: any; each of its groups' learning rates is that of the force.
         strength: of the force; it acts in proportion to the number of filters.
         force: ``L1``, of constant size for each pair, or ``L2``, in proportion to the distance.
-        layers: names of modules; by default every convolution of one group.
+        layers: names of modules; by default every convolution of one group. Frozen ones do not move.
         linear: rows of linear layers are filters too, where ``layers`` is not given.
         same: drop components of the force that go against the step along the loss's gradient.
         adaptive: scale each layer's force to the norm of its gradient.
@@ -99,7 +99,7 @@ class ForceRegularizer(WrappedOptimizer):
         """Move the filters."""
         for group in self.inner.param_groups:
             for weight in group["params"]:
-                if id(weight) in self._filters:
+                if id(weight) in self._filters and weight.requires_grad:
                     weight.add_(self._pull(weight), alpha=float(group["lr"]) * self.strength)
 
     def _pull(self, weight: nn.Parameter) -> Tensor:

@@ -114,7 +114,8 @@ def _calls(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.modules.conv._ConvNd):
             tied = any(owners[id(each)] > 1 for each in module.parameters(recurse=False))
-            if why := refusal(module) or ("its weight is another module's too" if tied else ""):
+            frozen = not all(each.requires_grad for each in module.parameters(recurse=False))
+            if why := refusal(module) or ("its weight is another module's too" if tied else "frozen" if frozen else ""):
                 kept[name] = why
                 continue
 

@@ -31,6 +31,8 @@ RECURRENT = ("lstm", "gru")
 FORCE = 5e-4
 """Of the L2 force, chosen on validation data among three (``benchmarks/slim_low_rank.py``)."""
 LATENCIES = ("latency", "speedup")
+UNSETTLED = 0.05
+"""Share of the zeros of ``sparse`` that the last gradients may still move."""
 MOST_SPARSE = 0.97
 """A layer of more zeros than that is not offered: SkimCaffe's ResNet-50 holds 98 % in its sparsest layer."""
 
@@ -75,6 +77,21 @@ class Task(Protocol):
         """A cost with its unit."""
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What a method decided after training.
+
+    Attributes:
+        predicted_s: latency of the slimmed network; None: not predicted. ``kept``: layers that stay whole, and why.
+        notes: what the weights lose at once, since training had not brought it to zero.
+    """
+
+    plan: SlimPlan
+    predicted_s: float | None
+    kept: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
 class Method(ABC):
     """How a network becomes small.
 
@@ -105,8 +122,8 @@ class Method(ABC):
         """Around the optimizer, for so many steps. Raises UserError for a budget that cannot be met."""
 
     @abstractmethod
-    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
-        """The plan that meets the budget, and the predicted latency. Raises UserError where none does."""
+    def plan(self, slim: Task) -> Planned:
+        """The plan that meets the budget. Raises UserError where none does."""
 
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
         """Numbers of the subject's structures that are not in what a plan makes."""
@@ -138,23 +155,35 @@ class RemoveStructures(Method):
             for each in found.every
             if any(part.parameter in recurrent and part.dim == 0 for part in each.slices) in self.inside
         )
+        found = replace(found, every=every, kept=dict(found.kept))
+        found.name_whole(f"{self.name} does not remove its structures")
         if not every:
             why = "; ".join(f"{place}: {reason}" for place, reason in list(found.kept.items())[:3])
             what = f"{self.name} finds nothing that could be removed"
             raise UserError(f"{what}{f' ({why})' if why else ''}", "try another method")
-        return replace(found, every=every)
+        return found
 
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The path to the budget."""
         self.check(slim)
         return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
 
-    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> Planned:
         """The widths."""
         norms = StructureNorms(slim.model, slim.structures)
         importance = dict(zip(norms.numbers, norms.norms().tolist(), strict=True))
         removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
-        return SlimPlan.of(slim.structures, removed), None if slim.budget.kind == "size" else slim.times.seconds(removed)
+        seconds = None if slim.budget.kind == "size" else slim.times.seconds(removed)
+        cut = _cut(sum(importance[number] > 0 for number in removed), len(removed), "structures")
+        return Planned(SlimPlan.of(slim.structures, removed), seconds, slim.structures.kept, cut)
+
+
+def _cut(left: int, removed: int, what: str) -> tuple[str, ...]:
+    """Says that what is removed was not zero yet, where some was not."""
+    if not left:
+        return ()
+    next_step = "give `wrap` the steps that you train, or fine-tune the small network"
+    return (f"{left} of {removed} {what} that were removed were not zero yet, so that the network loses accuracy; {next_step}",)
 
 
 class Compact(Method):
@@ -175,13 +204,13 @@ class Compact(Method):
         self.check(slim)
         return WrappedOptimizer(optimizer, 0.0)
 
-    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> Planned:
         """The student in the whole network's place."""
         removed = _alike(slim)
         settings = compact_student.widest(slim.model, slim.inputs, slim.round_to)
         shapes = {name: tuple(each.shape) for name, each in slim.model.named_parameters()}
         plan = SlimPlan({}, {}, shapes, {"": compact_student.without(settings, slim.structures, removed)})
-        return plan, None if slim.budget.kind == "size" else slim.times.seconds(removed)
+        return Planned(plan, None if slim.budget.kind == "size" else slim.times.seconds(removed), {})
 
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
         """What the widest student has beyond the plan's."""
@@ -192,6 +221,10 @@ class Replace(Method):
     """What methods have in common that put other modules in place of convolutions."""
 
     name = ""
+
+    def structures(self, found: Structures) -> Structures:
+        """All: none is removed."""
+        return replace(found, kept={})
 
     def measure(self, slim: Task) -> dict[str, Any]:
         """Nothing more."""
@@ -213,11 +246,11 @@ class LowRank(Replace):
         self.check(slim)
         return ForceRegularizer(optimizer, slim.model, FORCE)
 
-    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> Planned:
         """The ranks."""
         self.check(slim)
         choice = ranks_for(slim.model, slim.inputs, budget_s=slim.goal, whole_s=slim.whole.median_s)
-        return choice.plan, choice.seconds
+        return Planned(choice.plan, choice.seconds, choice.kept)
 
 
 class Sparse(Replace):
@@ -231,17 +264,24 @@ class Sparse(Replace):
         found = advice(slim.model, slim.inputs, slim.threads)
         sparsity = _sparsity(found, slim)
         used = {layer: sparsity for layer, each in found.items() if _gains(each, sparsity)}
-        return {"sparsities": used, "sparse_s": _sparse_seconds(found, sparsity, slim.whole.median_s)}
+        kept = {layer: each.refused or "more zeros do not make it faster" for layer, each in found.items() if layer not in used}
+        return {"sparsities": used, "sparse_s": _sparse_seconds(found, sparsity, slim.whole.median_s), "kept": kept}
 
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
         """The smallest weights shrink to zero along the path."""
         return SparsePath(optimizer, slim.model, slim.table["sparsities"], steps)
 
-    def plan(self, slim: Task) -> tuple[SlimPlan, float | None]:
+    def plan(self, slim: Task) -> Planned:
         """Every such layer with the sparse kernel."""
         layers: Mapping[str, float] = slim.table["sparsities"]
         replacements = {layer: {"kind": "sparse", "sparsity": sparsity} for layer, sparsity in layers.items()}
-        return SlimPlan({}, {}, {}, replacements), float(slim.table["sparse_s"])
+        wanted, left = 0, 0
+        for layer, sparsity in layers.items():
+            weight = slim.model.get_submodule(layer).get_parameter("weight")
+            count = round(sparsity * weight.numel())
+            wanted, left = wanted + count, left + max(count - weight.numel() + int(weight.count_nonzero()), 0)
+        cut = _cut(left, wanted, "weights") if left > UNSETTLED * wanted else ()
+        return Planned(SlimPlan({}, {}, {}, replacements), float(slim.table["sparse_s"]), slim.table.get("kept", {}), cut)
 
 
 def _gains(each: Advice, sparsity: float) -> bool:
@@ -288,4 +328,16 @@ def target_for(target: str, method: str) -> Target:
     return TARGETS[target]
 
 
-__all__ = ["LATENCIES", "METHODS", "Compact", "LowRank", "Method", "RemoveStructures", "Replace", "Sparse", "Task", "target_for"]
+__all__ = [
+    "LATENCIES",
+    "METHODS",
+    "Compact",
+    "LowRank",
+    "Method",
+    "Planned",
+    "RemoveStructures",
+    "Replace",
+    "Sparse",
+    "Task",
+    "target_for",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +19,8 @@ from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import Cost
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
-from paceline.slimming.methods import METHODS, target_for
+from paceline.slimming.methods import METHODS, Replace, target_for
+from paceline.slimming.sharded import gathered, is_sharded, same_on_all_ranks, shell
 from paceline.slimming.shrink import load
 from paceline.slimming.sizes import module_bytes, weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
@@ -32,6 +34,9 @@ STEPS = 2000
 
 class Slim:
     """A network on its way to a budget: ``wrap`` the optimizer, train as before, then ``shrink``.
+
+    Where a process group is there, all ranks do the same, and rank 0 measures for all. A network that ``fully_shard`` will take
+    is made known before: ``check`` traces and measures it.
 
     Args:
         model: any that ``torch.export`` takes. It stays whole; ``shrink`` makes a smaller copy.
@@ -78,11 +83,14 @@ class Slim:
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
+        self.notes: tuple[str, ...] = ()
+        self._kept: Mapping[str, str] | None = None
         self._inputs, self._table = inputs, dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
         self._subject: nn.Module | None = None
         self._times: LayerTimes | None = None
+        self._shell = None if is_sharded(model) else shell(model)
         self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
 
     @property
@@ -96,6 +104,7 @@ class Slim:
     def structures(self) -> Structures:
         """What may be removed. Raises UserError for a model that cannot be traced, or in which the method finds nothing."""
         if self._structures is None:
+            self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
             self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs))
@@ -107,6 +116,11 @@ class Slim:
         if self._subject is None:
             self._subject = METHODS[self.method].subject(self)
         return self._subject
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """Layers and operations that stay whole, and why; of some methods only known after ``shrink``."""
+        return self.structures.kept if self._kept is None else self._kept
 
     @property
     def whole(self) -> Latency:
@@ -152,6 +166,7 @@ class Slim:
 
     def check(self) -> None:
         """Raises UserError for a budget that is met already, that cannot be met, or that the method cannot aim at."""
+        self._share()
         METHODS[self.method].check(self)
         self.goal  # noqa: B018
 
@@ -163,19 +178,57 @@ class Slim:
         """
         if steps < 1:
             raise UserError(f"{steps} steps", "give a whole number from 1 up")
-        return _Begun(optimizer, lambda inner: METHODS[self.method].penalty(self, inner, steps))
+
+        def begin(inner: Optimizer) -> WrappedOptimizer:
+            if is_sharded(self.model) and isinstance(METHODS[self.method], Replace):
+                raise UserError(
+                    f"{self.method} needs whole weights, and the network is sharded", "train it without `fully_shard`"
+                )
+            self._share()
+            return METHODS[self.method].penalty(self, inner, steps)
+
+        return _Begun(optimizer, begin)
 
     def shrink(self) -> nn.Module:
         """A smaller copy that meets the budget; ``plan`` then says what stays, ``predicted_s`` what it should take.
 
+        Before the end of the path, or without one, it removes what is not zero yet: a ``UserWarning`` and ``notes`` say so.
+
         Raises:
             UserError: nothing that the method can remove meets the budget.
         """
-        self.plan, self.predicted_s = METHODS[self.method].plan(self)
+        if is_sharded(self.model):
+            return self._shrink_gathered()
+        planned = METHODS[self.method].plan(self)
+        self.plan, self.predicted_s, self.notes, self._kept = planned.plan, planned.predicted_s, planned.notes, planned.kept
+        for note in planned.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
         return load(self.plan, self.model)
+
+    def _not_sharded(self) -> None:
+        if is_sharded(self.model):
+            raise UserError("the network was sharded before it was traced", "call `slim.check()` before `fully_shard`")
+
+    def _share(self) -> None:
+        """All ranks decide by what rank 0 has measured; a size needs no measurement."""
+        if self.budget.kind != "size":
+            self._table = same_on_all_ranks(lambda: self.table)
+            self._whole = self._times = None
+
+    def _shrink_gathered(self) -> nn.Module:
+        """Of a sharded network: the same on every rank."""
+        if self._shell is None:
+            raise UserError("the network was sharded before it was traced", "make `slim` before `fully_shard`")
+        kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
+        whole = gathered(self.model, self._shell)
+        slim = Slim(whole, self.inputs, budget=self.budget, table=self._table, **kept)
+        small = slim.shrink()
+        self.plan, self.predicted_s, self.notes, self._kept = slim.plan, slim.predicted_s, slim.notes, slim.kept
+        return small
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
         """What these networks take on the target here, in alternation, by name."""
+        self._not_sharded()
         with tempfile.TemporaryDirectory() as directory:
             files = {}
             for number, (name, model) in enumerate(models.items()):

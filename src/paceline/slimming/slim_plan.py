@@ -25,7 +25,8 @@ class SlimPlan:
         kept: indices by parameter or buffer and dimension, ascending; what is not named stays whole.
         heads: by module, how many groups of rows its first parameter had and has, such as heads of attention.
         shapes: of the parameters that lose something, in the whole network.
-        replacements: after the removal, other modules by path, empty for the whole network: ``kind`` and its settings (``replacements.replaced``).
+        replacements: after the removal, other modules by path, empty for the whole network: ``kind`` and its settings
+            (``replacements.replaced``).
     """
 
     kept: Mapping[tuple[str, int], tuple[int, ...]]

@@ -132,6 +132,9 @@ def advice(model: nn.Module, inputs: tuple[Any, ...], threads: int = 1, holds: f
     found = {}
     for name, module in model.named_modules():
         if name in images and isinstance(module, nn.Conv2d):
+            if not module.weight.requires_grad:
+                found[name] = Advice(None, "frozen")
+                continue
             try:
                 shape = ConvShape.of(module, images[name])
             except UserError as error:

@@ -16,12 +16,17 @@ import numpy as np
 
 from paceline.array_types import Bools, Ints
 
+TIED = "tied to what has a fixed size"
+"""Why a unit stays that meets one of no structure, such as a channel of the network's input."""
+OUTPUT = "the output of the network"
+
 
 class Units:
-    """Units that may be tied to one another: a forest of sets (Tarjan 1975). Unit 0 is fixed."""
+    """Units that may be tied to one another: a forest of sets (Tarjan 1975). Unit 0 is fixed, and so is what is tied to it."""
 
     def __init__(self) -> None:
         self._parent = np.zeros(1, np.int64)
+        self._fixed = np.ones(1, np.bool_)
         self._why: dict[int, str] = {}
 
     def new(self, count: int) -> Ints:
@@ -29,38 +34,52 @@ class Units:
         first = len(self._parent)
         units = np.arange(first, first + count)
         self._parent = np.concatenate([self._parent, units])
+        self._fixed = np.concatenate([self._fixed, np.zeros(count, np.bool_)])
         return units
 
     def roots(self, units: Ints) -> Ints:
-        """The set of each unit, by one of its members; the same shape."""
-        parent = self._parent
-        found = parent[units]
-        while not np.array_equal(above := parent[found], found):
-            parent[units] = above
-            found = above
-        return found
+        """The set of each unit, by one of its members, 0 where it is fixed; the same shape."""
+        found = self._own_roots(units)
+        return np.where(self._fixed[found], 0, found)
 
     def tie(self, left: Ints, right: Ints) -> None:
         """Each unit with its partner; the shapes broadcast."""
         pairs = np.stack([side.ravel() for side in np.broadcast_arrays(left, right)], axis=1)
         for one, other in np.unique(pairs, axis=0).tolist():
             a, b = self._root(one), self._root(other)
-            if a != b:
+            if not a or not b:
+                self._fix(a or b, TIED)
+            elif a != b:
                 low, high = min(a, b), max(a, b)
                 self._parent[high] = low
-                if high in self._why:
-                    self._why.setdefault(low, self._why.pop(high))
+                if why := self._why.pop(high, ""):
+                    self._fix(low, why)
 
     def fix(self, units: Ints, why: str) -> None:
-        """These stay."""
+        """These stay. The first reason is kept, but for that of a tie."""
         for unit in np.unique(units).tolist():
-            if (root := self._root(unit)) and root not in self._why:
-                self._why[root] = why
-        self.tie(units, np.zeros(1, np.int64))
+            self._fix(self._root(unit), why)
 
     def is_fixed(self, units: Ints) -> Bools:
         """Which of these stay."""
         return np.asarray(self.roots(units) == 0)
+
+    def reasons(self, units: Ints) -> list[str]:
+        """Why those stay that do, each reason once; unit 0 has none."""
+        return list(dict.fromkeys(self._why[root] for root in self._own_roots(units).tolist() if root in self._why))
+
+    def _fix(self, root: int, why: str) -> None:
+        if root and self._why.get(root, TIED) == TIED:
+            self._why[root] = why
+            self._fixed[root] = True
+
+    def _own_roots(self, units: Ints) -> Ints:
+        parent = self._parent
+        found = parent[units]
+        while not np.array_equal(above := parent[found], found):
+            parent[units] = above
+            found = above
+        return np.asarray(found)
 
     def _root(self, unit: int) -> int:
         parent = self._parent
@@ -168,12 +187,14 @@ class Structures:
     Attributes:
         units: by parameter and dimension. ``every``: the structures, in the order of their first slice.
         kept: what stays whole and why, by the name of a module or an operation.
+        widths: units of what leaves each module with weights, by its name; of a module of no known kind all units.
         operations: those with weights, in the order of the graph. ``steps``: the others.
     """
 
     forest: Units
     units: Mapping[str, Sequence[Ints]]
     kept: dict[str, str] = field(default_factory=dict)
+    widths: dict[str, tuple[Ints, ...]] = field(default_factory=dict)
     every: tuple[Structure, ...] = ()
     operations: list[Operation] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -189,6 +210,24 @@ class Structures:
                         slices[root].append(Slice(name, dim, tuple(np.flatnonzero(roots == root).tolist())))
         self.every = tuple(Structure(root, _layer(parts), tuple(parts)) for root, parts in slices.items())
 
+    def name_whole(self, left: str) -> None:
+        """Name in ``kept`` every layer whose width stays whole. One that is narrow at its input already is not named where its
+        outputs are the network's.
+
+        Args:
+            left: the reason of a layer whose structures are not among ``every``.
+        """
+        removable = {structure.number for structure in self.every}
+        narrower = {part.parameter.rpartition(".")[0] for structure in self.every for part in structure.slices}
+        for module, widths in self.widths.items():
+            units = np.concatenate(widths)
+            roots = set(self.forest.roots(units).tolist())
+            if roots & removable:
+                continue
+            reasons = [left] if any(roots) else [each for each in self.forest.reasons(units) if each != TIED] or [TIED]
+            if module not in narrower or not {*reasons} <= {OUTPUT, TIED}:
+                self.kept.setdefault(module, "; ".join(reasons))
+
     def layers(self) -> dict[str, list[Structure]]:
         """Structures by layer."""
         by_layer: dict[str, list[Structure]] = defaultdict(list)
@@ -203,4 +242,16 @@ def _layer(parts: Iterable[Slice]) -> str:
     return first.parameter if first else next(iter(parts)).parameter
 
 
-__all__ = ["Field", "Labelled", "Operation", "Slice", "Step", "Structure", "Structures", "Units", "compressed", "vector"]
+__all__ = [
+    "OUTPUT",
+    "Field",
+    "Labelled",
+    "Operation",
+    "Slice",
+    "Step",
+    "Structure",
+    "Structures",
+    "Units",
+    "compressed",
+    "vector",
+]

@@ -6,7 +6,7 @@ import contextlib
 import io
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from paceline.array_types import Ints
 from paceline.errors import UserError
 from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.rules import RULES, Ties
-from paceline.slimming.structures import Labelled, Operation, Step, Structures, Units, vector
+from paceline.slimming.structures import OUTPUT, Labelled, Operation, Step, Structures, Units, vector
 
 WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
 """Operations that are timed by themselves."""
@@ -29,6 +29,12 @@ RECURRENT = (
 ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
 """What runtimes do together with the convolution or matrix product before it; ``JOINED`` after a convolution only."""
 JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
+LAYERS = (
+    *(nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention),
+    *(nn.Embedding, nn.EmbeddingBag),
+)
+"""Modules whose weights say which of their dimensions is the width."""
+FROZEN = "frozen, or tied to a frozen weight"
 _ALONE = np.zeros(1, np.int64)
 """The only index of a dimension stays."""
 
@@ -50,8 +56,23 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
         units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) if size > 1 else _ALONE for size in tensor.shape))
     found = Structures(forest, units)
     _walk(_exported(model, inputs), found)
+    for name, parameter in model.named_parameters():
+        for of in units[name] if not parameter.requires_grad else ():
+            forest.fix(of, FROZEN)
+    found.widths.update(_widths(model, units))
     found.collect()
     return found
+
+
+def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator[tuple[str, tuple[Ints, ...]]]:
+    """As ``Structures.widths``."""
+    for path, module in model.named_modules():
+        own = [name for name, each in module.named_parameters(path, recurse=False) if each.dim() > 1]
+        if not own:
+            continue
+        inner = isinstance(module, nn.Embedding | nn.EmbeddingBag) or getattr(module, "transposed", False)
+        which = slice(int(inner), inner + 1) if isinstance(module, LAYERS) else slice(None)
+        yield path or type(model).__name__, tuple(each for name in own for each in units[name][which])
 
 
 def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
@@ -91,7 +112,7 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
         elif node.op == "output":
             for each in _tensors(_resolve(node.args, values)):
                 if not each.layers:
-                    ties.fix(each, "the output of the network")
+                    ties.fix(each, OUTPUT)
 
 
 def _held(found: Structures, name: str) -> Labelled:
@@ -159,8 +180,9 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
     weights = tuple(names[each.name] for each in flat if isinstance(each, fx.Node) and each.name in names)
     entering = _shape(node.args[0])
     settings = tuple(arg for arg in node.args[1:] if not _has_nodes(arg))
-    if not weights or entering is None or (kind == "conv_transpose2d" and _shape(node.args[1])[1] != shape[1]):
-        return None  # a grouped transposed convolution stays whole
+    grouped_transposed = kind == "conv_transpose2d" and node.args[6:7] not in ((), (1,))
+    if not weights or entering is None or grouped_transposed:  # which stays whole
+        return None
     return Operation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
 
 

@@ -86,7 +86,9 @@ def _parts(operation: Operation, structures: Structures) -> Iterator[Part]:
     elif operation.kind in ("conv1d", "conv2d"):
         yield Part(weight, Node("conv", operation.inputs, out, _window(operation, structures)))
     elif operation.kind == "conv_transpose2d":
-        yield Part(weight, Node("conv_transpose", operation.inputs, operation.outputs[1], _transposed_window(operation, structures)))
+        yield Part(
+            weight, Node("conv_transpose", operation.inputs, operation.outputs[1], _transposed_window(operation, structures))
+        )
     else:
         _, layers, _, _, both, first = operation.settings[:6]
         batch, steps = operation.inputs[:2] if first else operation.inputs[1::-1]
@@ -204,7 +206,11 @@ def table_seconds(part: Part, table: Table, entering: int, leaving: int) -> floa
 def _in_blocks(part: Part) -> bool:
     """Whether the whole network's convolution is in blocks, or would be but for channels that are no multiple."""
     window = part.node.window
-    return part.node.kind == "conv" and window is not None and is_blocked(whole_blocks(part.entering), whole_blocks(part.node.leaving), window)
+    return (
+        part.node.kind == "conv"
+        and window is not None
+        and is_blocked(whole_blocks(part.entering), whole_blocks(part.node.leaving), window)
+    )
 
 
 def _grid(least: int, width: int, step: int, points: int) -> Ints:

@@ -45,6 +45,7 @@ def run_of(out: Path, **changes: Any) -> SlimRun:
         ({"path_epochs": -1}, "-1 epochs"),
         ({"threads": 0}, "0 threads"),
         ({"method": "force"}, "force cannot aim at size=200kB"),
+        ({"method": "compact"}, "`path_epochs` for compact, which has no path"),
         ({"method": "sparse", "budget": Budget("accuracy", 1.0)}, "sparse cannot aim at accuracy=-1pt"),
     ],
 )
@@ -77,6 +78,19 @@ def test_where_int_8_is_worse_it_is_said() -> None:
         "int8 is not faster here: 2.00 ms, 1.00 ms in fp32.",
         "int8 loses 1.50 points of accuracy.",
     ]
+
+
+@pytest.mark.full
+def test_a_compact_student_learns_from_the_whole_network(tmp_path: Path) -> None:
+    training = replace(run_of(tmp_path).training, strategy=Strategy.of(world_size=1, global_batch_size=64), lr=0.05)
+    run = run_of(tmp_path, method="compact", training=training, path_epochs=0, tune_epochs=6, budget=Budget("size", 60e3))
+    record = slim_network(run)
+    assert record.slimmed is not None and record.slimmed.file_bytes < 115e3 and not (tmp_path / "path").exists()
+    assert record.slimmed.accuracy is not None and record.slimmed.accuracy > 0.5, "one in ten by chance"
+    small = load(SlimPlan.load(tmp_path / "plan.json"), build_model("lenet5", 0))
+    small.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+    assert held_out(small, load_data("digits")) == (record.slimmed.accuracy, record.slimmed.loss)
+    assert any("new network" in note for note in record.notes) and record.kept == {}
 
 
 @pytest.mark.full

@@ -76,3 +76,18 @@ def test_a_path_that_was_broken_off_goes_on_bit_for_bit() -> None:
     train(again, other, 20, 25)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
     assert other.removed() == path.removed()
+
+
+def test_an_optimizer_that_holds_out_against_the_zeros_does_not_in_the_end() -> None:
+    model = network()
+    found = structures_of(model, (torch.randn(2, 6),))
+
+    def cost(gone: Collection[int]) -> float:
+        return weight_bytes(found, gone)
+
+    path = BudgetPath(torch.optim.Adam(model.parameters(), 2.0), model, found, cost, 0.3 * cost(()), 8 * STEPS, round_to=4)
+    for _ in range(8 * STEPS):
+        path.zero_grad()
+        torch.stack([-each.abs().sum() for each in model.parameters()]).sum().backward()  # all weights grow without an end
+        path.step()
+    assert path.cost <= 0.3 * cost(())

@@ -70,7 +70,8 @@ class BudgetPath(WrappedOptimizer):
         if self._done % self._every == 0 and self._done <= self._descent:
             self._choose()
         norms = self.groups.norms()
-        factors = torch.where(norms > 0, (1 - self._pull / norms).clamp(min=0), torch.ones_like(norms)) * self._alive
+        pull = self._pull * max(1, self._done - self._descent)  # in the end no optimizer holds out against it
+        factors = torch.where(norms > 0, (1 - pull / norms).clamp(min=0), torch.ones_like(norms)) * self._alive
         self.groups.scale(factors)
         self._alive = (factors > 0).to(norms.dtype)
         self._done += 1

@@ -459,19 +459,18 @@ def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
     Args:
         removed: numbers of the structures that are gone.
     """
-    stays = SlimPlan.of(slim.structures, removed).kept
     for layer, every in slim.structures.layers().items():
         part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
-        whole = len(slim.structures.units[part.parameter][part.dim])
-        kept = stays.get((part.parameter, part.dim))
-        left = whole if kept is None else len(kept)
-        per = len(part.indices)
-        yield Width(layer.removesuffix(".weight"), whole // per, left // per)
+        whole = len(slim.structures.units[part.parameter][part.dim]) // len(part.indices)
+        yield Width(layer.removesuffix(".weight"), whole, whole - sum(each.number in removed for each in every))
 
 
 def replacement_notes(plan: SlimPlan) -> Iterator[str]:
     """A sentence for each module in another's place."""
     for path, given in plan.replacements.items():
+        if names := given.get("branches"):
+            yield f"Branches that are gone, of which a constant is left: {', '.join(names)}."
+            continue
         numbers = ", ".join(f"{name} {value}" for name, value in given.items() if name != "kind")
         yield f"{path or 'The network'} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
 

@@ -131,9 +131,11 @@ class LayerTimes:
 
     def _part_seconds(self, number: int, entering: int, leaving: int) -> float:
         key = number, entering, leaving
+        if not (entering and leaving):  # of a branch that is gone
+            return 0.0
         if key not in self._known:
             part, measured = self._parts[number], self._measured
-            reading = measured.reading[number] * part.weight_bytes(entering, leaving) if leaving else 0.0
+            reading = measured.reading[number] * part.weight_bytes(entering, leaving)
             self._known[key] = table_seconds(part, measured.tables[number], entering, leaving) + reading
         return self._known[key]
 

@@ -155,7 +155,7 @@ class RemoveStructures(Method):
             for each in found.every
             if any(part.parameter in recurrent and part.dim == 0 for part in each.slices) in self.inside
         )
-        found = replace(found, every=every, kept=dict(found.kept))
+        found = found.only(every)
         found.name_whole(f"{self.name} does not remove its structures")
         if not every:
             why = "; ".join(f"{place}: {reason}" for place, reason in list(found.kept.items())[:3])

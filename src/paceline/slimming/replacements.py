@@ -9,12 +9,17 @@ from typing import Any
 from torch import nn
 
 from paceline.errors import unknown
-from paceline.slimming import compact_student, low_rank, sparse_convolution
+from paceline.slimming import branches, compact_student, low_rank, sparse_convolution
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
 """The new module from the old one and the plan's settings. Its weights are the nearest to the old one's, or new ones."""
 KINDS: Mapping[str, Make] = MappingProxyType(
-    {"low_rank": low_rank.split, "sparse": sparse_convolution.replacement, "conv_m": compact_student.replacement}
+    {
+        "low_rank": low_rank.split,
+        "sparse": sparse_convolution.replacement,
+        "conv_m": compact_student.replacement,
+        "without_branches": branches.without_branches,
+    }
 )
 
 

@@ -42,6 +42,8 @@ class SlimPlan:
             UserError: a layer would keep none of its structures.
         """
         gone: dict[tuple[str, int], set[int]] = defaultdict(set)
+        emptied = structures.emptied(removed)
+        removed = set(removed).difference(*(branch.numbers for branch in emptied))  # replaced whole
         for structure in structures.every:
             for part in structure.slices if structure.number in removed else ():
                 gone[part.parameter, part.dim] |= set(part.indices)
@@ -52,7 +54,9 @@ class SlimPlan:
         }
         if empty := next((name for (name, _), indices in kept.items() if not indices), ""):
             raise UserError(f"nothing would be left of {empty}", "keep at least one structure of each layer")
-        return cls(kept, _heads(structures, removed), shapes)
+        branches = {each.name: {"last": each.last, "norm": each.norm, "hollow": list(each.hollow)} for each in emptied}
+        replacements = {"": {"kind": "without_branches", "branches": branches}} if branches else {}
+        return cls(kept, _heads(structures, removed), shapes, replacements)
 
     def removed(self, structures: Structures) -> set[int]:
         """Numbers of the structures that it removes: the inverse of ``of``.
@@ -61,7 +65,9 @@ class SlimPlan:
             structures: of the same network; more of them than ``of`` had do no harm.
         """
         stays = {key: set(indices) for key, indices in self.kept.items()}
-        return {
+        emptied = self.replacements.get("", {}).get("branches", {})
+        gone = {number for branch in structures.branches if branch.name in emptied for number in branch.numbers}
+        return gone | {
             each.number
             for each in structures.every
             for first in each.slices[:1]

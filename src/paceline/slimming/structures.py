@@ -9,8 +9,8 @@ attention head. A structure is fixed where a dimension of the input or the outpu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -180,6 +180,22 @@ class Step:
     fused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A residual branch that is a constant where all of its inner structures are gone.
+
+    Attributes:
+        name: of the first of its layers. ``numbers``: of its structures.
+        last: module whose bias is left. ``norm``: the batch norm after it, or empty. ``hollow``: its other modules.
+    """
+
+    name: str
+    numbers: frozenset[int]
+    last: str
+    norm: str
+    hollow: tuple[str, ...]
+
+
 @dataclass
 class Structures:
     """All structures of a network that may be removed.
@@ -189,6 +205,7 @@ class Structures:
         kept: what stays whole and why, by the name of a module or an operation.
         widths: units of what leaves each module with weights, by its name; of a module of no known kind all units.
         operations: those with weights, in the order of the graph. ``steps``: the others.
+        branches: that may go whole.
     """
 
     forest: Units
@@ -198,6 +215,18 @@ class Structures:
     every: tuple[Structure, ...] = ()
     operations: list[Operation] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    branches: tuple[Branch, ...] = ()
+
+    def emptied(self, removed: Collection[int]) -> list[Branch]:
+        """Branches of which nothing is left."""
+        return [branch for branch in self.branches if branch.numbers.issubset(removed)]
+
+    def only(self, every: Iterable[Structure]) -> Structures:
+        """With some of the structures, and the branches that these can empty."""
+        chosen = tuple(every)
+        numbers = {each.number for each in chosen}
+        branches = tuple(branch for branch in self.branches if branch.numbers <= numbers)
+        return replace(self, every=chosen, branches=branches, kept=dict(self.kept))
 
     def collect(self) -> None:
         """Find the structures, after everything was tied."""
@@ -244,6 +273,7 @@ def _layer(parts: Iterable[Slice]) -> str:
 
 __all__ = [
     "OUTPUT",
+    "Branch",
     "Field",
     "Labelled",
     "Operation",

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from paceline.array_types import Ints
 from paceline.errors import UserError
+from paceline.slimming.branches import Graph, branches_of
 from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import OUTPUT, Labelled, Operation, Step, Structures, Units, vector
@@ -55,12 +56,15 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     for name, tensor in tensors.items():  # tied weights have the same units
         units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) if size > 1 else _ALONE for size in tensor.shape))
     found = Structures(forest, units)
-    _walk(_exported(model, inputs), found)
+    program = _exported(model, inputs)
+    names = _walk(program, found)
     for name, parameter in model.named_parameters():
         for of in units[name] if not parameter.requires_grad else ():
             forest.fix(of, FROZEN)
     found.widths.update(_widths(model, units))
     found.collect()
+    tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}
+    found.branches = branches_of(Graph(list(program.graph.nodes), tensors_of, _name, _place), found, model)
     return found
 
 
@@ -93,7 +97,8 @@ def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.Exporte
         ) from error
 
 
-def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
+def _walk(program: torch.export.ExportedProgram, found: Structures) -> Mapping[str, str]:
+    """Tie units; parameters and buffers by the names of their nodes."""
     signature, ties = program.graph_signature, Ties(found.forest)
     names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     values: dict[fx.Node, Any] = {}
@@ -113,6 +118,7 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> None:
             for each in _tensors(_resolve(node.args, values)):
                 if not each.layers:
                     ties.fix(each, OUTPUT)
+    return names
 
 
 def _held(found: Structures, name: str) -> Labelled:

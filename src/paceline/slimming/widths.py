@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from itertools import accumulate
-from math import log
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import accumulate, takewhile
+from math import log, log1p
 
 from paceline.errors import UserError
 from paceline.slimming.structures import Structure, Structures
 from paceline.units import format_seconds
 
+FLOOR = 1 / 16
+"""A residual branch that goes whole counts as one that keeps so much of its width: the shortcut carries on beside it."""
 PHASES = 10
 """On the way to the budget what a layer's structures cost is counted anew so often: it falls with the widths beside them."""
 
@@ -24,9 +26,10 @@ def widths_for(
 ) -> set[int]:
     """Numbers of the structures to remove.
 
-    A layer loses its least important structures, so many at once that its width is a multiple of the target's vector: what is
-    beyond a whole vector costs as much as a whole one. What has no importance goes even where the budget is met. A part of what
-    a layer still has counts, not of what it had: else the cheapest layer would be emptied.
+    A residual branch may go whole. Any other layer keeps something. It loses its least important structures, so many at once
+    that its width is a multiple of the target's vector: what is beyond a whole vector costs as much as a whole one. What has
+    no importance goes even where the budget is met. A part of what a layer still has counts, not of what it had: else the
+    cheapest layer would be emptied.
 
     Args:
         importance: of each structure by its number, at least 0, such as its norm; beside others of its own layer it counts.
@@ -52,49 +55,53 @@ def nearest_widths(
     round_to: int = 8,
 ) -> tuple[set[int], float]:
     """As ``widths_for``, with the cost that is left; where the budget cannot be met, the nearest."""
-    blocks = {layer: _blocks(every, importance, round_to) for layer, every in structures.layers().items()}
-    members = {layer: [each.number for each in every] for layer, every in structures.layers().items()}
-    removed: set[int] = set()
-    for layer, each in blocks.items():
-        while each and not any(importance[number] for number in each[0]):
-            removed |= set(each.pop(0))
-        blocks[layer] = each
+    blocks = [_blocks(every, importance, round_to) for every in structures.layers().values()]
+    free = [each for every in blocks for each in _leading_zeros(every, importance)]
+    free += [list(branch.numbers) for branch in structures.branches if not any(importance[each] for each in branch.numbers)]
+    removed: set[int] = set().union(*free)
     now = cost(removed)
     for left in range(PHASES, 0, -1):
         if now <= budget:
             break
         aim = now * (budget / now) ** (1 / left)
-        totals = {layer: sum(importance[each] for each in every if each not in removed) for layer, every in members.items()}
-        order = _order(blocks, importance, totals, now, removed, cost)
-        if not order:
+        steps = _order(structures, blocks, importance, now, removed, cost)
+        if not steps:
             break
-        parts = (set(blocks[layer][place]) for layer, place in order)
-        count = _first(list(accumulate(parts, set.union, initial=removed)), cost, aim)
-        for layer, _ in order[:count]:
-            removed |= set(blocks[layer].pop(0))
+        count = _first(list(accumulate(steps, set.union, initial=removed)), cost, aim)
+        removed = removed.union(*steps[:count])
         now = cost(removed)
     return removed, now
 
 
+def _leading_zeros(every: list[list[int]], importance: Mapping[int, float]) -> Iterator[list[int]]:
+    return takewhile(lambda block: not any(importance[number] for number in block), every)
+
+
 def _order(
-    blocks: Mapping[str, list[list[int]]],
+    structures: Structures,
+    blocks: list[list[list[int]]],
     importance: Mapping[int, float],
-    totals: Mapping[str, float],
     now: float,
     removed: set[int],
     cost: Callable[[Collection[int]], float],
-) -> list[tuple[str, int]]:
-    """Blocks that are left, by layer and place, those first that matter least for what they save."""
+) -> list[set[int]]:
+    """Blocks that are left and whole branches, those first that matter least for what they save."""
     scored = []
-    for layer, every in blocks.items():
-        saved = (now - cost(removed | set(every[0]))) / len(every[0]) if every else 0.0
-        left, last = totals[layer], 0.0
-        for place, block in enumerate(every if saved > 0 else ()):
+    for every, members in zip(blocks, structures.layers().values(), strict=True):
+        waiting = [block for block in every if not removed.issuperset(block)]
+        saved = (now - cost(removed.union(waiting[0]))) / len(waiting[0]) if waiting else 0.0
+        left, last = sum(importance[each.number] for each in members if each.number not in removed), 0.0
+        for block in waiting if saved > 0 else ():
             after = max(left - sum(importance[number] for number in block), 1e-12 * left)
             last = max(last, log(left / after) / (saved * len(block)))  # a layer's blocks keep their order
             left = after
-            scored.append((last, layer, place))
-    return [(layer, place) for _, layer, place in sorted(scored, key=lambda each: (each[0], each[2]))]
+            scored.append((last, set(block)))
+    for branch in structures.branches:
+        alive = branch.numbers.difference(removed)
+        saved = now - cost(removed | alive) if alive else 0.0
+        if saved > 0:
+            scored.append((log1p(len(alive) / (FLOOR * len(branch.numbers))) / saved, set(alive)))
+    return [block for _, block in sorted(scored, key=lambda each: each[0])]
 
 
 def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim: float) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.edge import slim_run
 from paceline.edge.evaluation import held_out
 from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
-from paceline.errors import UserError
+from paceline.errors import Interrupted, UserError
 from paceline.slim_record import Measured, SlimRecord
 from paceline.slimming.budget import Budget
 from paceline.slimming.layer_times import REST
@@ -125,5 +126,25 @@ def test_two_workers_slim_with_compressed_gradients_and_a_second_run_does_nothin
     tuned = (tmp_path / "tuned" / "checkpoint.pt").stat().st_mtime_ns
     assert slim_network(run).speedup > 1, "a run that has ended is only measured again"
     assert (tmp_path / "tuned" / "checkpoint.pt").stat().st_mtime_ns == tuned
-    with pytest.raises(UserError, match="a run with other settings"):
+    with pytest.raises(UserError, match="holds a run with other settings: seed was 0, is 5; give another --out"):
         slim_network(run_of(tmp_path, training=TrainingRun(**{**vars(run.training), "seed": 5})))
+    with pytest.raises(UserError, match="budget was size=200kB, is speedup=3x"):
+        slim_network(run_of(tmp_path, budget=Budget("speedup", 3)))
+
+
+def test_an_interrupted_stage_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(run: TrainingRun) -> None:
+        raise Interrupted(2, f"resume {run.out} to go on")
+
+    monkeypatch.setattr(slim_run, "train_run", broken)
+    with pytest.raises(Interrupted, match="interrupted by SIGINT; the same command goes on from the last epoch"):
+        slim_run._stage(run_of(tmp_path).training)
+
+
+def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path) -> None:
+    run, data, said = run_of(tmp_path), load_data("digits"), []  # type: ignore[var-annotated]
+    whole = build_model("lenet5", 0).eval()
+    for each in (run, run, run_of(tmp_path, threads=2), run_of(tmp_path, threads=2)):
+        slim_run._measured(each, whole, data, said.append)
+    assert said == ["measuring the layers"] * 2
+    assert json.loads((tmp_path / "table.json").read_text())["of"] == {"method": "auto", "target": "onnxruntime", "threads": 2}

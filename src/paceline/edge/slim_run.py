@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paceline.edge.evaluation import held_out, held_out_on_file
-from paceline.errors import UserError, unknown
+from paceline.errors import Interrupted, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
 from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
@@ -139,6 +139,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     untrained = build_model(run.training.model, run.training.seed).eval()
     if run.training.start:
         load_weights(untrained, run.training.start, run.training.model)
+    _same_settings(run)
     slim = _measured(run, untrained, data, say)
     slim.check()  # latency does not depend on the weights: what cannot be met is refused before any training
     weights = _whole_weights(run, say)
@@ -248,6 +249,25 @@ def _whole_weights(run: SlimRun, say: Say) -> str:
     return whole.out
 
 
+def _same_settings(run: SlimRun) -> None:
+    """Note what the directory is of. Raises UserError where it is of something else, and names each difference."""
+    names = ("method", "target", "threads", "path_epochs", "tune_epochs", "distill")
+    settings = {
+        **run.training.identity,
+        "epochs": run.training.epochs,
+        "start": run.training.start,
+        "budget": str(run.budget),
+        **{name: getattr(run, name) for name in names},
+    }
+    now = {name: str(value) for name, value in settings.items() if name not in ("slimming", "plan", "teacher")}
+    file = run.out / "settings.json"
+    before: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else now
+    changed = [f"{name} was {before[name]}, is {value}" for name, value in now.items() if before.get(name, value) != value]
+    if changed:
+        raise UserError(f"{run.out} holds a run with other settings: {'; '.join(changed)}", "give another --out, or delete it")
+    write_whole(file, json.dumps(now, indent=1))
+
+
 def _stage(run: TrainingRun) -> None:
     """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory."""
     directory = Path(run.out)
@@ -260,7 +280,10 @@ def _stage(run: TrainingRun) -> None:
             return
         if state["epoch"] < run.epochs:
             run = replace(run, resume=run.out)
-    train_run(run)
+    try:
+        train_run(run)
+    except Interrupted as stop:
+        raise Interrupted(stop.number, "the same command goes on from the last epoch") from None
 
 
 def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:

@@ -187,7 +187,7 @@ def train(
     teacher: nn.Module | None = None,
     falling: bool = True,
 ) -> Trained:
-    """Train, and end with the best epoch's weights where the rate falls.
+    """Train with products in bfloat16, and end with the best epoch's weights where the rate falls.
 
     Args:
         teacher: half of the loss is the distance to its distribution (Hinton et al. 2015).
@@ -203,12 +203,15 @@ def train(
             if falling:
                 done = (epoch * count + number) / (epochs * count)
                 optimizer.param_groups[0]["lr"] = rate * (0.5 + 0.5 * math.cos(math.pi * done))
-            logits, states = model(given, detached(states))
-            loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+            with torch.autocast("cpu", torch.bfloat16):
+                logits, states = model(given, detached(states))
+                if teacher is not None:
+                    with torch.no_grad():
+                        taught, teacher_states = teacher(given, teacher_states)
+            logits = logits.float().flatten(0, 1)
+            loss = F.cross_entropy(logits, wanted.flatten())
             if teacher is not None:
-                with torch.no_grad():
-                    taught, teacher_states = teacher(given, teacher_states)
-                near = F.kl_div(logits.log_softmax(-1).flatten(0, 1), taught.softmax(-1).flatten(0, 1), reduction="batchmean")
+                near = F.kl_div(logits.log_softmax(-1), taught.float().flatten(0, 1).softmax(-1), reduction="batchmean")
                 loss = 0.5 * loss + 0.5 * near
             optimizer.zero_grad()
             loss.backward()

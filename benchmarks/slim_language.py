@@ -7,7 +7,7 @@ FOLDER holds tinyshakespeare/ and war-and-peace/; RESULTS is benchmarks/results.
 then at a lower one, and is left at its best epoch. The path to the budget follows, over hidden units and embedding columns
 (LSTM: intrinsic sparse structures, Wen et al., ICLR 2018) or heads and rows (transformer). What stays is fine-tuned, with
 little dropout, beside the whole network's distribution. The whole network also trains on for as many epochs: the better one
-on the tuning part counts.
+on the tuning part counts. Training multiplies in bfloat16.
 
 The same sizes train from scratch for as many epochs in all, at each dropout; the best one on the tuning part counts.
 Torch-Pruning, where it is installed, gets the same whole network, must be as fast, and is fine-tuned alike for the epochs of

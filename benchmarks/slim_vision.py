@@ -190,7 +190,7 @@ class Run:
         """Seconds that it took. The rate falls to 0 in a straight line, or stays."""
         x, y = self.data[:2]
         peak = [group["lr"] for group in optimizer.param_groups]
-        model.train()
+        model.to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
         start = time.perf_counter()
         for step in range(steps):
             for group, rate in zip(optimizer.param_groups, peak, strict=True):
@@ -200,6 +200,7 @@ class Run:
             if self.task.flips:
                 turned = torch.rand(len(chosen), generator=self.generator) < 0.5
                 images = torch.where(turned[:, None, None, None], images.flip(-1), images)
+            images = images.contiguous(memory_format=torch.channels_last)
             with torch.autocast("cpu", torch.bfloat16):
                 output = model(images)
                 loss = functional.cross_entropy(output, y[chosen])

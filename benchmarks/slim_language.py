@@ -1,6 +1,7 @@
 """Slimmed language models beside sizes trained from scratch and Torch-Pruning, as rows of a CSV file.
 
     python benchmarks/slim_language.py --data FOLDER --network lstm --seeds 0 1 --out RESULTS/slim_language.csv
+    python benchmarks/slim_language.py --again KEPT --out RESULTS/slim_language.csv
     python benchmarks/slim_language.py --short --data FOLDER --out FILE.csv
 
 FOLDER holds tinyshakespeare/ and war-and-peace/; RESULTS is benchmarks/results. The whole network trains at a high dropout,
@@ -12,7 +13,8 @@ on the tuning part counts. Training multiplies in bfloat16.
 The same sizes train from scratch for as many epochs in all, at each dropout; the best one on the tuning part counts.
 Torch-Pruning, where it is installed, gets the same whole network, must be as fast, and is fine-tuned alike for the epochs of
 path and fine-tuning. Latency is of ONNX Runtime, one thread, 10 x 35 tokens, output layer included, all contenders in
-alternation. Rates and dropouts were chosen on the tuning part of tinyshakespeare's first 125,000 words, seed 0, LSTM of 300.
+alternation. `--keep KEPT` keeps the ONNX files, and `--again KEPT` times them anew on a quiet machine. Rates and dropouts were
+chosen on the tuning part of tinyshakespeare's first 125,000 words, seed 0, LSTM of 300.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kept_files import kept, time_again
+from kept_files import timed as timed_files
 from language_tasks import (
     FILES,
     STEPS,
@@ -45,8 +49,7 @@ from rows import append
 from torch import Tensor, nn
 
 from paceline.slimming.budget import Budget
-from paceline.slimming.latency import Latency, latencies
-from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.latency import Latency
 from paceline.slimming.slim import Slim
 
 COLUMNS = (
@@ -146,6 +149,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Train, slim, measure, add rows."""
     options = _options(arguments)
     torch.set_num_threads(1)
+    if options.again:
+        time_again(options.out, options.again, _run, "contender", write_latency)
+        return
     for name in options.text:
         for network in options.network:
             settings = (SHORT if options.short else SETTINGS)[network]
@@ -154,16 +160,21 @@ def main(arguments: list[str] | None = None) -> None:
             text = Text.read(name, options.data, settings.vocabulary, 12_000 if options.short else options.tokens)
             given = {"text": name, "tokens": len(text.train), "vocabulary": text.vocabulary, "network": network}
             for seed in options.seeds:
-                rows = table(contend(text, settings, seed), text.test)
+                run = _run({"text": name, "network": network, "seed": str(seed)})
+                rows = table(contend(text, settings, seed, options.keep and options.keep / run), text.test)
                 print(beside_published(network, rows), flush=True)
                 for row in rows:
                     row["note"] = " ".join(filter(None, [row["note"], options.note])).replace(",", ";")
                     append(options.out, COLUMNS, {**given, "seed": seed, **row})
 
 
+def _run(row: dict[str, str]) -> str:
+    return f"{row['text']}-{row['network']}-{row['seed']}"
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--network", choices=list(SETTINGS), nargs="+", default=list(SETTINGS))
     parser.add_argument("--text", choices=list(FILES), nargs="+", default=["tinyshakespeare"])
@@ -171,13 +182,18 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, help="of the text, the first ones (all)")
     parser.add_argument("--width", type=int, help="of the whole network")
     parser.add_argument("--epochs", type=int, nargs=4, help="of the four stages")
+    parser.add_argument("--keep", type=Path, help="where ONNX files stay")
+    parser.add_argument("--again", type=Path, help="where ONNX files are kept; nothing is trained")
     parser.add_argument("--note", default="", help="what else the machine did")
     parser.add_argument("--short", action="store_true", help="tiny networks on the first words, in seconds")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not options.data and not options.again:
+        parser.error("name the folder of the texts: --data FOLDER")
+    return options
 
 
-def contend(text: Text, settings: Settings, seed: int) -> dict[str, Contender]:
-    """All contenders of one seed, timed in alternation."""
+def contend(text: Text, settings: Settings, seed: int, keep: Path | None = None) -> dict[str, Contender]:
+    """All contenders of one seed, timed in alternation; their files may be kept."""
     example = (text.train[: BATCH * STEPS].view(BATCH, STEPS),)
     torch.manual_seed(seed)
     model = settings.make()
@@ -191,7 +207,7 @@ def contend(text: Text, settings: Settings, seed: int) -> dict[str, Contender]:
     found["from scratch"] = from_scratch(found["slimmed"].model, text, settings, epochs, seed)
     if importlib.util.find_spec("torch_pruning"):
         found["Torch-Pruning"] = torch_pruning(start, found["slimmed"].model, text, settings, example)
-    for name, latency in timed({name: each.model for name, each in found.items()}, example).items():
+    for name, latency in timed({name: each.model for name, each in found.items()}, example, keep).items():
         found[name].latency = latency
     return found
 
@@ -306,11 +322,11 @@ def _prune(tp: Any, model: nn.Module, ratio: float, example: Example) -> None:
             block.attention.heads = pruner.num_heads[block.attention.qkv]
 
 
-def timed(models: Mapping[str, nn.Module], example: Example) -> dict[str, Latency]:
+def timed(models: Mapping[str, nn.Module], example: Example, keep: Path | None = None) -> dict[str, Latency]:
     """Latencies in alternation."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = {name: (to_onnx(each, example, Path(folder) / f"{name}.onnx"), example) for name, each in models.items()}
-        return latencies(files)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = keep or Path(directory)
+        return timed_files(kept(models, example, folder), folder)
 
 
 def table(found: dict[str, Contender], test: Tensor) -> list[dict[str, Any]]:
@@ -329,13 +345,18 @@ def table(found: dict[str, Contender], test: Tensor) -> list[dict[str, Any]]:
             "processor_s": round(each.trained.seconds),
             "note": each.note,
         }
-        if whole and (own := each.latency):
-            row |= {"ms": _ms(own.median_s), "low_ms": _ms(own.low_s), "high_ms": _ms(own.high_s)}
-            row["speedup"] = f"{whole.median_s / own.median_s:.2f}"
+        if whole and each.latency:
+            write_latency(row, each.latency, whole)
         if each.predicted_s is not None:
             row["predicted_ms"] = _ms(each.predicted_s)
         rows.append(row)
     return rows
+
+
+def write_latency(row: dict[str, Any], latency: Latency, whole: Latency) -> None:
+    """Into a row."""
+    row |= {"ms": _ms(latency.median_s), "low_ms": _ms(latency.low_s), "high_ms": _ms(latency.high_s)}
+    row["speedup"] = f"{whole.median_s / latency.median_s:.2f}"
 
 
 def beside_published(network: str, rows: list[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@
     python benchmarks/slim_vision.py fashion-mnist DIR --out RESULTS/slim_vision.csv
     python benchmarks/slim_vision.py sign-language FILE.tar.xz --seeds 5 --out RESULTS/slim_vision.csv
     python benchmarks/slim_vision.py cifar10 DIR --out RESULTS/slim_vision.csv
+    python benchmarks/slim_vision.py --again FOLDER --out RESULTS/slim_vision.csv
     python benchmarks/slim_vision.py --short --out FILE
     python benchmarks/slim_vision.py --summary --out RESULTS/slim_vision.csv
 
@@ -12,8 +13,10 @@ steps and with the same fine-tuning: "paceline" (the path of penalties to the bu
 group Lasso while it trains, global ranking; the least ratio in per cent, of each of three roundings, whose measured latency
 is at most ours; of those the one that keeps most parameters), and "from scratch": the network of all widths in one proportion
 at our latency, trained for all steps together. Training multiplies in bfloat16. Latencies are end to end on ONNX Runtime, one
-thread, one image, in alternation. Test images choose nothing: rates and steps are the same for all and stand in the code.
-Torch-Pruning 1.6 is not a dependency: its rows are left out, with a line that says so, where it is missing.
+thread, one image, in alternation. `--keep FOLDER` keeps the ONNX files, and `--again FOLDER` times them anew on a quiet
+machine: other work slows large networks more than small ones. Test images choose nothing: rates and steps are the same for
+all and stand in the code. Torch-Pruning 1.6 is not a dependency: its rows are left out, with a line that says so, where it is
+missing.
 """
 
 from __future__ import annotations
@@ -28,15 +31,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
+from kept_files import kept, time_again
+from kept_files import timed as timed_files
 from PIL import Image
 from rows import append, read
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paceline.slimming.latency import latencies
-from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.latency import Latency
 from paceline.slimming.slim import Slim
 from paceline.slimming.targets import TARGETS
 from paceline.training.data import load
@@ -234,22 +239,12 @@ class Run:
         return right / len(y)
 
 
-def timed(models: dict[str, nn.Module], example: tuple[Tensor, ...], turns: int = 15) -> dict[str, tuple[float, ...]]:
-    """Median and quartiles in seconds, and bytes of the file, by name; all in alternation."""
-    with tempfile.TemporaryDirectory() as directory:
-        files = {
-            name: (to_onnx(model, example, Path(directory) / f"{number}.onnx"), example)
-            for number, (name, model) in enumerate(models.items())
-        }
-        found = latencies(files, turns=turns)
-        sizes = {name: file.stat().st_size for name, (file, _) in files.items()}
-    return {name: (each.median_s, each.low_s, each.high_s, sizes[name]) for name, each in found.items()}
-
-
 def as_fast(small: nn.Module, goal: nn.Module, example: tuple[Tensor, ...]) -> bool:
     """Whether a network takes at most 2 % longer than another, in alternation."""
-    found = timed({"small": small, "goal": goal}, example, 9)
-    return found["small"][0] <= 1.02 * found["goal"][0]
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        found = timed_files(kept({"small": small, "goal": goal}, example, folder), folder, 9)
+    return found["small"].median_s <= 1.02 * found["goal"].median_s
 
 
 def torch_pruning(run: Run, whole: nn.Module, example: tuple[Tensor, ...], goal: nn.Module) -> tuple[nn.Module, float] | None:
@@ -314,8 +309,8 @@ def parameters(model: nn.Module) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
-def ways(name: str, task: Task, data: Split, seed: int) -> Iterator[dict[str, object]]:
-    """Rows of one seed."""
+def ways(name: str, task: Task, data: Split, seed: int, keep: Path) -> Iterator[dict[str, object]]:
+    """Rows of one seed; the files are kept in a folder."""
     run = Run(task, data, seed)
     example = (data[0][:1],)
     whole = run.new(task.width)
@@ -341,31 +336,37 @@ def ways(name: str, task: Task, data: Split, seed: int) -> Iterator[dict[str, ob
     total = task.whole_steps + task.path_steps + task.tune_steps
     seconds["from scratch"] = run.train(small, run.momentum(small, task.rate, task.decay), total)
     models["from scratch"] = small
-    times = timed(models, example)
+    folder = keep / f"{name}-{seed}"
+    files = kept(models, example, folder)
+    times = timed_files(files, folder)
     quality = {way: run.accuracy(model) for way, model in models.items()}
     steps = dict.fromkeys(models, total) | {"whole": task.whole_steps}
     for way, model in models.items():
-        latency, low, high, size = times[way]
-        yield {
+        row: dict[str, object] = {
             "task": name,
             "width": width if way == "from scratch" else task.width,
             "seed": seed,
             "way": way,
             "budget": task.budget,
-            "latency_ms": round(latency * 1e3, 4),
-            "low_ms": round(low * 1e3, 4),
-            "high_ms": round(high * 1e3, 4),
-            "speedup": round(times["whole"][0] / latency, 3),
             "predicted_ms": round((slim.predicted_s or 0.0) * 1e3, 4) if way == "paceline" else "",
             "accuracy": round(quality[way], 5),
             "whole_accuracy": round(quality["whole"], 5),
             "lost_points": round(100 * (quality["whole"] - quality[way]), 3),
             "parameters": parameters(model),
-            "file_kb": round(size / 1e3, 1),
+            "file_kb": round(files[way].stat().st_size / 1e3, 1),
             "steps": steps[way],
             "train_seconds": round(seconds[way], 1),
             "note": "",
         }
+        write_latency(row, times[way], times["whole"])
+        yield row
+
+
+def write_latency(row: dict[str, Any], latency: Latency, whole: Latency) -> None:
+    """Into a row."""
+    row["latency_ms"] = round(latency.median_s * 1e3, 4)
+    row["low_ms"], row["high_ms"] = round(latency.low_s * 1e3, 4), round(latency.high_s * 1e3, 4)
+    row["speedup"] = round(whole.median_s / latency.median_s, 3)
 
 
 def scratch_width(run: Run, example: tuple[Tensor, ...], goal: nn.Module) -> int:
@@ -396,18 +397,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="where ONNX files stay")
+    parser.add_argument("--again", type=Path, help="where ONNX files are kept; nothing is trained")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if not options.summary:
+    if options.again:
+        time_again(options.out, options.again, lambda row: f"{row['task']}-{row['seed']}", "way", write_latency)
+    elif not options.summary:
         name = "short" if options.short else options.task
         if name is None:
             parser.error("name a task, or give --short")
         data = data_of(name, options.data)
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
-            for row in ways(name, TASKS[name], data, seed):
-                append(options.out, COLUMNS, row)
+        with tempfile.TemporaryDirectory() as directory:
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
+                for row in ways(name, TASKS[name], data, seed, options.keep or Path(directory)):
+                    append(options.out, COLUMNS, row)
     print(summary(options.out))
 
 

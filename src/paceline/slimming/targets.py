@@ -14,7 +14,7 @@ from torch import nn
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.slimming.exporting import checked_export, difference, refused, silent
-from paceline.slimming.latency import Latency, alternating, session_call
+from paceline.slimming.latency import Latency, alternating, pinned, session_call
 from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.shrink import tensors_in
 
@@ -55,12 +55,13 @@ class Target(ABC):
     def latencies(
         self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int = 15
     ) -> dict[str, Latency]:
-        """What files take, by name, in alternation and after a warm-up.
+        """What files take, by name, in alternation and after a warm-up, on as many processors as threads.
 
         Args:
             files: file and inputs, by name.
         """
-        return alternating({name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns)
+        with pinned(threads):
+            return alternating({name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns)
 
     def check_installed(self) -> None:
         """Raises UserError, with what to install, where the package is missing."""

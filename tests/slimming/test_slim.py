@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from torch import nn
 import paceline
 from paceline.errors import UserError
 from paceline.slimming.low_rank_choice import ranks_for
-from paceline.slimming.shrink import load
 from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim import Slim
 
@@ -31,7 +31,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> Non
         optimizer.step()
 
 
-def test_a_stock_loop_with_two_more_lines() -> None:
+def test_a_stock_loop_with_two_more_lines(tmp_path: Path) -> None:
     model = network()
     slim = paceline.slim(model, budget="size=12kB")  # the first batch says what the inputs are
     optimizer = slim.wrap(torch.optim.SGD(model.parameters(), 0.05, 0.9), steps=20)
@@ -41,10 +41,11 @@ def test_a_stock_loop_with_two_more_lines() -> None:
     assert 4 * sum(each.numel() for each in small.parameters()) <= 12_000 < weight_bytes(slim.structures)
     assert [type(each) for each in small] == [type(each) for each in model]  # type: ignore[call-overload]
     assert slim.plan is not None
-    again = load(slim.plan, network())
-    again.load_state_dict(small.state_dict())
+    slim.plan.save(tmp_path / "plan.json")
     x = torch.randn(2, 1, 8, 8)
-    assert torch.equal(small(x), again(x))
+    for again in (paceline.slim.load(tmp_path / "plan.json", network()), slim.load(slim.plan, network())):
+        again.load_state_dict(small.state_dict())
+        assert torch.equal(small(x), again(x))
 
 
 def test_a_loop_that_was_broken_off_goes_on_bit_for_bit() -> None:

@@ -33,7 +33,8 @@ STEPS = 2000
 
 
 class Slim:
-    """A network on its way to a budget: ``wrap`` the optimizer, train as before, then ``shrink``.
+    """A network on its way to a budget: ``slim = paceline.slim(model, budget="speedup=3x")``, ``optimizer =
+    slim.wrap(optimizer)``, the training loop as it is, ``small = slim.shrink()``.
 
     Where a process group is there, all ranks do the same, and rank 0 measures for all. A network that ``fully_shard`` will take
     is made known before: ``check`` traces and measures it.
@@ -53,7 +54,8 @@ class Slim:
             their sum is scaled to what the whole network takes on the target.
 
     Raises:
-        UserError: an unknown method, budget or target. Later, a model that cannot be traced, or a budget that cannot be met.
+        UserError: an unknown method, budget or target, or a target that is not installed. Later, a model that cannot be
+            traced, or a budget that cannot be met.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Slim:
         if self.budget.kind == "accuracy":
             raise UserError(f"{self.budget} needs the data", "give latency, speedup or size, or use `paceline slim`")
         self.target = target_for(target, method)
+        self.target.check_installed()
         self.round_to = self.target.vector_width()
         self.plan: SlimPlan | None = None
         self.predicted_s: float | None = None
@@ -92,6 +95,15 @@ class Slim:
         self._times: LayerTimes | None = None
         self._shell = None if is_sharded(model) else shell(model)
         self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
+
+    @staticmethod
+    def load(plan: SlimPlan | str | Path, model: nn.Module) -> nn.Module:
+        """A smaller copy of a whole network by a plan or its file; ``load_state_dict`` then takes the small network's weights.
+
+        Raises:
+            UserError: the file is no plan, or the plan is of another network.
+        """
+        return load(plan if isinstance(plan, SlimPlan) else SlimPlan.load(plan), model)
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -287,24 +299,7 @@ def on_cpu(model: nn.Module) -> nn.Module:
     return model if there else copy.deepcopy(model).cpu()
 
 
-def slim(
-    model: nn.Module,
-    inputs: tuple[Any, ...] | None = None,
-    *,
-    target: str = "onnxruntime",
-    budget: Budget | str = "speedup=2x",
-    method: str = "auto",
-    threads: int = 1,
-) -> Slim:
-    """Slim a network in a loop of one's own: ``slim = paceline.slim(model, budget="speedup=3x")``, then
-    ``optimizer = slim.wrap(optimizer)``, the loop, and ``small = slim.shrink()``. Arguments and errors as ``Slim``.
-
-    Args:
-        target: ``onnxruntime``, ``executorch`` or ``litert``, which must be installed.
-    """
-    made = Slim(model, inputs, budget=budget, method=method, threads=threads, target=target)
-    made.target.check_installed()
-    return made
-
+slim = Slim
+"""The verb ``paceline.slim``."""
 
 __all__ = ["STEPS", "Slim", "slim"]

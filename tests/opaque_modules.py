@@ -113,3 +113,10 @@ def around(*inner: nn.Module) -> nn.Module:
     return nn.Sequential(
         nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, WIDTH), *inner, nn.Linear(WIDTH, 5), nn.ReLU(), nn.Linear(5, 2)
     )
+
+
+def network() -> nn.Module:
+    """For the samples of ``user_module``."""
+    return nn.Sequential(
+        nn.Linear(29, 16), nn.ReLU(), nn.Linear(16, WIDTH), Branching(), nn.Linear(WIDTH, 16), nn.Linear(16, 5)
+    )

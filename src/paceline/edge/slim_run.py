@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,8 @@ SHARES = tuple(each / 32 for each in range(31, 0, -1))
 SHOWN = (0.75, 0.5, 0.25, 0.125)
 CALIBRATION = 128
 """Samples that int8 takes its scales from."""
-INT8 = "int8"
+INT8, INT8_FILE = "int8", "model.int8.onnx"
+SETTINGS, RECORD = "settings.json", "slim.json"
 Say = Callable[[str], None]
 
 
@@ -139,9 +141,10 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     untrained = build_model(run.training.model, run.training.seed).eval()
     if run.training.start:
         load_weights(untrained, run.training.start, run.training.model)
-    _same_settings(run)
+    identity = _same_settings(run)
     slim = _measured(run, untrained, data, say)
     slim.check()  # latency does not depend on the weights: what cannot be met is refused before any training
+    write_whole(run.out / SETTINGS, identity)
     weights = _whole_weights(run, say)
     whole = _network(run, weights)
     before = held_out(whole, data)
@@ -249,23 +252,23 @@ def _whole_weights(run: SlimRun, say: Say) -> str:
     return whole.out
 
 
-def _same_settings(run: SlimRun) -> None:
-    """Note what the directory is of. Raises UserError where it is of something else, and names each difference."""
+def _same_settings(run: SlimRun) -> str:
+    """What the directory is of, as JSON. Raises UserError where it is of something else, and names each difference."""
     names = ("method", "target", "threads", "path_epochs", "tune_epochs", "distill")
-    settings = {
+    given = {
         **run.training.identity,
         "epochs": run.training.epochs,
         "start": run.training.start,
         "budget": str(run.budget),
         **{name: getattr(run, name) for name in names},
     }
-    now = {name: str(value) for name, value in settings.items() if name not in ("slimming", "plan", "teacher")}
-    file = run.out / "settings.json"
+    now = {name: str(value) for name, value in given.items() if name not in ("slimming", "plan", "teacher")}
+    file = run.out / SETTINGS
     before: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else now
     changed = [f"{name} was {before[name]}, is {value}" for name, value in now.items() if before.get(name, value) != value]
     if changed:
         raise UserError(f"{run.out} holds a run with other settings: {'; '.join(changed)}", "give another --out, or delete it")
-    write_whole(file, json.dumps(now, indent=1))
+    return json.dumps(now, indent=1)
 
 
 def _stage(run: TrainingRun) -> None:
@@ -337,34 +340,52 @@ def _predicted(slim: Slim) -> float:
 def _finish(
     run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], data: Dataset, say: Say
 ) -> SlimRecord:
-    """Export, measure, write."""
+    """Export, measure, write. What is written is put in its place in the end, so that a failure leaves nothing of it."""
     chosen = _chosen(run, before, points)
     whole = _network(run, weights)
     say("exporting and measuring")
+    with tempfile.TemporaryDirectory(dir=run.out, prefix=".draft-") as directory:
+        record = _written(run, slim, whole, chosen, before, points, data, Path(directory))
+        (run.out / RECORD).unlink(missing_ok=True)  # where it is, the files are its
+        for draft in Path(directory).iterdir():
+            draft.replace(run.out / draft.name)
+    write_whole(run.out / RECORD, json.dumps(record.to_json(), indent=1))
+    return record
+
+
+def _written(
+    run: SlimRun,
+    slim: Slim,
+    whole: nn.Module,
+    chosen: _Point,
+    before: tuple[float, float],
+    points: list[_Point],
+    data: Dataset,
+    drafts: Path,
+) -> SlimRecord:
+    """Export and measure into a directory; the record has the places where its files go."""
     models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
     suffix = slim.target.suffix
-    files = {name: slim.target.export(model, slim.inputs, run.out / f"{name}{suffix}") for name, model in models.items()}
+    files = {name: slim.target.export(model, slim.inputs, drafts / f"{name}{suffix}") for name, model in models.items()}
     name = f"slimmed {points.index(chosen)}"
-    quantised, why_not = _quantised(run, files[name], data)
+    quantised, why_not = _quantised(run, files[name], data, drafts / INT8_FILE)
     timed = files if quantised is None else {**files, INT8: quantised}
     times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
     removed = METHODS[run.method].removed(chosen.plan, slim.structures)
     layers = _layers(slim, chosen.plan, removed, now, *((files[each], times[each]) for each in ("whole", name)))
-    exported = files[name].replace(run.out / f"model{suffix}")
+    exported = files[name].replace(drafts / f"model{suffix}")
     for other, file in files.items():
         if other not in ("whole", name):
             file.unlink()
-    chosen.plan.save(run.out / "plan.json")
-    draft = run.out / ".weights.pt.draft"
-    torch.save(chosen.model.state_dict(), draft)
-    draft.replace(run.out / "weights.pt")
+    chosen.plan.save(drafts / "plan.json")
+    torch.save(chosen.model.state_dict(), drafts / "weights.pt")
     slimmed = _as_measured(times[name], chosen.model, exported, (chosen.accuracy, chosen.loss))
     in_int8 = None
     if quantised is not None:
         in_int8 = _as_measured(times[INT8], chosen.model, quantised, held_out_on_file(quantised, data))
-    written = [run.out / "plan.json", run.out / "weights.pt", exported, *([] if quantised is None else [quantised])]
-    record = SlimRecord(
+    written = [drafts / "plan.json", drafts / "weights.pt", exported, *([] if quantised is None else [quantised])]
+    return SlimRecord(
         model=run.training.model,
         data=run.training.data,
         method=run.method,
@@ -386,7 +407,7 @@ def _finish(
             *int8_notes(slimmed, in_int8),
         ),
         environment=environment(("numpy", "torch", "onnx", slim.target.package)),
-        files={file.name: str(file) for file in written},
+        files={file.name: str(run.out / file.name) for file in written},
         sizes={file.name: file.stat().st_size for file in written},
         quantised=in_int8,
         curve=(
@@ -397,18 +418,16 @@ def _finish(
             ),
         ),
     )
-    write_whole(run.out / "slim.json", json.dumps(record.to_json(), indent=1))
-    return record
 
 
-def _quantised(run: SlimRun, file: Path, data: Dataset) -> tuple[Path | None, list[str]]:
+def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Path | None, list[str]]:
     """The int8 file where one is wanted, or why there is none: after so much training that is no reason to stop."""
     if not run.int8:
         return None, []
     every = max(1, len(data.train_x) // CALIBRATION)
     samples = [(data.train_x[number : number + 1],) for number in range(0, len(data.train_x), every)][:CALIBRATION]
     try:
-        return to_int8(file, run.out / "model.int8.onnx", samples), []
+        return to_int8(file, place, samples), []
     except UserError as error:
         return None, [f"There is no int8 file: {error.message}."]
 

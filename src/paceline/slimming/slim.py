@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000
+Inputs = tuple[Any, ...] | Mapping[str, Any] | Tensor
+"""In the order of a network's arguments, or by their names."""
 
 
 class Slim:
@@ -40,8 +43,10 @@ class Slim:
     is made known before: ``check`` traces and measures it.
 
     Args:
-        model: any that ``torch.export`` takes. It stays whole; ``shrink`` makes a smaller copy.
-        inputs: an example of the shapes that it will run on; None takes one sample of the first batch that the model sees.
+        model: it stays whole; ``shrink`` makes a smaller copy. Modules of it that ``torch.export`` does not take are kept as
+            they are, and then the budget is a size.
+        inputs: an example of the shapes that it will run on, in the order of its arguments or by their names; None takes one
+            sample of the first batch that the model sees.
         budget: a latency, a speed-up or a size; see ``Budget.parse``.
         method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings (Wen et al., NIPS 2016), ``iss`` hidden
             units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws filters together and splits layers
@@ -61,7 +66,7 @@ class Slim:
     def __init__(
         self,
         model: nn.Module,
-        inputs: tuple[Any, ...] | None = None,
+        inputs: Inputs | None = None,
         *,
         budget: Budget | str = "speedup=2x",
         method: str = "auto",
@@ -75,8 +80,6 @@ class Slim:
             raise UserError(f"the model is of type {type(model).__name__}", "give a torch.nn.Module")
         if not isinstance(threads, int) or threads < 1:
             raise UserError(f"{threads} threads", "give a whole number from 1 up")
-        if isinstance(inputs, Tensor):
-            inputs = (inputs,)
         self.model, self.method, self.threads = model, method, threads
         self.budget = budget if isinstance(budget, Budget) else Budget.parse(budget)
         if self.budget.kind == "accuracy":
@@ -88,13 +91,14 @@ class Slim:
         self.predicted_s: float | None = None
         self.notes: tuple[str, ...] = ()
         self._kept: Mapping[str, str] | None = None
-        self._inputs, self._table = inputs, dict(table or {})
+        self._inputs = None if inputs is None else _in_order(model, inputs)
+        self._table = dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
         self._subject: nn.Module | None = None
         self._times: LayerTimes | None = None
         self._shell = None if is_sharded(model) else shell(model)
-        self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
+        self._watch = None if inputs is not None else model.register_forward_pre_hook(self._seen, with_kwargs=True)
 
     @staticmethod
     def load(plan: SlimPlan | str | Path, model: nn.Module) -> nn.Module:
@@ -253,11 +257,39 @@ class Slim:
         """A cost with its unit."""
         return format_bytes(cost) if self.budget.kind == "size" else format_seconds(cost)
 
-    def _seen(self, module: nn.Module, given: tuple[Any, ...]) -> None:
-        self._inputs = tuple(each[:1].detach() if isinstance(each, Tensor) else each for each in given)
+    def _seen(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        batch = _in_order(module, given, named)
+        self._inputs = tuple(each[:1].detach() if isinstance(each, Tensor) else each for each in batch)
         if self._watch is not None:
             self._watch.remove()
             self._watch = None
+
+
+def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """Inputs as a tuple in the order of the model's arguments, which exporters take.
+
+    Raises:
+        UserError: they are of another kind, or do not fit its arguments.
+    """
+    given: Any = (inputs,) if isinstance(inputs, Tensor) else inputs
+    if isinstance(inputs, Mapping):
+        given, named = (), dict(inputs)
+    if not isinstance(given, tuple | list):
+        raise UserError(f"inputs of type {type(inputs).__name__}", "give a tensor, a tuple, or a dict by argument")
+    if not named:
+        return tuple(given)
+    takes = signature(model.forward)
+    try:
+        bound = takes.bind(*given, **named)
+    except TypeError as error:
+        raise UserError(f"inputs of {type(model).__name__}: {error}", f"its arguments are {takes}") from error
+    kinds = {name: takes.parameters[name].kind for name in bound.arguments}
+    if alone := [name for name, kind in kinds.items() if kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)]:
+        what = f"{type(model).__name__} takes {', '.join(alone)} by name alone, and exported files go by order"
+        raise UserError(what, "give its forward ordinary arguments")
+    last = max(map(list(takes.parameters).index, kinds))
+    bound.apply_defaults()
+    return bound.args[: last + 1]
 
 
 class _Begun(WrappedOptimizer):

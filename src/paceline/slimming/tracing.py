@@ -36,6 +36,7 @@ LAYERS = (
 )
 """Modules whose weights say which of their dimensions is the width."""
 FROZEN = "frozen, or tied to a frozen weight"
+UNUSED = "the example does not run it"
 _ALONE = np.zeros(1, np.int64)
 """The only index of a dimension stays."""
 
@@ -58,9 +59,11 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     found = Structures(forest, units)
     program = _exported(model, inputs)
     names = _walk(program, found)
+    used = {id(tensors[names[node.name]]) for node in program.graph.nodes if node.name in names and node.users}
     for name, parameter in model.named_parameters():
-        for of in units[name] if not parameter.requires_grad else ():
-            forest.fix(of, FROZEN)
+        why = FROZEN if not parameter.requires_grad else UNUSED if id(parameter) not in used else ""
+        for of in units[name] if why else ():
+            forest.fix(of, why)
     found.widths.update(_widths(model, units))
     found.collect()
     tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}

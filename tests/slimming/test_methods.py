@@ -18,8 +18,9 @@ WHOLE = {"median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3, "turns": 1}
 
 
 def test_each_method_removes_its_own_structures() -> None:
-    found = structures_of(Recurrent(), tokens())
-    layers = {name: set(METHODS[name].structures(found).layers()) for name in ("auto", "ssl", "iss")}
+    model = Recurrent()
+    found = structures_of(model, tokens())
+    layers = {name: set(METHODS[name].structures(found, model, tokens()).layers()) for name in ("auto", "ssl", "iss")}
     assert layers["iss"] and layers["ssl"] and layers["iss"] | layers["ssl"] == layers["auto"]
     assert not layers["iss"] & layers["ssl"] and all("layers" in layer for layer in layers["iss"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -270,3 +271,76 @@ def test_a_slimmed_network_runs_on_other_sizes(model: nn.Module, budget: str, in
     assert all(differs(whole, small, (each,)) < 1e-5 for each in inputs)
     if isinstance(small, Tied):
         assert small.output.weight is small.table.weight and small.table.weight.shape[1] < 8
+
+
+def test_a_state_that_is_saved_again_before_any_step_is_still_the_path() -> None:
+    model = network()
+    optimizer = Slim(model, (torch.randn(1, 1, 8, 8),), budget="size=12kB").wrap(torch.optim.SGD(model.parameters(), 0.05), 20)
+    train(model, optimizer, 6)
+    state = copy.deepcopy(optimizer.state_dict())
+    again = Slim(model, (torch.randn(1, 1, 8, 8),), budget="size=12kB").wrap(torch.optim.SGD(model.parameters(), 0.05), 20)
+    again.load_state_dict(state)
+    assert again.state_dict()["wrapper"] == state["wrapper"]
+
+
+def test_a_resumed_loop_goes_by_what_the_first_one_measured() -> None:
+    table = {"whole": {"median_s": 1.0, "low_s": 1.0, "high_s": 1.0, "turns": 1}}
+    model, x = network(), torch.randn(1, 1, 8, 8)
+    first = Slim(model, (x,), budget="speedup=1.5x", table=table).wrap(torch.optim.SGD(model.parameters(), 0.05), 20)
+    second = Slim(model, (x,), budget="speedup=1.5x")
+    second.wrap(torch.optim.SGD(model.parameters(), 0.05), 20).load_state_dict(first.state_dict())
+    assert second.measured == table and second.whole.median_s == 1.0
+
+
+class TimeFirst(nn.Module):
+    """(time, samples, 5): its first dimension is no batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(5, 16), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.out(self.lstm(x)[0][-1])
+        return result
+
+
+def test_an_example_whose_first_dimension_is_time_stays_whole() -> None:
+    model = TimeFirst()
+    slim = paceline.slim(model, budget="size=3kB")
+    model(torch.randn(7, 4, 5))
+    with pytest.warns(UserWarning, match=r"latencies are of inputs of shape \(7, 4, 5\)"):
+        assert slim.inputs[0].shape == (7, 4, 5)
+
+
+def test_a_batch_becomes_one_sample_and_what_is_no_batch_stays() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.inner(x * scale)
+            return result
+
+    model = Scaled()
+    slim = paceline.slim(model, budget="size=12kB")
+    model(torch.randn(6, 1, 8, 8), torch.ones(8))
+    assert [each.shape for each in slim.inputs] == [(1, 1, 8, 8), (8,)]
+
+
+@pytest.mark.parametrize("steps", [0, 1.5, "9", True])
+def test_steps_are_whole_numbers(steps: Any) -> None:
+    model = network()
+    with pytest.raises(UserError, match="steps; give a whole number from 1 up"):
+        paceline.slim(model, budget="size=12kB").wrap(torch.optim.SGD(model.parameters(), 0.1), steps)
+
+
+def test_optimizers_and_budgets_of_another_kind_are_refused() -> None:
+    model = network()
+    slim = paceline.slim(model, budget="size=12kB")
+    with pytest.raises(UserError, match="an optimizer of type int"):
+        slim.wrap(3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="holds no parameter of this network"):
+        slim.wrap(torch.optim.SGD(network().parameters(), 0.1))
+    with pytest.raises(UserError, match="a budget of type NoneType"):
+        paceline.slim(model, budget=None)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.low_rank_choice import ranks_for
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.soundness import sound
 from paceline.slimming.sparse_path import SparsePath
 from paceline.slimming.sparse_roofline import Advice, advice
 from paceline.slimming.structures import Structures
@@ -105,8 +106,12 @@ class Method(ABC):
         """The network whose structures are removed: the whole one. Raises UserError where the method has none for it."""
         return slim.model
 
-    def structures(self, found: Structures) -> Structures:
-        """Those of the subject that it removes: all. Raises UserError where it removes structures and there are none."""
+    def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
+        """Those of the subject that it removes: all. Raises UserError where it removes structures and there are none.
+
+        Args:
+            model: the subject, and ``inputs`` for it.
+        """
         return found
 
     def check(self, slim: Task) -> None:
@@ -147,17 +152,17 @@ class RemoveStructures(Method):
     name: str
     inside: frozenset[bool]
 
-    def structures(self, found: Structures) -> Structures:
-        """By where they are."""
+    def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
+        """By where they are; of them those that really can go."""
         recurrent = {weight for each in found.operations if each.kind in RECURRENT for weight in each.weights}
         every = tuple(
             each
             for each in found.every
             if any(part.parameter in recurrent and part.dim == 0 for part in each.slices) in self.inside
         )
-        found = found.only(every)
+        found = sound(found.only(every), model, inputs)
         found.name_whole(f"{self.name} does not remove its structures")
-        if not every:
+        if not found.every:
             why = "; ".join(f"{place}: {reason}" for place, reason in list(found.kept.items())[:3])
             what = f"{self.name} finds nothing that could be removed"
             raise UserError(f"{what}{f' ({why})' if why else ''}", "try another method")
@@ -195,7 +200,7 @@ class Compact(Method):
         """The widest student."""
         return compact_student.student(compact_student.widest(slim.model, slim.inputs, slim.round_to))
 
-    def structures(self, found: Structures) -> Structures:
+    def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
         """Those of the student; its branches stay equally wide."""
         return compact_student.tied(found)
 
@@ -222,7 +227,7 @@ class Replace(Method):
 
     name = ""
 
-    def structures(self, found: Structures) -> Structures:
+    def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
         """All: none is removed."""
         return replace(found, kept={})
 

@@ -25,7 +25,8 @@ def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -
     with torch.no_grad():
         for structure in structures.every:
             for part in structure.slices if structure.number in removed else ():
-                tensors[part.parameter].index_fill_(part.dim, torch.tensor(part.indices), 0)
+                tensor = tensors[part.parameter]
+                tensor.index_fill_(part.dim, torch.tensor(part.indices, device=tensor.device), 0)
     return same
 
 

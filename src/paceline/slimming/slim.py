@@ -18,11 +18,12 @@ from torch.optim import Optimizer
 from paceline.errors import UserError, unknown
 from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import Cost
+from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.methods import METHODS, Replace, target_for
 from paceline.slimming.sharded import gathered, is_sharded, same_on_all_ranks, shell
-from paceline.slimming.shrink import load
+from paceline.slimming.shrink import load, tensors_in
 from paceline.slimming.sizes import module_bytes, weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
@@ -78,8 +79,9 @@ class Slim:
             raise unknown("method", method, METHODS)
         if not isinstance(model, nn.Module):
             raise UserError(f"the model is of type {type(model).__name__}", "give a torch.nn.Module")
-        if not isinstance(threads, int) or threads < 1:
-            raise UserError(f"{threads} threads", "give a whole number from 1 up")
+        _whole_number(threads, "threads")
+        if not isinstance(budget, Budget | str):
+            raise UserError(f"a budget of type {type(budget).__name__}", 'give "latency=5ms", "speedup=2x" or "size=4MB"')
         self.model, self.method, self.threads = model, method, threads
         self.budget = budget if isinstance(budget, Budget) else Budget.parse(budget)
         if self.budget.kind == "accuracy":
@@ -98,6 +100,7 @@ class Slim:
         self._subject: nn.Module | None = None
         self._times: LayerTimes | None = None
         self._shell = None if is_sharded(model) else shell(model)
+        self._batch: tuple[Any, ...] | None = None
         self._watch = None if inputs is not None else model.register_forward_pre_hook(self._seen, with_kwargs=True)
 
     @staticmethod
@@ -113,7 +116,10 @@ class Slim:
     def inputs(self) -> tuple[Any, ...]:
         """The example. Raises UserError before there is one."""
         if self._inputs is None:
-            raise UserError("no example of the inputs is known yet", "give inputs=(x,), or run the model once")
+            if self._batch is None:
+                raise UserError("no example of the inputs is known yet", "give inputs=(x,), or run the model once")
+            self._inputs = self._batch if is_sharded(self.model) else one_sample(self.model, self._batch)
+            self._batch = None
         return self._inputs
 
     @property
@@ -123,7 +129,7 @@ class Slim:
             self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
-            self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs))
+            self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs), self.subject, inputs)
         return self._structures
 
     @property
@@ -151,6 +157,11 @@ class Slim:
         """What is measured before training, as plain data: ``whole``, and what the method needs."""
         if "whole" not in self._table:
             self._table = {"whole": asdict(self.whole), **METHODS[self.method].measure(self)}
+        return self._table
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        """The part of ``table`` that was measured so far."""
         return self._table
 
     @property
@@ -192,8 +203,12 @@ class Slim:
         Args:
             steps: over which the network becomes small. Some more steps let what stays settle.
         """
-        if steps < 1:
-            raise UserError(f"{steps} steps", "give a whole number from 1 up")
+        _whole_number(steps, "steps")
+        if not isinstance(optimizer, Optimizer):
+            raise UserError(f"an optimizer of type {type(optimizer).__name__}", "give a torch.optim.Optimizer")
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if held.isdisjoint(map(id, self.model.parameters())):
+            raise UserError("the optimizer holds no parameter of this network", "give the one that trains it")
 
         def begin(inner: Optimizer) -> WrappedOptimizer:
             if is_sharded(self.model) and isinstance(METHODS[self.method], Replace):
@@ -203,7 +218,7 @@ class Slim:
             self._share()
             return METHODS[self.method].penalty(self, inner, steps)
 
-        return _Begun(optimizer, begin)
+        return _Begun(optimizer, begin, self)
 
     def shrink(self) -> nn.Module:
         """A smaller copy that meets the budget; ``plan`` then says what stays, ``predicted_s`` what it should take.
@@ -259,10 +274,14 @@ class Slim:
 
     def _seen(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         batch = _in_order(module, given, named)
-        self._inputs = tuple(each[:1].detach() if isinstance(each, Tensor) else each for each in batch)
+        self._batch = tuple(each.detach() if isinstance(each, Tensor) else each for each in batch)
         if self._watch is not None:
             self._watch.remove()
             self._watch = None
+
+    def remember(self, table: Mapping[str, Any]) -> None:
+        """Take what a broken-off run has measured, unless something is known already."""
+        self._table = self._table or dict(table)
 
 
 def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
@@ -295,9 +314,9 @@ def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None 
 class _Begun(WrappedOptimizer):
     """Makes its penalty before the first step, when an example of the inputs has been seen."""
 
-    def __init__(self, optimizer: Optimizer, make: Callable[[Optimizer], WrappedOptimizer]) -> None:
+    def __init__(self, optimizer: Optimizer, make: Callable[[Optimizer], WrappedOptimizer], slim: Slim) -> None:
         super().__init__(optimizer, 1.0)
-        self._make = make
+        self._make, self._slim = make, slim
         self._penalty: WrappedOptimizer | None = None
         self._state: dict[str, Any] | None = None
 
@@ -317,12 +336,45 @@ class _Begun(WrappedOptimizer):
         self.penalty.after_step()
 
     def own_state(self) -> dict[str, Any]:
-        return {"penalty": None if self._penalty is None else self._penalty.own_state()}
+        state = self._state if self._penalty is None else self._penalty.own_state()
+        return {"penalty": state, "table": self._slim.measured}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
         self._state = state["penalty"]
+        self._slim.remember(state.get("table", {}))
         if self._penalty is not None and self._state is not None:
             self._penalty.load_own_state(self._state)
+
+
+def one_sample(model: nn.Module, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first sample of a batch, where the network gives for it what it gives for the batch; else the batch, and a
+    ``UserWarning`` says so: the first dimension may be time."""
+    many = next((len(each) for each in batch if isinstance(each, Tensor) and each.dim()), 1)
+    first = tuple(each[:1] if isinstance(each, Tensor) and each.dim() and len(each) == many else each for each in batch)
+    if many == 1:
+        return batch
+    try:
+        with eval_mode(model), torch.no_grad():
+            whole, one = (list(tensors_in(model(*each)))[:1] for each in (batch, first))
+        if (
+            whole
+            and len(one[0]) == 1
+            and torch.allclose(one[0], whole[0][:1], rtol=1e-2, atol=1e-2 * float(whole[0].abs().max()))
+        ):
+            return first
+    except Exception:  # whatever the network raises for one sample
+        pass
+    shapes = ", ".join(str(tuple(each.shape)) for each in batch if isinstance(each, Tensor))
+    warnings.warn(
+        f"latencies are of inputs of shape {shapes}: one sample of them is another thing; give inputs=(x,)", stacklevel=2
+    )
+    return batch
+
+
+def _whole_number(value: object, name: str) -> None:
+    """Raises UserError for anything else than 1 and up."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{value!r} {name}", "give a whole number from 1 up")
 
 
 def on_cpu(model: nn.Module) -> nn.Module:

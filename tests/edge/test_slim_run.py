@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -143,7 +144,7 @@ def test_an_interrupted_stage_says_how_to_go_on(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(slim_run, "train_run", broken)
     with pytest.raises(Interrupted, match="interrupted by SIGINT; the same command goes on from the last epoch"):
-        slim_run._stage(run_of(tmp_path).training)
+        slim_run._stage(run_of(tmp_path).training, print, "training")
 
 
 def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path)
 def test_a_network_that_cannot_be_exported_is_refused_before_any_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slim_run, "_stage", lambda run: pytest.fail("trained"))
+    monkeypatch.setattr(slim_run, "_stage", lambda *_: pytest.fail("trained"))
     strategy = Strategy.of(world_size=1, global_batch_size=64)
     given = TrainingRun(
         model="opaque_modules:network", data="user_module:samples", strategy=strategy, epochs=1, out=str(tmp_path)
@@ -173,7 +174,7 @@ def test_a_network_that_cannot_be_exported_is_refused_before_any_training(
 
 
 def test_a_refused_budget_may_be_another_in_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slim_run, "_stage", lambda run: pytest.fail("trained"))
+    monkeypatch.setattr(slim_run, "_stage", lambda *_: pytest.fail("trained"))
     for size in (20.0, 30.0):
         with pytest.raises(UserError, match="cannot be met"):
             slim_network(run_of(tmp_path, budget=Budget("size", size)))
@@ -232,3 +233,27 @@ def test_what_fails_in_the_end_leaves_nothing_half_written(
     with pytest.raises(UserError, match=f"no {failing}"):
         finish()
     assert left() == done, "what an earlier run made stays"
+
+
+@pytest.mark.parametrize(("slimmed", "teaches"), [(0.9, False), (0.1, True)])
+def test_a_worse_network_does_not_teach(slimmed: float, teaches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[TrainingRun] = []
+    data, model = load_data("digits"), build_model("lenet5", 0).eval()
+    run = run_of(tmp_path, distill=0.5)
+    slim = slim_run._measured(run, model, data, print)
+    monkeypatch.setattr(slim_run, "_stage", lambda stage, *_: stages.append(stage))
+    monkeypatch.setattr(slim_run, "load_weights", lambda *_: None)
+    monkeypatch.setattr(slim_run, "_network", lambda *_: model)
+    monkeypatch.setattr(slim_run, "_on_training", lambda net, _: 0.5 if net is model else slimmed)
+    with warnings.catch_warnings(action="ignore"):
+        point = slim_run._point(run, slim, "whole", "whole", 0, data, print)
+    assert stages[-1].distill == (0.5 if teaches else 0) and bool(stages[-1].teacher) == teaches
+    assert (slim_run.NO_TEACHER in point.notes) != teaches
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0.5, 0), (5.0, 1)])
+def test_a_large_loss_is_said_with_the_next_step(lost: float, said: int, tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    point = slim_run._Point(run.budget, "", None, None, 0.9 - lost / 100, 0.0, 0.0, {}, ())  # type: ignore[arg-type]
+    notes = list(slim_run._lost_much(run, (0.9, 0.0), point))
+    assert len(notes) == said and all("5.0 points" in note and "--tune-epochs" in note for note in notes)

@@ -46,6 +46,13 @@ SHARES = tuple(each / 32 for each in range(31, 0, -1))
 SHOWN = (0.75, 0.5, 0.25, 0.125)
 CALIBRATION = 128
 """Samples that int8 takes its scales from."""
+TEACHER_SAMPLES = 1024
+"""Training samples, about, that say whether the whole network can teach."""
+NO_TEACHER = "The whole network is worse than the slimmed one on training samples, so it does not teach: train it longer."
+NOTICED = 0.02
+"""A smaller change of the machine's speed is not said."""
+LARGE_LOSS = 2.0
+"""Percentage points of accuracy: a larger loss is said with a next step."""
 INT8, INT8_FILE = "int8", "model.int8.onnx"
 SETTINGS, RECORD = "settings.json", "slim.json"
 Say = Callable[[str], None]
@@ -246,9 +253,8 @@ def _whole_weights(run: SlimRun, say: Say) -> str:
     """Where the whole network's weights are, after training it where there are none."""
     if run.training.start:
         return run.training.start
-    say("training the whole network")
     whole = replace(run.training, out=str(run.out / "whole"))
-    _stage(whole)
+    _stage(whole, say, "training the whole network")
     return whole.out
 
 
@@ -271,8 +277,12 @@ def _same_settings(run: SlimRun) -> str:
     return json.dumps(now, indent=1)
 
 
-def _stage(run: TrainingRun) -> None:
-    """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory."""
+def _stage(run: TrainingRun, say: Say, words: str) -> None:
+    """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory.
+
+    Args:
+        words: said where something is left to train.
+    """
     directory = Path(run.out)
     if (directory / checkpoint.FILE).is_file():
         state = checkpoint.load(directory)
@@ -283,6 +293,7 @@ def _stage(run: TrainingRun) -> None:
             return
         if state["epoch"] < run.epochs:
             run = replace(run, resume=run.out)
+    say(words)
     try:
         train_run(run)
     except Interrupted as stop:
@@ -295,7 +306,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     inputs = (data.train_x[:1],)
     budget = _first_budget(run)
     of = {"method": run.method, "target": run.target, "threads": run.threads}
-    of |= {"budget": str(run.budget)} if run.method == "sparse" else {}
+    of |= {"budget": str(run.budget)} if isinstance(METHODS[run.method], Replace) else {}
     table: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
     if table is not None and table.get("of") != of:
         table = None
@@ -313,9 +324,8 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     suffix = f"-{number + 1}" if number else ""
     has_path = METHODS[run.method].has_path
     if has_path:
-        say(f"removing structures for {slim.budget}")
         path = run.path(suffix, start, slim.budget)
-        _stage(path)
+        _stage(path, say, f"on the path to {slim.budget}")
         start = path.out
     load_weights(slim.model, start, run.training.model)
     small = slim.shrink().eval()
@@ -323,11 +333,19 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
         raise AssertionError("shrink makes a plan")
     file = run.out / f"plan-{number + 1}.json"
     slim.plan.save(file)
-    say("fine-tuning the slimmed network" if has_path else f"training the new network for {slim.budget}")
+    notes = slim.notes
+    if has_path and run.distill and _on_training(small, data) > _on_training(_network(run, weights), data):
+        run, notes = replace(run, distill=0.0), (*notes, NO_TEACHER)
     tune = run.tuning(suffix, start, file, weights)
-    _stage(tune)
+    _stage(tune, say, "fine-tuning the slimmed network" if has_path else f"training the new network for {slim.budget}")
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, slim.notes)
+    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, notes)
+
+
+def _on_training(model: nn.Module, data: Dataset) -> float:
+    """Accuracy on some training samples, which may choose."""
+    every = max(1, len(data.train_x) // TEACHER_SAMPLES)
+    return held_out(model, replace(data, test_x=data.train_x[::every], test_y=data.train_y[::every]))[0]
 
 
 def _predicted(slim: Slim) -> float:
@@ -401,6 +419,8 @@ def _written(
         notes=(
             *chosen.notes,
             *_missed(run, times["whole"], times[name], exported),
+            *_lost_much(run, before, chosen),
+            *_rescaled(now),
             *replacement_notes(chosen.plan),
             *_notes(slim),
             *why_not,
@@ -430,6 +450,20 @@ def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Pa
         return to_int8(file, place, samples), []
     except UserError as error:
         return None, [f"There is no int8 file: {error.message}."]
+
+
+def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iterator[str]:
+    """A large loss, with what may help."""
+    lost = _lost(before, point)
+    if lost > LARGE_LOSS and run.budget.kind != "accuracy":
+        longer = "--path-epochs and --tune-epochs" if METHODS[run.method].has_path else "--tune-epochs"
+        yield f"The slimmed network loses {lost:.1f} points of accuracy: give more {longer}, or a larger budget."
+
+
+def _rescaled(now: float) -> Iterator[str]:
+    """Says that predictions were made before training, when the machine was busier or less busy."""
+    if abs(now - 1) > NOTICED:
+        yield f"The whole network takes {now:.2f} times what it took before training; predictions are multiplied by that."
 
 
 def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from slimming_networks import Recurrent, Residual, Transformer, images, tokens
 
 
 def sizes(found: Structures) -> dict[str, int]:
-    return {layer: len(every) for layer, every in found.layers().items()}
+    return {layer: len(every) for layer, every in found.without_kernels().layers().items()}
 
 
 def slices(found: Structures, layer: str) -> set[tuple[str, int, int]]:

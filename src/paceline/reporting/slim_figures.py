@@ -67,7 +67,7 @@ def widths_chart(widths: Sequence[Width]) -> str:
     top = _keys(plot, ((BEFORE, "before"), (AFTER, "after")))
     bottom = top + row * len(shown)
     marks = [mark for mark in x.ticks(6) if mark == round(mark)]
-    height = plot.x_axis(bottom, top, [(x.share(mark), tick(mark)) for mark in marks], "structures: filters, heads or units")
+    height = plot.x_axis(bottom, top, [(x.share(mark), tick(mark)) for mark in marks], "structures: filters, heads, units or kernel rows")
     for number, each in enumerate(shown):
         y, text = top + row * number, f"{each.after:,} of {each.before:,}"
         plot.text(0, y + 14, tail(each.layer))

@@ -171,7 +171,7 @@ class RemoveStructures(Method):
     def plan(self, slim: Task) -> Planned:
         """The widths."""
         norms = StructureNorms(slim.model, slim.structures)
-        importance = dict(zip(norms.numbers, norms.norms().tolist(), strict=True))
+        importance = dict(zip(norms.numbers, norms.importance().tolist(), strict=True))
         removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
         seconds = None if slim.budget.kind == "size" else slim.times.seconds(removed)
         cut = _cut(sum(importance[number] > 0 for number in removed), len(removed), "structures")

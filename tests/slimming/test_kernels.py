@@ -15,8 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import prune
 
+from paceline.edge.slim_run import alike_removed, widths
 from paceline.errors import UserError
+from paceline.slim_record import Width
 from paceline.slimming import width_tables
+from paceline.slimming.budget_path import BudgetPath
 from paceline.slimming.group_lasso import StructureNorms
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
@@ -24,6 +27,7 @@ from paceline.slimming.methods import METHODS
 from paceline.slimming.onnx_nodes import Node, Window
 from paceline.slimming.shrink import differs, load, masked, shrunk
 from paceline.slimming.sizes import module_bytes, weight_bytes
+from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
 from paceline.slimming.tracing import structures_of
@@ -74,8 +78,8 @@ def test_a_smaller_kernel_computes_what_the_masked_one_does(
     side = [apart * (long - 1) + 4 for long, apart in zip(size, dilation, strict=True)]
     x = (torch.randn(2, 6, *side, dtype=torch.float64),)
     found = structures_of(model, x)
-    expected = {f"1 kernel {name}": most(*each) for name, *each in zip(("rows", "columns"), size, padding, dilation, strict=True)}
-    assert kernels(found) == {name: count for name, count in expected.items() if count}
+    counts = dict(zip(("1 kernel rows", "1 kernel columns"), map(most, size, padding, dilation), strict=True))
+    assert kernels(found) == {name: count for name, count in counts.items() if count}
     counts = {name: data.draw(st.integers(0, count)) for name, count in kernels(found).items()}
     gone = outer(found, counts)
     small = shrunk(model, found, gone)
@@ -159,7 +163,8 @@ def test_a_layer_that_runs_twice_and_weights_that_are_tied_lose_the_same_rows() 
     gone = {each.number for each in found.every}
     small = shrunk(model, found, gone)
     assert differs(masked(model, found, gone), small, x) < 1e-12
-    assert small.get_parameter("0.weight") is small.get_parameter("4.weight") and small.get_parameter("0.weight").shape[2:] == (1, 3)
+    weight = small.get_parameter("0.weight")
+    assert small.get_parameter("4.weight") is weight and weight.shape[2:] == (1, 3)
 
 
 def test_a_plan_keeps_the_rows_and_refuses_to_begin_inside(tmp_path: Path) -> None:
@@ -260,3 +265,37 @@ def test_ssl_removes_kernels_and_compact_does_not() -> None:
     found = structures_of(Residual(), images())
     assert kernels(METHODS["ssl"].structures(found)) == kernels(METHODS["auto"].structures(found)) == kernels(found) != {}
     assert kernels(found.without_kernels()) == {}
+
+
+def test_a_report_names_the_rows_that_went_and_a_share_of_widths_leaves_kernels() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), nn.Conv2d(8, 2, 3, padding=1))
+    slim = Slim(model, images(), budget="size=1kB")
+    found = slim.structures
+    gone = outer(found, {"0 kernel rows": 1}) | {each.number for each in found.layers()["0.weight"][:3]}
+    assert list(widths(slim, gone)) == [Width("0", 8, 5), Width("0 kernel rows", 5, 3)]
+    half = alike_removed(found, 0.5)
+    assert half == {each.number for each in found.layers()["0.weight"][4:]}
+
+
+def test_a_path_to_a_budget_makes_rows_zero_from_the_outside_in() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(256, 2))
+    x = torch.randn(64, 1, 8, 8)
+    labels = (x[:, 0, :, 1:] * x[:, 0, :, :-1]).mean((1, 2)) > 0  # of pixels side by side: rows above and below say nothing
+    found = structures_of(model, (x[:1],))
+    own = found.only(each for each in found.every if each.nested)
+    path = BudgetPath(
+        torch.optim.Adam(model.parameters(), 0.01),
+        model,
+        own,
+        lambda gone: weight_bytes(own, gone),
+        weight_bytes(own) - 4 * 8 * 20,
+        80,
+    )
+    for _ in range(80):
+        path.zero_grad()
+        functional.cross_entropy(model(x), labels.long()).backward()
+        path.step()
+    left = {layer: len(every) - sum(each.number in path.removed() for each in every) for layer, every in own.layers().items()}
+    assert left["0 kernel rows"] == 0 < left["0 kernel columns"]
+    assert differs(model, shrunk(model, found, path.removed()), (x,)) < 1e-6, "what is removed was zero already"

@@ -65,7 +65,7 @@ class StructureNorms:
             return norms
         rows = norms / self._rows.to(norms.device).sqrt()
         core = self._core.to(norms.device)
-        beside = rows[:count] / rows[core].clamp(min=torch.finfo(rows.dtype).tiny)
+        beside = rows[:count] / rows[core].clamp(min=1e-12)
         return beside.where(core >= 0, norms[:count])
 
     @torch.no_grad()

@@ -74,7 +74,9 @@ class Part:
     def weight_bytes(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
         """Of these widths."""
         window = self.node.window
-        each = prod(kernel or window.kernel) / window.groups * (self.node.leaving / leaving if window.groups > 1 else 1) if window else 1
+        each = 1.0
+        if window is not None:
+            each = prod(kernel or window.kernel) / window.groups * (self.node.leaving / leaving if window.groups > 1 else 1)
         columns = entering + (leaving if self.gates > 1 else 0)
         return WORD * leaving * columns * each * self.gates * self.node.directions
 
@@ -210,8 +212,9 @@ def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -
     window = part.node.window
     if window is None or least.kernel in ((), window.kernel):
         return table
-    first = np.searchsorted(table.entering, whole_blocks(1)) if _in_blocks(part) else 0  # less is computed in another way
-    rows, columns = np.unique([min(first, len(table.entering) - 1), len(table.entering) - 1]), np.unique([0, len(table.leaving) - 1])
+    last, right = len(table.entering) - 1, len(table.leaving) - 1
+    first = int(np.searchsorted(table.entering, whole_blocks(1))) if _in_blocks(part) else 0  # less is computed in another way
+    rows, columns = np.unique([min(first, last), last]), np.unique([0, right])
     axes = table.entering[rows], table.leaving[columns], *map(_odd_sizes, least.kernel, window.kernel)
     values = np.ones([len(axis) for axis in axes])
     for place in np.ndindex(*values.shape):

@@ -41,7 +41,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """Of a layer, before and after: its structures, such as filters, heads or hidden units."""
+    """Of a layer, before and after: its structures, such as filters, heads or hidden units, or the rows of a kernel."""
 
     layer: str
     before: int

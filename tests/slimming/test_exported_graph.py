@@ -57,7 +57,8 @@ def line_of(kind: type[nn.Module], text: str) -> int:
 
 
 def test_the_module_the_operation_and_the_line_are_named() -> None:
-    kept = METHODS["auto"].structures(structures_of(around(Inside(Branching())), X)).kept
+    model = around(Inside(Branching()))
+    kept = METHODS["auto"].structures(structures_of(model, X), model, X).kept
     line = line_of(Branching, "if y.sum()")
     why = f"3.inner.2.1 (Branching) cannot be traced: `if y.sum() > 0:` (tests/opaque_modules.py, line {line})"
     assert kept["3.inner.2.1"].replace(str(inspect.getsourcefile(Branching)), "tests/opaque_modules.py") == why
@@ -222,6 +223,7 @@ def test_what_the_example_does_not_use_stays_whole() -> None:
             result: Tensor = self.last(torch.relu(self.first(x)))
             return result
 
-    found = METHODS["auto"].structures(structures_of(Aside(), X))
+    model = Aside()
+    found = METHODS["auto"].structures(structures_of(model, X), model, X)
     assert set(found.layers()) == {"first.weight"}
     assert found.kept == {"aside": "the network does not use it on the example, in eval mode"}

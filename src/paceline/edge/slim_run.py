@@ -212,8 +212,8 @@ def predict_widths(run: SlimRun) -> SlimPrediction:
 
 
 def alike_removed(structures: Structures, share: float) -> set[int]:
-    """Structures beyond a share of every layer's."""
-    layers = structures.layers().values()
+    """Structures beyond a share of every layer's. Kernels stay: they are shapes, not widths."""
+    layers = structures.without_kernels().layers().values()
     return {each.number for every in layers for each in every[max(1, round(len(every) * share)) :]}
 
 
@@ -530,15 +530,19 @@ def _layers(
 
 
 def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
-    """Of every layer that may be smaller.
+    """Of every layer that may be narrower, and the rows or columns of every kernel that is smaller.
 
     Args:
         removed: numbers of the structures that are gone.
     """
     for layer, every in slim.structures.layers().items():
         part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
-        whole = len(slim.structures.units[part.parameter][part.dim]) // len(part.indices)
-        yield Width(layer.removesuffix(".weight"), whole, whole - sum(each.number in removed for each in every))
+        whole, each_of = len(slim.structures.units[part.parameter][part.dim]), len(part.indices)
+        gone = sum(each.number in removed for each in every)
+        if not every[0].nested:
+            yield Width(layer.removesuffix(".weight"), whole // each_of, whole // each_of - gone)
+        elif gone:
+            yield Width(layer, whole, whole - each_of * gone)
 
 
 def replacement_notes(plan: SlimPlan) -> Iterator[str]:

@@ -82,10 +82,10 @@ class BudgetPath(WrappedOptimizer):
 
     def _choose(self) -> None:
         """Which structures shrink until the next choice, and by how much in a step."""
-        norms = self.groups.norms() * self._alive
+        norms, weighed = self.groups.norms() * self._alive, self.groups.importance() * self._alive
         share = min(1.0, (self._done + self._every) / self._descent)
         aim = self._whole * (self._goal / self._whole) ** share
-        importance = dict(zip(self.groups.numbers, norms.tolist(), strict=True))
+        importance = dict(zip(self.groups.numbers, weighed.tolist(), strict=True))
         chosen, _ = nearest_widths(self._structures, importance, self._cost, aim, self._round_to)
         shrinks = torch.tensor([float(number in chosen) for number in self.groups.numbers], device=norms.device)
         self._pull = shrinks * norms / self._every

@@ -52,11 +52,12 @@ class Slim:
         inputs: an example of the shapes that it will run on, in the order of its arguments or by their names; None takes one
             sample of the first batch that the model sees.
         budget: a latency, a speed-up or a size; see ``Budget.parse``.
-        method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings (Wen et al., NIPS 2016), ``iss`` hidden
-            units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws filters together and splits layers
-            at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a kernel that leaves them out (Park
-            et al., ICLR 2017); ``compact`` puts a new network of Conv-M blocks in its place (Wu et al., CVPR 2017): ``wrap``
-            changes nothing, and what ``shrink`` gives is untrained, with the whole network as its teacher.
+        method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings, outer rows and columns of kernels (Wen et
+            al., NIPS 2016), ``iss`` hidden units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws
+            filters together and splits layers at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a
+            kernel that leaves them out (Park et al., ICLR 2017); ``compact`` puts a new network of Conv-M blocks in its place
+            (Wu et al., CVPR 2017): ``wrap`` changes nothing, and what ``shrink`` gives is untrained, with the whole network as
+            its teacher.
         threads: of the runtime.
         table: what another one has measured (``Slim.table``); by default it is measured when it is needed.
         target: runtime that latencies are of, one of ``targets.TARGETS``. The layers alone are always timed on ONNX Runtime;

@@ -23,9 +23,6 @@ from paceline.slimming.structures import Structure, Structures
 MOST_APART = 1e-3
 """Of the largest output: what single precision may lose in many layers."""
 OTHER = "without a part of it the output is another than with zeros in its place"
-Part = Callable[[Sequence[Structure]], Sequence[Structure]]
-HALF: Part = lambda every: every[1::2]  # noqa: E731
-LAST: Part = lambda every: every[1:][-1:]  # noqa: E731
 
 
 def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
@@ -85,7 +82,7 @@ class _Trial:
 
     def why_not(self, layers: Collection[Sequence[Structure]]) -> str:
         """Why these layers cannot lose structures; empty where they can."""
-        for part in (HALF, LAST):
+        for part in (_half, _last):
             if why := self.without({each.number for every in layers for each in part(every)}):
                 return why
         return ""
@@ -116,6 +113,16 @@ class _Trial:
         finally:
             model.eval()
         return ""
+
+
+def _half(every: Sequence[Structure]) -> Sequence[Structure]:
+    """Every second one; of a kernel the outer ones."""
+    return every[: (len(every) + 1) // 2] if every[0].nested else every[1::2]
+
+
+def _last(every: Sequence[Structure]) -> Sequence[Structure]:
+    """An odd number, or of a kernel all."""
+    return every if every[0].nested else every[1:][-1:]
 
 
 def _is_batch(value: Any) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from paceline.array_types import Ints
 from paceline.slimming.branches import Graph, branches_of
 from paceline.slimming.exported_graph import OPAQUE, exported_graph
+from paceline.slimming.kernels import NAMES, removable_pairs
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import OUTPUT, Labelled, Operation, Step, Structures, Units, vector
 
@@ -46,31 +47,53 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     Raises:
         UserError: as ``exported_graph``.
     """
-    forest = Units()
+    exported = exported_graph(model, inputs)
+    forest, program = Units(), exported.program
+    signature = program.graph_signature
+    names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}
+    graph = Graph(list(program.graph.nodes), tensors_of, _name, _place)
+    pairs = removable_pairs(graph, model)
     tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     alike: dict[int, tuple[Ints, ...]] = {}
     units: dict[str, tuple[Ints, ...]] = {}
     for name, tensor in tensors.items():  # tied weights have the same units
-        units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) if size > 1 else _ALONE for size in tensor.shape))
-    found = Structures(forest, units)
-    graph = exported_graph(model, inputs)
-    program = graph.program
-    names = _walk(program, found)
-    found.kept.update(graph.opaque)
+        if id(tensor) not in alike:
+            alike[id(tensor)] = tuple(_units(forest, tuple(tensor.shape), pairs.get(name, ())))
+        units[name] = alike[id(tensor)]
+    found = Structures(forest, units, kernels=dict(_kernels(pairs)))
+    _walk(program, names, found)
+    found.kept.update(exported.opaque)
     for name, parameter in model.named_parameters():
         for of in units[name] if not parameter.requires_grad else ():
             forest.fix(of, FROZEN)
     used = {id(tensors[names[node.name]]) for node in program.graph.nodes if node.name in names and node.users}
     for name, tensor in tensors.items():
-        unseen = [why for path, why in graph.opaque.items() if name.startswith(f"{path}.")]
+        unseen = [why for path, why in exported.opaque.items() if name.startswith(f"{path}.")]
         unseen += [UNUSED] * (id(tensor) not in used)
         for of in units[name] if unseen else ():
             forest.fix(of, unseen[0])
     found.widths.update(_widths(model, units))
     found.collect()
-    tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}
-    found.branches = branches_of(Graph(list(program.graph.nodes), tensors_of, _name, _place), found, model)
+    found.branches = branches_of(graph, found, model)
     return found
+
+
+def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[Ints]:
+    """Of each dimension; the last ones are those of a kernel where it may lose pairs."""
+    plain = len(shape) - len(pairs)
+    for size in shape[:plain]:
+        yield forest.new(size) if size > 1 else _ALONE
+    for size, count in zip(shape[plain:], pairs, strict=True):
+        outer = forest.new(count)
+        yield np.concatenate([outer, np.zeros(size - 2 * count, np.int64), outer[::-1]])
+
+
+def _kernels(pairs: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[tuple[str, int], str]]:
+    """As ``Structures.kernels``."""
+    for name, each in pairs.items():
+        for dim, what in enumerate(NAMES[len(each)], 2):
+            yield (name, dim), f"{name.rpartition('.')[0]} {what}"
 
 
 def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator[tuple[str, tuple[Ints, ...]]]:
@@ -84,10 +107,13 @@ def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator
         yield path or type(model).__name__, tuple(each for name in own for each in units[name][which])
 
 
-def _walk(program: torch.export.ExportedProgram, found: Structures) -> Mapping[str, str]:
-    """Tie units; parameters and buffers by the names of their nodes."""
-    signature, ties = program.graph_signature, Ties(found.forest)
-    names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures) -> None:
+    """Tie units.
+
+    Args:
+        names: of parameters and buffers, by those of their nodes.
+    """
+    ties = Ties(found.forest)
     values: dict[fx.Node, Any] = {}
     fusing: dict[fx.Node, str] = {}
     for node in program.graph.nodes:
@@ -107,13 +133,14 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> Mapping[s
             for each in _tensors(_resolve(node.args, values)):
                 if not each.layers:
                     ties.fix(each, OUTPUT)
-    return names
 
 
 def _held(found: Structures, name: str) -> Labelled:
+    """A parameter or buffer; no operation ties the rows of a kernel that may go."""
     units = found.units[name]
     shape = tuple(len(of) for of in units)
-    return Labelled(shape, tuple(vector(of, dim, len(shape)) for dim, of in enumerate(units) if len(of) > 1))
+    tied = (dim for dim, of in enumerate(units) if len(of) > 1 and (name, dim) not in found.kernels)
+    return Labelled(shape, tuple(vector(units[dim], dim, len(shape)) for dim in tied))
 
 
 def _plain(node: fx.Node) -> Any:

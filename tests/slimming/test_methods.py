@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from paceline.errors import UserError
+from paceline.models.rhn import Rhn
 from paceline.slimming import methods
 from paceline.slimming.methods import METHODS, Sparse, target_for
 from paceline.slimming.slim import Slim
@@ -23,6 +26,65 @@ def test_each_method_removes_its_own_structures() -> None:
     layers = {name: set(METHODS[name].structures(found, model, tokens()).layers()) for name in ("auto", "ssl", "iss")}
     assert layers["iss"] and layers["ssl"] and layers["iss"] | layers["ssl"] == layers["auto"]
     assert not layers["iss"] & layers["ssl"] and all("layers" in layer for layer in layers["iss"])
+
+
+class Cells(nn.Module):
+    """A loop over steps."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.enter, self.cell, self.output = nn.Linear(4, 6), cell, nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state: Any = None
+        for step in self.enter(x).unbind(1):
+            state = self.cell(step, state)
+        result: torch.Tensor = self.output(state[0] if isinstance(state, tuple) else state)
+        return result
+
+
+class Highway(nn.Module):
+    """A recurrent highway network and what reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.output = Rhn(4, 8, 2), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.output(self.layer(x))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("model", "ssl", "iss"),
+    [
+        (Cells(nn.LSTMCell(6, 8)), {"enter.weight"}, {"cell.weight_ih"}),
+        (Cells(nn.GRUCell(6, 8)), {"enter.weight"}, {"cell.weight_ih"}),
+        (Highway(), set(), {"layer.enter.weight"}),
+    ],
+)
+def test_units_of_loops_are_recurrent_ones(model: nn.Module, ssl: set[str], iss: set[str]) -> None:
+    x = (torch.randn(2, 3, 4),)
+    found = structures_of(model, x)
+    for name, layers in (("ssl", ssl), ("iss", iss)):
+        if layers:
+            assert set(METHODS[name].structures(found, model, x).layers()) == layers
+        else:
+            with pytest.raises(UserError, match=f"{name} finds nothing"):
+                METHODS[name].structures(found, model, x)
+
+
+def test_a_layer_of_two_towers_is_no_recurrent_one() -> None:
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tower, self.output = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.output(self.tower(x).relu() * self.tower(-x).relu())
+            return result
+
+    assert not structures_of(Towers(), (torch.randn(2, 4),)).recurrent
 
 
 def advised() -> dict[str, Advice]:

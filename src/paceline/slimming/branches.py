@@ -59,6 +59,19 @@ class Graph:
                 waiting += self.operands(node)
         return inside
 
+    def reaches(self, start: fx.Node, end: fx.Node) -> bool:
+        """Whether a value depends on another."""
+        seen: set[fx.Node] = set()
+        waiting = [end]
+        while waiting:
+            node = waiting.pop()
+            if node is start:
+                return True
+            if node not in seen:
+                seen.add(node)
+                waiting += self.operands(node)
+        return False
+
     def depends(self, node: fx.Node, cut: Collection[fx.Node]) -> bool:
         """Whether a value depends on the network's input where some nodes are constants."""
         seen, waiting = set(cut), [node]

@@ -28,7 +28,6 @@ from paceline.slimming.targets import TARGETS, Target
 from paceline.slimming.widths import widths_for
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
-RECURRENT = ("lstm", "gru")
 FORCE = 5e-4
 """Of the L2 force, chosen on validation data among three (``benchmarks/slim_low_rank.py``)."""
 LATENCIES = ("latency", "speedup")
@@ -161,11 +160,10 @@ class RemoveStructures(Method):
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
         """By where they are; of them those that really can go."""
-        recurrent = {weight for each in found.operations if each.kind in RECURRENT for weight in each.weights}
         every = tuple(
             each
             for each in found.every
-            if any(part.parameter in recurrent and part.dim == 0 for part in each.slices) in self.inside
+            if any(part.parameter in found.recurrent and part.dim == 0 for part in each.slices) in self.inside
             and not (each.nested and _side(each) < LEAST_SIDE)
         )
         found = sound(found.only(every), model, inputs)

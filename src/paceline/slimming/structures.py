@@ -208,7 +208,7 @@ class Structures:
         kept: what stays whole and why, by the name of a module or an operation.
         widths: units of what leaves each module with weights, by its name; of a module of no known kind all units.
         operations: those with weights, in the order of the graph. ``steps``: the others.
-        branches: that may go whole.
+        branches: that may go whole. ``recurrent``: names of weights that a state goes through again and again.
         kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
     """
 
@@ -220,6 +220,7 @@ class Structures:
     operations: list[Operation] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     branches: tuple[Branch, ...] = ()
+    recurrent: frozenset[str] = frozenset()
     kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:

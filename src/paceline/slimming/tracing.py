@@ -76,7 +76,17 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     found.widths.update(_widths(model, units))
     found.collect()
     found.branches = branches_of(graph, found, model)
+    found.recurrent = frozenset(_recurrent(graph))
     return found
+
+
+def _recurrent(graph: Graph) -> Iterator[str]:
+    """Names of weights that a state goes through again: of recurrent operations, and of linear layers that read their own result."""
+    for node, name in graph.tensors.items():
+        users = [user for user in node.users if user.op == "call_function"]
+        steps = [user for user in users if graph.kind(user) == "linear" and user.args[1] is node]
+        if any(graph.kind(user) in RECURRENT for user in users) or (len(steps) > 1 and graph.reaches(steps[0], steps[1])):
+            yield name
 
 
 def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[Ints]:

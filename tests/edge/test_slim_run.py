@@ -257,3 +257,16 @@ def test_a_large_loss_is_said_with_the_next_step(lost: float, said: int, tmp_pat
     point = slim_run._Point(run.budget, "", None, None, 0.9 - lost / 100, 0.0, 0.0, {}, ())  # type: ignore[arg-type]
     notes = list(slim_run._lost_much(run, (0.9, 0.0), point))
     assert len(notes) == said and all("5.0 points" in note and "--tune-epochs" in note for note in notes)
+
+
+def test_a_network_that_gives_no_scores_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x
+
+    monkeypatch.setattr(slim_run, "build_model", lambda *_: Two())
+    monkeypatch.setattr(slim_run, "_measured", lambda *_: pytest.fail("measured"))
+    with pytest.raises(UserError, match="lenet5 gives a tuple for a sample of digits; give a network that gives one tensor"):
+        slim_network(run_of(tmp_path))

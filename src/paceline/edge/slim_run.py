@@ -149,6 +149,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     if run.training.start:
         load_weights(untrained, run.training.start, run.training.model)
     identity = _same_settings(run)
+    _gives_scores(untrained, run, data)
     slim = _measured(run, untrained, data, say)
     slim.check()  # latency does not depend on the weights: what cannot be met is refused before any training
     write_whole(run.out / SETTINGS, identity)
@@ -164,6 +165,18 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
         if run.budget.kind == "accuracy" and _lost(before, points[-1]) > run.budget.value:
             break
     return _finish(run, slim, weights, before, points, data, say)
+
+
+def _gives_scores(model: nn.Module, run: SlimRun, data: Dataset) -> None:
+    """Raises UserError for a network that gives something else, before anything is measured or trained."""
+    try:
+        with torch.no_grad():
+            output: object = model(data.train_x[:1])
+    except Exception:
+        return  # tracing names the operation and its line
+    if not isinstance(output, torch.Tensor):
+        what = f"{run.training.model} gives a {type(output).__name__} for a sample of {data.name}"
+        raise UserError(what, "give a network that gives one tensor, the scores of the classes")
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
 
 
 def _recurrent(graph: Graph) -> Iterator[str]:
-    """Names of weights that a state goes through again: of recurrent operations, and of linear layers that read their own result."""
+    """Names of weights that a state goes through again and again: of recurrent operations, and of linear layers that read what
+    they gave before."""
     for node, name in graph.tensors.items():
         users = [user for user in node.users if user.op == "call_function"]
         steps = [user for user in users if graph.kind(user) == "linear" and user.args[1] is node]

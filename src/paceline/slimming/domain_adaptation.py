@@ -173,6 +173,8 @@ class DomainAdaptation:
             raise UserError(f"{type(model).__name__} has no linear layer", "the domains are compared where its last one begins")
         if not len(source[0]) or not len(target):
             raise UserError(f"{len(source[0])} samples of the source and {len(target)} of the target", "give some of both")
+        if len(source[0]) != len(source[1]):
+            raise UserError(f"{len(source[0])} samples of the source and {len(source[1])} labels", "give a label for each")
         check_count(recipe.steps, "steps")
         check_count(recipe.batch, "samples in a batch", least=2)
         self.model, self.source, self.target, self.recipe = model, source, target, recipe

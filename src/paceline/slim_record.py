@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from statistics import NormalDist
 from typing import Any, TypeVar
 
@@ -42,7 +42,11 @@ class Measured:
 
 
 def accuracy_range(accuracy: float, labels: int) -> tuple[float, float]:
-    """The accuracies that 95 % of such samples would come from (Wilson 1927): a share of so many labels, each drawn alone."""
+    """Where the accuracy lies with a confidence of 95 % (Wilson, JASA 1927).
+
+    Args:
+        accuracy: share of ``labels`` that are predicted right, as if each was drawn alone.
+    """
     middle, spread = (
         accuracy + _Z**2 / (2 * labels),
         _Z * math.sqrt((accuracy * (1 - accuracy) + _Z**2 / (4 * labels)) / labels),
@@ -156,9 +160,9 @@ class SlimRecord:
             for name, kind in (("widths", Width), ("layers", LayerLatency), ("curve", CurvePoint)):
                 values[name] = tuple(_made(kind, each) for each in values[name])
             if values.get("training") is not None:
-                made = _made(Training, values["training"])
-                epochs = {str(stage): int(number) for stage, number in dict(made.epochs).items()}
-                values["training"] = replace(made, epochs=epochs)
+                values["training"] = made = _made(Training, values["training"])
+                if not all(type(number) is int for number in dict(made.epochs).values()):
+                    raise TypeError(f"epochs are {shown(made.epochs)}")
             for name in ("kept", "environment", "files"):
                 values[name] = dict(values[name])
             values["notes"] = tuple(map(str, values["notes"]))

@@ -42,7 +42,7 @@ def slim_page(record: SlimRecord) -> Page:
     """Before and after, by layer, the widths, the networks on the path, what was predicted."""
     before, after = record.whole, measured_after(record)
     page = Page("slimmed network", clean(record.model), clean(asked_text(record)), [f"{answer_text(record)}."])
-    page.ranges = "Ranges of latencies are quartiles, of accuracies Wilson's of 95 %."
+    page.ranges = "Ranges of latencies are quartiles, of accuracies 95 % (Wilson)."
     page.card("speed-up", f"{number(record.speedup)}x", f"on {clean(record.target, 40)}, {count(record.threads, 'thread')}")
     page.card("latency", seconds(after.latency_s), f"{_quartiles(after)}; {seconds(before.latency_s)} before")
     known = f"; {range_name(record)}: {accuracy_range_text(after, record)}" if record.held_out else ""

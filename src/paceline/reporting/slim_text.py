@@ -18,6 +18,8 @@ from paceline.units import (
 
 LAYERS = 12
 """Layers that are shown; a longer list is cut to those that changed most."""
+NAMED = 4
+"""So many layers that stay whole for one reason are named; of more the number is said."""
 
 
 def slim_screen(record: SlimRecord) -> Screen:
@@ -105,17 +107,15 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
         )
         for each in prediction.rows
     ]
-    on = f"on {_threads(prediction.threads)} of {device.name}" if device else "measured on this machine"
     slowest = sorted(prediction.layers.items(), key=lambda item: -item[1])[:LAYERS]
     every = sum(prediction.layers.values())  # of another network than the whole one, where that is replaced
-    latency, meets = (
-        " ".join([format_seconds(whole), *(f"({each})" for each in _spread(prediction))]),
-        _meets(prediction, words),
-    )
+    latency = " ".join([format_seconds(whole), *(f"({each})" for each in _spread(prediction))])
+    how = f" on {_cores(prediction, device)} of {device.name}, predicted" if device else ", measured on this machine"
+    meets = _meets(prediction, words)
     return Screen(
         title=f"{prediction.model} on {place}: what other {words.plural} would take",
         answer=(
-            Paragraph(f"The whole network takes {latency} {on}{', predicted' if device else ''}; {meets}, predicted."),
+            Paragraph(f"The whole network takes {latency}{how}; {meets}."),
             GAP,
             Table(head, rows, frozenset({0})),
             GAP,
@@ -133,8 +133,13 @@ def _meets(prediction: SlimPrediction, words: _Words) -> str:
     if prediction.goal is None or not prediction.rows:
         return f"whether {words.plural} meet {prediction.budget} is not known"
     if prediction.meets is None:
-        return f"{words.none} meets {prediction.budget}"
-    return f"{100 * prediction.meets.share:.3g}% {words.meeting} meet {prediction.budget}"
+        return f"{words.none} meets {prediction.budget}, predicted"
+    return f"{100 * prediction.meets.share:.3g} % {words.meeting} meet {prediction.budget}, predicted"
+
+
+def _cores(prediction: SlimPrediction, device: PublishedDevice) -> str:
+    count = min(prediction.threads, device.cores)
+    return f"{count} core{'s' if count > 1 else ''}"
 
 
 def _spread(each: PredictedRow | SlimPrediction) -> list[str]:
@@ -213,7 +218,7 @@ def _kept(kept: object) -> Iterator[Block]:
         yield heading("Kept whole")
         for why in dict.fromkeys(kept.values()):
             places = [place for place, other in kept.items() if other == why]
-            yield Pair(places[0] if len(places) == 1 else f"{len(places)} layers", why)
+            yield Pair(", ".join(places) if len(places) <= NAMED else f"{len(places)} layers", why)
 
 
 def _kept_text(record: SlimRecord) -> str:

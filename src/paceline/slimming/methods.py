@@ -284,7 +284,10 @@ class Sparse(Replace):
             layer: each.refused or "more zeros do not make it faster" for layer, each in found.items() if layer not in gained
         }
         only_here = "it rests on how fast the sparse kernel is there, of which no figure is published"
-        return Prospects("sparsity", tuple(every), SHOWN_SPARSITIES, kept, only_here=only_here)
+        note = (
+            f"Zeros are tried up to {MOST_SPARSE:.0%}. Only convolutions have the sparse kernel; all other layers stay dense."
+        )
+        return Prospects("sparsity", tuple(every), SHOWN_SPARSITIES, kept, (note,), only_here)
 
     def measure(self, slim: Task) -> dict[str, Any]:
         """The sparsity of each layer that meets the budget, and what that predicts."""

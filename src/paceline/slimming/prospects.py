@@ -115,10 +115,8 @@ def of_ranks(model: nn.Module, inputs: tuple[Any, ...], times: LayerTimes, threa
 
     every = tuple(map(thin, RANKS))
     slow = {name: "no split of it is predicted to be faster" for name in full if name not in gained and name not in kept}
-    notes = (
-        f"Ranks are multiples of {ROUND_TO}, of layers split in two where that is faster here; `force` also tries splits in three.",
-    )
-    return Prospects("rank", every, RANKS, kept | slow, notes)
+    note = f"Ranks are multiples of {ROUND_TO}. Layers are split in two where that is faster here; `force` also tries three."
+    return Prospects("rank", every, RANKS, kept | slow, (note,))
 
 
 def _by_name(nodes: Iterable[Timed]) -> dict[str, list[Timed]]:

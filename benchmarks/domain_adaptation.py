@@ -264,7 +264,7 @@ class Study:
     def _pulled(self, steps: int) -> tuple[nn.Module, Structures, float]:
         whole, before = self.trained("conv-m", 1.0, "all", self.usps)
         model = normalised_for(whole, self.usps.x[:SAMPLES])
-        found = structures_of(model, (self.usps.x[:2],))
+        found = structures_of(model, (self.usps.x[:2],)).without_kernels()
         source = self.mnist.x, self.mnist.y
         _, seconds = self.run(
             model, source, self.usps, steps=steps, wrap=lambda inner: GroupLasso(inner, model, found, PENALTY)

@@ -210,7 +210,7 @@ def removals(found: Structures, times: LayerTimes) -> Iterator[tuple[str, set[in
 def random_removal(found: Structures, share: float, random_numbers: random.Random) -> set[int]:
     """About this share of each layer, in some more and in others less; what stays is a multiple of 8."""
     removed = set()
-    for layer, every in found.layers().items():
+    for layer, every in found.without_kernels().layers().items():
         width = max(len(part.indices) for part in every[0].slices if part.parameter == layer)
         step = min(max(8 // width, 1), len(every))
         stay = round(len(every) * (1 - share * random_numbers.uniform(0.6, 1.4)) / step) * step

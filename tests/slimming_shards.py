@@ -56,7 +56,21 @@ def slimmed(kind: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def run(rank: int, workers: int) -> dict[str, Any]:
     """Of this rank."""
     found: dict[str, Any] = {kind: slimmed(kind) for kind in ("alone", "fsdp", "attached")}
-    return found | {"tied": gathered_tied(), "measured": measured_once(rank), "refused": refusals()}
+    return found | {
+        "buffers": gathered_buffers(rank),
+        "tied": gathered_tied(),
+        "measured": measured_once(rank),
+        "refused": refusals(),
+    }
+
+
+def gathered_buffers(rank: int) -> Tensor:
+    """Running means of a network that each rank has trained on samples of its own."""
+    model = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7))
+    model[1].get_buffer("running_mean").fill_(rank + 1)
+    empty = shell(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    return gathered(model, empty)[1].running_mean  # type: ignore[index, return-value]
 
 
 def gathered_tied() -> tuple[bool, bool]:

@@ -57,7 +57,7 @@ def accuracy_range(accuracy: float, labels: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """Of a layer, before and after: its structures, such as filters, heads or hidden units."""
+    """Of a layer, before and after: its structures, such as filters, heads or hidden units, or the rows of a kernel."""
 
     layer: str
     before: int

@@ -152,6 +152,7 @@ def test_the_stages_of_a_record() -> None:
     made = run.trained(3)
     assert made.epochs == {"whole network": 10, "path": 15, "slimmed network": 5} and made.batch == 64 and made.workers == 1
     assert made.optimizer == run.training.strategy.optimizer and made.lr == run.training.learning_rate and made.distill == 0.5
+    assert run.trained(1, taught=False).distill == 0
     begun = run_of(training=replace(run.training, start="weights.pt"), tune_epochs=4)
     assert begun.trained(1).epochs == {"path": 5, "slimmed network": 4}
     assert run_of(method="compact").trained(1).epochs == {"whole network": 10, "slimmed network": 10}

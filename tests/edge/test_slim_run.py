@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from paceline.edge import slim_run
 from paceline.edge.evaluation import held_out
-from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
+from paceline.edge.slim_run import SlimRun, int8_notes, predict_widths, replacement_notes, slim_network
 from paceline.errors import Interrupted, UserError
 from paceline.slim_record import Measured, SlimRecord
 from paceline.slimming.budget import Budget
+from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import REST
 from paceline.slimming.onnx_export import difference
 from paceline.slimming.shrink import load
+from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.targets import LiteRT, Target
+from paceline.slimming.targets import LiteRT, OnnxRuntime, Target
 from paceline.strategy import Strategy
 from paceline.training.data import load as load_data
 from paceline.training.starting_model import build_model
@@ -138,7 +144,7 @@ def test_an_interrupted_stage_says_how_to_go_on(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(slim_run, "train_run", broken)
     with pytest.raises(Interrupted, match="interrupted by SIGINT; the same command goes on from the last epoch"):
-        slim_run._stage(run_of(tmp_path).training)
+        slim_run._stage(run_of(tmp_path).training, print, "training")
 
 
 def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path) -> None:
@@ -148,3 +154,106 @@ def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path)
         slim_run._measured(each, whole, data, said.append)
     assert said == ["measuring the layers"] * 2
     assert json.loads((tmp_path / "table.json").read_text())["of"] == {"method": "auto", "target": "onnxruntime", "threads": 2}
+
+
+def test_a_network_that_cannot_be_exported_is_refused_before_any_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slim_run, "_stage", lambda *_: pytest.fail("trained"))
+    strategy = Strategy.of(world_size=1, global_batch_size=64)
+    given = TrainingRun(
+        model="opaque_modules:network", data="user_module:samples", strategy=strategy, epochs=1, out=str(tmp_path)
+    )
+    for budget in (Budget("size", 1e3), Budget("speedup", 2)):
+        says = r"cannot be exported to ONNX: 3 \(Branching\): `if y.sum\(\) > 0:` .*; rewrite that line, or slim for a size"
+        with pytest.raises(UserError, match=says):
+            slim_network(run_of(tmp_path, training=given, budget=budget))
+        with pytest.raises(UserError, match=says):
+            predict_widths(run_of(tmp_path, training=given, budget=budget))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_budget_may_be_another_in_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slim_run, "_stage", lambda *_: pytest.fail("trained"))
+    for size in (20.0, 30.0):
+        with pytest.raises(UserError, match="cannot be met"):
+            slim_network(run_of(tmp_path, budget=Budget("size", size)))
+
+
+@pytest.mark.parametrize("failing", ["export", "latencies", "_layers", "save", "SlimRecord"])
+def test_what_fails_in_the_end_leaves_nothing_half_written(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, whole = load_data("digits"), build_model("lenet5", 0).eval()
+    torch.save(whole.state_dict(), tmp_path / "start.pt")
+    run = run_of(tmp_path / "out")
+    run.out.mkdir()
+    took = Latency(1e-3, 1e-3, 1e-3, 1)
+    slim = Slim(whole, (data.test_x[:1],), budget=run.budget, table={"whole": asdict(took)})
+    with pytest.warns(UserWarning):
+        small = slim.shrink().eval()
+    assert slim.plan is not None
+    point = slim_run._Point(run.budget, "", slim.plan, small, 0.5, 1.0, 1e-3, {}, ())
+    before, said = (0.5, 1.0), [""]
+    finish = partial(slim_run._finish, run, slim, str(tmp_path / "start.pt"), before, [point], data, said.append)
+    fails = {failing}
+
+    def export(self: Target, model: nn.Module, inputs: object, path: Path) -> Path:
+        if model is small:
+            stop("export")
+        path.write_text(f"{sum(each.numel() for each in model.parameters())}")
+        return path
+
+    def stop(name: str) -> None:
+        if name in fails:
+            raise UserError(f"no {name}")
+
+    def stopping(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given, **named: (stop(name), real(*given, **named))[1]
+
+    monkeypatch.setattr(OnnxRuntime, "export", export)
+    monkeypatch.setattr(Target, "latencies", stopping("latencies", lambda self, files, threads: dict.fromkeys(files, took)))
+    monkeypatch.setattr(slim_run, "_layers", stopping("_layers", lambda *given: ()))
+    monkeypatch.setattr(torch, "save", stopping("save", torch.save))
+    monkeypatch.setattr(slim_run, "SlimRecord", stopping("SlimRecord", SlimRecord))
+
+    def left() -> dict[str, bytes]:
+        return {each.name: each.read_bytes() for each in run.out.iterdir()}
+
+    with pytest.raises(UserError, match=f"no {failing}"):
+        finish()
+    assert not left()
+    fails.clear()
+    record = finish()
+    done, names = left(), {"model.onnx", "plan.json", "weights.pt"}
+    assert set(done) == names | {"whole.onnx", "slim.json"} and int(done["model.onnx"]) < int(done["whole.onnx"])
+    assert record.files == {name: str(run.out / name) for name in names}
+    assert record.sizes == {name: len(done[name]) for name in names}
+    fails.add(failing)
+    with pytest.raises(UserError, match=f"no {failing}"):
+        finish()
+    assert left() == done, "what an earlier run made stays"
+
+
+@pytest.mark.parametrize(("slimmed", "teaches"), [(0.9, False), (0.1, True)])
+def test_a_worse_network_does_not_teach(slimmed: float, teaches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[TrainingRun] = []
+    data, model = load_data("digits"), build_model("lenet5", 0).eval()
+    run = run_of(tmp_path, distill=0.5)
+    slim = slim_run._measured(run, model, data, print)
+    monkeypatch.setattr(slim_run, "_stage", lambda stage, *_: stages.append(stage))
+    monkeypatch.setattr(slim_run, "load_weights", lambda *_: None)
+    monkeypatch.setattr(slim_run, "_network", lambda *_: model)
+    monkeypatch.setattr(slim_run, "_on_training", lambda net, _: 0.5 if net is model else slimmed)
+    with warnings.catch_warnings(action="ignore"):
+        point = slim_run._point(run, slim, "whole", "whole", 0, data, print)
+    assert stages[-1].distill == (0.5 if teaches else 0) and bool(stages[-1].teacher) == teaches
+    assert (slim_run.NO_TEACHER in point.notes) != teaches
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0.5, 0), (5.0, 1)])
+def test_a_large_loss_is_said_with_the_next_step(lost: float, said: int, tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    point = slim_run._Point(run.budget, "", None, None, 0.9 - lost / 100, 0.0, 0.0, {}, ())  # type: ignore[arg-type]
+    notes = list(slim_run._lost_much(run, (0.9, 0.0), point))
+    assert len(notes) == said and all("5.0 points" in note and "--tune-epochs" in note for note in notes)

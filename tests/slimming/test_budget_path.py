@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection
 
+import pytest
 import torch
 from torch import nn
 
+from paceline.errors import UserError
 from paceline.slimming.budget_path import BudgetPath
 from paceline.slimming.shrink import differs, shrunk
 from paceline.slimming.sizes import weight_bytes
@@ -52,6 +54,29 @@ def test_the_path_ends_within_the_budget_with_exact_zeros() -> None:
     assert path.cost <= 0.4 * whole
     small = shrunk(model, found, path.removed())
     assert differs(model, small, (torch.randn(4, 6),)) < 1e-6, "what is removed was zero already"
+
+
+def test_weights_that_no_gradient_moves_become_zero_and_not_nearly_zero() -> None:
+    """In many small steps rounding must leave nothing: squares of what is left would vanish before it does."""
+    model = network()
+    found = structures_of(model, (torch.randn(2, 6),))
+    whole = weight_bytes(found)
+    path = BudgetPath(
+        torch.optim.SGD(model.parameters(), 0.05), model, found, lambda gone: weight_bytes(found, gone), 0.4 * whole, 3000, 4
+    )
+    for _ in range(2260):  # the descent and a little
+        path.step()
+    assert path.cost <= 0.4 * whole
+    norms = dict(zip(path.groups.numbers, path.groups.norms().tolist(), strict=True))
+    assert {number for number, norm in norms.items() if norm == 0} == path.removed()
+    assert min(norm for norm in norms.values() if norm) > 1e-3
+
+
+def test_the_state_of_another_network_is_refused() -> None:
+    small = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    state = path_of(network())[0].state_dict()["wrapper"]
+    with pytest.raises(UserError, match="the state is of 48 structures, this network has 8"):
+        path_of(small)[0].load_own_state(state)
 
 
 def test_zeros_stay_whatever_the_momentum_says() -> None:

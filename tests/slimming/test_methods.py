@@ -18,8 +18,9 @@ WHOLE = {"median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3, "turns": 1}
 
 
 def test_each_method_removes_its_own_structures() -> None:
-    found = structures_of(Recurrent(), tokens())
-    layers = {name: set(METHODS[name].structures(found).layers()) for name in ("auto", "ssl", "iss")}
+    model = Recurrent()
+    found = structures_of(model, tokens())
+    layers = {name: set(METHODS[name].structures(found, model, tokens()).layers()) for name in ("auto", "ssl", "iss")}
     assert layers["iss"] and layers["ssl"] and layers["iss"] | layers["ssl"] == layers["auto"]
     assert not layers["iss"] & layers["ssl"] and all("layers" in layer for layer in layers["iss"])
 
@@ -28,9 +29,10 @@ def advised() -> dict[str, Advice]:
     return {"0": Advice(None, "refused: first"), "1": Advice(SparseRoof(1e-3, 2.0, 1e-4, 1000)), "2": Advice(None, "small")}
 
 
-def slim_of(budget: str, method: str = "sparse") -> Slim:
+def slim_of(budget: str, method: str = "sparse", least_s: float = 2e-3) -> Slim:
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
-    return Slim(model, (torch.randn(1, 1, 8, 8),), budget=budget, method=method, table={"whole": WHOLE})
+    table = {"whole": WHOLE, "least_s": least_s}
+    return Slim(model, (torch.randn(1, 1, 8, 8),), budget=budget, method=method, table=table)
 
 
 def test_the_least_sparsity_that_meets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +41,23 @@ def test_the_least_sparsity_that_meets_the_budget(monkeypatch: pytest.MonkeyPatc
     measured = Sparse().measure(slim)
     assert measured["sparsities"] == {"1": 0.7} and measured["sparse_s"] == pytest.approx(1.6e-3)
     assert measured["kept"] == {"0": "refused: first", "2": "small"}
-    with pytest.raises(UserError, match=r"cannot be met by zeros; .*97% zeros give 1.10 ms \(0: refused: first; 2: small\)"):
+    with pytest.raises(
+        UserError, match=r"cannot be met by zeros; .*97% zeros give 1.10 ms \(1.81x\) \(0: refused: first; 2: small\)"
+    ):
         Sparse().measure(slim_of("speedup=2x"))
+
+
+def test_a_busy_machine_asks_for_no_more_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are timed by their least; so is the whole network beside them, while its median is what a user sees."""
+    monkeypatch.setattr(methods, "advice", lambda *_: advised())
+    quiet, busy = (Sparse().measure(slim_of("speedup=1.2x", least_s=least_s)) for least_s in (2e-3, 1.2e-3))
+    assert busy["sparsities"]["1"] < quiet["sparsities"]["1"], "the layer is a larger share of what is really computed"
+    assert quiet["sparse_s"] == pytest.approx(2e-3 / 1.2, rel=0.02) and busy["sparse_s"] == pytest.approx(2e-3 / 1.2, rel=0.02)
+
+
+def test_ranks_that_cannot_meet_a_budget_are_refused_before_training() -> None:
+    with pytest.raises(UserError, match=r"cannot be met by low rank; .* the least that ranks allow is .*x\)"):
+        Slim(nn.Sequential(nn.Conv2d(1, 4, 3)), (torch.randn(1, 1, 8, 8),), budget="speedup=50x", method="force").check()
 
 
 @pytest.mark.parametrize("method", ["force", "sparse"])

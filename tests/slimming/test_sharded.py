@@ -26,6 +26,7 @@ def test_a_sharded_path_is_the_path_of_one_process(workers: int) -> None:
 def test_ranks_decide_alike_and_a_sharded_network_is_whole_again(workers: int) -> None:
     for result in launch_once(run, workers):
         assert result["tied"] == (True, True)
+        assert result["buffers"].tolist() == [1.0] * 7, "rank 0's, though each rank has its own"
         assert result["measured"] == [{"rank": 0}, "no budget; give one"]
         early, force = result["refused"]
         assert "sharded before it was traced; call `slim.check()` before `fully_shard`" in early

@@ -38,10 +38,13 @@ MAKERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]
 
 
 def drawn(found: Structures, share: float, seed: int) -> set[int]:
-    """So many of each layer, but not all; both directions of a layer as many."""
+    """So many of each layer, but not all; both directions of a layer as many. Of kernels the outer pairs, or all."""
     pick, removed = random.Random(seed), set()
     for every in found.layers().values():
-        removed |= {each.number for each in pick.sample(every, min(int(len(every) * share), len(every) - 1))}
+        if every[0].nested:
+            removed |= {each.number for each in every[: round(len(every) * share)]}
+        else:
+            removed |= {each.number for each in pick.sample(every, min(int(len(every) * share), len(every) - 1))}
     return removed
 
 

@@ -18,7 +18,7 @@ from slimming_networks import Recurrent, Residual, Transformer, images, tokens
 
 
 def sizes(found: Structures) -> dict[str, int]:
-    return {layer: len(every) for layer, every in found.layers().items()}
+    return {layer: len(every) for layer, every in found.without_kernels().layers().items()}
 
 
 def slices(found: Structures, layer: str) -> set[tuple[str, int, int]]:
@@ -128,7 +128,7 @@ class Channels(nn.Module):
 
 
 def kept_by(method: str, model: nn.Module, inputs: tuple[Tensor, ...]) -> dict[str, str]:
-    return dict(METHODS[method].structures(structures_of(model, inputs)).kept)
+    return dict(METHODS[method].structures(structures_of(model, inputs), model, inputs).kept)
 
 
 def test_every_layer_whose_width_stays_is_named_with_the_reason() -> None:
@@ -148,12 +148,12 @@ def test_structures_with_a_frozen_weight_stay() -> None:
     model = Residual()
     model.second.weight.requires_grad_(False)
     found = structures_of(model, images())
-    assert not found.every, "its inputs are the first one's filters, its outputs the stem's"
+    assert not found.without_kernels().every, "its inputs are the first one's filters, its outputs the stem's"
     assert found.forest.reasons(found.units["first.weight"][0]) == [FROZEN]
     model = Residual().requires_grad_(False)
-    model.first.requires_grad_(True)
+    model.second.requires_grad_(True)
     with pytest.raises(UserError, match=r"nothing that could be removed \(stem.0: frozen"):
-        METHODS["auto"].structures(structures_of(model, images()))
+        METHODS["auto"].structures(structures_of(model, images()), model, images())
 
 
 class Scaled(torch.autograd.Function):
@@ -198,13 +198,13 @@ def test_a_layer_of_the_user_with_an_operation_that_nobody_knows_stays_whole_and
         nn.Linear(6, 5),
         nn.Linear(5, 2),
     )
-    found = METHODS["auto"].structures(structures_of(model, (torch.randn(3, 4),)))
+    found = METHODS["auto"].structures(structures_of(model, (torch.randn(3, 4),)), model, (torch.randn(3, 4),))
     why = "the operation mixed has no rule"
     assert found.kept == {"3": why, "2": why} and sizes(found) == {"0.weight": 8, "4.weight": 5}
     x, removed = torch.randn(3, 4), {each.number for each in found.every[::2]}
     assert differs(masked(model, found, removed), shrunk(model, found, removed), (x,)) < 1e-5
     model[3] = Custom(Scaled.apply)
-    found = METHODS["auto"].structures(structures_of(model, (x,)))
+    found = METHODS["auto"].structures(structures_of(model, (x,)), model, (x,))
     assert sizes(found) == {"0.weight": 8, "2.weight": 6, "3.weight": 6, "4.weight": 5}, "its operation is seen through"
 
 

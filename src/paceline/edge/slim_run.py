@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +42,15 @@ SPEEDUPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 """Where the path stops on its way to a loss of accuracy."""
 CALIBRATION = 128
 """Samples that int8 takes its scales from."""
-INT8 = "int8"
+TEACHER_SAMPLES = 1024
+"""Training samples, about, that say whether the whole network can teach."""
+NO_TEACHER = "The whole network is worse than the slimmed one on training samples, so it does not teach: train it longer."
+NOTICED = 0.02
+"""A smaller change of the machine's speed is not said."""
+LARGE_LOSS = 2.0
+"""Percentage points of accuracy: a larger loss is said with a next step."""
+INT8, INT8_FILE = "int8", "model.int8.onnx"
+SETTINGS, RECORD = "settings.json", "slim.json"
 Say = Callable[[str], None]
 
 
@@ -102,8 +111,8 @@ class SlimRun:
         share = TUNE_SHARE if METHODS[self.method].has_path else 1.0
         return self.tune_epochs or max(1, round(self.training.epochs * share))
 
-    def trained(self, budgets: int) -> Training:
-        """How a network was trained after so many budgets on its path."""
+    def trained(self, budgets: int, taught: bool = True) -> Training:
+        """How a network was trained after so many budgets on its path, taught by the whole one or not."""
         given, strategy = self.training, self.training.strategy
         epochs = {} if given.start else {"whole network": given.epochs}
         epochs |= {"path": budgets * self.epochs_on_path} if METHODS[self.method].has_path else {}
@@ -114,7 +123,7 @@ class SlimRun:
             batch=strategy.global_batch_size,
             workers=strategy.world_size,
             compression=strategy.gradient_exchange.compression,
-            distill=self.distill,
+            distill=self.distill if taught else 0.0,
             seed=given.seed,
         )
 
@@ -161,9 +170,10 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     untrained = build_model(run.training.model, run.training.seed).eval()
     if run.training.start:
         load_weights(untrained, run.training.start, run.training.model)
-    _same_settings(run)
+    identity = _same_settings(run)
     slim = _measured(run, untrained, data, say)
     slim.check()  # latency does not depend on the weights: what cannot be met is refused before any training
+    write_whole(run.out / SETTINGS, identity)
     weights = _whole_weights(run, say)
     whole = _network(run, weights)
     before = held_out(whole, data)
@@ -230,33 +240,36 @@ def _whole_weights(run: SlimRun, say: Say) -> str:
     """Where the whole network's weights are, after training it where there are none."""
     if run.training.start:
         return run.training.start
-    say("training the whole network")
     whole = replace(run.training, out=str(run.out / "whole"))
-    _stage(whole)
+    _stage(whole, say, "training the whole network")
     return whole.out
 
 
-def _same_settings(run: SlimRun) -> None:
-    """Note what the directory is of. Raises UserError where it is of something else, and names each difference."""
+def _same_settings(run: SlimRun) -> str:
+    """What the directory is of, as JSON. Raises UserError where it is of something else, and names each difference."""
     names = ("method", "target", "threads", "path_epochs", "tune_epochs", "distill")
-    settings = {
+    given = {
         **run.training.identity,
         "epochs": run.training.epochs,
         "start": run.training.start,
         "budget": str(run.budget),
         **{name: getattr(run, name) for name in names},
     }
-    now = {name: str(value) for name, value in settings.items() if name not in ("slimming", "plan", "teacher")}
-    file = run.out / "settings.json"
+    now = {name: str(value) for name, value in given.items() if name not in ("slimming", "plan", "teacher")}
+    file = run.out / SETTINGS
     before: dict[str, str] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else now
     changed = [f"{name} was {before[name]}, is {value}" for name, value in now.items() if before.get(name, value) != value]
     if changed:
         raise UserError(f"{run.out} holds a run with other settings: {'; '.join(changed)}", "give another --out, or delete it")
-    write_whole(file, json.dumps(now, indent=1))
+    return json.dumps(now, indent=1)
 
 
-def _stage(run: TrainingRun) -> None:
-    """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory."""
+def _stage(run: TrainingRun, say: Say, words: str) -> None:
+    """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory.
+
+    Args:
+        words: said where something is left to train.
+    """
     directory = Path(run.out)
     if (directory / checkpoint.FILE).is_file():
         state = checkpoint.load(directory)
@@ -267,6 +280,7 @@ def _stage(run: TrainingRun) -> None:
             return
         if state["epoch"] < run.epochs:
             run = replace(run, resume=run.out)
+    say(words)
     try:
         train_run(run)
     except Interrupted as stop:
@@ -279,7 +293,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     inputs = (data.train_x[:1],)
     budget = first_budget(run)
     of = {"method": run.method, "target": run.target, "threads": run.threads}
-    of |= {"budget": str(run.budget)} if run.method == "sparse" else {}
+    of |= {"budget": str(run.budget)} if isinstance(METHODS[run.method], Replace) else {}
     table: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
     if table is not None and table.get("of") != of:
         table = None
@@ -297,9 +311,8 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
     suffix = f"-{number + 1}" if number else ""
     has_path = METHODS[run.method].has_path
     if has_path:
-        say(f"removing structures for {slim.budget}")
         path = run.path(suffix, start, slim.budget)
-        _stage(path)
+        _stage(path, say, f"on the path to {slim.budget}")
         start = path.out
     load_weights(slim.model, start, run.training.model)
     small = slim.shrink().eval()
@@ -307,11 +320,19 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
         raise AssertionError("shrink makes a plan")
     file = run.out / f"plan-{number + 1}.json"
     slim.plan.save(file)
-    say("fine-tuning the slimmed network" if has_path else f"training the new network for {slim.budget}")
+    notes = slim.notes
+    if has_path and run.distill and _on_training(small, data) > _on_training(_network(run, weights), data):
+        run, notes = replace(run, distill=0.0), (*notes, NO_TEACHER)
     tune = run.tuning(suffix, start, file, weights)
-    _stage(tune)
+    _stage(tune, say, "fine-tuning the slimmed network" if has_path else f"training the new network for {slim.budget}")
     load_weights(small, tune.out, f"the slimmed {run.training.model}")
-    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, slim.notes)
+    return _Point(slim.budget, start, slim.plan, small, *held_out(small, data), _predicted(slim), slim.kept, notes)
+
+
+def _on_training(model: nn.Module, data: Dataset) -> float:
+    """Accuracy on some training samples, which may choose."""
+    every = max(1, len(data.train_x) // TEACHER_SAMPLES)
+    return held_out(model, replace(data, test_x=data.train_x[::every], test_y=data.train_y[::every]))[0]
 
 
 def _predicted(slim: Slim) -> float:
@@ -324,41 +345,59 @@ def _predicted(slim: Slim) -> float:
 def _finish(
     run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], data: Dataset, say: Say
 ) -> SlimRecord:
-    """Export, measure, write."""
+    """Export, measure, write. What is written is put in its place in the end, so that a failure leaves nothing of it."""
     chosen = _chosen(run, before, points)
     whole = _network(run, weights)
     say("exporting and measuring")
+    with tempfile.TemporaryDirectory(dir=run.out, prefix=".draft-") as directory:
+        record = _written(run, slim, whole, chosen, before, points, data, Path(directory))
+        (run.out / RECORD).unlink(missing_ok=True)  # where it is, the files are its
+        for draft in Path(directory).iterdir():
+            draft.replace(run.out / draft.name)
+    write_whole(run.out / RECORD, json.dumps(record.to_json(), indent=1))
+    return record
+
+
+def _written(
+    run: SlimRun,
+    slim: Slim,
+    whole: nn.Module,
+    chosen: _Point,
+    before: tuple[float, float],
+    points: list[_Point],
+    data: Dataset,
+    drafts: Path,
+) -> SlimRecord:
+    """Export and measure into a directory; the record has the places where its files go."""
     models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
     suffix = slim.target.suffix
-    files = {name: slim.target.export(model, slim.inputs, run.out / f"{name}{suffix}") for name, model in models.items()}
+    files = {name: slim.target.export(model, slim.inputs, drafts / f"{name}{suffix}") for name, model in models.items()}
     name = f"slimmed {points.index(chosen)}"
-    quantised, why_not = _quantised(run, files[name], data)
+    quantised, why_not = _quantised(run, files[name], data, drafts / INT8_FILE)
     timed = files if quantised is None else {**files, INT8: quantised}
     times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
     now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
     removed = METHODS[run.method].removed(chosen.plan, slim.structures)
     layers = _layers(slim, chosen.plan, removed, now, *((files[each], times[each]) for each in ("whole", name)))
-    exported = files[name].replace(run.out / f"model{suffix}")
+    exported = files[name].replace(drafts / f"model{suffix}")
     for other, file in files.items():
         if other not in ("whole", name):
             file.unlink()
-    chosen.plan.save(run.out / "plan.json")
-    draft = run.out / ".weights.pt.draft"
-    torch.save(chosen.model.state_dict(), draft)
-    draft.replace(run.out / "weights.pt")
+    chosen.plan.save(drafts / "plan.json")
+    torch.save(chosen.model.state_dict(), drafts / "weights.pt")
     slimmed = _as_measured(times[name], chosen.model, exported, (chosen.accuracy, chosen.loss))
     in_int8 = None
     if quantised is not None:
         in_int8 = _as_measured(times[INT8], chosen.model, quantised, held_out_on_file(quantised, data))
-    written = [run.out / "plan.json", run.out / "weights.pt", exported, *([] if quantised is None else [quantised])]
-    record = SlimRecord(
+    written = [drafts / "plan.json", drafts / "weights.pt", exported, *([] if quantised is None else [quantised])]
+    return SlimRecord(
         model=run.training.model,
         data=run.training.data,
         method=run.method,
         target=run.target,
         budget=str(run.budget),
         threads=run.threads,
-        training=run.trained(points.index(chosen) + 1),
+        training=run.trained(points.index(chosen) + 1, NO_TEACHER not in chosen.notes),
         held_out=data.test_y.numel(),
         whole=_as_measured(times["whole"], whole, files["whole"], before),
         slimmed=slimmed,
@@ -369,13 +408,15 @@ def _finish(
         notes=(
             *chosen.notes,
             *_missed(run, times["whole"], times[name], exported),
+            *_lost_much(run, before, chosen),
+            *_rescaled(now),
             *replacement_notes(chosen.plan),
             *notes_on(slim),
             *why_not,
             *int8_notes(slimmed, in_int8),
         ),
         environment=environment(("numpy", "torch", "onnx", slim.target.package)),
-        files={file.name: str(file) for file in written},
+        files={file.name: str(run.out / file.name) for file in written},
         sizes={file.name: file.stat().st_size for file in written},
         quantised=in_int8,
         curve=(
@@ -386,20 +427,32 @@ def _finish(
             ),
         ),
     )
-    write_whole(run.out / "slim.json", json.dumps(record.to_json(), indent=1))
-    return record
 
 
-def _quantised(run: SlimRun, file: Path, data: Dataset) -> tuple[Path | None, list[str]]:
+def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Path | None, list[str]]:
     """The int8 file where one is wanted, or why there is none: after so much training that is no reason to stop."""
     if not run.int8:
         return None, []
     every = max(1, len(data.train_x) // CALIBRATION)
     samples = [(data.train_x[number : number + 1],) for number in range(0, len(data.train_x), every)][:CALIBRATION]
     try:
-        return to_int8(file, run.out / "model.int8.onnx", samples), []
+        return to_int8(file, place, samples), []
     except UserError as error:
         return None, [f"There is no int8 file: {error.message}."]
+
+
+def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iterator[str]:
+    """A large loss, with what may help."""
+    lost = _lost(before, point)
+    if lost > LARGE_LOSS and run.budget.kind != "accuracy":
+        longer = "--path-epochs and --tune-epochs" if METHODS[run.method].has_path else "--tune-epochs"
+        yield f"The slimmed network loses {lost:.1f} points of accuracy: give more {longer}, or a larger budget."
+
+
+def _rescaled(now: float) -> Iterator[str]:
+    """Says that predictions were made before training, when the machine was busier or less busy."""
+    if abs(now - 1) > NOTICED:
+        yield f"The whole network takes {now:.2f} times what it took before training; predictions are multiplied by that."
 
 
 def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:
@@ -466,15 +519,19 @@ def _layers(
 
 
 def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
-    """Of every layer that may be smaller.
+    """Of every layer that may be narrower, and the rows or columns of every kernel that is smaller.
 
     Args:
         removed: numbers of the structures that are gone.
     """
     for layer, every in slim.structures.layers().items():
         part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
-        whole = len(slim.structures.units[part.parameter][part.dim]) // len(part.indices)
-        yield Width(layer.removesuffix(".weight"), whole, whole - sum(each.number in removed for each in every))
+        whole, each_of = len(slim.structures.units[part.parameter][part.dim]), len(part.indices)
+        gone = sum(each.number in removed for each in every)
+        if not every[0].nested:
+            yield Width(layer.removesuffix(".weight"), whole // each_of, whole // each_of - gone)
+        elif gone:
+            yield Width(layer, whole, whole - each_of * gone)
 
 
 def replacement_notes(plan: SlimPlan) -> Iterator[str]:

@@ -67,7 +67,8 @@ def widths_chart(widths: Sequence[Width]) -> str:
     top = _keys(plot, ((BEFORE, "before"), (AFTER, "after")))
     bottom = top + row * len(shown)
     marks = [mark for mark in x.ticks(6) if mark == round(mark)]
-    height = plot.x_axis(bottom, top, [(x.share(mark), tick(mark)) for mark in marks], "structures: filters, heads or units")
+    what = "structures: filters, heads, units or kernel rows"
+    height = plot.x_axis(bottom, top, [(x.share(mark), tick(mark)) for mark in marks], what)
     for number, each in enumerate(shown):
         y, text = top + row * number, f"{each.after:,} of {each.before:,}"
         plot.text(0, y + 14, tail(each.layer))

@@ -116,7 +116,8 @@ def _branch(
     inside: set[fx.Node],
 ) -> Branch | None:
     """The branch; None where it has no widths of its own, or no constant can take its place."""
-    own = [each for each in found.every if all(users[part.parameter] <= inside for part in each.slices)]
+    widths = (each for each in found.every if not each.nested)
+    own = [each for each in widths if all(users[part.parameter] <= inside for part in each.slices)]
     numbers = frozenset(each.number for each in own)
     last, norm, node = "", "", end
     while not last:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from paceline.errors import UserError
 from paceline.slimming.group_lasso import StructureNorms
 from paceline.slimming.structures import Structures
 from paceline.slimming.widths import nearest_widths
@@ -23,6 +24,8 @@ Cost = Callable[[Collection[int]], float]
 """Of the network without some structures: seconds or bytes."""
 DESCENT = 0.75
 """Share of the steps in which the cost falls to the budget; then the weights settle."""
+ROUNDING = 1e-3
+"""What is left of a structure beyond the last pull, beside that pull, is of rounding."""
 TURNS = 40
 """So many times on the way down the structures are chosen anew."""
 
@@ -71,17 +74,18 @@ class BudgetPath(WrappedOptimizer):
             self._choose()
         norms = self.groups.norms()
         pull = self._pull * max(1, self._done - self._descent)  # in the end no optimizer holds out against it
-        factors = torch.where(norms > 0, (1 - pull / norms).clamp(min=0), torch.ones_like(norms)) * self._alive
+        left = torch.where(norms > pull * (1 + ROUNDING), 1 - pull / norms, torch.zeros_like(norms))
+        factors = torch.where(pull > 0, left, torch.ones_like(norms)) * self._alive
         self.groups.scale(factors)
         self._alive = (factors > 0).to(norms.dtype)
         self._done += 1
 
     def _choose(self) -> None:
         """Which structures shrink until the next choice, and by how much in a step."""
-        norms = self.groups.norms() * self._alive
+        norms, weighed = self.groups.norms() * self._alive, self.groups.importance() * self._alive
         share = min(1.0, (self._done + self._every) / self._descent)
         aim = self._whole * (self._goal / self._whole) ** share
-        importance = dict(zip(self.groups.numbers, norms.tolist(), strict=True))
+        importance = dict(zip(self.groups.numbers, weighed.tolist(), strict=True))
         chosen, _ = nearest_widths(self._structures, importance, self._cost, aim, self._round_to)
         shrinks = torch.tensor([float(number in chosen) for number in self.groups.numbers], device=norms.device)
         self._pull = shrinks * norms / self._every
@@ -91,7 +95,10 @@ class BudgetPath(WrappedOptimizer):
         return {**super().own_state(), "steps": self._done, "alive": self._alive.tolist(), "pull": self._pull.tolist()}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """The inverse of ``own_state``."""
+        """The inverse of ``own_state``. Raises UserError for the state of another network."""
+        if len(state["alive"]) != len(self._alive):
+            what = f"the state is of {len(state['alive'])} structures, this network has {len(self._alive)}"
+            raise UserError(what, "load the state of the same network, method and inputs")
         super().load_own_state(state)
         device = self._alive.device
         self._done = int(state["steps"])

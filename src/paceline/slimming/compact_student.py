@@ -79,7 +79,7 @@ def tied(found: Structures) -> Structures:
         found.forest.tie(units[f"{block}plain.weight"][0], units[f"{block}dilated.weight"][0])
         found.forest.tie(units[f"{block}plain.weight"][0], units[f"{block}deconv.weight"][1])
     found.collect()
-    return found
+    return found.without_kernels()
 
 
 def without(settings: Mapping[str, Any], structures: Structures, removed: set[int]) -> dict[str, Any]:

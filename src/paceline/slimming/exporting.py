@@ -17,10 +17,13 @@ from torch import nn
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.slimming.eval_mode import eval_mode
+from paceline.slimming.export_failure import ExportFailure
 from paceline.slimming.shrink import tensors_in
 
 TOLERANCE = 1e-3
 """Of the largest output: another order of additions, no more."""
+OWN_LOOP = 'rewrite that line, or slim for a size in your own loop: `paceline.slim(model, inputs, budget="size=4MB")`'
+"""A module that cannot be exported stays whole there."""
 
 
 def checked_export(
@@ -60,8 +63,9 @@ def checked_export(
 
 def refused(model: nn.Module, form: str, error: Exception) -> UserError:
     """The error for a module that an exporter does not take."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return UserError(f"{type(model).__name__} cannot be exported to {form}: {text}", "replace that operation")
+    failure = ExportFailure.of(error, model)
+    fix = OWN_LOOP if failure.module else "replace that operation"
+    return UserError(failure.refusal(f"cannot be exported to {form}"), fix)
 
 
 def difference(model: nn.Module, inputs: tuple[Any, ...], found: Sequence[Array]) -> float:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from paceline.slimming.structures import Structures
+from paceline.slimming.structures import Structure, Structures
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
 
@@ -32,19 +32,45 @@ class StructureNorms:
         place = {structure.number: index for index, structure in enumerate(structures.every)}
         self.numbers = tuple(place)
         self.layers = tuple(structure.layer for structure in structures.every)
+        cores = {layer: len(place) + n for n, layer in enumerate(_kernels(structures))}
+        self._core = torch.tensor([cores.get(layer, -1) for layer in self.layers], dtype=torch.long)
+        self._rows = torch.ones(len(place) + len(cores))
+        rest: dict[tuple[str, int], int] = {}
+        for layer, every in _kernels(structures).items():
+            first = every[0].slices[0]
+            self._rows[cores[layer]] = len(structures.units[first.parameter][first.dim])
+            for structure in every:
+                self._rows[place[structure.number]] = rows = len(structure.slices[0].indices)
+                self._rows[cores[layer]] -= rows
+                rest |= {(part.parameter, part.dim): cores[layer] for part in structure.slices}
         self._parts: list[tuple[nn.Parameter, int, Tensor]] = []
         for name, dims in structures.units.items():
             if (parameter := parameters.get(name)) is None:  # a buffer, or a second name of a tied weight
                 continue
             for dim, units in enumerate(dims):
                 roots = structures.forest.roots(units)
-                index = torch.tensor([place.get(int(root), -1) for root in roots])
+                index = torch.tensor([place.get(int(root), rest.get((name, dim), -1)) for root in roots])
                 if (index >= 0).any():
                     self._parts.append((parameter, dim, own_rows(parameter, dim, index).to(parameter.device)))
 
-    @torch.no_grad()
     def norms(self) -> Tensor:
         """The l2 norm of each structure's parameters; shape (structures,). Of a sharded model the same on every rank."""
+        return self._norms()[: len(self.numbers)]
+
+    def importance(self) -> Tensor:
+        """The norms as ``widths_for`` weighs them; shape (structures,). Of a pair of a kernel: the root of the mean square of
+        its rows' norms beside that of the rows that always stay."""
+        norms, count = self._norms(), len(self.numbers)
+        if len(norms) == count:
+            return norms
+        rows = norms / self._rows.to(norms.device).sqrt()
+        core = self._core.to(norms.device)
+        beside = rows[:count] / rows[core].clamp(min=1e-12)
+        return beside.where(core >= 0, norms[:count])
+
+    @torch.no_grad()
+    def _norms(self) -> Tensor:
+        """Of the structures, then of what always stays of each kernel that may become smaller."""
         device = self._parts[0][0].device if self._parts else None
         sums: dict[tuple[Any, ...], Tensor] = {}
         for parameter, dim, index in self._parts:
@@ -53,7 +79,7 @@ class StructureNorms:
             squares = tensor.float().square()
             squares = squares.sum(others) if others else squares
             held = index >= 0
-            own = sums.setdefault(shards(parameter), torch.zeros(len(self.numbers), device=device))
+            own = sums.setdefault(shards(parameter), torch.zeros(len(self._rows), device=device))
             own.index_add_(0, index[held], squares[held])
         for groups, own in sums.items():
             for group in groups:
@@ -63,11 +89,15 @@ class StructureNorms:
     @torch.no_grad()
     def scale(self, factors: Tensor) -> None:
         """Multiply each structure by its factor; what belongs to none stays."""
-        padded = torch.cat([factors, factors.new_ones(1)])  # -1 is the last: one
+        padded = torch.cat([factors, factors.new_ones(len(self._rows) - len(factors) + 1)])  # -1 is the last: one
         for parameter, dim, index in self._parts:
             shape = [1] * parameter.dim()
             shape[dim] = -1
             local(parameter).mul_(padded[index].view(shape).to(parameter.dtype))
+
+
+def _kernels(structures: Structures) -> dict[str, list[Structure]]:
+    return {layer: every for layer, every in structures.layers().items() if every[0].nested}
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from paceline.slimming.structures import Labelled, Structures
 from paceline.slimming.width_tables import WORD, Part, Ranges, Table, measured_table, parts_of, table_seconds
 
 REST = "the rest"
-VERSION = 2
+VERSION = 3
 Progress = Callable[[int, int], None]
 """Told how many operations were timed, and of how many."""
 
@@ -76,7 +76,7 @@ class LayerTimes:
             by_tensors[tuple(map(self._left.numbers, least_of(step)))] += cost
         self._steps = dict(by_tensors)
         self._left.close()
-        self._known: dict[tuple[int, int, int], float] = {}
+        self._known: dict[tuple[int, int, int, tuple[int, ...]], float] = {}
         self._scale = 1.0
         self._scale = whole.median_s / sum(self.by_layer().values())
 
@@ -135,18 +135,20 @@ class LayerTimes:
         """Name, widths and seconds of each operation that is left."""
         counts, found = self._left.counts(removed), []
         for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
-            if all(each := width.left(counts)):
-                found.append((part.name, part.at(*each), self._scale * self._part_seconds(number, *each)))
+            entering, leaving, kernel = width.left(counts)
+            if entering and leaving:
+                took = self._scale * self._part_seconds(number, entering, leaving, kernel)
+                found.append((part.name, part.at(entering, leaving, kernel), took))
         return found
 
-    def _part_seconds(self, number: int, entering: int, leaving: int) -> float:
-        key = number, entering, leaving
+    def _part_seconds(self, number: int, entering: int, leaving: int, kernel: tuple[int, ...]) -> float:
+        key = number, entering, leaving, kernel
         if not (entering and leaving):  # of a branch that is gone
             return 0.0
         if key not in self._known:
             part, measured = self._parts[number], self._measured
-            reading = measured.reading[number] * part.weight_bytes(entering, leaving)
-            self._known[key] = table_seconds(part, measured.tables[number], entering, leaving) + reading
+            reading = measured.reading[number] * part.weight_bytes(entering, leaving, kernel)
+            self._known[key] = table_seconds(part, measured.tables[number], entering, leaving, kernel) + reading
         return self._known[key]
 
     def to_json(self) -> dict[str, Any]:
@@ -192,10 +194,15 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Widths:
-    """Which counts are a part's widths, and how many units of them make one channel or feature."""
+    """Which counts are a part's widths, and how many units of them make one channel or feature.
+
+    Attributes:
+        kernel: counts of its rows, then of its columns.
+    """
 
     entering: int
     leaving: int
+    kernel: tuple[int, ...]
     per_group: float
     gates: int
 
@@ -207,11 +214,13 @@ class _Widths:
         grouped = part.node.window is not None and part.node.window.groups > 1
         leaving = left.number(out)
         entering = leaving if grouped else left.number(into)
-        return cls(entering, leaving, part.entering / len(out) if grouped else 1.0, part.gates)
+        kernel = tuple(map(left.number, structures.units[part.weight][2:])) if part.node.kind == "conv" else ()
+        return cls(entering, leaving, kernel, part.entering / len(out) if grouped else 1.0, part.gates)
 
-    def left(self, counts: Ints) -> tuple[int, int]:
-        """What enters and what leaves."""
-        return round(int(counts[self.entering]) * self.per_group), int(counts[self.leaving]) // self.gates
+    def left(self, counts: Ints) -> tuple[int, int, tuple[int, ...]]:
+        """What enters, what leaves, and the size of the kernel; () of what is no convolution."""
+        entering, leaving = round(int(counts[self.entering]) * self.per_group), int(counts[self.leaving]) // self.gates
+        return entering, leaving, tuple(int(counts[each]) for each in self.kernel)
 
 
 def _measure(structures: Structures, parts: list[Part], round_to: int, threads: int, progress: Progress | None) -> Measured:
@@ -221,8 +230,9 @@ def _measure(structures: Structures, parts: list[Part], round_to: int, threads: 
     left = _Left(structures)
     widths = [_Widths.of(part, structures, left) for part in parts]
     left.close()
+    counts = left.counts([each.number for each in structures.every])
     for number, (part, width) in enumerate(zip(parts, widths, strict=True), 1):
-        least = Ranges(*width.left(left.fixed))
+        least = Ranges(*width.left(counts))
         key = part.node, least
         if key not in tables:
             tables[key] = measured_table(part, least, round_to, threads)
@@ -266,15 +276,14 @@ class _Left:
     def close(self) -> None:
         """After the last number was given."""
         self._flat = np.concatenate([*self._every, np.zeros(1, np.int64)])
-        self._starts = np.cumsum([0, *(len(each) for each in self._every)])[:-1]
+        self._starts = np.cumsum([0, *(len(each) for each in self._every)])  # the last is of what was added
         self.sizes = np.array([len(each) for each in self._every], np.int64)
-        self.fixed = np.array([np.count_nonzero(each == 0) for each in self._every], np.int64)
 
     def counts(self, removed: Collection[int]) -> Ints:
         """Of each number."""
         stays = np.ones(self._last + 1, np.int64)
         stays[list(removed)] = 0
-        return np.add.reduceat(stays[self._flat], self._starts) if len(self._starts) else np.zeros(0, np.int64)
+        return np.add.reduceat(stays[self._flat], self._starts)[:-1]
 
 
 __all__ = ["REST", "LayerTimes", "Progress"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Any
 
 import torch
@@ -192,9 +193,10 @@ def _within(options: Mapping[str, list[Split]], budget_s: float, whole_s: float)
     while whole_s - _saved(chosen, options) > budget_s:
         moves = [(name, each) for name, every in options.items() for each in every if each.seconds < chosen[name].seconds]
         if not moves:
-            least = format_seconds(whole_s - _saved(chosen, options))
-            fix = f"give a larger budget; the least that low rank allows is {least}"
-            raise UserError(f"a latency of {format_seconds(budget_s)} cannot be met", fix)
+            least = whole_s - _saved(chosen, options)
+            most = f"{format_seconds(least)} ({floor(100 * whole_s / least) / 100:g}x)"
+            what = f"a latency of {format_seconds(budget_s)} ({whole_s / budget_s:.3g}x) cannot be met by low rank"
+            raise UserError(what, f"give a larger budget; the least that ranks allow is {most}")
 
         def worth(move: tuple[str, Split]) -> float:
             name, each = move

@@ -79,8 +79,8 @@ def of_widths(structures: Structures, times: LayerTimes) -> Prospects:
 
 
 def alike_removed(structures: Structures, share: float) -> set[int]:
-    """Structures beyond a share of every layer's."""
-    layers = structures.layers().values()
+    """Structures beyond a share of every layer's. Kernels stay: they are shapes, not widths."""
+    layers = structures.without_kernels().layers().values()
     return {each.number for every in layers for each in every[max(1, round(len(every) * share)) :]}
 
 

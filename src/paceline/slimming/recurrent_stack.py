@@ -78,7 +78,7 @@ def _layer(module: nn.RNNBase, number: int, dims: Dims) -> nn.RNNBase:
             if hasattr(module, name):
                 tensor = getattr(module, name).detach()
                 for dim, stay in dims.get(name, {}).items():
-                    tensor = tensor.index_select(dim, stay)
+                    tensor = tensor.index_select(dim, stay.to(tensor.device))
                 tensors[f"{part}_l0{suffix}"] = tensor
     hidden = {tensor.shape[0] // gates for name, tensor in tensors.items() if name.startswith("weight_ih")}
     inputs = tensors["weight_ih_l0"].shape[1]

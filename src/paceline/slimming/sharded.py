@@ -52,7 +52,7 @@ def shell(model: nn.Module) -> nn.Module:
 
 
 def gathered(model: nn.Module, empty: nn.Module) -> nn.Module:
-    """A sharded network whole, on every rank: all ranks must call it.
+    """A sharded network whole, on every rank, with rank 0's buffers: all ranks must call it.
 
     Args:
         empty: its ``shell``, which is filled and returned.
@@ -68,6 +68,8 @@ def gathered(model: nn.Module, empty: nn.Module) -> nn.Module:
         for name in others:
             path, _, own = name.rpartition(".")
             empty.get_submodule(path).register_parameter(own, empty.get_parameter(first))
+    for buffer in empty.buffers():  # each rank has statistics of its own samples
+        dist.broadcast(buffer, 0)
     return empty
 
 

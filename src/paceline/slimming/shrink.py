@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
+from paceline.slimming.kernels import fit_window
 from paceline.slimming.recurrent_stack import stacked
 from paceline.slimming.replacements import replaced
 from paceline.slimming.self_attention import SelfAttention
@@ -25,7 +26,8 @@ def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -
     with torch.no_grad():
         for structure in structures.every:
             for part in structure.slices if structure.number in removed else ():
-                tensors[part.parameter].index_fill_(part.dim, torch.tensor(part.indices), 0)
+                tensor = tensors[part.parameter]
+                tensor.index_fill_(part.dim, torch.tensor(part.indices, device=tensor.device), 0)
     return same
 
 
@@ -113,6 +115,7 @@ def _sizes(module: nn.Module) -> None:
             module.groups = into_groups = out // group_outputs
             into = into_groups * (1 if depth else second)
         module.in_channels, module.out_channels = into, out
+        fit_window(module)
     elif isinstance(module, nn.Linear):
         module.out_features, module.in_features = module.weight.shape
     elif isinstance(module, nn.modules.batchnorm._NormBase):

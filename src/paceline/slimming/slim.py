@@ -7,6 +7,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from inspect import Parameter, signature
+from math import floor, inf
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,14 @@ from torch.optim import Optimizer
 from paceline.errors import UserError, unknown
 from paceline.slimming.budget import Budget
 from paceline.slimming.budget_path import Cost
+from paceline.slimming.eval_mode import eval_mode
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
+from paceline.slimming.low_rank_times import least_seconds
 from paceline.slimming.methods import METHODS, Replace, target_for
+from paceline.slimming.onnx_export import to_onnx
 from paceline.slimming.sharded import gathered, is_sharded, same_on_all_ranks, shell
-from paceline.slimming.shrink import load
+from paceline.slimming.shrink import load, tensors_in
 from paceline.slimming.sizes import module_bytes, weight_bytes
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures import Structures
@@ -30,6 +35,8 @@ from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000
+Inputs = tuple[Any, ...] | Mapping[str, Any] | Tensor
+"""In the order of a network's arguments, or by their names."""
 
 
 class Slim:
@@ -40,14 +47,17 @@ class Slim:
     is made known before: ``check`` traces and measures it.
 
     Args:
-        model: any that ``torch.export`` takes. It stays whole; ``shrink`` makes a smaller copy.
-        inputs: an example of the shapes that it will run on; None takes one sample of the first batch that the model sees.
+        model: it stays whole; ``shrink`` makes a smaller copy. Modules of it that ``torch.export`` does not take are kept as
+            they are, and then the budget is a size.
+        inputs: an example of the shapes that it will run on, in the order of its arguments or by their names; None takes one
+            sample of the first batch that the model sees.
         budget: a latency, a speed-up or a size; see ``Budget.parse``.
-        method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings (Wen et al., NIPS 2016), ``iss`` hidden
-            units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws filters together and splits layers
-            at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a kernel that leaves them out (Park
-            et al., ICLR 2017); ``compact`` puts a new network of Conv-M blocks in its place (Wu et al., CVPR 2017): ``wrap``
-            changes nothing, and what ``shrink`` gives is untrained, with the whole network as its teacher.
+        method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings, outer rows and columns of kernels (Wen et
+            al., NIPS 2016), ``iss`` hidden units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws
+            filters together and splits layers at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a
+            kernel that leaves them out (Park et al., ICLR 2017); ``compact`` puts a new network of Conv-M blocks in its place
+            (Wu et al., CVPR 2017): ``wrap`` changes nothing, and what ``shrink`` gives is untrained, with the whole network as
+            its teacher.
         threads: of the runtime.
         table: what another one has measured (``Slim.table``); by default it is measured when it is needed.
         target: runtime that latencies are of, one of ``targets.TARGETS``. The layers alone are always timed on ONNX Runtime;
@@ -61,7 +71,7 @@ class Slim:
     def __init__(
         self,
         model: nn.Module,
-        inputs: tuple[Any, ...] | None = None,
+        inputs: Inputs | None = None,
         *,
         budget: Budget | str = "speedup=2x",
         method: str = "auto",
@@ -73,10 +83,9 @@ class Slim:
             raise unknown("method", method, METHODS)
         if not isinstance(model, nn.Module):
             raise UserError(f"the model is of type {type(model).__name__}", "give a torch.nn.Module")
-        if not isinstance(threads, int) or threads < 1:
-            raise UserError(f"{threads} threads", "give a whole number from 1 up")
-        if isinstance(inputs, Tensor):
-            inputs = (inputs,)
+        _whole_number(threads, "threads")
+        if not isinstance(budget, Budget | str):
+            raise UserError(f"a budget of type {type(budget).__name__}", 'give "latency=5ms", "speedup=2x" or "size=4MB"')
         self.model, self.method, self.threads = model, method, threads
         self.budget = budget if isinstance(budget, Budget) else Budget.parse(budget)
         if self.budget.kind == "accuracy":
@@ -88,13 +97,15 @@ class Slim:
         self.predicted_s: float | None = None
         self.notes: tuple[str, ...] = ()
         self._kept: Mapping[str, str] | None = None
-        self._inputs, self._table = inputs, dict(table or {})
+        self._inputs = None if inputs is None else _in_order(model, inputs)
+        self._table = dict(table or {})
         self._whole: Latency | None = None
         self._structures: Structures | None = None
         self._subject: nn.Module | None = None
         self._times: LayerTimes | None = None
         self._shell = None if is_sharded(model) else shell(model)
-        self._watch = None if inputs else model.register_forward_pre_hook(self._seen)
+        self._batch: tuple[Any, ...] | None = None
+        self._watch = None if inputs is not None else model.register_forward_pre_hook(self._seen, with_kwargs=True)
 
     @staticmethod
     def load(plan: SlimPlan | str | Path, model: nn.Module) -> nn.Module:
@@ -109,7 +120,10 @@ class Slim:
     def inputs(self) -> tuple[Any, ...]:
         """The example. Raises UserError before there is one."""
         if self._inputs is None:
-            raise UserError("no example of the inputs is known yet", "give inputs=(x,), or run the model once")
+            if self._batch is None:
+                raise UserError("no example of the inputs is known yet", "give inputs=(x,), or run the model once")
+            self._inputs = self._batch if is_sharded(self.model) else one_sample(self.model, self._batch)
+            self._batch = None
         return self._inputs
 
     @property
@@ -119,7 +133,7 @@ class Slim:
             self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
             inputs = tuple(each.to(device) if isinstance(each, Tensor) else each for each in self.inputs)
-            self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs))
+            self._structures = METHODS[self.method].structures(structures_of(self.subject, inputs), self.subject, inputs)
         return self._structures
 
     @property
@@ -143,10 +157,25 @@ class Slim:
         return self._whole
 
     @property
+    def least_s(self) -> float:
+        """The least of many runs of the whole network on ONNX Runtime: ``force`` and ``sparse`` time layers so."""
+        if "least_s" not in self._table:
+            with tempfile.TemporaryDirectory() as directory:
+                inputs = tuple(each.cpu() if isinstance(each, Tensor) else each for each in self.inputs)
+                file = to_onnx(on_cpu(self.model), inputs, Path(directory) / "whole.onnx")
+                self._table["least_s"] = least_seconds({"": (file, inputs)}, self.threads)[""]
+        return float(self._table["least_s"])
+
+    @property
     def table(self) -> dict[str, Any]:
         """What is measured before training, as plain data: ``whole``, and what the method needs."""
         if "whole" not in self._table:
-            self._table = {"whole": asdict(self.whole), **METHODS[self.method].measure(self)}
+            self._table = {**self._table, "whole": asdict(self.whole), **METHODS[self.method].measure(self)}
+        return self._table
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        """The part of ``table`` that was measured so far."""
         return self._table
 
     @property
@@ -188,8 +217,12 @@ class Slim:
         Args:
             steps: over which the network becomes small. Some more steps let what stays settle.
         """
-        if steps < 1:
-            raise UserError(f"{steps} steps", "give a whole number from 1 up")
+        _whole_number(steps, "steps")
+        if not isinstance(optimizer, Optimizer):
+            raise UserError(f"an optimizer of type {type(optimizer).__name__}", "give a torch.optim.Optimizer")
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if held.isdisjoint(map(id, self.model.parameters())):
+            raise UserError("the optimizer holds no parameter of this network", "give the one that trains it")
 
         def begin(inner: Optimizer) -> WrappedOptimizer:
             if is_sharded(self.model) and isinstance(METHODS[self.method], Replace):
@@ -199,7 +232,7 @@ class Slim:
             self._share()
             return METHODS[self.method].penalty(self, inner, steps)
 
-        return _Begun(optimizer, begin)
+        return _Begun(optimizer, begin, self)
 
     def shrink(self) -> nn.Module:
         """A smaller copy that meets the budget; ``plan`` then says what stays, ``predicted_s`` what it should take.
@@ -250,22 +283,57 @@ class Slim:
             return self.target.latencies(files, self.threads)
 
     def show(self, cost: float) -> str:
-        """A cost with its unit."""
-        return format_bytes(cost) if self.budget.kind == "size" else format_seconds(cost)
+        """A cost with its unit, and where the budget is a speed-up with that too."""
+        if self.budget.kind == "size":
+            return format_bytes(cost)
+        factor = floor(100 * self.whole.median_s / cost) / 100 if cost else inf
+        return f"{format_seconds(cost)} ({factor:g}x)" if self.budget.kind == "speedup" else format_seconds(cost)
 
-    def _seen(self, module: nn.Module, given: tuple[Any, ...]) -> None:
-        self._inputs = tuple(each[:1].detach() if isinstance(each, Tensor) else each for each in given)
+    def _seen(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        batch = _in_order(module, given, named)
+        self._batch = tuple(each.detach() if isinstance(each, Tensor) else each for each in batch)
         if self._watch is not None:
             self._watch.remove()
             self._watch = None
+
+    def remember(self, table: Mapping[str, Any]) -> None:
+        """Take what a broken-off run has measured, unless something is known already."""
+        self._table = self._table or dict(table)
+
+
+def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """Inputs as a tuple in the order of the model's arguments, which exporters take.
+
+    Raises:
+        UserError: they are of another kind, or do not fit its arguments.
+    """
+    given: Any = (inputs,) if isinstance(inputs, Tensor) else inputs
+    if isinstance(inputs, Mapping):
+        given, named = (), dict(inputs)
+    if not isinstance(given, tuple | list):
+        raise UserError(f"inputs of type {type(inputs).__name__}", "give a tensor, a tuple, or a dict by argument")
+    if not named:
+        return tuple(given)
+    takes = signature(model.forward)
+    try:
+        bound = takes.bind(*given, **named)
+    except TypeError as error:
+        raise UserError(f"inputs of {type(model).__name__}: {error}", f"its arguments are {takes}") from error
+    kinds = {name: takes.parameters[name].kind for name in bound.arguments}
+    if alone := [name for name, kind in kinds.items() if kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)]:
+        what = f"{type(model).__name__} takes {', '.join(alone)} by name alone, and exported files go by order"
+        raise UserError(what, "give its forward ordinary arguments")
+    last = max(map(list(takes.parameters).index, kinds))
+    bound.apply_defaults()
+    return bound.args[: last + 1]
 
 
 class _Begun(WrappedOptimizer):
     """Makes its penalty before the first step, when an example of the inputs has been seen."""
 
-    def __init__(self, optimizer: Optimizer, make: Callable[[Optimizer], WrappedOptimizer]) -> None:
+    def __init__(self, optimizer: Optimizer, make: Callable[[Optimizer], WrappedOptimizer], slim: Slim) -> None:
         super().__init__(optimizer, 1.0)
-        self._make = make
+        self._make, self._slim = make, slim
         self._penalty: WrappedOptimizer | None = None
         self._state: dict[str, Any] | None = None
 
@@ -285,12 +353,45 @@ class _Begun(WrappedOptimizer):
         self.penalty.after_step()
 
     def own_state(self) -> dict[str, Any]:
-        return {"penalty": None if self._penalty is None else self._penalty.own_state()}
+        state = self._state if self._penalty is None else self._penalty.own_state()
+        return {"penalty": state, "table": self._slim.measured}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
         self._state = state["penalty"]
+        self._slim.remember(state.get("table", {}))
         if self._penalty is not None and self._state is not None:
             self._penalty.load_own_state(self._state)
+
+
+def one_sample(model: nn.Module, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first sample of a batch, where the network gives for it what it gives for the batch; else the batch, and a
+    ``UserWarning`` says so: the first dimension may be time."""
+    many = next((len(each) for each in batch if isinstance(each, Tensor) and each.dim()), 1)
+    first = tuple(each[:1] if isinstance(each, Tensor) and each.dim() and len(each) == many else each for each in batch)
+    if many == 1:
+        return batch
+    try:
+        with eval_mode(model), torch.no_grad():
+            whole, one = (list(tensors_in(model(*each)))[:1] for each in (batch, first))
+        if (
+            whole
+            and len(one[0]) == 1
+            and torch.allclose(one[0], whole[0][:1], rtol=1e-2, atol=1e-2 * float(whole[0].abs().max()))
+        ):
+            return first
+    except Exception:  # whatever the network raises for one sample
+        pass
+    shapes = ", ".join(str(tuple(each.shape)) for each in batch if isinstance(each, Tensor))
+    warnings.warn(
+        f"latencies are of inputs of shape {shapes}: one sample of them is another thing; give inputs=(x,)", stacklevel=2
+    )
+    return batch
+
+
+def _whole_number(value: object, name: str) -> None:
+    """Raises UserError for anything else than 1 and up."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{value!r} {name}", "give a whole number from 1 up")
 
 
 def on_cpu(model: nn.Module) -> nn.Module:

@@ -39,8 +39,9 @@ class SlimPlan:
         """Without the structures of these numbers.
 
         Raises:
-            UserError: a layer would keep none of its structures.
+            UserError: a layer would keep none of its structures, or a kernel outer rows without the inner ones.
         """
+        _check_order(structures, removed)
         gone: dict[tuple[str, int], set[int]] = defaultdict(set)
         emptied = structures.emptied(removed)
         removed = set(removed).difference(*(branch.numbers for branch in emptied))  # replaced whole
@@ -117,6 +118,13 @@ class SlimPlan:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{path} is no plan: {shorten(f'{type(error).__name__}: {error}')}") from error
+
+
+def _check_order(structures: Structures, removed: Collection[int]) -> None:
+    for layer, every in structures.layers().items():
+        gone = [each.number in removed for each in every]
+        if every[0].nested and gone != sorted(gone, reverse=True):
+            raise UserError(f"the {layer} would go from the inside", "remove the outer ones first")
 
 
 def _heads(structures: Structures, removed: Collection[int]) -> dict[str, tuple[int, int]]:

@@ -139,11 +139,14 @@ class Structure:
 
     Attributes:
         slices: of parameters and buffers. ``layer``: the width that it belongs to: structures of one layer are alike.
+        nested: a pair of a kernel's rows or columns, around the next one of its layer: it goes before that. All may go, since
+            the centre is none of them.
     """
 
     number: int
     layer: str
     slices: tuple[Slice, ...]
+    nested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,7 @@ class Structures:
         widths: units of what leaves each module with weights, by its name; of a module of no known kind all units.
         operations: those with weights, in the order of the graph. ``steps``: the others.
         branches: that may go whole.
+        kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
     """
 
     forest: Units
@@ -216,6 +220,7 @@ class Structures:
     operations: list[Operation] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     branches: tuple[Branch, ...] = ()
+    kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
         """Branches of which nothing is left."""
@@ -228,6 +233,10 @@ class Structures:
         branches = tuple(branch for branch in self.branches if branch.numbers <= numbers)
         return replace(self, every=chosen, branches=branches, kept=dict(self.kept))
 
+    def without_kernels(self) -> Structures:
+        """With those alone that make widths smaller."""
+        return self.only(each for each in self.every if not each.nested)
+
     def collect(self) -> None:
         """Find the structures, after everything was tied."""
         slices: dict[int, list[Slice]] = defaultdict(list)
@@ -237,7 +246,11 @@ class Structures:
                 for root in dict.fromkeys(roots.tolist()):
                     if root:
                         slices[root].append(Slice(name, dim, tuple(np.flatnonzero(roots == root).tolist())))
-        self.every = tuple(Structure(root, _layer(parts), tuple(parts)) for root, parts in slices.items())
+        self.every = tuple(self._structure(root, parts) for root, parts in slices.items())
+
+    def _structure(self, root: int, parts: Sequence[Slice]) -> Structure:
+        kernel = self.kernels.get((parts[0].parameter, parts[0].dim))
+        return Structure(root, kernel or _layer(parts), tuple(parts), kernel is not None)
 
     def name_whole(self, left: str) -> None:
         """Name in ``kept`` every layer whose width stays whole. One that is narrow at its input already is not named where its
@@ -246,8 +259,9 @@ class Structures:
         Args:
             left: the reason of a layer whose structures are not among ``every``.
         """
-        removable = {structure.number for structure in self.every}
-        narrower = {part.parameter.rpartition(".")[0] for structure in self.every for part in structure.slices}
+        every = [structure for structure in self.every if not structure.nested]
+        removable = {structure.number for structure in every}
+        narrower = {part.parameter.rpartition(".")[0] for structure in every for part in structure.slices}
         for module, widths in self.widths.items():
             units = np.concatenate(widths)
             roots = set(self.forest.roots(units).tolist())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import operator
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +11,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from paceline.array_types import Ints
-from paceline.errors import UserError
 from paceline.slimming.branches import Graph, branches_of
-from paceline.slimming.eval_mode import eval_mode
+from paceline.slimming.exported_graph import OPAQUE, exported_graph
+from paceline.slimming.kernels import NAMES, removable_pairs
 from paceline.slimming.rules import RULES, Ties
 from paceline.slimming.structures import OUTPUT, Labelled, Operation, Step, Structures, Units, vector
 
@@ -36,6 +33,7 @@ LAYERS = (
 )
 """Modules whose weights say which of their dimensions is the width."""
 FROZEN = "frozen, or tied to a frozen weight"
+UNUSED = "the network does not use it on the example, in eval mode"
 _ALONE = np.zeros(1, np.int64)
 """The only index of a dimension stays."""
 
@@ -47,25 +45,55 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
         inputs: an example; dimensions of the batch and of time may have any other size later.
 
     Raises:
-        UserError: the module cannot be exported; the operation and its line are named.
+        UserError: as ``exported_graph``.
     """
-    forest = Units()
+    exported = exported_graph(model, inputs)
+    forest, program = Units(), exported.program
+    signature = program.graph_signature
+    names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}
+    graph = Graph(list(program.graph.nodes), tensors_of, _name, _place)
+    pairs = removable_pairs(graph, model)
     tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     alike: dict[int, tuple[Ints, ...]] = {}
     units: dict[str, tuple[Ints, ...]] = {}
     for name, tensor in tensors.items():  # tied weights have the same units
-        units[name] = alike.setdefault(id(tensor), tuple(forest.new(size) if size > 1 else _ALONE for size in tensor.shape))
-    found = Structures(forest, units)
-    program = _exported(model, inputs)
-    names = _walk(program, found)
+        if id(tensor) not in alike:
+            alike[id(tensor)] = tuple(_units(forest, tuple(tensor.shape), pairs.get(name, ())))
+        units[name] = alike[id(tensor)]
+    found = Structures(forest, units, kernels=dict(_kernels(pairs)))
+    _walk(program, names, found)
+    found.kept.update(exported.opaque)
     for name, parameter in model.named_parameters():
         for of in units[name] if not parameter.requires_grad else ():
             forest.fix(of, FROZEN)
+    used = {id(tensors[names[node.name]]) for node in program.graph.nodes if node.name in names and node.users}
+    for name, tensor in tensors.items():
+        unseen = [why for path, why in exported.opaque.items() if name.startswith(f"{path}.")]
+        unseen += [UNUSED] * (id(tensor) not in used)
+        for of in units[name] if unseen else ():
+            forest.fix(of, unseen[0])
     found.widths.update(_widths(model, units))
     found.collect()
-    tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}
-    found.branches = branches_of(Graph(list(program.graph.nodes), tensors_of, _name, _place), found, model)
+    found.branches = branches_of(graph, found, model)
     return found
+
+
+def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[Ints]:
+    """Of each dimension; the last ones are those of a kernel where it may lose pairs."""
+    plain = len(shape) - len(pairs)
+    for size in shape[:plain]:
+        yield forest.new(size) if size > 1 else _ALONE
+    for size, count in zip(shape[plain:], pairs, strict=True):
+        outer = forest.new(count)
+        yield np.concatenate([outer, np.zeros(size - 2 * count, np.int64), outer[::-1]])
+
+
+def _kernels(pairs: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[tuple[str, int], str]]:
+    """As ``Structures.kernels``."""
+    for name, each in pairs.items():
+        for dim, what in enumerate(NAMES[len(each)], 2):
+            yield (name, dim), f"{name.rpartition('.')[0]} {what}"
 
 
 def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator[tuple[str, tuple[Ints, ...]]]:
@@ -79,28 +107,13 @@ def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator
         yield path or type(model).__name__, tuple(each for name in own for each in units[name][which])
 
 
-def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    try:
-        with (
-            eval_mode(model),
-            warnings.catch_warnings(),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):  # torch prints its graph beside an error
-            warnings.simplefilter("ignore")
-            return torch.export.export(model, inputs)
-    except Exception as error:
-        text = str(error).strip().splitlines()
-        where = next((line.strip() for line in str(error).splitlines() if "File" in line and "torch/" not in line), "")
-        what = f"{type(model).__name__} cannot be traced: {text[0] if text else type(error).__name__}"
-        raise UserError(
-            f"{what}{f' ({where})' if where else ''}", "give it a forward without branches on data or packed sequences"
-        ) from error
+def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures) -> None:
+    """Tie units.
 
-
-def _walk(program: torch.export.ExportedProgram, found: Structures) -> Mapping[str, str]:
-    """Tie units; parameters and buffers by the names of their nodes."""
-    signature, ties = program.graph_signature, Ties(found.forest)
-    names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    Args:
+        names: of parameters and buffers, by those of their nodes.
+    """
+    ties = Ties(found.forest)
     values: dict[fx.Node, Any] = {}
     fusing: dict[fx.Node, str] = {}
     for node in program.graph.nodes:
@@ -114,17 +127,20 @@ def _walk(program: torch.export.ExportedProgram, found: Structures) -> Mapping[s
                     fusing[node] = operation.kind
             elif step := _step(node, values, fusing):
                 found.steps.append(step)
+        elif node.op == "get_attr":  # a graph inside, such as a branch of ``torch.cond``
+            values[node] = None
         elif node.op == "output":
             for each in _tensors(_resolve(node.args, values)):
                 if not each.layers:
                     ties.fix(each, OUTPUT)
-    return names
 
 
 def _held(found: Structures, name: str) -> Labelled:
+    """A parameter or buffer; no operation ties the rows of a kernel that may go."""
     units = found.units[name]
     shape = tuple(len(of) for of in units)
-    return Labelled(shape, tuple(vector(of, dim, len(shape)) for dim, of in enumerate(units) if len(of) > 1))
+    tied = (dim for dim, of in enumerate(units) if len(of) > 1 and (name, dim) not in found.kernels)
+    return Labelled(shape, tuple(vector(units[dim], dim, len(shape)) for dim in tied))
 
 
 def _plain(node: fx.Node) -> Any:
@@ -135,7 +151,9 @@ def _unlabelled(value: Any) -> Any:
     """Tensors as such that belong to no structure."""
     if isinstance(value, list | tuple):
         return [_unlabelled(each) for each in value]
-    return Labelled(tuple(int(size) for size in value.shape)) if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return Labelled(tuple(size if isinstance(size, int) else 1 for size in value.shape))
+    return value
 
 
 def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Structures) -> Any:
@@ -155,18 +173,20 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
                 ties.fix(each, why)
     if not any(each.fields for each in tensors):
         return _plain(node)
-    if name in RULES and shape is not None:
+    unsized = any(_is_unsized(each) for each in (node, *node.all_input_nodes))
+    if name in RULES and shape is not None and not unsized:
         return RULES[name](ties, operands, shape)
-    found.kept[_place(node)] = f"the operation {name} has no rule"
+    why = f"{name} has a size that depends on data" if unsized else f"the operation {name} has no rule"
+    found.kept[_place(node)] = why = str(operands[-1]) if name == OPAQUE else why
     for each in tensors:
-        ties.fix(each, f"the operation {name} has no rule")
+        ties.fix(each, why)
     return _plain(node)
 
 
 def _name(node: fx.Node) -> str:
     """Of an operation, without the library's; that of packed sequences has other operands, and so a name of its own."""
     schema: Any = getattr(node.target, "_schema", None)
-    name: str = getattr(schema, "name", str(node.target)).partition("::")[2]
+    name: str = getattr(schema, "name", f"::{getattr(node.target, '__name__', node.target)}").partition("::")[2]
     return f"{name} of packed sequences" if name in RECURRENT and schema.overload_name == "data" else name
 
 
@@ -221,10 +241,16 @@ def _hashable(value: Any) -> object:
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:
-    """Of the result; of the first where there are several."""
-    value = node.meta.get("val")
-    value = value[0] if isinstance(value, tuple | list) and value else value
-    return tuple(int(size) for size in value.shape) if isinstance(value, Tensor) else None
+    """Of the result; of the first where there are several. A size that depends on data is 1."""
+    found = _tensors(_plain(node))
+    return found[0].shape if found else None
+
+
+def _is_unsized(node: fx.Node) -> bool:
+    """Whether a size of its result depends on data."""
+    values = node.meta.get("val")
+    tensors = [each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Tensor)]
+    return not all(isinstance(size, int) for each in tensors for size in each.shape)
 
 
 def _place(node: fx.Node) -> str:

@@ -18,6 +18,8 @@ ENTERING, LEAVING = 3, 5
 LARGE = 2**24
 """Bytes of weights from which time follows them, so that ``FEW`` widths will do; to make many would take seconds each."""
 FEW = 2, 3
+KERNELS = 3
+"""So many sizes of a kernel are timed along each dimension."""
 WORD = 4
 """Bytes of a weight."""
 
@@ -45,11 +47,15 @@ class Part:
         """Channels or features of the whole network."""
         return self.node.inputs[-1] if self.node.window is None else self.node.inputs[1]
 
-    def at(self, entering: int, leaving: int) -> Node:
-        """The node of other widths."""
+    def at(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> Node:
+        """The node of other widths, and of a smaller kernel where one is given."""
         node, window = self.node, self.node.window
         if window is None:
             return replace(node, inputs=(*node.inputs[:-1], entering), leaving=leaving)
+        if kernel:
+            lost = zip(window.padding, window.dilations, window.kernel, kernel, strict=True)
+            padding = tuple(pad - apart * (old - new) // 2 for pad, apart, old, new in lost)
+            window = replace(window, kernel=kernel, padding=padding)
         if window.groups > 1:  # whole groups go
             window = replace(window, groups=max(window.groups * leaving // node.leaving, 1))
         return replace(node, inputs=(node.inputs[0], entering, *node.inputs[2:]), leaving=leaving, window=window)
@@ -65,10 +71,12 @@ class Part:
         point = Window(ones, ones, (0,) * len(ones), ones)
         return replace(node, leaving=rank), Node("conv", (node.inputs[0], rank, *node.size), node.leaving, point)
 
-    def weight_bytes(self, entering: int, leaving: int) -> float:
+    def weight_bytes(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
         """Of these widths."""
         window = self.node.window
-        each = prod(window.kernel) / window.groups * (self.node.leaving / leaving if window.groups > 1 else 1) if window else 1
+        each = 1.0
+        if window is not None:
+            each = prod(kernel or window.kernel) / window.groups * (self.node.leaving / leaving if window.groups > 1 else 1)
         columns = entering + (leaving if self.gates > 1 else 0)
         return WORD * leaving * columns * each * self.gates * self.node.directions
 
@@ -105,6 +113,9 @@ def _window(operation: Operation, structures: Structures) -> Window:
     settings: list[Any] = [each for each in operation.settings if each is not None]
     ones = (1,) * len(kernel)
     strides, padding, dilations, groups = (*settings, *(ones, (0,) * len(kernel), ones, 1)[len(settings) :])[:4]
+    if isinstance(padding, str):
+        given = dilations if isinstance(dilations, Sequence) else (dilations,)
+        padding = tuple(apart * (size - 1) // 2 * (padding == "same") for apart, size in zip(given, kernel, strict=True))
     many = [tuple(each) if isinstance(each, Sequence) else (each,) for each in (strides, padding, dilations)]
     strides, padding, dilations = (each * len(kernel) if len(each) == 1 else each for each in many)
     return Window(kernel, strides, padding, dilations, int(groups))
@@ -119,37 +130,63 @@ def _transposed_window(operation: Operation, structures: Structures) -> Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """Values at the points of several axes, one dimension for each."""
+
+    axes: tuple[Ints, ...]
+    values: Array
+
+    def at(self, *place: float) -> float:
+        """Between the points on straight lines; the ends hold beyond them."""
+        values: Any = self.values
+        for axis, each in zip(self.axes, place, strict=True):
+            number, share = _between(axis, each)
+            values = values[number] + (values[number + 1] - values[number]) * share if share else values[number]
+        return float(values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"axes": [axis.tolist() for axis in self.axes], "values": self.values.tolist()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Grid:
+        """The inverse of ``to_json``."""
+        axes = tuple(np.array(axis, np.int64) for axis in data["axes"])
+        return cls(axes, np.array(data["values"], float).reshape([len(axis) for axis in axes]))
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Seconds of an operation at some widths: a row for each of ``entering``, a column for each of ``leaving``.
 
     Attributes:
         unaligned: how many times as long it takes where its channels do not fit the runtime's blocked form.
+        kernels: what smaller kernels take beside the whole one; None where the kernel stays.
     """
 
     entering: Ints
     leaving: Ints
     times: Array
     unaligned: float = 1.0
+    kernels: Grid | None = None
 
-    def at(self, entering: float, leaving: float) -> float:
+    def at(self, entering: float, leaving: float, kernel: tuple[int, ...] = ()) -> float:
         """Seconds; between the widths that were timed, on a straight line."""
-        row, down = _between(self.entering, entering)
-        column, right = _between(self.leaving, leaving)
-        block = self.times[row : row + 2, column : column + 2]
-        upper, *lower = (each[0] + (each[-1] - each[0]) * right for each in block.tolist())
-        return float(upper + (lower[0] - upper) * down) if lower else float(upper)
+        whole = Grid((self.entering, self.leaving), self.times).at(entering, leaving)
+        return whole * self.kernels.at(entering, leaving, *kernel) if self.kernels and kernel else whole
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         lists = {name: getattr(self, name).tolist() for name in ("entering", "leaving", "times")}
-        return {**lists, "unaligned": self.unaligned}
+        return {**lists, "unaligned": self.unaligned, "kernels": self.kernels.to_json() if self.kernels else None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Table:
         """The inverse of ``to_json``."""
         entering, leaving = (np.array(data[name], np.int64) for name in ("entering", "leaving"))
         times = np.array(data["times"], float).reshape(len(entering), len(leaving))
-        return cls(entering, leaving, times, float(data["unaligned"]))
+        kernels = None if data["kernels"] is None else Grid.from_json(data["kernels"])
+        return cls(entering, leaving, times, float(data["unaligned"]), kernels)
 
 
 def _between(points: Ints, width: float) -> tuple[int, float]:
@@ -162,14 +199,41 @@ def _between(points: Ints, width: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Least widths that a part may come to."""
+    """Least widths that a part may come to, and the least kernel; () where it has none, or stays whole."""
 
     entering: int
     leaving: int
+    kernel: tuple[int, ...] = ()
 
 
 def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -> Table:
-    """Time a part at widths from the least to all."""
+    """Time a part at widths from the least to all, and its smaller kernels at the least and at all of them."""
+    table = _measured_widths(part, least, round_to, threads)
+    window = part.node.window
+    if window is None or least.kernel in ((), window.kernel):
+        return table
+    last, right = len(table.entering) - 1, len(table.leaving) - 1
+    first = int(np.searchsorted(table.entering, whole_blocks(1))) if _in_blocks(part) else 0  # less is computed in another way
+    rows, columns = np.unique([min(first, last), last]), np.unique([0, right])
+    axes = table.entering[rows], table.leaving[columns], *map(_odd_sizes, least.kernel, window.kernel)
+    values = np.ones([len(axis) for axis in axes])
+    for place in np.ndindex(*values.shape):
+        entering, leaving, *kernel = (int(axis[number]) for axis, number in zip(axes, place, strict=True))
+        if tuple(kernel) != window.kernel:
+            if window.groups > 1:
+                entering = leaving * part.entering // part.node.leaving
+            whole = table.times[rows[place[0]], columns[place[1]]]
+            values[place] = seconds(part.at(entering, leaving, tuple(kernel)), threads) / whole
+    return replace(table, kernels=Grid(axes, values))
+
+
+def _odd_sizes(least: int, size: int) -> Ints:
+    """At most ``KERNELS`` sizes of a kernel, which differ by pairs of rows."""
+    pairs = np.unique(np.round(np.linspace(0, (size - least) // 2, KERNELS)).astype(int))
+    return least + 2 * pairs
+
+
+def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> Table:
     node = part.node
     step = whole_blocks(1) if _in_blocks(part) else round_to
     if node.kind == "conv_transpose":  # it gathers pixels one by one: less than a vector costs less
@@ -191,16 +255,16 @@ def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -
     return replace(table, unaligned=max(odd / times[-1, -1], 1.0))
 
 
-def table_seconds(part: Part, table: Table, entering: int, leaving: int) -> float:
+def table_seconds(part: Part, table: Table, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
     """Of a part at these widths; 0 where nothing enters or leaves."""
     if not entering or not leaving:
         return 0.0
     if not _in_blocks(part):
-        return table.at(entering, leaving)
+        return table.at(entering, leaving, kernel)
     if entering < whole_blocks(1):
-        return table.at(entering, whole_blocks(leaving))
+        return table.at(entering, whole_blocks(leaving), kernel)
     factor = table.unaligned if entering % ALIGNED else 1.0
-    return factor * table.at(whole_blocks(entering), whole_blocks(leaving))
+    return factor * table.at(whole_blocks(entering), whole_blocks(leaving), kernel)
 
 
 def _in_blocks(part: Part) -> bool:

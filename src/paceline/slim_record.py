@@ -47,10 +47,8 @@ def accuracy_range(accuracy: float, labels: int) -> tuple[float, float]:
     Args:
         accuracy: share of ``labels`` that are predicted right, as if each was drawn alone.
     """
-    middle, spread = (
-        accuracy + _Z**2 / (2 * labels),
-        _Z * math.sqrt((accuracy * (1 - accuracy) + _Z**2 / (4 * labels)) / labels),
-    )
+    middle = accuracy + _Z**2 / (2 * labels)
+    spread = _Z * math.sqrt((accuracy * (1 - accuracy) + _Z**2 / (4 * labels)) / labels)
     whole = 1 + _Z**2 / labels
     return max((middle - spread) / whole, 0.0), min((middle + spread) / whole, 1.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Width
+from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Training, Width
 
 WHOLE = Measured(4e-3, 3.9e-3, 4.2e-3, 1_200_000, 4_800_000, 0.981, 0.07)
 SLIMMED = Measured(1.25e-3, 1.2e-3, 1.4e-3, 210_000, 850_000, 0.978, 0.081)
@@ -39,6 +39,17 @@ def record(**changed: object) -> SlimRecord:
         environment={"date": "2026-01-01T00:00:00Z", "cpu": "a processor", "cores": 2},
         files={"plan.json": "runs/slim/plan.json"},
         quantised=Measured(0.9e-3, 0.8e-3, 1.0e-3, 210_000, 230_000, 0.975),
+        training=Training(
+            epochs={"whole network": 10, "path": 5, "slimmed network": 5},
+            optimizer="momentum",
+            lr=0.05,
+            batch=64,
+            workers=2,
+            compression="terngrad",
+            distill=0.5,
+            seed=7,
+        ),
+        held_out=360,
     )
     return replace(made, **changed)  # type: ignore[arg-type]
 

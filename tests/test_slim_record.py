@@ -10,14 +10,31 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.slim_record import SlimRecord
+from paceline.slim_record import SlimRecord, accuracy_range
 from slim_records import SLIMMED, WHOLE, record
 
 
-@pytest.mark.parametrize("changed", [{}, {"slimmed": None, "quantised": None}, {"layers": (), "widths": (), "curve": ()}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"slimmed": None, "quantised": None}, {"training": None}, {"layers": (), "widths": (), "curve": ()}]
+)
 def test_a_record_comes_back(changed: dict[str, Any]) -> None:
     made = record(**changed)
     assert SlimRecord.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_a_record_of_before_is_read() -> None:
+    """It did not say how it was trained."""
+    data = record().to_json()
+    del data["training"], data["held_out"]
+    made = SlimRecord.from_json(data)
+    assert (made.training, made.held_out) == (None, 0) and made.whole == WHOLE
+
+
+@pytest.mark.parametrize(("right", "labels"), [(0, 7), (1, 1), (328, 360), (360, 360), (9123, 10_000)])
+def test_the_range_of_an_accuracy_is_wilsons(right: int, labels: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    theirs = stats.binomtest(right, labels).proportion_ci(0.95, method="wilson")
+    assert accuracy_range(right / labels, labels) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
 def test_the_speed_up_is_predicted_where_nothing_was_measured() -> None:
@@ -53,6 +70,8 @@ def damaged(*path: str | int) -> list[tuple[dict[str, Any], str]]:
 PLACES: list[tuple[str | int, ...]] = [
     *((name,) for name in record().to_json()),
     *(("whole", name) for name in record().to_json()["whole"]),
+    *(("training", name) for name in record().to_json()["training"]),
+    ("training", "epochs", "path"),
     *(("layers", 0, name) for name in ("layer", "before_s", "after_s", "predicted_s")),
     *(("widths", 1, name) for name in ("layer", "before", "after")),
     *(("curve", 2, name) for name in ("name", "latency_s", "accuracy")),
@@ -84,6 +103,8 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("latency_s is 'fast'", lambda data: data["whole"].update(latency_s="fast")),
     ("latency_s is nan", lambda data: data["whole"].update(latency_s=float("nan"))),
     ("before is 2.5", lambda data: data["widths"][0].update(before=2.5)),
+    ("workers is 'two'", lambda data: data["training"].update(workers="two")),
+    ("epochs are {'path': 'x'}", lambda data: data["training"].update(epochs={"path": "x"})),
     ("threads is True", lambda data: data.update(threads=True)),
     ("layer is 3", lambda data: data["layers"][0].update(layer=3)),
     ("unexpected keyword argument 'more'", lambda data: data["curve"][0].update(more=1)),

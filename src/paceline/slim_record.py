@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from statistics import NormalDist
 from typing import Any, TypeVar
 
 from paceline.errors import UserError, shorten, shown
 
 VERSION = 1
 _T = TypeVar("_T")
+_Z = NormalDist().inv_cdf(0.975)
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -37,6 +39,18 @@ class Measured:
     file_bytes: int
     accuracy: float | None = None
     loss: float | None = None
+
+
+def accuracy_range(accuracy: float, labels: int) -> tuple[float, float]:
+    """Where the accuracy lies with a confidence of 95 % (Wilson, JASA 1927).
+
+    Args:
+        accuracy: share of ``labels`` that are predicted right, as if each was drawn alone.
+    """
+    middle = accuracy + _Z**2 / (2 * labels)
+    spread = _Z * math.sqrt((accuracy * (1 - accuracy) + _Z**2 / (4 * labels)) / labels)
+    whole = 1 + _Z**2 / labels
+    return max((middle - spread) / whole, 0.0), min((middle + spread) / whole, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +82,33 @@ class CurvePoint:
     accuracy: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How the networks of a record were trained.
+
+    Attributes:
+        epochs: of each stage that led to the slimmed network. ``lr``: peak of the whole network's. ``batch``: samples a step,
+            over all ``workers``. ``compression``: of gradients.
+        distill: share of the whole network's word where the slimmed one learns.
+    """
+
+    epochs: Mapping[str, int]
+    optimizer: str
+    lr: float
+    batch: int
+    workers: int
+    compression: str
+    distill: float
+    seed: int
+
+
 @dataclass(frozen=True)
 class SlimRecord:
     """One slimmed network.
 
     Attributes:
         model: its name; ``data``, ``method``, ``target``, ``budget``: as they were asked for. ``threads``: of the runtime.
+        training: how it was trained; ``held_out``: labels that accuracies are of. None and 0 in records of before.
         whole: before. ``slimmed``: after; None where it is only predicted. ``quantised``: the slimmed one in int8.
         predicted_s: latency that the layers' tables say for the slimmed network; 0: unknown.
         kept: what stayed whole and why, by place. ``notes``: what else a reader must know.
@@ -98,6 +133,8 @@ class SlimRecord:
     files: Mapping[str, str] = field(default_factory=dict)
     quantised: Measured | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    training: Training | None = None
+    held_out: int = 0
 
     @property
     def speedup(self) -> float:
@@ -120,6 +157,10 @@ class SlimRecord:
                 values[name] = _made(Measured, values[name]) if name == "whole" or values[name] is not None else None
             for name, kind in (("widths", Width), ("layers", LayerLatency), ("curve", CurvePoint)):
                 values[name] = tuple(_made(kind, each) for each in values[name])
+            if values.get("training") is not None:
+                values["training"] = made = _made(Training, values["training"])
+                if not all(type(number) is int for number in dict(made.epochs).values()):
+                    raise TypeError(f"epochs are {shown(made.epochs)}")
             for name in ("kept", "environment", "files"):
                 values[name] = dict(values[name])
             values["notes"] = tuple(map(str, values["notes"]))
@@ -141,16 +182,41 @@ def _made(kind: type[_T], values: Mapping[str, Any]) -> _T:
 
 
 @dataclass(frozen=True, slots=True)
-class WidthPrediction:
-    """The whole network where every layer keeps a share of its structures.
+class PredictedRow:
+    """The whole network after one step that is the same in every layer that takes it.
 
     Attributes:
-        share: of the structures. ``latency_s``: predicted. ``weight_bytes``: in fp32.
+        varied: ``width``, ``rank`` or ``sparsity``.
+        share: of its structures or of its full rank that a layer keeps, or of its weights that are zero. ``layers``: how many
+            become smaller.
+        latency_s: predicted. ``low_s``, ``high_s``: its range; None on this machine, whose layers were timed.
+        weight_bytes: in fp32; of sparse layers with the places of the weights that are left.
     """
 
+    varied: str
     share: float
+    layers: int
     latency_s: float
     weight_bytes: float
+    low_s: float | None = None
+    high_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevice:
+    """A processor that is not here.
+
+    Attributes:
+        cores: that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: of the memory, bytes/s.
+        sources: of these three figures, by name.
+    """
+
+    name: str
+    cores: int
+    one_core: float
+    all_cores: float
+    bandwidth: float
+    sources: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -158,9 +224,12 @@ class SlimPrediction:
     """Before any training.
 
     Attributes:
-        latency_s: of the whole network, measured. ``layers``: seconds of each layer in it.
-        budget_share: the largest share of structures in all layers alike that meets the budget; None: none does, or it is a
-            loss of accuracy.
+        threads: of the runtime; of ``device``'s cores where there is one.
+        latency_s: of the whole network: measured here, or predicted for ``device`` with the range ``low_s`` to ``high_s``.
+        layers: seconds of each layer.
+        rows: what the method could give, from the least change to the most; empty where that is not known of the device.
+        goal: seconds or bytes that the budget comes to; None: it is a loss of accuracy, which nothing here predicts.
+        meets: the least change that meets the budget, also between the rows; None where none is known to.
     """
 
     model: str
@@ -169,15 +238,31 @@ class SlimPrediction:
     budget: str
     threads: int
     latency_s: float
-    widths: tuple[WidthPrediction, ...]
+    varied: str
+    rows: tuple[PredictedRow, ...]
     layers: Mapping[str, float]
-    budget_share: float | None
+    goal: float | None
+    meets: PredictedRow | None
     kept: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    device: PublishedDevice | None = None
+    low_s: float | None = None
+    high_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {"version": VERSION, **asdict(self)}
 
 
-__all__ = ["CurvePoint", "LayerLatency", "Measured", "SlimPrediction", "SlimRecord", "Width", "WidthPrediction"]
+__all__ = [
+    "CurvePoint",
+    "LayerLatency",
+    "Measured",
+    "PredictedRow",
+    "PublishedDevice",
+    "SlimPrediction",
+    "SlimRecord",
+    "Training",
+    "Width",
+    "accuracy_range",
+]

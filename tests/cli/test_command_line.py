@@ -24,9 +24,9 @@ TRAIN = (
     + EXCHANGE
 )
 SLIM = (
-    "MODEL --method --target --int8 --budget --threads --predict --path-epochs --tune-epochs --distill --data --workers"
-    " --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay --scale-from"
-    " --scaling --global-batch --epochs --seed --out --report --timeout --start" + EXCHANGE
+    "MODEL --method --target --int8 --budget --threads --predict --device --path-epochs --tune-epochs --distill --data"
+    " --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay"
+    " --scale-from --scaling --global-batch --epochs --seed --out --report --timeout --start" + EXCHANGE
 )
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"

@@ -16,7 +16,8 @@ from torch import nn
 
 from paceline.edge import slim_run
 from paceline.edge.evaluation import held_out
-from paceline.edge.slim_run import SlimRun, int8_notes, predict_widths, replacement_notes, slim_network
+from paceline.edge.slim_prediction import predict
+from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
 from paceline.errors import Interrupted, UserError
 from paceline.slim_record import Measured, SlimRecord
 from paceline.slimming.budget import Budget
@@ -169,7 +170,7 @@ def test_a_network_that_cannot_be_exported_is_refused_before_any_training(
         with pytest.raises(UserError, match=says):
             slim_network(run_of(tmp_path, training=given, budget=budget))
         with pytest.raises(UserError, match=says):
-            predict_widths(run_of(tmp_path, training=given, budget=budget))
+            predict(run_of(tmp_path, training=given, budget=budget))
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import prune
 
-from paceline.edge.slim_run import alike_removed, widths
+from paceline.edge.slim_run import widths
 from paceline.errors import UserError
 from paceline.slim_record import Width
 from paceline.slimming import width_tables
@@ -25,6 +25,7 @@ from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.methods import METHODS
 from paceline.slimming.onnx_nodes import Node, Window
+from paceline.slimming.prospects import alike_removed
 from paceline.slimming.shrink import differs, load, masked, shrunk
 from paceline.slimming.sizes import module_bytes, weight_bytes
 from paceline.slimming.slim import Slim

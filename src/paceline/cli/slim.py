@@ -27,7 +27,12 @@ def add(parser: Parser) -> None:
     budgets = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x)"
     parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets)
     parser.add_argument("--threads", metavar="N", type=int, default=1, help="of the runtime (default 1)")
-    parser.add_argument("--predict", action="store_true", help="only say what other widths would take; nothing is trained")
+    predict = "only say what other widths, ranks or sparsities would take; nothing is trained"
+    parser.add_argument("--predict", action="store_true", help=predict)
+    device = (
+        "with --predict: a published processor in this machine's place, such as 'Raspberry Pi 4', on --threads of its cores"
+    )
+    parser.add_argument("--device", metavar="NAME", default="", help=device)
     path = "epochs on the way to the budget (default half of --epochs)"
     parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
     tune = "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs)"
@@ -44,10 +49,16 @@ def add(parser: Parser) -> None:
 def _slim(o: argparse.Namespace) -> Answer:
     import sys
 
-    from paceline.edge.slim_run import DISTILL, SlimRun, predict_widths, slim_network
+    from paceline.edge.slim_prediction import predict
+    from paceline.edge.slim_run import DISTILL, SlimRun, slim_network
+    from paceline.errors import UserError
+    from paceline.hardware.edge import edge_device
     from paceline.reporting.slim_text import predicted_screen, slim_screen
     from paceline.slimming.budget import Budget
 
+    if o.device and not o.predict:
+        raise UserError("`device` without `predict`", "add `predict`: nothing can be measured on a device that is not here")
+    device = edge_device(o.device) if o.device else None
     share = DISTILL if o.distill is None else o.distill
     given = argparse.Namespace(**{**vars(o), "distill": None})
     run = SlimRun(
@@ -62,7 +73,7 @@ def _slim(o: argparse.Namespace) -> Answer:
         int8=o.int8,
     )
     if o.predict:
-        prediction = predict_widths(run)
+        prediction = predict(run, device)
         return prediction.to_json(), predicted_screen(prediction)
     record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
     data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]

@@ -16,17 +16,15 @@ from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.errors import Interrupted, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
-from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimPrediction, SlimRecord, Width, WidthPrediction
+from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Training, Width
 from paceline.slimming.budget import Budget
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_profile import layer_latencies, profile
 from paceline.slimming.methods import LATENCIES, METHODS, Replace, target_for
 from paceline.slimming.on_path import settings
 from paceline.slimming.quantise import to_int8
-from paceline.slimming.sizes import weight_bytes
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures import Structures
 from paceline.training import checkpoint
 from paceline.training.data import Dataset
 from paceline.training.data import load as load_data
@@ -42,8 +40,6 @@ PATH_RATE, TUNE_RATE = 0.2, 0.2
 DISTILL = 0.5
 SPEEDUPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 """Where the path stops on its way to a loss of accuracy."""
-SHARES = tuple(each / 32 for each in range(31, 0, -1))
-SHOWN = (0.75, 0.5, 0.25, 0.125)
 CALIBRATION = 128
 """Samples that int8 takes its scales from."""
 TEACHER_SAMPLES = 1024
@@ -104,6 +100,33 @@ class SlimRun:
         """Where everything is written."""
         return Path(self.training.out)
 
+    @property
+    def epochs_on_path(self) -> int:
+        """To each budget."""
+        return self.path_epochs or max(1, round(self.training.epochs * PATH_SHARE))
+
+    @property
+    def epochs_of_tuning(self) -> int:
+        """Of each slimmed network."""
+        share = TUNE_SHARE if METHODS[self.method].has_path else 1.0
+        return self.tune_epochs or max(1, round(self.training.epochs * share))
+
+    def trained(self, budgets: int, taught: bool = True) -> Training:
+        """How a network was trained after so many budgets on its path, taught by the whole one or not."""
+        given, strategy = self.training, self.training.strategy
+        epochs = {} if given.start else {"whole network": given.epochs}
+        epochs |= {"path": budgets * self.epochs_on_path} if METHODS[self.method].has_path else {}
+        return Training(
+            epochs=epochs | {"slimmed network": self.epochs_of_tuning},
+            optimizer=strategy.optimizer,
+            lr=given.learning_rate,
+            batch=strategy.global_batch_size,
+            workers=strategy.world_size,
+            compression=strategy.gradient_exchange.compression,
+            distill=self.distill if taught else 0.0,
+            seed=given.seed,
+        )
+
     def stage(self, name: str, epochs: int, rate: float, **changed: Any) -> TrainingRun:
         """A stage of the training in its own directory; its rate falls to 0 where it is the last."""
         lr = self.training.learning_rate * rate
@@ -115,7 +138,7 @@ class SlimRun:
         """On the way to the budget."""
         return self.stage(
             f"path{suffix}",
-            self.path_epochs or max(1, round(self.training.epochs * PATH_SHARE)),
+            self.epochs_on_path,
             PATH_RATE,
             decay=0.0,
             start=start,
@@ -126,10 +149,9 @@ class SlimRun:
         """Of the slimmed network: what is new learns as long and as fast as the whole network did."""
         taught: dict[str, Any] = {"plan": str(plan), "teacher": teacher if self.distill else "", "distill": self.distill}
         name, given = f"tuned{suffix}", self.training
+        epochs = self.epochs_of_tuning
         if METHODS[self.method].has_path:
-            epochs = self.tune_epochs or max(1, round(given.epochs * TUNE_SHARE))
             return self.stage(name, epochs, TUNE_RATE, decay=1.0, start=start, **taught)
-        epochs = self.tune_epochs or given.epochs
         warmup, decay = min(given.warmup, epochs), given.decay or 1.0
         return replace(given, out=str(self.out / name), start="", epochs=epochs, warmup=warmup, decay=decay, **taught)
 
@@ -194,43 +216,8 @@ class _Point:
     notes: tuple[str, ...]
 
 
-def predict_widths(run: SlimRun) -> SlimPrediction:
-    """What other widths would take, without any training. Raises UserError for a network that cannot be traced or exported."""
-    model = build_model(run.training.model, run.training.seed)
-    data = load_data(run.training.data)
-    inputs, budget = (data.train_x[:1],), _first_budget(run)
-    slim = Slim(model.eval(), inputs, budget=budget, method=run.method, threads=run.threads, target=run.target)
-    alike = {share: alike_removed(slim.structures, share) for share in SHARES}
-    found = [
-        WidthPrediction(share, slim.times.seconds(gone), weight_bytes(slim.structures, gone)) for share, gone in alike.items()
-    ]
-    meets = None
-    if run.budget.kind != "accuracy":
-        goal = slim.goal
-        meets = next((share for share, gone in alike.items() if slim.cost(gone) <= goal), None)
-    shown = [each for each in found if each.share in SHOWN]
-    return SlimPrediction(
-        run.training.model,
-        run.method,
-        run.target,
-        str(run.budget),
-        run.threads,
-        slim.whole.median_s,
-        tuple(shown),
-        dict(slim.times.by_layer(())),
-        meets,
-        dict(slim.structures.kept),
-        tuple(_notes(slim)),
-    )
-
-
-def alike_removed(structures: Structures, share: float) -> set[int]:
-    """Structures beyond a share of every layer's. Kernels stay: they are shapes, not widths."""
-    layers = structures.without_kernels().layers().values()
-    return {each.number for every in layers for each in every[max(1, round(len(every) * share)) :]}
-
-
-def _first_budget(run: SlimRun) -> Budget:
+def first_budget(run: SlimRun) -> Budget:
+    """The one, or of a loss of accuracy the first speed-up."""
     return next(_budgets(run.budget))
 
 
@@ -317,7 +304,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
     """The network with the table of its layers, which a resumed run reads again."""
     file = run.out / "table.json"
     inputs = (data.train_x[:1],)
-    budget = _first_budget(run)
+    budget = first_budget(run)
     of = {"method": run.method, "target": run.target, "threads": run.threads}
     of |= {"budget": str(run.budget)} if isinstance(METHODS[run.method], Replace) else {}
     table: Mapping[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
@@ -423,6 +410,8 @@ def _written(
         target=run.target,
         budget=str(run.budget),
         threads=run.threads,
+        training=run.trained(points.index(chosen) + 1, NO_TEACHER not in chosen.notes),
+        held_out=data.test_y.numel(),
         whole=_as_measured(times["whole"], whole, files["whole"], before),
         slimmed=slimmed,
         predicted_s=chosen.predicted_s * now,
@@ -435,7 +424,7 @@ def _written(
             *_lost_much(run, before, chosen),
             *_rescaled(now),
             *replacement_notes(chosen.plan),
-            *_notes(slim),
+            *notes_on(slim),
             *why_not,
             *int8_notes(slimmed, in_int8),
         ),
@@ -501,7 +490,7 @@ def int8_notes(slimmed: Measured, quantised: Measured | None) -> Iterator[str]:
         yield f"int8 loses {100 * (slimmed.accuracy - quantised.accuracy):.2f} points of accuracy."
 
 
-def _notes(slim: Slim) -> Iterator[str]:
+def notes_on(slim: Slim) -> Iterator[str]:
     """What widths are beside, and what the predictions for a runtime rest on."""
     if slim.subject is not slim.model:
         yield f"Widths are beside those of a new network ({slim.method}) with about as many multiply-adds as the whole one."
@@ -568,4 +557,4 @@ def replacement_notes(plan: SlimPlan) -> Iterator[str]:
         yield f"{path or 'The network'} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
 
 
-__all__ = ["SlimRun", "int8_notes", "predict_widths", "slim_network", "widths"]
+__all__ = ["SlimRun", "first_budget", "int8_notes", "notes_on", "slim_network", "widths"]

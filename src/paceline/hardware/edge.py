@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from paceline.errors import unknown
+from paceline.errors import MOST_LISTED, unknown
 from paceline.hardware.catalogue import load
 from paceline.hardware.device import Fact
 from paceline.hardware.device_rows import fact
@@ -46,7 +46,7 @@ def edge_device(name: str) -> EdgeDevice:
     """By its name or an alias, however it is written. Raises UserError with the nearest names."""
     by_name = {fold_hardware(each): device for device in edge_devices() for each in (device.name, *device.aliases)}
     if fold_hardware(name) not in by_name:
-        raise unknown("edge device", name, [device.name for device in edge_devices()])
+        raise unknown("edge device", name, [device.name for device in edge_devices()], few=MOST_LISTED)
     return by_name[fold_hardware(name)]
 
 

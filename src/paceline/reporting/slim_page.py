@@ -9,7 +9,15 @@ from pathlib import Path
 from paceline.reporting import answer_page
 from paceline.reporting import slim_figures as figures
 from paceline.reporting.answer_page import HINT, Page, Section
-from paceline.reporting.slim_text import answer_text, asked_text, comparison_rows, measured_after
+from paceline.reporting.slim_text import (
+    accuracy_range_text,
+    answer_text,
+    asked_text,
+    comparison_rows,
+    measured_after,
+    range_name,
+    training_rows,
+)
 from paceline.reporting.values import UNKNOWN, clean, count, number, percent, relative_error, seconds, size, time_range
 from paceline.rundir import RunDir
 from paceline.slim_record import CurvePoint, Measured, SlimRecord
@@ -34,16 +42,17 @@ def slim_page(record: SlimRecord) -> Page:
     """Before and after, by layer, the widths, the networks on the path, what was predicted."""
     before, after = record.whole, measured_after(record)
     page = Page("slimmed network", clean(record.model), clean(asked_text(record)), [f"{answer_text(record)}."])
-    page.ranges = "Ranges of latencies are quartiles."
+    page.ranges = "Ranges of latencies are quartiles, of accuracies 95 % (Wilson)."
     page.card("speed-up", f"{number(record.speedup)}x", f"on {clean(record.target, 40)}, {count(record.threads, 'thread')}")
     page.card("latency", seconds(after.latency_s), f"{_quartiles(after)}; {seconds(before.latency_s)} before")
-    page.card("accuracy", _accuracy(after.accuracy), f"{_accuracy(before.accuracy)} before")
+    known = f"; {range_name(record)}: {accuracy_range_text(after, record)}" if record.held_out else ""
+    page.card("accuracy", _accuracy(after.accuracy), f"{_accuracy(before.accuracy)} before{known}")
     page.card("file", size(after.file_bytes), f"{size(before.file_bytes)} before")
     if record.predicted_s:
         page.card(
             "predicted", seconds(record.predicted_s), f"{_error(record.predicted_s, after.latency_s)} of what was measured"
         )
-    rows = [[clean(cell) for cell in row] for row in comparison_rows(before, after, record.quantised)]
+    rows = [[clean(cell) for cell in row] for row in comparison_rows(record)]
     page.sections += [
         Section("Before and after", heads=["what", "before", "after"], rows=rows),
         *_layers(record),
@@ -52,6 +61,7 @@ def slim_page(record: SlimRecord) -> Page:
         _predictions(record, after),
         *_kept(record),
         *([Section("Notes", items=[clean(note, 1000) for note in record.notes])] if record.notes else []),
+        Section("Training", heads=["what", "value"], rows=[[name, clean(value)] for name, value in training_rows(record)]),
         Section("Environment", heads=["what", "value"], rows=list(_environment(record))),
     ]
     return page

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from paceline.reporting.screen import GAP, Bar, Block, Pair, Paragraph, Screen, Table, heading
-from paceline.slim_record import Measured, SlimPrediction, SlimRecord
-from paceline.units import format_bytes, format_count, format_seconds
+from paceline.slim_record import Measured, PredictedRow, PublishedDevice, SlimPrediction, SlimRecord, accuracy_range
+from paceline.units import (
+    format_byte_rate,
+    format_bytes,
+    format_count,
+    format_flops,
+    format_seconds,
+    format_seconds_range,
+)
 
 LAYERS = 12
 """Layers that are shown; a longer list is cut to those that changed most."""
+NAMED = 4
+"""So many layers that stay whole for one reason are named; of more the number is said."""
 
 
 def slim_screen(record: SlimRecord) -> Screen:
@@ -21,10 +31,11 @@ def slim_screen(record: SlimRecord) -> Screen:
         answer=(
             Paragraph(f"{answer_text(record)}."),
             GAP,
-            Table(("", "before", "after"), list(comparison_rows(record.whole, after, record.quantised)), frozenset({0})),
+            Table(("", "before", "after"), list(comparison_rows(record)), frozenset({0})),
             GAP,
             Pair("predicted", f"{format_seconds(record.predicted_s)}{error}" if record.predicted_s else "unknown"),
             Pair("measured", f"{_time(after)}, quartiles {_range(after)}; {_threads(record.threads)}, in alternation"),
+            Pair("trained", "; ".join(f"{name} {value}" for name, value in training_rows(record))),
             GAP,
             heading("Widths"),
             *_widths(record),
@@ -58,45 +69,138 @@ def answer_text(record: SlimRecord) -> str:
     return f"{record.speedup:.2f}x faster on {record.target}: {before} before, {after} after; {_kept_text(record)}"
 
 
+@dataclass(frozen=True)
+class _Words:
+    """How what is varied is called: all of it, the share of a row, the share that meets a budget, that none does."""
+
+    plural: str
+    share: str
+    meeting: str
+    none: str
+
+
+_VARIED = {
+    "width": _Words("widths", "share of every layer", "of all structures", "no equal share"),
+    "rank": _Words("ranks", "share of the full rank", "of the full ranks", "none of these ranks"),
+    "sparsity": _Words("sparsities", "zeros", "zeros", "no sparsity"),
+}
+_FIGURES = (
+    ("one core", "one_core", format_flops),
+    ("all cores", "all_cores", format_flops),
+    ("memory", "bandwidth", format_byte_rate),
+)
+
+
 def predicted_screen(prediction: SlimPrediction) -> Screen:
-    """What other widths would take."""
-    whole = prediction.latency_s
+    """What the method would give, here or on a published device."""
+    whole, words, device = prediction.latency_s, _VARIED[prediction.varied], prediction.device
+    place = device.name if device else prediction.target
+    head = (words.share, "latency", *(["range"] if device else []), "speed-up", "layers", "weights")
     rows = [
-        (f"{each.share:.3g}", format_seconds(each.latency_s), f"{whole / each.latency_s:.2f}x", format_bytes(each.weight_bytes))
-        for each in prediction.widths
+        (
+            f"{100 * each.share:.3g} %",
+            format_seconds(each.latency_s),
+            *_spread(each),
+            f"{whole / each.latency_s:.2f}x",
+            f"{each.layers}",
+            format_bytes(each.weight_bytes),
+        )
+        for each in prediction.rows
     ]
-    share = prediction.budget_share
-    meets = f"{share:.0%} of all structures meet {prediction.budget}" if share else f"no equal share meets {prediction.budget}"
     slowest = sorted(prediction.layers.items(), key=lambda item: -item[1])[:LAYERS]
     every = sum(prediction.layers.values())  # of another network than the whole one, where that is replaced
+    latency = " ".join([format_seconds(whole), *(f"({each})" for each in _spread(prediction))])
+    how = f" on {_cores(prediction, device)} of {device.name}, predicted" if device else ", measured on this machine"
+    meets = _meets(prediction, words)
     return Screen(
-        title=f"{prediction.model} on {prediction.target}: what other widths would take",
+        title=f"{prediction.model} on {place}: what other {words.plural} would take",
         answer=(
-            Paragraph(f"The whole network takes {format_seconds(whole)}, measured on this machine; {meets}, predicted."),
+            Paragraph(f"The whole network takes {latency}{how}; {meets}."),
             GAP,
-            Table(("share of every layer", "latency", "speed-up", "weights in fp32"), rows, frozenset({0})),
+            Table(head, rows, frozenset({0})),
             GAP,
             heading("Where the time goes"),
             *(Bar(name, seconds / every, (format_seconds(seconds),)) for name, seconds in slowest),
             *(Paragraph(note) for note in prediction.notes),
+            *_figures(device),
             *_kept(prediction.kept),
         ),
-        brief=f"{prediction.model}: {format_seconds(whole)}; {meets}",
+        brief=f"{prediction.model}: {latency}; {meets}",
     )
 
 
-def comparison_rows(before: Measured, after: Measured, quantised: Measured | None) -> Iterator[tuple[str, str, str]]:
+def _meets(prediction: SlimPrediction, words: _Words) -> str:
+    if prediction.goal is None or not prediction.rows:
+        return f"whether {words.plural} meet {prediction.budget} is not known"
+    if prediction.meets is None:
+        return f"{words.none} meets {prediction.budget}, predicted"
+    return f"{100 * prediction.meets.share:.3g} % {words.meeting} meet {prediction.budget}, predicted"
+
+
+def _cores(prediction: SlimPrediction, device: PublishedDevice) -> str:
+    count = min(prediction.threads, device.cores)
+    return f"{count} core{'s' if count > 1 else ''}"
+
+
+def _spread(each: PredictedRow | SlimPrediction) -> list[str]:
+    """The range as text, where there is one."""
+    if each.low_s is None or each.high_s is None:
+        return []
+    return [format_seconds_range(each.low_s, each.high_s, each.latency_s)]
+
+
+def _figures(device: PublishedDevice | None) -> Iterator[Block]:
+    """What is published of a device, and where."""
+    if device is None:
+        return
+    yield GAP
+    yield heading(f"Published figures of {device.name}, {device.cores} cores")
+    for name, figure, show in _FIGURES:
+        yield Pair(name, f"{show(getattr(device, figure))}: {device.sources[figure]}")
+
+
+def comparison_rows(record: SlimRecord) -> Iterator[tuple[str, str, str]]:
     """What was measured of a network, before and after."""
+    before, after, quantised = record.whole, measured_after(record), record.quantised
     yield "latency", _time(before), _time(after)
     yield "parameters", format_count(before.parameters), format_count(after.parameters)
     yield "file", format_bytes(before.file_bytes), format_bytes(after.file_bytes)
     yield "accuracy", _accuracy(before), _accuracy(after)
+    if record.held_out:
+        yield range_name(record), accuracy_range_text(before, record), accuracy_range_text(after, record)
     if before.loss is not None and after.loss is not None:
         yield "held-out loss", f"{before.loss:.4f}", f"{after.loss:.4f}"
     if quantised is not None:
         yield "in int8: latency", "", _time(quantised)
         yield "in int8: file", "", format_bytes(quantised.file_bytes)
         yield "in int8: accuracy", "", _accuracy(quantised)
+        if record.held_out:
+            yield f"in int8: {range_name(record)}", "", accuracy_range_text(quantised, record)
+
+
+def range_name(record: SlimRecord) -> str:
+    """``of 360 labels, 95 %``: what an accuracy's range is of."""
+    return f"of {record.held_out:,} labels, 95 %"
+
+
+def accuracy_range_text(measured: Measured, record: SlimRecord) -> str:
+    """``88.1 to 93.2 %``: what the accuracy may be on other samples."""
+    if measured.accuracy is None or not record.held_out:
+        return "unknown"
+    low, high = accuracy_range(measured.accuracy, record.held_out)
+    return f"{100 * low:.1f} to {100 * high:.1f} %"
+
+
+def training_rows(record: SlimRecord) -> Iterator[tuple[str, str]]:
+    """How the networks were trained, by name; of records of before the data alone."""
+    yield "data", f"{record.data}, {record.held_out:,} labels held out" if record.held_out else record.data
+    if (made := record.training) is None:
+        return
+    yield "epochs", ", ".join(f"{stage} {count}" for stage, count in made.epochs.items())
+    yield "optimizer", f"{made.optimizer}, rate {made.lr:g}, batches of {made.batch:,}"
+    yield "workers", f"{made.workers}, gradients {made.compression}"
+    yield "distillation", f"share {made.distill:g}" if made.distill else "none"
+    yield "seed", f"{made.seed}"
 
 
 def _widths(record: SlimRecord) -> Iterator[Block]:
@@ -114,7 +218,7 @@ def _kept(kept: object) -> Iterator[Block]:
         yield heading("Kept whole")
         for why in dict.fromkeys(kept.values()):
             places = [place for place, other in kept.items() if other == why]
-            yield Pair(places[0] if len(places) == 1 else f"{len(places)} layers", why)
+            yield Pair(", ".join(places) if len(places) <= NAMED else f"{len(places)} layers", why)
 
 
 def _kept_text(record: SlimRecord) -> str:
@@ -141,4 +245,14 @@ def _threads(count: int) -> str:
     return f"{count} thread{'s' if count > 1 else ''}"
 
 
-__all__ = ["answer_text", "asked_text", "comparison_rows", "measured_after", "predicted_screen", "slim_screen"]
+__all__ = [
+    "accuracy_range_text",
+    "answer_text",
+    "asked_text",
+    "comparison_rows",
+    "measured_after",
+    "predicted_screen",
+    "range_name",
+    "slim_screen",
+    "training_rows",
+]

@@ -102,7 +102,11 @@ class LayerTimes:
         return dict(found)
 
     def low_rank(self, ranks: Mapping[str, int], threads: int = 1) -> float:
-        """Seconds of the whole network where layers are two: one to as many outputs as the rank, then one of a single point.
+        """Seconds of the whole network where layers are two (``low_rank_nodes``)."""
+        return sum(took for *_, took in self.low_rank_nodes(ranks, threads)) + self.by_layer()[REST]
+
+    def low_rank_nodes(self, ranks: Mapping[str, int], threads: int = 1) -> list[tuple[str, Node, float]]:
+        """``nodes`` of the whole network where layers are two: one to as many outputs as the rank, then one of a single point.
 
         Args:
             ranks: by the names of ``by_layer``.
@@ -110,16 +114,22 @@ class LayerTimes:
         Raises:
             UserError: no such convolution or linear layer.
         """
-        by_layer, found = self.by_layer(), 0.0
-        parts = {part.name: (part, each) for part, each in zip(self._parts, self._measured.reading, strict=True)}
-        for name, rank in ranks.items():
-            if name not in parts or not (pair := parts[name][0].as_two(rank)):
-                raise unknown("layer of a low rank", name, [name for name, (part, _) in parts.items() if part.as_two(1)])
-            part, reading = parts[name]
-            first, second = pair
-            weights = part.weight_bytes(part.entering, rank) + WORD * rank * part.node.leaving
-            found += self._scale * (seconds(first, threads) + seconds(second, threads) + reading * weights) - by_layer[name]
-        return self.seconds() + found
+        found, known, left = [], dict[Node, float](), set(ranks)
+        for (name, node, took), part, reading in zip(self.nodes(), self._parts, self._measured.reading, strict=True):
+            pair = part.as_two(ranks[name]) if name in ranks else None
+            if pair is None:
+                found.append((name, node, took))
+                continue
+            left.discard(name)
+            sizes = part.weight_bytes(part.entering, ranks[name]), WORD * ranks[name] * part.node.leaving
+            for thin, size in zip(pair, sizes, strict=True):
+                if thin not in known:
+                    known[thin] = seconds(thin, threads)
+                found.append((name, thin, self._scale * (known[thin] + reading * size)))
+        if left:
+            may = [part.name for part in self._parts if part.as_two(1)]
+            raise unknown("layer of a low rank", next(name for name in ranks if name in left), may)
+        return found
 
     def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, Node, float]]:
         """Name, widths and seconds of each operation that is left."""

@@ -22,6 +22,8 @@ LEVELS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6)
 """Errors at which the ranks of ``tucker`` are looked for: of all pairs, those that lose alike on both sides."""
 WORTH = 0.95
 """A split that takes more than this part of the whole layer's time is noise, not a gain."""
+ROUND_TO = 8
+"""Ranks are multiples of it, as vectors are."""
 Way = tuple[str, tuple[int, ...]]
 """A form and its ranks."""
 Seconds = Callable[[Mapping[Way, Sequence[nn.Module]], tuple[int, ...]], Mapping[Way, float]]
@@ -66,7 +68,7 @@ def ranks_for(
     budget_s: float | None = None,
     error: float | None = None,
     whole_s: float = 0.0,
-    round_to: int = 8,
+    round_to: int = ROUND_TO,
     forms: Collection[str] = FORMS,
     seconds: Seconds = chain_seconds,
 ) -> RankChoice:
@@ -89,7 +91,7 @@ def ranks_for(
         raise UserError("ranks need a budget of latency or an error of each layer", "give one of `budget_s` and `error`")
     for form in forms:
         check_name("form", form, FORMS)
-    calls, kept = _calls(model, inputs)
+    calls, kept = splittable(model, inputs)
     options: dict[str, list[Split]] = {}
     for name, shapes in calls.items():
         options[name] = _options(model.get_submodule(name), shapes, round_to, forms, seconds)
@@ -106,7 +108,7 @@ def ranks_for(
     return RankChoice(SlimPlan({}, {}, {}, replacements), splits, whole, kept, whole_s - _saved(chosen, options))
 
 
-def _calls(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter[tuple[int, ...]]], dict[str, str]]:
+def splittable(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter[tuple[int, ...]]], dict[str, str]]:
     """How often each layer that may be split runs on which shapes, and why others stay."""
     calls: dict[str, Counter[tuple[int, ...]]] = defaultdict(Counter)
     kept: dict[str, str] = {}
@@ -208,4 +210,4 @@ def _within(options: Mapping[str, list[Split]], budget_s: float, whole_s: float)
     return chosen
 
 
-__all__ = ["RankChoice", "Split", "ranks_for"]
+__all__ = ["ROUND_TO", "WORTH", "RankChoice", "Split", "ranks_for", "splittable"]

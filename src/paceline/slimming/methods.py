@@ -19,6 +19,8 @@ from paceline.slimming.group_lasso import StructureNorms
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
 from paceline.slimming.low_rank_choice import ranks_for
+from paceline.slimming.prospects import SHOWN_SPARSITIES, Prospect, Prospects, of_ranks, of_widths
+from paceline.slimming.sizes import BYTES, module_bytes
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.soundness import sound
 from paceline.slimming.sparse_path import SparsePath
@@ -38,6 +40,7 @@ UNSETTLED = 0.05
 """Share of the zeros of ``sparse`` that the last gradients may still move."""
 MOST_SPARSE = 0.97
 """A layer of more zeros than that is not offered: SkimCaffe's ResNet-50 holds 98 % in its sparsest layer."""
+SPARSITIES = tuple(percent / 100 for percent in range(1, round(100 * MOST_SPARSE) + 1))
 
 
 class Task(Protocol):
@@ -127,6 +130,10 @@ class Method(ABC):
     def measure(self, slim: Task) -> dict[str, Any]:
         """What must be known before training, beside the whole network's latency; plain data. The layers at other widths."""
         return {"layers": slim.times.to_json()}
+
+    def prospects(self, slim: Task) -> Prospects:
+        """What it could give, before any training: here widths. It need not meet the budget."""
+        return of_widths(slim.structures, slim.times)
 
     @abstractmethod
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
@@ -263,6 +270,10 @@ class LowRank(Replace):
 
     name = "force"
 
+    def prospects(self, slim: Task) -> Prospects:
+        """Ranks."""
+        return of_ranks(slim.model, slim.inputs, slim.times, slim.threads)
+
     def measure(self, slim: Task) -> dict[str, Any]:
         """Whether the fastest ranks meet the budget: that does not depend on the weights. Raises UserError where not."""
         self.check(slim)
@@ -287,6 +298,27 @@ class Sparse(Replace):
     """Single weights become zero in the layers that gain from it, for a kernel that leaves them out."""
 
     name = "sparse"
+
+    def prospects(self, slim: Task) -> Prospects:
+        """Sparsities of the layers that gain from them."""
+        found, dense = advice(slim.model, slim.inputs, slim.threads), module_bytes(slim.model)
+        sizes = {layer: slim.model.get_submodule(layer).get_parameter("weight").numel() for layer in found}
+        every, gained = [], set[str]()
+        for sparsity in SPARSITIES:
+            gain = [layer for layer, each in found.items() if _gains(each, sparsity)]
+            gained.update(gain)
+            # a weight that is left is written with its place
+            size = dense + BYTES * (2 * (1 - sparsity) - 1) * sum(sizes[layer] for layer in gain)
+            seconds = _sparse_seconds(found, sparsity, slim.least_s) * slim.whole.median_s / slim.least_s
+            every.append(Prospect(sparsity, len(gain), seconds, size))
+        kept = {
+            layer: each.refused or "more zeros do not make it faster" for layer, each in found.items() if layer not in gained
+        }
+        only_here = "it rests on how fast the sparse kernel is there, of which no figure is published"
+        note = (
+            f"Zeros are tried up to {MOST_SPARSE:.0%}. Only convolutions have the sparse kernel; all other layers stay dense."
+        )
+        return Prospects("sparsity", tuple(every), SHOWN_SPARSITIES, kept, (note,), only_here)
 
     def measure(self, slim: Task) -> dict[str, Any]:
         """The sparsity of each layer that meets the budget, and what that predicts."""
@@ -330,9 +362,9 @@ def _sparse_seconds(found: Mapping[str, Advice], sparsity: float, whole_s: float
 def _sparsity(found: Mapping[str, Advice], slim: Task) -> float:
     """The least, in steps of a hundredth, that meets the budget. Raises UserError where none does."""
     goal_s, whole_s = _least(slim)
-    for percent in range(1, round(100 * MOST_SPARSE) + 1):
-        if _sparse_seconds(found, percent / 100, whole_s) <= goal_s:
-            return percent / 100
+    for sparsity in SPARSITIES:
+        if _sparse_seconds(found, sparsity, whole_s) <= goal_s:
+            return sparsity
     least = _sparse_seconds(found, MOST_SPARSE, whole_s) * slim.whole.median_s / whole_s
     why = "; ".join(f"{layer}: {each.refused}" for layer, each in list(found.items())[:3] if each.refused)
     nearest = f"{MOST_SPARSE:.0%} zeros give {slim.show(least)}{f' ({why})' if why else ''}"

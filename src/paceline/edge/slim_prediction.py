@@ -1,0 +1,116 @@
+"""What slimming would give before it: the whole network and what a method could make of it, here or on a published device."""
+
+from __future__ import annotations
+
+from paceline.edge.slim_run import SlimRun, first_budget, notes_on
+from paceline.hardware.edge import EdgeDevice
+from paceline.slim_record import PredictedRow, PublishedDevice, SlimPrediction
+from paceline.slimming.edge_times import WARNING, EdgeTimes, edge_times, on_device
+from paceline.slimming.layer_times import LayerTimes
+from paceline.slimming.methods import METHODS
+from paceline.slimming.prospects import Prospect, Prospects
+from paceline.slimming.sizes import module_bytes
+from paceline.slimming.slim import Slim
+from paceline.slimming.tracing import structures_of
+from paceline.training.data import load as load_data
+from paceline.training.starting_model import build_model
+
+Span = tuple[float, float | None, float | None]
+"""Seconds, and their range where they are carried over from another processor."""
+
+
+def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
+    """What the run's method could give, without any training.
+
+    Args:
+        device: a processor that is not here, on ``run.threads`` of its cores; None: this machine.
+
+    Raises:
+        UserError: a network that cannot be traced or exported; a budget that the whole network meets.
+    """
+    model, inputs = build_model(run.training.model, run.training.seed).eval(), (load_data(run.training.data).train_x[:1],)
+    threads = 1 if device else run.threads  # what is carried over to a device is one core's
+    slim = Slim(model, inputs, budget=first_budget(run), method=run.method, threads=threads, target=run.target)
+    place: _Here | _There = _There(slim, device, run.threads) if device else _Here(slim)
+    prospects = METHODS[run.method].prospects(slim)
+    unknown, kind = place.unknown(prospects), run.budget.kind
+    goal = None if kind == "accuracy" else slim.budget.of(module_bytes(slim.model) if kind == "size" else place.whole[0])
+    rows = []
+    for each in () if unknown else prospects.every:
+        latency_s, low_s, high_s = place.span(each)
+        rows.append(PredictedRow(prospects.varied, each.share, each.layers, latency_s, each.weight_bytes, low_s, high_s))
+    meeting = (each for each in rows if goal is not None and (each.weight_bytes if kind == "size" else each.latency_s) <= goal)
+    return SlimPrediction(
+        model=run.training.model,
+        method=run.method,
+        target=run.target,
+        budget=str(run.budget),
+        threads=run.threads,
+        latency_s=place.whole[0],
+        varied=prospects.varied,
+        rows=tuple(each for each in rows if each.share in prospects.shown),
+        layers=place.layers,
+        goal=goal,
+        meets=next(meeting, None),
+        kept={} if unknown else dict(prospects.kept),
+        notes=((unknown,) if unknown else prospects.notes) + (*notes_on(slim), *place.notes),
+        device=place.device,
+        low_s=place.whole[1],
+        high_s=place.whole[2],
+    )
+
+
+class _Here:
+    """This machine."""
+
+    device = None
+    notes = ()
+
+    def __init__(self, slim: Slim) -> None:
+        self.layers = slim.times.by_layer()
+        self.whole: Span = slim.whole.median_s, None, None
+
+    def span(self, each: Prospect) -> Span:
+        return each.seconds, None, None
+
+    def unknown(self, prospects: Prospects) -> str:
+        """Why nothing is known of them; empty where it is."""
+        return ""
+
+
+class _There:
+    """A processor that is not here."""
+
+    def __init__(self, slim: Slim, device: EdgeDevice, threads: int) -> None:
+        found = edge_times(_of_the_whole(slim), device, threads=threads)
+        self._device, self._threads = device, threads
+        self.layers, self.whole = found.by_layer, _span(found)
+        self.notes = (f"{found.note[0].upper()}{found.note[1:]}.", WARNING)
+        facts = {name: getattr(device, name) for name in ("one_core", "all_cores", "bandwidth")}
+        values = {name: fact.value for name, fact in facts.items()}
+        self.device = PublishedDevice(
+            device.name, device.cores, sources={name: fact.source for name, fact in facts.items()}, **values
+        )
+
+    def span(self, each: Prospect) -> Span:
+        return _span(on_device(each.nodes, each.rest_s, self._device, self._threads))
+
+    def unknown(self, prospects: Prospects) -> str:
+        """Why nothing is known of them; empty where it is."""
+        why = prospects.only_here
+        return f"What {prospects.varied} would give on {self._device.name} is not predicted: {why}." if why else ""
+
+
+def _span(found: EdgeTimes) -> Span:
+    return found.seconds, found.low_s, found.high_s
+
+
+def _of_the_whole(slim: Slim) -> LayerTimes:
+    """Of the whole network, also where another comes in its place."""
+    if slim.subject is slim.model:
+        return slim.times
+    found = structures_of(slim.model, slim.inputs)
+    return LayerTimes(found, slim.whole, round_to=slim.round_to, threads=slim.threads)
+
+
+__all__ = ["predict"]

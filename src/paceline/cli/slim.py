@@ -41,6 +41,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
     parser.add_argument("--workers", metavar="N", type=int, help="processes that train on this machine (default 2)")
     add_recipe_arguments(parser)
+    parser.set_defaults(data="digits")
     there = f"directory of everything; a run that was broken off there goes on (default {DEFAULT_OUT})"
     parser.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help=there)
     parser.add_argument("--report", action="store_true", help="also write report.html there")

@@ -54,7 +54,9 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     """How a network is trained, without which one and where the results go."""
-    parser.add_argument("--data", metavar="DATA", help="digits, mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function")
+    parser.add_argument(
+        "--data", metavar="DATA", help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function"
+    )
     add_exchange_arguments(parser)
     usual = f"default {DEFAULT}"
     parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")

@@ -1,10 +1,11 @@
-"""Force regularisation and low rank beside low rank alone, at equal steps and an equal budget of latency: rows of a CSV file.
+"""Force regularisation and low rank beside low rank alone, at equal steps: rows of a CSV file.
 
     python benchmarks/slim_low_rank.py --data cifar10:DIR --seeds 0 1 2 --out RESULTS/slim_low_rank.csv
     python benchmarks/slim_low_rank.py --short --out FILE
 
 RESULTS is benchmarks/results. For each seed one network is trained. It goes on with each force and without one for as many
-epochs; all are split by `ranks_for` at the same budget of latency from one table of times, and fine-tuned for as many epochs.
+epochs; all are split by `ranks_for` from one table of times, and fine-tuned for as many epochs. `--speedups` split at an equal
+budget of latency. `--errors` are the paper's protocol: SVD alone, each layer at the same error, where its split is faster.
 The whole network goes on without force for all these epochs. A tenth of the training data never trains: its accuracy, the mean
 over seeds, chooses the force and its strength; the test data's is what is then reported. Latencies are ONNX Runtime's, one
 thread, batch 1, in turns: the least of many runs, as the table's are.
@@ -26,7 +27,7 @@ from rows import append
 from torch import Tensor, nn
 
 from paceline.slimming.force import ForceRegularizer
-from paceline.slimming.low_rank import rank_at
+from paceline.slimming.low_rank import FORMS, rank_at
 from paceline.slimming.low_rank_choice import RankChoice, ranks_for
 from paceline.slimming.low_rank_times import chain_seconds, least_seconds
 from paceline.slimming.onnx_export import to_onnx
@@ -42,6 +43,8 @@ COLUMNS = (
     "strength",
     "epochs",
     "budget_speedup",
+    "error",
+    "forms",
     "ranks_at_5_percent",
     "splits",
     "predicted_us",
@@ -60,6 +63,8 @@ SHOWN = (
     "seed",
     "arm",
     "strength",
+    "budget_speedup",
+    "error",
     "ranks_at_5_percent",
     "splits",
     "speedup",
@@ -92,22 +97,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--force", nargs="+", default=["L2:0.002", "L2:0.008", "L1:0.004"], help="kinds and strengths")
     parser.add_argument("--epochs", type=int, nargs=3, default=[8, 4, 4], help="whole, with force, after the split")
-    parser.add_argument("--speedups", type=float, nargs="+", default=[2.2], help="budgets of latency")
+    parser.add_argument("--speedups", type=float, nargs="*", default=[2.2], help="budgets of latency")
+    parser.add_argument("--forms", nargs="+", default=FORMS, help="of layers at these budgets")
+    parser.add_argument("--errors", type=float, nargs="*", default=[], help="of each layer, by SVD alone, instead of a budget")
     parser.add_argument("--note", default="")
     parser.add_argument("--short", action="store_true", help="a tiny network on a few digits: a test of this script")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     if options.short:
         options.widths, options.epochs, options.speedups, options.samples = [8, 32, 48], [1, 1, 1], [1.05], 256
-        options.force = ["L2:0.002"]
+        options.force, options.errors = ["L2:0.002"], [0.2]
     torch.set_num_threads(1)
     loaded = data.load(options.data)
     pictures = parted(loaded, options.samples)
     for seed in options.seeds:
         for row in rows(pictures, seed, options):
-            row |= {"data": loaded.name, "note": options.note}
-            append(options.out, COLUMNS, {name: f"{v:.4g}" if isinstance(v, float) else v for name, v in row.items()})
-            print(*(f"{name}={row[name]}" for name in SHOWN), flush=True)
+            row = {name: f"{each:.4g}" if isinstance(each, float) else each for name, each in row.items()}
+            append(options.out, COLUMNS, row | {"data": loaded.name, "note": options.note})
+            print(*(f"{name}={row[name]}" for name in SHOWN if name in row), flush=True)
 
 
 def parted(loaded: data.Dataset, most: int | None) -> Pictures:
@@ -188,7 +195,7 @@ def kind_and_strength(text: str) -> tuple[str, float]:
 
 
 def rows(pictures: Pictures, seed: int, options: argparse.Namespace) -> Iterator[dict[str, object]]:
-    """One row a budget and an arm."""
+    """One row a budget or an error and an arm."""
     torch.manual_seed(seed)
     first, forced, tuned = options.epochs
     samples, labels = pictures.train
@@ -213,11 +220,15 @@ def rows(pictures: Pictures, seed: int, options: argparse.Namespace) -> Iterator
     with tempfile.TemporaryDirectory() as folder:
         file = to_onnx(whole, given, Path(folder) / "whole.onnx")
         whole_s = least_seconds({"whole": (file, given)})["whole"]
-        for budget in options.speedups:
+        ways: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            *(({"budget_speedup": each}, {"budget_s": whole_s / each, "forms": options.forms}) for each in options.speedups),
+            *(({"error": each}, {"error": each, "forms": ["svd"]}) for each in options.errors),
+        ]
+        for named, limit in ways:
             for (force, strength), model in arms.items():
-                choice = ranks_for(model, given, budget_s=whole_s / budget, whole_s=whole_s, seconds=seconds)
+                choice = ranks_for(model, given, whole_s=whole_s, seconds=seconds, **limit)
                 small = load(choice.plan, model).to(memory_format=torch.channels_last)
-                row = {"arm": force, "strength": strength, "budget_speedup": budget}
+                row = {"arm": force, "strength": strength, "forms": " ".join(limit["forms"]), **named}
                 row |= {"validation_before": accuracy(model, pictures.validation)}
                 row |= {"validation_split": accuracy(small, pictures.validation)}
                 train(small, pictures.train, tuned, (RATE, 0.0), seed + 2000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -24,7 +25,13 @@ def test_low_rank_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "s.csv"
     slim_low_rank.main(["--short", "--out", str(out)])
     found = rows(out)
-    assert [row["arm"] for row in found] == ["none", "L2"]
+    ways = [("1.05", "", "svd tucker"), ("", "0.2", "svd")]
+    shown = [(row["budget_speedup"], row["error"], row["forms"], row["arm"]) for row in found]
+    assert shown == [(*way, arm) for way in ways for arm in ("none", "L2")]
+    for row in found[2:]:
+        splits = re.findall(r"(\w+) (\w+) [\dx]+ \(([\d.]+)\)", row["splits"])
+        assert "conv3" in {name for name, _, _ in splits}
+        assert all(form == "svd" and float(error) <= 0.2 for _, form, error in splits)
     for row in found:
         assert float(row["us"]) > 0 and "conv3 " in row["ranks_at_5_percent"] and 0 <= float(row["test"]) <= 100
 

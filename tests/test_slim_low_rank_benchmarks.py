@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import re
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+
+from paceline.slimming.low_rank_choice import RankChoice, Split
+from paceline.slimming.slim_plan import SlimPlan
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -16,6 +22,22 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def test_without_their_mean_filters_that_differ_little_have_as_many_ranks() -> None:
+    import slim_low_rank
+
+    start = nn.Sequential(nn.Conv2d(3, 8, 3))
+    model = copy.deepcopy(start)
+    with torch.no_grad():
+        model[0].weight += 100  # type: ignore[operator]
+    found = slim_low_rank.figures(
+        start, model, RankChoice(SlimPlan({}, {}, {}), {}, {"0": Split("whole", (), 0.0, 1.0)}, {}, 1.0)
+    )
+    before, after = re.findall(r"\d+", str(found["ranks_at_5_percent"]))[1:]
+    assert int(before) > int(after) == 1
+    before, after = re.findall(r"\d+", str(found["ranks_without_mean"]))[1:]
+    assert before == after != "1"
 
 
 @pytest.mark.full

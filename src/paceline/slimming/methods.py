@@ -29,8 +29,9 @@ from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
 RECURRENT = ("lstm", "gru")
 FORCE = 5e-4
-"""Of the L2 force: the best mean on validation data of those that were split at an equal latency, as ``plan`` splits. A stronger
-one lowers the ranks at an equal error more, but loses a little at an equal latency (``benchmarks/slim_low_rank.py``)."""
+"""Of the L2 force: the best mean on validation data of those that were split at an equal latency, as ``plan`` splits. A
+stronger one lowers the ranks at an equal error more, and loses a little at an equal latency (``benchmarks/slim_low_rank.py``).
+"""
 LATENCIES = ("latency", "speedup")
 UNSETTLED = 0.05
 """Share of the zeros of ``sparse`` that the last gradients may still move."""

@@ -29,8 +29,8 @@ _OF_KERNEL = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
 def rank_at(weight: Tensor, error: float = 0.05) -> int:
     """The smallest rank ``r`` with ``|W - W_r|^2 / |W|^2 <= error`` of the matrix of filters x (channels x kernel).
 
-    The norm is that of Frobenius, squared: the part of the variance that PCA of the filters (without their mean) leaves out, as
-    the paper's 5 % are read here. 0 of a weight that is zero.
+    The norm is that of Frobenius, squared: what the PCA of the authors' code leaves out, which does not subtract the mean
+    (wenwei202/caffe, ``caffe_apps.filter_pca``). 0 of a weight that is zero.
 
     Args:
         weight: its first dimension counts filters.

@@ -31,7 +31,9 @@ from paceline.slimming.widths import widths_for
 from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 
 FORCE = 5e-4
-"""Of the L2 force, chosen on validation data among three (``benchmarks/slim_low_rank.py``)."""
+"""Of the L2 force: the best mean on validation data of those that were split at an equal latency, as ``plan`` splits. A
+stronger one lowers the ranks at an equal error more, and loses a little at an equal latency (``benchmarks/slim_low_rank.py``).
+"""
 LATENCIES = ("latency", "speedup")
 LEAST_SIDE = 3
 """Of a kernel. With thinner 3x3 kernels networks lost up to a point more than by filters alone, with smaller 5x5 kernels less

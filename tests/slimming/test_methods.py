@@ -11,6 +11,7 @@ from torch import nn
 from paceline.errors import UserError
 from paceline.models.rhn import Rhn
 from paceline.slimming import methods
+from paceline.slimming.low_rank import rank_at
 from paceline.slimming.methods import METHODS, Sparse, target_for
 from paceline.slimming.slim import Slim
 from paceline.slimming.sparse_roofline import Advice, SparseRoof
@@ -134,3 +135,13 @@ def test_a_method_that_only_knows_one_runtime_is_refused_on_others() -> None:
         target_for("litert", "sparse")
     with pytest.raises(UserError, match=r"unknown target 'executorc'.*did you mean executorch"):
         target_for("executorc", "auto")
+
+
+def test_ranks_before_and_after_the_force_are_said() -> None:
+    torch.manual_seed(0)
+    before, after = (nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 4)) for _ in range(2))
+    with torch.no_grad():
+        after[0].weight.copy_(after[0].weight[:1].expand(8, -1, -1, -1))
+    (note,) = METHODS["force"].changes(before, after)
+    assert note == f"Ranks at 5 % error before and after the force: 0 {rank_at(before[0].weight)} -> 1, 2 4 -> 4."
+    assert METHODS["auto"].changes(before, after) == ()

@@ -333,7 +333,7 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
         raise AssertionError("shrink makes a plan")
     file = run.out / f"plan-{number + 1}.json"
     slim.plan.save(file)
-    notes = slim.notes
+    notes = (*slim.notes, *METHODS[run.method].changes(_network(run, weights), slim.model))
     if has_path and run.distill and _on_training(small, data) > _on_training(_network(run, weights), data):
         run, notes = replace(run, distill=0.0), (*notes, NO_TEACHER)
     tune = run.tuning(suffix, start, file, weights)

@@ -18,6 +18,7 @@ from paceline.slimming.force import ForceRegularizer
 from paceline.slimming.group_lasso import StructureNorms
 from paceline.slimming.latency import Latency
 from paceline.slimming.layer_times import LayerTimes
+from paceline.slimming.low_rank import rank_at
 from paceline.slimming.low_rank_choice import ranks_for
 from paceline.slimming.prospects import SHOWN_SPARSITIES, Prospect, Prospects, of_ranks, of_widths
 from paceline.slimming.sizes import BYTES, module_bytes
@@ -148,6 +149,10 @@ class Method(ABC):
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
         """Numbers of the subject's structures that are not in what a plan makes."""
         return plan.removed(structures)
+
+    def changes(self, before: nn.Module, after: nn.Module) -> tuple[str, ...]:
+        """What the path did to the whole network, where that is not seen in the plan."""
+        return ()
 
 
 def _alike(slim: Task) -> set[int]:
@@ -287,6 +292,14 @@ class LowRank(Replace):
         """The force, in every step alike."""
         self.check(slim)
         return ForceRegularizer(optimizer, slim.model, FORCE)
+
+    def changes(self, before: nn.Module, after: nn.Module) -> tuple[str, ...]:
+        """Ranks at 5 % error, which the force lowers."""
+        ranks = []
+        for name, layer in before.named_modules():
+            if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
+                ranks.append(f"{name} {rank_at(layer.weight)} -> {rank_at(after.get_submodule(name).get_parameter('weight'))}")
+        return (f"Ranks at 5 % error before and after the force: {', '.join(ranks)}.",)
 
     def plan(self, slim: Task) -> Planned:
         """The ranks."""

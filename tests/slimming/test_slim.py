@@ -91,7 +91,8 @@ def test_weights_that_the_user_froze_do_not_change() -> None:
     slim = Slim(model, (torch.randn(1, 1, 8, 8),), budget="size=12kB")
     with pytest.raises(UserError, match=r"nothing that could be removed \(0: frozen, or tied to a frozen weight"):
         slim.check()
-    forced = Slim(model, slim.inputs, method="force")
+    measured = {"whole": {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "turns": 1}, "least_s": 1e-3}
+    forced = Slim(model, slim.inputs, method="force", table=measured)
     train(model, forced.wrap(torch.optim.SGD(model.parameters(), 0.05), steps=3), 3)
     assert torch.equal(model[2].weight, before)  # type: ignore[index, union-attr]
     assert ranks_for(model, slim.inputs, error=0.9).kept["2"] == "frozen"

@@ -188,3 +188,19 @@ def test_zeros_at_the_start_hide_nothing() -> None:
             nn.init.zeros_(self.hidden.weight)
 
     assert OTHER in found(Hidden(), X).kept["conv"]
+
+
+def test_the_trial_draws_no_random_number_of_the_caller() -> None:
+    class Drops(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop, self.lstm = nn.Dropout(0.5), nn.LSTM(16, 16, batch_first=True)
+
+        def between(self, x: Tensor) -> Tensor:
+            mixed: Tensor = self.lstm(self.drop(x).flatten(2).transpose(1, 2))[0]
+            return mixed[:, -1]
+
+    model = Drops()
+    state = torch.get_rng_state()
+    assert found(model, X).every
+    assert torch.equal(torch.get_rng_state(), state)

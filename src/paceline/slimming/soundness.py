@@ -26,7 +26,8 @@ OTHER = "without a part of it the output is another than with zeros in its place
 
 
 def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-    """The structures that can really go.
+    """The structures that can really go. Random numbers that the trial draws are none of the caller's: a resumed training would
+    else go on with others.
 
     Args:
         model: whole, on one process. ``inputs``: an example.
@@ -34,6 +35,12 @@ def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Struc
     Raises:
         UserError: the network cannot be copied.
     """
+    cards = sorted({each.device.index for each in model.parameters() if each.is_cuda})
+    with torch.random.fork_rng(devices=cards):
+        return _sound(found, model, inputs)
+
+
+def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
     trial = _Trial(found, model, inputs)
     layers = found.layers()
     good = _passing(list(layers), lambda names: trial.why_not([layers[name] for name in names]))

@@ -81,9 +81,12 @@ def test_without_a_layers_structures_only_its_neighbours_change(residual: tuple[
 
 
 def test_what_each_node_costs_stays_however_small_the_network(residual: tuple[Structures, LayerTimes]) -> None:
-    found, times = residual
-    nothing = times.by_layer([each.number for each in found.every])
-    assert 0 < nothing[REST] < times.by_layer()[REST]
+    """Of known costs: on a busy machine what shrinks may be measured as nothing."""
+    found, measured = residual
+    steps, fixed_s = [1e-6] * len(found.steps), 1e-5
+    times = LayerTimes.from_json({**measured.to_json(), "steps": steps, "fixed_s": fixed_s}, found)
+    whole, nothing = (times.by_layer(gone)[REST] for gone in ((), [each.number for each in found.every]))
+    assert fixed_s / (fixed_s + sum(steps)) * whole <= nothing < whole
 
 
 def test_the_same_tables_serve_another_measurement(residual: tuple[Structures, LayerTimes]) -> None:

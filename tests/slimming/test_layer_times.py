@@ -86,7 +86,7 @@ def test_what_each_node_costs_stays_however_small_the_network(residual: tuple[St
     steps, fixed_s = [1e-6] * len(found.steps), 1e-5
     times = LayerTimes.from_json({**measured.to_json(), "steps": steps, "fixed_s": fixed_s}, found)
     whole, nothing = (times.by_layer(gone)[REST] for gone in ((), [each.number for each in found.every]))
-    assert fixed_s / (fixed_s + sum(steps)) * whole <= nothing < whole
+    assert 0.999 * fixed_s / (fixed_s + sum(steps)) * whole < nothing < whole
 
 
 def test_the_same_tables_serve_another_measurement(residual: tuple[Structures, LayerTimes]) -> None:

@@ -52,6 +52,7 @@ def attach(
     dense: Sequence[str] = (),
     ranks_per_node: int | None = None,
     compress_pull: bool = True,
+    codec_at: str = "",
     check_every: int = 100,
     timeout_s: float = TIMEOUT_S,
     grad_scaler: Any = None,
@@ -71,7 +72,7 @@ def attach(
             exchange (``int8:ring``) or over their default one, a ring and between nodes. It keeps a compression only if
             measured steps were faster with it. That needs 9 steps, and 9 more for each of at most two candidates. Or a
             ``GradientExchange``, which replaces ``exchange``, ``clip``, ``min_elements``, ``dense``, ``ranks_per_node``,
-            ``compress_pull`` and ``options``.
+            ``compress_pull``, ``codec_at`` and ``options``.
         exchange: ``allreduce``, ``allgather``, ``ring``, ``sharded``, ``parameter_server`` or ``hierarchical``; empty takes the
             compression's default.
         seed: of the stochastic rounding; the same on every rank.
@@ -80,6 +81,8 @@ def attach(
         dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``; not for those three either.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
+        codec_at: where the codec works: ``host``, ``gpu``, or ``nic`` for a card that compresses what is sent through it, as those
+            of a lab do (``paceline lab up --nic``). Empty is where the gradients are.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every
             remaining rank raises LostRank.
@@ -115,6 +118,7 @@ def attach(
         "dense": dense,
         "ranks_per_node": ranks_per_node,
         "compress_pull": compress_pull,
+        "codec_at": codec_at,
         "check_every": check_every,
         "timeout_s": timeout_s,
         "grad_scaler": grad_scaler,
@@ -202,7 +206,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
     """The exchange that the caller gave or that the keywords describe, with the ranks of a node here."""
     value, per_node = given["compression"], given["ranks_per_node"]
     if isinstance(value, GradientExchange):
-        defaults = {"exchange": "", "clip": CLIP, "min_elements": None, "ranks_per_node": None, "compress_pull": True}
+        defaults = {"exchange": "", "clip": CLIP, "min_elements": None, "ranks_per_node": None, "compress_pull": True, "codec_at": ""}
         twice = [name for name, default in defaults.items() if given[name] != default]
         twice += [*(["dense"] if len(given["dense"]) else []), *given["options"]]
         if twice:
@@ -220,6 +224,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
             _plain(given["clip"]),
             _rule(value, given),
             given["compress_pull"],
+            codec_at=given["codec_at"],
         )
     if result.servers > 1:
         raise UserError(f"attach runs one server, not {result.servers}", "take exchange sharded: every rank is a server there")
@@ -232,8 +237,8 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
 
 def _candidates(given: Mapping[str, Any], workers: int) -> list[GradientExchange]:
     """The exchanges that ``auto`` tries, each with the keywords that it takes."""
-    if given["options"] or given["exchange"]:
-        raise UserError("auto chooses exchange and options itself", "leave them out, or name a compression")
+    if given["options"] or given["exchange"] or given["codec_at"]:
+        raise UserError("auto chooses exchange, place and options itself", "leave them out, or name a compression")
     per_node = _ranks_per_node(given["ranks_per_node"], workers)
 
     def make(name: str, exchange: str) -> GradientExchange:
@@ -292,6 +297,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
         "min_elements": (lambda v: v is None or whole(0, v), "give a whole number from 0 on"),
         "ranks_per_node": (lambda v: v is None or whole(1, v), "give a whole number from 1 on"),
         "compress_pull": (lambda v: isinstance(v, bool), "give True or False"),
+        "codec_at": (lambda v: isinstance(v, str), "give a name"),
         "check_every": (lambda v: whole(0, v), "give a whole number of steps; 0 never checks"),
         "timeout_s": (lambda v: number(1e-3, 1e9, v), "give seconds, 1e-3 to 1e9"),
         "grad_scaler": (lambda v: v is None or callable(getattr(v, "get_scale", None)), "give a torch.amp.GradScaler"),

@@ -33,11 +33,14 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
     if compression.name == "terngrad":
         options["clip"] = exchange.clip
     codec = codecs.get(_CODECS.get(compression.name, compression.name), **options)
+    card = _card_wire(exchange, wire) if exchange.codec_at == "nic" else None
+    if exchange.codec_at == "gpu" and wire.device.type == "cpu":
+        raise UserError("codec_at='gpu': the gradients are on a CPU", "codec_at='host', or leave it out")
     nodes = exchange.exchange == "hierarchical"
     inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
     encoded = inner is None or outer.world_size > 1
     momentum = float(compression.option_values.get("momentum", 0.0))
-    feedback = Feedback(momentum) if compression.error_feedback and encoded else None
+    feedback = Feedback(momentum) if compression.error_feedback and encoded and card is None else None
     biased = compression.lossy and not compression.unbiased and not compression.error_feedback
     guard = EnergyGuard(f"use {compression.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     return ExchangeSetup(
@@ -50,7 +53,25 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         guard=guard,
         sample=sample,
         compress_pull=exchange.compress_pull,
+        codec_at=exchange.codec_at,
+        card=card,
     )
+
+
+def _card_wire(exchange: GradientExchange, wire: Wire) -> CardWire:
+    """A wire whose sockets are marked for the cards. Raises UserError where the hosts have none, or cards of another codec."""
+    described, options = exchange.description, exchange.description.option_values
+    wanted = CardSpec(described.name, round(-math.log2(options["bound"])))
+    present = card_of_this_host()
+    if present is None:
+        raise UserError("codec_at='nic': this host has no card that compresses", f"paceline lab up --nic {wanted}")
+    if (present.codec, present.k) != (wanted.codec, wanted.k):
+        raise UserError(f"the card of this host has {present}, not {wanted}", f"paceline lab up --nic {wanted}")
+    if wire.device.type != "cpu":
+        raise UserError("codec_at='nic' with gradients on a GPU", "the lab's cards serve gloo: train on CPUs")
+    ranks = dist.get_process_group_ranks(wire.group)
+    marked = own_wire(wire.group, ranks, wire.device, wire.meter, wire.timeout_s, wire.soundness, marked=True)
+    return CardWire(marked, wire)
 
 
 def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from paceline.nic.marking import marked_sockets
 from paceline.training.collectives import Soundness, Wire, collective
 from paceline.training.meter import Meter
 
-GroupKey = tuple[tuple[int, ...], float]
-"""Ranks and timeout of a group."""
+GroupKey = tuple[tuple[int, ...], float, bool]
+"""Ranks and timeout of a group, and whether its sockets are marked for the network cards."""
 
 
 @dataclass
@@ -40,17 +42,19 @@ def own_wire(
     meter: Meter,
     timeout_s: float,
     soundness: Soundness | None = None,
+    marked: bool = False,
 ) -> Wire:
     """A wire over a group of its own, since the script, DDP or a second model may use their groups at any time.
 
     Args:
         parent: all its ranks call this at the same time, each with its own ``ranks``, a subset of the parent's.
         soundness: shared by the wires that fail together with this one.
+        marked: mark the group's sockets, so that network cards compress its messages.
     """
     world = dist.group.WORLD
     assert world is not None, "parent is a group of it"
     pool = _pools.setdefault(world, _Pool())
-    key: GroupKey = (tuple(ranks), timeout_s)
+    key: GroupKey = (tuple(ranks), timeout_s, marked)
     offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
     with collective():
         count = len(dist.distributed_c10d._world.pg_names)
@@ -66,7 +70,8 @@ def own_wire(
             group = pool.free[key].pop(number)
         else:
             number = pool.counts[key] = pool.counts.get(key, 0) + 1
-            group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
+            with marked_sockets() if marked else nullcontext():
+                group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
     wire = Wire(group, device, meter, timeout_s, soundness)
     # Also at the interpreter's exit: a finalizer's objects, and so a group's threads, would be freed after everything else.
     weakref.finalize(wire, _release, pool, key, number, group, wire.soundness)

@@ -32,7 +32,7 @@ def push_pull(
         own = stream.encode(*mine, n, not compress_pull)
     pulls = [own if rank != me else NOTHING for rank in range(n)]
     lengths = [stream.length(*bounds[rank], n, not compress_pull) if rank != me else 0 for rank in range(n)]
-    arrived = yield from wire.deliver(pulls, lengths, sizes, "pull")
+    arrived = yield from (wire if compress_pull else wire.exact).deliver(pulls, lengths, sizes, "pull")
 
     with wire.meter.span("decode", "codec"):
         stream.set(own, *mine)

@@ -206,7 +206,14 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
     """The exchange that the caller gave or that the keywords describe, with the ranks of a node here."""
     value, per_node = given["compression"], given["ranks_per_node"]
     if isinstance(value, GradientExchange):
-        defaults = {"exchange": "", "clip": CLIP, "min_elements": None, "ranks_per_node": None, "compress_pull": True, "codec_at": ""}
+        defaults = {
+            "exchange": "",
+            "clip": CLIP,
+            "min_elements": None,
+            "ranks_per_node": None,
+            "compress_pull": True,
+            "codec_at": "",
+        }
         twice = [name for name, default in defaults.items() if given[name] != default]
         twice += [*(["dense"] if len(given["dense"]) else []), *given["options"]]
         if twice:

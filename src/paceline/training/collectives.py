@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from paceline.codecs import PayloadError
 from paceline.codecs.container import HEADER_BYTES
+from paceline.errors import UserError
 from paceline.strategy import ring_bytes
 from paceline.training.errors import LostRank
 from paceline.training.meter import Meter
@@ -87,6 +88,10 @@ class Wire:
     def exact(self) -> Wire:
         """The wire of the same ranks whose messages arrive as they were sent: this one, unless cards compress it."""
         return self
+
+    def through_switch(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
+        """Send a message to a switch that adds; only a ``SwitchWire`` has one."""
+        raise UserError("no switch adds here", "paceline lab up --switch, then paceline lab exec")
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
         """Reduce in place. It counts as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch.distributed as dist
 
 from paceline import codecs
 from paceline.errors import UserError
+from paceline.lab.card import CardSpec, card_of_this_host
 from paceline.strategy import GradientExchange
+from paceline.training.card_stream import CardWire
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup
 from paceline.training.gradient_sample import Sample
 from paceline.training.process_groups import own_wire
+from paceline.training.switch_wire import SwitchWire
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
@@ -38,6 +42,8 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         raise UserError("codec_at='gpu': the gradients are on a CPU", "codec_at='host', or leave it out")
     nodes = exchange.exchange == "hierarchical"
     inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
+    if exchange.exchange == "switch":
+        outer = SwitchWire(wire)
     encoded = inner is None or outer.world_size > 1
     momentum = float(compression.option_values.get("momentum", 0.0))
     feedback = Feedback(momentum) if compression.error_feedback and encoded and card is None else None

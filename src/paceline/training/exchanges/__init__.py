@@ -8,6 +8,7 @@ from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
+from paceline.training.exchanges.in_switch import in_switch
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
@@ -17,6 +18,7 @@ CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], CollectiveSteps[None]]]
     "ring": ring,
     "sharded": partial(push_pull, exchange="sharded"),
     "parameter_server": partial(push_pull, exchange="parameter_server"),
+    "switch": in_switch,
 }
 """Exchanges by name. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
 

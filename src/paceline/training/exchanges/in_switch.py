@@ -1,0 +1,20 @@
+"""The sum in the switch: each rank sends its contribution up once, and takes the finished sum down once."""
+
+from __future__ import annotations
+
+from paceline.training.collectives import CollectiveSteps, Wire
+from paceline.training.encoded_streams import Stream
+
+
+def in_switch(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
+    """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
+
+    The switch adds integers (ternary) or fp32 in the order of ranks (Sapio et al., SwitchML, NSDI 2021, section 3).
+    """
+    with wire.meter.span("encode", "codec"):
+        message = stream.encode(start, stop, 1)
+    length = stream.length(start, stop, wire.world_size)
+    assert length is not None, "the formats that a switch adds have a known length"
+    arrived = yield wire.through_switch(message, length, "switch")
+    with wire.meter.span("decode", "codec"):
+        stream.set(arrived, start, stop)

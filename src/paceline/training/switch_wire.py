@@ -1,0 +1,62 @@
+"""The connection of a group of ranks to a switch that adds: the switch is one more rank of a gloo group of their own.
+
+``switch_server`` is the other end. Both meet at the store that the switch serves.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from paceline.errors import UserError
+from paceline.training.collectives import Pending, Wire, collective
+
+VARIABLE = "PACELINE_SWITCH"
+"""``address:port`` of the switch's store, set for every rank of a lab whose switch adds."""
+GROUPS = "groups"
+"""Key of the number of groups so far; ``group/N`` has the workers and the timeout, in seconds, of group N."""
+CONTROL = 0
+"""Tag of rank 0's announcements: the tag and the bytes of each rank's next message, two int64."""
+
+
+class SwitchWire(Wire):
+    """Collectives over a process group, and a switch that adds what its ranks send."""
+
+    def __init__(self, wire: Wire) -> None:
+        """All ranks call it together. Raises UserError where no switch adds, WireError where it does not answer."""
+        super().__init__(wire.group, wire.device, wire.meter, wire.timeout_s, wire.soundness)
+        address, _, port = os.environ.get(VARIABLE, "").rpartition(":")
+        if not port.isdigit():
+            raise UserError("no switch adds here", "paceline lab up --switch, then paceline lab exec")
+        if wire.device.type != "cpu":
+            raise UserError("a switch adds what gloo sends, and the gradients are on a GPU", "train on CPUs")
+        self._lent = wire  # its group is released with it
+        timeout = timedelta(seconds=wire.timeout_s)
+        with collective():
+            store = dist.TCPStore(address, int(port), is_master=False, timeout=timeout)
+            numbers = [0] if self.rank else [store.add(GROUPS, 1)]
+            if self.rank == 0:
+                store.set(f"group/{numbers[0]}", f"{self.world_size} {wire.timeout_s}")
+            dist.broadcast_object_list(numbers, dist.get_global_rank(wire.group, 0), group=wire.group)
+            prefix = dist.PrefixStore(f"group/{numbers[0]}/", store)
+            self._switch = dist.ProcessGroupGloo(prefix, self.rank, self.world_size + 1, timeout)
+        self._sent = CONTROL
+
+    def through_switch(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
+        """Send ``message`` (uint8, as long on every rank) to the switch. Returns the sum's message, of ``expected`` bytes."""
+        self._sent += 1  # the same on every rank
+        message, received = message.to(self.device), torch.empty(expected, dtype=torch.uint8, device=self.device)
+        if not message.numel():
+            return Pending(self, name, [], lambda: received)
+        self.meter.sent_bytes += message.numel()
+        announced = torch.tensor([self._sent, message.numel()])
+        switch = self.world_size
+        with collective():
+            works = [self._switch.recv([received], switch, self._sent)]
+            if self.rank == 0:
+                works.append(self._switch.send([announced], switch, CONTROL))
+            works.append(self._switch.send([message], switch, self._sent))
+        return Pending(self, name, works, lambda: received, (message, announced))

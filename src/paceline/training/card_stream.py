@@ -30,7 +30,8 @@ class CardStream:
     """A ``Stream`` of plain fp32 messages. The codec on the host is used for finished sums alone.
 
     A card codes what it sends, not what its own host keeps. So the owner of a finished sum passes it through the codec before
-    it sends it. A faithful INCEPTIONN value codes to itself. So all ranks receive, and the owner keeps, the same bits.
+    it sends it. A faithful INCEPTIONN value codes to itself, except -0, which codes to 0 and is sent as 0 therefore. So all
+    ranks receive, and the owner keeps, the same bits.
 
     Args:
         codec: what the cards do.
@@ -54,6 +55,7 @@ class CardStream:
         if workers == self._workers and not exact:
             message = torch.as_tensor(codecs.encode(self._codec, values, Key(0, 0), 0))
             codecs.decode(message, values, codecs.SET, only=(type(self._codec),))
+            values += 0.0
         return values.view(torch.uint8)
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:

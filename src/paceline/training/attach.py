@@ -81,8 +81,8 @@ def attach(
         dense: patterns of further tensor names to keep dense, such as ``*.embedding.*``; not for those three either.
         ranks_per_node: for hierarchical; default what torchrun set (``LOCAL_WORLD_SIZE``).
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
-        codec_at: where the codec works: ``host``, ``gpu``, or ``nic`` for a network card that compresses what it sends, as those
-            of a lab do (``paceline lab up --nic``). Empty is where the gradients are.
+        codec_at: where the codec works: ``host``, ``gpu``, or ``nic`` for a network card that compresses what it sends, as
+            those of a lab do (``paceline lab up --nic``). Empty is where the gradients are.
         check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every
             remaining rank raises LostRank.

@@ -29,7 +29,10 @@ LINKS = ("w0", "pl0", "lo")
 
 def sent_bytes() -> int:
     """Bytes that have left this host on its link."""
-    rows = {line.partition(":")[0].strip(): line.partition(":")[2].split() for line in Path("/proc/net/dev").read_text().splitlines()}
+    rows = {
+        line.partition(":")[0].strip(): line.partition(":")[2].split()
+        for line in Path("/proc/net/dev").read_text().splitlines()
+    }
     return int(next(rows[name] for name in LINKS if name in rows)[8])
 
 
@@ -44,12 +47,15 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Any) -> dict[str, Any]
     torch.manual_seed(0)
     model = DistributedDataParallel(hdc(), gradient_as_bucket_view=True)
     options = {k: v for k, v in case.items() if k != "label"}
-    hook = paceline.attach(model, options.pop("compression"), check_every=1, timeout_s=600, **options.pop("options", {}), **options)
+    hook = paceline.attach(
+        model, options.pop("compression"), check_every=1, timeout_s=600, **options.pop("options", {}), **options
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=spec["lr"], momentum=0.9)
     order = torch.randperm(len(data.train_x), generator=torch.Generator().manual_seed(spec["seed"]))
     steps: list[float] = []
     for step in range(spec["steps"]):
-        own = order[torch.arange(each) + (step * workers + rank) * each - (step * workers + rank) * each // len(order) * len(order)]
+        first = (step * workers + rank) * each % (len(order) - each)
+        own = order[first : first + each]
         dist.barrier()
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=False)

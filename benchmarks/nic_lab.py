@@ -3,8 +3,8 @@
     python benchmarks/nic_lab.py --data mnist:DIR --out RESULTS/nic_lab.csv --picture RESULTS/nic_lab.svg
     python benchmarks/nic_lab.py --out RESULTS/nic_lab.csv --draw RESULTS/nic_lab.svg
 
-RESULTS is benchmarks/results. The network is INCEPTIONN's HDC (5.6 MB of gradients), trained for real. Every link has the paper's
-four systems, the codec once on the host's processor and once in the card. Codec on the host and no codec run in a lab without
+RESULTS is benchmarks/results. The network is INCEPTIONN's HDC (5.6 MB of gradients), trained for real. Every link has the
+paper's four systems, the codec once on the host's processor and once in the card. What needs no card runs in a lab without
 cards; ``dense, through the card`` shows what the user-space card itself costs. All hosts and all cards share this machine's
 processors: a card that is a process takes time from the host, which a card of hardware would not.
 """
@@ -65,6 +65,7 @@ WITH_SWITCH: dict[str, dict[str, Any]] = {
     "ring, ternary": {"compression": "terngrad", "exchange": "ring"},
     "switch, ternary": {"compression": "terngrad", "exchange": "switch"},
 }
+PLACES = {"": "", "host": ", host", "nic": ", card"}
 STEPS = {"10Mb/s": 2, "100Mb/s": 20, "1Gb/s": 600}
 """Steps of training by link: an epoch of MNIST at 1 Gb/s; at the slower ones enough to compare the weights."""
 
@@ -159,9 +160,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
             row = own[key]
             low, high = row["exchange_s"] - row["exchange_low_s"], row["exchange_high_s"] - row["exchange_s"]
             axis.barh(place, row["exchange_s"], color=colours[key[1]], xerr=[[max(0, low)], [max(0, high)]], height=0.7)
-        axis.set_yticks(
-            range(len(systems)), [f"{s}{dict(host=', host', nic=', card').get(c, '')}" for s, c in systems], fontsize=8
-        )
+        axis.set_yticks(range(len(systems)), [f"{system}{PLACES[place]}" for system, place in systems], fontsize=8)
         axis.invert_yaxis()
         axis.set_title(f"links of {link}", loc="left", fontsize=10, fontweight="bold")
         axis.set_xlabel("seconds of one exchange", fontsize=8)

@@ -1,4 +1,4 @@
-"""One rank of ``nic_lab.py``: HDC on real digits under stock DDP, one gradient exchange after the other. Rank 0 prints a JSON line a case.
+"""One rank of ``nic_lab.py``: HDC on real digits under stock DDP, one system after the other. Rank 0 prints a JSON line a case.
 
 Every case starts from the same weights and sees the same samples. After the steps the whole gradient is exchanged alone,
 several times: that is the communication time. Bytes are those that left this host's link, headers included.

@@ -19,12 +19,13 @@ from paceline.codecs import Key, key
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import Ternary, TernarySum
 from paceline.errors import UserError
+from paceline.lab.adding_switch import VARIABLE
 from paceline.training.collectives import Wire
 from paceline.training.encoded_streams import CodecStream
 from paceline.training.exchanges import exchange_streams
 from paceline.training.meter import Meter
 from paceline.training.switch_server import add_messages
-from paceline.training.switch_wire import VARIABLE, SwitchWire
+from paceline.training.switch_wire import SwitchWire
 
 COUNT, CHUNK = 10_007, 4096
 

@@ -39,6 +39,7 @@ def add(parser: Parser) -> None:
     up.add_argument("--latency", metavar="TIME", help="added each way: 100us (default none; needs netem in the kernel)")
     up.add_argument("--slurm", action="store_true", help="with a Slurm of its own (needs slurm-wlm and munge)")
     up.add_argument("--slots", metavar="N", type=int, help=f"CPUs that Slurm gives out on each host (default {SLOTS})")
+    up.add_argument("--switch", action="store_true", help="with a switch that adds gradients, for --exchange switch")
     up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
 
     run = action("exec", "run a command on every host at once")
@@ -69,7 +70,7 @@ def _up(o: argparse.Namespace) -> Answer:
     if o.slurm and slots < 1:
         raise UserError(f"{slots} CPUs a host for Slurm", "give a whole number from 1 up")
     link = None if o.loopback else o.link
-    cluster = lab.up(o.hosts, link, o.name, o.latency, slurm_slots=slots, say=_say(o.name))
+    cluster = lab.up(o.hosts, link, o.name, o.latency, slurm_slots=slots, switch_adds=o.switch, say=_say(o.name))
     text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.topology.link)}"
     text += "; up" if cluster.fresh else "; was up already, left as it is"
     if cluster.is_loopback:
@@ -111,6 +112,7 @@ def _headline(status: lab.LabStatus) -> str:
     latency = f", {format_seconds(topology.latency)} later each way" if topology.latency else ""
     whole = "complete" if status.complete else "incomplete"
     slots = f", Slurm with {topology.slots} CPUs a host" if topology.slots else ""
+    slots += ", a switch that adds" if topology.adds else ""
     return f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}{slots}; {whole}"
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Self
 
 from paceline.errors import UserError, unknown
 from paceline.lab import journal, kernel, slurm
+from paceline.lab.adding_switch import adding_switch
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.namespaces import make, remove
@@ -27,8 +29,8 @@ Say = Callable[[str], None]
 class Loopback:
     """The same ``run`` on 127.0.0.1: every rank on this machine, unshaped, without privileges and without a trace."""
 
-    def __init__(self, hosts: int, name: str = "loopback") -> None:
-        self.topology = topology(hosts, None, name)
+    def __init__(self, hosts: int, name: str = "loopback", switch_adds: bool = False) -> None:
+        self.topology = topology(hosts, None, name, adds=switch_adds)
 
     def _hosts(self) -> list[Host]:
         return [Host(number, address, "lo") for number, address in enumerate(self.topology.addresses)]
@@ -64,16 +66,28 @@ class Loopback:
             HostFailed: one failed, the first of them is named, and the others were ended; or the time was up.
             UserError: nothing could be started.
         """
-        return execute(
-            self._hosts(),
-            command,
-            lab=self.topology.name,
-            port=self._port(),
-            env=env,
-            timeout=timeout,
-            per_host=per_host,
-            stream=stream,
-        )
+        hosts, port = self._hosts(), self._port()
+        with self._switch(env or {}) as environment:
+            return execute(
+                hosts,
+                command,
+                lab=self.topology.name,
+                port=port,
+                env=environment,
+                timeout=timeout,
+                per_host=per_host,
+                stream=stream,
+            )
+
+    def _switch(self, env: Mapping[str, str]) -> AbstractContextManager[Mapping[str, str]]:
+        """The switch that adds, where the lab has one, for the length of the block."""
+        if not self.topology.adds:
+            return nullcontext(env)
+        return adding_switch(self._switch_entry, self.topology.head, Loopback._port(self), self.topology.name, env)
+
+    @property
+    def _switch_entry(self) -> tuple[str, ...]:
+        return ()
 
 
 class Lab(Loopback):
@@ -166,6 +180,10 @@ class Lab(Loopback):
             for number, address in enumerate(self.topology.addresses)
         ]
 
+    @property
+    def _switch_entry(self) -> tuple[str, ...]:
+        return () if self.is_loopback else kernel.enter(self.topology.switch)
+
     def _port(self) -> int:
         if self.is_loopback:
             return super()._port()
@@ -192,9 +210,9 @@ class Lab(Loopback):
         return UserError(f"lab {self.topology.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
 
 
-def loopback(hosts: int) -> Loopback:
+def loopback(hosts: int, switch_adds: bool = False) -> Loopback:
     """``hosts`` hosts that are all 127.0.0.1. Raises UserError for a number that cannot be."""
-    return Loopback(hosts)
+    return Loopback(hosts, switch_adds=switch_adds)
 
 
 def up(
@@ -204,6 +222,7 @@ def up(
     latency: str | float | None = None,
     *,
     slurm_slots: int = 0,
+    switch_adds: bool = False,
     say: Say | None = None,
 ) -> Lab:
     """Make a lab, or find the equal one that is up already. What a crash left of it is removed first.
@@ -214,12 +233,13 @@ def up(
         name: several labs may be up at once.
         latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
         slurm_slots: CPUs of each host that a Slurm of the lab's own gives out; 0 for no Slurm.
+        switch_adds: the switch adds the gradients of a job whose exchange is ``switch``.
         say: called with a line about what happens now.
 
     Raises:
         UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
     """
-    wanted_topology, say = topology(hosts, link, name, latency, slurm_slots), say or (lambda text: None)
+    wanted_topology, say = topology(hosts, link, name, latency, slurm_slots, switch_adds), say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
         raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")
     if wanted_topology.link is not None:

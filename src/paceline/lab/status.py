@@ -64,6 +64,7 @@ class LabStatus:
             "link_bytes_per_s": topology.link,
             "latency_s": topology.latency,
             "slurm_slots": topology.slots,
+            "switch_adds": topology.adds,
         }
         end = {"since": self.state.since, "complete": self.complete, "lacking": list(self.lacking)}
         return {**shown, "hosts": hosts, **end}

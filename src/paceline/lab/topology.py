@@ -38,7 +38,8 @@ class Topology:
     """The hosts of one lab and the link of each host.
 
     ``link`` is in bytes/s each way, or None for loopback, which is unshaped. ``latency`` is in seconds each way, or None.
-    ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm.
+    ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm. ``adds`` says whether the switch
+    adds the gradients of a job (exchange ``switch``).
     """
 
     name: str
@@ -46,6 +47,7 @@ class Topology:
     link: float | None
     latency: float | None = None
     slots: int = 0
+    adds: bool = False
 
     @property
     def switch(self) -> str:
@@ -67,8 +69,8 @@ class Topology:
 
     @property
     def head(self) -> str:
-        """The address of the switch itself, where Slurm's controller runs."""
-        return f"10.77.0.{MAX_HOSTS + 1}"
+        """The address of the switch itself, where Slurm's controller runs and gradients are added."""
+        return "127.0.0.1" if self.link is None else f"10.77.0.{MAX_HOSTS + 1}"
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class Topology:
             ("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
             ("ip", "-n", self.switch, "link", "set", "br0", "up"),
         ]
-        if self.slots:
+        if self.slots or self.adds:
             commands += [
                 ("ip", "-n", self.switch, "addr", "add", f"{self.head}/24", "dev", "br0"),
                 ("ip", "-n", self.switch, "link", "set", "lo", "up"),
@@ -121,11 +123,18 @@ class Topology:
             parts.append(f"{_latency_text(self.latency)}, not {_latency_text(other.latency)}")
         if self.slots != other.slots:
             parts.append(f"{_slots_text(self.slots)}, not {_slots_text(other.slots)}")
+        if self.adds != other.adds:
+            parts.append(f"{_adds_text(self.adds)}, not {_adds_text(other.adds)}")
         return " and ".join(parts)
 
 
 def topology(
-    hosts: int, link: str | float | None, name: str = "lab", latency: str | float | None = None, slots: int = 0
+    hosts: int,
+    link: str | float | None,
+    name: str = "lab",
+    latency: str | float | None = None,
+    slots: int = 0,
+    adds: bool = False,
 ) -> Topology:
     """A checked topology. Raises UserError for what cannot be.
 
@@ -133,6 +142,7 @@ def topology(
         link: text (``1Gb/s``), or bytes/s each way; None for loopback.
         latency: text (``100us``), or seconds each way.
         slots: CPUs that Slurm gives out on each host; 0 for no Slurm.
+        adds: whether the switch adds gradients.
     """
     if not 1 <= hosts <= MAX_HOSTS:
         raise UserError(f"{hosts} hosts", f"give a whole number from 1 to {MAX_HOSTS}")
@@ -147,7 +157,7 @@ def topology(
         raise UserError(f"{slots} CPUs a host for Slurm", f"give a whole number from 1 to {MAX_SLOTS}")
     if slots and rate is None:
         raise UserError("Slurm needs hosts of their own, which loopback has not", "give a link, or leave Slurm out")
-    return Topology(name, hosts, rate, delay, slots)
+    return Topology(name, hosts, rate, delay, slots, adds)
 
 
 def check_name(name: str) -> None:
@@ -178,6 +188,10 @@ def link_text(link: float | None) -> str:
 
 def _slots_text(slots: int) -> str:
     return f"Slurm with {slots} CPUs a host" if slots else "no Slurm"
+
+
+def _adds_text(adds: bool) -> str:
+    return "a switch that adds" if adds else "a plain switch"
 
 
 def _latency_text(latency: float | None) -> str:

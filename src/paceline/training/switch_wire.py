@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 
 from paceline.errors import UserError
+from paceline.lab.adding_switch import VARIABLE
 from paceline.training.collectives import Pending, Wire, collective
 
-VARIABLE = "PACELINE_SWITCH"
-"""``address:port`` of the switch's store, set for every rank of a lab whose switch adds."""
 GROUPS = "groups"
 """Key of the number of groups so far; ``group/N`` has the workers and the timeout, in seconds, of group N."""
 CONTROL = 0

@@ -1,0 +1,37 @@
+"""The switch of a lab that adds gradients: one process in the switch's namespace for the time of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from paceline.lab.kernel import MARK
+
+VARIABLE = "PACELINE_SWITCH"
+"""``address:port``, for every rank, of the store where it meets the switch."""
+_SERVER = "paceline.training.switch_server"
+
+
+@contextmanager
+def adding_switch(
+    enter: tuple[str, ...], address: str, port: int, lab: str, env: Mapping[str, str]
+) -> Iterator[Mapping[str, str]]:
+    """Run the switch. Yields the environment of the ranks: ``env`` and where the switch is.
+
+    Args:
+        enter: the words in front of a command that is to run in the switch's namespace.
+        address, port: of the store that the switch serves.
+        lab: whose mark the process bears, so that ``lab down`` ends it whatever happens here.
+        env: set besides this process's own.
+    """
+    command = [*enter, sys.executable, "-m", _SERVER, "--address", address, "--port", str(port)]
+    own = {**os.environ, "OMP_NUM_THREADS": "1", **env, MARK: lab}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=own, start_new_session=True)
+    try:
+        yield {**env, VARIABLE: f"{address}:{port}"}
+    finally:
+        process.kill()
+        process.wait()

@@ -38,7 +38,7 @@ class Topology:
     """The hosts of one lab and the link of each host.
 
     ``link`` is in bytes/s each way, or None for loopback, which is unshaped. ``latency`` is in seconds each way, or None.
-    ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm. ``adds`` says whether the switch
+    ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm. ``adds``: whether the switch
     adds the gradients of a job (exchange ``switch``).
     """
 

@@ -9,18 +9,21 @@ from types import TracebackType
 from typing import Self
 
 from paceline.errors import UserError, unknown
-from paceline.lab import journal, kernel, slurm
+from paceline.lab import card, journal, kernel, slurm
+from paceline.lab.card import CardCounters
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.namespaces import make, remove
-from paceline.lab.processes import HostResult, execute
+from paceline.lab.processes import HostLost, HostResult, execute
 from paceline.lab.ranks import Host
-from paceline.lab.status import Counters, LabStatus, read_counters, read_status
-from paceline.lab.topology import INTERFACE, Topology, check_name, topology
+from paceline.lab.status import Counters, LabStatus, read_cards, read_counters, read_status
+from paceline.lab.topology import INTERFACE, MTU, Topology, check_name, topology
 
 PORTS = range(20_000, 30_000)
 """Ports for the rendezvous, below those that the kernel gives out by itself."""
 UP = "paceline lab up --hosts 4 --link 1Gb/s"
+NIC = "PACELINE_NIC"
+"""Variable of every rank on a host with a network card: what the cards of the lab do."""
 Say = Callable[[str], None]
 
 
@@ -38,6 +41,13 @@ class Loopback:
             free.bind(("127.0.0.1", 0))
             port: int = free.getsockname()[1]
             return port
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+    def _lost_host(self) -> HostLost | None:
+        """A host that can no longer reach the others, looked for while a command runs."""
+        return None
 
     def run(
         self,
@@ -69,10 +79,11 @@ class Loopback:
             command,
             lab=self.topology.name,
             port=self._port(),
-            env=env,
+            env={**self._environment(), **(env or {})},
             timeout=timeout,
             per_host=per_host,
             stream=stream,
+            lost_host=self._lost_host,
         )
 
 
@@ -118,13 +129,20 @@ class Lab(Loopback):
         self._set_link(host, "up")
 
     def power_off(self, host: int) -> list[int]:
-        """A host dies: its cable is out, its processes are gone. Returns their pids. Raises UserError."""
+        """A host dies: its cable is out, its processes and its card are gone. Returns the processes' pids. Raises UserError."""
         self.cut(host)  # first, so that no connection is closed in order
+        if self.topology.nic:
+            card.stop_host(self.topology, journal.card_directory(self.topology.name), host)
         return kernel.end_processes(self.topology.namespace(host), self.topology.name, at_once=True)[0]
 
     def power_on(self, host: int) -> None:
-        """The host is back, with nothing running but its slurmd where the lab has Slurm. Raises UserError."""
+        """The host is back, with nothing running but its card and its slurmd where the lab has them. Raises UserError."""
         self.mend(host)
+        if self.topology.nic:
+            try:
+                card.start_host(self.topology, journal.card_directory(self.topology.name), host)
+            except CommandFailed as error:
+                raise self._incomplete(str(error)) from error
         if self.topology.slots:
             try:
                 slurm.start_host(self.topology, journal.slurm_directory(self.topology.name), host)
@@ -161,10 +179,30 @@ class Lab(Loopback):
         ]
         if lost_hosts or self.state.phase != "up":
             raise self._incomplete(", ".join(lost_hosts) or "its making was cut short")
+        if lost := self._lost_host():
+            raise self._incomplete(f"the card of host {lost.host}")
         return [
             Host(number, address, INTERFACE, kernel.enter(self.topology.namespace(number)))
             for number, address in enumerate(self.topology.addresses)
         ]
+
+    def cards(self) -> list[CardCounters | None]:
+        """What every host's network card has done; None for one that is not at work. Raises UserError where there are none."""
+        if not self.topology.nic:
+            raise UserError(f"lab {self.topology.name!r} has no network cards", f"lab down, then {UP} --nic inceptionn")
+        return list(read_cards(self.topology))
+
+    def _environment(self) -> dict[str, str]:
+        return {NIC: self.topology.nic} if self.topology.nic else {}
+
+    def _lost_host(self) -> HostLost | None:
+        if not self.topology.nic:
+            return None
+        directory = journal.card_directory(self.topology.name)
+        for host, address in enumerate(self.topology.addresses):
+            if not card.is_alive(self.topology, directory, host):
+                return HostLost(host, f"host {host} ({address}): its network card has died; the same lab up makes it anew")
+        return None
 
     def _port(self) -> int:
         if self.is_loopback:
@@ -204,6 +242,10 @@ def up(
     latency: str | float | None = None,
     *,
     slurm_slots: int = 0,
+    nic: str = "",
+    nic_ports: str = "",
+    mtu: int = MTU,
+    ipv6: bool = False,
     say: Say | None = None,
 ) -> Lab:
     """Make a lab, or find the equal one that is up already. What a crash left of it is removed first.
@@ -214,16 +256,24 @@ def up(
         name: several labs may be up at once.
         latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
         slurm_slots: CPUs of each host that a Slurm of the lab's own gives out; 0 for no Slurm.
+        nic: a network card for each host, as text: ``inceptionn``, ``inceptionn,bound=2^-8:25.6Gb/s`` (docs/lab.md).
+        nic_ports: TCP ports whose packets every host marks for its card: ``20000-30000``. Otherwise the sockets are marked
+            by who opens them (:mod:`paceline.nic.marking`).
+        mtu: bytes of the largest IP packet on the links.
+        ipv6: give each host an IPv6 address too.
         say: called with a line about what happens now.
 
     Raises:
         UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
     """
-    wanted_topology, say = topology(hosts, link, name, latency, slurm_slots), say or (lambda text: None)
+    wanted_topology = topology(hosts, link, name, latency, slurm_slots, nic=nic, nic_ports=nic_ports, mtu=mtu, ipv6=ipv6)
+    say = say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
         raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")
     if wanted_topology.link is not None:
         _check_privileges(wanted_topology)
+    if wanted_topology.nic:
+        card.check(wanted_topology)
     if wanted_topology.slots:
         slurm.check(wanted_topology, journal.slurm_directory(name))
     with journal.locked():

@@ -119,7 +119,7 @@ def read(directory: Path, host: int) -> CardCounters | None:
         magic, process, ready, *counts = _LAYOUT.unpack(data)
         if magic == MAGIC and ready:
             sent, received = counts[:11], counts[11:]
-            return CardCounters(host, process, *sent[:10], *received[:5], sent[10] + received[5])
+            return CardCounters(*(host, process, *sent[:10], *received[:5], sent[10] + received[5]))
     return None
 
 

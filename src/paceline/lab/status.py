@@ -133,9 +133,8 @@ def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[
 
 
 def _look(state: LabState, host: int) -> tuple[str, Counters]:
-    shown = kernel.system_json(
-        ("ip", "-j", "-s", "-n", state.topology.namespace(host), "link", "show", "dev", state.topology.wire)
-    )
+    topology = state.topology
+    shown = kernel.system_json(("ip", "-j", "-s", "-n", topology.namespace(host), "link", "show", "dev", topology.wire))
     try:
         tx, rx = (shown[0]["stats64"][direction] for direction in ("tx", "rx"))
         link = "up" if "LOWER_UP" in shown[0]["flags"] else "cut"

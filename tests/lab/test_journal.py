@@ -130,6 +130,6 @@ def test_without_the_privileges_what_is_missing_is_said_and_loopback_offered(
 
 def test_latency_only_where_netem_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "missing", lambda: [])
-    monkeypatch.setattr(kernel, "_lacking_parts", lambda *parts: list(parts))
+    monkeypatch.setattr(kernel, "lacking_parts", lambda *parts: list(parts))
     with pytest.raises(UserError, match=r"no netem.*leave out `latency`"):
         lab.up(2, "1Gb/s", latency="100us")

@@ -12,7 +12,7 @@ from typing import Any
 from paceline import lab
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.errors import UserError
-from paceline.lab.topology import link_text
+from paceline.lab.topology import MOST_MTU, MTU, link_text
 from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
 from paceline.units import format_bytes, format_seconds
 
@@ -40,6 +40,10 @@ def add(parser: Parser) -> None:
     up.add_argument("--slurm", action="store_true", help="with a Slurm of its own (needs slurm-wlm and munge)")
     up.add_argument("--slots", metavar="N", type=int, help=f"CPUs that Slurm gives out on each host (default {SLOTS})")
     up.add_argument("--switch", action="store_true", help="with a switch that adds gradients, for --exchange switch")
+    up.add_argument("--nic", metavar="SPEC", default="", help="a network card that compresses: inceptionn[,bound=2^-K][:RATE]")
+    up.add_argument("--nic-ports", metavar="A-B", default="", help="mark packets of these TCP ports for it (needs nft)")
+    up.add_argument("--mtu", metavar="BYTES", type=int, default=MTU, help=f"of the links, up to {MOST_MTU} (default {MTU})")
+    up.add_argument("--ipv6", action="store_true", help="an IPv6 address for each host too")
     up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
 
     run = action("exec", "run a command on every host at once")
@@ -70,8 +74,11 @@ def _up(o: argparse.Namespace) -> Answer:
     if o.slurm and slots < 1:
         raise UserError(f"{slots} CPUs a host for Slurm", "give a whole number from 1 up")
     link = None if o.loopback else o.link
-    cluster = lab.up(o.hosts, link, o.name, o.latency, slurm_slots=slots, switch_adds=o.switch, say=_say(o.name))
+    cards = {"nic": o.nic, "nic_ports": o.nic_ports, "mtu": o.mtu, "ipv6": o.ipv6}
+    more = {"slurm_slots": slots, "switch_adds": o.switch, **cards}
+    cluster = lab.up(o.hosts, link, o.name, o.latency, **more, say=_say(o.name))
     text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.topology.link)}"
+    text += f", cards {cluster.topology.nic}" if cluster.topology.nic else ""
     text += "; up" if cluster.fresh else "; was up already, left as it is"
     if cluster.is_loopback:
         text += "; all on 127.0.0.1, unshaped"
@@ -113,7 +120,8 @@ def _headline(status: lab.LabStatus) -> str:
     whole = "complete" if status.complete else "incomplete"
     slots = f", Slurm with {topology.slots} CPUs a host" if topology.slots else ""
     slots += ", a switch that adds" if topology.adds else ""
-    return f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}{slots}; {whole}"
+    cards = f", cards {topology.nic}" if topology.nic else ""
+    return f"{topology.name}: {topology.hosts} hosts, {link_text(topology.link)}{latency}{slots}{cards}; {whole}"
 
 
 def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
@@ -136,7 +144,17 @@ def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
     if topology.link is not None:
         heads = ("host", "address", "link", "sent", "received", *(("Slurm",) if status.slurm else ()))
         yield Table(heads, rows, frozenset({0, 1, 2, 5}) if status.slurm else frozenset({0, 1, 2}))
+    if status.cards:
+        heads = ("host", "segments", "compressed", "before", "after", "left alone", "damaged")
+        yield Table(heads, [_card_row(host, card) for host, card in enumerate(status.cards)], frozenset({0}))
     yield from (Paragraph(f"lacking: {what}", "bad") for what in status.lacking)
+
+
+def _card_row(host: int, card: lab.CardCounters | None) -> tuple[str, ...]:
+    if card is None:
+        return (str(host), "dead", "", "", "", "", "")
+    sizes = (format_bytes(card.bytes_before), format_bytes(card.bytes_after))
+    return (str(host), str(card.segments), str(card.compressed), *sizes, str(card.left_alone), str(card.damaged))
 
 
 def _down(o: argparse.Namespace) -> Answer:

@@ -6,12 +6,14 @@ Without the privileges for it, :func:`loopback` runs the same command on 127.0.0
 
 from __future__ import annotations
 
+from paceline.lab.card import CardCounters
 from paceline.lab.kernel import has_netem, missing
 from paceline.lab.lab import Lab, Loopback, down, find, labs, loopback, up
 from paceline.lab.processes import HostFailed, HostResult
 from paceline.lab.status import Counters, LabStatus
 
 __all__ = [
+    "CardCounters",
     "Counters",
     "HostFailed",
     "HostResult",

@@ -65,12 +65,13 @@ class LabState:
             raise UserError(f"cannot write {path}: {error.strerror or error}", f"make room, or set {DIRECTORY}") from error
 
     def delete(self) -> None:
-        """Remove the file, and the directory of its Slurm. Raises UserError where they are another user's."""
+        """Remove the file, and the directories of its Slurm and its cards. Raises UserError where they are another user's."""
         for directory in _directories():
             path = _path(directory, self.topology.name)
             try:
-                if (slurm := _slurm(directory, self.topology.name)).is_dir():
-                    shutil.rmtree(slurm)
+                for part in (_slurm(directory, self.topology.name), _cards(directory, self.topology.name)):
+                    if part.is_dir():
+                        shutil.rmtree(part)
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise UserError(f"cannot remove {path}: {error.strerror or error}", "run it as its owner, with sudo") from error
@@ -93,6 +94,11 @@ def load(name: str) -> LabState | None:
 def slurm_directory(name: str) -> Path:
     """Where the Slurm of this user's lab has its files. Raises UserError where no directory can be made for labs."""
     return _slurm(_own_directory(), name)
+
+
+def card_directory(name: str) -> Path:
+    """Where the cards of this user's lab have their counters. Raises UserError where no directory can be made for labs."""
+    return _cards(_own_directory(), name)
 
 
 def names() -> list[str]:
@@ -149,6 +155,10 @@ def _path(directory: Path, name: str) -> Path:
 
 def _slurm(directory: Path, name: str) -> Path:
     return directory / f"slurm-{name}"
+
+
+def _cards(directory: Path, name: str) -> Path:
+    return directory / f"nic-{name}"
 
 
 def _from_json(data: dict[str, Any], name: str) -> LabState:

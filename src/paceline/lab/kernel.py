@@ -27,6 +27,7 @@ _PROBES = {
     "veth": "ip link add name pl1 type veth peer name pl2",
     "tbf": "tc qdisc add dev lo root tbf rate 1gbit burst 128k limit 1m",
     "netem": "tc qdisc replace dev lo root netem delay 1ms",
+    "tap": "ip tuntap add dev pl3 mode tap",
 }
 
 
@@ -73,13 +74,13 @@ def missing() -> list[str]:
     needs = [f"root ({' and '.join(capabilities)})"] if (capabilities := lost_capabilities()) else []
     needs += [f"{tool} ({package})" for tool, package in TOOLS.items() if not which(tool)]
     if not needs:
-        needs = [f"{part} in the kernel" for part in _lacking_parts("bridge", "veth", "tbf")]
+        needs = [f"{part} in the kernel" for part in lacking_parts("bridge", "veth", "tbf")]
     return needs
 
 
 def has_netem() -> bool:
     """Whether the kernel can delay packets. False also where nothing may be tried."""
-    return not missing() and not _lacking_parts("netem")
+    return not missing() and not lacking_parts("netem")
 
 
 def lost_capabilities() -> list[str]:
@@ -91,7 +92,8 @@ def lost_capabilities() -> list[str]:
     return [name for name, bit in CAPABILITIES.items() if not held >> bit & 1]
 
 
-def _lacking_parts(*parts: str) -> list[str]:
+def lacking_parts(*parts: str) -> list[str]:
+    """Those of the kernel's parts that it lacks, tried in a namespace without a name."""
     script = "; ".join(f"{_PROBES[part]} >/dev/null 2>&1 || echo {part}" for part in parts)
     try:
         return system(("unshare", "--net", "sh", "-c", script)).split()

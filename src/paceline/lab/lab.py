@@ -10,15 +10,17 @@ from types import TracebackType
 from typing import Self
 
 from paceline.errors import UserError, unknown
-from paceline.lab import journal, kernel, slurm
+from paceline.lab import card, journal, kernel, slurm
 from paceline.lab.adding_switch import adding_switch
+from paceline.lab.card import CardCounters
+from paceline.lab.card_spec import VARIABLE
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.namespaces import make, remove
-from paceline.lab.processes import HostResult, execute
+from paceline.lab.processes import HostLost, HostResult, execute
 from paceline.lab.ranks import Host
-from paceline.lab.status import Counters, LabStatus, read_counters, read_status
-from paceline.lab.topology import INTERFACE, Topology, check_name, topology
+from paceline.lab.status import Counters, LabStatus, read_cards, read_counters, read_status
+from paceline.lab.topology import INTERFACE, MTU, Topology, check_name, topology
 
 PORTS = range(20_000, 30_000)
 """Ports for the rendezvous, below those that the kernel gives out by itself."""
@@ -40,6 +42,13 @@ class Loopback:
             free.bind(("127.0.0.1", 0))
             port: int = free.getsockname()[1]
             return port
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+    def _lost_host(self) -> HostLost | None:
+        """A host that can no longer reach the others, looked for while a command runs."""
+        return None
 
     def run(
         self,
@@ -67,7 +76,7 @@ class Loopback:
             UserError: nothing could be started.
         """
         hosts, port = self._hosts(), self._port()
-        with self._switch(env or {}) as environment:
+        with self._switch({**self._environment(), **(env or {})}) as environment:
             return execute(
                 hosts,
                 command,
@@ -77,6 +86,7 @@ class Loopback:
                 timeout=timeout,
                 per_host=per_host,
                 stream=stream,
+                lost_host=self._lost_host,
             )
 
     def _switch(self, env: Mapping[str, str]) -> AbstractContextManager[Mapping[str, str]]:
@@ -132,13 +142,20 @@ class Lab(Loopback):
         self._set_link(host, "up")
 
     def power_off(self, host: int) -> list[int]:
-        """A host dies: its cable is out, its processes are gone. Returns their pids. Raises UserError."""
+        """A host dies: its cable is out, its processes and its card are gone. Returns the processes' pids. Raises UserError."""
         self.cut(host)  # first, so that no connection is closed in order
+        if self.topology.nic:
+            card.stop_host(self.topology, journal.card_directory(self.topology.name), host)
         return kernel.end_processes(self.topology.namespace(host), self.topology.name, at_once=True)[0]
 
     def power_on(self, host: int) -> None:
-        """The host is back, with nothing running but its slurmd where the lab has Slurm. Raises UserError."""
+        """The host is back, with nothing running but its card and its slurmd where the lab has them. Raises UserError."""
         self.mend(host)
+        if self.topology.nic:
+            try:
+                card.start_host(self.topology, journal.card_directory(self.topology.name), host)
+            except CommandFailed as error:
+                raise self._incomplete(str(error)) from error
         if self.topology.slots:
             try:
                 slurm.start_host(self.topology, journal.slurm_directory(self.topology.name), host)
@@ -175,6 +192,8 @@ class Lab(Loopback):
         ]
         if lost_hosts or self.state.phase != "up":
             raise self._incomplete(", ".join(lost_hosts) or "its making was cut short")
+        if lost := self._lost_host():
+            raise self._incomplete(f"the card of host {lost.host}")
         return [
             Host(number, address, INTERFACE, kernel.enter(self.topology.namespace(number)))
             for number, address in enumerate(self.topology.addresses)
@@ -183,6 +202,24 @@ class Lab(Loopback):
     @property
     def _switch_entry(self) -> tuple[str, ...]:
         return () if self.is_loopback else kernel.enter(self.topology.switch)
+
+    def cards(self) -> list[CardCounters | None]:
+        """What every host's network card has done; None for one that is not at work. Raises UserError where there are none."""
+        if not self.topology.nic:
+            raise UserError(f"lab {self.topology.name!r} has no network cards", f"lab down, then {UP} --nic inceptionn")
+        return list(read_cards(self.topology))
+
+    def _environment(self) -> dict[str, str]:
+        return {VARIABLE: self.topology.nic} if self.topology.nic else {}
+
+    def _lost_host(self) -> HostLost | None:
+        if not self.topology.nic:
+            return None
+        directory = journal.card_directory(self.topology.name)
+        for host, address in enumerate(self.topology.addresses):
+            if not card.is_alive(self.topology, directory, host):
+                return HostLost(host, f"host {host} ({address}): its network card has died; the same lab up makes it anew")
+        return None
 
     def _port(self) -> int:
         if self.is_loopback:
@@ -223,6 +260,10 @@ def up(
     *,
     slurm_slots: int = 0,
     switch_adds: bool = False,
+    nic: str = "",
+    nic_ports: str = "",
+    mtu: int = MTU,
+    ipv6: bool = False,
     say: Say | None = None,
 ) -> Lab:
     """Make a lab, or find the equal one that is up already. What a crash left of it is removed first.
@@ -234,16 +275,25 @@ def up(
         latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
         slurm_slots: CPUs of each host that a Slurm of the lab's own gives out; 0 for no Slurm.
         switch_adds: the switch adds the gradients of a job whose exchange is ``switch``.
+        nic: a network card for each host, as text: ``inceptionn``, ``inceptionn,bound=2^-8:25.6Gb/s`` (docs/lab.md).
+        nic_ports: TCP ports whose packets every host marks for its card: ``20000-30000``. Otherwise the sockets are marked
+            by who opens them (:mod:`paceline.nic.marking`).
+        mtu: bytes of the largest IP packet on the links.
+        ipv6: give each host an IPv6 address too.
         say: called with a line about what happens now.
 
     Raises:
         UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
     """
-    wanted_topology, say = topology(hosts, link, name, latency, slurm_slots, switch_adds), say or (lambda text: None)
+    more = {"adds": switch_adds, "nic": nic, "nic_ports": nic_ports, "mtu": mtu, "ipv6": ipv6}
+    wanted_topology = topology(hosts, link, name, latency, slurm_slots, **more)
+    say = say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
         raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")
     if wanted_topology.link is not None:
         _check_privileges(wanted_topology)
+    if wanted_topology.nic:
+        card.check(wanted_topology)
     if wanted_topology.slots:
         slurm.check(wanted_topology, journal.slurm_directory(name))
     with journal.locked():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paceline.errors import UserError
-from paceline.lab import journal, kernel, slurm
+from paceline.lab import card, journal, kernel, slurm
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
 from paceline.lab.topology import Topology
@@ -26,6 +26,8 @@ def make(topology: Topology, say: Callable[[str], None]) -> LabState:
             if count % 100 == 0:
                 say(f"command {count + 1} of {len(commands)}")
             kernel.system(command)
+        if topology.nic:
+            card.start(topology, journal.card_directory(topology.name), say)
         if topology.slots:
             slurm.start(topology, journal.slurm_directory(topology.name), say)
         state = replace(state, phase="up")
@@ -45,6 +47,8 @@ def remove(state: LabState) -> list[str]:
     Returns a line for each thing there is to know. Raises UserError when a part cannot be removed.
     """
     notes, failed = [], []
+    for host in range(state.topology.hosts if state.topology.nic else 0):
+        card.stop_host(state.topology, journal.card_directory(state.topology.name), host)
     for entry, inode in state.namespaces.items():
         if not kernel.exists(entry):
             continue

@@ -24,6 +24,10 @@ GRACE_S = 5.0
 """Between asking the other hosts to end and ending them."""
 TIMED_OUT = 124
 """The code of a run that took too long, as of timeout(1)."""
+LOST = 1
+"""The code of a run in which a host was lost."""
+LOOK_S = 0.2
+"""Between two looks for a lost host."""
 _PRINTING = threading.Lock()
 
 
@@ -52,6 +56,14 @@ class HostFailed(RuntimeError):
     def __init__(self, message: str, code: int, host: int, results: Sequence[HostResult]) -> None:
         self.code, self.host, self.results = code, host, list(results)
         super().__init__(message)
+
+
+@dataclass(frozen=True)
+class HostLost:
+    """A host that can no longer reach the others although its processes run; ``message`` names it."""
+
+    host: int
+    message: str
 
 
 @dataclass
@@ -109,11 +121,12 @@ def execute(
     timeout: float | None = None,
     per_host: int = 1,
     stream: bool = False,
+    lost_host: Callable[[], HostLost | None] = lambda: None,
 ) -> list[HostResult]:
     """Run ``command`` on every host in parallel, ``per_host`` times each, and wait for all.
 
     ``{rank}``, ``{hosts}`` and ``{address}`` in it are replaced. Each rank leads a process group of its own; when one fails,
-    or after ``timeout`` seconds, the groups of the others are ended.
+    or ``lost_host`` says that a host is lost, or after ``timeout`` seconds, the groups of the others are ended.
 
     Returns:
         A result per rank, in the order of ranks.
@@ -138,13 +151,15 @@ def execute(
                 with later():  # a rank that has started is among ``ranks`` before anything ends them
                     ranks.append(_start(hosts, command, rank, per_host, lab, port, env or {}, stream))
                     threading.Thread(target=_await, args=(ranks[-1], done), daemon=True).start()
-            failed = _collect(ranks, done, timeout)
+            failed = _collect(ranks, done, timeout, lost_host)
         except BaseException:
             _end(ranks, done)
             raise
     results = [rank.result() for rank in ranks]
     if failed is None:
         return results
+    if isinstance(failed, HostLost):
+        raise HostFailed(failed.message, LOST, failed.host, results)
     if failed.unread:
         raise BrokenPipeError
     if failed.ended:
@@ -256,21 +271,29 @@ def _await(rank: _Rank, done: queue.SimpleQueue[_Rank]) -> None:
     done.put(rank)
 
 
-def _collect(ranks: Sequence[_Rank], done: queue.SimpleQueue[_Rank], timeout: float | None) -> _Rank | None:
+def _collect(
+    ranks: Sequence[_Rank],
+    done: queue.SimpleQueue[_Rank],
+    timeout: float | None,
+    lost_host: Callable[[], HostLost | None],
+) -> _Rank | HostLost | None:
     """Wait for all; the first that failed, or None. After a failure or the timeout the rest are ended."""
-    until = None if timeout is None else time.perf_counter() + timeout
-    for _ in ranks:
+    until = time.perf_counter() + (float("inf") if timeout is None else timeout)
+    failed: _Rank | HostLost | None = None
+    while failed is None and any(rank.seconds is None for rank in ranks):
         try:
-            rank = done.get(timeout=None if until is None else max(0.0, until - time.perf_counter()))
+            rank = done.get(timeout=max(0.0, min(LOOK_S, until - time.perf_counter())))
         except queue.Empty:
-            late = next(rank for rank in ranks if rank.seconds is None)
-            _end(ranks, done)
-            return late
+            late = time.perf_counter() >= until
+            failed = next(rank for rank in ranks if rank.seconds is None) if late else lost_host()
+            continue
         rank.reap()
-        if rank.code != 0:
-            _end(ranks, done)
-            return rank
-    return None
+        failed = rank if rank.code != 0 else None
+        # What fails because its host is lost names a symptom; the card is the cause.
+        failed = (failed and lost_host()) or failed
+    if failed is not None:
+        _end(ranks, done)
+    return failed
 
 
 def _end(ranks: Sequence[_Rank], done: queue.SimpleQueue[_Rank]) -> None:

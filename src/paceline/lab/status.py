@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paceline.lab import journal, kernel, slurm
+from paceline.lab import card, journal, kernel, slurm
+from paceline.lab.card import CardCounters
 from paceline.lab.journal import LabState
 from paceline.lab.kernel import CommandFailed
-from paceline.lab.topology import INTERFACE
+from paceline.lab.topology import Topology
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What crossed a host's interface since the lab is up, in bytes and packets as the kernel's interface counts them.
+    """What crossed a host's end of its cable since the lab is up, in bytes and packets as the kernel's interface counts them.
 
     Ethernet, IP and TCP headers are in the bytes. Where the kernel hands several segments on as one (GSO, on by default),
     that is one packet with one header: bytes then stand within 0.5 % of what the sockets sent.
@@ -32,6 +33,7 @@ class LabStatus:
     """A lab now. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` says what is no longer there.
 
     ``slurm`` has the state of each host's node as Slurm says it, empty without Slurm.
+    ``cards`` has what each host's network card has done, None for one that is not at work; empty without cards.
     """
 
     state: LabState
@@ -39,6 +41,7 @@ class LabStatus:
     counters: tuple[Counters | None, ...]
     lacking: tuple[str, ...]
     slurm: tuple[str, ...] = ()
+    cards: tuple[CardCounters | None, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -55,6 +58,7 @@ class LabStatus:
                 "link": self.links[number],
                 **({"slurm": self.slurm[number]} if self.slurm else {}),
                 **_numbers(self.counters[number]),
+                **({"nic": _numbers(self.cards[number])} if self.cards else {}),
             }
             for number, address in enumerate(topology.addresses)
         ]
@@ -65,6 +69,10 @@ class LabStatus:
             "latency_s": topology.latency,
             "slurm_slots": topology.slots,
             "switch_adds": topology.adds,
+            "nic": topology.nic,
+            "nic_ports": topology.nic_ports,
+            "mtu": topology.mtu,
+            "ipv6": topology.ipv6,
         }
         end = {"since": self.state.since, "complete": self.complete, "lacking": list(self.lacking)}
         return {**shown, "hosts": hosts, **end}
@@ -92,7 +100,7 @@ def read_status(state: LabState) -> LabStatus:
             if not kernel.is_alive(name, state.namespaces.get(name)):
                 raise CommandFailed(f"its namespace {name}")
             link, count = _look(state, host)
-            if not _is_shaped(name, INTERFACE) or (link == "up" and not _is_shaped(topology.switch, f"p{host}")):
+            if not _is_shaped(name, topology.wire) or (link == "up" and not _is_shaped(topology.switch, f"p{host}")):
                 raise CommandFailed("the token bucket of its link")
             links.append(link)
             counters.append(count)
@@ -101,7 +109,16 @@ def read_status(state: LabState) -> LabStatus:
             counters.append(None)
             lacking.append(f"host {host} ({address}): {error}")
     nodes = _read_slurm(state, links, lacking) if topology.slots else ()
-    return LabStatus(state, tuple(links), tuple(counters), tuple(lacking), nodes)
+    cards = read_cards(topology) if topology.nic else ()
+    lacking += [f"the network card of host {host}" for host, one in enumerate(cards) if one is None and links[host] == "up"]
+    return LabStatus(state, tuple(links), tuple(counters), tuple(lacking), nodes, cards)
+
+
+def read_cards(topology: Topology) -> tuple[CardCounters | None, ...]:
+    """What every host's network card has done; None for one that is not at work."""
+    directory = journal.card_directory(topology.name)
+    alive = [card.is_alive(topology, directory, host) for host in range(topology.hosts)]
+    return tuple(card.read(directory, host) if alive[host] else None for host in range(topology.hosts))
 
 
 def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[str, ...]:
@@ -117,14 +134,15 @@ def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[
 
 
 def _look(state: LabState, host: int) -> tuple[str, Counters]:
-    shown = kernel.system_json(("ip", "-j", "-s", "-n", state.topology.namespace(host), "link", "show", "dev", INTERFACE))
+    topology = state.topology
+    shown = kernel.system_json(("ip", "-j", "-s", "-n", topology.namespace(host), "link", "show", "dev", topology.wire))
     try:
         tx, rx = (shown[0]["stats64"][direction] for direction in ("tx", "rx"))
         link = "up" if "LOWER_UP" in shown[0]["flags"] else "cut"
         numbers = (int(tx["bytes"]), int(tx["packets"]), int(rx["bytes"]), int(rx["packets"]))
-        return link, Counters(host, state.topology.address(host), *numbers)
+        return link, Counters(host, topology.address(host), *numbers)
     except (KeyError, IndexError, TypeError) as error:
-        raise CommandFailed(f"its interface {INTERFACE}") from error
+        raise CommandFailed(f"its interface {topology.wire}") from error
 
 
 def _is_shaped(namespace: str, interface: str) -> bool:
@@ -132,5 +150,5 @@ def _is_shaped(namespace: str, interface: str) -> bool:
     return "tbf" in kinds
 
 
-def _numbers(counters: Counters | None) -> dict[str, Any]:
+def _numbers(counters: Counters | CardCounters | None) -> dict[str, Any]:
     return {k: v for k, v in asdict(counters).items() if k not in ("host", "address")} if counters else {}

@@ -10,11 +10,14 @@ import re
 from dataclasses import dataclass
 
 from paceline.errors import UserError
+from paceline.lab.card_spec import parse_card
 from paceline.units import format_bandwidth, format_seconds, parse_bandwidth, parse_seconds
 
 PREFIX = "paceline-"
 INTERFACE = "pl0"
 """The interface of every host: a name that no device of the machine has, because /sys still shows the machine's own."""
+WIRE = "w0"
+"""A host's end of its cable where the host has a network card: the card's, without an address."""
 NETNS = "/var/run/netns"
 """Where iproute2 keeps named namespaces."""
 MAX_HOSTS = 250
@@ -28,6 +31,12 @@ QUEUE_S = 20e-3
 """What a port holds before it drops, in seconds of the link."""
 MIN_QUEUE = 1_000_000
 NETEM_PACKETS = 100_000
+MTU, LEAST_MTU, MOST_MTU = 1500, 1280, 9216
+TAP_FRAMES = 10_000
+"""Packets that may wait for a card; what a host has under way is bounded by receive_window, so none is dropped."""
+MIN_WINDOW, MOST_WINDOW = 512 << 10, 32 << 20
+MARK_DSCP = "0x0a"
+"""ToS 0x28 (Li et al., MICRO 2018, section VI-B) without its two ECN bits."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 _NO_IPV6 = 'for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do [ -e "$f" ] && echo 1 > "$f"; done 2>/dev/null; true'
 Command = tuple[str, ...]
@@ -39,7 +48,9 @@ class Topology:
 
     ``link`` is in bytes/s each way, or None for loopback, which is unshaped. ``latency`` is in seconds each way, or None.
     ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm. ``adds``: whether the switch
-    adds the gradients of a job (exchange ``switch``).
+    adds the gradients of a job (exchange ``switch``). ``nic`` is what the network cards do (card_spec.py), empty for a lab
+    without cards; ``nic_ports`` the TCP ports whose packets each host marks for its card, ``20000-30000``. ``mtu`` is in bytes
+    of an IP packet; ``ipv6`` says whether hosts have such an address too.
     """
 
     name: str
@@ -48,6 +59,15 @@ class Topology:
     latency: float | None = None
     slots: int = 0
     adds: bool = False
+    nic: str = ""
+    nic_ports: str = ""
+    mtu: int = MTU
+    ipv6: bool = False
+
+    @property
+    def wire(self) -> str:
+        """The interface at the host's end of its cable: the host's own, or the card's."""
+        return WIRE if self.nic else INTERFACE
 
     @property
     def switch(self) -> str:
@@ -66,6 +86,10 @@ class Topology:
     def address(self, host: int) -> str:
         """A host's IPv4 address. Labs may share addresses: no packet leaves the namespaces."""
         return "127.0.0.1" if self.link is None else f"10.77.0.{host + 1}"
+
+    def address6(self, host: int) -> str:
+        """A host's IPv6 address, where the lab has them."""
+        return f"fd77::{host + 1:x}"
 
     @property
     def head(self) -> str:
@@ -92,15 +116,43 @@ class Topology:
         for host in range(self.hosts):
             host_name, port = self.namespace(host), f"p{host}"
             commands += [
-                ("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host_name),
+                ("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", self.wire, "netns", host_name),
+                *(self._card(host_name) if self.nic else ()),
+                *(self._large_packets(host_name, port) if self.mtu != MTU else ()),
                 ("ip", "-n", host_name, "addr", "add", f"{self.address(host)}/24", "dev", INTERFACE),
-                *self.shape(host_name, INTERFACE, delay=True),
+                *self.shape(host_name, self.wire, delay=True),
                 *self.shape(self.switch, port),
                 ("ip", "-n", self.switch, "link", "set", port, "master", "br0", "up"),
+                *([("ip", "-n", host_name, "link", "set", WIRE, "up")] if self.nic else ()),
                 ("ip", "-n", host_name, "link", "set", INTERFACE, "up"),
                 ("ip", "-n", host_name, "link", "set", "lo", "up"),
+                *(self._ipv6(host) if self.ipv6 else ()),
             ]
         return commands
+
+    def _card(self, host_name: str) -> list[Command]:
+        """A host with a card: its interface is a TAP, which the card joins to the wire. The wire's end answers to nobody."""
+        return [
+            ("ip", "-n", host_name, "tuntap", "add", "dev", INTERFACE, "mode", "tap"),
+            ("ip", "-n", host_name, "link", "set", INTERFACE, "txqueuelen", str(TAP_FRAMES)),
+            ("ip", "-n", host_name, "link", "set", WIRE, "arp", "off"),
+            _set(host_name, "ipv4/tcp_rmem", f"4096 131072 {receive_window(self)}"),
+            *([_nft(host_name, self.nic_ports)] if self.nic_ports else ()),
+        ]
+
+    def _large_packets(self, host_name: str, port: str) -> list[Command]:
+        ends = [(self.switch, port), *((host_name, interface) for interface in {INTERFACE: 0, self.wire: 0})]
+        return [("ip", "-n", namespace, "link", "set", interface, "mtu", str(self.mtu)) for namespace, interface in ends]
+
+    def _ipv6(self, host: int) -> list[Command]:
+        """An address on the host's interface, without the questions that a host asks about one."""
+        host_name = self.namespace(host)
+        return [
+            _set(host_name, "ipv6/conf/all/disable_ipv6", "0"),
+            *([_set(host_name, f"ipv6/conf/{WIRE}/disable_ipv6", "1")] if self.nic else ()),
+            _set(host_name, f"ipv6/conf/{INTERFACE}/accept_ra", "0"),
+            ("ip", "-n", host_name, "addr", "add", f"{self.address6(host)}/64", "dev", INTERFACE, "nodad"),
+        ]
 
     def shape(self, namespace: str, interface: str, delay: bool = False) -> list[Command]:
         """The token bucket of what leaves ``interface``; with ``delay``, behind the latency where the lab has one."""
@@ -125,6 +177,14 @@ class Topology:
             parts.append(f"{_slots_text(self.slots)}, not {_slots_text(other.slots)}")
         if self.adds != other.adds:
             parts.append(f"{_adds_text(self.adds)}, not {_adds_text(other.adds)}")
+        if self.nic != other.nic:
+            parts.append(f"{_nic_text(self.nic)}, not {_nic_text(other.nic)}")
+        if self.nic_ports != other.nic_ports:
+            parts.append(f"{_ports_text(self.nic_ports)}, not {_ports_text(other.nic_ports)}")
+        if self.mtu != other.mtu:
+            parts.append(f"an MTU of {self.mtu} B, not {other.mtu} B")
+        if self.ipv6 != other.ipv6:
+            parts.append("IPv6, not IPv4 alone" if self.ipv6 else "IPv4 alone, not IPv6")
         return " and ".join(parts)
 
 
@@ -134,7 +194,12 @@ def topology(
     name: str = "lab",
     latency: str | float | None = None,
     slots: int = 0,
+    *,
     adds: bool = False,
+    nic: str = "",
+    nic_ports: str = "",
+    mtu: int = MTU,
+    ipv6: bool = False,
 ) -> Topology:
     """A checked topology. Raises UserError for what cannot be.
 
@@ -143,6 +208,10 @@ def topology(
         latency: text (``100us``), or seconds each way.
         slots: CPUs that Slurm gives out on each host; 0 for no Slurm.
         adds: whether the switch adds gradients.
+        nic: what the network cards do, such as ``inceptionn``; empty for no cards.
+        nic_ports: TCP ports whose packets are marked for the card, ``A-B``.
+        mtu: bytes of an IP packet, from 1280 to 9216.
+        ipv6: with an IPv6 address on each host.
     """
     if not 1 <= hosts <= MAX_HOSTS:
         raise UserError(f"{hosts} hosts", f"give a whole number from 1 to {MAX_HOSTS}")
@@ -157,7 +226,14 @@ def topology(
         raise UserError(f"{slots} CPUs a host for Slurm", f"give a whole number from 1 to {MAX_SLOTS}")
     if slots and rate is None:
         raise UserError("Slurm needs hosts of their own, which loopback has not", "give a link, or leave Slurm out")
-    return Topology(name, hosts, rate, delay, slots, adds)
+    if rate is None and (what := "network cards" if nic else "IPv6" if ipv6 else "MTU" if mtu != MTU else ""):
+        raise UserError(f"loopback has no {what} of its own", "give a link, or leave it out")
+    if not LEAST_MTU <= mtu <= MOST_MTU:
+        raise UserError(f"an MTU of {mtu} B", f"give a whole number from {LEAST_MTU} to {MOST_MTU}")
+    if nic_ports and not nic:
+        raise UserError("ports are marked for network cards, and there are none", "give --nic too, or leave out --nic-ports")
+    card = parse_card(nic).text if nic else ""
+    return Topology(name, hosts, rate, delay, slots, adds, card, _checked_ports(nic_ports), mtu, ipv6)
 
 
 def check_name(name: str) -> None:
@@ -176,6 +252,48 @@ def queue(link: float) -> int:
     return max(round(link * QUEUE_S), MIN_QUEUE)
 
 
+def card_queue(topology: Topology) -> int:
+    """Bytes that a card hands to the wire before it waits: two large packets at least, and what a latency holds back."""
+    assert topology.link is not None
+    return round(max(2 * MIN_BURST, min(topology.link * QUEUE_S, MIN_QUEUE)) + 2 * topology.link * (topology.latency or 0.0))
+
+
+def receive_window(topology: Topology) -> int:
+    """The most that a socket on a host with a card may have under way to it, in bytes (tcp_rmem).
+
+    A TAP takes a packet off its sender's account at once, so only this window keeps seconds of data out of the card's queue.
+    """
+    assert topology.link is not None
+    return round(
+        min(max(MIN_WINDOW, 2 * topology.link * QUEUE_S) + 32 * topology.link * (topology.latency or 0.0), MOST_WINDOW)
+    )
+
+
+def _set(namespace: str, name: str, value: str) -> Command:
+    return ("nsenter", f"--net={NETNS}/{namespace}", "sh", "-c", f'echo "{value}" > /proc/sys/net/{name}')
+
+
+def _nft(namespace: str, ports: str) -> Command:
+    """Mark what a host sends from or to these TCP ports, as setsockopt(IP_TOS) would."""
+    chain = "inet paceline mark"
+    rules = [
+        f"add rule {chain} meta nfproto {family} tcp {side} {ports} {header} dscp set {MARK_DSCP}"
+        for family, header in (("ipv4", "ip"), ("ipv6", "ip6"))
+        for side in ("sport", "dport")
+    ]
+    made = ("add table inet paceline", f"add chain {chain} {{ type filter hook output priority mangle ; }}", *rules)
+    return ("nsenter", f"--net={NETNS}/{namespace}", "nft", "; ".join(made))
+
+
+def _checked_ports(text: str) -> str:
+    if not text:
+        return ""
+    first, last = (int(part) if part.isdigit() else 0 for part in (text.partition("-")[0], text.partition("-")[2] or text))
+    if not 1 <= first <= last <= 65535:
+        raise UserError(f"{text!r} are no ports", "give two numbers from 1 to 65535, the smaller first: 20000-30000")
+    return f"{first}-{last}"
+
+
 def quiet(namespace: str) -> Command:
     """No IPv6 there, before there is an interface: its router and neighbour messages would be in every counter."""
     return ("nsenter", f"--net={NETNS}/{namespace}", "sh", "-c", _NO_IPV6)
@@ -184,6 +302,14 @@ def quiet(namespace: str) -> Command:
 def link_text(link: float | None) -> str:
     """A link in words."""
     return "loopback" if link is None else f"{format_bandwidth(link)} each way"
+
+
+def _nic_text(nic: str) -> str:
+    return f"cards {nic}" if nic else "no cards"
+
+
+def _ports_text(ports: str) -> str:
+    return f"ports {ports} marked" if ports else "no ports marked"
 
 
 def _slots_text(slots: int) -> str:

@@ -17,6 +17,12 @@ CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network,
 _CLIPS = (1e-3, 1e6)
 
 
+CODEC_PLACES = ("host", "gpu", "nic")
+IN_CARDS = ("inceptionn", "inceptionn-scaled")
+"""What network cards compress."""
+THROUGH_CARDS = ("ring", "sharded", "parameter_server")
+"""Exchanges whose messages cards can compress: plain fp32 between two ranks."""
+
 NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
 """Other names of a gradient exchange that compresses nothing."""
 
@@ -35,6 +41,8 @@ class GradientExchange:
             ``hierarchical``).
         servers: of ``parameter_server``: workers that own the parameters in equal shares and serve beside their work.
         ranks_per_node: of ``hierarchical``; 1 takes what the cluster or the launcher has.
+        codec_at: where the codec works: ``host`` (processor), ``gpu``, or ``nic`` (network card); empty is the device that has
+            the gradients.
 
     Raises:
         UserError: a name that does not exist, an exchange that cannot carry the compression, an option or a choice that the
@@ -49,6 +57,7 @@ class GradientExchange:
     compress_pull: bool = True
     servers: int = 1
     ranks_per_node: int = 1
+    codec_at: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", known_name("compression", self.compression, COMPRESSIONS, NO_COMPRESSION))
@@ -64,6 +73,27 @@ class GradientExchange:
         check_flag(self.compress_pull, "compress_pull")
         if not self.compress_pull and self.exchange not in ONE_WAY:
             raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
+        self._check_place(described)
+
+    def _check_place(self, described: Compression) -> None:
+        """What a card carries: INCEPTIONN, whose every value, or whose aggregator's weights, come out equal on all ranks."""
+        if self.codec_at == "":
+            return
+        object.__setattr__(self, "codec_at", known_name("place of a codec", self.codec_at, CODEC_PLACES))
+        if described.name == "dense":
+            raise UserError(f"dense has no codec to run at {self.codec_at!r}", "leave codec_at out, or name a compression")
+        if self.codec_at != "nic":
+            return
+        if described.name not in IN_CARDS:
+            raise UserError(f"no card compresses {described.name}", f"legal with codec_at='nic': {', '.join(IN_CARDS)}")
+        if self.exchange not in THROUGH_CARDS:
+            legal = ", ".join(THROUGH_CARDS)
+            raise UserError(f"exchange {self.exchange!r} does not go through cards", f"legal with codec_at='nic': {legal}")
+        if described.name == "inceptionn-scaled" and (self.exchange not in ONE_WAY or self.compress_pull):
+            raise UserError(
+                "inceptionn-scaled in a card scales packet by packet, so ranks would receive different sums",
+                "take parameter_server with compress_pull=False, or inceptionn",
+            )
 
     def _check_exchange(self, described: Compression) -> None:
         carriers = described.exchanges

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from paceline import codecs
 from paceline.errors import UserError
-from paceline.lab.card import CardSpec, card_of_this_host
+from paceline.lab.card_spec import CardSpec, card_of_this_host
 from paceline.strategy import GradientExchange
 from paceline.training.card_stream import CardWire
 from paceline.training.collectives import Wire
@@ -70,9 +70,9 @@ def _card_wire(exchange: GradientExchange, wire: Wire) -> CardWire:
     wanted = CardSpec(described.name, round(-math.log2(options["bound"])))
     present = card_of_this_host()
     if present is None:
-        raise UserError("codec_at='nic': this host has no card that compresses", f"paceline lab up --nic {wanted}")
+        raise UserError("codec_at='nic': this host has no card that compresses", f"paceline lab up --nic {wanted.text}")
     if (present.codec, present.k) != (wanted.codec, wanted.k):
-        raise UserError(f"the card of this host has {present}, not {wanted}", f"paceline lab up --nic {wanted}")
+        raise UserError(f"this host's card does {present.text}, not {wanted.text}", f"paceline lab up --nic {wanted.text}")
     if wire.device.type != "cpu":
         raise UserError("codec_at='nic' with gradients on a GPU", "the lab's cards serve gloo: train on CPUs")
     ranks = dist.get_process_group_ranks(wire.group)

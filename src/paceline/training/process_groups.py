@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from paceline.nic.marking import marked_sockets
+from paceline.nic.marking import marking
 from paceline.training.collectives import Soundness, Wire, collective
 from paceline.training.meter import Meter
 
@@ -70,8 +70,10 @@ def own_wire(
             group = pool.free[key].pop(number)
         else:
             number = pool.counts[key] = pool.counts.get(key, 0) + 1
-            with marked_sockets() if marked else nullcontext():
+            with marking() if marked else nullcontext():
                 group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
+                if marked:  # a card takes the first marked byte of a connection for the beginning of a message
+                    dist.barrier(group)
     wire = Wire(group, device, meter, timeout_s, soundness)
     # Also at the interpreter's exit: a finalizer's objects, and so a group's threads, would be freed after everything else.
     weakref.finalize(wire, _release, pool, key, number, group, wire.soundness)

@@ -1,0 +1,127 @@
+"""The network cards of a lab: a process a host, between the host's interface and its cable.
+
+A card reads what the host sends, compresses the fp32 values in marked gloo flows, and restores what comes. It is csrc/nic/.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.lab import kernel
+from paceline.lab.card_spec import parse_card
+from paceline.lab.kernel import MARK, CommandFailed
+from paceline.lab.topology import INTERFACE, WIRE, Topology, card_queue
+
+READY_S = 20.0
+MAGIC = b"PNSTAT01"
+_LAYOUT = struct.Struct("=8s19Q")
+"""csrc/nic/statistics.h: the magic, the process, whether it is ready, then what is sent and what is received."""
+
+
+@dataclass(frozen=True)
+class CardCounters:
+    """What one card has done since it was started.
+
+    Sent, of marked TCP segments with data: ``segments`` of them, ``compressed`` of these, ``bytes_before`` of payload as the
+    host sent them and ``bytes_after`` as the wire carried them. ``verbatim``: packets of the host that look like a card's.
+    ``retransmitted`` and ``gaps``: packets behind or ahead of what was expected. ``flows`` were followed, ``left_alone`` of
+    them given up because something in them is no message of gloo's.
+
+    Received: ``restored`` segments with ``restored_bytes`` of payload, which were ``received_bytes`` on the wire, and
+    ``damaged`` ones, which TCP sends again. ``dropped``, of both: frames that found no room, or no cable.
+    """
+
+    host: int
+    process: int
+    sent_frames: int
+    segments: int
+    compressed: int
+    bytes_before: int
+    bytes_after: int
+    verbatim: int
+    retransmitted: int
+    gaps: int
+    flows: int
+    left_alone: int
+    received_frames: int
+    restored: int
+    received_bytes: int
+    restored_bytes: int
+    damaged: int
+    dropped: int
+
+
+def program() -> Path:
+    """The card's executable, beside the package's other compiled parts."""
+    return Path(__file__).parents[1] / "_nic_card"
+
+
+def check(topology: Topology) -> None:
+    """Raises UserError where a card or what it needs is missing."""
+    if not program().is_file():
+        raise UserError("this installation has no network card", "make native, or install Paceline again, on Linux")
+    if lacking := kernel.lacking_parts("tap"):
+        raise UserError(f"a card needs {lacking[0]} interfaces in the kernel", "modprobe tun, or leave out --nic")
+    if topology.nic_ports and not kernel.which("nft"):
+        raise UserError("nft is missing, which marks by port", "apt-get install nftables, or leave out --nic-ports")
+
+
+def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> None:
+    """Start the card of every host, and wait until each is at work. Raises CommandFailed."""
+    directory.mkdir(exist_ok=True)
+    for host in range(topology.hosts):
+        say(f"card {host + 1} of {topology.hosts}")
+        start_host(topology, directory, host)
+
+
+def start_host(topology: Topology, directory: Path, host: int) -> None:
+    """Start the card of one host, and wait until it is at work. Raises CommandFailed."""
+    statistics, log = _statistics_file(directory, host), directory / f"h{host}.log"
+    statistics.unlink(missing_ok=True)
+    spec = parse_card(topology.nic)
+    words = [str(program()), "--tap", INTERFACE, "--wire", WIRE, "--codec", spec.codec, "--k", str(spec.k)]
+    words += ["--mtu", str(topology.mtu), "--send-buffer", str(card_queue(topology)), "--statistics", str(statistics)]
+    words += ["--rate", repr(spec.rate)] if spec.rate else []
+    words += ["--engine", spec.engine] if spec.engine else []
+    mark = ("env", f"{MARK}={topology.name}", f"CARD_LOG={log}")
+    detached = 'exec setsid -f "$@" </dev/null >"$CARD_LOG" 2>&1'
+    kernel.system((*kernel.enter(topology.namespace(host)), *mark, "sh", "-c", detached, "sh", *words))
+    until = time.monotonic() + READY_S
+    while not is_alive(topology, directory, host):
+        said = log.read_text(errors="replace").strip() if log.is_file() else ""
+        if said or time.monotonic() > until:
+            raise CommandFailed(f"the card of host {host}: {said.splitlines()[-1] if said else 'it does not start'}")
+        time.sleep(0.02)
+
+
+def stop_host(topology: Topology, directory: Path, host: int) -> None:
+    """End the card of one host, if it runs."""
+    if (counters := read(directory, host)) is not None:
+        kernel.end([counters.process], topology.name, at_once=True)
+
+
+def is_alive(topology: Topology, directory: Path, host: int) -> bool:
+    """Whether the host's card is at work."""
+    counters = read(directory, host)
+    return counters is not None and kernel.has_mark(counters.process, topology.name)
+
+
+def read(directory: Path, host: int) -> CardCounters | None:
+    """The counters of one card, also of one that has died; None where it never was at work."""
+    with suppress(OSError, struct.error):
+        data = _statistics_file(directory, host).read_bytes()
+        magic, process, ready, *counts = _LAYOUT.unpack(data)
+        if magic == MAGIC and ready:
+            sent, received = counts[:11], counts[11:]
+            return CardCounters(*(host, process, *sent[:10], *received[:5], sent[10] + received[5]))
+    return None
+
+
+def _statistics_file(directory: Path, host: int) -> Path:
+    return directory / f"h{host}.statistics"

@@ -1,0 +1,97 @@
+"""What the network cards of a lab do, as text and as data: ``inceptionn,bound=2^-10:25.6Gb/s``."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.units import parse_bandwidth
+
+LARGEST_K = {"inceptionn": 15, "inceptionn-scaled": 14}
+DEFAULT_K = {"inceptionn": 10, "inceptionn-scaled": 6}
+EXAMPLE = "--nic inceptionn, or with more: --nic inceptionn,bound=2^-8:25.6Gb/s"
+VARIABLE = "PACELINE_NIC"
+"""What the card of a host does, as text, for every rank there."""
+_POWER = re.compile(r"2(?:\^|\*\*)-([0-9]{1,2})")
+
+
+@dataclass(frozen=True)
+class CardSpec:
+    """One kind of card.
+
+    ``codec`` with the bound ``2**-k``; ``rate`` of its engine, each way, in bytes/s of uncompressed values, None for as fast
+    as the processor; ``engine`` the path of a shared library that codes in place of the C++ codec, empty for that.
+    """
+
+    codec: str
+    k: int
+    rate: float | None = None
+    engine: str = ""
+
+    @property
+    def text(self) -> str:
+        """The same as text that :func:`parse_card` reads, with nothing left to a default."""
+        engine = f",engine={self.engine}" if self.engine else ""
+        rate = f":{self.rate * 8 / 1e9:.12g}Gb/s" if self.rate else ""
+        return f"{self.codec},bound=2^-{self.k}{engine}{rate}"
+
+
+def parse_card(text: str) -> CardSpec:
+    """``NAME[,bound=2^-K][,engine=PATH][:RATE]`` as data. Raises UserError for anything else."""
+    head, rate = _split_rate(text.strip())
+    codec, *options = head.split(",")
+    if codec not in LARGEST_K:
+        raise UserError(f"{codec!r} is no codec that a card has", f"give {' or '.join(LARGEST_K)}: {EXAMPLE}")
+    k, engine = DEFAULT_K[codec], ""
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "bound":
+            k = _parse_bound(value, codec)
+        elif name == "engine" and value:
+            engine = str(Path(value).absolute())
+            if not Path(engine).is_file():
+                raise UserError(f"no engine {value}", "give the path of a shared library that paceline nic verify built")
+        else:
+            raise UserError(f"{option!r} is no option of a card", f"give bound=2^-K, engine=PATH, or a rate: {EXAMPLE}")
+    return CardSpec(codec, k, rate, engine)
+
+
+def card_of_this_host() -> CardSpec | None:
+    """The card of the host that this process runs on, as ``lab exec`` says; None without one. Raises UserError as above."""
+    text = os.environ.get(VARIABLE, "")
+    return parse_card(text) if text else None
+
+
+def _split_rate(text: str) -> tuple[str, float | None]:
+    head, colon, tail = text.rpartition(":")
+    if not colon or "/" in tail[:1] or ",engine=" in tail:
+        return text, None
+    try:
+        rate = parse_bandwidth(tail)
+    except UserError:
+        if ",engine=" in head:
+            return text, None  # a path may have a colon
+        raise
+    if not 0 < rate < float("inf"):
+        raise UserError(f"a card's rate of {tail}", "give a positive one such as 25.6Gb/s")
+    return head, rate
+
+
+def _parse_bound(value: str, codec: str) -> int:
+    legal = f"a bound of {codec} is 2^-1 to 2^-{LARGEST_K[codec]}"
+    if power := _POWER.fullmatch(value):
+        k = int(power[1])
+    else:
+        try:
+            number = float(value)
+            k = round(-log2(number)) if number > 0 else 0
+            k = k if number == 2.0**-k else 0
+        except (ValueError, OverflowError):
+            k = 0
+    if not 1 <= k <= LARGEST_K[codec]:
+        raise UserError(f"bound={value}", f"{legal}: {EXAMPLE}")
+    return k

@@ -285,8 +285,9 @@ def up(
     Raises:
         UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
     """
-    more = {"adds": switch_adds, "nic": nic, "nic_ports": nic_ports, "mtu": mtu, "ipv6": ipv6}
-    wanted_topology = topology(hosts, link, name, latency, slurm_slots, **more)
+    wanted_topology = topology(
+        hosts, link, name, latency, slurm_slots, adds=switch_adds, nic=nic, nic_ports=nic_ports, mtu=mtu, ipv6=ipv6
+    )
     say = say or (lambda text: None)
     if wanted_topology.link is None and latency is not None:
         raise UserError("loopback has no latency to add to", "leave out `latency`, or make a lab with a link")

@@ -24,7 +24,7 @@ from paceline.codecs import Codec, Key
 from paceline.codecs.container import HEADER_BYTES, read_header
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import Ternary
-from paceline.training.switch_wire import CONTROL
+from paceline.training.switch_wire import CONTROL, STORE
 
 FOREVER = timedelta(days=365)
 AHEAD = 3  # chunks received but not yet added: as many as a worker has in flight
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True, help="port of the store")
     o = parser.parse_args()
     torch.set_num_threads(1)
-    store = dist.TCPStore(o.address, o.port, is_master=True, timeout=FOREVER, wait_for_workers=False)
+    store: Any = getattr(dist, STORE)(o.address, o.port, is_master=True, timeout=FOREVER, wait_for_workers=False)
     number = 0
     while True:
         number += 1
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _meet(store: Any, number: int, workers: int, timeout_s: float) -> None:
-    prefix = dist.PrefixStore(f"group/{number}/", store)
+    prefix = dist.distributed_c10d.PrefixStore(f"group/{number}/", store)
     group = dist.ProcessGroupGloo(prefix, workers, workers + 1, timedelta(seconds=timeout_s))
     serve_group(group, workers)
 

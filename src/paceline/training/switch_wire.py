@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,8 @@ from paceline.training.collectives import Pending, Wire, collective
 
 GROUPS = "groups"
 """Key of the number of groups so far; ``group/N`` has the workers and the timeout, in seconds, of group N."""
+STORE = "TCPStore"
+"""A name that PyTorch exports and its stubs do not."""
 CONTROL = 0
 """Tag of rank 0's announcements: the tag and the bytes of each rank's next message, two int64."""
 
@@ -35,13 +38,13 @@ class SwitchWire(Wire):
         self._lent = wire  # its group is released with it
         timeout = timedelta(seconds=wire.timeout_s)
         with collective():
-            store = dist.TCPStore(address, int(port), is_master=False, timeout=timeout)
+            store = getattr(dist, STORE)(address, int(port), is_master=False, timeout=timeout)
             numbers = [0] if self.rank else [store.add(GROUPS, 1)]
             if self.rank == 0:
                 store.set(f"group/{numbers[0]}", f"{self.world_size} {wire.timeout_s}")
             dist.broadcast_object_list(numbers, dist.get_global_rank(wire.group, 0), group=wire.group)
-            prefix = dist.PrefixStore(f"group/{numbers[0]}/", store)
-            self._switch = dist.ProcessGroupGloo(prefix, self.rank, self.world_size + 1, timeout)
+            prefix = dist.distributed_c10d.PrefixStore(f"group/{numbers[0]}/", store)
+            self._switch: Any = dist.ProcessGroupGloo(prefix, self.rank, self.world_size + 1, timeout)
         self._sent = CONTROL
 
     def through_switch(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:

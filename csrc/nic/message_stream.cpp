@@ -35,9 +35,7 @@ void MessageStream::follow(uint32_t sequence, const uint8_t* payload, size_t n, 
 void MessageStream::advance(const uint8_t* bytes, size_t n, StreamCounts* counts) {
     while (n && !alone_) {
         size_t step;
-        if (skip_) {
-            skip_ -= step = std::min(skip_, n);
-        } else if (position_ < data_end_) {
+        if (position_ < data_end_) {
             step = size_t(std::min<uint64_t>(data_end_ - position_, n));
         } else {
             step = std::min(kPreamble - filled_, n);

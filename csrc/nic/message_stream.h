@@ -23,7 +23,7 @@ struct StreamCounts {
 class MessageStream {
    public:
     // The next byte has this sequence number and begins a message, or `skip` bytes that come before the first.
-    MessageStream(uint32_t sequence, size_t skip) : next_(sequence), skip_(skip) {}
+    MessageStream(uint32_t sequence, size_t skip) : next_(sequence), data_end_(kFirst + skip) {}
 
     // Takes a segment in the order in which the host sent it.
     void follow(uint32_t sequence, const uint8_t* payload, size_t n, StreamCounts* counts);
@@ -47,10 +47,12 @@ class MessageStream {
     void take_preamble(StreamCounts* counts);
     void leave_alone(StreamCounts* counts);
 
-    uint32_t next_;                            // sequence number of the next byte that has not been seen
-    uint64_t position_ = uint64_t{1} << 33;    // the same without wrapping; a long way from zero, for what came before
-    size_t skip_, filled_ = 0, held_bytes_ = 0;
-    uint64_t data_end_ = 0;                    // where the data of the message end that is under way
+    static constexpr uint64_t kFirst = uint64_t{1} << 33;  // a long way from zero, for what came before
+
+    uint32_t next_;               // sequence number of the next byte that has not been seen
+    uint64_t position_ = kFirst;  // the same without wrapping
+    uint64_t data_end_;           // where the data of the message end that is under way, or what comes before the first
+    size_t filled_ = 0, held_bytes_ = 0;
     bool alone_ = false;
     uint8_t preamble_[kPreamble];
     std::deque<Region> regions_;

@@ -275,7 +275,7 @@ def _set(namespace: str, name: str, value: str) -> Command:
 
 def _nft(namespace: str, ports: str) -> Command:
     """Mark what a host sends from or to these TCP ports, as setsockopt(IP_TOS) would."""
-    chain = "inet paceline mark"
+    chain = "inet paceline for_card"
     rules = [
         f"add rule {chain} meta nfproto {family} tcp {side} {ports} {header} dscp set {MARK_DSCP}"
         for family, header in (("ipv4", "ip"), ("ipv6", "ip6"))

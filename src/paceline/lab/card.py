@@ -5,6 +5,7 @@ A card reads what the host sends, compresses the fp32 values in marked gloo flow
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from paceline.lab.card_spec import parse_card
 from paceline.lab.kernel import MARK, CommandFailed
 from paceline.lab.topology import INTERFACE, WIRE, Topology, card_queue
 
+_native = importlib.util.find_spec("paceline._native")
 READY_S = 20.0
 MAGIC = b"PNSTAT01"
 _LAYOUT = struct.Struct("=8s19Q")
@@ -59,7 +61,7 @@ class CardCounters:
 
 def program() -> Path:
     """The card's executable, beside the package's other compiled parts."""
-    return Path(__file__).parents[1] / "_nic_card"
+    return Path((_native and _native.origin) or __file__).with_name("_nic_card")
 
 
 def check(topology: Topology) -> None:

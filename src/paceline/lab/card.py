@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from paceline.errors import UserError
@@ -59,7 +60,8 @@ class CardCounters:
 
 def program() -> Path:
     """The card's executable, beside the package's other compiled parts."""
-    return Path(__file__).parents[1] / "_nic_card"
+    native = find_spec("paceline._native")
+    return Path((native and native.origin) or __file__).with_name("_nic_card")
 
 
 def check(topology: Topology) -> None:

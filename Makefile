@@ -1,15 +1,15 @@
-# make demo | test | test-all | lint | native | sanitize | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-all | lint | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 # The pinned one where it is installed, else the system's.
 CMAKE = $(if $(wildcard $(BIN)/cmake),$(BIN)/cmake,cmake)
-NATIVE := CMakeLists.txt $(wildcard csrc/*)
+NATIVE := CMakeLists.txt $(wildcard csrc/* csrc/nic/*)
 
 # Workers and the programs that they start share compiled modules; without, each would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests test-all lint native sanitize aarch64 clean
+.PHONY: demo test tests test-all lint native sanitize fuzz-nic aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -38,7 +38,7 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 	@touch $(READY)
 
 # The extension into src/paceline, for PYTHONPATH=src. All build with .venv's Python, or PYTHON's where there is no .venv.
-native sanitize aarch64: NATIVE_PYTHON = $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
+native sanitize fuzz-nic aarch64: NATIVE_PYTHON = $(shell $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -c 'import sys; print(sys.executable)')
 native:
 	@$(CMAKE) -S . -B build/native -DPACELINE_INPLACE=ON -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
 	@$(CMAKE) --build build/native --parallel 2 -- --no-print-directory
@@ -51,6 +51,15 @@ sanitize:
 	@PACELINE_NATIVE="$$(echo build/sanitize/_native.*so)" PYTHONPATH=src:tests ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
 	  $(NATIVE_PYTHON) -m pytest -p sanitized -p no:cacheprovider -q tests/codecs tests/training/optimizers/test_native.py tests/slimming/test_sparse_convolution_native.py -k native
+
+# So many random and damaged packets through the network card, under the same sanitizers. SEED=N for others.
+PACKETS ?= 10000000
+SEED ?= 1
+fuzz-nic:
+	@$(CMAKE) -S . -B build/sanitize -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG -DPACELINE_SANITIZE=address,undefined \
+	  -DPython_EXECUTABLE=$(NATIVE_PYTHON) >/dev/null
+	@$(CMAKE) --build build/sanitize --parallel 2 --target nic_card_fuzz -- --no-print-directory
+	@UBSAN_OPTIONS=print_stacktrace=1 build/sanitize/nic_card_fuzz $(PACKETS) $(SEED)
 
 # The kernels' tests on an emulated aarch64 processor; says what is missing where it cannot.
 aarch64:

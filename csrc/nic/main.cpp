@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "measure.h"
 #include "pipe.h"
 #include "wires.h"
 
@@ -16,6 +17,7 @@ constexpr const char* kUsage =
     "_nic_card --tap NAME --wire NAME [--codec inceptionn|inceptionn-scaled] [--k K] [--mtu BYTES] [--rate BYTES_PER_S]\n"
     "          [--engine LIBRARY] [--statistics FILE] [--send-buffer BYTES]\n"
     "_nic_card --pipe [--merge] [--codec ...] [--k K] [--mtu BYTES] [--engine LIBRARY] [--statistics FILE]\n"
+    "_nic_card --measure SECONDS [--codec ...] [--k K] [--mtu BYTES] [--engine LIBRARY]\n"
     "Started by `paceline lab up --nic`. Frames of the TAP interface leave by the wire with the fp32 values of marked gloo flows\n"
     "compressed; frames of the wire come back restored.\n";
 
@@ -23,6 +25,7 @@ struct Options {
     Wires wires;
     std::string codec = "inceptionn", engine, statistics;
     int k = 0;
+    double measured = 0;  // seconds
     bool pipe = false, merge = false;
 };
 
@@ -51,11 +54,12 @@ Options read_options(int count, char** words) {
         else if (name == "--k") o.k = int(number(name, value, 1, 15));
         else if (name == "--mtu") o.wires.mtu = size_t(number(name, value, 576, 65535));
         else if (name == "--rate") o.wires.bytes_per_s = number(name, value, 1, 1e15);
+        else if (name == "--measure") o.measured = number(name, value, 0.01, 3600);
         else if (name == "--send-buffer") o.wires.send_buffer = size_t(number(name, value, 4096, 1 << 30));
         else throw std::runtime_error("no option " + name);
     }
     if (o.codec != "inceptionn" && o.codec != "inceptionn-scaled") throw std::runtime_error("no codec " + o.codec);
-    if (!o.pipe && (o.wires.tap.empty() || o.wires.wire.empty())) throw std::runtime_error("--tap and --wire are missing");
+    if (!o.pipe && o.measured == 0 && (o.wires.tap.empty() || o.wires.wire.empty())) throw std::runtime_error("--tap and --wire are missing");
     if (!o.k) o.k = o.codec == "inceptionn" ? 10 : 6;
     if (o.codec == "inceptionn-scaled" && o.k > 14) throw std::runtime_error("--k of inceptionn-scaled is at most 14");
     return o;
@@ -69,6 +73,7 @@ int main(int count, char** words) {
         const Options o = read_options(count, words);
         const Codec codec(o.codec == "inceptionn" ? kFaithful : kScaled, o.k, o.engine);
         Statistics* const statistics = map_statistics(o.statistics);
+        if (o.measured > 0) return measure(codec, o.wires.mtu, o.measured);
         if (o.pipe) return run_pipe(codec, o.wires.mtu, o.merge, statistics);
         run(o.wires, codec, statistics);
     } catch (const std::exception& error) {

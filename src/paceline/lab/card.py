@@ -5,12 +5,12 @@ A card reads what the host sends, compresses the fp32 values in marked gloo flow
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from paceline.errors import UserError
@@ -19,7 +19,6 @@ from paceline.lab.card_spec import parse_card
 from paceline.lab.kernel import MARK, CommandFailed
 from paceline.lab.topology import INTERFACE, WIRE, Topology, card_queue
 
-_native = importlib.util.find_spec("paceline._native")
 READY_S = 20.0
 MAGIC = b"PNSTAT01"
 _LAYOUT = struct.Struct("=8s19Q")
@@ -61,7 +60,8 @@ class CardCounters:
 
 def program() -> Path:
     """The card's executable, beside the package's other compiled parts."""
-    return Path((_native and _native.origin) or __file__).with_name("_nic_card")
+    native = find_spec("paceline._native")
+    return Path((native and native.origin) or __file__).with_name("_nic_card")
 
 
 def check(topology: Topology) -> None:

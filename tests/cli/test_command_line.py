@@ -17,7 +17,7 @@ from command import answer, run
 from paceline.cli import build_parser, main
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
-EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node"
+EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node --codec-at"
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
@@ -33,7 +33,7 @@ PREDICT = (
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
     " --args --input --lora"
-    " --compile --software-year --gather-bits --gradient-bits" + EXCHANGE
+    " --compile --software-year --gather-bits --gradient-bits --nic --aggregation" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
@@ -41,7 +41,7 @@ PLAN = (
     " --compile --software-year"
     " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
-    " --gather-bits --gradient-bits --schedule"
+    " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation"
 )
 ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"

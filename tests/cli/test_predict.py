@@ -30,7 +30,8 @@ def test_predict_json_has_every_number(compression: str, capsys: pytest.CaptureF
 
 def test_predict_takes_options_and_every_exchange(capsys: pytest.CaptureFixture[str]) -> None:
     for exchange in EXCHANGES:
-        assert answer(capsys, f"{ON_FOUR} --exchange {exchange}")["strategy"]["exchange"] == exchange
+        adds = " --aggregation SwitchML" * (exchange == "switch")
+        assert answer(capsys, f"{ON_FOUR} --exchange {exchange}{adds}")["strategy"]["exchange"] == exchange
     scaled = f"{ON_FOUR} --compression inceptionn-scaled --exchange ring --option bound=2^-8 --option ratio=4"
     assert answer(capsys, scaled)["strategy"]["options"] == {"bound": 2**-8, "ratio": 4}
     text = " ".join(run(capsys, scaled)[1].split())

@@ -54,7 +54,8 @@ def test_bytes_of_a_group_are_those_of_every_message(pattern, members, stride, n
     """Each message is written down, sender, receiver, bytes; a ring passes on all but one share."""
     n = members * stride * nodes
     sizes = tuple(data.draw(st.lists(st.integers(0, 1000), min_size=n, max_size=n)))
-    phase = Phase("any", sizes, n, pattern, members, stride)
+    back = tuple(data.draw(st.lists(st.integers(0, 1000), min_size=n, max_size=n)))
+    phase = Phase("any", sizes, n, pattern, members, stride, back=back)
     groups = phase.groups()
     assert sorted(groups.ravel().tolist()) == list(range(n)) and groups.shape == (stride * nodes, members)
     sent, received = [0] * n, [0] * n
@@ -64,6 +65,8 @@ def test_bytes_of_a_group_are_those_of_every_message(pattern, members, stride, n
             if pattern in ("allreduce", "gather", "scatter"):
                 size = ceil((2 if pattern == "allreduce" else 1) * (members - 1) * sizes[rank] / members)
                 sent[rank], received[rank] = size, size
+            if pattern == "switch" and members > 1:
+                sent[rank], received[rank] = sizes[rank], back[rank]
             targets = [group[(place + 1) % members]] if pattern == "shift" else group
             for target in targets if pattern in ("push", "pull", "shift") else ():
                 if target != rank:

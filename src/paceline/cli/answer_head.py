@@ -33,6 +33,7 @@ _OF_EXCHANGE = (
     "dense",
     "dense_rule",
     "compress_pull",
+    "codec_at",
     "ranks_per_node",
     "servers",
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.strategy import CLIP, ONE_WAY, DenseRule, GradientExchange, parse_options
+from paceline.strategy import CLIP, ONE_WAY, PLACES, DenseRule, GradientExchange, parse_options
 from paceline.strategy.compression import COMPRESSIONS
 from paceline.strategy.exchange import EXCHANGES
 
@@ -18,6 +18,8 @@ def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
     taken = [f"{name} ({', '.join(c.name for c in COMPRESSIONS.values() if name in c.option_values)})" for name in options]
     parser.add_argument("--compression", metavar="C", help=f"{', '.join(COMPRESSIONS)} (default dense)")
     parser.add_argument("--exchange", metavar="X", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
+    place = f"where the codec works: {', '.join(PLACES)}, the network card (default: where the gradients live)"
+    parser.add_argument("--codec-at", metavar="PLACE", help=place)
     parser.add_argument(
         "--option",
         metavar="NAME=NUMBER",
@@ -43,7 +45,7 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
         before: the exchange that they change, if any.
     """
     base = before or GradientExchange()
-    choices = {name: getattr(o, name) for name in ("compression", "exchange", "compress_pull", "ranks_per_node")}
+    choices = {name: getattr(o, name) for name in ("compression", "exchange", "codec_at", "compress_pull", "ranks_per_node")}
     choices = {name: value for name, value in choices.items() if value is not None}
     if o.option is not None:
         choices["options"] = parse_options(o.option)

@@ -9,6 +9,7 @@ _AMOUNT = ("--tokens", "--samples", "--epochs", "--data", "--target")
 _LIMITS = ("--by", "--deadline", "--budget", "--goal")
 _PLANNED = (
     *("--precision", "--sharding", "--compression", "--exchange", "--optimizer", "--tensor", "--context", "--pipeline"),
+    *("--codec-at", "--nic", "--aggregation"),
     *("--expert", "--grad-accum", "--micro-batches", "--recompute", "--emit", "--why-not", "--max-loss"),
 )
 _ASK = {

@@ -13,12 +13,14 @@ from paceline.cli.parser import Answer, Parser
 from paceline.cli.plan_clusters import add_plan_cluster_arguments, plan_clusters
 from paceline.cli.prediction_arguments import (
     SERVERS,
+    add_fabric_arguments,
     add_optimizer_argument,
     add_price_argument,
     add_records_argument,
     add_software_argument,
     add_wire_arguments,
     add_workload_arguments,
+    with_fabric,
 )
 from paceline.cli.prediction_inputs import predictor, workload_of
 from paceline.cli.report_argument import add_report_argument, with_report
@@ -39,7 +41,7 @@ from paceline.prediction.transports import figures_by_transport, steps_by_transp
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
 from paceline.reporting.screen import GAP, Paragraph, Screen
-from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS
+from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.workload.table import Workload
@@ -68,6 +70,9 @@ def add(parser: Parser) -> None:
     ):
         only = f"only this one of {', '.join(legal)}; may be repeated"
         parser.add_argument(f"--{name}", metavar=name[0].upper(), action="append", help=only)
+    place = f"where the codec works, of what can work there: {', '.join(PLACES)} (default: where the gradients live)"
+    parser.add_argument("--codec-at", metavar="PLACE", help=place)
+    add_fabric_arguments(parser)
     several = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
     tensor = f"devices that divide each layer, within a node; {several}"
     parser.add_argument("--tensor", metavar="T", type=int, action="append", help=tensor)
@@ -148,7 +153,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     goal = parse_goal(o.goal)
     network, target = workload_and_target(o, goal)
     wanted = parse_wanted(o.why_not) if o.why_not else {}
-    clusters = plan_clusters(o)
+    clusters = tuple(with_fabric(cluster, o) for cluster in plan_clusters(o))
     space = Space(
         clusters=clusters,
         batches=tuple(sorted(set(o.global_batch or ()))),
@@ -160,6 +165,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
         shardings=tuple(SHARDINGS),
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
+        codec_at=known_name("place of the codec", o.codec_at, PLACES) if o.codec_at else "",
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
         max_loss=o.max_loss,
     )

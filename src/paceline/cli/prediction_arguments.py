@@ -7,7 +7,7 @@ import argparse
 from paceline.calibration import attention
 from paceline.calibration.constants import LEVELS
 from paceline.cli.exchange_arguments import add_exchange_arguments
-from paceline.hardware import PRECISIONS
+from paceline.hardware import PRECISIONS, Cluster, aggregation, aggregations, nic, nics
 from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
 from paceline.strategy.offload import OFFLOADS
@@ -38,6 +38,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
     blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 or 2:1 (default 1)"
     parser.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
+    add_fabric_arguments(parser)
     batch = "samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)"
     parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
     parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({RULE})")
@@ -61,6 +62,23 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
     parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
     add_records_argument(parser)
+
+
+def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
+    """Cards that compress and switches that add."""
+    cards = ", ".join(card.name for card in nics())
+    card = f"the network card of --codec-at nic: {cards}; NAME:RATE for another engine, inceptionn:10Gb/s (default the first)"
+    parser.add_argument("--nic", metavar="NAME", help=card)
+    switches = ", ".join(switch.name for switch in aggregations())
+    adds = f"what the switches between nodes add up for --exchange switch, as in: {switches}"
+    parser.add_argument("--aggregation", metavar="NAME", help=adds)
+
+
+def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
+    """The cluster with the card and the switches that the options name. Raises UserError."""
+    named = {"nic": o.nic and nic(o.nic), "aggregation": o.aggregation and aggregation(o.aggregation)}
+    given = {name: value for name, value in named.items() if value}
+    return cluster.changed(**given) if given else cluster
 
 
 def add_wire_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from paceline import hardware
 from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.exchange_arguments import exchange_choices
+from paceline.cli.prediction_arguments import with_fabric
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
@@ -118,5 +119,5 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
 
 
 def _on_leaves(machines: Cluster, o: argparse.Namespace) -> Cluster:
-    """The cluster below the leaf switches that the options describe. Raises UserError."""
-    return on_leaves(machines, o.leaf_nodes, parse_oversubscription(o.oversubscription))
+    """The cluster below the leaf switches, and with the card and the sums, that the options describe. Raises UserError."""
+    return with_fabric(on_leaves(machines, o.leaf_nodes, parse_oversubscription(o.oversubscription)), o)

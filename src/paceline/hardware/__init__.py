@@ -13,20 +13,26 @@ from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.instances import Instance, instance, instances
 from paceline.hardware.levels import Level
 from paceline.hardware.networks import network
+from paceline.hardware.nics import Nic, nic, nics
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
+from paceline.hardware.switches import Aggregation, aggregation, aggregations
 
 __all__ = [
     "BYTES_PER_ELEMENT",
     "PRECISIONS",
     "RECIPES",
+    "Aggregation",
     "Cluster",
     "Device",
     "Fact",
     "Instance",
     "Level",
     "Link",
+    "Nic",
     "Precision",
     "Recipe",
+    "aggregation",
+    "aggregations",
     "cluster",
     "device",
     "devices",
@@ -36,4 +42,6 @@ __all__ = [
     "link",
     "links",
     "network",
+    "nic",
+    "nics",
 ]

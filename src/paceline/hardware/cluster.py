@@ -18,9 +18,11 @@ from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.instances import instance, node_counts
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
+from paceline.hardware.nics import Nic
 from paceline.hardware.node_sizes import check_joined, counted_nodes
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 from paceline.hardware.saved_clusters import check_slip, saved_cluster
+from paceline.hardware.switches import Aggregation
 
 MOST_DEVICES = 1 << 20
 """Largest number of devices that is predicted. It bounds time and memory, and no existing cluster has so many."""
@@ -40,6 +42,10 @@ _COUNTED = re.compile(rf"^\s*(?:(\d{{1,18}}){_TIMES})?(?:(\d{{1,18}})(?:{_TIMES}
 class Cluster:
     """Equal devices in levels, innermost first: ``(Level("node", 8, nvlink), Level("pod", 4, infiniband))``.
 
+    Attributes:
+        nic: the card of each node that compresses, where one was named; a strategy says whether it is used (``codec_at``).
+        aggregation: what the switches between nodes add up; None: nothing, but for a network whose link ``reduces``.
+
     Raises:
         UserError: no level, a level with another name or out of order, a size below 1, more devices than the innermost link
             joins (``MOST_IN_NODE``) or than ``MOST_DEVICES``.
@@ -47,12 +53,18 @@ class Cluster:
 
     device: Device
     levels: tuple[Level, ...]
+    nic: Nic | None = None
+    aggregation: Aggregation | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.device, Device):
             raise UserError(f"device {shown(self.device)}", "give a paceline.hardware.Device, or use Cluster.named")
         if not isinstance(self.levels, tuple | list) or not all(isinstance(level, Level) for level in self.levels):
             raise UserError(f"levels {shown(self.levels)}", "give a tuple of paceline.hardware.Level, innermost first")
+        if not isinstance(self.nic, Nic | None) or not isinstance(self.aggregation, Aggregation | None):
+            raise UserError(
+                f"{self.device.name} with another card or switch", "give hardware.nic(NAME), hardware.aggregation(NAME)"
+            )
         object.__setattr__(self, "levels", tuple(self.levels))
         if not self.levels:
             raise UserError(f"a cluster of {self.device.name} has no level", "give at least one, such as a node")
@@ -176,15 +188,18 @@ class Cluster:
 
     def changed(self, **choices: Any) -> Cluster:
         """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link``, ``network``,
-        ``leaf_nodes`` or ``oversubscription``.
+        ``leaf_nodes``, ``oversubscription``, ``nic`` or ``aggregation``.
 
         Raises:
             UserError: another name, a value that cannot be, another number of nodes that hold different numbers of devices, a
                 cluster of more levels than nodes, leaf switches and a network: give new ``levels``.
         """
         for name in choices:
-            if name not in _OF_NODES:
-                raise unknown("part of a cluster", name, _OF_NODES)
+            if name not in (*_OF_NODES, *_BESIDE_NODES):
+                raise unknown("part of a cluster", name, (*_OF_NODES, *_BESIDE_NODES))
+        beside = {name: choices.pop(name, getattr(self, name)) for name in _BESIDE_NODES}
+        if not choices:
+            return replace(self, **beside)
         if len(self.levels) > 2 and not self._of_leaves:
             raise UserError(f"a change of a cluster of {len(self.levels)} levels", "make a Cluster with other levels")
         if choices.get("num_nodes", self.num_nodes) != self.num_nodes and not (self.even or "devices_per_node" in choices):
@@ -192,7 +207,8 @@ class Cluster:
                 f"another number of nodes of {self.node_text} devices", "give the devices of each node too, or of all nodes"
             )
         parts = {name: getattr(self, name) for name in _OF_NODES}
-        return Cluster.of_nodes(**parts | {"devices_per_node": self.levels[0].size} | choices)
+        changed = Cluster.of_nodes(**parts | {"devices_per_node": self.levels[0].size} | choices)
+        return replace(changed, **beside) if any(beside.values()) else changed
 
     @property
     def _groups(self) -> int:
@@ -321,10 +337,17 @@ class Cluster:
             Level(level["name"], equal(level["size"]), Link(**_facts(level["link"])), level.get("oversubscription", 1.0))
             for level in data["levels"]
         )
-        return cls(device=Device(**device), levels=tuple(levels))
+        card, switch = data.get("nic"), data.get("aggregation")
+        return cls(
+            device=Device(**device),
+            levels=tuple(levels),
+            nic=Nic(**_facts(card)) if card else None,
+            aggregation=Aggregation(**_facts(switch)) if switch else None,
+        )
 
 
 _OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network", "leaf_nodes", "oversubscription")
+_BESIDE_NODES = ("nic", "aggregation")
 
 
 def cluster(

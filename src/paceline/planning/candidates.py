@@ -14,6 +14,7 @@ from paceline.planning.tally import Tally
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
+from paceline.strategy.codec_place import SWITCHED, check_fabric
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
@@ -74,6 +75,8 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 expert=expert,
                 **(bits if SHARDINGS[sharding].optimizer else {}),
             )
+            if space.codec_at:
+                template = _placed(template, space.codec_at)
         except UserError as error:
             if bucket == space.buckets[0]:
                 left_out.add(_illegal(compression, exchange, sharding), times, error.message)
@@ -89,9 +92,18 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
             )
 
 
+def _placed(template: Strategy, place: str) -> Strategy:
+    """The same with its codec there; as it is where such a codec does not work there."""
+    one_way = {"compress_pull": False} if place == "nic" and template.gradient_exchange.exchange == "parameter_server" else {}
+    try:
+        return template.changed(codec_at=place, **one_way)
+    except UserError:
+        return template
+
+
 def _illegal(compression: str, exchange: str, sharding: str) -> str:
     """The kind of a combination that does not exist; its own words are the example."""
-    if exchange not in COMPRESSIONS[compression].exchanges:
+    if exchange not in (*COMPRESSIONS[compression].exchanges, *(["switch"] if compression in SWITCHED else [])):
         return "the exchange cannot carry the compression"
     if sharding != "ddp" and compression != "dense":
         return "a sharded optimizer does not go with compressed gradients"
@@ -174,6 +186,12 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
         return f"{template.gradient_exchange.exchange} is predicted for at most {most:,} workers"
     if template.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
         return "a hierarchical exchange needs several nodes of several devices"
+    x = template.gradient_exchange
+    if x.codec_at or x.exchange == "switch":
+        try:
+            check_fabric(x, cluster)
+        except UserError as error:
+            return error.message
     return ""
 
 

@@ -20,14 +20,15 @@ from paceline.strategy.recompute import recompute_choice
 from paceline.units import parse_bytes
 
 BatchScaling = Literal["strong", "weak"]
-OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription")
-OF_FABRIC = ("network", "leaf-nodes", "oversubscription")
+OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation")
+OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
 """Changes of what joins the nodes, which no listing of a device prices."""
 OF_PREDICTOR = ("attention", "software")
 OF_STRATEGY = {
     "precision": "precision",
     "compression": "compression",
     "exchange": "exchange",
+    "codec-at": "codec_at",
     "servers": "servers",
     "sharding": "sharding",
     "gather-bits": "gather_bits",
@@ -146,7 +147,7 @@ def apply(
 def is_upgrade(changes: Iterable[Change], before: Cluster, after: Cluster) -> bool:
     """Whether changes give nodes that are joined already another network or other switches between them."""
     joined = min(before.num_nodes, after.num_nodes) > 1 and any(change.name in OF_FABRIC for change in changes)
-    fabrics = [(of.network, of.leaf_nodes, of.oversubscription) for of in (before, after)]
+    fabrics = [(of.network, of.leaf_nodes, of.oversubscription, of.nic, of.aggregation) for of in (before, after)]
     return joined and fabrics[0] != fabrics[1]
 
 
@@ -202,6 +203,10 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         if isinstance(sizes, tuple):
             return cluster.changed(devices_per_node=sizes, num_nodes=len(sizes))
         return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
+    if change.name == "nic":
+        return cluster.changed(nic=hardware.nic(change.value))
+    if change.name == "aggregation":
+        return cluster.changed(aggregation=hardware.aggregation(change.value))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value, like=cluster.network))
     if hardware.instance(change.value):  # its devices and its network come with it

@@ -11,7 +11,8 @@ from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.precision import check_gathered, gathers
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.convergence import accuracies
-from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, SHARDINGS
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
+from paceline.strategy.exchange import OF_HOSTS
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 
@@ -61,6 +62,8 @@ class Space:
             needs no loss scaling.
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
+        exchanges: without sums in the switch, which few switches have, unless they are named.
+        codec_at: where the codec of what such a place can do works (``GradientExchange``); the rest as usual.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
@@ -82,7 +85,7 @@ class Space:
     batches: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     compressions: tuple[str, ...] = ()
-    exchanges: tuple[str, ...] = tuple(EXCHANGES)
+    exchanges: tuple[str, ...] = OF_HOSTS
     servers: tuple[int, ...] = (1,)
     shardings: tuple[str, ...] = TORCH_SHARDINGS
     divided_shardings: tuple[str, ...] = ()
@@ -100,6 +103,7 @@ class Space:
     offloads: bool = True
     gather_bits: int = 0
     gradient_bits: int = 0
+    codec_at: str = ""
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
@@ -111,6 +115,8 @@ class Space:
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
+        if self.codec_at != "":
+            check_name("place of the codec", self.codec_at, PLACES)
         for cluster in self.clusters:
             if not cluster.even:
                 raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)

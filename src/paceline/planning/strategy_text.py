@@ -11,7 +11,7 @@ from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.names import NO_ALIASES
 from paceline.prediction.batch import Candidate
 from paceline.prediction.recompute import saved_bytes
-from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS, Strategy
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.recompute import FULL, recompute_choice
@@ -73,6 +73,9 @@ EXAMPLES = {
     "leaf-nodes": "16",
     "oversubscription": "2:1",
     "device": "A100",
+    "nic": "inceptionn",
+    "aggregation": "SwitchML",
+    "codec-at": PLACES[-1],
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
 

@@ -166,7 +166,8 @@ def whatif(
     upgrade, prices = _upgrade(changes, upgrade_price), of_devices(prices, {cluster.device.name})
     asked = _Asked(workload, strategy, tuple(changes), scaling, prices, upgrade, predictor, precision_given)
     answer = asked.of(cluster)
-    if any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):
+    in_card = any(outcome.strategy.gradient_exchange.codec_at == "nic" for outcome in answer.outcomes)  # it follows TCP
+    if not in_card and any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):
         both = {name: answer if name == "TCP" else asked.of(cluster, name) for name in TRANSPORTS}
         answer = replace(answer, by_transport=both)
     return replace(answer, scaling=scales(workload, cluster, strategy, predictor)) if scale else answer

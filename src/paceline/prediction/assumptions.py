@@ -14,6 +14,7 @@ from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.division_assumptions import division_assumptions
+from paceline.prediction.fabric_assumptions import fabric_assumptions
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import CHUNK_ELEMENTS
@@ -257,6 +258,8 @@ def _exchange(
             yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
         if x.compression != "dense" or x.exchange != "allreduce":
             yield from _codec(cluster, strategy, e)
+        if cluster.num_nodes > 1:
+            yield from fabric_assumptions(cluster, strategy, e)
     yield from _payload(strategy)
     if x.exchange == "hierarchical":
         between = f"dense inside a node, {x.compression} between nodes; wire bytes count both"
@@ -292,7 +295,9 @@ def _link(link: Link, where: str, e: Efficiency) -> Assumption:
 
 def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
     """How fast the codec is, and how it shares the time with the network."""
-    if cluster.device.kind == "cpu":
+    if strategy.gradient_exchange.codec_at:
+        pass  # fabric_assumptions says it
+    elif cluster.device.kind == "cpu":
         rate = strategy.description.cpu_rate
         yield Assumption(
             "codec",

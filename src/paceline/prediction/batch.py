@@ -24,6 +24,7 @@ from paceline.prediction.offload import check_offload
 from paceline.prediction.result import Prediction
 from paceline.prediction.step_model import StepModel
 from paceline.prediction.timeline import columns, pieces, schedule_step, sums
+from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -115,6 +116,7 @@ def corrected_steps(
             s.precision,
             x.compression,
             x.exchange,
+            x.codec_at,
             x.servers,
             mesh.sharding,
             mesh.shard_devices,
@@ -175,9 +177,12 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
     try:
         strategy.parallelism.check_covers(c.world_size)
         check_offload(strategy.parallelism.offload, c.device)
+        x = strategy.gradient_exchange
+        if x.codec_at or x.exchange == "switch":
+            check_fabric(x, c)
     except UserError as error:
         return error
-    where = id(c.device), id(c.intra_link), id(c.network), c.places, c.num_nodes
+    where = id(c.device), id(c.intra_link), id(c.network), id(c.nic), id(c.aggregation), c.places, c.num_nodes
     return groups.setdefault((where, plan_key(strategy)), [])
 
 

@@ -17,6 +17,7 @@ from paceline.array_types import Array, Bools
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
+from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT
@@ -25,6 +26,7 @@ from paceline.prediction.exchange_plan import CodecOperation, CodecPass, Exchang
 from paceline.prediction.network import phase_seconds
 from paceline.prediction.offload import copy_seconds, host_update_seconds
 from paceline.prediction.recompute import recomputed
+from paceline.strategy.codec_place import Fabric, fabric
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -227,18 +229,22 @@ def update_seconds(
 def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
     """The seconds of a step's exchange from the catalogue. The plan caches them, since the batch does not change them."""
     parts = cluster.device, cluster.intra_link, cluster.network, efficiency
-    key = cluster.num_nodes, *map(id, parts)
+    between = fabric(plan.strategy.gradient_exchange, cluster)
+    key = cluster.num_nodes, between, *map(id, parts)
     remembered = plan.prices.get(key)
     if remembered is None:
         if len(plan.prices) >= PRICES:
             plan.prices.clear()
-        remembered = plan.prices[key] = (parts, _priced(plan, cluster, efficiency))  # parts stay alive, so no id is used twice
+        remembered = plan.prices[key] = (
+            parts,
+            _priced(plan, cluster, efficiency, between),
+        )  # parts stay alive, so no id is used twice
     exchange: ExchangeSeconds = remembered[1]
     return exchange
 
 
-def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
-    seconds, network = phase_seconds(plan.loads, cluster, efficiency)
+def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency, between: Fabric) -> ExchangeSeconds:
+    seconds, network = phase_seconds(plan.loads, cluster, efficiency, between)
     collectives = int((~plan.codec).sum())
     pieces, by_network = np.empty(len(plan.codec)), np.zeros(len(plan.codec), dtype=np.bool_)
     pieces[~plan.codec], by_network[~plan.codec] = seconds[:collectives], network[:collectives]
@@ -268,11 +274,25 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats."""
-    encodes, calls, packed, dense = plan.codec_passes.T
+    encodes, calls, packed, dense = plan.codec_passes[:, :4].T
     seconds: Array = calls * efficiency.launch_s[device.kind]
+    if plan.strategy.gradient_exchange.codec_at == "host" and device.kind != "cpu":
+        return _host_pass_seconds(plan, device, efficiency)
     for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
         seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
+    return seconds
+
+
+def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
+    """The same on the cores of a GPU's host, (passes,): copies over the GPU's link to it, and the rates of the cores."""
+    encodes, calls, packed, dense, copied = plan.codec_passes.T
+    seconds: Array = np.where(copied > 0, calls * efficiency.launch_s[device.kind], 0.0)
+    seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
+    for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
+        rate = compression.cpu_rate
+        of_pass = np.where(encodes > 0, rate.encode.value, rate.decode.value) * efficiency.codec_cores
+        seconds = seconds + FP32.element_bits / 8 * count / of_pass
     return seconds
 
 
@@ -309,6 +329,10 @@ def calibrated_costs(
     ):
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
+    x = strategy.gradient_exchange
+    if x.codec_at or x.exchange == "switch":
+        what = "of exchange switch" if x.exchange == "switch" else f"of a codec at the {x.codec_at}"
+        raise UserError(f"a calibration has no measurement {what}", "leave the calibration out, or leave that choice out")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()

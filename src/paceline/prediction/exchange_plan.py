@@ -25,6 +25,7 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 CodecOperation = Literal["encode", "reduce", "decode"]
+PassOperation = Literal["encode", "reduce", "decode", "to_host", "from_host"]
 T = TypeVar("T")
 
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
@@ -45,12 +46,14 @@ def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class CodecPass:
-    """One pass of the codec over a bucket. ``packed`` and ``dense``: elements in the compression's format and in fp32."""
+    """One pass of the codec over a bucket. ``packed`` and ``dense``: elements in the compression's format and in fp32.
+    ``copied``: fp32 elements that are copied between a device and its host, whose codec it is."""
 
-    work: CodecOperation
+    work: PassOperation
     calls: int
     packed: int
     dense: int
+    copied: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class ExchangePlan:
         begin: index of the first piece of each bucket, (buckets,).
         largest: share of the largest chunk in each bucket, (buckets,).
         loads: link loads of the collectives among the pieces, then of the all-gathers, name after name.
-        codec_passes: for each codec pass whether it encodes, calls, packed and dense elements, (passes, 4).
+        codec_passes: for each codec pass whether it encodes, calls, packed, dense and copied elements, (passes, 5).
         gathers: names of the all-gathers of a bucket.
         prices: cached seconds by cluster (``costs``).
     """
@@ -238,7 +241,8 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
-    of_bucket = [_pieces(plan, own, measured) for plan, own in zip(parts.unlike, traffic, strict=True)]
+    copies = strategy.gradient_exchange.codec_at == "host"  # of a GPU: settled strategies name no place that is their own
+    of_bucket = [_pieces(plan, own, measured, copies) for plan, own in zip(parts.unlike, traffic, strict=True)]
     flat = tuple(piece for pieces in of_bucket for piece in pieces)
     counts = np.array([len(pieces) for pieces in of_bucket], dtype=np.int64)
     each = counts[parts.index]
@@ -263,17 +267,20 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
         begin,
         np.array([own.largest for own in traffic], dtype=np.float64)[parts.index],
         Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
-        np.array(codec_passes, dtype=np.float64).reshape(-1, 4)[order][codec[order]],
+        np.array(codec_passes, dtype=np.float64).reshape(-1, 5)[order][codec[order]],
         names,
     )
 
 
 def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
-    return (what.work == "encode", what.calls, what.packed, what.dense) if isinstance(what, CodecPass) else (0, 0, 0, 0)
+    if not isinstance(what, CodecPass):
+        return (0, 0, 0, 0, 0)
+    return (what.work == "encode", what.calls, what.packed, what.dense, what.copied)
 
 
-def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[ExchangePiece]:
+def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) -> list[ExchangePiece]:
     """The pieces of one bucket: encode, collectives, decode. The codec adds received data after the first collective with data.
+    With ``copies`` gradients go to the host before, and their sums come back after.
 
     With measured costs each codec operation is one piece over the whole bucket and pays its fixed cost once per chunk.
     """
@@ -294,6 +301,11 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[ExchangePiece]
         pieces.append(ExchangePiece(phase.name, "before", phase, 1))
         if t.inner.reduce and phase.name == "inner_reduce" and not measured:
             pieces.append(ExchangePiece("inner_add", "before", CodecPass("reduce", 1, 0, t.inner.reduce), 1))
+
+    def copied(way: Literal["to_host", "from_host"]) -> list[ExchangePiece]:
+        return [ExchangePiece(way, "chunked", CodecPass(way, t.chunks, 0, 0, plan.elements), 1)] if copies else []
+
+    pieces += copied("to_host")
     bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's collective has no codec, even with measured costs
     pieces += [] if bare else codec("encode")
     added = bool(bare)
@@ -303,6 +315,7 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool) -> list[ExchangePiece]
             pieces += codec("reduce")
             added = True
     pieces += [] if bare else codec("decode")
+    pieces += copied("from_host")
     return [*pieces, *(ExchangePiece(phase.name, "after", phase, 1) for phase in t.after)]
 
 

@@ -31,4 +31,6 @@ def described(cluster: Cluster) -> dict[str, Any]:
         "num_nodes": cluster.num_nodes,
         "intra_link": cluster.intra_link.name,
         "network": cluster.network.name if cluster.num_nodes > 1 else "none",
+        **({"nic": cluster.nic.name} if cluster.nic else {}),
+        **({"aggregation": cluster.aggregation.name} if cluster.aggregation else {}),
     }

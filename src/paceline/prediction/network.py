@@ -16,7 +16,7 @@ Accurate, Large Minibatch SGD, section 4 (hierarchical: reduce in a node, all-re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Literal
 
@@ -28,12 +28,14 @@ from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import Places, placement
 from paceline.prediction.group_view import group_view, nodes_of_ranks
+from paceline.strategy.card_frames import HEADERS, PAYLOAD
+from paceline.strategy.codec_place import PLAIN, Fabric
 from paceline.strategy.phase import Phase
 
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
 """The algorithms that an engine chooses from. Some frameworks add ``hierarchical`` on top."""
-COLUMNS = 9
+COLUMNS = 10
 NOTHING = (4.0, *[0.0] * (COLUMNS - 1))
 """The row of a phase in which no rank sends anything."""
 
@@ -58,11 +60,13 @@ class Loads:
     """The loads of many phases on nodes of one size. They do not depend on the speed of links. Arrays are (phases,).
 
     Attributes:
-        pattern: 0 all-reduce, 1 all-gather or reduce-scatter, 2 push or pull, 3 shift, 4 nothing to send.
+        pattern: 0 all-reduce, 1 all-gather or reduce-scatter, 2 push or pull, 3 shift, 4 nothing to send, 5 a sum in the
+            switch.
         size: bytes of the buffer of an engine's collective.
         intra, network: bytes over the busiest link of each level, for all other patterns.
         near, far: messages per round for a push or pull; for a shift the share of the ring's links in each level.
         rounds: number of rounds.
+        plain: bytes between nodes as the hosts send them, where cards compress them; else 0.
         members, stride: of an engine's collective in groups, their ranks and how far apart these are; 0: all ranks together.
     """
 
@@ -73,6 +77,7 @@ class Loads:
     near: Array
     far: Array
     rounds: Array
+    plain: Array
     members: Ints
     stride: Ints
 
@@ -114,38 +119,57 @@ def _row(phase: Phase, places: Places) -> tuple[float, ...]:
         return NOTHING
     if phase.pattern in ("allreduce", "gather", "scatter"):
         groups = (0, 0) if phase.members == phase.world_size else (phase.members, phase.stride)
-        return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0, *groups)
+        return (0 if phase.ring else 1, size, 0, 0, 0, 0, 0, 0, *groups)
+    if phase.pattern == "switch":
+        return (5, 0, 0, _switch_load(phase, places), 0, 1, phase.rounds, 0, 0, 0)
     load = phase_load(phase, places)
     network = max(float(load.network), spine_load(phase, places))
+    plain = 0
+    if phase.plain:  # a card is at the edge of a node: inside, and up to it, messages are as the hosts send them
+        own = phase_load(replace(phase, sizes=phase.plain), places)
+        load, plain = replace(load, intra=own.intra), own.network
     if phase.pattern == "shift":
         node = nodes_of_ranks(places, phase.world_size)[phase.groups()]
         far = float((node != np.roll(node, -1, axis=1)).mean(axis=1).max())
-        return (3, 0, load.intra, network, 1 - far, far, phase.rounds, 0, 0)
-    return (2, 0, load.intra, network, load.near, load.far, phase.rounds, 0, 0)
+        return (3, 0, load.intra, network, 1 - far, far, phase.rounds, plain, 0, 0)
+    return (2, 0, load.intra, network, load.near, load.far, phase.rounds, plain, 0, 0)
 
 
-def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency) -> tuple[Array, Bools]:
+def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric: Fabric = PLAIN) -> tuple[Array, Bools]:
     """Seconds of every phase, (phases,), and whether the network between nodes sets them, (phases,).
 
     An engine runs its own collective with the fastest algorithm. In a push or pull both levels work at the same time, and the
     slower one sets the time. A rank has several messages in flight, so latencies add from round to round only; with one message
     in flight this is the pairwise exchange of Thakur et al. 2005. In a shift a message passes from member to member. Its
     latencies add over ``rounds`` links, divided between the levels as the links of the ring are; the slower level sets the
-    bandwidth.
+    bandwidth. A card passes what the hosts send at the rate of its engine, in both directions at once, while the line carries
+    what the engine made of it; it adds its cycles to each message. A switch receives and sends at once.
     """
     near, far = cluster.intra_link, cluster.network
     alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
     beta = [1 / efficiency.bandwidth(link) for link in (near, far)]
     intra, network = table.intra * beta[0], table.network * beta[1]
+    behind_card = table.plain > 0
+    alpha_far = np.full(len(table.pattern), alpha[1])
+    if fabric.nic is not None and behind_card.any():
+        card = fabric.nic
+        passed = table.plain / card.rate(PAYLOAD, HEADERS)
+        network = np.maximum(network, np.where(behind_card, np.maximum(table.network / card.line_rate, passed), 0.0))
+        alpha_far = np.where(behind_card, alpha[1] + card.latency_s, alpha[1])
     direct = table.pattern == 2
     if direct.any():
         at_once = efficiency.concurrent_messages
         intra = np.where(direct, intra + table.rounds * np.ceil(table.near / at_once) * alpha[0], intra)
-        network = np.where(direct, network + table.rounds * np.ceil(table.far / at_once) * alpha[1], network)
+        network = np.where(direct, network + table.rounds * np.ceil(table.far / at_once) * alpha_far, network)
+    switched = table.pattern == 5
+    if fabric.aggregation is not None and switched.any():
+        switch = fabric.aggregation
+        adding = np.maximum(network * switch.on_line(PAYLOAD, HEADERS), table.network / switch.port_rate)
+        network = np.where(switched, adding + table.rounds * 2 * alpha[1], network)
     seconds, by_network = np.maximum(intra, network), network >= intra
     shift = table.pattern == 3
     if shift.any():
-        seconds = seconds + shift * table.rounds * (table.far * alpha[1] + table.near * alpha[0])
+        seconds = seconds + shift * table.rounds * (table.far * alpha_far + table.near * alpha[0])
         by_network &= ~shift | (table.network > 0)
     for code, halves in ((0, False), (1, True)):
         of_kind = table.pattern == code
@@ -287,6 +311,16 @@ def phase_load(phase: Phase, places: Places) -> Load:
     carries what its ranks send to neighbours in other nodes; in a flat ring this is the traffic of one rank.
     """
     return _load(phase, nodes_of_ranks(places, phase.world_size))
+
+
+def _switch_load(phase: Phase, places: Places) -> float:
+    """Bytes of the busier direction of a node's network where a switch adds up: those of all its ranks. A leaf switch sends one
+    sum on to the others, which takes its links up as long as ``x / L`` of it take a node's."""
+    where = placement(places)
+    node = nodes_of_ranks(places, phase.world_size)
+    own = max(float(np.bincount(node, weights=of).max()) for of in (phase.by_rank(), phase.back_by_rank()))
+    above = float(phase.back_by_rank().max()) * where.oversubscription / where.leaf_nodes if where.leaf_nodes else 0.0
+    return max(own, above)
 
 
 def spine_load(phase: Phase, places: Places) -> float:

@@ -28,8 +28,10 @@ def steps_by_transport(
 ) -> Mapping[str, Prediction]:
     """The step over each transport, by ``RDMA`` and ``TCP``; empty as ``clusters_by_transport`` is.
 
-    ``Predictor.step`` of the cluster itself is that over TCP. Raises UserError as it does.
+    ``Predictor.step`` of the cluster itself is that over TCP. Raises UserError as it does. Cards that compress follow TCP.
     """
+    if strategy.gradient_exchange.codec_at == "nic":
+        return {}
     return {
         name: predictor.step(workload, other, strategy) for name, other in clusters_by_transport(cluster, predictor).items()
     }

@@ -9,6 +9,7 @@ from paceline.strategy.buckets import (
     fuse,
     plan_bucket,
 )
+from paceline.strategy.codec_place import PLACES
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
 from paceline.strategy.compression_options import Option, parse_options
 from paceline.strategy.exchange import (
@@ -44,6 +45,7 @@ __all__ = [
     "HEADER_BYTES",
     "ONE_WAY",
     "OPTIMIZERS",
+    "PLACES",
     "SHARDINGS",
     "TERNARY",
     "BucketPlan",

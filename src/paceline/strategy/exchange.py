@@ -5,13 +5,14 @@ chunk, pipelined: ``sharded`` and ``parameter_server`` push to the owner of a sh
 owns one, or only the ``servers`` among them, which are spread evenly over the ranks and so over the nodes; ``ring`` is
 Li et al. 2018, Algorithm 1: partial sums are encoded anew at every hop; ``allgather`` sends everything to everyone;
 ``hierarchical`` is dense inside a node, in equal shares padded with zeros, and ``sharded`` between ranks of equal local
-number.
+number; ``switch`` sends each gradient once to a switch that adds, and the sum once to each (Sapio et al. 2021, SwitchML, NSDI;
+Graham et al. 2016, SHARP, COMHPC).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -27,7 +28,9 @@ SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
 SIZE_BYTES = 8  # in front of a message whose length depends on the values
 FLAGS = 1  # fp32 flag beside the scalers: a gradient is NaN or infinite
 
-EXCHANGES = ("allreduce", "sharded", "parameter_server", "ring", "allgather", "hierarchical")
+EXCHANGES = ("allreduce", "sharded", "parameter_server", "ring", "allgather", "hierarchical", "switch")
+OF_HOSTS = tuple(name for name in EXCHANGES if name != "switch")
+"""Exchanges that need no more than hosts and links."""
 ONE_WAY = ("sharded", "parameter_server", "hierarchical")
 """Exchanges whose pull can travel as fp32."""
 
@@ -113,6 +116,7 @@ def describe(
     ranks_per_node: int = 1,
     compress_pull: bool = True,
     servers: int = 1,
+    in_card: bool = False,
 ) -> Traffic:
     """Everything that the ranks send each other for one group, and what the codec works.
 
@@ -121,6 +125,7 @@ def describe(
         ranks_per_node: for ``hierarchical``; divides ``world_size``.
         compress_pull: whether sums return encoded; for the exchanges of ``ONE_WAY``.
         servers: workers that own shards, of ``parameter_server``.
+        in_card: whether network cards are the codec: hosts exchange fp32, which the cards compress where it leaves a node.
     """
     if exchange == "allreduce":
         return _allreduce(plan, compression, world_size)
@@ -138,22 +143,24 @@ def describe(
         if members == 1 and local > 1:  # one node: nothing is encoded
             continue
         stream_carrier = carrier(exchange, fmt == compression.format)
-        columns = [_stream(part, fmt, stream_carrier, members, compress_pull, servers) for part in parts]
+        of_codec = fmt == compression.format and not in_card
+        sent_as = replace(fmt, in_card=True) if in_card and fmt != FP32 else fmt
+        columns = [_stream(part, sent_as, stream_carrier, members, compress_pull, servers) for part in parts]
+        by_hosts = _stream(parts[0], FP32, stream_carrier, members, compress_pull, servers) if in_card else None
         for position, lane in enumerate(columns[0].lanes):
             every = [column.lanes[position] for column in columns]
             sizes = np.stack([x.sizes for x in every], axis=1).reshape(-1)  # node-major: equal local ranks are a stride apart
-            joined = _Lane(lane.name, lane.pattern, sizes, max(x.rounds for x in every))
+            plain = by_hosts.lanes[position].sizes if by_hosts else lane.plain
+            joined = _Lane(lane.name, lane.pattern, sizes, max(x.rounds for x in every), plain, lane.back)
             before = chunked.get(lane.key)
             chunked[lane.key] = joined if before is None else before.plus(joined)
-        codec = fmt != FP32
+        codec = of_codec and fmt != FP32
         work[codec] = work[codec].plus(columns[0].passes)
         work[False] = work[False].plus(columns[0].fp32)
         chunks += columns[0].chunks
         largest = max(largest, min(parts[0], CHUNK_ELEMENTS))
-    between = tuple(
-        Phase(x.name, tuple(x.sizes.tolist()), world_size, x.pattern, members, local, x.rounds) for x in chunked.values()
-    )
-    encoded = compression.lossy and plan.tensors > 0 and bool(between)
+    between = tuple(_phase(lane, world_size, members, local) for lane in chunked.values())
+    encoded = compression.lossy and plan.tensors > 0 and bool(between) and not in_card  # hosts encode nothing then
     scales = 4 * ((plan.tensors if compression.shares_scale else 0) + FLAGS)
     shared = (Phase("scales", (scales,), world_size),) if encoded else ()
     reduce: tuple[Phase, ...] = ()
@@ -179,21 +186,40 @@ def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> T
     return Traffic(shared, collectives, (), work, CodecWork(), CodecWork(), 1, 1.0)
 
 
+_Sizes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+_NONE: _Sizes = np.zeros(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """One kind of collective among the members of a group; ``sizes`` of each member."""
+    """One kind of collective among the members of a group; ``sizes`` of each member. ``plain``, ``back``: as of a ``Phase``."""
 
     name: str
     pattern: Pattern
-    sizes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    sizes: _Sizes
     rounds: int
+    plain: _Sizes = field(default_factory=lambda: _NONE)
+    back: _Sizes = field(default_factory=lambda: _NONE)
 
     @property
     def key(self) -> tuple[str, Pattern]:
         return self.name, self.pattern
 
     def plus(self, other: _Lane, times: int = 1) -> _Lane:
-        return _Lane(self.name, self.pattern, self.sizes + times * other.sizes, self.rounds + times * other.rounds)
+        return _Lane(
+            self.name,
+            self.pattern,
+            self.sizes + times * other.sizes,
+            self.rounds + times * other.rounds,
+            self.plain + times * other.plain,
+            self.back + times * other.back,
+        )
+
+
+def _phase(lane: _Lane, world_size: int, members: int, stride: int) -> Phase:
+    """A lane of all ranks as a phase."""
+    sizes, plain, back = (tuple(of.tolist()) for of in (lane.sizes, lane.plain, lane.back))
+    return Phase(lane.name, sizes, world_size, lane.pattern, members, stride, lane.rounds, plain, back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +246,13 @@ def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull:
 @lru_cache(maxsize=4096)
 def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
     """One chunk. Formats of unknown length tell the sizes of their messages first, between the same ranks."""
-    make = {"ring": _ring, "allgather": _allgather}.get(exchange)
+    make = {"ring": _ring, "allgather": _allgather, "switch": _switch}.get(exchange)
     if make is None:
         lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, compress_pull, servers)
     else:
         lanes, passes, fp32 = make(count, fmt, members)
     if not count:
-        lanes = [_Lane(x.name, x.pattern, x.sizes, 0) for x in lanes]
+        lanes = [replace(x, rounds=0) for x in lanes]
     return _Column(tuple(lanes), passes, fp32, int(count > 0))
 
 
@@ -236,7 +262,7 @@ _ChunkTraffic = tuple[list[_Lane], CodecWork, CodecWork]
 def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int) -> list[_Lane]:
     """A collective, behind the sizes of its ``messages`` (of each member) where the format needs them."""
     payload = [_Lane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
-    if fmt.spread is None:
+    if not fmt.tells_sizes:
         return payload
     message_sizes = SIZE_BYTES * np.asarray(list(messages), dtype=np.int64)
     return [_Lane("sizes", pattern, message_sizes, rounds), *payload]
@@ -248,7 +274,7 @@ def _message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
     Of a format whose length depends on the values, its own length: those are estimates anyway.
     """
     own = fmt.message_bytes(size, contributions)
-    return own if fmt.grows or fmt.spread is not None else min(own, FP32.message_bytes(size))
+    return own if fmt.grows or fmt.tells_sizes else min(own, FP32.message_bytes(size))
 
 
 def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
@@ -314,3 +340,10 @@ def _allgather(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """The whole chunk to all others; each adds N of them up in rank order."""
     lanes = _lanes("all_gather", "pull", [_message_bytes(count, fmt)] * n, [int(count > 0)] * n, fmt, 1)
     return lanes, CodecWork(encode=count, reduce=count * n), CodecWork()
+
+
+def _switch(count: int, fmt: Format, n: int) -> _ChunkTraffic:
+    """Every rank's chunk to the switch, and the sum of N contributions to every rank, both at once."""
+    up, down = (np.full(n, _message_bytes(count, fmt, times), dtype=np.int64) for times in (1, n))
+    lanes = [_Lane("aggregate", "switch", up, 1, back=down)]
+    return lanes, CodecWork(encode=count, decode=count), CodecWork()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil, erfc, sqrt
 from typing import Literal
 
+from paceline.strategy import card_frames
+
 HEADER_BYTES = 32
 """Bytes in front of every message of a codec (docs/wire-format.md). A test holds this equal to the codecs' constant."""
 
@@ -39,6 +41,7 @@ class Format:
         headers: pairs (elements, bytes): so many bytes for each started run of so many elements, such as a block's scale.
         kept: millionths of the elements that are sent, each ``element_bits`` long, with marks where they are; 0 for all.
         spread: None where the length depends on the number of elements alone.
+        in_card: whether a network card encodes, packet by packet: hosts send fp32 and know its length.
     """
 
     name: str
@@ -48,6 +51,12 @@ class Format:
     headers: tuple[tuple[int, int], ...] = ()
     kept: int = 0
     spread: Spread | None = None
+    in_card: bool = False
+
+    @property
+    def tells_sizes(self) -> bool:
+        """Whether the length of a message is told in front of it: it depends on the values, and the sender encodes."""
+        return self.spread is not None and not self.in_card
 
     def at(self, level: PayloadBound) -> Format:
         """The format at the low or the high end of what is expected, or at its worst."""
@@ -74,6 +83,9 @@ class Format:
 
     def message_bytes(self, count: int, contributions: int = 1) -> int:
         """Bytes of a whole message, header included. No elements are no message."""
+        if self.in_card:
+            block = sum(size for run, size in self.headers if (run, size) != DIRECTORY)
+            return card_frames.message_bytes(count, self.element_bits, block, HEADER_BYTES)
         return HEADER_BYTES + self.pull_bytes(count, contributions) if count else 0
 
 

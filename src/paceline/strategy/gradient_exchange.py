@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
+from paceline.strategy.codec_place import PLACES, SWITCHED, check_codec_place
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
@@ -16,12 +17,6 @@ from paceline.strategy.exchange import EXCHANGES, ONE_WAY
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
 
-
-CODEC_PLACES = ("host", "gpu", "nic")
-IN_CARDS = ("inceptionn", "inceptionn-scaled")
-"""What network cards compress."""
-THROUGH_CARDS = ("ring", "sharded", "parameter_server")
-"""Exchanges whose messages cards can compress: plain fp32 between two ranks."""
 
 NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
 """Other names of a gradient exchange that compresses nothing."""
@@ -41,8 +36,8 @@ class GradientExchange:
             ``hierarchical``).
         servers: of ``parameter_server``: workers that own the parameters in equal shares and serve beside their work.
         ranks_per_node: of ``hierarchical``; 1 takes what the cluster or the launcher has.
-        codec_at: where the codec works: ``host`` (processor), ``gpu``, or ``nic`` (network card); empty is the device that has
-            the gradients.
+        codec_at: where the codec works: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: where the
+            gradients live.
 
     Raises:
         UserError: a name that does not exist, an exchange that cannot carry the compression, an option or a choice that the
@@ -73,35 +68,17 @@ class GradientExchange:
         check_flag(self.compress_pull, "compress_pull")
         if not self.compress_pull and self.exchange not in ONE_WAY:
             raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
-        self._check_place(described)
-
-    def _check_place(self, described: Compression) -> None:
-        """What a card carries: INCEPTIONN, whose every value, or whose aggregator's weights, come out equal on all ranks."""
-        if self.codec_at == "":
-            return
-        object.__setattr__(self, "codec_at", known_name("place of a codec", self.codec_at, CODEC_PLACES))
-        if described.name == "dense":
-            raise UserError(f"dense has no codec to run at {self.codec_at!r}", "leave codec_at out, or name a compression")
-        if self.codec_at != "nic":
-            return
-        if described.name not in IN_CARDS:
-            raise UserError(f"no card compresses {described.name}", f"legal with codec_at='nic': {', '.join(IN_CARDS)}")
-        if self.exchange not in THROUGH_CARDS:
-            legal = ", ".join(THROUGH_CARDS)
-            raise UserError(f"exchange {self.exchange!r} does not go through cards", f"legal with codec_at='nic': {legal}")
-        if described.name == "inceptionn-scaled" and (self.exchange not in ONE_WAY or self.compress_pull):
-            raise UserError(
-                "inceptionn-scaled in a card scales packet by packet, so ranks would receive different sums",
-                "take parameter_server with compress_pull=False, or inceptionn",
-            )
+        if self.codec_at != "":
+            object.__setattr__(self, "codec_at", known_name("place of the codec", self.codec_at, PLACES))
+            check_codec_place(self)
 
     def _check_exchange(self, described: Compression) -> None:
-        carriers = described.exchanges
+        carriers = (*described.exchanges, *(["switch"] if self.compression in SWITCHED else []))
         if self.exchange == "":
             object.__setattr__(self, "exchange", carriers[0])
         object.__setattr__(self, "exchange", known_name("exchange", self.exchange, EXCHANGES))
         if self.exchange not in carriers:
-            why = "packed codes cannot be added" if self.exchange == "allreduce" else "its factors are all-reduced"
+            why = "packed codes cannot be added" if self.exchange in ("allreduce", "switch") else "its factors are all-reduced"
             raise UserError(
                 f"exchange {self.exchange!r} cannot carry {self.compression}: {why}",
                 f"legal for {self.compression}: {', '.join(carriers)}",
@@ -128,9 +105,9 @@ class GradientExchange:
 
     @cached_property
     def description(self) -> Compression:
-        """What the compression is and costs, with these options and this rule for dense tensors."""
+        """What the compression is and costs, with these options and this rule for dense tensors. A card keeps no residual."""
         assert isinstance(self.options, tuple)
-        return _described(self.compression, self.options, self.dense_rule)
+        return _described(self.compression, self.options, self.dense_rule, self.codec_at != "nic")
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
@@ -145,6 +122,8 @@ class GradientExchange:
         rule = self.dense_rule
         named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.codec_at:  # as every earlier version wrote it
+            del plain["codec_at"]
         return {**plain, "options": dict(self.options), "dense_rule": named}
 
     @classmethod
@@ -162,13 +141,14 @@ class GradientExchange:
         return cls(**{**data, "dense_rule": DenseRule(**rule)})
 
     def __str__(self) -> str:
-        return f"{self.compression} over {self.exchange}"
+        return f"{self.compression} over {self.exchange}" + (f" with its codec at the {self.codec_at}" if self.codec_at else "")
 
 
 @lru_cache(maxsize=256)
-def _described(compression: str, options: Values, rule: DenseRule | None) -> Compression:
+def _described(compression: str, options: Values, rule: DenseRule | None, remembers: bool) -> Compression:
     """What equal exchanges share."""
-    return replace(COMPRESSIONS[compression].configured(options), rule=rule)
+    described = COMPRESSIONS[compression].configured(options)
+    return replace(described, rule=rule, error_feedback=described.error_feedback and remembers)
 
 
 _FIELDS = [f.name for f in fields(GradientExchange)]

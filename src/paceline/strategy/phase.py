@@ -10,8 +10,8 @@ import numpy as np
 
 from paceline.array_types import Ints
 
-Pattern = Literal["allreduce", "push", "pull", "shift", "gather", "scatter"]
-PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift", "gather", "scatter")
+Pattern = Literal["allreduce", "push", "pull", "shift", "gather", "scatter", "switch"]
+PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift", "gather", "scatter", "switch")
 
 
 def ring_bytes(size: int, members: int) -> int:
@@ -36,8 +36,11 @@ class Phase:
             reduce-scatter;
             ``push``: what every other member sends to this rank;
             ``pull``: what this rank sends to every other member;
-            ``shift``: what this rank sends to the next one; the last sends to the first.
+            ``shift``: what this rank sends to the next one; the last sends to the first;
+            ``switch``: what this rank sends to the switch, which adds it up.
         rounds: how many times that happens in succession; ``sizes`` are the sums over all rounds.
+        plain: of messages that network cards compress, ``sizes`` as the hosts send them.
+        back: of ``switch``, bytes of the sum that each rank receives; empty: as many as it sends.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Phase:
     members: int = 0
     stride: int = 1
     rounds: int = 1
+    plain: tuple[int, ...] = ()
+    back: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", self.members or self.world_size)
@@ -66,6 +71,10 @@ class Phase:
     def by_rank(self) -> Ints:
         """``sizes`` with one entry for each rank."""
         return np.broadcast_to(np.asarray(self.sizes, dtype=np.int64), (self.world_size,))
+
+    def back_by_rank(self) -> Ints:
+        """``back`` with one entry for each rank."""
+        return np.broadcast_to(np.asarray(self.back or self.sizes, dtype=np.int64), (self.world_size,))
 
     def sent_by_rank(self) -> Ints:
         """Bytes that each rank sends."""
@@ -90,6 +99,8 @@ class Phase:
             moved = -(-2 * (self.members - 1) * sizes // self.members)
         elif self.pattern in ("gather", "scatter"):
             moved = -(-(self.members - 1) * sizes // self.members)
+        elif self.pattern == "switch":
+            moved = (sizes if sent else self.back_by_rank()[groups]) * (self.members > 1)
         elif self.pattern == "shift":
             moved = (sizes if sent else np.roll(sizes, 1, axis=1)) * (self.members > 1)
         elif (self.pattern == "push") == sent:

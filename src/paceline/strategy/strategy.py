@@ -11,6 +11,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS, check_gathered
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
+from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
 from paceline.strategy.formats import PayloadBound
@@ -108,8 +109,8 @@ class Strategy:
         before, choices = self.to_json(), _by_one_name(choices)
         if choices.get("compression", before["compression"]) != before["compression"]:
             of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
-            for name in ("options", "clip", "dense_rule", *of_exchange):
-                del before[name]
+            for name in ("options", "clip", "dense_rule", "codec_at", *of_exchange):
+                before.pop(name, None)
         return Strategy.of(**{**before, **choices})
 
     def choice(self, name: str) -> Any:
@@ -122,9 +123,13 @@ class Strategy:
         """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node.
 
         Raises:
-            UserError: a hierarchical exchange on nodes that hold different numbers of devices.
+            UserError: a hierarchical exchange on nodes that hold different numbers of devices; a codec or a sum at a place that
+                the cluster does not have.
         """
         x, strategy = self.gradient_exchange, self
+        if x.codec_at or x.exchange == "switch":
+            strategy = self._placed(cluster)
+            x = strategy.gradient_exchange
         if not self.optimizer:
             strategy = replace(strategy, optimizer=usual_optimizer(workload))
         if x.exchange == "hierarchical" and not cluster.even:
@@ -135,6 +140,16 @@ class Strategy:
         if x.exchange == "hierarchical" and x.ranks_per_node == 1 and cluster.devices_per_node > 1:
             strategy = replace(strategy, gradient_exchange=replace(x, ranks_per_node=cluster.devices_per_node))
         return strategy
+
+    def _placed(self, cluster: Cluster) -> Strategy:
+        """The same with no place of the codec where that is where the gradients live. Raises UserError as ``check_fabric``."""
+        x = self.gradient_exchange
+        if not self.parallelism.whole:
+            what = "exchange switch" if x.exchange == "switch" else f"a codec at the {x.codec_at}"
+            raise UserError(f"{what} and a network that several devices hold together", "divide it no further than by data")
+        check_fabric(x, cluster)
+        at_home = x.codec_at == ("host" if cluster.device.kind == "cpu" else "gpu")
+        return replace(self, gradient_exchange=replace(x, codec_at="")) if at_home else self
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
@@ -249,7 +264,16 @@ class Strategy:
             return scatter(plan.elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
         x = self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
-        return describe(plan, compression, x.exchange, self.world_size, x.ranks_per_node, x.compress_pull, x.servers)
+        return describe(
+            plan,
+            compression,
+            x.exchange,
+            self.world_size,
+            x.ranks_per_node,
+            x.compress_pull,
+            x.servers,
+            x.codec_at == "nic",
+        )
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights, with ``frozen`` elements beside them."""
@@ -274,6 +298,7 @@ class Strategy:
         return {
             name: exchange[field_name] if part == "gradient_exchange" else getattr(owners[part], field_name)
             for name, (part, field_name) in _CHOICES.items()
+            if part != "gradient_exchange" or field_name in exchange  # a codec where the gradients live is not written
         }
 
 

@@ -25,6 +25,7 @@ from paceline.strategy import (
     GradientExchange,
     Strategy,
 )
+from paceline.strategy.codec_place import check_runs
 from paceline.training.auto import exchanges_to_try
 from paceline.training.consistency import agree
 from paceline.training.hooks.ddp import Hook, paceline_hook
@@ -165,6 +166,9 @@ def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> 
         _check_types(given)
         request = _request(given, dist.get_world_size(model.process_group))
         _check_model(model)
+        device = next(model.parameters()).device.type
+        for wanted in request.exchanges:
+            check_runs(wanted, device)
         tensors = exchanged(model)
     except UserError as error:
         illegal = error

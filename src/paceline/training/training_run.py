@@ -10,6 +10,7 @@ from typing import Any
 from paceline.errors import UserError, shorten, unknown
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.codec_place import check_runs
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
 from paceline.workload import Workload, catalogue
@@ -146,6 +147,7 @@ class TrainingRun:
     def _check_runnable(self) -> None:
         """Refuse what can be predicted but not run."""
         x, mesh = self.strategy.gradient_exchange, self.strategy.parallelism
+        check_runs(x)
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",

@@ -44,6 +44,10 @@ def check(job: Job) -> None:
         raise job.refused(f"a first bucket of {job.strategy.first_bucket_bytes} bytes", "DDP has its own size for it")
     if exchange.servers > 1:
         raise job.refused(f"{exchange.servers} parameter servers", "paceline.attach runs one")
+    if exchange.exchange == "switch":
+        raise job.refused("exchange switch", "paceline.attach runs what hosts exchange among themselves")
+    if exchange.codec_at:
+        raise job.refused(f"a codec at the {exchange.codec_at}", "paceline.attach runs it where the gradients live")
 
 
 def hooked(job: Job) -> bool:

@@ -1,0 +1,107 @@
+"""Network cards that compress, by name, from ``nics.toml``: an engine between host and line, each number with its source.
+
+A frame takes a cycle of the engine for each beat of its headers and for each beat of its payload (Li et al. 2018, INCEPTIONN,
+MICRO, section VI: the engine lies in the card's stream of 256-bit bursts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, inf
+from typing import Any
+
+from paceline.errors import MOST_LISTED, UserError, unknown
+from paceline.hardware.catalogue import load
+from paceline.hardware.device import Fact
+from paceline.hardware.device_rows import fact
+from paceline.hardware.spelling import fold_hardware
+from paceline.units import format_bandwidth, parse_bandwidth
+
+GIVEN = "given by the user"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nic:
+    """A card whose engine compresses what leaves a node and restores what comes in, both at once.
+
+    Attributes:
+        compressions: those that the engine does.
+        width: bits of a beat. ``clock``: Hz. ``beats``: that the engine takes in a cycle.
+        compress, decompress: cycles between the first beat of a frame in and its first beat out.
+        engine: bytes/s of payload that the engine passes in one direction; None: what its clock says (``rate``).
+        host: bytes/s between host and line in one direction; None: the engine sets it.
+        line: bytes/s of the port in one direction; None: the network sets it.
+    """
+
+    name: str
+    compressions: tuple[str, ...]
+    width: Fact
+    clock: Fact
+    beats: Fact
+    compress: Fact
+    decompress: Fact
+    engine: Fact | None = None
+    host: Fact | None = None
+    line: Fact | None = None
+    aliases: tuple[str, ...] = ()
+
+    def rate(self, payload: int, headers: int) -> float:
+        """Bytes/s of payload in one direction, where frames carry ``payload`` bytes behind ``headers`` bytes. Headers and
+        payload begin in a beat each."""
+        beat = self.width.value / 8
+        cycles = (ceil(headers / beat) + ceil(payload / beat)) / self.beats.value
+        engine = self.engine.value if self.engine else payload * self.clock.value / cycles
+        return min(engine, self.host.value) if self.host else engine
+
+    @property
+    def line_rate(self) -> float:
+        """Bytes/s on the line; infinite where the network alone sets it."""
+        return self.line.value if self.line else inf
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds that a frame takes longer on its way through the compressor of one card and the decompressor of another."""
+        return (self.compress.value + self.decompress.value) / self.clock.value
+
+    @property
+    def assumed(self) -> bool:
+        """Whether a number of the engine is an assumption."""
+        facts = (*((self.width, self.clock, self.beats) if self.engine is None else ()), self.compress, self.decompress)
+        return any(number.source.startswith("assumption") for number in facts)
+
+
+@cache
+def nics() -> tuple[Nic, ...]:
+    """All of them, in the file's order. The first is taken where none is named."""
+    data = load("nics.toml")
+    return tuple(_nic(row, data["sources"]) for row in data["nic"])
+
+
+def nic(text: str = "") -> Nic:
+    """The card of that name or alias, however it is written; the first for an empty text. ``NAME:RATE``, such as
+    ``inceptionn:25.6Gb/s``, is that card with so many uncompressed bits/s in each direction.
+
+    Raises:
+        UserError: an unknown name, or no rate behind the colon.
+    """
+    if not isinstance(text, str):
+        raise UserError(f"card {text!r}", "give a name such as inceptionn")
+    name, colon, rate = text.partition(":")
+    by_name = {fold_hardware(each): card for card in nics() for each in (card.name, *card.aliases)}
+    card = by_name.get(fold_hardware(name)) if name.strip() else nics()[0]
+    if card is None:
+        raise unknown("network card", name, [each.name for each in nics()], few=MOST_LISTED)
+    if not colon:
+        return card
+    value = parse_bandwidth(rate)
+    return replace(card, name=f"{card.name} at {format_bandwidth(value)}", engine=Fact(value, GIVEN, ""))
+
+
+def _nic(row: dict[str, Any], sources: dict[str, Any]) -> Nic:
+    facts = {key: fact(row[key], sources) for key in ("width", "clock", "beats", "compress", "decompress")}
+    limits = {key: fact(row[key], sources) for key in ("host", "line") if key in row}
+    return Nic(name=row["name"], compressions=tuple(row["compressions"]), aliases=tuple(row["aliases"]), **facts, **limits)
+
+
+__all__ = ["Nic", "nic", "nics"]

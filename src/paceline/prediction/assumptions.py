@@ -17,7 +17,7 @@ from paceline.prediction.division_assumptions import division_assumptions
 from paceline.prediction.fabric_assumptions import fabric_assumptions
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
-from paceline.strategy.exchange import CHUNK_ELEMENTS
+from paceline.strategy.exchange import chunk_elements
 from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
@@ -308,9 +308,10 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
     else:
         yield Assumption("codec", "The codec runs beside the backward pass at memory bandwidth.")
     if strategy.gradient_exchange.exchange != "allreduce":
+        chunk = chunk_elements(strategy.gradient_exchange.exchange)
         yield Assumption(
             "codec",
-            f"Codec and network work at once on chunks of {format_bytes(4 * CHUNK_ELEMENTS)}. The slower one sets the pace.",
+            f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
         )
 
 

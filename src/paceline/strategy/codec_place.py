@@ -6,6 +6,8 @@ It has no scale of a whole tensor, keeps no residual and adds nothing: hosts add
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +16,8 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.nics import Nic, nic
 from paceline.hardware.switches import Aggregation, aggregation
+from paceline.lab.adding_switch import VARIABLE as SWITCH
+from paceline.lab.card_spec import CardSpec, card_of_this_host
 from paceline.strategy.compression import Compression
 
 
@@ -65,6 +69,11 @@ def check_codec_place(x: Exchanging) -> None:
         raise UserError(
             f"exchange {x.exchange!r} does not go with a codec in the network card",
             f"legal with codec_at nic: {', '.join(CARD_EXCHANGES)} (the latter without compress_pull)",
+        )
+    if name == "inceptionn-scaled" and x.exchange != "parameter_server":
+        raise UserError(
+            "inceptionn-scaled in a card scales packet by packet: around a ring the ranks would end with different sums",
+            "give exchange parameter_server with compress_pull=False (--no-compress-pull), or inceptionn",
         )
     if x.exchange == "parameter_server" and x.compress_pull:
         raise UserError(
@@ -154,19 +163,31 @@ def check_runs(x: Exchanging, device: str = "") -> None:
     Args:
         device: where the gradients live, ``cpu`` or another kind; empty where it is not known yet.
     """
-    if x.exchange == "switch":
+    if x.exchange == "switch" and not os.environ.get(SWITCH):
         raise UserError(
             "exchange switch needs a switch that adds, and there is none between these workers",
             "run in a lab that has one: paceline lab up --switch; or predict it",
         )
     if x.codec_at == "nic":
-        raise UserError(
-            "a codec in the network card, and these workers have no such cards",
-            "run in a lab that has them: paceline lab up --nic inceptionn; or predict it",
-        )
-    if device and x.codec_at and (x.codec_at == "host") != (device == "cpu"):
+        _check_own_card(x, device)
+    elif device and x.codec_at and (x.codec_at == "host") != (device == "cpu"):
         here = "host" if device == "cpu" else "gpu"
         raise UserError(
             f"the codec at the {x.codec_at}: training runs it where the gradients live, here at the {here}",
             f"give codec_at {here}, or leave it out",
         )
+
+
+def _check_own_card(x: Exchanging, device: str) -> None:
+    """Raises UserError where this host has no card, one of another codec, or gradients that no card of a lab sees."""
+    wanted = CardSpec(x.compression, round(-math.log2(x.description.option_values["bound"])))
+    present = card_of_this_host()
+    if present is None:
+        raise UserError(
+            "a codec in the network card, and these workers have no such cards",
+            f"run in a lab that has them: paceline lab up --nic {wanted.text}; or predict it",
+        )
+    if (present.codec, present.k) != (wanted.codec, wanted.k):
+        raise UserError(f"this host's card does {present.text}, not {wanted.text}", f"paceline lab up --nic {wanted.text}")
+    if device not in ("", "cpu"):
+        raise UserError("codec_at nic with gradients on a GPU", "a lab's cards serve gloo: train on CPUs, or predict it")

@@ -24,6 +24,7 @@ from paceline.strategy.formats import FP32, Format
 from paceline.strategy.phase import Pattern, Phase
 
 CHUNK_ELEMENTS = 1 << 21  # 8 MiB of fp32: far above what a call of codec and engine costs, a third of DDP's bucket
+SWITCH_CHUNK = 1 << 17  # elements, through a switch: sums come down while later chunks go up
 SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
 SIZE_BYTES = 8  # in front of a message whose length depends on the values
 FLAGS = 1  # fp32 flag beside the scalers: a gradient is NaN or infinite
@@ -98,9 +99,15 @@ def shard_bounds(count: int, exchange: str, world_size: int, servers: int = 1) -
     return [(min(before * chunk, count), min(now * chunk, count)) for before, now in pairwise(owned)]
 
 
-def chunk_bounds(count: int) -> list[tuple[int, int]]:
-    """``(start, stop)`` of the chunks of a stream: ``CHUNK_ELEMENTS`` each, the last one possibly short."""
-    return [(start, min(start + CHUNK_ELEMENTS, count)) for start in range(0, count, CHUNK_ELEMENTS)]
+def chunk_elements(exchange: str) -> int:
+    """Elements of a chunk of an exchange."""
+    return SWITCH_CHUNK if exchange == "switch" else CHUNK_ELEMENTS
+
+
+def chunk_bounds(count: int, exchange: str = "") -> list[tuple[int, int]]:
+    """``(start, stop)`` of the chunks of a stream, ``chunk_elements`` each, the last one possibly short."""
+    size = chunk_elements(exchange)
+    return [(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def phases(plan: BucketPlan, compression: Compression, exchange: str, world_size: int) -> list[Phase]:
@@ -158,9 +165,9 @@ def describe(
         work[codec] = work[codec].plus(columns[0].passes)
         work[False] = work[False].plus(columns[0].fp32)
         chunks += columns[0].chunks
-        largest = max(largest, min(parts[0], CHUNK_ELEMENTS))
+        largest = max(largest, min(parts[0], chunk_elements(exchange)))
     between = tuple(_phase(lane, world_size, members, local) for lane in chunked.values())
-    encoded = compression.lossy and plan.tensors > 0 and bool(between) and not in_card  # hosts encode nothing then
+    encoded = compression.lossy and plan.tensors > 0 and bool(between)
     scales = 4 * ((plan.tensors if compression.shares_scale else 0) + FLAGS)
     shared = (Phase("scales", (scales,), world_size),) if encoded else ()
     reduce: tuple[Phase, ...] = ()
@@ -234,11 +241,12 @@ class _Column:
 
 def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
     """All chunks of a stream: whole ones and a short last one."""
-    whole, rest = divmod(count, CHUNK_ELEMENTS)
+    size = chunk_elements(exchange)
+    whole, rest = divmod(count, size)
     last = _chunk(rest, fmt, exchange, members, compress_pull, servers)
     if not whole:
         return last
-    full = _chunk(CHUNK_ELEMENTS, fmt, exchange, members, compress_pull, servers)
+    full = _chunk(size, fmt, exchange, members, compress_pull, servers)
     lanes = tuple(a.plus(b, whole) for a, b in zip(last.lanes, full.lanes, strict=True))
     return _Column(lanes, last.passes.plus(full.passes, whole), last.fp32.plus(full.fp32, whole), last.chunks + whole)
 

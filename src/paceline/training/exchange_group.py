@@ -14,7 +14,7 @@ from paceline.codecs import Codec, Key, backends, key, moments_of
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
-from paceline.strategy import CHUNK_ELEMENTS, carrier, shard_bounds
+from paceline.strategy import CHUNK_ELEMENTS, carrier, chunk_elements, shard_bounds
 from paceline.training.card_stream import CardStream, CardWire
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
@@ -39,8 +39,7 @@ class ExchangeSetup:
         feedback: error feedback; None for unbiased codecs, and for INCEPTIONN as published.
         compress_pull: whether owners send their sums encoded, or as fp32 like the aggregators of the papers.
         guard: monitors the share of the gradient's energy that a biased codec without feedback keeps.
-        codec_at: the place of the codec: ``host``, ``gpu`` or ``nic``; empty for the device of the gradients.
-        card: the wire whose packets the network cards compress, for ``nic``.
+        card: the wire whose packets the network cards compress; None where the codec is not in them.
 
     Raises:
         ValueError: feedback with a codec whose ranks agree on scales, since the residual would have another scale.
@@ -55,7 +54,6 @@ class ExchangeSetup:
     compress_pull: bool = True
     guard: EnergyGuard | None = None
     sample: Sample = field(default_factory=Sample)
-    codec_at: str = ""
     card: CardWire | None = None
 
     def __post_init__(self) -> None:
@@ -64,8 +62,6 @@ class ExchangeSetup:
 
     def device(self, gradients: torch.device) -> torch.device:
         """The device of the codecs: that of the gradients if it has kernels, else the host."""
-        if self.codec_at == "host" and self.card is None:
-            return torch.device("cpu")
         here = gradients.type == "cpu" or (backends.triton() is not None and backends.triton().serves(self.codec))
         return gradients if here else torch.device("cpu")
 
@@ -277,11 +273,12 @@ def _dense(values: torch.Tensor) -> Stream:
 def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
     """Exchange the streams; the flag of each says whether it is encoded. Cards see only what they may compress."""
     carried = [(stream, carrier(setup.exchange, encoded)) for stream, encoded in streams]
+    size = min(CHUNK_ELEMENTS, chunk_elements(setup.exchange))
     in_card = [(stream, name) for stream, name in carried if isinstance(stream, CardStream)]
     if setup.card is not None and in_card:
-        exchange_streams(in_card, setup.card, CHUNK_ELEMENTS, setup.compress_pull)
+        exchange_streams(in_card, setup.card, size, setup.compress_pull)
         carried = [pair for pair in carried if pair not in in_card]
-    exchange_streams(carried, setup.outer, CHUNK_ELEMENTS, setup.compress_pull)
+    exchange_streams(carried, setup.outer, size, setup.compress_pull)
 
 
 def is_finite(values: torch.Tensor) -> bool:

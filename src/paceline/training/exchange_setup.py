@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch.distributed as dist
 
 from paceline import codecs
 from paceline.errors import UserError
-from paceline.lab.card_spec import CardSpec, card_of_this_host
 from paceline.strategy import GradientExchange
 from paceline.training.card_stream import CardWire
 from paceline.training.collectives import Wire
@@ -37,9 +35,7 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
     if compression.name == "terngrad":
         options["clip"] = exchange.clip
     codec = codecs.get(_CODECS.get(compression.name, compression.name), **options)
-    card = _card_wire(exchange, wire) if exchange.codec_at == "nic" else None
-    if exchange.codec_at == "gpu" and wire.device.type == "cpu":
-        raise UserError("codec_at='gpu': the gradients are on a CPU", "codec_at='host', or leave it out")
+    card = _card_wire(wire) if exchange.codec_at == "nic" else None
     nodes = exchange.exchange == "hierarchical"
     inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
     if exchange.exchange == "switch":
@@ -59,22 +55,12 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         guard=guard,
         sample=sample,
         compress_pull=exchange.compress_pull,
-        codec_at=exchange.codec_at,
         card=card,
     )
 
 
-def _card_wire(exchange: GradientExchange, wire: Wire) -> CardWire:
-    """A wire whose sockets are marked for the cards. Raises UserError where the hosts have none, or cards of another codec."""
-    described, options = exchange.description, exchange.description.option_values
-    wanted = CardSpec(described.name, round(-math.log2(options["bound"])))
-    present = card_of_this_host()
-    if present is None:
-        raise UserError("codec_at='nic': this host has no card that compresses", f"paceline lab up --nic {wanted.text}")
-    if (present.codec, present.k) != (wanted.codec, wanted.k):
-        raise UserError(f"this host's card does {present.text}, not {wanted.text}", f"paceline lab up --nic {wanted.text}")
-    if wire.device.type != "cpu":
-        raise UserError("codec_at='nic' with gradients on a GPU", "the lab's cards serve gloo: train on CPUs")
+def _card_wire(wire: Wire) -> CardWire:
+    """A wire over the same ranks whose sockets are marked for the cards."""
     ranks = dist.get_process_group_ranks(wire.group)
     marked = own_wire(wire.group, ranks, wire.device, wire.meter, wire.timeout_s, wire.soundness, marked=True)
     return CardWire(marked, wire)

@@ -14,7 +14,7 @@ constexpr size_t kMostValues = 16384;
 
 class Codec {
    public:
-    // `engine` is the path of a shared library with paceline_engine_compress and paceline_engine_decompress; empty for C++.
+    // One thread may encode while another decodes, also with an engine. `engine` is the path of a shared library with paceline_engine_compress and paceline_engine_decompress; empty for C++.
     // Throws std::runtime_error for a library that cannot be used.
     Codec(Format format, int k, const std::string& engine = "");
 

@@ -14,7 +14,7 @@ class Throttle {
     void take(size_t bytes) {
         if (seconds_per_byte_ == 0) return;
         const double now = clock();
-        if (free_at_ < now) free_at_ = now;
+        if (free_at_ < now - kCredit) free_at_ = now - kCredit;
         free_at_ += double(bytes) * seconds_per_byte_;
         const double wait = free_at_ - now;
         if (wait < kLeastWait) return;
@@ -23,6 +23,7 @@ class Throttle {
     }
 
    private:
+    static constexpr double kCredit = 1e-3;       // seconds, as of the links' buckets: makes up for a sleep that took too long
     static constexpr double kLeastWait = 200e-6;  // seconds; a shorter sleep takes longer than it should
 
     static double clock() {

@@ -29,6 +29,7 @@ namespace paceline::nic {
 namespace {
 
 constexpr size_t kReads = 16, kReceives = 64, kSends = 256;  // frames of one batch
+constexpr size_t kSlowReads = 1, kSlowReceives = 8;          // where the engine has a rate: a batch waits until all of it is through
 constexpr int kReceiveBuffer = 16 << 20;
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
@@ -101,14 +102,14 @@ void send_all(int wire, std::vector<Frame>& frames, SentCounts& counts) {
     }
 }
 
-void transmit_all(int tap, int wire, Transmitter& transmitter, SentCounts& counts) {
+[[noreturn]] void transmit_all(int tap, int wire, size_t reads, Transmitter& transmitter, SentCounts& counts) {
     std::vector<uint8_t> memory(kReads * kMostFrame);
     Batch batch;
     for (;;) {
         wait_for(tap, POLLIN);
         batch.clear();
         bool more = true;
-        for (size_t i = 0; i < kReads && more && !batch.full(); i++) {
+        for (size_t i = 0; i < reads && more && !batch.full(); i++) {
             Frame frame{{}, memory.data() + i * kMostFrame, 0};
             iovec parts[2] = {{&frame.offload, sizeof frame.offload}, {const_cast<uint8_t*>(frame.data), kMostFrame}};
             const ssize_t bytes = readv(tap, parts, 2);
@@ -132,7 +133,7 @@ void write_all(int tap, std::vector<Frame>& frames, ReceivedCounts& counts) {
     }
 }
 
-void receive_all(int tap, int wire, Receiver& receiver, ReceivedCounts& counts) {
+[[noreturn]] void receive_all(int tap, int wire, size_t receives, Receiver& receiver, ReceivedCounts& counts) {
     std::vector<uint8_t> memory(kReceives * kMostFrame);
     Offload offloads[kReceives];
     mmsghdr messages[kReceives] = {};
@@ -145,7 +146,7 @@ void receive_all(int tap, int wire, Receiver& receiver, ReceivedCounts& counts) 
     }
     Batch batch;
     for (;;) {
-        const int count = recvmmsg(wire, messages, kReceives, MSG_WAITFORONE, nullptr);
+        const int count = recvmmsg(wire, messages, unsigned(receives), MSG_WAITFORONE, nullptr);
         if (count < 0) {
             if (errno != EINTR && errno != ENETDOWN) end("packet socket");
             continue;
@@ -167,7 +168,7 @@ void receive_all(int tap, int wire, Receiver& receiver, ReceivedCounts& counts) 
         write_all(tap, batch.frames, counts);
         tpacket_stats lost{};
         socklen_t size = sizeof lost;
-        if (count == int(kReceives) && !getsockopt(wire, SOL_PACKET, PACKET_STATISTICS, &lost, &size)) counts.dropped.add(lost.tp_drops);
+        if (count == int(receives) && !getsockopt(wire, SOL_PACKET, PACKET_STATISTICS, &lost, &size)) counts.dropped.add(lost.tp_drops);
     }
 }
 
@@ -179,10 +180,10 @@ void run(const Wires& wires, const Codec& codec, Statistics* statistics) {
     const int out = open_wire(wires.wire, false, wires.send_buffer), in = open_wire(wires.wire, true, 0);
     Transmitter transmitter(codec, wires.mtu, &statistics->sent, wires.bytes_per_s);
     Receiver receiver(codec, true, &statistics->received, wires.bytes_per_s);
-    std::thread back([&] { receive_all(tap, in, receiver, statistics->received); });
+    const bool slow = wires.bytes_per_s > 0;
+    std::thread back([&] { receive_all(tap, in, slow ? kSlowReceives : kReceives, receiver, statistics->received); });
     statistics->ready.set(1);
-    transmit_all(tap, out, transmitter, statistics->sent);
-    std::abort();  // never
+    transmit_all(tap, out, slow ? kSlowReads : kReads, transmitter, statistics->sent);
 }
 
 }  // namespace paceline::nic

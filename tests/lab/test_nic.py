@@ -59,8 +59,10 @@ if os.environ["RANK"] == "0":
     with socket.create_server((address, port), family=family) as server:
         link, _ = server.accept()
         with link, open(f"{to}/received", "wb") as file:
+            began = time.perf_counter()
             while data := link.recv(1 << 16):
                 file.write(data)
+            print(time.perf_counter() - began)
 else:
     for _ in range(400):
         try:
@@ -203,6 +205,16 @@ def test_large_packets_and_ipv6(name: str, tmp_path: Path) -> None:
             sent = one_card(made, 1)
             segments, compressed = sent.segments - before.segments, sent.compressed - before.compressed
             assert 800_000 / 8960 < segments < 200 and compressed >= segments - 2
+
+
+def test_an_engine_with_a_rate_is_never_faster(name: str, tmp_path: Path) -> None:
+    with lab.up(2, "1Gb/s", name, nic="inceptionn-scaled:0.02Gb/s") as made:
+        results = made.run(
+            [sys.executable, "-c", SOCKETS, made.topology.address(0), str(tmp_path)], timeout=60, env=environment()
+        )
+        assert one_card(made, 0).restored > 500
+    data, credit = 8 * 4 * 200_001, 0.001 * 2 + 64 * 8 * 1448 / 20e6  # of both cards, and what one batch holds
+    assert float(results[0].stdout) > data / 20e6 - credit
 
 
 def test_ports_are_marked_by_the_kernel(name: str, tmp_path: Path) -> None:

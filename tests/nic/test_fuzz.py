@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CARD = ("codec", "message_stream", "packet", "receiver", "segment", "statistics", "transmitter")
 SOURCES = ["tests/fuzz/nic_card.cpp", *(f"csrc/nic/{name}.cpp" for name in CARD), "csrc/inceptionn_chunk.cpp", "csrc/isa.cpp"]
-FLAGS = ("-std=gnu++17", "-O1", "-g1", "-Icsrc", "-Wno-psabi", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS = ("-std=gnu++17", "-O0", "-g1", "-Icsrc", "-Wno-psabi", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 PACKETS = 20_000
 
 

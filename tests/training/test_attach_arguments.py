@@ -122,7 +122,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "noise_scale of powersgd": ({"compression": "powersgd", "noise_scale": True}, "powersgd gives no gradients"),
     "options": ({"density": 0.1}, "terngrad takes no option"),
     "option": ({"compression": "topk", "density": "much"}, "density"),
-    "options of auto": ({"compression": "auto", "density": 0.1}, "auto chooses exchange and options itself"),
+    "options of auto": ({"compression": "auto", "density": 0.1}, "auto chooses exchange, place and options itself"),
+    "codec_at": ({"codec_at": 3}, "codec_at=3; give a name"),
+    "codec_at of nothing": ({"codec_at": "cpu"}, "unknown place of the codec 'cpu'"),
+    "codec_at of a value": ({"compression": VALUE, "codec_at": "host"}, "codec_at belongs to the GradientExchange; "),
+    "codec_at nic": ({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn"),
+    "codec_at gpu": ({"codec_at": "gpu"}, "training runs it where the gradients live, here at the host"),
+    "a switch": ({"exchange": "switch"}, "paceline lab up --switch"),
     "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "attach runs one server, not 2"),
 }
 
@@ -184,7 +190,8 @@ def test_what_cannot_be_executed_is_refused(name: str) -> None:
 
 def test_every_argument_is_tried() -> None:
     arguments = [name for name in inspect.signature(attach).parameters if name != "model"]
-    assert set(arguments) == {name.partition(",")[0] for name in EXECUTED}
+    elsewhere = {"codec_at"}  # it needs cards: tests/training/test_lab_cards.py
+    assert set(arguments) == {name.partition(",")[0] for name in EXECUTED} | elsewhere
     assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)
 
 

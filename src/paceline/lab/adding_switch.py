@@ -27,7 +27,7 @@ def adding_switch(
         lab: whose mark the process bears, so that ``lab down`` ends it whatever happens here.
         env: set besides this process's own.
     """
-    command = [*enter, sys.executable, "-m", _SERVER, "--address", address, "--port", str(port)]
+    command = [*enter, sys.executable, "-m", _SERVER, address, str(port)]
     own = {**os.environ, "OMP_NUM_THREADS": "1", **env, MARK: lab}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=own, start_new_session=True)
     try:

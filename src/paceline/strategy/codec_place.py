@@ -16,8 +16,6 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.nics import Nic, nic
 from paceline.hardware.switches import Aggregation, aggregation
-from paceline.lab.adding_switch import VARIABLE as SWITCH
-from paceline.lab.card_spec import CardSpec, card_of_this_host
 from paceline.strategy.compression import Compression
 
 
@@ -163,7 +161,9 @@ def check_runs(x: Exchanging, device: str = "") -> None:
     Args:
         device: where the gradients live, ``cpu`` or another kind; empty where it is not known yet.
     """
-    if x.exchange == "switch" and not os.environ.get(SWITCH):
+    from paceline.lab.adding_switch import VARIABLE  # a lab is loaded for a run alone
+
+    if x.exchange == "switch" and not os.environ.get(VARIABLE):
         raise UserError(
             "exchange switch needs a switch that adds, and there is none between these workers",
             "run in a lab that has one: paceline lab up --switch; or predict it",
@@ -180,6 +180,8 @@ def check_runs(x: Exchanging, device: str = "") -> None:
 
 def _check_own_card(x: Exchanging, device: str) -> None:
     """Raises UserError where this host has no card, one of another codec, or gradients that no card of a lab sees."""
+    from paceline.lab.card_spec import CardSpec, card_of_this_host
+
     wanted = CardSpec(x.compression, round(-math.log2(x.description.option_values["bound"])))
     present = card_of_this_host()
     if present is None:

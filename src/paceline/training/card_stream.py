@@ -23,6 +23,7 @@ class CardWire(Wire):
 
     @property
     def exact(self) -> Wire:
+        """See ``Wire``."""
         return self._exact
 
 

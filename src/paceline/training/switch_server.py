@@ -1,4 +1,4 @@
-"""``python -m paceline.training.switch_server``: the switch that adds, a process on the bridge of a lab.
+"""``python -m paceline.training.switch_server ADDRESS PORT``: the switch that adds, a process on the bridge of a lab.
 
 It has no gradients and no weights. It receives one message of every worker, adds them as the codec's sums are defined, and
 sends the sum to all: integers for ``ternary``, as in SwitchML and ATP (Sapio et al., NSDI 2021; Lao et al., NSDI 2021), fp32
@@ -7,7 +7,6 @@ for ``fp32``, as in SHARP (Graham et al., COM-HPC 2016).
 
 from __future__ import annotations
 
-import argparse
 import os
 import queue
 import sys
@@ -78,13 +77,10 @@ def _receive(group: Any, workers: int, received: queue.Queue[tuple[int, list[tor
 
 
 def main() -> None:
-    """Serve the store and every group that ranks announce in it, until the process is ended."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", required=True, help="address of the switch on its bridge")
-    parser.add_argument("--port", type=int, required=True, help="port of the store")
-    o = parser.parse_args()
+    """Serve the store at the address and port of the command, and every group that ranks announce there, until it is ended."""
+    address, port = sys.argv[1:]
     torch.set_num_threads(1)
-    store: Any = getattr(dist, STORE)(o.address, o.port, is_master=True, timeout=FOREVER, wait_for_workers=False)
+    store: Any = getattr(dist, STORE)(address, int(port), is_master=True, timeout=FOREVER, wait_for_workers=False)
     number = 0
     while True:
         number += 1

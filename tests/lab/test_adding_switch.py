@@ -1,0 +1,50 @@
+"""A lab whose switch adds: the switch is there for the time of a run, and leaves nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline import lab
+from paceline.errors import UserError
+from paceline.lab.adding_switch import VARIABLE, adding_switch
+
+PRINT = f"import os; print(os.environ.get('{VARIABLE}', 'none'))"
+
+
+def processes_of(name: str) -> list[str]:
+    """Command lines of the processes that the lab has marked."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if f"PACELINE_LAB={name}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def test_every_rank_is_told_where_the_switch_is_and_a_plain_lab_has_none() -> None:
+    results = lab.loopback(2, switch_adds=True).run([sys.executable, "-c", PRINT])
+    places = {result.stdout.strip() for result in results}
+    assert len(places) == 1 and places.pop().startswith("127.0.0.1:")
+    assert {r.stdout.strip() for r in lab.loopback(2).run([sys.executable, "-c", PRINT])} == {"none"}
+
+
+def test_the_switch_ends_with_the_block_also_when_it_fails() -> None:
+    with pytest.raises(KeyError), adding_switch((), "127.0.0.1", 29_517, "switchtest", {}):
+        assert any("switch_server" in words for words in processes_of("switchtest"))
+        raise KeyError
+    assert processes_of("switchtest") == []
+
+
+@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+def test_a_lab_with_such_a_switch_is_another_lab() -> None:
+    with lab.up(2, "1Gb/s", "adds", switch_adds=True) as cluster:
+        assert cluster.topology.adds and lab.find("adds").status().to_json()["switch_adds"]
+        with pytest.raises(UserError, match="a switch that adds, not a plain switch"):
+            lab.up(2, "1Gb/s", "adds")
+        results = cluster.run([sys.executable, "-c", PRINT])
+        assert {r.stdout.strip().partition(":")[0] for r in results} == {cluster.topology.head}

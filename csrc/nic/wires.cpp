@@ -25,6 +25,10 @@
 #include "receiver.h"
 #include "transmitter.h"
 
+#ifndef PACKET_IGNORE_OUTGOING
+#define PACKET_IGNORE_OUTGOING 23  // Linux 4.20; headers may be older than the kernel
+#endif
+
 namespace paceline::nic {
 namespace {
 

@@ -285,6 +285,28 @@ def test_a_damaged_segment_never_reaches_the_host_as_a_good_one(
         assert back == good or read is None or not (read.tcp_fits and read.ip_fits)
 
 
+@given(
+    format=st.integers(0, 3),
+    k=st.sampled_from([0, 1, 10, 14, 15, 16, 0x28, 0x2B, 255]),
+    zero=st.sampled_from([0, 0, 0, 1]),
+    restored=st.integers(0, 300) | st.just(65535),
+    runs=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=4),
+    agree=st.booleans(),
+    rest=st.binary(max_size=120),
+)
+def test_a_segment_with_right_checksums_is_restored_or_refused_as_the_oracle_says(
+    format: int, k: int, zero: int, restored: int, runs: list[tuple[int, int]], agree: bool, rest: bytes, faithful: PipeCard
+) -> None:
+    if agree:
+        restored = len(rest) if format == frame.VERBATIM else sum(raw + 4 * values for raw, values in runs)
+        runs = [] if format == frame.VERBATIM else runs
+    head = b"PN" + struct.pack("<BBBBH", format, k, len(runs), zero, restored)
+    rest = b"".join(struct.pack("<HH", *run) for run in runs) + rest
+    packed = head + struct.pack("<I", frame.crc32c(head + rest)) + rest
+    one = tcp_frame(packed, 1, port=new_port(), tos=COMPRESSED)
+    assert faithful.receive(one) == frame.Card().receive(one)
+
+
 def test_what_is_counted_adds_up() -> None:
     with PipeCard() as pipe:
         large = tcp_frame(message(gradient(3000, 1)), 1)

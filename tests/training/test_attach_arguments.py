@@ -124,6 +124,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "option": ({"compression": "topk", "density": "much"}, "density"),
     "options of auto": ({"compression": "auto", "density": 0.1}, "auto chooses exchange and options itself"),
     "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "attach runs one server, not 2"),
+    "switch": ({"exchange": "switch"}, "paceline lab up --switch"),
+    "card": ({"compression": GradientExchange("inceptionn", "ring", codec_at="nic")}, "paceline lab up --nic"),
+    "gpu": ({"compression": GradientExchange("int8", codec_at="gpu")}, "where the gradients live, here on the host"),
 }
 
 

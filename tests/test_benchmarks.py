@@ -400,6 +400,51 @@ def lab_lines() -> Iterator[str]:
             yield f"| {value} | {' | '.join(means)} |"
 
 
+def where_lines() -> Iterator[str]:
+    """The lines of the page on cards, from the results."""
+
+    def cut(text: str) -> str:
+        return f"{float(text):.0%}" if text else "-"
+
+    pays = rows(RESULTS / "nic_where_pays.csv")
+    for key in dict.fromkeys((r["network"], r["card"]) for r in pays):
+        spans = [r["pays_gbps"] or "nowhere" for r in pays if (r["network"], r["card"]) == key]
+        yield f"| {key[0]} | {key[1]} | {' | '.join(spans)} |"
+    for r in rows(RESULTS / "nic_published.csv"):
+        over = f"{float(r['published_over_wa']):.2f} | {float(r['predicted_over_wa']):.2f}"
+        cuts = " | ".join(cut(r[f"{of}_{what}_cut"]) for what in ("comm", "step") for of in ("published", "predicted"))
+        yield f"| {r['network']} | {r['system']} | {over} | {cuts} |"
+
+
+def test_the_tables_of_the_page_on_cards_are_those_of_the_results() -> None:
+    lines, page = list(where_lines()), (ROOT / "docs" / "nic-where.part.md").read_text().splitlines()
+    assert len(lines) == 15 + 16
+    assert not [line for line in lines if line not in page]
+
+
+def test_where_a_card_pays_is_what_the_predictor_says(tmp_path: Path) -> None:
+    """On a slow link all cards are alike, and behind a codec elsewhere, since headers stay; on a fast one the engine limits."""
+    out, published, switch = (tmp_path / name for name in ("w.csv", "p.csv", "s.csv"))
+    few = ("--networks", "hdc", "--out", str(out), "--published", str(published), "--switch", str(switch))
+    text = run("nic_where.py", *few, "--picture", str(tmp_path / "w.svg"))
+    assert "against none or gpu" in text and (tmp_path / "w.svg").stat().st_size > 10_000
+    slow = {r["place"]: float(r["step_s"]) for r in rows(out) if r["link_gbps"] == "0.01"}
+    cards = [slow[name] for name in slow if name.startswith("card")]
+    assert max(cards) == pytest.approx(min(cards), rel=1e-3) and slow["gpu"] < min(cards) < slow["none"]
+    fast = {r["place"]: float(r["step_s"]) for r in rows(out) if r["link_gbps"] == "400.0"}
+    assert fast["card, 2.1 Gb/s"] > fast["card, 100 MHz"] > fast["none"]
+    by = {(r["network"], r["system"]): r for r in rows(published)}
+    assert len(by) == 16
+    for net in ("alexnet", "hdc", "resnet-50", "vgg-16"):
+        steps = [float(by[net, system]["predicted_step_s"]) for system in ("INC+C", "INC", "WA+C", "WA")]
+        assert steps == sorted(steps)
+        codec = float(by[net, "INC"]["predicted_network_s"]) / float(by[net, "INC+C"]["predicted_network_s"])
+        assert 2 < codec < 25.6 / 10  # the engine of 25.6 Gb/s is the limit of a 10 Gb/s line
+    dense = [r for r in rows(switch) if r["compression"] == "dense" and r["nodes"] == "64" and r["link_gbps"] == "0.1"]
+    network = {r["aggregation"]: float(r["network_s"]) for r in dense}
+    assert network[""] / network["Paceline switch"] == pytest.approx(2 * 63 / 64, rel=0.1)
+
+
 def test_the_tables_of_the_lab_are_those_of_the_results() -> None:
     lines = list(lab_lines())
     assert len(lines) == 20 + 27 + 14 + 7

@@ -29,6 +29,7 @@ PAGES = (
     "README.md",
     "docs/compression.md",
     "docs/lab.md",
+    "docs/nic-where.part.md",
     "docs/tour.md",
     "docs/planning.md",
     "docs/emit.md",

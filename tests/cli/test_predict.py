@@ -53,3 +53,44 @@ def test_numbers_that_json_lacks_become_null(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr("paceline.prediction.predictor.Predictor.step", lambda *given: prediction)
     data = answer(capsys, ON_FOUR)
     assert (data["samples_per_s"], data["high_s"]) == (None, None)
+
+
+IN_CARD = "predict alexnet --device A100 --nodes 4 --network 10Gb/s --global-batch 256 --compression inceptionn --codec-at nic"
+
+
+def test_a_codec_in_the_card_and_the_card_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    default, prototype = answer(capsys, IN_CARD), answer(capsys, f"{IN_CARD} --nic vc709")
+    assert default["strategy"]["codec_at"] == "nic" and "nic" not in default["cluster"]
+    assert prototype["cluster"]["nic"] == "INCEPTIONN VC709"
+    # 2 (p-1)/p of the dense gradient through 2.1 Gb/s, however small the packets on the line are.
+    elsewhere = answer(capsys, IN_CARD.replace(" --compression inceptionn --codec-at nic", " --exchange ring"))
+    assert prototype["comm_s"] == pytest.approx(elsewhere["wire_bytes_per_device"] * 8 / 2.1e9, rel=0.02)
+    assert default["comm_s"] < elsewhere["comm_s"] < prototype["comm_s"]
+    assert default["by_transport"] == {}  # a card follows TCP
+    assert any("The codec is in the network card of each node, Paceline engine" in text for text in default["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--exchange sharded", "legal with codec_at nic: ring, parameter_server"),
+        ("--nic vc710", "unknown network card 'vc710'"),
+        ("--codec-at card", "unknown place of the codec 'card'"),
+        ("--exchange parameter_server", "--no-compress-pull"),
+        ("--network 'InfiniBand HDR'", "follows TCP on an Ethernet"),
+    ],
+)
+def test_a_card_that_cannot_be_is_a_mistake_of_one_line(more: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, f"{IN_CARD} {more}")
+    assert (code, out) == (2, "") and words in " ".join(err.split()) and "Traceback" not in err
+
+
+def test_sums_in_the_switch_need_one_that_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    on_four = "predict alexnet --device A100 --nodes 4 --network 10Gb/s --global-batch 256"
+    ring, switch = (
+        answer(capsys, f"{on_four} {more}") for more in ("--exchange ring", "--exchange switch --aggregation paceline")
+    )
+    assert ring["comm_s"] / switch["comm_s"] == pytest.approx(2 * 3 / 4, rel=0.02)
+    assert switch["cluster"]["aggregation"] == "Paceline switch"
+    code, _, err = run(capsys, f"{on_four} --exchange switch")
+    assert code == 2 and "--aggregation SwitchML" in " ".join(err.split())

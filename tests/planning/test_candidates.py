@@ -8,12 +8,13 @@ from math import prod
 
 import pytest
 
-from paceline.hardware import cluster
+from paceline.hardware import aggregation, cluster
 from paceline.planning import Space, TrainingTarget
 from paceline.planning.candidates import candidates
 from paceline.planning.tally import Tally
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import COMPRESSIONS
+from paceline.strategy.exchange import OF_HOSTS
 from paceline.workload import Workload
 
 
@@ -80,3 +81,24 @@ def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> 
     assert {(4, 1, 4), (8, 1, 8), (12, 1, 4)} <= groups and not {(4, 1, 8), (12, 1, 8)} & groups
     assert "the devices of a stage are no whole groups of experts" in {x.reason for x in left_out.excluded()}
     assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)
+
+
+def test_cards_and_sums_in_the_switch_are_tried_where_they_are_named(space: Space) -> None:
+    here = (cluster("A100", 1, 4, "10Gb/s"),)
+    usual = replace(space, clusters=here, compressions=("dense", "inceptionn", "terngrad"), exchanges=OF_HOSTS)
+    assert "switch" not in Space(clusters=here).exchanges
+    assert {s.gradient_exchange.codec_at for _, s in candidates(usual, TrainingTarget(), Tally())} == {""}
+    found = [s.gradient_exchange for _, s in candidates(replace(usual, codec_at="nic"), TrainingTarget(), Tally())]
+    carried = {(x.compression, x.exchange, x.compress_pull) for x in found if x.codec_at == "nic"}
+    assert carried == {("inceptionn", "ring", True), ("inceptionn", "parameter_server", False)}
+    assert {(x.compression, x.exchange) for x in found} == {
+        (s.gradient_exchange.compression, s.gradient_exchange.exchange) for _, s in candidates(usual, TrainingTarget(), Tally())
+    }
+    switch = replace(usual, exchanges=("ring", "switch"), compressions=("dense", "int8"))
+    legal = candidates(switch, TrainingTarget(), tally := Tally())
+    assert not any(s.gradient_exchange.exchange == "switch" for _, s in legal)
+    reasons = {x.reason for x in tally.excluded()}
+    assert any("add nothing up" in why for why in reasons) and "the exchange cannot carry the compression" in reasons
+    adding = replace(switch, clusters=(here[0].changed(aggregation=aggregation("ATP")),))
+    sums = {str(s.gradient_exchange) for _, s in candidates(adding, TrainingTarget(), Tally())}
+    assert "dense over switch" in sums and "int8 over switch" not in sums

@@ -169,7 +169,7 @@ def test_a_card_keeps_no_residual_and_what_cannot_be_is_refused() -> None:
     scaled = {"compression": "inceptionn-scaled", "exchange": "ring"}
     card, own = (Predictor().step(network, four, strategy(4, **scaled, codec_at=place)) for place in ("nic", ""))
     assert card.memory["error feedback"] == 0 < own.memory["error feedback"]
-    with pytest.raises(UserError, match="calibration has no measurement of a codec at the nic"):
+    with pytest.raises(UserError, match="calibration has no measurement of a codec in the network card"):
         calibration = make_calibration(compression="inceptionn")
         Predictor(calibration=calibration).step(network, four, coded(4, exchange="ring", codec_at="nic"))
     divided = Strategy.of(world_size=4, tensor=2, global_batch_size=4, **scaled, codec_at="nic")

@@ -37,7 +37,7 @@ def test_a_card_carries_two_compressions_over_two_exchanges() -> None:
         ({"compression": "terngrad", "codec_at": "nic"}, "does not do terngrad; legal with codec_at nic: inceptionn"),
         ({"compression": "inceptionn", "exchange": "sharded", "codec_at": "nic"}, "legal with codec_at nic: ring, param"),
         ({"compression": "inceptionn", "exchange": "parameter_server", "codec_at": "nic"}, "--no-compress-pull"),
-        ({"compression": "dense", "codec_at": "nic"}, "dense with its codec at the nic: it compresses nothing"),
+        ({"compression": "dense", "codec_at": "nic"}, "dense with its codec in the network card: it compresses nothing"),
         ({"compression": "powersgd", "codec_at": "host"}, "made by PyTorch's hook"),
         ({"compression": "terngrad", "exchange": "hierarchical", "codec_at": "host"}, "legal with codec_at host: sharded"),
         ({"compression": "terngrad", "codec_at": "card"}, "unknown place of the codec 'card'; legal: host, gpu, nic"),

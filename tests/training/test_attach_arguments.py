@@ -130,6 +130,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "codec_at gpu": ({"codec_at": "gpu"}, "training runs it where the gradients live, here at the host"),
     "a switch": ({"exchange": "switch"}, "paceline lab up --switch"),
     "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "attach runs one server, not 2"),
+    "switch": ({"exchange": "switch"}, "paceline lab up --switch"),
+    "card": ({"compression": GradientExchange("inceptionn", "ring", codec_at="nic")}, "paceline lab up --nic"),
+    "gpu": ({"compression": GradientExchange("int8", codec_at="gpu")}, "where the gradients live, here on the host"),
 }
 
 

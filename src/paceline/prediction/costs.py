@@ -26,7 +26,7 @@ from paceline.prediction.exchange_plan import CodecOperation, CodecPass, Exchang
 from paceline.prediction.network import phase_seconds
 from paceline.prediction.offload import copy_seconds, host_update_seconds
 from paceline.prediction.recompute import recomputed
-from paceline.strategy.codec_place import Fabric, fabric
+from paceline.strategy.codec_place import PLACE_TEXT, Fabric, fabric
 from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -331,7 +331,7 @@ def calibrated_costs(
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     x = strategy.gradient_exchange
     if x.codec_at or x.exchange == "switch":
-        what = "of exchange switch" if x.exchange == "switch" else f"of a codec at the {x.codec_at}"
+        what = "of exchange switch" if x.exchange == "switch" else f"of a codec {PLACE_TEXT[x.codec_at]}"
         raise UserError(f"a calibration has no measurement {what}", "leave the calibration out, or leave that choice out")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()

@@ -36,6 +36,7 @@ class Exchanging(Protocol):
 
 PLACES = ("host", "gpu", "nic")
 """Names of ``GradientExchange.codec_at``; empty: where the gradients live."""
+PLACE_TEXT = {"host": "on the host", "gpu": "on the GPU", "nic": "in the network card"}
 IN_CARD = ("inceptionn", "inceptionn-scaled")
 """Compressions that a card can do: element by element, or block by block of a packet."""
 CARD_EXCHANGES = ("ring", "parameter_server")
@@ -54,7 +55,7 @@ def check_codec_place(x: Exchanging) -> None:
     described = x.description
     if not described.lossy and name != "bf16":
         why = "its factors are made by PyTorch's hook" if described.low_rank else "it compresses nothing"
-        raise UserError(f"{name} with its codec at the {place}: {why}", "leave codec_at out, or name a compression")
+        raise UserError(f"{name} with its codec {PLACE_TEXT[place]}: {why}", "leave codec_at out, or name a compression")
     if place == "host" and x.exchange not in HOST_EXCHANGES:
         raise UserError(
             f"exchange {x.exchange!r} does not add on the host", f"legal with codec_at host: {', '.join(HOST_EXCHANGES)}"
@@ -173,7 +174,7 @@ def check_runs(x: Exchanging, device: str = "") -> None:
     elif device and x.codec_at and (x.codec_at == "host") != (device == "cpu"):
         here = "host" if device == "cpu" else "gpu"
         raise UserError(
-            f"the codec at the {x.codec_at}: training runs it where the gradients live, here at the {here}",
+            f"the codec {PLACE_TEXT[x.codec_at]}: training runs it where the gradients live, here {PLACE_TEXT[here]}",
             f"give codec_at {here}, or leave it out",
         )
 

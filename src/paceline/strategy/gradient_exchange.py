@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
-from paceline.strategy.codec_place import PLACES, SWITCHED, check_codec_place
+from paceline.strategy.codec_place import PLACE_TEXT, PLACES, SWITCHED, check_codec_place
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
@@ -141,7 +141,7 @@ class GradientExchange:
         return cls(**{**data, "dense_rule": DenseRule(**rule)})
 
     def __str__(self) -> str:
-        return f"{self.compression} over {self.exchange}" + (f" with its codec at the {self.codec_at}" if self.codec_at else "")
+        return f"{self.compression} over {self.exchange}" + (f", codec {PLACE_TEXT[self.codec_at]}" if self.codec_at else "")
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS, check_gathered
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
-from paceline.strategy.codec_place import check_fabric
+from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
 from paceline.strategy.formats import PayloadBound
@@ -145,7 +145,7 @@ class Strategy:
         """The same with no place of the codec where that is where the gradients live. Raises UserError as ``check_fabric``."""
         x = self.gradient_exchange
         if not self.parallelism.whole:
-            what = "exchange switch" if x.exchange == "switch" else f"a codec at the {x.codec_at}"
+            what = "exchange switch" if x.exchange == "switch" else f"a codec {PLACE_TEXT[x.codec_at]}"
             raise UserError(f"{what} and a network that several devices hold together", "divide it no further than by data")
         check_fabric(x, cluster)
         at_home = x.codec_at == ("host" if cluster.device.kind == "cpu" else "gpu")

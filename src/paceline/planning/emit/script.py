@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from paceline.planning.emit.job import Job
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange
+from paceline.strategy.codec_place import PLACE_TEXT
 from paceline.strategy.compression import COMPRESSIONS
 from paceline.strategy.sharding import DISTRIBUTED
 
@@ -47,7 +48,7 @@ def check(job: Job) -> None:
     if exchange.exchange == "switch":
         raise job.refused("exchange switch", "paceline.attach runs what hosts exchange among themselves")
     if exchange.codec_at:
-        raise job.refused(f"a codec at the {exchange.codec_at}", "paceline.attach runs it where the gradients live")
+        raise job.refused(f"a codec {PLACE_TEXT[exchange.codec_at]}", "paceline.attach runs it where the gradients live")
 
 
 def hooked(job: Job) -> bool:

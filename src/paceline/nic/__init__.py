@@ -1,1 +1,1 @@
-"""The INCEPTIONN engine as hardware, and what a network card that has one needs. Nothing here is loaded until it is used."""
+"""Compression inside the network card: the engine, its checks, and the card in the lab."""

@@ -171,7 +171,7 @@ def verify_golden(directory: Path | None = None, model: Model | None = None, pro
 
 
 def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settings, bytes, bytes, str]]:
-    """Of every golden vector of up to 1,024 values: frame, registers, compressed frame, restored frame, name.
+    """Of every golden vector: frame, registers, compressed frame, restored frame, name.
 
     Raises:
         UserError: the directory has none.
@@ -183,12 +183,26 @@ def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settin
             raise UserError(f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory")
         for item in json.loads(path.read_text(encoding="utf-8")):
             values, back = (np.array([int(word, 16) for word in item[key]], "<u4") for key in ("input", "decoded"))
-            if not values.size <= BLOCK:
-                continue
             k = round(-np.log2(item["options"].get("bound", codec_bound(name))))
-            body = bytes.fromhex(item["payload"])[32:][4 if values.size else 0 :]
-            settings, head = Settings(2, int(k), name == "inceptionn-scaled", values.size), header(2)
+            scaled = name == "inceptionn-scaled"
+            body = _of_a_frame(bytes.fromhex(item["payload"])[32:][4 if values.size else 0 :], values.size, scaled)
+            settings, head = Settings(2, int(k), scaled, values.size), header(2)
             yield head + values.tobytes(), settings, head + body, head + back.tobytes(), f"{name}: {item['name']}"
+
+
+def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
+    """A payload's body without its directory as a frame's: in the scaled format each exponent in front of its own bursts."""
+    if not scaled:
+        return body
+    blocks = -(-count // BLOCK)
+    bursts, parts = body[2 * blocks :], []
+    for block in range(blocks):
+        exponent = body[2 * block : 2 * block + 2]
+        groups = 0 if exponent == b"\0\x80" else -(-min(BLOCK, count - block * BLOCK) // 8)
+        length = sum(_burst_bytes(vector) for vector in _vectors(bursts, groups))
+        parts.append(exponent + bursts[:length])
+        bursts = bursts[length:]
+    return b"".join(parts)
 
 
 def codec_bound(name: str) -> float:
@@ -219,8 +233,10 @@ def damaged_frame(rng: np.random.Generator) -> tuple[Settings, bytes, bytes, str
     scaled = bool(rng.integers(2))
     count, k = int(rng.choice([rng.integers(1, 41), rng.integers(1, 400)])), int(rng.integers(1, 15 if scaled else 16))
     body = bytearray(encoded(_random_values(rng, count, scaled), k, scaled))
-    kind = int(rng.integers(5))
-    if kind == 0:
+    kind = int(rng.integers(6 if scaled else 5))
+    if kind == 5:
+        body[:2] = int(rng.integers(-150, -130)).to_bytes(2, "little", signed=True)  # what rounds below fp32's last place
+    elif kind == 0:
         body[rng.integers(len(body))] ^= 1 << int(rng.integers(8))
     elif kind == 1:
         del body[rng.integers(len(body)) :]
@@ -298,7 +314,12 @@ def _vectors(body: bytes, count: int) -> Iterator[int]:
     for _ in range(count):
         vector = int.from_bytes(body[at : at + 2], "little")
         yield vector
-        at += 2 + sum((0, 1, 2, 4)[vector >> 2 * lane & 3] for lane in range(8))
+        at += _burst_bytes(vector)
+
+
+def _burst_bytes(vector: int) -> int:
+    """Bytes of a burst with this tag vector, the vector included."""
+    return 2 + sum((0, 1, 2, 4)[vector >> 2 * lane & 3] for lane in range(8))
 
 
 def _first_difference(got: bytes, want: bytes) -> str:

@@ -94,7 +94,8 @@ class Engine {
         unsigned gaps = 0, pauses = 0;  // eighths of the cycles in which a side does nothing
         uint32_t held[kBeat / 4 + 1] = {};
         uint8_t held_error = 0;
-        for (; got < job.count; ++cycle) {
+        // A frame that is too long can be out before its last beat is in: that beat still belongs to this run.
+        for (; got < job.count || sent < job.count; ++cycle) {
             if (noise != nullptr && cycle % 64 == 0) {
                 constexpr unsigned kShares[] = {0, 2, 4, 7};
                 gaps = kShares[draws.next() & 3];
@@ -127,6 +128,7 @@ class Engine {
             held_error = error;
             ++quiet;
             if (valid && ready) {
+                if (got == job.count) return fail(job, kRules, cycle, beats_in, beats_out);
                 uint32_t size = beat[kBeat / 4] & 63;
                 bool first = beat[kBeat / 4] >> 6 & 1, last = beat[kBeat / 4] >> 7 & 1;
                 if (first != (begun == 0) || size < 1 || size > kBeat || (size < kBeat && !last))

@@ -16,9 +16,11 @@ from paceline.nic.engine.lanes import (
     LEAST_EXPONENT,
     MOST_EXPONENT,
     Choice,
+    lost_bits,
     normalised,
     payload_bytes,
     received,
+    rounded,
     top_bit,
 )
 from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Beat, Pipeline, is_marked, signature
@@ -227,8 +229,10 @@ class Decompressor(wiring.Component):
             parts, following = registers(pieces, f"part{level}_"), Signal(16, name=f"tags{level}")
             stages.register(*zip(parts, pieces, strict=True), (following, vector))
             vector = following
-        # Lanes: magnitude; its highest bit; the value.
+        # Lanes: magnitude; its highest bit, and without what fp32 has no place for; the value.
         at = controls[4]
+        lost = Signal(16)
+        stages.register((lost, lost_bits(at.scale)))
         rows, errors = [], []
         for i, payload in enumerate(parts):
             tag = Mux(at.zero, 0, vector[2 * i : 2 * i + 2])
@@ -238,14 +242,14 @@ class Decompressor(wiring.Component):
             stages.register((magnitude, got.magnitude), (sign, got.sign), (word, payload), (raw, tag == 3))
             errors.append((got.illegal | behind) & ~at.raw & ~at.zero)
             magnitude2, sign2, word2, raw2, top = Signal(16), Signal(), Signal(32), Signal(), Signal(4)
-            stages.register((magnitude2, magnitude), (sign2, sign), (word2, word), (raw2, raw), (top, top_bit(magnitude)))
+            stages.register((magnitude2, rounded(magnitude, lost)), (sign2, sign), (word2, word), (raw2, raw), (top, top_bit(magnitude)))
             rows.append(Mux(raw2, word2, normalised(m, magnitude2, top, sign2, controls[6].scale)))
             if i == 0:
                 large = []
-            large.append(magnitude[14:16].any())
+            large.append(magnitude2[14:16].any())
         illegal, illegal2 = Signal(), Signal()
-        reaches = Signal()
-        stages.register((illegal, Cat(*errors).any()), (illegal2, illegal), (reaches, Cat(*large).any()))
+        stages.register((illegal, Cat(*errors).any()), (illegal2, illegal))
+        reaches = Cat(*large).any()
         # What is wrong anywhere in a frame shows with its last beat; a block's largest value is at least half its scale.
         now = controls[6]
         reached, wrong = Signal(), Signal()

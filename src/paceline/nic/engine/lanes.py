@@ -129,6 +129,22 @@ def received(choice: Value, tag: Value, payload: Value) -> Received:
     return Received(magnitude, sign, illegal)
 
 
+def lost_bits(scale: Value) -> Value:
+    """Ones at the bits of a magnitude in units of 2^(e-15) that lie below 2^-149, fp32's last place: up to 14 of 16 bits.
+
+    Args:
+        scale: e, signed.
+    """
+    return Cat(*(scale < -134 - bit for bit in range(14)), Const(0, 2))
+
+
+def rounded(magnitude: Value, lost: Value) -> Value:
+    """The magnitude without its lost bits, rounded to nearest even. No encoder writes such a code, but the codec takes it."""
+    last = Cat(Const(1, 1), lost[:15]) & ~lost  # the lowest bit that stays
+    odd = (magnitude & last).any()
+    return (magnitude + (lost >> 1) + (odd & lost[0]))[:16] & ~lost
+
+
 def top_bit(magnitude: Value) -> Value:
     """Index of the highest one of 16 bits; 0 where there is none."""
     index: Value = Const(0, 4)
@@ -148,7 +164,7 @@ def normalised(m: Module, magnitude: Value, top: Value, sign: Value, scale: Valu
     fraction = Signal(24)
     lift = Signal(signed(11))
     m.d.comb += [exponent.eq(scale + top + 112), fraction.eq(magnitude << (23 - top)[:5]), lift.eq(scale + 134)]
-    # For a subnormal value: the magnitude in units of 2^-149. Legal codes lose nothing here.
+    # For a subnormal value: the magnitude in units of 2^-149. ``rounded`` has left nothing to lose here.
     subnormal = Signal(23)
     m.d.comb += subnormal.eq(Mux(lift < 0, magnitude >> (-lift)[:5], magnitude << lift[:5]))
     bits = Signal(31)

@@ -26,7 +26,9 @@ def encoded(values: F32, k: int, scaled: bool, backend: str = "native") -> bytes
     """
     step = BLOCK if scaled else max(1, values.size)
     kind = codec(k, scaled)
-    parts = [codecs.encode(kind, values[at : at + step], backend=backend)[_HEADER + _ENTRY :] for at in range(0, values.size, step)]
+    parts = [
+        codecs.encode(kind, values[at : at + step], backend=backend)[_HEADER + _ENTRY :] for at in range(0, values.size, step)
+    ]
     return b"".join(part.tobytes() for part in parts)
 
 

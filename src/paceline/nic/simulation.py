@@ -58,7 +58,18 @@ def simulate(engine: Any, frames: Sequence[Frame], gaps: Iterable[int] = (), pau
     results: list[bytes] = []
     errors: list[bool] = []
     beats: list[int] = []
-    names = ("in.valid", "in.ready", "in.first", "in.last", "in.data", "out.valid", "out.ready", "out.first", "out.last", "out.data")
+    names = (
+        "in.valid",
+        "in.ready",
+        "in.first",
+        "in.last",
+        "in.data",
+        "out.valid",
+        "out.ready",
+        "out.first",
+        "out.last",
+        "out.data",
+    )
     trace: dict[str, list[int]] = {name: [] for name in names}
     offers = [
         (frame, at, frame.content[at : at + BEAT_BYTES], at == 0, at + BEAT_BYTES >= len(frame.content))

@@ -78,10 +78,10 @@ class _Tally:
                 return False
             self.cycles += run.cycles
             self.beats += run.beats_in + run.beats_out
-            for frame, got, want, error in zip(frames, run.frames, wanted, run.errors, strict=True):
+            for frame, got, want, refusal in zip(frames, run.frames, wanted, run.errors, strict=True):
                 refused = decompress and frame.refused
-                if error != refused:
-                    self.difference = f"{name}, {frame.case}: error is {error}"
+                if refusal != refused:
+                    self.difference = f"{name}, {frame.case}: error is {refusal}"
                 elif refused and len(got) != len(want):
                     self.difference = f"{name}, {frame.case}: {len(got)} bytes, expected {len(want)}"
                 elif not refused and got != want:
@@ -111,7 +111,9 @@ def verify_random(values: int = 10**6, seed: int = 1, model: Model | None = None
             settings = Settings(int(rng.integers(1, 16)), int(rng.integers(1, 15 if scaled else 16)), scaled, count)
             marked, ipv6 = bool(rng.integers(8)), bool(rng.integers(2))
             tail = b"" if marked else rng.bytes(int(rng.integers(0, 32)))  # what is not marked has any length
-            frames.append(_frame(_random_values(rng, count, scaled), settings, marked, ipv6, f"value {done} on, {settings}", tail))
+            frames.append(
+                _frame(_random_values(rng, count, scaled), settings, marked, ipv6, f"value {done} on, {settings}", tail)
+            )
             done += count
         if not tally.compare(frames):
             break
@@ -180,7 +182,9 @@ def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settin
     for name in ("inceptionn", "inceptionn-scaled"):
         path = folder / f"{name}.json"
         if not path.is_file():
-            raise UserError(f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory")
+            raise UserError(
+                f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory"
+            )
         for item in json.loads(path.read_text(encoding="utf-8")):
             values, back = (np.array([int(word, 16) for word in item[key]], "<u4") for key in ("input", "decoded"))
             k = round(-np.log2(item["options"].get("bound", codec_bound(name))))
@@ -229,7 +233,7 @@ def verify_damage(frames: int = 4000, seed: int = 4, model: Model | None = None,
 
 
 def damaged_frame(rng: np.random.Generator) -> tuple[Settings, bytes, bytes, str, bool]:
-    """Registers, a damaged compressed frame of up to 1,024 values, what comes back, a name, and whether the codec refuses it."""
+    """Registers, a damaged frame of up to 400 values, what comes back, a name, and whether the codec refuses it."""
     scaled = bool(rng.integers(2))
     count, k = int(rng.choice([rng.integers(1, 41), rng.integers(1, 400)])), int(rng.integers(1, 15 if scaled else 16))
     body = bytearray(encoded(_random_values(rng, count, scaled), k, scaled))
@@ -324,4 +328,5 @@ def _burst_bytes(vector: int) -> int:
 
 def _first_difference(got: bytes, want: bytes) -> str:
     at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
-    return f"byte {at} is {got[at : at + 4].hex() or 'missing'}, expected {want[at : at + 4].hex() or 'none'} ({len(got)} and {len(want)} bytes)"
+    found, expected = got[at : at + 4].hex() or "missing", want[at : at + 4].hex() or "none"
+    return f"byte {at} is {found}, expected {expected} ({len(got)} and {len(want)} bytes)"

@@ -25,7 +25,11 @@ _WRAPPER = Path(__file__).with_suffix(".cpp")
 _VERILATOR = ("--cc", "--no-timing", "-O3", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
 _COMPILER = ("-std=c++17", "-O2", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
 _LINKER = ("-shared", "-pthread", "-Wl,-z,defs")
-_FAILURES = {-1: "stopped before all frames came out", -2: "broke the rules of the stream", -3: "wrote more than there is room for"}
+_FAILURES = {
+    -1: "stopped before all frames came out",
+    -2: "broke the rules of the stream",
+    -3: "wrote more than there is room for",
+}
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,9 @@ class Model:
 
     def compress(self, frame: bytes, settings: Settings) -> bytes | None:
         """One frame, as a card calls it; None for an error of the engine."""
-        return self._one("paceline_engine_compress", frame, (settings.head, settings.k, int(settings.scaled)), 2 * len(frame) + 64)
+        return self._one(
+            "paceline_engine_compress", frame, (settings.head, settings.k, int(settings.scaled)), 2 * len(frame) + 64
+        )
 
     def decompress(self, frame: bytes, settings: Settings) -> bytes | None:
         """Likewise."""

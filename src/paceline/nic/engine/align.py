@@ -75,9 +75,18 @@ class Aligner(wiring.Component):
                 ]
         # The chunk moves up by ``held`` bytes: by eights, then by ones.
         place = held[:5]
-        steps = [(Signal(8 * size, name=f"shifted{n}"), Signal(6, name=f"place{n}")) for n, size in ((0, CHUNK_BYTES), (1, 60), (2, 67))]
+        steps = [
+            (Signal(8 * size, name=f"shifted{n}"), Signal(6, name=f"place{n}"))
+            for n, size in ((0, CHUNK_BYTES), (1, 60), (2, 67))
+        ]
         controls = [
-            [Signal(name=f"valid{n}"), Signal(name=f"emits{n}"), Signal(name=f"last{n}"), Signal(6, name=f"size{n}"), Signal(name=f"error{n}")]
+            [
+                Signal(name=f"valid{n}"),
+                Signal(name=f"emits{n}"),
+                Signal(name=f"last{n}"),
+                Signal(6, name=f"size{n}"),
+                Signal(name=f"error{n}"),
+            ]
             for n in range(3)
         ]
         stages.register(

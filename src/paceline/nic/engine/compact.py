@@ -30,7 +30,10 @@ def moved_down(value: Value, by: Value, most: int, bits: int) -> Value:
 def joined(parts: Sequence[Value], sizes: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """One level: each pair as one, and the sizes in bytes. Bytes beyond a part's size are zero."""
     most = len(parts[0]) // 8
-    values = [Cat(low, Const(0, 8 * most)) | moved_up(high, size, most) for low, high, size in zip(parts[::2], parts[1::2], sizes[::2], strict=True)]
+    values = [
+        Cat(low, Const(0, 8 * most)) | moved_up(high, size, most)
+        for low, high, size in zip(parts[::2], parts[1::2], sizes[::2], strict=True)
+    ]
     return values, [a + b for a, b in zip(sizes[::2], sizes[1::2], strict=True)]
 
 

@@ -46,7 +46,8 @@ class Compressor(wiring.Component):
 
     Attributes:
         head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
-        beats_in, beats_out: the stream. ``error``, with a frame's last beat: ``inceptionn-scaled`` has no form for a value of it.
+        beats_in, beats_out: the stream.
+        error: with a frame's last beat; ``inceptionn-scaled`` has no form for a value of the frame.
     """
 
     head: In(HEADS)
@@ -168,7 +169,7 @@ class Compressor(wiring.Component):
         e = Mux(needs_scale, scale.exponent, 0)
         words = [entry.data[32 * i : 32 * i + 32] for i in range(LANES)]
 
-        value0, amount0, tag0, there0 = [], [], [], []
+        value0, there0 = [], []
         e0 = Signal(signed(10))
         for i, word in enumerate(words):
             value0.append(Signal(32, name=f"value0_{i}"))
@@ -185,7 +186,9 @@ class Compressor(wiring.Component):
             amount1.append(Signal(6, name=f"amount{i}"))
             there1 = Signal(name=f"there1_{i}")
             tag = faithful_tag(field, controls[0].choice.k)
-            stages.register((value1[i], value0[i]), (tag1[i], tag), (amount1[i], shift_amount(m, field, e0)), (there1, there0[i]))
+            stages.register(
+                (value1[i], value0[i]), (tag1[i], tag), (amount1[i], shift_amount(m, field, e0)), (there1, there0[i])
+            )
 
             moved = shifted(Cat(value1[i][:23], value1[i][23:31] != 0), amount1[i])
             value2.append(Signal(32, name=f"value2_{i}"))
@@ -193,8 +196,12 @@ class Compressor(wiring.Component):
             there2 = Signal(name=f"there2_{i}")
             whole, half, below = Signal(16, name=f"whole{i}"), Signal(name=f"half{i}"), Signal(name=f"below{i}")
             stages.register(
-                (value2[i], value1[i]), (tag2[i], tag1[i]), (there2, there1),
-                (whole, moved.whole), (half, moved.half), (below, moved.below),
+                (value2[i], value1[i]),
+                (tag2[i], tag1[i]),
+                (there2, there1),
+                (whole, moved.whole),
+                (half, moved.half),
+                (below, moved.below),
             )
             magnitude2.append(type(moved)(whole, half, below))
             code, payload = coded(controls[2].choice, value2[i], tag2[i], magnitude2[i])

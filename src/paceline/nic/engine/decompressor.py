@@ -10,7 +10,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from paceline.nic.engine.compact import moved_down, parted, registers, total_bytes
+from paceline.nic.engine.compact import parted, registers, total_bytes
 from paceline.nic.engine.lanes import (
     EMPTY,
     LEAST_EXPONENT,
@@ -18,7 +18,6 @@ from paceline.nic.engine.lanes import (
     Choice,
     lost_bits,
     normalised,
-    payload_bytes,
     received,
     rounded,
     top_bit,
@@ -33,8 +32,8 @@ _BLOCK_GROUPS = 128
 class Decompressor(wiring.Component):
     """Restore marked frames.
 
-    A frame leaves with its ``values`` whatever it holds. ``error``, with its last beat: bytes lack or are left over, or a code is
-    none that an encoder writes; its values are then not to be used.
+    A frame leaves with its ``values`` whatever it holds. ``error``, with its last beat: bytes lack or are left over, or a code
+    is none that an encoder writes; its values are then not to be used.
 
     Attributes:
         head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
@@ -82,7 +81,10 @@ class Decompressor(wiring.Component):
         with m.If(up1):
             m.d.sync += [window[1].eq(window[2]), taken_with[1].eq(taken_with[2])]
         with m.If(taken):
-            m.d.sync += [window[2].eq(self.beats_in.payload), taken_with[2].eq(Cat(self.k, self.scaled, self.values, self.head))]
+            m.d.sync += [
+                window[2].eq(self.beats_in.payload),
+                taken_with[2].eq(Cat(self.k, self.scaled, self.values, self.head)),
+            ]
         m.d.sync += [
             here[0].eq(up0 | (here[0] & ~advance)),
             here[1].eq(up1 | (here[1] & ~up0)),
@@ -242,7 +244,9 @@ class Decompressor(wiring.Component):
             stages.register((magnitude, got.magnitude), (sign, got.sign), (word, payload), (raw, tag == 3))
             errors.append((got.illegal | behind) & ~at.raw & ~at.zero)
             magnitude2, sign2, word2, raw2, top = Signal(16), Signal(), Signal(32), Signal(), Signal(4)
-            stages.register((magnitude2, rounded(magnitude, lost)), (sign2, sign), (word2, word), (raw2, raw), (top, top_bit(magnitude)))
+            stages.register(
+                (magnitude2, rounded(magnitude, lost)), (sign2, sign), (word2, word), (raw2, raw), (top, top_bit(magnitude))
+            )
             rows.append(Mux(raw2, word2, normalised(m, magnitude2, top, sign2, controls[6].scale)))
             if i == 0:
                 large = []

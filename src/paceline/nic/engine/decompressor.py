@@ -162,7 +162,7 @@ class Decompressor(wiring.Component):
             with m.If((place >= BEAT_BYTES) & ~beat.last):
                 m.d.comb += advance.eq(1)
                 m.d.sync += place.eq(place - BEAT_BYTES)
-            with m.Elif(~(choice.scaled & has_exponent & empty) & (needed > available)):  # noqa: SIM117 (the branches that follow are those of the outer one)
+            with m.Elif(~(choice.scaled & has_exponent & empty) & (needed > available)):  # noqa: SIM117 (branches follow)
                 with m.If(complete):
                     m.d.comb += advance.eq(1)
                     m.d.sync += [short.eq(1), dropping.eq(~beat.last)]

@@ -1,0 +1,332 @@
+"""Long comparisons of the engines' Verilog with the C++ codec, in Verilator's model with random stalls on both sides."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline import codecs
+from paceline.array_types import F32
+from paceline.errors import UserError
+from paceline.nic.bodies import BLOCK, codec, decoded, encoded, header
+from paceline.nic.verilated import EngineFailure, Model, Settings
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do, in values, patterns, vectors or frames."""
+_BATCH = 64  # frames that follow one another through a model
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a comparison found.
+
+    Attributes:
+        what: was compared. ``cases``: how many values, patterns, vectors or frames.
+        cycles, beats: of both engines together; beats in and out.
+        agreed: every bit. ``difference``: the first one, or why there is nothing to compare; empty where all agree.
+    """
+
+    what: str
+    cases: int
+    cycles: int
+    beats: int
+    seconds: float
+    agreed: bool
+    difference: str
+
+
+@dataclass
+class _Frame:
+    """A frame, what its compressed form must be, and what must come back from that."""
+
+    content: bytes
+    settings: Settings
+    compressed: bytes
+    restored: bytes
+    case: str
+    refused: bool = False  # the decompressor must say error, and only the length of what it gives counts
+
+
+@dataclass
+class _Tally:
+    model: Model
+    seed: int
+    cycles: int = 0
+    beats: int = 0
+    batches: int = 0
+    difference: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    def compare(self, frames: list[_Frame], directions: tuple[bool, ...] = (False, True)) -> bool:
+        """Through the compressor, and what the codec wrote through the decompressor; whether all agree."""
+        for decompress in directions:
+            self.batches += 1
+            seed = self.seed * 1_000_003 + self.batches
+            sent = [frame.compressed if decompress else frame.content for frame in frames]
+            wanted = [frame.restored if decompress else frame.compressed for frame in frames]
+            name = "decompressor" if decompress else "compressor"
+            try:
+                run = self.model.run(sent, [frame.settings for frame in frames], decompress=decompress, seed=seed)
+            except EngineFailure as error:
+                self.difference = f"{error} (frames from {frames[0].case})"
+                return False
+            self.cycles += run.cycles
+            self.beats += run.beats_in + run.beats_out
+            for frame, got, want, refusal in zip(frames, run.frames, wanted, run.errors, strict=True):
+                refused = decompress and frame.refused
+                if refusal != refused:
+                    self.difference = f"{name}, {frame.case}: error is {refusal}"
+                elif refused and len(got) != len(want):
+                    self.difference = f"{name}, {frame.case}: {len(got)} bytes, expected {len(want)}"
+                elif not refused and got != want:
+                    self.difference = f"{name}, {frame.case}: {_first_difference(got, want)}"
+                else:
+                    continue
+                return False
+        return True
+
+    def result(self, what: str, cases: int) -> Verified:
+        seconds = time.monotonic() - self.started
+        return Verified(what, cases, self.cycles, self.beats, seconds, not self.difference, self.difference)
+
+
+def verify_random(values: int = 10**6, seed: int = 1, model: Model | None = None, progress: Progress | None = None) -> Verified:
+    """Random values in frames of 0 to 2,100 of them, both formats, every bound, one frame in eight unmarked, IPv4 and IPv6.
+
+    Raises:
+        UserError: Verilator or a compiler is missing.
+    """
+    tally, rng, done = _Tally(model or Model(), seed), np.random.default_rng(seed), 0
+    while done < values:
+        frames = []
+        for _ in range(_BATCH):
+            count = min(int(rng.choice([rng.integers(0, 41), rng.integers(0, 400), rng.integers(900, 2101)])), values - done)
+            scaled = bool(rng.integers(2))
+            settings = Settings(int(rng.integers(1, 16)), int(rng.integers(1, 15 if scaled else 16)), scaled, count)
+            marked, ipv6 = bool(rng.integers(8)), bool(rng.integers(2))
+            tail = b"" if marked else rng.bytes(int(rng.integers(0, 32)))  # what is not marked has any length
+            frames.append(
+                _frame(_random_values(rng, count, scaled), settings, marked, ipv6, f"value {done} on, {settings}", tail)
+            )
+            done += count
+        if not tally.compare(frames):
+            break
+        if progress is not None:
+            progress(done, values)
+    return tally.result("random values", done)
+
+
+def verify_tag_patterns(seed: int = 2, model: Model | None = None, progress: Progress | None = None) -> Verified:
+    """Each of the 4^8 tag vectors that eight values can have; of ``inceptionn-scaled``, which never writes 11, the 3^8.
+
+    Values are drawn for their tags; the vectors are then counted in what the codec wrote.
+
+    Raises:
+        UserError: Verilator or a compiler is missing.
+    """
+    tally, rng, seen = _Tally(model or Model(), seed), np.random.default_rng(seed), 0
+    total = 4**8 + 3**8
+    for scaled in (False, True):
+        found: set[int] = set()
+        base = 3 if scaled else 4
+        patterns = rng.permutation(base**8)
+        per_frame = BLOCK // 8 - 1
+        frames: list[_Frame] = []
+        for at in range(0, patterns.size, per_frame):
+            rows = patterns[at : at + per_frame]
+            tags = (rows[:, None] // base ** np.arange(8)) % base
+            values = _values_of_tags(rng, tags, scaled)
+            settings = Settings(2, 10, scaled, values.size)
+            frames.append(_frame(values, settings, True, False, f"patterns {at} on, scaled {scaled}"))
+            found.update(_vectors(frames[-1].compressed[64 + 2 * scaled :], values.size // 8))
+            if len(frames) == _BATCH or at + per_frame >= patterns.size:
+                if not tally.compare(frames):
+                    return tally.result("tag patterns", seen + len(found))
+                frames = []
+                if progress is not None:
+                    progress(min(seen + at + per_frame, total), total)
+        wanted = {int((row // base ** np.arange(8) % base) @ 4 ** np.arange(8)) for row in patterns}
+        if not wanted <= found:
+            tally.difference = f"{len(wanted - found)} tag vectors did not occur, scaled {scaled}"
+            break
+        seen += len(wanted)
+    return tally.result("tag patterns", seen)
+
+
+def verify_golden(directory: Path | None = None, model: Model | None = None, progress: Progress | None = None) -> Verified:
+    """The golden vectors of both codecs (``tests/codecs/golden`` of a checkout, or the given directory).
+
+    Raises:
+        UserError: no golden vectors there; Verilator or a compiler is missing.
+    """
+    tally, frames = _Tally(model or Model(), 3), list(golden_frames(directory))
+    tally.compare([_Frame(*frame) for frame in frames])
+    if progress is not None:
+        progress(len(frames), len(frames))
+    return tally.result("golden vectors", len(frames))
+
+
+def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settings, bytes, bytes, str]]:
+    """Of every golden vector: frame, registers, compressed frame, restored frame, name.
+
+    Raises:
+        UserError: the directory has none.
+    """
+    folder = directory or Path(__file__).parents[3] / "tests" / "codecs" / "golden"
+    for name in ("inceptionn", "inceptionn-scaled"):
+        path = folder / f"{name}.json"
+        if not path.is_file():
+            raise UserError(
+                f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory"
+            )
+        for item in json.loads(path.read_text(encoding="utf-8")):
+            values, back = (np.array([int(word, 16) for word in item[key]], "<u4") for key in ("input", "decoded"))
+            k = round(-np.log2(item["options"].get("bound", codec_bound(name))))
+            scaled = name == "inceptionn-scaled"
+            body = _of_a_frame(bytes.fromhex(item["payload"])[32:][4 if values.size else 0 :], values.size, scaled)
+            settings, head = Settings(2, int(k), scaled, values.size), header(2)
+            yield head + values.tobytes(), settings, head + body, head + back.tobytes(), f"{name}: {item['name']}"
+
+
+def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
+    """A payload's body without its directory as a frame's: in the scaled format each exponent in front of its own bursts."""
+    if not scaled:
+        return body
+    blocks = -(-count // BLOCK)
+    bursts, parts = body[2 * blocks :], []
+    for block in range(blocks):
+        exponent = body[2 * block : 2 * block + 2]
+        groups = 0 if exponent == b"\0\x80" else -(-min(BLOCK, count - block * BLOCK) // 8)
+        length = sum(_burst_bytes(vector) for vector in _vectors(bursts, groups))
+        parts.append(exponent + bursts[:length])
+        bursts = bursts[length:]
+    return b"".join(parts)
+
+
+def codec_bound(name: str) -> float:
+    """The bound that a codec has by default."""
+    bound: float = codecs.get(name).bound  # type: ignore[attr-defined]
+    return bound
+
+
+def verify_damage(frames: int = 4000, seed: int = 4, model: Model | None = None, progress: Progress | None = None) -> Verified:
+    """Damaged bodies: the decompressor says error exactly where the codec refuses, gives the length, and goes on with the next.
+
+    Raises:
+        UserError: Verilator or a compiler is missing.
+    """
+    tally, rng, done = _Tally(model or Model(), seed), np.random.default_rng(seed), 0
+    while done < frames:
+        batch = [damaged_frame(rng) for _ in range(min(_BATCH, frames - done))]
+        if not tally.compare([_Frame(b"", *one) for one in batch], (True,)):
+            break
+        done += len(batch)
+        if progress is not None:
+            progress(done, frames)
+    return tally.result("damaged frames", done)
+
+
+def damaged_frame(rng: np.random.Generator) -> tuple[Settings, bytes, bytes, str, bool]:
+    """Registers, a damaged frame of up to 400 values, what comes back, a name, and whether the codec refuses it."""
+    scaled = bool(rng.integers(2))
+    count, k = int(rng.choice([rng.integers(1, 41), rng.integers(1, 400)])), int(rng.integers(1, 15 if scaled else 16))
+    body = bytearray(encoded(_random_values(rng, count, scaled), k, scaled))
+    kind = int(rng.integers(6 if scaled else 5))
+    if kind == 5:
+        body[:2] = int(rng.integers(-150, -130)).to_bytes(2, "little", signed=True)  # what rounds below fp32's last place
+    elif kind == 0:
+        body[rng.integers(len(body))] ^= 1 << int(rng.integers(8))
+    elif kind == 1:
+        del body[rng.integers(len(body)) :]
+    elif kind == 2:
+        body += rng.bytes(int(rng.integers(1, 80)))
+    elif kind == 3:
+        at = int(rng.integers(len(body)))
+        body[at : at + 4] = rng.bytes(len(body[at : at + 4]))
+    else:
+        body = bytearray(rng.bytes(int(rng.integers(1, 300))))
+    head = header(1)
+    back = restored_by_codec(bytes(body), count, k, scaled)
+    content = bytes(4 * count) if back is None else back.tobytes()
+    name = f"damage {kind} to {count} values, k {k}, scaled {scaled}, body {bytes(body[:40]).hex()}"
+    return Settings(1, k, scaled, count), head + bytes(body), head + content, name, back is None
+
+
+def restored_by_codec(body: bytes, count: int, k: int, scaled: bool) -> F32 | None:
+    """What the description's reference decodes a frame's body of up to 1,024 values to; None where it refuses."""
+    entry = len(body) - 2 * scaled
+    if entry < 0:
+        return None
+    kind: Any = codec(k, scaled)
+    whole = np.frombuffer(np.array([entry], "<u4").tobytes() + body, np.uint8)
+    try:
+        values: F32 = kind.decode_body(whole, count)
+    except (codecs.PayloadError, IndexError):
+        return None
+    return values
+
+
+def _frame(values: F32, settings: Settings, marked: bool, ipv6: bool, case: str, tail: bytes = b"") -> _Frame:
+    head = header(settings.head, marked, ipv6)
+    plain = head + values.tobytes() + tail
+    if not marked:
+        return _Frame(plain, settings, plain, plain, case + ", unmarked")
+    back = head + decoded(values, settings.k, settings.scaled).tobytes()
+    return _Frame(plain, settings, head + encoded(values, settings.k, settings.scaled), back, case)
+
+
+def _random_values(rng: np.random.Generator, count: int, scaled: bool) -> F32:
+    """Any bits; magnitudes over many powers of two; normal ones; ones near a power of two; zeros between them."""
+    kind = int(rng.integers(5))
+    bits = rng.integers(0, 1 << 32, count, np.uint32)
+    if kind == 1:
+        bits = (rng.standard_normal(count) * np.exp2(rng.uniform(-20, 3, count))).astype(np.float32).view(np.uint32)
+    elif kind == 2:
+        bits = (rng.standard_normal(count) * np.exp2(rng.uniform(-140, 120))).astype(np.float32).view(np.uint32)
+    elif kind == 3:
+        exponents = rng.integers(127 - 17, 130, count, np.uint32)
+        bits = (bits & np.uint32(1 << 31)) | ((exponents << np.uint32(23)) + rng.integers(-2, 3, count).astype(np.uint32))
+    elif kind == 4:
+        bits = bits & np.uint32(0x807FFFFF)  # subnormal
+    bits = np.where(rng.random(count) < rng.choice([0.0, 0.3, 1.0], p=[0.6, 0.35, 0.05]), bits & np.uint32(1 << 31), bits)
+    if scaled:  # no form for infinity and NaN
+        bits = np.where(bits >> np.uint32(23) & np.uint32(255) == 255, bits & np.uint32(0xBFFFFFFF), bits)
+    values: F32 = bits.astype(np.uint32).view(np.float32)
+    return values
+
+
+def _values_of_tags(rng: np.random.Generator, tags: Any, scaled: bool) -> F32:
+    """Values with these tags at k = 10; in front of a scaled block, eight that fix its scale at 1."""
+    # Magnitudes from .. to of tags 00, 01, 10, 11; those of the scaled format are q up to 127, and more.
+    low, high = ((1e-9, 2e-3, 0.13), (4e-4, 0.12, 0.99)) if scaled else ((1e-9, 1e-3, 0.0313, 1.0), (9e-4, 0.0312, 0.99, 1e9))
+    smallest, largest = np.array(low)[tags], np.array(high)[tags]
+    magnitudes = smallest * (largest / smallest) ** rng.random(tags.shape)
+    signs = rng.choice([-1.0, 1.0], tags.shape)
+    values = (magnitudes * signs).astype(np.float32).reshape(-1)
+    return np.concatenate([np.full(8, 0.75, np.float32), values]) if scaled else values
+
+
+def _vectors(body: bytes, count: int) -> Iterator[int]:
+    """Tag vectors of the bursts of a body."""
+    at = 0
+    for _ in range(count):
+        vector = int.from_bytes(body[at : at + 2], "little")
+        yield vector
+        at += _burst_bytes(vector)
+
+
+def _burst_bytes(vector: int) -> int:
+    """Bytes of a burst with this tag vector, the vector included."""
+    return 2 + sum((0, 1, 2, 4)[vector >> 2 * lane & 3] for lane in range(8))
+
+
+def _first_difference(got: bytes, want: bytes) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
+    found, expected = got[at : at + 4].hex() or "missing", want[at : at + 4].hex() or "none"
+    return f"byte {at} is {found}, expected {expected} ({len(got)} and {len(want)} bytes)"

@@ -1,0 +1,86 @@
+"""Verilator's model of the engines: one frame, many, and its refusals."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from paceline.errors import UserError
+from paceline.nic import verilated
+from paceline.nic.bodies import decoded, encoded, header
+from paceline.nic.verilated import MISSING, Model, Settings
+
+needs_verilator = pytest.mark.skipif(shutil.which("verilator") is None, reason=MISSING)
+VALUES = np.linspace(-2, 2, 37, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model()
+
+
+@needs_verilator
+@pytest.mark.parametrize("scaled", [False, True])
+def test_one_frame_as_a_card_sends_it(model, scaled):
+    front = header(3)
+    packed = model.compress(front + VALUES.tobytes(), Settings(3, 8, scaled))
+    assert packed == front + encoded(VALUES, 8, scaled, "reference")
+    back = model.decompress(packed, Settings(3, 8, scaled, VALUES.size))
+    assert back == front + decoded(VALUES, 8, scaled, "reference").tobytes()
+
+
+@needs_verilator
+def test_an_unmarked_frame_comes_back_and_a_damaged_one_is_an_error(model):
+    plain = header(2, marked=False) + b"anything"
+    assert model.compress(plain, Settings(2, 8, False)) == plain
+    packed = header(2) + encoded(VALUES, 8, False)
+    settings = Settings(2, 8, False, VALUES.size)
+    assert model.decompress(packed[:-1], settings) is None
+    assert model.decompress(packed + bytes(200), settings) is None  # its end is still on the way when the error is out
+    assert model.decompress(packed, settings) is not None
+
+
+@needs_verilator
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_frame_that_is_too_long_does_not_reach_into_the_next_run(model, seed):
+    packed = header(2) + encoded(VALUES, 8, False)
+    settings = Settings(2, 8, False, VALUES.size)
+    long = model.run([packed + bytes(500)], [settings], decompress=True, seed=seed)
+    assert long.errors == (True,)
+    assert long.beats_in == -(-(len(packed) + 500) // 32)
+    after = model.run([packed], [settings], decompress=True, seed=seed)
+    assert after.errors == (False,)
+    assert after.frames == (header(2) + decoded(VALUES, 8, False, "reference").tobytes(),)
+
+
+@needs_verilator
+def test_a_frame_takes_as_many_cycles_as_its_longer_side_has_beats_and_at_most_one_more(model):
+    rng = np.random.default_rng(1)
+    for scale in (0.01, 9.0):
+        values = (rng.standard_normal(362) * scale).astype(np.float32)
+        frame = header(2) + values.tobytes()
+        run = model.run([frame] * 20, [Settings(2, 10, False)] * 20)
+        longer = -(-max(len(frame), len(run.frames[0])) // 32)
+        assert 10 * longer <= run.times[-1, 3] - run.times[9, 3] <= 10 * (longer + 1)  # one more: a last beat of what is left
+
+
+@needs_verilator
+def test_wrong_arguments_are_refused(model):
+    with pytest.raises(ValueError, match="1 to 15 header beats"):
+        model.run([b"x"], [Settings(0, 8, False)])
+    with pytest.raises(ValueError, match="at least a byte"):
+        model.run([b""], [Settings(1, 8, False)])
+
+
+def test_without_verilator_one_line_names_the_package(monkeypatch):
+    monkeypatch.setattr(verilated.shutil, "which", lambda name: None)
+    with pytest.raises(UserError) as caught:
+        verilated.library()
+    assert str(caught.value) == MISSING == "verilator is missing (Debian: apt-get install verilator)"
+
+
+def test_verilog_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(UserError, match=r"compressor\.v; write the engines' Verilog first"):
+        verilated.library(tmp_path)

@@ -1,6 +1,6 @@
 """The compressor: eight values a beat in, packed bursts out; what is not marked passes.
 
-    beats -> frames -> queue -> groups -> lanes (3 stages) -> join (3 levels) -> chunk -> aligner -> beats
+    beats -> frames -> queue -> groups -> lanes (4 stages) -> join (3 levels) -> chunk -> aligner -> beats
 
 A frame's registers are taken with its first beat and travel with it. ``inceptionn-scaled`` waits in the queue for the end of a
 block, whose largest magnitude gives the scale; everything else passes the queue at once.
@@ -12,7 +12,18 @@ from amaranth.lib.wiring import In, Out
 
 from paceline.nic.engine.align import CHUNK_BYTES, Aligner
 from paceline.nic.engine.compact import joined, registers
-from paceline.nic.engine.lanes import EMPTY, Choice, coded, faithful_tag, payload_bytes, shift_amount, shifted
+from paceline.nic.engine.lanes import (
+    EMPTY,
+    Choice,
+    Halved,
+    Shifted,
+    coded,
+    faithful_tag,
+    halved,
+    payload_bytes,
+    shift_amount,
+    shifted,
+)
 from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Pipeline, is_marked, signature
 
 BLOCK_BEATS = 128
@@ -176,9 +187,9 @@ class Compressor(wiring.Component):
             there0.append(Signal(name=f"there{i}"))
             stages.register((value0[i], word), (there0[i], 4 * i < entry.bytes))
         stages.register((controls[0].as_value(), now), (e0, e))
-        # Stage 1: tags by exponent, and how far to shift. Stage 2: shift. Stage 3: round and choose.
-        value1, value2, tag1, tag2, amount1, magnitude2 = [], [], [], [], [], []
-        tag3, payload3 = [], []
+        # Stage 1: tags by exponent, and how far to shift. Stage 2: shift. Stage 3: cut. Stage 4: round and choose.
+        value1, value2, tag1, tag2, amount1 = [], [], [], [], []
+        tags4, payloads4 = [], []
         for i in range(LANES):
             field = value0[i][23:31]
             value1.append(Signal(32, name=f"value1_{i}"))
@@ -203,12 +214,24 @@ class Compressor(wiring.Component):
                 (half, moved.half),
                 (below, moved.below),
             )
-            magnitude2.append(type(moved)(whole, half, below))
-            code, payload = coded(controls[2].choice, value2[i], tag2[i], magnitude2[i])
-            passes = ~controls[2].values
-            tag3.append(Signal(2, name=f"tag3_{i}"))
-            payload3.append(Signal(32, name=f"payload{i}"))
-            final = Mux(passes, 3, Mux(there2 & ~controls[2].empty, code, 0))
+            cuts = halved(controls[2].choice.k, Shifted(whole, half, below))
+            value3, tag3, there3 = Signal(32, name=f"value3_{i}"), Signal(2, name=f"tag3_{i}"), Signal(name=f"there3_{i}")
+            large, small = Signal(16, name=f"large{i}"), Signal(16, name=f"small{i}")
+            large_up, small_up = Signal(name=f"large_up{i}"), Signal(name=f"small_up{i}")
+            stages.register(
+                (value3, value2[i]),
+                (tag3, tag2[i]),
+                (there3, there2),
+                (large, cuts.large),
+                (large_up, cuts.large_up),
+                (small, cuts.small),
+                (small_up, cuts.small_up),
+            )
+            code, payload = coded(controls[3].choice.scaled, value3, tag3, Halved(large, large_up, small, small_up))
+            passes = ~controls[3].values
+            tags4.append(Signal(2, name=f"tag4_{i}"))
+            payloads4.append(Signal(32, name=f"payload{i}"))
+            final = Mux(passes, 3, Mux(there3 & ~controls[3].empty, code, 0))
             kept = Signal(32, name=f"kept{i}")
             with m.Switch(final):
                 with m.Case(1):
@@ -216,22 +239,22 @@ class Compressor(wiring.Component):
                 with m.Case(2):
                     m.d.comb += kept.eq(payload[:16])
                 with m.Case(3):
-                    m.d.comb += kept.eq(Mux(passes, value2[i], payload))
-            stages.register((tag3[i], final), (payload3[i], kept))
-        for n in range(1, 4):
+                    m.d.comb += kept.eq(Mux(passes, value3, payload))
+            stages.register((tags4[i], final), (payloads4[i], kept))
+        for n in range(1, 5):
             stages.register((controls[n].as_value(), controls[n - 1].as_value()))
         # Joins, each level behind registers.
-        parts, sizes = list(payload3), [payload_bytes(tag) for tag in tag3]
-        tags = Cat(*tag3)
+        parts, sizes = list(payloads4), [payload_bytes(tag) for tag in tags4]
+        tags = Cat(*tags4)
         for level in range(3):
             values, counts = joined(parts, sizes)
             parts, sizes = registers(values, f"joined{level}_"), registers(counts, f"size{level}_")
             vector = Signal(16, name=f"tags{level}")
             stages.register(*zip(parts, values, strict=True), *zip(sizes, counts, strict=True), (vector, tags))
-            stages.register((controls[4 + level].as_value(), controls[3 + level].as_value()))
+            stages.register((controls[5 + level].as_value(), controls[4 + level].as_value()))
             tags = vector
         # A chunk: exponent, tags, payloads, each where it is sent.
-        last = controls[6]
+        last = controls[7]
         burst = Cat(tags, parts[0])
         chunk = Signal(8 * CHUNK_BYTES)
         with m.If(~last.values):

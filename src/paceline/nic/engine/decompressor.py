@@ -63,10 +63,10 @@ class Decompressor(wiring.Component):
         here = [Signal(name=f"here{n}") for n in range(3)]
         registers_of = data.StructLayout({"choice": Choice, "values": COUNT_BITS, "head": HEADS})
         taken_with = [Signal(registers_of, name=f"taken_with{n}") for n in range(3)]
-        lengths = Array(Signal(6, name=f"length{place}") for place in range(BEAT_BYTES))
+        ends = Array(Signal(7, name=f"end{place}") for place in range(BEAT_BYTES))
 
-        # A beat moves up to a place that is empty or left. The first place needs the lengths of its bursts, and the last of
-        # them the byte behind the beat: so a beat waits for the next one, unless it is its frame's last.
+        # A beat moves up to a place that is empty or left. The first place needs the ends of its bursts, and the last of them
+        # the byte behind the beat: so a beat waits for the next one, unless it is its frame's last.
         advance = Signal()
         up0 = (~here[0] | advance) & here[1] & (window[1].last | here[2])
         up1 = (~here[1] | up0) & here[2]
@@ -77,7 +77,7 @@ class Decompressor(wiring.Component):
             m.d.sync += [window[0].eq(window[1]), taken_with[0].eq(taken_with[1])]
             octets = Cat(window[1].data, Mux(window[1].last, 0, window[2].data[:8]))
             for place in range(BEAT_BYTES):
-                m.d.sync += lengths[place].eq(total_bytes(octets[8 * place : 8 * place + 16]) + 2)
+                m.d.sync += ends[place].eq(total_bytes(octets[8 * place : 8 * place + 16]) + (place + 2))
         with m.If(up1):
             m.d.sync += [window[1].eq(window[2]), taken_with[1].eq(taken_with[2])]
         with m.If(taken):
@@ -111,8 +111,8 @@ class Decompressor(wiring.Component):
             op.scale.eq(Mux(choice.scaled, exponent[:10].as_signed(), 0)),
             op.rest.eq(Mux(groups == 1, rest, 0)),
         ]
-        length, end = Signal(6), Signal(7)
-        m.d.comb += [length.eq(lengths[place[:5]]), end.eq(place + length)]
+        end = Signal(7)
+        m.d.comb += end.eq(ends[place[:5]])
         # The two bytes at ``place``: a block's exponent.
         pairs = Array(Cat(beat.data, window[1].data)[8 * n : 8 * n + 16] for n in range(BEAT_BYTES))
         stored = Signal(signed(16))
@@ -157,12 +157,13 @@ class Decompressor(wiring.Component):
                 ]
 
         bursts = body & ~short
-        needed = Mux(wants_exponent, place + 2, end)
+        zeros = choice.scaled & has_exponent & empty
+        enough = Mux(wants_exponent, place + 2 <= available, zeros | (end <= available))
         with m.If(move & bursts & here[0]):
             with m.If((place >= BEAT_BYTES) & ~beat.last):
                 m.d.comb += advance.eq(1)
                 m.d.sync += place.eq(place - BEAT_BYTES)
-            with m.Elif(~(choice.scaled & has_exponent & empty) & (needed > available)):  # noqa: SIM117 (branches follow)
+            with m.Elif(~enough):  # noqa: SIM117 (branches follow)
                 with m.If(complete):
                     m.d.comb += advance.eq(1)
                     m.d.sync += [short.eq(1), dropping.eq(~beat.last)]
@@ -175,8 +176,8 @@ class Decompressor(wiring.Component):
                     place.eq(place + 2),
                 ]
             with m.Else():
-                m.d.comb += [op.valid.eq(1), op.zero.eq(choice.scaled & empty)]
-                reached = Mux(choice.scaled & empty, place, end)
+                m.d.comb += [op.valid.eq(1), op.zero.eq(zeros)]
+                reached = Mux(zeros, place, end)
                 with m.If(groups == 1):
                     m.d.comb += [advance.eq(1), op.error.eq(bad | ~complete | (reached != available))]
                     m.d.sync += dropping.eq(~beat.last)

@@ -71,31 +71,43 @@ def shifted(significand: Value, amount: Value) -> Shifted:
     return Shifted(value[1:17], value[0], below)
 
 
-def coded(choice: Value, value: Value, tag: Value, magnitude: Shifted) -> tuple[Value, Value]:
+@dataclass
+class Halved:
+    """A magnitude cut to units of 2^(e-15) and of 2^(e-k), and whether rounding to nearest even adds one to each."""
+
+    large: Value
+    large_up: Value
+    small: Value
+    small_up: Value
+
+
+def halved(k: Value, magnitude: Shifted) -> Halved:
+    """Both cuts of a shifted magnitude."""
+    whole = magnitude.whole
+    drop = (15 - k)[:4]  # from units of 2^(e-15) to 2^(e-k)
+    widened = Cat(magnitude.half, whole)
+    small = (whole >> drop)[:16]
+    half = (widened >> drop)[0]
+    below = (widened[:15] & ((1 << drop) - 1)[:15]).any() | magnitude.below
+    return Halved(whole, magnitude.half & (magnitude.below | whole[0]), small, half & (below | small[0]))
+
+
+def coded(scaled: Value, value: Value, tag: Value, cut: Halved) -> tuple[Value, Value]:
     """Tag and payload (its lower bytes) of a value.
 
     Args:
+        scaled: the format: rounded, else as published.
         value: the fp32 value.
         tag: of the published format.
-        magnitude: the shifted one.
     """
-    sign = value[31]
-    cut = Mux(tag == WORD, value, Mux(tag == HALF, Cat(magnitude.whole[:15], sign), Cat(magnitude.whole[8:15], sign)))
-
-    whole = magnitude.whole
-    rounded = whole + (magnitude.half & (magnitude.below | whole[0]))
+    sign, whole = value[31], cut.large
+    published = Mux(tag == WORD, value, Mux(tag == HALF, Cat(whole[:15], sign), Cat(whole[8:15], sign)))
+    rounded = whole + cut.large_up
     large = Mux(rounded > 32767, 32767, rounded[:15])
-    drop = (15 - choice.k)[:4]  # 1 to 14: from units of 2^(e-15) to 2^(e-k)
-    widened = Cat(magnitude.half, whole)
-    quotient = whole >> drop
-    half = (widened >> drop)[0]
-    mask = ((1 << drop) - 1)[:15]
-    below = (widened[:15] & mask).any() | magnitude.below
-    small = quotient + (half & (below | quotient[0]))
-    wide = small > 127
-    scaled_tag = Mux(small == 0, ZERO, Mux(wide, HALF, BYTE))
-    scaled = Mux(wide, Cat(large, sign), Cat(small[:7], sign))
-    return Mux(choice.scaled, scaled_tag, tag), Mux(choice.scaled, scaled, cut)
+    small = cut.small + cut.small_up
+    wide = small[7:].any()
+    scaled_tag = Mux(wide, HALF, Mux(small[:7].any(), BYTE, ZERO))
+    return Mux(scaled, scaled_tag, tag), Mux(scaled, Mux(wide, Cat(large, sign), Cat(small[:7], sign)), published)
 
 
 @dataclass

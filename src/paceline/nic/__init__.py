@@ -1,0 +1,1 @@
+"""Compression inside the network card: the engine, its checks, and the card in the lab."""

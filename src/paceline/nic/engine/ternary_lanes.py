@@ -34,27 +34,28 @@ LARGEST_FACTOR_FIELD = 251
 
 
 class TernaryLanes(wiring.Component):
-    """The choice of eight elements, ``DEPTH`` enabled cycles behind them.
+    """The choice of ``lanes`` elements, ``DEPTH`` enabled cycles behind them.
 
     Ports:
         enable: a cycle in which every register takes its next value.
-        words: eight fp32 words. What is not finite counts as the bound.
+        words: an fp32 word a lane. What is not finite counts as the bound.
         index, after: number of word 0, modulo 2^32, and whether a multiple of 2^32 lies between the frame's first element and it.
         settings: of the frame of these words; they may change with every beat.
         nonzero, negative: a bit a word. (0, 1) does not occur.
     """
 
-    def __init__(self) -> None:
-        inputs = {"enable": 1, "words": 32 * LANES, "index": 32, "after": 1, "settings": SETTINGS}
-        outputs = {"nonzero": LANES, "negative": LANES}
+    def __init__(self, lanes: int = LANES) -> None:
+        self._lanes = lanes
+        inputs = {"enable": 1, "words": 32 * lanes, "index": 32, "after": 1, "settings": SETTINGS}
+        outputs = {"nonzero": lanes, "negative": lanes}
         super().__init__({k: In(v) for k, v in inputs.items()} | {k: Out(v) for k, v in outputs.items()})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        clock = _Enabled(m, self.enable)
+        clock = Enabled(m, self.enable)
         factor = clock.register(self.settings.factor[:31], "factor")
         high = clock.register(Cat(self.settings.key.high, self.settings.key.high_after), "high", cycles=2)
-        for lane in range(LANES):
+        for lane in range(self._lanes):
             value = self.words.word_select(lane, 32)
             number = Signal(33, name=f"number_{lane}")
             m.d.comb += number.eq(self.index + lane)
@@ -71,7 +72,7 @@ class TernaryLanes(wiring.Component):
         return m
 
 
-class _Enabled:
+class Enabled:
     """Registers that hold their value in cycles without ``enable``."""
 
     def __init__(self, m: Module, enable: Value) -> None:
@@ -91,14 +92,14 @@ def _fold(x: Value, by: int) -> Value:
     return x ^ x[by:]
 
 
-def _draw(clock: _Enabled, first: Signal, high: Value, lane: int) -> Signal:
+def _draw(clock: Enabled, first: Signal, high: Value, lane: int) -> Signal:
     """The 24-bit draw, four cycles behind ``first``; ``high`` is the key's second word one cycle behind ``first``."""
     second = clock.register(_fold(_times(clock, first, MULTIPLIERS[0], f"a_{lane}") ^ high, 15), f"second_round_{lane}")
     third = _fold(_times(clock, second, MULTIPLIERS[1], f"b_{lane}"), 16)
     return clock.register(third[8:32], f"draw_{lane}")
 
 
-def _times(clock: _Enabled, x: Value, constant: int, name: str) -> Value:
+def _times(clock: Enabled, x: Value, constant: int, name: str) -> Value:
     """``x * constant`` modulo 2^32: three products of 16 bits, which fit one multiplier block each, one cycle before their sum."""
     low, high = constant & 0xFFFF, constant >> 16
     lower = clock.register(x[:16] * Const(low, 16), f"lower_{name}")
@@ -116,7 +117,7 @@ class Product:
         self.significand, self.exponents, self.half_of_least = significand, exponents, half_of_least
 
 
-def multiply(clock: _Enabled, magnitude: Signal, factor: Signal, name: str) -> Product:
+def multiply(clock: Enabled, magnitude: Signal, factor: Signal, name: str) -> Product:
     """The product of two fp32 words without signs, two cycles later: 24 x 17 and 24 x 7 bits, then their sum."""
     (a, a_field), (b, b_field) = _parts(magnitude), _parts(factor)
     lower = clock.register(a * b[:17], f"product_low_{name}")
@@ -133,7 +134,7 @@ def _parts(word: Value) -> tuple[Value, Value]:
     return Cat(word[:23], normal), Cat(word[23] | ~normal, word[24:31])
 
 
-def compare(clock: _Enabled, product: Product, draw: Signal, name: str) -> Signal:
+def compare(clock: Enabled, product: Product, draw: Signal, name: str) -> Signal:
     """Whether ``draw`` (two cycles behind the product) is below the product rounded to fp32, four cycles behind the product.
 
     Holds for products whose larger factor is normal and whose value is below 1 where the other one is subnormal.

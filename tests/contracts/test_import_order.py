@@ -31,6 +31,7 @@ ORDER = (
     "calibration",
     "prediction",
     "codecs",
+    "nic",
     "models",
     "slimming",
     "training",

@@ -1,1 +1,1 @@
-"""The engine between the card's packet memory and its wire, in Amaranth."""
+"""The engines in Amaranth: a 256-bit stream with valid and ready goes in, another comes out."""

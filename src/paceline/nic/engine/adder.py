@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from paceline.nic.engine.frame_position import FramePosition
-from paceline.nic.engine.stream import beats
+from paceline.nic.engine.stream import signature
 from paceline.nic.engine.words import WordReader, WordWriter
 
 MOST_WORKERS = 64
@@ -28,8 +28,8 @@ class TernaryAdder(wiring.Component):
     length: bytes that are missing count as zero bits, what is too much is dropped.
 
     Ports:
-        input_1, input_2: streams of beats; registers are sampled with the first beat of ``input_1``.
-        output: a stream of beats.
+        beats_1, beats_2: streams of beats; registers are sampled with the first beat of ``beats_1``.
+        beats_out: a stream of beats.
         head: header beats of both frames, 1 to 15.
         values: elements of each body.
         workers_1, workers_2: whose sum each body is, 1 to 63, together at most 64.
@@ -40,7 +40,7 @@ class TernaryAdder(wiring.Component):
 
     def __init__(self) -> None:
         registers = {"head": 4, "values": 16, "workers_1": 7, "workers_2": 7, "ternary_1": 1, "ternary_2": 1}
-        streams = {"input_1": In(beats()), "input_2": In(beats()), "output": Out(beats())}
+        streams = {"beats_1": In(signature()), "beats_2": In(signature()), "beats_out": Out(signature())}
         super().__init__({**streams, **{k: In(v) for k, v in registers.items()}, "error": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
@@ -48,21 +48,21 @@ class TernaryAdder(wiring.Component):
         m.submodules.reader_1 = reader_1 = WordReader()
         m.submodules.reader_2 = reader_2 = WordReader()
         m.submodules.writer = writer = WordWriter()
-        wiring.connect(m, reader_2.input, wiring.flipped(self.input_2))
-        wiring.connect(m, writer.output, wiring.flipped(self.output))
-        beat = self.input_1.payload
-        position = FramePosition(m, self.input_1, self.head)
+        wiring.connect(m, reader_2.beats_in, wiring.flipped(self.beats_2))
+        wiring.connect(m, writer.beats_out, wiring.flipped(self.beats_out))
+        beat = self.beats_1.payload
+        position = FramePosition(m, self.beats_1, self.head)
         values = position.sampled(self.values).now
         limits = [Cat(Const(0, 1), position.sampled(w).kept) for w in (self.workers_1, self.workers_2)]  # the largest codes, 2 n
         ternaries = [position.sampled(t).kept for t in (self.ternary_1, self.ternary_2)]
         left, size, plane, bad, failed = Signal(16), Signal(4), Signal(3), Signal(), Signal()
         m.d.comb += [
-            reader_1.input.payload.eq(beat),
-            reader_1.input.valid.eq(self.input_1.valid),
+            reader_1.beats_in.payload.eq(beat),
+            reader_1.beats_in.valid.eq(self.beats_1.valid),
             reader_1.empty.eq(beat.last),
             reader_2.skip.eq(position.sampled(self.head).now),
             writer.beat.eq(beat),
-            self.error.eq(failed & self.output.valid & self.output.payload.last),
+            self.error.eq(failed & self.beats_out.valid & self.beats_out.payload.last),
         ]
         for reader in (reader_1, reader_2):
             m.d.comb += reader.size.eq(size)
@@ -72,7 +72,7 @@ class TernaryAdder(wiring.Component):
 
         with m.FSM():
             with m.State("PASS"):
-                m.d.comb += [self.input_1.ready.eq(writer.ready), writer.passes.eq(position.accepted)]
+                m.d.comb += [self.beats_1.ready.eq(writer.ready), writer.passes.eq(position.accepted)]
                 with m.If(position.accepted):
                     m.d.sync += [left.eq(values), size.eq(plane_bytes(values)), plane.eq(0), bad.eq(0), failed.eq(0)]
                     with m.If(position.marked & (position.ends_header | beat.last)):
@@ -87,7 +87,7 @@ class TernaryAdder(wiring.Component):
                         with m.Else():
                             m.d.sync += failed.eq(values != 0)
             with m.State("ADD"):
-                m.d.comb += self.input_1.ready.eq(reader_1.input.ready)
+                m.d.comb += self.beats_1.ready.eq(reader_1.beats_in.ready)
                 steps = Signal()
                 codes, wrong, waits = [], [], []
                 for k, (reader, limit, ternary) in enumerate(zip((reader_1, reader_2), limits, ternaries, strict=True)):
@@ -118,7 +118,7 @@ class TernaryAdder(wiring.Component):
                             m.d.sync += failed.eq(bad | wrong[0] | wrong[1])
                             m.next = "END"
             with m.State("END"):
-                m.d.comb += [self.input_1.ready.eq(reader_1.input.ready), reader_1.finish.eq(1), reader_2.finish.eq(1)]
+                m.d.comb += [self.beats_1.ready.eq(reader_1.beats_in.ready), reader_1.finish.eq(1), reader_2.finish.eq(1)]
                 with m.If(reader_1.idle & reader_2.idle):
                     m.next = "PASS"
         return m

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from amaranth.hdl import Module, Mux, Signal, Value, ValueCastable
 
-from paceline.nic.engine.stream import marked
+from paceline.nic.engine.stream import is_marked
 
 
 class Sampled(NamedTuple):
@@ -40,7 +40,7 @@ class FramePosition:
         m.d.comb += [
             self.accepted.eq(source.valid & source.ready),
             self.samples.eq(self.accepted & beat.first),
-            self.marked.eq(Mux(beat.first, marked(beat.data), kept_mark)),
+            self.marked.eq(Mux(beat.first, is_marked(beat.data), kept_mark)),
             self.in_body.eq(kept_mark & ~beat.first & (left == 0)),
             self.ends_header.eq(self.marked & (Mux(beat.first, head, left) == 1)),
         ]

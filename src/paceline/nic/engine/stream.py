@@ -1,23 +1,56 @@
-"""Beats of a frame and which frames are marked."""
+"""The stream that all engines speak: beats of 32 bytes with valid and ready, cut into frames.
 
-from __future__ import annotations
+A frame is header beats, which pass unchanged, then payload beats. Byte 0 of a beat is its lowest, and first on the wire.
+"""
 
-from amaranth.hdl import Mux, Value
+from amaranth.hdl import Module, Value
 from amaranth.lib import data, stream
 
-BEAT = data.StructLayout({"data": 256, "bytes": 6, "first": 1, "last": 1})
-"""32 bytes of a frame, byte 0 in the lowest bits; ``bytes`` of them are valid: 32 except in the last beat."""
+BEAT_BYTES = 32
+LANES = 8
+MARK = 0x28
+"""Type of service of a frame that the engine works on (Li et al., MICRO 2018, section VI-B)."""
+HEADS = 4
+"""Bits of the number of header beats."""
 
 
-def beats() -> stream.Signature:
+class Beat(data.Struct):
+    """One beat. ``bytes`` is 1 to 32, and 32 in all but a frame's last beat."""
+
+    data: 8 * BEAT_BYTES
+    bytes: 6
+    first: 1
+    last: 1
+
+
+def signature() -> stream.Signature:
     """A stream of beats."""
-    return stream.Signature(BEAT)
+    return stream.Signature(Beat)
 
 
-def marked(beat: Value) -> Value:
-    """Whether the frame that this 256-bit beat begins is IPv4 or IPv6 with a ToS of 0x28 (ECN bits apart)."""
-    ethertype, service = beat[96:112], beat[112:128]
-    ipv4, ipv6 = ethertype == 0x0008, ethertype == 0xDD86
-    traffic_class_high, traffic_class_low = service[:4], service[12:]
-    wanted6 = (traffic_class_high == 0x2) & (traffic_class_low[2:] == 0x2)
-    return Mux(ipv4, service[10:] == 0x0A, ipv6 & wanted6)
+def is_marked(beat: Value) -> Value:
+    """Whether a frame with this first beat is marked.
+
+    Bytes 12 and 13 are the EtherType; byte 15 is IPv4's type of service, and bytes 14 and 15 hold IPv6's traffic class. The
+    two bits of congestion notification do not count.
+    """
+    octets = [beat[8 * i : 8 * i + 8] for i in range(16)]
+    ipv4 = (octets[12] == 0x08) & (octets[13] == 0x00) & (octets[15][2:] == MARK >> 2)
+    ipv6 = (octets[12] == 0x86) & (octets[13] == 0xDD) & (octets[14][:4] == MARK >> 4) & (octets[15][6:] == MARK >> 2 & 3)
+    return ipv4 | ipv6
+
+
+class Pipeline:
+    """Registers that move together: each stage holds its values until the last one can move on.
+
+    ``enable`` is the condition under which every stage moves. A stage that is not valid is a bubble.
+    """
+
+    def __init__(self, m: Module, enable: Value) -> None:
+        self.m, self.enable = m, enable
+
+    def register(self, *pairs: tuple[Value, Value]) -> None:
+        """Each first value takes the second one when the stages move."""
+        with self.m.If(self.enable):
+            for register, value in pairs:
+                self.m.d.sync += register.eq(value)

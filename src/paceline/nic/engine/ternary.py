@@ -11,17 +11,17 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from paceline.nic.engine.frame_position import FramePosition
-from paceline.nic.engine.stream import BEAT, beats
+from paceline.nic.engine.stream import Beat, signature
 from paceline.nic.engine.ternary_lanes import DEPTH, LANES, SETTINGS, TernaryLanes
 
-_CARRIED = data.StructLayout({"valid": 1, "body": 1, "lanes": LANES, "beat": BEAT})
+_CARRIED = data.StructLayout({"valid": 1, "body": 1, "lanes": LANES, "beat": Beat})
 
 
 class TernaryEncoder(wiring.Component):
     """One beat of eight fp32 words a cycle; an output beat for sixteen of them. Nine cycles from input to output.
 
     Ports:
-        input, output: streams of beats. The last beat of a marked frame's payload holds 4 bytes for each of its words.
+        beats_in, beats_out: streams of beats. The last beat of a marked frame's payload holds 4 bytes for each of its words.
         head: header beats, 1 to 15.
         start: number of the frame's first element, modulo 2^32.
         settings: factor, bound and key (``ternary_lanes.SETTINGS``).
@@ -29,15 +29,15 @@ class TernaryEncoder(wiring.Component):
 
     def __init__(self) -> None:
         registers = {"head": In(4), "start": In(32), "settings": In(SETTINGS)}
-        super().__init__({"input": In(beats()), "output": Out(beats()), **registers})
+        super().__init__({"beats_in": In(signature()), "beats_out": Out(signature()), **registers})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.lanes = lanes = TernaryLanes()
-        beat = self.input.payload
-        enable = ~self.output.valid | self.output.ready
-        m.d.comb += self.input.ready.eq(enable)
-        position = FramePosition(m, self.input, self.head)
+        beat = self.beats_in.payload
+        enable = ~self.beats_out.valid | self.beats_out.ready
+        m.d.comb += self.beats_in.ready.eq(enable)
+        position = FramePosition(m, self.beats_in, self.head)
         settings = position.sampled(self.settings).kept
         index = Signal(33)
         with m.If(position.samples):
@@ -46,7 +46,7 @@ class TernaryEncoder(wiring.Component):
             m.d.sync += index.eq(index + LANES)
         entering = Signal(_CARRIED)
         m.d.comb += [
-            entering.valid.eq(self.input.valid),
+            entering.valid.eq(self.beats_in.valid),
             entering.body.eq(position.in_body),
             entering.lanes.eq(Cat(beat.bytes[2:] > lane for lane in range(LANES))),
             entering.beat.eq(beat),
@@ -67,7 +67,7 @@ class TernaryEncoder(wiring.Component):
 
     def _pack(self, m: Module, enable: Value, carried: Signal, codes: tuple[Value, Value]) -> None:
         """Gathers blocks of 64 elements, two to an output beat."""
-        out, beat = self.output, carried.beat
+        out, beat = self.beats_out, carried.beat
         byte, second, first_block = Signal(3), Signal(), Signal(128)
         planes = [Signal(64, name=f"plane_{k}") for k in range(2)]
         filled = [Signal(64, name=f"filled_{k}") for k in range(2)]
@@ -105,7 +105,7 @@ class TernaryDecoder(wiring.Component):
     A marked frame that ends inside its header passes as it is.
 
     Ports:
-        input, output: streams of beats.
+        beats_in, beats_out: streams of beats.
         head: header beats, 1 to 15.
         scale: fp32 word of the scaler.
         values: fp32 words of the frame's payload.
@@ -114,13 +114,13 @@ class TernaryDecoder(wiring.Component):
 
     def __init__(self) -> None:
         registers = {"head": In(4), "scale": In(32), "values": In(16)}
-        super().__init__({"input": In(beats()), "output": Out(beats()), **registers, "error": Out(1)})
+        super().__init__({"beats_in": In(signature()), "beats_out": Out(signature()), **registers, "error": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        beat, out = self.input.payload, self.output
+        beat, out = self.beats_in.payload, self.beats_out
         free = ~out.valid | out.ready
-        position = FramePosition(m, self.input, self.head)
+        position = FramePosition(m, self.beats_in, self.head)
         values, scale = position.sampled(self.values).now, position.sampled(self.scale).kept
         left, bad = Signal(16), Signal()  # words that are to come out; something was wrong before
         byte, size, second = Signal(3), Signal(4), Signal()  # in each plane; bytes of a plane; the block is its beat's second
@@ -128,7 +128,7 @@ class TernaryDecoder(wiring.Component):
             m.d.sync += out.valid.eq(0)
         with m.FSM():
             with m.State("PASS"):
-                m.d.comb += self.input.ready.eq(free)
+                m.d.comb += self.beats_in.ready.eq(free)
                 with m.If(position.accepted):
                     m.d.sync += [out.valid.eq(1), out.payload.eq(beat), self.error.eq(0)]
                     m.d.sync += [left.eq(values), bad.eq(0), byte.eq(0), second.eq(0), size.eq(_plane_bytes(values))]
@@ -153,8 +153,8 @@ class TernaryDecoder(wiring.Component):
                 negative = beat.data.word_select((at + size)[:5], 8) & live
                 wrong = short | (negative & ~nonzero).any()
                 inexact = ~beat.last | (beat.bytes != used)
-                m.d.comb += self.input.ready.eq(free & block_ends & (second | final))
-                with m.If(free & self.input.valid):
+                m.d.comb += self.beats_in.ready.eq(free & block_ends & (second | final))
+                with m.If(free & self.beats_in.valid):
                     self._emit(m, nonzero, negative, scale, left)
                     m.d.sync += [bad.eq(bad | wrong), self.error.eq(final & (bad | wrong | inexact)), byte.eq(byte + 1)]
                     with m.If(block_ends):
@@ -172,17 +172,17 @@ class TernaryDecoder(wiring.Component):
                     with m.If(left <= LANES):
                         m.next = "PASS"
             with m.State("DROP"):
-                m.d.comb += self.input.ready.eq(1)
-                with m.If(self.input.valid & beat.last):
+                m.d.comb += self.beats_in.ready.eq(1)
+                with m.If(self.beats_in.valid & beat.last):
                     m.next = "PASS"
         return m
 
     def _emit(self, m: Module, nonzero: Value, negative: Value, scale: Value, left: Signal) -> None:
         """The next ``LANES`` of ``left`` words: the scaler, its sign turned where ``negative``."""
-        beat = self.output.payload
+        beat = self.beats_out.payload
         words = [Mux(nonzero[k], Cat(scale[:31], scale[31] ^ negative[k]), 0) for k in range(LANES)]
         final = left <= LANES
-        m.d.sync += [self.output.valid.eq(1), beat.data.eq(Cat(words)), beat.first.eq(0), beat.last.eq(final)]
+        m.d.sync += [self.beats_out.valid.eq(1), beat.data.eq(Cat(words)), beat.first.eq(0), beat.last.eq(final)]
         m.d.sync += [beat.bytes.eq(Mux(final, left[:4] << 2, 32)), left.eq(left - LANES)]
 
 

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from paceline.nic.engine.stream import BEAT, beats
+from paceline.nic.engine.stream import Beat, signature
 
 WORD = 8
 _BITS = 8 * WORD
@@ -16,7 +16,7 @@ class WordReader(wiring.Component):
     """Takes a frame's bytes as words of ``size`` bytes. Behind the frame's end all bytes are zero.
 
     Ports:
-        input: a stream of beats.
+        beats_in: a stream of beats.
         begin, skip, empty: strobe, when idle: a frame begins; its beats to drop first; it is known to have no more beats.
         size, word, available: bytes of the next word, 1 to 8; the word; and whether it is there.
         take, short, exact: strobe, when available: goes on to the next word; with it: bytes are missing; the frame ends just here.
@@ -28,11 +28,11 @@ class WordReader(wiring.Component):
         inputs = {"begin": 1, "skip": 4, "empty": 1, "size": 4, "take": 1, "finish": 1}
         outputs = {"word": _BITS, "available": 1, "short": 1, "exact": 1, "idle": 1}
         ports = {k: In(v) for k, v in inputs.items()} | {k: Out(v) for k, v in outputs.items()}
-        super().__init__({"input": In(beats()), **ports})
+        super().__init__({"beats_in": In(signature()), **ports})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        beat = self.input.payload
+        beat = self.beats_in.payload
         rest, held = Signal(_BITS - 8), Signal(3)  # bytes of the word before that were not taken, and how many
         quarter, ended, skipped = Signal(2), Signal(), Signal(4)
         fetches = (held < self.size) & ~ended
@@ -59,15 +59,15 @@ class WordReader(wiring.Component):
                     with m.If(self.skip != 0):
                         m.next = "SKIP"
             with m.State("SKIP"):
-                m.d.comb += self.input.ready.eq(1)
-                with m.If(self.input.valid):
+                m.d.comb += self.beats_in.ready.eq(1)
+                with m.If(self.beats_in.valid):
                     m.d.sync += skipped.eq(skipped - 1)
                     with m.If((skipped == 1) | beat.last):
                         m.d.sync += ended.eq(beat.last)
                         m.next = "WORDS"
             with m.State("WORDS"):
-                m.d.comb += self.available.eq(~fetches | self.input.valid)
-                m.d.comb += self.input.ready.eq(self.take & fetches & (ends | (quarter == 3)))
+                m.d.comb += self.available.eq(~fetches | self.beats_in.valid)
+                m.d.comb += self.beats_in.ready.eq(self.take & fetches & (ends | (quarter == 3)))
                 with m.If(self.take):
                     m.d.sync += [rest.eq(window >> Cat(Const(0, 3), self.size)), held.eq(Mux(self.short, 0, have - self.size))]
                     with m.If(fetches):
@@ -77,8 +77,8 @@ class WordReader(wiring.Component):
                     with m.If(ended | (self.take & fetches & ends)):
                         m.next = "IDLE"
             with m.State("DROP"):
-                m.d.comb += self.input.ready.eq(1)
-                with m.If(self.input.valid & beat.last):
+                m.d.comb += self.beats_in.ready.eq(1)
+                with m.If(self.beats_in.valid & beat.last):
                     m.next = "IDLE"
         return m
 
@@ -87,20 +87,20 @@ class WordWriter(wiring.Component):
     """Packs words of ``size`` bytes into the beats of a frame's payload.
 
     Ports:
-        output: a stream of beats, none of them ``first``.
+        beats_out: a stream of beats, none of them ``first``.
         word, size, last: the next word, 1 to 8 bytes, zero above them; whether it is the frame's last.
         write, ready: strobe, when ready.
         beat, passes: a header beat; strobe, when ready: it goes out as it is.
     """
 
     def __init__(self) -> None:
-        inputs = {"word": _BITS, "size": 4, "last": 1, "write": 1, "beat": BEAT, "passes": 1}
+        inputs = {"word": _BITS, "size": 4, "last": 1, "write": 1, "beat": Beat, "passes": 1}
         ports = {**{k: In(v) for k, v in inputs.items()}, "ready": Out(1)}
-        super().__init__({"output": Out(beats()), **ports})
+        super().__init__({"beats_out": Out(signature()), **ports})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        out = self.output
+        out = self.beats_out
         rest, held, quarter, flushes = Signal(_BITS - 8), Signal(3), Signal(2), Signal()
         free = ~out.valid | out.ready
         window, have = Signal(2 * _BITS - 8), Signal(5)

@@ -1,0 +1,260 @@
+"""The compressor: eight values a beat in, packed bursts out; what is not marked passes.
+
+    beats -> frames -> queue -> groups -> lanes (3 stages) -> join (3 levels) -> chunk -> aligner -> beats
+
+A frame's registers are taken with its first beat and travel with it. ``inceptionn-scaled`` waits in the queue for the end of a
+block, whose largest magnitude gives the scale; everything else passes the queue at once.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from paceline.nic.engine.align import CHUNK_BYTES, Aligner
+from paceline.nic.engine.compact import joined, registers
+from paceline.nic.engine.lanes import EMPTY, Choice, coded, faithful_tag, payload_bytes, shift_amount, shifted
+from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Pipeline, is_marked, signature
+
+BLOCK_BEATS = 128
+"""Beats of a block of ``inceptionn-scaled``: 1,024 values."""
+QUEUE_BEATS = 256
+"""Beats that wait: one block is filled while the one before leaves."""
+
+
+class _Queued(data.Struct):
+    """A beat in the queue. ``values``: it holds values to be coded, else it passes. ``ends``: the last of its block."""
+
+    data: 8 * BEAT_BYTES
+    bytes: 6
+    first: 1
+    last: 1
+    values: 1
+    ends: 1
+    choice: Choice
+
+
+class _Scale(data.Struct):
+    """The scale of a block: e, and whether all values are zero; ``illegal``: a value is infinite or no number."""
+
+    exponent: signed(10)
+    empty: 1
+    illegal: 1
+
+
+class Compressor(wiring.Component):
+    """Compress marked frames.
+
+    Attributes:
+        head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
+        beats_in, beats_out: the stream. ``error``, with a frame's last beat: ``inceptionn-scaled`` has no form for a value of it.
+    """
+
+    head: In(HEADS)
+    k: In(4)
+    scaled: In(1)
+    beats_in: In(signature())
+    beats_out: Out(signature())
+    error: Out(1)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=_Queued.as_shape().size, depth=QUEUE_BEATS)
+        m.submodules.scales = scales = fifo.SyncFIFO(width=_Scale.as_shape().size, depth=4)
+        m.submodules.aligner = aligner = Aligner()
+        self._fill(m, queue, scales)
+        self._code(m, queue, scales, aligner)
+        wiring.connect(m, aligner.beats, wiring.flipped(self.beats_out))
+        m.d.comb += self.error.eq(aligner.error)
+        return m
+
+    def _fill(self, m: Module, queue: fifo.SyncFIFOBuffered, scales: fifo.SyncFIFO) -> None:
+        """Beats into the queue, and the scale of each block behind it."""
+        beat = self.beats_in.payload
+        marked, choice, left = Signal(), Signal(Choice), Signal(HEADS)
+        now_marked = Mux(beat.first, is_marked(beat.data), marked)
+        now_choice = Signal(Choice)
+        m.d.comb += now_choice.eq(Mux(beat.first, Cat(self.k, self.scaled), choice))
+        heads = Mux(beat.first, self.head, left)  # header beats from this one on
+        values = now_marked & (heads == 0)
+        count = Signal(range(BLOCK_BEATS))
+        ends = values & ((count == BLOCK_BEATS - 1) | beat.last)
+        # Two stages behind the queue's input: fields of the beat, then of the block.
+        room = Signal()
+        pending = Signal(range(8))  # scales under way and stored
+        m.d.comb += [
+            room.eq(queue.w_rdy & (pending < 3)),
+            self.beats_in.ready.eq(room),
+            queue.w_en.eq(self.beats_in.valid & room),
+            queue.w_data.eq(Cat(beat.data, beat.bytes, beat.first, beat.last, values, ends, now_choice)),
+        ]
+        taken = queue.w_en
+        with m.If(taken):
+            m.d.sync += [marked.eq(now_marked), choice.eq(now_choice), left.eq(Mux(heads == 0, 0, heads - 1))]
+            with m.If(values):
+                m.d.sync += count.eq(Mux(ends, 0, count + 1))
+        lanes = [beat.data[32 * i : 32 * i + 32] for i in range(LANES)]
+        exists = [4 * i < beat.bytes for i in range(LANES)]
+        fields = [Mux(here, lane[23:31], 0) for lane, here in zip(lanes, exists, strict=True)]
+        fractions = [Mux(here, lane[:23], 0) for lane, here in zip(lanes, exists, strict=True)]
+        pairs = [Signal(8, name=f"field{i}") for i in range(4)]
+        fraction, ended, came = Signal(23), Signal(), Signal()
+        m.d.sync += [
+            came.eq(taken & values & now_choice.scaled),
+            ended.eq(ends),
+            fraction.eq(_either(fractions)),
+            *(pair.eq(_larger(a, b)) for pair, a, b in zip(pairs, fields[::2], fields[1::2], strict=True)),
+        ]
+        field, bits, done = Signal(8), Signal(23), Signal()
+        fresh = Signal(init=1)
+        beat_field = _larger(_larger(pairs[0], pairs[1]), _larger(pairs[2], pairs[3]))
+        m.d.sync += done.eq(came & ended)
+        with m.If(came):
+            m.d.sync += [
+                field.eq(Mux(fresh, beat_field, _larger(field, beat_field))),
+                bits.eq(Mux(fresh, fraction, bits | fraction)),
+                fresh.eq(ended),
+            ]
+        scale = Signal(_Scale)
+        top = Signal(range(24))
+        for bit in range(23):
+            with m.If(bits[bit]):
+                m.d.comb += top.eq(bit + 1)
+        m.d.comb += [
+            scale.exponent.eq(Mux(field == 0, top - 149, Mux(field == 255, 128, field - 126))),
+            scale.empty.eq((field == 0) & (bits == 0)),
+            scale.illegal.eq(field == 255),
+            scales.w_en.eq(done),
+            scales.w_data.eq(scale),
+        ]
+        begun = taken & ends & now_choice.scaled
+        m.d.sync += pending.eq(pending + begun - scales.r_en)
+
+    def _code(self, m: Module, queue: fifo.SyncFIFOBuffered, scales: fifo.SyncFIFO, aligner: Aligner) -> None:
+        """From the queue through lanes and joins to chunks."""
+        entry, scale = Signal(_Queued), Signal(_Scale)
+        m.d.comb += [entry.eq(queue.r_data), scale.eq(scales.r_data)]
+        needs_scale = entry.values & entry.choice.scaled
+        move = Signal()
+        go = queue.r_rdy & (~needs_scale | scales.r_rdy)
+        begins = Signal(init=1)  # the next beat of values begins a block
+        skips = needs_scale & scale.empty  # such a block is its exponent alone
+        present = go & ~(skips & ~entry.ends)
+        m.d.comb += [queue.r_en.eq(move & go), scales.r_en.eq(move & go & needs_scale & entry.ends)]
+        with m.If(move & go & entry.values):
+            m.d.sync += begins.eq(entry.ends)
+
+        stages = Pipeline(m, move)
+        control = data.StructLayout(
+            {
+                "valid": 1,
+                "first": 1,
+                "last": 1,
+                "error": 1,
+                "values": 1,
+                "prefix": 1,
+                "empty": 1,
+                "bytes": 6,
+                "exponent": 16,
+                "choice": Choice,
+            }
+        )
+        controls = [Signal(control, name=f"control{n}") for n in range(8)]
+        stored = Mux(scale.empty, Const(EMPTY, signed(16)), scale.exponent)
+        exponent16 = Signal(signed(16))
+        m.d.comb += exponent16.eq(stored)
+        prefix = needs_scale & (begins | skips)
+        error = needs_scale & scale.illegal
+        now = Cat(present, entry.first, entry.last, error, entry.values, prefix, skips, entry.bytes, exponent16, entry.choice)
+        e = Mux(needs_scale, scale.exponent, 0)
+        words = [entry.data[32 * i : 32 * i + 32] for i in range(LANES)]
+
+        value0, amount0, tag0, there0 = [], [], [], []
+        e0 = Signal(signed(10))
+        for i, word in enumerate(words):
+            value0.append(Signal(32, name=f"value0_{i}"))
+            there0.append(Signal(name=f"there{i}"))
+            stages.register((value0[i], word), (there0[i], 4 * i < entry.bytes))
+        stages.register((controls[0].as_value(), now), (e0, e))
+        # Stage 1: tags by exponent, and how far to shift. Stage 2: shift. Stage 3: round and choose.
+        value1, value2, tag1, tag2, amount1, magnitude2 = [], [], [], [], [], []
+        tag3, payload3 = [], []
+        for i in range(LANES):
+            field = value0[i][23:31]
+            value1.append(Signal(32, name=f"value1_{i}"))
+            tag1.append(Signal(2, name=f"tag1_{i}"))
+            amount1.append(Signal(6, name=f"amount{i}"))
+            there1 = Signal(name=f"there1_{i}")
+            tag = faithful_tag(field, controls[0].choice.k)
+            stages.register((value1[i], value0[i]), (tag1[i], tag), (amount1[i], shift_amount(m, field, e0)), (there1, there0[i]))
+
+            moved = shifted(Cat(value1[i][:23], value1[i][23:31] != 0), amount1[i])
+            value2.append(Signal(32, name=f"value2_{i}"))
+            tag2.append(Signal(2, name=f"tag2_{i}"))
+            there2 = Signal(name=f"there2_{i}")
+            whole, half, below = Signal(16, name=f"whole{i}"), Signal(name=f"half{i}"), Signal(name=f"below{i}")
+            stages.register(
+                (value2[i], value1[i]), (tag2[i], tag1[i]), (there2, there1),
+                (whole, moved.whole), (half, moved.half), (below, moved.below),
+            )
+            magnitude2.append(type(moved)(whole, half, below))
+            code, payload = coded(controls[2].choice, value2[i], tag2[i], magnitude2[i])
+            passes = ~controls[2].values
+            tag3.append(Signal(2, name=f"tag3_{i}"))
+            payload3.append(Signal(32, name=f"payload{i}"))
+            final = Mux(passes, 3, Mux(there2 & ~controls[2].empty, code, 0))
+            kept = Signal(32, name=f"kept{i}")
+            with m.Switch(final):
+                with m.Case(1):
+                    m.d.comb += kept.eq(payload[:8])
+                with m.Case(2):
+                    m.d.comb += kept.eq(payload[:16])
+                with m.Case(3):
+                    m.d.comb += kept.eq(Mux(passes, value2[i], payload))
+            stages.register((tag3[i], final), (payload3[i], kept))
+        for n in range(1, 4):
+            stages.register((controls[n].as_value(), controls[n - 1].as_value()))
+        # Joins, each level behind registers.
+        parts, sizes = list(payload3), [payload_bytes(tag) for tag in tag3]
+        tags = Cat(*tag3)
+        for level in range(3):
+            values, counts = joined(parts, sizes)
+            parts, sizes = registers(values, f"joined{level}_"), registers(counts, f"size{level}_")
+            vector = Signal(16, name=f"tags{level}")
+            stages.register(*zip(parts, values, strict=True), *zip(sizes, counts, strict=True), (vector, tags))
+            stages.register((controls[4 + level].as_value(), controls[3 + level].as_value()))
+            tags = vector
+        # A chunk: exponent, tags, payloads, each where it is sent.
+        last = controls[6]
+        burst = Cat(tags, parts[0])
+        chunk = Signal(8 * CHUNK_BYTES)
+        with m.If(~last.values):
+            m.d.comb += chunk.eq(parts[0])
+        with m.Elif(last.empty):
+            m.d.comb += chunk.eq(last.exponent)
+        with m.Elif(last.prefix):
+            m.d.comb += chunk.eq(Cat(last.exponent, burst))
+        with m.Else():
+            m.d.comb += chunk.eq(burst)
+        size = Mux(~last.values, last.bytes, Mux(last.empty, 2, Mux(last.prefix, sizes[0] + 4, sizes[0] + 2)))
+        out = aligner.chunks
+        stages.register(
+            (out.payload.data, chunk),
+            (out.payload.bytes, size),
+            (out.payload.first, last.first),
+            (out.payload.last, last.last),
+            (out.payload.error, last.error),
+        )
+        with m.If(move):
+            m.d.sync += out.valid.eq(last.valid)
+        m.d.comb += move.eq(~out.valid | out.ready)
+
+
+def _larger(a: object, b: object) -> object:
+    return Mux(a > b, a, b)  # type: ignore[operator]
+
+
+def _either(values: list) -> object:  # type: ignore[type-arg]
+    result = values[0]
+    for value in values[1:]:
+        result = result | value
+    return result

@@ -1,0 +1,280 @@
+"""The decompressor: packed bursts in, eight values a beat out; what is not marked passes.
+
+    beats -> window of three beats -> bursts (one a cycle) -> part (3 levels) -> lanes (3 stages) -> beats
+
+Where a burst begins is known only from the one before. So the length of a burst is worked out for every place of a beat before
+the beat is reached, and the loop from one burst to the next is a choice among 32 lengths and one addition.
+"""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from paceline.nic.engine.compact import moved_down, parted, registers, total_bytes
+from paceline.nic.engine.lanes import (
+    EMPTY,
+    LEAST_EXPONENT,
+    MOST_EXPONENT,
+    Choice,
+    normalised,
+    payload_bytes,
+    received,
+    top_bit,
+)
+from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Beat, Pipeline, is_marked, signature
+
+BURST_BYTES = 34
+COUNT_BITS = 16
+_BLOCK_GROUPS = 128
+
+
+class Decompressor(wiring.Component):
+    """Restore marked frames.
+
+    A frame leaves with its ``values`` whatever it holds. ``error``, with its last beat: bytes lack or are left over, or a code is
+    none that an encoder writes; its values are then not to be used.
+
+    Attributes:
+        head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
+        values: fp32 values of the frame, taken with its first beat.
+        beats_in, beats_out: the stream.
+    """
+
+    head: In(HEADS)
+    k: In(4)
+    scaled: In(1)
+    values: In(COUNT_BITS)
+    beats_in: In(signature())
+    beats_out: Out(signature())
+    error: Out(1)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        move = Signal()
+        stages = Pipeline(m, move)
+        op = self._window(m, move)
+        self._restore(m, stages, move, op)
+        return m
+
+    def _window(self, m: Module, move: Signal) -> "_Operation":
+        """Three beats, the place in the first, and what leaves for the pipeline in this cycle."""
+        window = [Signal(Beat, name=f"window{n}") for n in range(3)]
+        here = [Signal(name=f"here{n}") for n in range(3)]
+        registers_of = data.StructLayout({"choice": Choice, "values": COUNT_BITS, "head": HEADS})
+        taken_with = [Signal(registers_of, name=f"taken_with{n}") for n in range(3)]
+        lengths = Array(Signal(6, name=f"length{place}") for place in range(BEAT_BYTES))
+
+        # A beat moves up to a place that is empty or left. The first place needs the lengths of its bursts, and the last of
+        # them the byte behind the beat: so a beat waits for the next one, unless it is its frame's last.
+        advance = Signal()
+        up0 = (~here[0] | advance) & here[1] & (window[1].last | here[2])
+        up1 = (~here[1] | up0) & here[2]
+        free = ~here[2] | up1
+        taken = free & self.beats_in.valid
+        m.d.comb += self.beats_in.ready.eq(free)
+        with m.If(up0):
+            m.d.sync += [window[0].eq(window[1]), taken_with[0].eq(taken_with[1])]
+            octets = Cat(window[1].data, Mux(window[1].last, 0, window[2].data[:8]))
+            for place in range(BEAT_BYTES):
+                m.d.sync += lengths[place].eq(total_bytes(octets[8 * place : 8 * place + 16]) + 2)
+        with m.If(up1):
+            m.d.sync += [window[1].eq(window[2]), taken_with[1].eq(taken_with[2])]
+        with m.If(taken):
+            m.d.sync += [window[2].eq(self.beats_in.payload), taken_with[2].eq(Cat(self.k, self.scaled, self.values, self.head))]
+        m.d.sync += [
+            here[0].eq(up0 | (here[0] & ~advance)),
+            here[1].eq(up1 | (here[1] & ~up0)),
+            here[2].eq(taken | (here[2] & ~up1)),
+        ]
+
+        beat = window[0]
+        place = Signal(7)
+        second, third = here[1] & ~beat.last, here[2] & ~beat.last & ~window[1].last
+        available, complete = Signal(7), Signal()  # bytes of the frame in the window; its last beat is in the window
+        m.d.comb += [
+            available.eq(beat.bytes + Mux(second, window[1].bytes, 0) + Mux(third, window[2].bytes, 0)),
+            complete.eq(beat.last | (second & window[1].last) | (third & window[2].last)),
+        ]
+        marked, heads, groups, rest = Signal(), Signal(HEADS), Signal(14), Signal(3)
+        body, short, dropping = Signal(), Signal(), Signal()  # short: the input has ended too early
+        block, empty, bad, exponent = Signal(range(_BLOCK_GROUPS)), Signal(), Signal(), Signal(signed(16))
+        choice = Signal(Choice)
+        op = _Operation()
+        m.d.comb += [
+            op.octets.eq(Cat(beat.data, window[1].data, window[2].data)),
+            op.place.eq(place[:5]),
+            op.choice.eq(choice),
+            op.scale.eq(Mux(choice.scaled, exponent[:10].as_signed(), 0)),
+            op.rest.eq(Mux(groups == 1, rest, 0)),
+        ]
+        length, end = Signal(6), Signal(7)
+        m.d.comb += [length.eq(lengths[place[:5]]), end.eq(place + length)]
+        # The two bytes at ``place``: a block's exponent.
+        pairs = Array(Cat(beat.data, window[1].data)[8 * n : 8 * n + 16] for n in range(BEAT_BYTES))
+        stored = Signal(signed(16))
+        m.d.comb += stored.eq(pairs[place[:5]])
+        has_exponent = Signal()  # of the block that is under way
+        wants_exponent = choice.scaled & ~has_exponent
+
+        with m.If(dropping & here[0]):
+            m.d.comb += advance.eq(1)
+            with m.If(beat.last):
+                m.d.sync += dropping.eq(0)
+
+        with m.If(move & ~body & ~dropping & here[0]):
+            # Header beats, and whole frames that are not marked.
+            now_marked = Mux(beat.first, is_marked(beat.data), marked)
+            now_heads = Mux(beat.first, taken_with[0].head, heads)
+            now_groups = Mux(beat.first, (taken_with[0].values + (LANES - 1)) >> 3, groups)
+            ends_head = now_marked & (now_heads <= 1)
+            nothing = now_groups == 0
+            m.d.comb += [
+                advance.eq(1),
+                op.valid.eq(1),
+                op.raw.eq(1),
+                op.first.eq(beat.first),
+                op.bytes.eq(beat.bytes),
+                op.last.eq(Mux(ends_head, nothing, beat.last)),
+                op.error.eq(Mux(ends_head, nothing & ~beat.last, now_marked & beat.last & ~nothing)),
+            ]
+            m.d.sync += [marked.eq(now_marked), heads.eq(now_heads - 1)]
+            with m.If(beat.first):
+                m.d.sync += [groups.eq(now_groups), rest.eq(taken_with[0].values[:3]), choice.eq(taken_with[0].choice)]
+            with m.If(ends_head):
+                m.d.sync += [
+                    body.eq(~nothing),
+                    dropping.eq(nothing & ~beat.last),
+                    short.eq(beat.last),
+                    place.eq(0),
+                    block.eq(0),
+                    empty.eq(0),
+                    bad.eq(0),
+                    has_exponent.eq(0),
+                ]
+
+        bursts = body & ~short
+        needed = Mux(wants_exponent, place + 2, end)
+        with m.If(move & bursts & here[0]):
+            with m.If((place >= BEAT_BYTES) & ~beat.last):
+                m.d.comb += advance.eq(1)
+                m.d.sync += place.eq(place - BEAT_BYTES)
+            with m.Elif(~(choice.scaled & has_exponent & empty) & (needed > available)):
+                with m.If(complete):
+                    m.d.comb += advance.eq(1)
+                    m.d.sync += [short.eq(1), dropping.eq(~beat.last)]
+            with m.Elif(wants_exponent):
+                m.d.sync += [
+                    exponent.eq(stored),
+                    empty.eq(stored == EMPTY),
+                    bad.eq(bad | ((stored != EMPTY) & ((stored < LEAST_EXPONENT) | (stored > MOST_EXPONENT)))),
+                    has_exponent.eq(1),
+                    place.eq(place + 2),
+                ]
+            with m.Else():
+                m.d.comb += [op.valid.eq(1), op.zero.eq(choice.scaled & empty)]
+                reached = Mux(choice.scaled & empty, place, end)
+                with m.If(groups == 1):
+                    m.d.comb += [advance.eq(1), op.error.eq(bad | ~complete | (reached != available))]
+                    m.d.sync += dropping.eq(~beat.last)
+                with m.Elif((reached >= BEAT_BYTES) & ~beat.last):
+                    m.d.comb += advance.eq(1)
+                    m.d.sync += place.eq(reached - BEAT_BYTES)
+                with m.Else():
+                    m.d.sync += place.eq(reached)
+        with m.If(move & body & short):
+            m.d.comb += [op.valid.eq(1), op.zero.eq(1), op.error.eq(1)]
+        with m.If(body & op.valid):
+            ends_block = choice.scaled & (block == _BLOCK_GROUPS - 1)
+            m.d.comb += [
+                op.begins.eq(block == 0),
+                op.ends.eq(ends_block | (groups == 1)),
+                op.last.eq(groups == 1),
+                op.bytes.eq(Mux((groups == 1) & (rest != 0), Cat(Const(0, 2), rest), BEAT_BYTES)),
+            ]
+            m.d.sync += [groups.eq(groups - 1), block.eq(block + 1), body.eq(groups != 1)]
+            with m.If(ends_block):
+                m.d.sync += has_exponent.eq(0)
+        return op
+
+    def _restore(self, m: Module, stages: Pipeline, move: Signal, op: "_Operation") -> None:
+        """From the window through shifts, parts and lanes to beats."""
+        names = ("valid", "raw", "zero", "first", "last", "bytes", "error", "begins", "ends", "choice", "scale", "rest")
+        control = data.StructLayout({name: getattr(op, name).shape() for name in names})
+        controls = [Signal(control, name=f"control{n}") for n in range(8)]
+        stages.register((controls[0].as_value(), Cat(*(getattr(op, name) for name in names))))
+        for n in range(1, 8):
+            stages.register((controls[n].as_value(), controls[n - 1].as_value()))
+        # The burst moves down by its place: by eights, then by ones.
+        by_eights, ones = Signal(8 * (BURST_BYTES + 7)), Signal(3)
+        coarse = [op.octets[64 * n : 64 * n + 8 * (BURST_BYTES + 7)] for n in range(4)]
+        place = Mux(op.raw, 0, op.place)
+        stages.register((by_eights, Array(coarse)[place[3:5]]), (ones, place[:3]))
+        burst = Signal(8 * BURST_BYTES)
+        fine = [by_eights[8 * n : 8 * n + 8 * BURST_BYTES] for n in range(8)]
+        stages.register((burst, Array(fine)[ones]))
+        # Tags; a raw beat is eight whole words.
+        passes = controls[1].raw
+        tags = Signal(2 * LANES)
+        m.d.comb += tags.eq(Mux(passes, 0xFFFF, burst[:16]))
+        parts = [Mux(passes, burst[: 8 * BEAT_BYTES], burst[16:])]
+        vector = tags
+        for level, most in enumerate((16, 8, 4)):
+            pieces = []
+            for index, part in enumerate(parts):
+                lanes = most // 4  # of the lower half
+                own = vector[4 * lanes * index : 4 * lanes * index + 2 * lanes]
+                pieces += parted(part, total_bytes(own), most)
+            parts, following = registers(pieces, f"part{level}_"), Signal(16, name=f"tags{level}")
+            stages.register(*zip(parts, pieces, strict=True), (following, vector))
+            vector = following
+        # Lanes: magnitude; its highest bit; the value.
+        at = controls[4]
+        rows, errors = [], []
+        for i, payload in enumerate(parts):
+            tag = Mux(at.zero, 0, vector[2 * i : 2 * i + 2])
+            got = received(at.choice, tag, payload)
+            behind = (at.rest != 0) & (at.rest <= i) & (tag != 0)
+            magnitude, sign, word, raw = Signal(16), Signal(), Signal(32), Signal()
+            stages.register((magnitude, got.magnitude), (sign, got.sign), (word, payload), (raw, tag == 3))
+            errors.append((got.illegal | behind) & ~at.raw & ~at.zero)
+            magnitude2, sign2, word2, raw2, top = Signal(16), Signal(), Signal(32), Signal(), Signal(4)
+            stages.register((magnitude2, magnitude), (sign2, sign), (word2, word), (raw2, raw), (top, top_bit(magnitude)))
+            rows.append(Mux(raw2, word2, normalised(m, magnitude2, top, sign2, controls[6].scale)))
+            if i == 0:
+                large = []
+            large.append(magnitude[14:16].any())
+        illegal, illegal2 = Signal(), Signal()
+        reaches = Signal()
+        stages.register((illegal, Cat(*errors).any()), (illegal2, illegal), (reaches, Cat(*large).any()))
+        # What is wrong anywhere in a frame shows with its last beat; a block's largest value is at least half its scale.
+        now = controls[6]
+        reached, wrong = Signal(), Signal()
+        reaches_now = Mux(now.begins, 0, reached) | reaches
+        too_small = now.choice.scaled & now.ends & ~now.raw & ~now.zero & ~reaches_now
+        wrong_now = Mux(now.first, 0, wrong) | now.error | illegal2 | too_small
+        out = self.beats_out.payload
+        with m.If(move):
+            m.d.sync += self.beats_out.valid.eq(now.valid)
+            with m.If(now.valid):
+                m.d.sync += [
+                    reached.eq(reaches_now),
+                    wrong.eq(wrong_now),
+                    out.data.eq(Cat(*rows)),
+                    out.bytes.eq(now.bytes),
+                    out.first.eq(now.first),
+                    out.last.eq(now.last),
+                    self.error.eq(wrong_now & now.last),
+                ]
+        m.d.comb += move.eq(~self.beats_out.valid | self.beats_out.ready)
+
+
+class _Operation:
+    """What leaves the window in a cycle: a beat that passes (raw), a burst, or eight zeros."""
+
+    def __init__(self) -> None:
+        self.valid, self.raw, self.zero = Signal(name="op_valid"), Signal(name="op_raw"), Signal(name="op_zero")
+        self.first, self.last, self.bytes = Signal(name="op_first"), Signal(name="op_last"), Signal(6, name="op_bytes")
+        self.error, self.begins, self.ends = Signal(name="op_error"), Signal(name="op_begins"), Signal(name="op_ends")
+        self.choice, self.scale = Signal(Choice, name="op_choice"), Signal(signed(10), name="op_scale")
+        self.rest, self.place = Signal(3, name="op_rest"), Signal(5, name="op_place")
+        self.octets = Signal(8 * 3 * BEAT_BYTES, name="op_octets")

@@ -1,0 +1,163 @@
+"""One value's way through the codec, as combinational stages that the engines put registers between.
+
+Both formats measure a magnitude in units of 2^(e-15) of a scale 2^e. The published format has the scale 1 (e = 0) and cuts;
+``inceptionn-scaled`` has the scale of the value's block and rounds to nearest even (docs/wire-format.md).
+"""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
+
+EMPTY = -(1 << 15)
+"""Exponent of a block whose values are all zero."""
+LEAST_EXPONENT, MOST_EXPONENT = -148, 128
+ZERO, BYTE, HALF, WORD = range(4)
+"""The tags: payloads of 0, 1, 2 and 4 bytes."""
+_GUARDED = 39  # bits of a significand in units of 2^-15 of its own last place
+_MOST = 0x7F7FFFFF  # bits of the largest fp32 number
+
+
+class Choice(data.Struct):
+    """What a frame is coded with: the bound 2^-k, and whether blocks are scaled."""
+
+    k: 4
+    scaled: 1
+
+
+def payload_bytes(tag: Value) -> Value:
+    """Bytes of the payload of a tag: 0, 1, 2, 4."""
+    return Cat(tag == BYTE, tag == HALF, tag == WORD)
+
+
+def faithful_tag(exponent: Value, k: Value) -> Value:
+    """The tag of a value by its exponent field: algorithm 2."""
+    smallest = 127 - k
+    half = smallest + ((k + 1) >> 1)
+    one = exponent >= 127
+    return Mux(one, WORD, Mux(exponent >= half, HALF, Mux(exponent >= smallest, BYTE, ZERO)))
+
+
+@dataclass
+class Shifted:
+    """A magnitude in units of 2^(e-15), 16 bits, with the half below it, and whether anything is below that."""
+
+    whole: Value
+    half: Value
+    below: Value
+
+
+def shift_amount(m: Module, exponent: Value, scale: Value) -> Value:
+    """How far a significand moves down, 0 to 63: at 40 and more nothing of it is left above the half.
+
+    Args:
+        exponent: the field of the value.
+        scale: e, signed.
+    """
+    amount = Signal(signed(12))
+    m.d.comb += amount.eq(scale + 150 - Mux(exponent == 0, 1, exponent))
+    return Mux(amount < 0, 0, Mux(amount > 63, 63, amount[:6]))
+
+
+def shifted(significand: Value, amount: Value) -> Shifted:
+    """The significand (24 bits) moved down by ``amount``. Bits that leave are collected, level by level."""
+    value = Cat(Const(0, 15 + 1), significand)  # bit 0 is the half below the last place
+    below: Value = Const(0)
+    for level in range(6):
+        step = 1 << level
+        lost = value[:step].any()
+        below = below | (amount[level] & lost)
+        value = Mux(amount[level], value >> step, value)
+    return Shifted(value[1:17], value[0], below)
+
+
+def coded(choice: Value, value: Value, tag: Value, magnitude: Shifted) -> tuple[Value, Value]:
+    """Tag and payload (its lower bytes) of a value.
+
+    Args:
+        value: the fp32 value.
+        tag: of the published format.
+        magnitude: the shifted one.
+    """
+    sign = value[31]
+    cut = Mux(tag == WORD, value, Mux(tag == HALF, Cat(magnitude.whole[:15], sign), Cat(magnitude.whole[8:15], sign)))
+
+    whole = magnitude.whole
+    rounded = whole + (magnitude.half & (magnitude.below | whole[0]))
+    large = Mux(rounded > 32767, 32767, rounded[:15])
+    drop = (15 - choice.k)[:4]  # 1 to 14: from units of 2^(e-15) to 2^(e-k)
+    widened = Cat(magnitude.half, whole)
+    quotient = whole >> drop
+    half = (widened >> drop)[0]
+    mask = ((1 << drop) - 1)[:15]
+    below = (widened[:15] & mask).any() | magnitude.below
+    small = quotient + (half & (below | quotient[0]))
+    wide = small > 127
+    scaled_tag = Mux(small == 0, ZERO, Mux(wide, HALF, BYTE))
+    scaled = Mux(wide, Cat(large, sign), Cat(small[:7], sign))
+    return Mux(choice.scaled, scaled_tag, tag), Mux(choice.scaled, scaled, cut)
+
+
+@dataclass
+class Received:
+    """A magnitude in units of 2^(e-15), 16 bits, its sign, and whether the code is one that no encoder writes."""
+
+    magnitude: Value
+    sign: Value
+    illegal: Value
+
+
+def received(choice: Value, tag: Value, payload: Value) -> Received:
+    """What a tag and a payload (its lower bytes) stand for. Tag 11 of the published format is not a magnitude."""
+    k = choice.k
+    half, byte = tag == HALF, tag == BYTE
+    small, large = payload[:7], payload[:15]
+    up = Mux(choice.scaled, 15 - k, 8)[:4]
+    magnitude = Mux(half, large, Mux(byte, (small << up)[:16], 0))
+    sign = Mux(half, payload[15], payload[7]) & (half | byte)
+    most = Mux(k > 6, 127, (1 << k[:3])[:7])
+    least_large = (255 << (14 - k)[:4])[:15]
+    illegal_scaled = (tag == WORD) | (byte & ((small == 0) | (small > most))) | (half & ((k < 7) | (large < least_large)))
+    # The published format: a magnitude lies between the thresholds of its tag, 2^-k and 2^-(k - ceil(k/2)).
+    at_byte = (1 << (15 - k)[:4])[:16]
+    at_half = (1 << (15 - (k >> 1))[:4])[:16]
+    cut_to_zero = (k > 7) & (magnitude == 0)
+    illegal_byte = byte & ~cut_to_zero & ((magnitude < at_byte) | (magnitude >= at_half))
+    illegal_half = half & (magnitude < at_half)
+    illegal_word = (tag == WORD) & (payload[23:31] < 127)
+    illegal = Mux(choice.scaled, illegal_scaled, illegal_byte | illegal_half | illegal_word)
+    return Received(magnitude, sign, illegal)
+
+
+def top_bit(magnitude: Value) -> Value:
+    """Index of the highest one of 16 bits; 0 where there is none."""
+    index: Value = Const(0, 4)
+    for bit in range(1, 16):
+        index = Mux(magnitude[bit], bit, index)
+    return index
+
+
+def normalised(m: Module, magnitude: Value, top: Value, sign: Value, scale: Value) -> Value:
+    """The fp32 value of ``magnitude`` times 2^(e-15). Above the largest number it is that; below 2^-126 it is subnormal.
+
+    Args:
+        top: ``top_bit(magnitude)``.
+        scale: e, signed.
+    """
+    exponent = Signal(signed(11))
+    fraction = Signal(24)
+    lift = Signal(signed(11))
+    m.d.comb += [exponent.eq(scale + top + 112), fraction.eq(magnitude << (23 - top)[:5]), lift.eq(scale + 134)]
+    # For a subnormal value: the magnitude in units of 2^-149. Legal codes lose nothing here.
+    subnormal = Signal(23)
+    m.d.comb += subnormal.eq(Mux(lift < 0, magnitude >> (-lift)[:5], magnitude << lift[:5]))
+    bits = Signal(31)
+    with m.If(magnitude == 0):
+        m.d.comb += bits.eq(0)
+    with m.Elif(exponent > 254):
+        m.d.comb += bits.eq(_MOST)
+    with m.Elif(exponent > 0):
+        m.d.comb += bits.eq(Cat(fraction[:23], exponent[:8]))
+    with m.Else():
+        m.d.comb += bits.eq(subnormal)
+    return Cat(bits, sign)

@@ -6,6 +6,9 @@ without the mark passes beat by beat. The choice is that of ``paceline.codecs.re
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,7 +17,7 @@ from paceline.nic.engine.frame_position import FramePosition
 from paceline.nic.engine.stream import Beat, signature
 from paceline.nic.engine.ternary_lanes import DEPTH, LANES, SETTINGS, TernaryLanes
 
-_CARRIED = data.StructLayout({"valid": 1, "body": 1, "lanes": LANES, "beat": Beat})
+_CARRIED = data.StructLayout({"valid": 1, "body": 1, "lanes": LANES, "illegal": 1, "beat": Beat})
 
 
 class TernaryEncoder(wiring.Component):
@@ -25,15 +28,20 @@ class TernaryEncoder(wiring.Component):
         head: header beats, 1 to 15.
         start: number of the frame's first element, modulo 2^32.
         settings: factor, bound and key (``ternary_lanes.SETTINGS``).
+        error: with a marked frame's last beat: a word is infinite or no number.
+
+    Args:
+        lanes: makes the eight lanes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: Callable[[], Any] = TernaryLanes) -> None:
+        self._lanes = lanes
         registers = {"head": In(4), "start": In(32), "settings": In(SETTINGS)}
-        super().__init__({"beats_in": In(signature()), "beats_out": Out(signature()), **registers})
+        super().__init__({"beats_in": In(signature()), "beats_out": Out(signature()), **registers, "error": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.lanes = lanes = TernaryLanes()
+        m.submodules.lanes = lanes = self._lanes()
         beat = self.beats_in.payload
         enable = ~self.beats_out.valid | self.beats_out.ready
         m.d.comb += self.beats_in.ready.eq(enable)
@@ -49,6 +57,7 @@ class TernaryEncoder(wiring.Component):
             entering.valid.eq(self.beats_in.valid),
             entering.body.eq(position.in_body),
             entering.lanes.eq(Cat(beat.bytes[2:] > lane for lane in range(LANES))),
+            entering.illegal.eq((Cat(beat.data.word_select(lane, 32)[23:31].all() for lane in range(LANES)) & entering.lanes).any()),
             entering.beat.eq(beat),
             lanes.enable.eq(enable),
             lanes.words.eq(beat.data),
@@ -68,7 +77,7 @@ class TernaryEncoder(wiring.Component):
     def _pack(self, m: Module, enable: Value, carried: Signal, codes: tuple[Value, Value]) -> None:
         """Gathers blocks of 64 elements, two to an output beat."""
         out, beat = self.beats_out, carried.beat
-        byte, second, first_block = Signal(3), Signal(), Signal(128)
+        byte, second, first_block, bad = Signal(3), Signal(), Signal(128), Signal()
         planes = [Signal(64, name=f"plane_{k}") for k in range(2)]
         filled = [Signal(64, name=f"filled_{k}") for k in range(2)]
         for plane, with_code, code in zip(planes, filled, codes, strict=True):
@@ -84,15 +93,16 @@ class TernaryEncoder(wiring.Component):
         with m.If(enable):
             m.d.sync += out.valid.eq(emits)
             with m.If(carried.valid & carried.body):
-                m.d.sync += byte.eq(Mux(ends, 0, byte + 1))
+                m.d.sync += [byte.eq(Mux(ends, 0, byte + 1)), bad.eq((bad | carried.illegal) & ~beat.last)]
                 for plane, with_code in zip(planes, filled, strict=True):
                     m.d.sync += plane.eq(Mux(ends, 0, with_code))
                 with m.If(ends):
                     m.d.sync += [second.eq(~second & ~beat.last), first_block.eq(block)]
             with m.If(emits):
-                m.d.sync += out.payload.eq(beat)
+                m.d.sync += [out.payload.eq(beat), self.error.eq(0)]
                 with m.If(carried.body):
                     m.d.sync += [
+                        self.error.eq((bad | carried.illegal) & beat.last),
                         out.payload.data.eq(Mux(second, Cat(first_block, block), block)),
                         out.payload.bytes.eq((second << 4) + ((byte + 1) << 1)),
                     ]

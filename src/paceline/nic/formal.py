@@ -10,11 +10,14 @@ into a transition system, and a solver looks for a run that breaks an assertion.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -127,11 +130,19 @@ def _ask(work: Path, method: Method, depth: int, solver: Solver, seconds: float)
 
 
 def _run(command: list[str], work: Path, seconds: float, check: bool = False) -> str:
-    """What the program printed, up to its end or the time limit."""
-    try:
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired as stopped:
-        return (stopped.stdout or b"").decode() if isinstance(stopped.stdout, bytes) else stopped.stdout or ""
-    if check and done.returncode:
-        raise RuntimeError(f"{command[0]} stopped with {done.returncode}: {done.stderr.strip()[-400:]}")
-    return done.stdout + done.stderr
+    """What the program printed, up to its end or the time limit. Whatever it started ends with it: yosys-smtbmc starts a solver."""
+    with (work / "said.txt").open("w+") as said:
+        started = subprocess.Popen(command, cwd=work, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = started.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+        said.seek(0)
+        text = said.read()
+    if check and code:
+        raise RuntimeError(f"{command[0]} stopped with {code}: {text.strip()[-400:]}")
+    return text

@@ -15,11 +15,19 @@ VERILOG = Path(__file__).parent / "verilog"
 def engines() -> dict[str, Any]:
     """Every engine that is emitted, by the name of its Verilog module. Raises UserError without Amaranth."""
     try:
+        from paceline.nic.engine.adder import TernaryAdder
         from paceline.nic.engine.compressor import Compressor
         from paceline.nic.engine.decompressor import Decompressor
+        from paceline.nic.engine.ternary import TernaryDecoder, TernaryEncoder
     except ModuleNotFoundError as error:
         raise _missing(error) from None
-    return {"compressor": Compressor, "decompressor": Decompressor}
+    return {
+        "compressor": Compressor,
+        "decompressor": Decompressor,
+        "ternary_encoder": TernaryEncoder,
+        "ternary_decoder": TernaryDecoder,
+        "ternary_adder": TernaryAdder,
+    }
 
 
 def verilog(name: str) -> str:

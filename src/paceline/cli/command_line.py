@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "write report.html of a run directory",
     "validate": "error of the predictions on measured data",
     "lab": "an emulated cluster on this machine",
+    "nic": "the engine of a network card that compresses",
 }
 """Every command with its line of help. ``add(parser)`` of the module of that name adds its arguments."""
 

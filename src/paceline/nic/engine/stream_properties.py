@@ -196,4 +196,3 @@ class AlignedBytes(Elaboratable):
             with m.If(beat.last):
                 m.d.comb += Assert(ended & (went + beat.bytes == closes))
         return m
-

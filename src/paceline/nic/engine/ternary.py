@@ -57,7 +57,9 @@ class TernaryEncoder(wiring.Component):
             entering.valid.eq(self.beats_in.valid),
             entering.body.eq(position.in_body),
             entering.lanes.eq(Cat(beat.bytes[2:] > lane for lane in range(LANES))),
-            entering.illegal.eq((Cat(beat.data.word_select(lane, 32)[23:31].all() for lane in range(LANES)) & entering.lanes).any()),
+            entering.illegal.eq(
+                (Cat(beat.data.word_select(lane, 32)[23:31].all() for lane in range(LANES)) & entering.lanes).any()
+            ),
             entering.beat.eq(beat),
             lanes.enable.eq(enable),
             lanes.words.eq(beat.data),

@@ -1,0 +1,194 @@
+"""``paceline nic``: the engine of a network card that compresses: checked, measured, written as Verilog."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cli.parser import BRIEF, Answer, Parser
+from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
+from paceline.units import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paceline.nic.area import Cells, Clock
+    from paceline.nic.formal import Proof
+    from paceline.nic.verify import Verified
+
+EXAMPLE = """example:
+  paceline nic verify"""
+VERIFY = "example:\n  paceline nic verify --values 100000"
+AREA = "example:\n  paceline nic area --family ice40 --no-clock"
+EMIT = "example:\n  paceline nic emit --out build/verilog"
+ENGINE = "example:\n  paceline lab up --hosts 2 --link 10Mb/s --nic inceptionn,engine=$(paceline nic engine)"
+VALUES = 1_000_000
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline nic``."""
+    action = parser.group(EXAMPLE)
+    verify = action("verify", "compare the engine's Verilog with the codec, and prove properties of it")
+    verify.runs(_verify, VERIFY, shapes=BRIEF)
+    verify.add_argument("--values", metavar="N", type=int, default=VALUES, help=f"random values (default {VALUES:,})")
+    verify.add_argument("--no-proofs", dest="proofs", action="store_false", help="leave out what a solver proves")
+
+    area = action("area", "cells that the engines take of an FPGA, and their clock")
+    area.runs(_area, AREA, "one JSON object a line", BRIEF)
+    families = "xc7 (Virtex-7), ecp5, ice40; may be repeated (default all)"
+    area.add_argument("--family", metavar="F", action="append", help=families)
+    area.add_argument("--block", metavar="B", action="append", help="only this block; may be repeated")
+    area.add_argument(
+        "--seeds", metavar="N", type=int, default=3, help="placements that the clock is the median of (default 3)"
+    )
+    area.add_argument("--no-clock", dest="clock", action="store_false", help="leave out place and route, which takes minutes")
+
+    emit = action("emit", "write the engines as Verilog (needs Amaranth)")
+    emit.runs(_emit, EMIT, shapes=BRIEF)
+    emit.add_argument("--out", metavar="DIR", type=Path, help="where to (default into the package, for its developers)")
+    engine = action("engine", "build the engine's model for a lab's cards, and print its path (needs Verilator)")
+    engine.runs(_engine, ENGINE, shapes=BRIEF)
+
+
+def _verify(o: argparse.Namespace) -> Answer:
+    from paceline.errors import UserError
+    from paceline.nic import verify
+
+    if o.values < 1:
+        raise UserError(f"{o.values} random values", "give a whole number from 1 up")
+    checks: list[Verified] = []
+    left_out: list[str] = []
+    steps: list[tuple[str, Callable[[], Verified]]] = [
+        ("golden vectors", lambda: verify.verify_golden(progress=_progress("golden vectors"))),
+        ("tag patterns", lambda: verify.verify_tag_patterns(progress=_progress("tag patterns"))),
+        ("damaged frames", lambda: verify.verify_damage(progress=_progress("damaged frames"))),
+        ("random values", lambda: verify.verify_random(o.values, progress=_progress("random values"))),
+    ]
+    for name, step in steps:
+        try:
+            checks.append(step())
+        except UserError as error:
+            left_out.append(f"{name}: {error}")
+    proofs = _proofs(left_out) if o.proofs else []
+    good = all(check.agreed for check in checks) and all(proof.outcome != "refuted" for proof in proofs)
+    text = f"{len(checks)} comparisons with the codec: {'all agree' if all(c.agreed for c in checks) else 'THEY DIFFER'}"
+    if proofs:
+        text += f"; {sum(p.proved for p in proofs)} of {len(proofs)} properties proved"
+    text += f"; {len(left_out)} left out" if left_out else ""
+    data = {
+        "good": good,
+        "comparisons": [asdict(c) for c in checks],
+        "proofs": [asdict(p) for p in proofs],
+        "left_out": left_out,
+    }
+    return data, Screen(title="", answer=tuple(_verified(checks, proofs, left_out, text)), brief=text)
+
+
+def _proofs(left_out: list[str]) -> list[Proof]:
+    from paceline.errors import UserError
+    from paceline.nic.formal import properties
+
+    proofs = []
+    for name, prove in properties().items():
+        print(f"proof of {name}", file=sys.stderr, flush=True)
+        try:
+            proofs.append(prove())
+        except UserError as error:
+            left_out.append(f"{name}: {error}")
+    return proofs
+
+
+def _verified(checks: list[Verified], proofs: list[Proof], left_out: list[str], text: str) -> list[Block]:
+    blocks: list[Block] = [GAP, heading(text)]
+    if checks:
+        rows = [
+            (
+                c.what,
+                format_count(c.cases),
+                format_count(c.cycles),
+                format_seconds(c.seconds),
+                "agree" if c.agreed else c.difference,
+            )
+            for c in checks
+        ]
+        blocks.append(Table(("Verilog against codec", "cases", "cycles", "took", "result"), rows, frozenset({0, 4})))
+    if proofs:
+        proved = [
+            (p.name, p.scope, p.method + (f" {p.depth}" if p.depth else ""), p.solver, format_seconds(p.seconds), p.outcome)
+            for p in proofs
+        ]
+        heads = ("property", "scope", "method, cycles", "solver", "took", "result")
+        blocks += [GAP, Table(heads, proved, frozenset({0, 1, 2, 3, 5}))]
+    return [*blocks, *(Paragraph(f"left out: {what}", "bad") for what in left_out)]
+
+
+def _area(o: argparse.Namespace) -> Answer:
+    from paceline.errors import UserError, known_name
+    from paceline.nic import area
+
+    families = [known_name("family", name, area.SYNTHESIS) for name in o.family or area.SYNTHESIS]
+    blocks = [known_name("block", name, area.blocks()) for name in o.block or area.blocks()]
+    if o.seeds < 1:
+        raise UserError(f"{o.seeds} placements", "give a whole number from 1 up, or --no-clock")
+    cells: list[Cells] = []
+    clocks: list[Clock] = []
+    for block in blocks:
+        for family in families:
+            print(f"{block} on {family}", file=sys.stderr, flush=True)
+            cells.append(area.cells(block, family))
+            if o.clock and family in area.ROUTERS:
+                clocks.append(area.clock(block, family, tuple(range(1, o.seeds + 1))))
+    rows = [asdict(c) for c in cells] + [asdict(c) for c in clocks]
+    return rows, Screen(title="", answer=tuple(_areas(cells, clocks)), brief=f"{len(cells)} areas, {len(clocks)} clocks")
+
+
+def _areas(cells: list[Cells], clocks: list[Clock]) -> list[Block]:
+    from paceline.nic.area import PUBLISHED_GBPS
+
+    heads = ("block", "family", "LUT", "FF", "carry", "memory", "multiplier")
+    counted = [(c.block, c.family, *(str(n) for n in (c.lut, c.ff, c.carry, c.memory, c.multiplier))) for c in cells]
+    blocks: list[Block] = [GAP, Table(heads, counted, frozenset({0, 1}))]
+    if clocks:
+        timed = [
+            (
+                c.block,
+                c.device,
+                *(
+                    (f"{c.median:.1f} MHz", f"{min(c.megahertz):.1f} to {max(c.megahertz):.1f}", f"{c.gbps:.1f} Gb/s")
+                    if c.megahertz
+                    else (c.verdict, "", "")
+                ),
+            )
+            for c in clocks
+        ]
+        blocks += [GAP, Table(("block", "device", "clock", "of all placements", "one way"), timed, frozenset({0, 1}))]
+        goal, prototype = PUBLISHED_GBPS["goal"], PUBLISHED_GBPS["prototype"]
+        blocks.append(
+            Paragraph(f"published: {goal} Gb/s at 100 MHz as a goal, {prototype} Gb/s reached (Li et al., MICRO 2018)")
+        )
+    return blocks
+
+
+def _emit(o: argparse.Namespace) -> Answer:
+    from paceline.nic.emission import VERILOG, emit
+
+    files = [str(path) for path in emit(o.out or VERILOG)]
+    return {"files": files}, Screen.plain(*files)
+
+
+def _engine(o: argparse.Namespace) -> Answer:
+    from paceline.nic.verilated import library
+
+    print("building the engine's model where it is not built yet: about a minute", file=sys.stderr, flush=True)
+    path = str(library())
+    return {"path": path}, Screen.plain(path)
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    def say(done: int, total: int) -> None:
+        print(f"\r{what}: {done:,} of {total:,}", end="\n" if done >= total else "", file=sys.stderr, flush=True)
+
+    return say

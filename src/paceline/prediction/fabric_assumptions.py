@@ -21,7 +21,7 @@ def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficie
     x = strategy.gradient_exchange
     used = fabric(x, cluster)
     if used.nic is not None:
-        yield from _card(used.nic, strategy)
+        yield from _card(used.nic, cluster, strategy, efficiency)
     elif cluster.nic is not None:
         yield Assumption(
             "unused", f"{cluster.nic.name} compresses nothing: the codec is not in the network card (codec_at nic)."
@@ -42,18 +42,20 @@ def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficie
         )
 
 
-def _card(card: Nic, strategy: Strategy) -> Iterator[Assumption]:
+def _card(card: Nic, cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
     if card.engine is not None:
         how = f"as given ({card.engine.source})"
     else:
         beats = f"beats of {card.width.value:g} bits, {card.beats.value:g} a cycle"
         how = f"{beats} at {card.clock.value / 1e6:g} MHz ({card.clock.source})"
+    passed = card.rate(PAYLOAD, HEADERS)
     limits = f" Between host and line it passes {format_bandwidth(card.host.value)} ({card.host.source})." if card.host else ""
     yield Assumption(
         "codec",
-        f"The codec is in the network card of each node, {card.name}, and takes no time of a processor. Its engine passes "
-        f"{format_bandwidth(card.rate(PAYLOAD, HEADERS))} of fp32 in each direction, {how}, and delays a message by "
-        f"{format_seconds(card.latency_s)}.{limits}",
+        f"The codec is in the network card of each node, {card.name}, and takes no time of a processor. It passes "
+        f"{format_bandwidth(passed)} of fp32 in each direction, {how}, and delays a message by "
+        f"{format_seconds(card.latency_s)}.{limits} That is {passed / efficiency.bandwidth(cluster.network):.3g} times what "
+        "the line carries: no ratio gains more than that.",
         card.clock.source if card.engine is None else card.engine.source,
     )
     x = strategy.gradient_exchange

@@ -6,7 +6,7 @@ Where a burst begins is known only from the one before. So the length of a burst
 the beat is reached, and the loop from one burst to the next is a choice among 32 lengths and one addition.
 """
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -224,7 +224,7 @@ class Decompressor(wiring.Component):
         parts = [Mux(passes, burst[: 8 * BEAT_BYTES], burst[16:])]
         vector = tags
         for level, most in enumerate((16, 8, 4)):
-            pieces = []
+            pieces: list[Value] = []
             for index, part in enumerate(parts):
                 lanes = most // 4  # of the lower half
                 own = vector[4 * lanes * index : 4 * lanes * index + 2 * lanes]

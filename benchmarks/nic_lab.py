@@ -66,19 +66,23 @@ WITH_SWITCH: dict[str, dict[str, Any]] = {
     "switch, ternary": {"compression": "terngrad", "exchange": "switch"},
 }
 PLACES = {"": "", "host": ", host", "nic": ", card"}
-STEPS = {"10Mb/s": 2, "100Mb/s": 20, "1Gb/s": 600}
-"""Steps of training by link: an epoch of MNIST at 1 Gb/s; at the slower ones enough to compare the weights."""
+STEPS = {"10Mb/s": 2, "100Mb/s": 20, "1Gb/s": 150}
+"""Steps of training by link: a quarter of an epoch of MNIST at 1 Gb/s; at the slower ones enough to compare the weights."""
+SPEC = "inceptionn,bound=2^-10"
+IN_THE_LOOP = "INC + C, the engine's Verilog"
 
 
 def measure(link: str, o: argparse.Namespace) -> list[dict[str, Any]]:
     """All systems at one link."""
     steps = o.steps or STEPS.get(link, 20)
     rows: list[dict[str, Any]] = []
-    labs: tuple[tuple[dict[str, Any], dict[str, dict[str, Any]]], ...] = (
+    labs: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = [
         ({}, WITHOUT_CARDS),
-        ({"nic": "inceptionn,bound=2^-10"}, WITH_CARDS),
+        ({"nic": SPEC}, WITH_CARDS),
         ({"switch_adds": True}, WITH_SWITCH),
-    )
+    ]
+    if o.engine and link == o.links[0]:
+        labs.append(({"nic": f"{SPEC},engine={o.engine}"}, {IN_THE_LOOP: WITH_CARDS["INC + C"]}))
     for number, (extra, systems) in enumerate(labs):
         with lab.up(o.hosts, link, f"n{os.getpid()}-{number}", **extra) as cluster:
             results = run(cluster, systems, steps, o)
@@ -184,6 +188,7 @@ def main() -> None:
     parser.add_argument("--data", default="digits", help="digits, or mnist:DIR")
     parser.add_argument("--steps", type=int, help="of training, at every link; default by link")
     parser.add_argument("--repeats", type=int, default=5, help="exchanges that are timed")
+    parser.add_argument("--engine", type=Path, help="what `paceline nic engine` prints: one more run, at the first link")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds of one lab's run")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)

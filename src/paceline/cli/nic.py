@@ -41,9 +41,7 @@ def add(parser: Parser) -> None:
     families = "xc7 (Virtex-7), ecp5, ice40; may be repeated (default all)"
     area.add_argument("--family", metavar="F", action="append", help=families)
     area.add_argument("--block", metavar="B", action="append", help="only this block; may be repeated")
-    area.add_argument(
-        "--seeds", metavar="N", type=int, default=3, help="placements that the clock is the median of (default 3)"
-    )
+    area.add_argument("--seeds", metavar="N", type=int, default=3, help="placements, of which the median counts (default 3)")
     area.add_argument("--no-clock", dest="clock", action="store_false", help="leave out place and route, which takes minutes")
 
     emit = action("emit", "write the engines as Verilog (needs Amaranth)")
@@ -166,9 +164,7 @@ def _areas(cells: list[Cells], clocks: list[Clock]) -> list[Block]:
         ]
         blocks += [GAP, Table(("block", "device", "clock", "of all placements", "one way"), timed, frozenset({0, 1}))]
         goal, prototype = PUBLISHED_GBPS["goal"], PUBLISHED_GBPS["prototype"]
-        blocks.append(
-            Paragraph(f"published: {goal} Gb/s at 100 MHz as a goal, {prototype} Gb/s reached (Li et al., MICRO 2018)")
-        )
+        blocks.append(Paragraph(f"published: {goal} Gb/s at 100 MHz, {prototype} Gb/s reached (Li et al., MICRO 2018)"))
     return blocks
 
 

@@ -158,15 +158,13 @@ class Decompressor(wiring.Component):
 
         bursts = body & ~short
         zeros = choice.scaled & has_exponent & empty
-        enough = Mux(wants_exponent, place + 2 <= available, zeros | (end <= available))
-        with m.If(move & bursts & here[0]):
+        # A burst leaves when nothing that it can need is still to come. Whether its bytes are there is known one cycle later:
+        # that comparison is off the loop, and what it refuses has left as a burst of a frame with an error.
+        known = complete | third
+        with m.If(move & bursts & here[0] & known):
             with m.If((place >= BEAT_BYTES) & ~beat.last):
                 m.d.comb += advance.eq(1)
                 m.d.sync += place.eq(place - BEAT_BYTES)
-            with m.Elif(~enough):  # noqa: SIM117 (branches follow)
-                with m.If(complete):
-                    m.d.comb += advance.eq(1)
-                    m.d.sync += [short.eq(1), dropping.eq(~beat.last)]
             with m.Elif(wants_exponent):
                 m.d.sync += [
                     exponent.eq(stored),
@@ -175,17 +173,22 @@ class Decompressor(wiring.Component):
                     has_exponent.eq(1),
                     place.eq(place + 2),
                 ]
+                with m.If(place + 2 > available):
+                    m.d.sync += [short.eq(1), dropping.eq(1)]
             with m.Else():
                 m.d.comb += [op.valid.eq(1), op.zero.eq(zeros)]
                 reached = Mux(zeros, place, end)
                 with m.If(groups == 1):
                     m.d.comb += [advance.eq(1), op.error.eq(bad | ~complete | (reached != available))]
                     m.d.sync += dropping.eq(~beat.last)
-                with m.Elif((reached >= BEAT_BYTES) & ~beat.last):
-                    m.d.comb += advance.eq(1)
-                    m.d.sync += place.eq(reached - BEAT_BYTES)
                 with m.Else():
-                    m.d.sync += place.eq(reached)
+                    with m.If((reached >= BEAT_BYTES) & ~beat.last):
+                        m.d.comb += advance.eq(1)
+                        m.d.sync += place.eq(reached - BEAT_BYTES)
+                    with m.Else():
+                        m.d.sync += place.eq(reached)
+                    with m.If(~zeros & (end > available)):
+                        m.d.sync += [short.eq(1), dropping.eq(1)]
         with m.If(move & body & short):
             m.d.comb += [op.valid.eq(1), op.zero.eq(1), op.error.eq(1)]
         with m.If(body & op.valid):

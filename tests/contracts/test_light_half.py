@@ -14,8 +14,19 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC.parent), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-# Triton is loaded only where there is a CUDA device, starlette by the command serve alone.
-HEAVY_PACKAGES = ("models", "training", "slimming", "edge", "integrations", "codecs/triton", "serve/app", "serve/guard")
+# Triton is loaded only where there is a CUDA device, starlette by the command serve, Amaranth by what runs or emits engines.
+HEAVY_PACKAGES = (
+    "models",
+    "training",
+    "slimming",
+    "edge",
+    "integrations",
+    "codecs/triton",
+    "serve/app",
+    "serve/guard",
+    "nic/engine",
+    "nic/simulation",
+)
 LIGHT = sorted(
     {
         ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")

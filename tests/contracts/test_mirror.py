@@ -12,6 +12,7 @@ FAMILIES = {
     "validation/sets": "validation/test_sets.py",
     "codecs/reference": "codecs/test_container.py",
     "codecs/triton": "codecs/test_triton.py",
+    "nic/engine": "nic/test_engine.py",
     "planning/emit": "planning/test_emit.py",
     "training/exchanges": "training/test_exchange_group.py",
 }

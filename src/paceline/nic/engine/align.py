@@ -37,6 +37,7 @@ class Aligner(wiring.Component):
     error: Out(1)
 
     def elaborate(self, platform: object) -> Module:
+        """The circuit."""
         m = Module()
         move = Signal()
         m.d.comb += move.eq(~self.beats.valid | self.beats.ready)

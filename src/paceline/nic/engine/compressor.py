@@ -69,6 +69,7 @@ class Compressor(wiring.Component):
     error: Out(1)
 
     def elaborate(self, platform: object) -> Module:
+        """The circuit."""
         m = Module()
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=_Queued.as_shape().size, depth=QUEUE_BEATS)
         m.submodules.scales = scales = fifo.SyncFIFO(width=_Scale.as_shape().size, depth=4)

@@ -50,6 +50,7 @@ class Decompressor(wiring.Component):
     error: Out(1)
 
     def elaborate(self, platform: object) -> Module:
+        """The circuit."""
         m = Module()
         move = Signal()
         stages = Pipeline(m, move)

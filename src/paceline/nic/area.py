@@ -145,7 +145,9 @@ def clock(block: str, family: str, seeds: Sequence[int] = (1, 2, 3), seconds: fl
             )
             if done.returncode:
                 lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-                return Clock(block, device, (), lines[0].removeprefix("ERROR: ") if lines else f"{router} stopped: {done.returncode}")
+                return Clock(
+                    block, device, (), lines[0].removeprefix("ERROR: ") if lines else f"{router} stopped: {done.returncode}"
+                )
             clocks += [limits["achieved"] for limits in json.loads(report.read_text())["fmax"].values()]
     return Clock(block, device, tuple(clocks))
 
@@ -175,7 +177,10 @@ def harness(block: Any) -> Any:
             m.submodules.block = block
             inputs, outputs = (_ports(block, flow) for flow in (wiring.In, wiring.Out))
             lfsr, chain = Signal(32, init=1), Signal(len(inputs))
-            m.d.sync += [lfsr.eq(Cat(lfsr[31] ^ lfsr[21] ^ lfsr[1] ^ lfsr[0] ^ self.seed, lfsr[:-1])), chain.eq(Cat(lfsr[31], chain))]
+            m.d.sync += [
+                lfsr.eq(Cat(lfsr[31] ^ lfsr[21] ^ lfsr[1] ^ lfsr[0] ^ self.seed, lfsr[:-1])),
+                chain.eq(Cat(lfsr[31], chain)),
+            ]
             m.d.comb += inputs.eq(chain)
             level = Signal(len(outputs))
             m.d.sync += level.eq(outputs)

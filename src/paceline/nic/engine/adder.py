@@ -53,7 +53,9 @@ class TernaryAdder(wiring.Component):
         beat = self.beats_1.payload
         position = FramePosition(m, self.beats_1, self.head)
         values = position.sampled(self.values).now
-        limits = [Cat(Const(0, 1), position.sampled(w).kept) for w in (self.workers_1, self.workers_2)]  # the largest codes, 2 n
+        limits = [
+            Cat(Const(0, 1), position.sampled(w).kept) for w in (self.workers_1, self.workers_2)
+        ]  # the largest codes, 2 n
         ternaries = [position.sampled(t).kept for t in (self.ternary_1, self.ternary_2)]
         left, size, plane, bad, failed = Signal(16), Signal(4), Signal(3), Signal(), Signal()
         m.d.comb += [
@@ -128,7 +130,9 @@ class _Addend:
     """One addend's planes as those of ``ternary-sum``, and which elements hold a code that no encoder writes."""
 
     def __init__(self, m: Module, word: Value, plane: Signal, limit: Value, ternary: Value, steps: Signal, number: int) -> None:
-        self._before = before = Signal(BLOCK, name=f"before_{number}")  # ternary: plane 0; else: the code so far is above the limit
+        self._before = before = Signal(
+            BLOCK, name=f"before_{number}"
+        )  # ternary: plane 0; else: the code so far is above the limit
         bit = (limit >> plane)[0].replicate(BLOCK)
         above = (word & ~bit) | (before & ~(word ^ bit))
         self._code = Mux(ternary, Mux(plane == 0, ~word, before & ~word), word)

@@ -201,7 +201,6 @@ class AlignedBytes(Elaboratable):
         return m
 
 
-
 class FreeLanes(wiring.Component):
     """In place of the ternary lanes: any choice in any cycle. What holds with them holds with every circuit for the lanes."""
 

@@ -57,7 +57,9 @@ class TernaryEncoder(wiring.Component):
             entering.valid.eq(self.beats_in.valid),
             entering.body.eq(position.in_body),
             entering.lanes.eq(Cat(beat.bytes[2:] > lane for lane in range(LANES))),
-            entering.illegal.eq((Cat(beat.data.word_select(lane, 32)[23:31].all() for lane in range(LANES)) & entering.lanes).any()),
+            entering.illegal.eq(
+                (Cat(beat.data.word_select(lane, 32)[23:31].all() for lane in range(LANES)) & entering.lanes).any()
+            ),
             entering.beat.eq(beat),
             lanes.enable.eq(enable),
             lanes.words.eq(beat.data),
@@ -175,12 +177,11 @@ class TernaryDecoder(wiring.Component):
                                 m.next = "DROP"
                         with m.Elif(second & beat.last):
                             m.next = "FILL"
-            with m.State("FILL"):
-                with m.If(free):
-                    self._emit(m, Const(0, LANES), Const(0, LANES), scale, left)
-                    m.d.sync += self.error.eq(left <= LANES)
-                    with m.If(left <= LANES):
-                        m.next = "PASS"
+            with m.State("FILL"), m.If(free):
+                self._emit(m, Const(0, LANES), Const(0, LANES), scale, left)
+                m.d.sync += self.error.eq(left <= LANES)
+                with m.If(left <= LANES):
+                    m.next = "PASS"
             with m.State("DROP"):
                 m.d.comb += self.beats_in.ready.eq(1)
                 with m.If(self.beats_in.valid & beat.last):

@@ -164,4 +164,3 @@ def compare(clock: Enabled, product: Product, draw: Signal, name: str) -> Signal
     limit = clock.register(Mux(far, 0, below >> amount), f"limit_{name}")
     late = clock.register(draw, f"draw_late_{name}")
     return clock.register(positive & (large | (late <= limit)), f"nonzero_{name}")
-

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
 
 from amaranth.sim import Simulator
-from nic.ternary_frames import LENGTHS, header, summed
 
+from nic.ternary_frames import LENGTHS, header, summed
 from paceline.nic.engine.adder import TernaryAdder
 
 WORKERS = (1, 2, 3, 5, 16, 31, 32, 63)
@@ -122,4 +122,3 @@ def test_a_damaged_body_keeps_its_length_and_the_next_pair(which: int, damage: s
     (first, error_1), (second, error_2) = add(pairs, 0.2, 1)
     assert error_1 and len(first) == len(second) and not error_2
     assert second == pairs[1][0][:64] + summed(2 * sums, 2 * workers)
-

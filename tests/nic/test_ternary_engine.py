@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
 
 from nic.ternary_frames import LENGTHS, decoded, draw_registers, encoded, header, word
-
 from paceline.codecs import counter
 from paceline.nic.engine.ternary import TernaryDecoder, TernaryEncoder
 from paceline.nic.simulation import Frame, simulate

@@ -55,7 +55,7 @@ def test_a_ring_of_cards_takes_the_slower_of_line_and_engine(nodes: int, rate: f
     for name in ("reduce_scatter", "all_gather"):
         assert found[name] == pytest.approx(latency + hops * max(line, engine), rel=0.02)
         assert found[name] <= latency + hops * max(line, engine) + 1e-12
-    assert "encode" in found and "sizes" not in found and "scales" not in found
+    assert "encode" in found and "sizes" not in found
 
 
 def test_a_card_s_hosts_work_as_in_a_dense_ring_and_only_packets_shrink() -> None:
@@ -166,7 +166,7 @@ def test_many_predict_as_one_and_prices_of_another_card_are_not_taken() -> None:
 
 def test_a_card_keeps_no_residual_and_what_cannot_be_is_refused() -> None:
     network, four = make_workload(1), make_cluster(1, 4, BANDWIDTH)
-    scaled = {"compression": "inceptionn-scaled", "exchange": "ring"}
+    scaled = {"compression": "inceptionn-scaled", "exchange": "parameter_server", "compress_pull": False}
     card, own = (Predictor().step(network, four, strategy(4, **scaled, codec_at=place)) for place in ("nic", ""))
     assert card.memory["error feedback"] == 0 < own.memory["error feedback"]
     with pytest.raises(UserError, match="calibration has no measurement of a codec in the network card"):

@@ -146,3 +146,44 @@ def _run(command: list[str], work: Path, seconds: float, check: bool = False) ->
     if check and code:
         raise RuntimeError(f"{command[0]} stopped with {code}: {text.strip()[-400:]}")
     return text
+
+
+def ternary_comparison(compare: Any = None) -> Proof:
+    """The ternary lane's rounding and comparison, against fp32 words; ``compare`` is another circuit for it."""
+    from paceline.nic.engine.ternary_lanes import compare as own
+    from paceline.nic.engine.ternary_properties import Comparison
+
+    scope = "every product of 48 bits, every sum of exponents of legal factors, every draw"
+    return prove("ternary comparison", Comparison(compare or own), scope=scope, method="bounded", depth=6, solver="abc")
+
+
+def decoder_stable() -> Proof:
+    """The ternary decoder's output waits unchanged."""
+    from paceline.nic.engine.stream_properties import Stable
+    from paceline.nic.engine.ternary import TernaryDecoder
+
+    scope = "full width, frames of up to 16 values"
+    return prove("ternary decoder stable", Stable(TernaryDecoder), scope=scope, method="reachability", solver="abc")
+
+
+def decoder_untouched() -> Proof:
+    """Frames without the mark pass the ternary decoder untouched, behind any frames."""
+    from paceline.nic.engine.stream_properties import Untouched
+    from paceline.nic.engine.ternary import TernaryDecoder
+
+    scope = "full width, beats 0 to 3 of frames 0 to 3, frames of up to 16 values"
+    return prove("ternary decoder untouched", Untouched(TernaryDecoder), scope=scope, method="bounded", depth=9, solver="abc")
+
+
+def encoder_untouched() -> Proof:
+    """Frames without the mark pass the ternary encoder untouched, whatever its lanes choose."""
+    from paceline.nic.engine.stream_properties import FreeLanes, Untouched
+    from paceline.nic.engine.ternary import TernaryEncoder
+
+    design = Untouched(lambda: TernaryEncoder(FreeLanes))
+    scope = "full width, beats 0 to 3 of frames 0 to 3, any choice of the lanes"
+    return prove("ternary encoder untouched", design, scope=scope, method="bounded", depth=13, solver="abc")
+
+
+PROPERTIES = (ternary_comparison, decoder_stable, decoder_untouched, encoder_untouched)
+"""Each call proves one property."""

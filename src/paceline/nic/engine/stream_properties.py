@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
-from paceline.nic.engine.stream import BEAT_BYTES, Beat
+from paceline.nic.engine.stream import BEAT_BYTES, LANES, Beat
+from paceline.nic.engine.ternary_lanes import TernaryLanes
 
 _COUNT = 3  # bits of the counters of frames and of beats
 
@@ -156,11 +157,12 @@ class AlignedBytes(Elaboratable):
 
     Args:
         make: makes the aligner.
+        bit: of every byte, which is followed; the other seven are looked at by other proofs.
         places: width of the counters of bytes.
     """
 
-    def __init__(self, make: Callable[[], Any], places: int = 8) -> None:
-        self._make, self._places = make, places
+    def __init__(self, make: Callable[[], Any], bit: int, places: int = 8) -> None:
+        self._make, self._bit, self._places = make, bit, places
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -172,12 +174,13 @@ class AlignedBytes(Elaboratable):
         size = len(chunk.data) // 8
         m.d.comb += Assume((chunk.bytes != 0) & (chunk.bytes <= size))
         for k in range(size):
-            m.d.comb += Assume((chunk.bytes > k) | (chunk.data[8 * k : 8 * k + 8] == 0))
+            m.d.comb += Assume((chunk.bytes > k) | ~chunk.data[8 * k + self._bit])
         waited, before = Signal(), Signal.like(chunk.as_value())
         m.d.sync += [waited.eq(chunks.valid & ~chunks.ready), before.eq(chunk.as_value())]
         m.d.comb += Assume(~waited | (chunks.valid & (before == chunk.as_value())))
         place = AnyConst(self._places)
-        came, went, byte, ended = Signal(self._places + 1), Signal(self._places + 1), Signal(8), Signal()
+        came, went, witness, ended = Signal(self._places + 1), Signal(self._places + 1), Signal(), Signal()
+        chunk_bits, beat_bits = (Cat(part.data[self._bit :: 8]) for part in (chunk, beat))
         closes = Signal(self._places + 1)  # the bytes of the first frame, once its last chunk is in
         inside = place - came
         with m.If(chunks.valid & chunks.ready & ~ended):
@@ -185,14 +188,26 @@ class AlignedBytes(Elaboratable):
             with m.If(chunk.last):
                 m.d.sync += closes.eq(came + chunk.bytes)
             with m.If((place >= came) & (inside < chunk.bytes)):
-                m.d.sync += byte.eq(chunk.data.word_select(inside[:6], 8))
+                m.d.sync += witness.eq(chunk_bits.bit_select(inside[:6], 1))
         over = Signal()
         offset = place - went
         with m.If(beats.valid & beats.ready & ~over):
             m.d.sync += [went.eq(went + beat.bytes), over.eq(beat.last)]
             m.d.comb += [Assert(went + beat.bytes <= came), Assert(beat.last | (beat.bytes == BEAT_BYTES))]
             with m.If((place >= went) & (offset < beat.bytes)):
-                m.d.comb += Assert(beat.data.word_select(offset[:5], 8) == byte)
+                m.d.comb += Assert(beat_bits.bit_select(offset[:5], 1) == witness)
             with m.If(beat.last):
                 m.d.comb += Assert(ended & (went + beat.bytes == closes))
+        return m
+
+
+class FreeLanes(wiring.Component):
+    """In place of the ternary lanes: any choice in any cycle. What holds with them holds with every circuit for the lanes."""
+
+    def __init__(self) -> None:
+        super().__init__(TernaryLanes().signature)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += [self.nonzero.eq(AnySeq(LANES)), self.negative.eq(AnySeq(LANES))]
         return m

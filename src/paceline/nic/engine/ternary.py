@@ -177,12 +177,11 @@ class TernaryDecoder(wiring.Component):
                                 m.next = "DROP"
                         with m.Elif(second & beat.last):
                             m.next = "FILL"
-            with m.State("FILL"):
-                with m.If(free):
-                    self._emit(m, Const(0, LANES), Const(0, LANES), scale, left)
-                    m.d.sync += self.error.eq(left <= LANES)
-                    with m.If(left <= LANES):
-                        m.next = "PASS"
+            with m.State("FILL"), m.If(free):
+                self._emit(m, Const(0, LANES), Const(0, LANES), scale, left)
+                m.d.sync += self.error.eq(left <= LANES)
+                with m.If(left <= LANES):
+                    m.next = "PASS"
             with m.State("DROP"):
                 m.d.comb += self.beats_in.ready.eq(1)
                 with m.If(self.beats_in.valid & beat.last):

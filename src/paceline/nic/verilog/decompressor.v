@@ -7,12 +7,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$100 ;
   wire [7:0] \$1000 ;
   wire \$1001 ;
-  wire [7:0] \$1002 ;
-  wire \$1003 ;
+  wire [3:0] \$1002 ;
+  wire [4:0] \$1003 ;
   wire [7:0] \$1004 ;
   wire \$1005 ;
-  wire [3:0] \$1006 ;
-  wire [4:0] \$1007 ;
+  wire [7:0] \$1006 ;
+  wire \$1007 ;
   wire [7:0] \$1008 ;
   wire \$1009 ;
   wire \$101 ;
@@ -22,12 +22,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1013 ;
   wire [7:0] \$1014 ;
   wire \$1015 ;
-  wire [7:0] \$1016 ;
-  wire \$1017 ;
-  wire [7:0] \$1018 ;
-  wire \$1019 ;
+  wire [3:0] \$1016 ;
+  wire [7:0] \$1017 ;
+  wire \$1018 ;
+  wire [7:0] \$1019 ;
   wire \$102 ;
-  wire [3:0] \$1020 ;
+  wire \$1020 ;
   wire [7:0] \$1021 ;
   wire \$1022 ;
   wire [7:0] \$1023 ;
@@ -36,15 +36,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1026 ;
   wire [7:0] \$1027 ;
   wire \$1028 ;
-  wire [7:0] \$1029 ;
+  wire [3:0] \$1029 ;
   wire \$103 ;
-  wire \$1030 ;
-  wire [7:0] \$1031 ;
-  wire \$1032 ;
-  wire [3:0] \$1033 ;
-  wire [4:0] \$1034 ;
-  wire [5:0] \$1035 ;
-  wire [6:0] \$1036 ;
+  wire [4:0] \$1030 ;
+  wire [5:0] \$1031 ;
+  wire [6:0] \$1032 ;
+  wire [7:0] \$1033 ;
+  wire \$1034 ;
+  wire [7:0] \$1035 ;
+  wire \$1036 ;
   wire [7:0] \$1037 ;
   wire \$1038 ;
   wire [7:0] \$1039 ;
@@ -54,11 +54,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1042 ;
   wire [7:0] \$1043 ;
   wire \$1044 ;
-  wire [7:0] \$1045 ;
-  wire \$1046 ;
-  wire [7:0] \$1047 ;
-  wire \$1048 ;
-  wire [3:0] \$1049 ;
+  wire [3:0] \$1045 ;
+  wire [7:0] \$1046 ;
+  wire \$1047 ;
+  wire [7:0] \$1048 ;
+  wire \$1049 ;
   wire \$105 ;
   wire [7:0] \$1050 ;
   wire \$1051 ;
@@ -68,13 +68,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1055 ;
   wire [7:0] \$1056 ;
   wire \$1057 ;
-  wire [7:0] \$1058 ;
-  wire \$1059 ;
+  wire [3:0] \$1058 ;
+  wire [4:0] \$1059 ;
   wire \$106 ;
   wire [7:0] \$1060 ;
   wire \$1061 ;
-  wire [3:0] \$1062 ;
-  wire [4:0] \$1063 ;
+  wire [7:0] \$1062 ;
+  wire \$1063 ;
   wire [7:0] \$1064 ;
   wire \$1065 ;
   wire [7:0] \$1066 ;
@@ -84,11 +84,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$107 ;
   wire [7:0] \$1070 ;
   wire \$1071 ;
-  wire [7:0] \$1072 ;
-  wire \$1073 ;
-  wire [7:0] \$1074 ;
-  wire \$1075 ;
-  wire [3:0] \$1076 ;
+  wire [3:0] \$1072 ;
+  wire [7:0] \$1073 ;
+  wire \$1074 ;
+  wire [7:0] \$1075 ;
+  wire \$1076 ;
   wire [7:0] \$1077 ;
   wire \$1078 ;
   wire [7:0] \$1079 ;
@@ -98,15 +98,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1082 ;
   wire [7:0] \$1083 ;
   wire \$1084 ;
-  wire [7:0] \$1085 ;
-  wire \$1086 ;
-  wire [7:0] \$1087 ;
-  wire \$1088 ;
-  wire [3:0] \$1089 ;
+  wire [3:0] \$1085 ;
+  wire [4:0] \$1086 ;
+  wire [5:0] \$1087 ;
+  wire [6:0] \$1088 ;
+  wire [7:0] \$1089 ;
   wire \$109 ;
-  wire [4:0] \$1090 ;
-  wire [5:0] \$1091 ;
-  wire [6:0] \$1092 ;
+  wire \$1090 ;
+  wire [7:0] \$1091 ;
+  wire \$1092 ;
   wire [7:0] \$1093 ;
   wire \$1094 ;
   wire [7:0] \$1095 ;
@@ -117,11 +117,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$11 ;
   wire \$110 ;
   wire \$1100 ;
-  wire [7:0] \$1101 ;
-  wire \$1102 ;
-  wire [7:0] \$1103 ;
-  wire \$1104 ;
-  wire [3:0] \$1105 ;
+  wire [3:0] \$1101 ;
+  wire [7:0] \$1102 ;
+  wire \$1103 ;
+  wire [7:0] \$1104 ;
+  wire \$1105 ;
   wire [7:0] \$1106 ;
   wire \$1107 ;
   wire [7:0] \$1108 ;
@@ -131,13 +131,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1111 ;
   wire [7:0] \$1112 ;
   wire \$1113 ;
-  wire [7:0] \$1114 ;
-  wire \$1115 ;
+  wire [3:0] \$1114 ;
+  wire [4:0] \$1115 ;
   wire [7:0] \$1116 ;
   wire \$1117 ;
-  wire [3:0] \$1118 ;
-  wire [4:0] \$1119 ;
-  wire [7:0] \$112 ;
+  wire [7:0] \$1118 ;
+  wire \$1119 ;
+  wire \$112 ;
   wire [7:0] \$1120 ;
   wire \$1121 ;
   wire [7:0] \$1122 ;
@@ -146,12 +146,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1125 ;
   wire [7:0] \$1126 ;
   wire \$1127 ;
-  wire [7:0] \$1128 ;
-  wire \$1129 ;
+  wire [3:0] \$1128 ;
+  wire [7:0] \$1129 ;
   wire \$113 ;
-  wire [7:0] \$1130 ;
-  wire \$1131 ;
-  wire [3:0] \$1132 ;
+  wire \$1130 ;
+  wire [7:0] \$1131 ;
+  wire \$1132 ;
   wire [7:0] \$1133 ;
   wire \$1134 ;
   wire [7:0] \$1135 ;
@@ -161,14 +161,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1139 ;
   wire \$114 ;
   wire \$1140 ;
-  wire [7:0] \$1141 ;
-  wire \$1142 ;
-  wire [7:0] \$1143 ;
-  wire \$1144 ;
-  wire [3:0] \$1145 ;
-  wire [4:0] \$1146 ;
-  wire [5:0] \$1147 ;
-  wire [6:0] \$1148 ;
+  wire [3:0] \$1141 ;
+  wire [4:0] \$1142 ;
+  wire [5:0] \$1143 ;
+  wire [6:0] \$1144 ;
+  wire [7:0] \$1145 ;
+  wire \$1146 ;
+  wire [7:0] \$1147 ;
+  wire \$1148 ;
   wire [7:0] \$1149 ;
   wire \$115 ;
   wire \$1150 ;
@@ -178,12 +178,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1154 ;
   wire [7:0] \$1155 ;
   wire \$1156 ;
-  wire [7:0] \$1157 ;
-  wire \$1158 ;
-  wire [7:0] \$1159 ;
+  wire [3:0] \$1157 ;
+  wire [7:0] \$1158 ;
+  wire \$1159 ;
   wire \$116 ;
-  wire \$1160 ;
-  wire [3:0] \$1161 ;
+  wire [7:0] \$1160 ;
+  wire \$1161 ;
   wire [7:0] \$1162 ;
   wire \$1163 ;
   wire [7:0] \$1164 ;
@@ -193,12 +193,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1168 ;
   wire \$1169 ;
   wire \$117 ;
-  wire [7:0] \$1170 ;
-  wire \$1171 ;
+  wire [3:0] \$1170 ;
+  wire [4:0] \$1171 ;
   wire [7:0] \$1172 ;
   wire \$1173 ;
-  wire [3:0] \$1174 ;
-  wire [4:0] \$1175 ;
+  wire [7:0] \$1174 ;
+  wire \$1175 ;
   wire [7:0] \$1176 ;
   wire \$1177 ;
   wire [7:0] \$1178 ;
@@ -208,11 +208,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1181 ;
   wire [7:0] \$1182 ;
   wire \$1183 ;
-  wire [7:0] \$1184 ;
-  wire \$1185 ;
-  wire [7:0] \$1186 ;
-  wire \$1187 ;
-  wire [3:0] \$1188 ;
+  wire [3:0] \$1184 ;
+  wire [7:0] \$1185 ;
+  wire \$1186 ;
+  wire [7:0] \$1187 ;
+  wire \$1188 ;
   wire [7:0] \$1189 ;
   wire \$119 ;
   wire \$1190 ;
@@ -222,16 +222,16 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1194 ;
   wire [7:0] \$1195 ;
   wire \$1196 ;
-  wire [7:0] \$1197 ;
-  wire \$1198 ;
-  wire [7:0] \$1199 ;
+  wire [3:0] \$1197 ;
+  wire [4:0] \$1198 ;
+  wire [5:0] \$1199 ;
   wire [5:0] \$12 ;
   wire \$120 ;
-  wire \$1200 ;
-  wire [3:0] \$1201 ;
-  wire [4:0] \$1202 ;
-  wire [5:0] \$1203 ;
-  wire [6:0] \$1204 ;
+  wire [6:0] \$1200 ;
+  wire [7:0] \$1201 ;
+  wire \$1202 ;
+  wire [7:0] \$1203 ;
+  wire \$1204 ;
   wire [7:0] \$1205 ;
   wire \$1206 ;
   wire [7:0] \$1207 ;
@@ -241,11 +241,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1210 ;
   wire [7:0] \$1211 ;
   wire \$1212 ;
-  wire [7:0] \$1213 ;
-  wire \$1214 ;
-  wire [7:0] \$1215 ;
-  wire \$1216 ;
-  wire [3:0] \$1217 ;
+  wire [3:0] \$1213 ;
+  wire [7:0] \$1214 ;
+  wire \$1215 ;
+  wire [7:0] \$1216 ;
+  wire \$1217 ;
   wire [7:0] \$1218 ;
   wire \$1219 ;
   wire \$122 ;
@@ -255,13 +255,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1223 ;
   wire [7:0] \$1224 ;
   wire \$1225 ;
-  wire [7:0] \$1226 ;
-  wire \$1227 ;
+  wire [3:0] \$1226 ;
+  wire [4:0] \$1227 ;
   wire [7:0] \$1228 ;
   wire \$1229 ;
   wire \$123 ;
-  wire [3:0] \$1230 ;
-  wire [4:0] \$1231 ;
+  wire [7:0] \$1230 ;
+  wire \$1231 ;
   wire [7:0] \$1232 ;
   wire \$1233 ;
   wire [7:0] \$1234 ;
@@ -271,29 +271,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1238 ;
   wire \$1239 ;
   wire \$124 ;
-  wire [7:0] \$1240 ;
-  wire \$1241 ;
-  wire [7:0] \$1242 ;
-  wire \$1243 ;
-  wire [3:0] \$1244 ;
+  wire [3:0] \$1240 ;
+  wire [7:0] \$1241 ;
+  wire \$1242 ;
+  wire [7:0] \$1243 ;
+  wire \$1244 ;
   wire [7:0] \$1245 ;
   wire \$1246 ;
   wire [7:0] \$1247 ;
   wire \$1248 ;
   wire [7:0] \$1249 ;
-  wire \$125 ;
+  wire [6:0] \$125 ;
   wire \$1250 ;
   wire [7:0] \$1251 ;
   wire \$1252 ;
-  wire [7:0] \$1253 ;
-  wire \$1254 ;
-  wire [7:0] \$1255 ;
-  wire \$1256 ;
-  wire [3:0] \$1257 ;
-  wire [4:0] \$1258 ;
-  wire [5:0] \$1259 ;
+  wire [3:0] \$1253 ;
+  wire [4:0] \$1254 ;
+  wire [5:0] \$1255 ;
+  wire [6:0] \$1256 ;
+  wire [7:0] \$1257 ;
+  wire \$1258 ;
+  wire [7:0] \$1259 ;
   wire \$126 ;
-  wire [6:0] \$1260 ;
+  wire \$1260 ;
   wire [7:0] \$1261 ;
   wire \$1262 ;
   wire [7:0] \$1263 ;
@@ -302,12 +302,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1266 ;
   wire [7:0] \$1267 ;
   wire \$1268 ;
-  wire [7:0] \$1269 ;
-  wire [6:0] \$127 ;
-  wire \$1270 ;
-  wire [7:0] \$1271 ;
-  wire \$1272 ;
-  wire [3:0] \$1273 ;
+  wire [3:0] \$1269 ;
+  wire \$127 ;
+  wire [7:0] \$1270 ;
+  wire \$1271 ;
+  wire [7:0] \$1272 ;
+  wire \$1273 ;
   wire [7:0] \$1274 ;
   wire \$1275 ;
   wire [7:0] \$1276 ;
@@ -317,12 +317,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$128 ;
   wire [7:0] \$1280 ;
   wire \$1281 ;
-  wire [7:0] \$1282 ;
-  wire \$1283 ;
+  wire [3:0] \$1282 ;
+  wire [4:0] \$1283 ;
   wire [7:0] \$1284 ;
   wire \$1285 ;
-  wire [3:0] \$1286 ;
-  wire [4:0] \$1287 ;
+  wire [7:0] \$1286 ;
+  wire \$1287 ;
   wire [7:0] \$1288 ;
   wire \$1289 ;
   wire \$129 ;
@@ -332,13 +332,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1293 ;
   wire [7:0] \$1294 ;
   wire \$1295 ;
-  wire [7:0] \$1296 ;
-  wire \$1297 ;
-  wire [7:0] \$1298 ;
-  wire \$1299 ;
+  wire [3:0] \$1296 ;
+  wire [7:0] \$1297 ;
+  wire \$1298 ;
+  wire [7:0] \$1299 ;
   wire [6:0] \$13 ;
-  wire \$130 ;
-  wire [3:0] \$1300 ;
+  wire [6:0] \$130 ;
+  wire \$1300 ;
   wire [7:0] \$1301 ;
   wire \$1302 ;
   wire [7:0] \$1303 ;
@@ -347,15 +347,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1306 ;
   wire [7:0] \$1307 ;
   wire \$1308 ;
-  wire [7:0] \$1309 ;
+  wire [3:0] \$1309 ;
   wire \$131 ;
-  wire \$1310 ;
-  wire [7:0] \$1311 ;
-  wire \$1312 ;
-  wire [3:0] \$1313 ;
-  wire [4:0] \$1314 ;
-  wire [5:0] \$1315 ;
-  wire [6:0] \$1316 ;
+  wire [4:0] \$1310 ;
+  wire [5:0] \$1311 ;
+  wire [6:0] \$1312 ;
+  wire [7:0] \$1313 ;
+  wire \$1314 ;
+  wire [7:0] \$1315 ;
+  wire \$1316 ;
   wire [7:0] \$1317 ;
   wire \$1318 ;
   wire [7:0] \$1319 ;
@@ -365,11 +365,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1322 ;
   wire [7:0] \$1323 ;
   wire \$1324 ;
-  wire [7:0] \$1325 ;
-  wire \$1326 ;
-  wire [7:0] \$1327 ;
-  wire \$1328 ;
-  wire [3:0] \$1329 ;
+  wire [3:0] \$1325 ;
+  wire [7:0] \$1326 ;
+  wire \$1327 ;
+  wire [7:0] \$1328 ;
+  wire \$1329 ;
   wire \$133 ;
   wire [7:0] \$1330 ;
   wire \$1331 ;
@@ -379,27 +379,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1335 ;
   wire [7:0] \$1336 ;
   wire \$1337 ;
-  wire [7:0] \$1338 ;
-  wire \$1339 ;
+  wire [3:0] \$1338 ;
+  wire [4:0] \$1339 ;
   wire \$134 ;
   wire [7:0] \$1340 ;
   wire \$1341 ;
-  wire [3:0] \$1342 ;
-  wire [4:0] \$1343 ;
+  wire [7:0] \$1342 ;
+  wire \$1343 ;
   wire [7:0] \$1344 ;
   wire \$1345 ;
   wire [7:0] \$1346 ;
   wire \$1347 ;
   wire [7:0] \$1348 ;
   wire \$1349 ;
-  wire [6:0] \$135 ;
+  wire \$135 ;
   wire [7:0] \$1350 ;
   wire \$1351 ;
-  wire [7:0] \$1352 ;
-  wire \$1353 ;
-  wire [7:0] \$1354 ;
-  wire \$1355 ;
-  wire [3:0] \$1356 ;
+  wire [3:0] \$1352 ;
+  wire [7:0] \$1353 ;
+  wire \$1354 ;
+  wire [7:0] \$1355 ;
+  wire \$1356 ;
   wire [7:0] \$1357 ;
   wire \$1358 ;
   wire [7:0] \$1359 ;
@@ -409,15 +409,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1362 ;
   wire [7:0] \$1363 ;
   wire \$1364 ;
-  wire [7:0] \$1365 ;
-  wire \$1366 ;
-  wire [7:0] \$1367 ;
-  wire \$1368 ;
-  wire [3:0] \$1369 ;
+  wire [3:0] \$1365 ;
+  wire [4:0] \$1366 ;
+  wire [5:0] \$1367 ;
+  wire [6:0] \$1368 ;
+  wire [7:0] \$1369 ;
   wire \$137 ;
-  wire [4:0] \$1370 ;
-  wire [5:0] \$1371 ;
-  wire [6:0] \$1372 ;
+  wire \$1370 ;
+  wire [7:0] \$1371 ;
+  wire \$1372 ;
   wire [7:0] \$1373 ;
   wire \$1374 ;
   wire [7:0] \$1375 ;
@@ -427,11 +427,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1379 ;
   wire \$138 ;
   wire \$1380 ;
-  wire [7:0] \$1381 ;
-  wire \$1382 ;
-  wire [7:0] \$1383 ;
-  wire \$1384 ;
-  wire [3:0] \$1385 ;
+  wire [3:0] \$1381 ;
+  wire [7:0] \$1382 ;
+  wire \$1383 ;
+  wire [7:0] \$1384 ;
+  wire \$1385 ;
   wire [7:0] \$1386 ;
   wire \$1387 ;
   wire [7:0] \$1388 ;
@@ -441,12 +441,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1391 ;
   wire [7:0] \$1392 ;
   wire \$1393 ;
-  wire [7:0] \$1394 ;
-  wire \$1395 ;
+  wire [3:0] \$1394 ;
+  wire [4:0] \$1395 ;
   wire [7:0] \$1396 ;
   wire \$1397 ;
-  wire [3:0] \$1398 ;
-  wire [4:0] \$1399 ;
+  wire [7:0] \$1398 ;
+  wire \$1399 ;
   wire \$14 ;
   wire \$140 ;
   wire [7:0] \$1400 ;
@@ -457,12 +457,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1405 ;
   wire [7:0] \$1406 ;
   wire \$1407 ;
-  wire [7:0] \$1408 ;
-  wire \$1409 ;
+  wire [3:0] \$1408 ;
+  wire [7:0] \$1409 ;
   wire \$141 ;
-  wire [7:0] \$1410 ;
-  wire \$1411 ;
-  wire [3:0] \$1412 ;
+  wire \$1410 ;
+  wire [7:0] \$1411 ;
+  wire \$1412 ;
   wire [7:0] \$1413 ;
   wire \$1414 ;
   wire [7:0] \$1415 ;
@@ -472,14 +472,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1419 ;
   wire \$142 ;
   wire \$1420 ;
-  wire [7:0] \$1421 ;
-  wire \$1422 ;
-  wire [7:0] \$1423 ;
-  wire \$1424 ;
-  wire [3:0] \$1425 ;
-  wire [4:0] \$1426 ;
-  wire [5:0] \$1427 ;
-  wire [6:0] \$1428 ;
+  wire [3:0] \$1421 ;
+  wire [4:0] \$1422 ;
+  wire [5:0] \$1423 ;
+  wire [6:0] \$1424 ;
+  wire [7:0] \$1425 ;
+  wire \$1426 ;
+  wire [7:0] \$1427 ;
+  wire \$1428 ;
   wire [7:0] \$1429 ;
   wire \$143 ;
   wire \$1430 ;
@@ -489,12 +489,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1434 ;
   wire [7:0] \$1435 ;
   wire \$1436 ;
-  wire [7:0] \$1437 ;
-  wire \$1438 ;
-  wire [7:0] \$1439 ;
+  wire [3:0] \$1437 ;
+  wire [7:0] \$1438 ;
+  wire \$1439 ;
   wire \$144 ;
-  wire \$1440 ;
-  wire [3:0] \$1441 ;
+  wire [7:0] \$1440 ;
+  wire \$1441 ;
   wire [7:0] \$1442 ;
   wire \$1443 ;
   wire [7:0] \$1444 ;
@@ -504,28 +504,28 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1448 ;
   wire \$1449 ;
   wire \$145 ;
-  wire [7:0] \$1450 ;
-  wire \$1451 ;
+  wire [3:0] \$1450 ;
+  wire [4:0] \$1451 ;
   wire [7:0] \$1452 ;
   wire \$1453 ;
-  wire [3:0] \$1454 ;
-  wire [4:0] \$1455 ;
+  wire [7:0] \$1454 ;
+  wire \$1455 ;
   wire [7:0] \$1456 ;
   wire \$1457 ;
   wire [7:0] \$1458 ;
   wire \$1459 ;
-  wire \$146 ;
+  wire [5:0] \$146 ;
   wire [7:0] \$1460 ;
   wire \$1461 ;
   wire [7:0] \$1462 ;
   wire \$1463 ;
-  wire [7:0] \$1464 ;
-  wire \$1465 ;
-  wire [7:0] \$1466 ;
-  wire \$1467 ;
-  wire [3:0] \$1468 ;
+  wire [3:0] \$1464 ;
+  wire [7:0] \$1465 ;
+  wire \$1466 ;
+  wire [7:0] \$1467 ;
+  wire \$1468 ;
   wire [7:0] \$1469 ;
-  wire \$147 ;
+  wire [10:0] \$147 ;
   wire \$1470 ;
   wire [7:0] \$1471 ;
   wire \$1472 ;
@@ -533,46 +533,46 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1474 ;
   wire [7:0] \$1475 ;
   wire \$1476 ;
-  wire [7:0] \$1477 ;
-  wire \$1478 ;
-  wire [7:0] \$1479 ;
-  wire \$148 ;
-  wire \$1480 ;
-  wire [3:0] \$1481 ;
-  wire [4:0] \$1482 ;
-  wire [5:0] \$1483 ;
-  wire [6:0] \$1484 ;
+  wire [3:0] \$1477 ;
+  wire [4:0] \$1478 ;
+  wire [5:0] \$1479 ;
+  wire [11:0] \$148 ;
+  wire [6:0] \$1480 ;
+  wire [7:0] \$1481 ;
+  wire \$1482 ;
+  wire [7:0] \$1483 ;
+  wire \$1484 ;
   wire [7:0] \$1485 ;
   wire \$1486 ;
   wire [7:0] \$1487 ;
   wire \$1488 ;
   wire [7:0] \$1489 ;
-  wire \$149 ;
+  wire [5:0] \$149 ;
   wire \$1490 ;
   wire [7:0] \$1491 ;
   wire \$1492 ;
-  wire [7:0] \$1493 ;
-  wire \$1494 ;
-  wire [7:0] \$1495 ;
-  wire \$1496 ;
-  wire [3:0] \$1497 ;
+  wire [3:0] \$1493 ;
+  wire [7:0] \$1494 ;
+  wire \$1495 ;
+  wire [7:0] \$1496 ;
+  wire \$1497 ;
   wire [7:0] \$1498 ;
   wire \$1499 ;
   wire \$15 ;
-  wire [5:0] \$150 ;
+  wire [46:0] \$150 ;
   wire [7:0] \$1500 ;
   wire \$1501 ;
   wire [7:0] \$1502 ;
   wire \$1503 ;
   wire [7:0] \$1504 ;
   wire \$1505 ;
-  wire [7:0] \$1506 ;
-  wire \$1507 ;
+  wire [3:0] \$1506 ;
+  wire [4:0] \$1507 ;
   wire [7:0] \$1508 ;
   wire \$1509 ;
-  wire [10:0] \$151 ;
-  wire [3:0] \$1510 ;
-  wire [4:0] \$1511 ;
+  wire \$151 ;
+  wire [7:0] \$1510 ;
+  wire \$1511 ;
   wire [7:0] \$1512 ;
   wire \$1513 ;
   wire [7:0] \$1514 ;
@@ -582,29 +582,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1518 ;
   wire \$1519 ;
   wire [11:0] \$152 ;
-  wire [7:0] \$1520 ;
-  wire \$1521 ;
-  wire [7:0] \$1522 ;
-  wire \$1523 ;
-  wire [3:0] \$1524 ;
+  wire [3:0] \$1520 ;
+  wire [7:0] \$1521 ;
+  wire \$1522 ;
+  wire [7:0] \$1523 ;
+  wire \$1524 ;
   wire [7:0] \$1525 ;
   wire \$1526 ;
   wire [7:0] \$1527 ;
   wire \$1528 ;
   wire [7:0] \$1529 ;
-  wire [5:0] \$153 ;
+  wire [15:0] \$153 ;
   wire \$1530 ;
   wire [7:0] \$1531 ;
   wire \$1532 ;
-  wire [7:0] \$1533 ;
-  wire \$1534 ;
-  wire [7:0] \$1535 ;
-  wire \$1536 ;
-  wire [3:0] \$1537 ;
-  wire [4:0] \$1538 ;
-  wire [5:0] \$1539 ;
+  wire [3:0] \$1533 ;
+  wire [4:0] \$1534 ;
+  wire [5:0] \$1535 ;
+  wire [6:0] \$1536 ;
+  wire [7:0] \$1537 ;
+  wire \$1538 ;
+  wire [7:0] \$1539 ;
   wire [46:0] \$154 ;
-  wire [6:0] \$1540 ;
+  wire \$1540 ;
   wire [7:0] \$1541 ;
   wire \$1542 ;
   wire [7:0] \$1543 ;
@@ -613,42 +613,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1546 ;
   wire [7:0] \$1547 ;
   wire \$1548 ;
-  wire [7:0] \$1549 ;
-  wire \$155 ;
-  wire \$1550 ;
-  wire [7:0] \$1551 ;
-  wire \$1552 ;
-  wire [3:0] \$1553 ;
+  wire [3:0] \$1549 ;
+  wire [46:0] \$155 ;
+  wire [7:0] \$1550 ;
+  wire \$1551 ;
+  wire [7:0] \$1552 ;
+  wire \$1553 ;
   wire [7:0] \$1554 ;
   wire \$1555 ;
   wire [7:0] \$1556 ;
   wire \$1557 ;
   wire [7:0] \$1558 ;
   wire \$1559 ;
-  wire [11:0] \$156 ;
+  wire \$156 ;
   wire [7:0] \$1560 ;
   wire \$1561 ;
-  wire [7:0] \$1562 ;
-  wire \$1563 ;
+  wire [3:0] \$1562 ;
+  wire [4:0] \$1563 ;
   wire [7:0] \$1564 ;
   wire \$1565 ;
-  wire [3:0] \$1566 ;
-  wire [4:0] \$1567 ;
+  wire [7:0] \$1566 ;
+  wire \$1567 ;
   wire [7:0] \$1568 ;
   wire \$1569 ;
-  wire [15:0] \$157 ;
+  wire \$157 ;
   wire [7:0] \$1570 ;
   wire \$1571 ;
   wire [7:0] \$1572 ;
   wire \$1573 ;
   wire [7:0] \$1574 ;
   wire \$1575 ;
-  wire [7:0] \$1576 ;
-  wire \$1577 ;
-  wire [7:0] \$1578 ;
-  wire \$1579 ;
-  wire [46:0] \$158 ;
-  wire [3:0] \$1580 ;
+  wire [3:0] \$1576 ;
+  wire [7:0] \$1577 ;
+  wire \$1578 ;
+  wire [7:0] \$1579 ;
+  wire \$158 ;
+  wire \$1580 ;
   wire [7:0] \$1581 ;
   wire \$1582 ;
   wire [7:0] \$1583 ;
@@ -657,31 +657,31 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1586 ;
   wire [7:0] \$1587 ;
   wire \$1588 ;
-  wire [7:0] \$1589 ;
-  wire [46:0] \$159 ;
-  wire \$1590 ;
-  wire [7:0] \$1591 ;
-  wire \$1592 ;
-  wire [3:0] \$1593 ;
-  wire [4:0] \$1594 ;
-  wire [5:0] \$1595 ;
-  wire [6:0] \$1596 ;
+  wire [3:0] \$1589 ;
+  wire [10:0] \$159 ;
+  wire [4:0] \$1590 ;
+  wire [5:0] \$1591 ;
+  wire [6:0] \$1592 ;
+  wire [7:0] \$1593 ;
+  wire \$1594 ;
+  wire [7:0] \$1595 ;
+  wire \$1596 ;
   wire [7:0] \$1597 ;
   wire \$1598 ;
   wire [7:0] \$1599 ;
   wire \$16 ;
-  wire \$160 ;
+  wire [11:0] \$160 ;
   wire \$1600 ;
   wire [7:0] \$1601 ;
   wire \$1602 ;
   wire [7:0] \$1603 ;
   wire \$1604 ;
-  wire [7:0] \$1605 ;
-  wire \$1606 ;
-  wire [7:0] \$1607 ;
-  wire \$1608 ;
-  wire [3:0] \$1609 ;
-  wire \$161 ;
+  wire [3:0] \$1605 ;
+  wire [7:0] \$1606 ;
+  wire \$1607 ;
+  wire [7:0] \$1608 ;
+  wire \$1609 ;
+  wire [5:0] \$161 ;
   wire [7:0] \$1610 ;
   wire \$1611 ;
   wire [7:0] \$1612 ;
@@ -690,27 +690,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1615 ;
   wire [7:0] \$1616 ;
   wire \$1617 ;
-  wire [7:0] \$1618 ;
-  wire \$1619 ;
-  wire \$162 ;
+  wire [3:0] \$1618 ;
+  wire [4:0] \$1619 ;
+  wire [46:0] \$162 ;
   wire [7:0] \$1620 ;
   wire \$1621 ;
-  wire [3:0] \$1622 ;
-  wire [4:0] \$1623 ;
+  wire [7:0] \$1622 ;
+  wire \$1623 ;
   wire [7:0] \$1624 ;
   wire \$1625 ;
   wire [7:0] \$1626 ;
   wire \$1627 ;
   wire [7:0] \$1628 ;
   wire \$1629 ;
-  wire [10:0] \$163 ;
+  wire \$163 ;
   wire [7:0] \$1630 ;
   wire \$1631 ;
-  wire [7:0] \$1632 ;
-  wire \$1633 ;
-  wire [7:0] \$1634 ;
-  wire \$1635 ;
-  wire [3:0] \$1636 ;
+  wire [3:0] \$1632 ;
+  wire [7:0] \$1633 ;
+  wire \$1634 ;
+  wire [7:0] \$1635 ;
+  wire \$1636 ;
   wire [7:0] \$1637 ;
   wire \$1638 ;
   wire [7:0] \$1639 ;
@@ -720,15 +720,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1642 ;
   wire [7:0] \$1643 ;
   wire \$1644 ;
-  wire [7:0] \$1645 ;
-  wire \$1646 ;
-  wire [7:0] \$1647 ;
-  wire \$1648 ;
-  wire [3:0] \$1649 ;
-  wire [5:0] \$165 ;
-  wire [4:0] \$1650 ;
-  wire [5:0] \$1651 ;
-  wire [6:0] \$1652 ;
+  wire [3:0] \$1645 ;
+  wire [4:0] \$1646 ;
+  wire [5:0] \$1647 ;
+  wire [6:0] \$1648 ;
+  wire [7:0] \$1649 ;
+  wire [15:0] \$165 ;
+  wire \$1650 ;
+  wire [7:0] \$1651 ;
+  wire \$1652 ;
   wire [7:0] \$1653 ;
   wire \$1654 ;
   wire [7:0] \$1655 ;
@@ -738,27 +738,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1659 ;
   wire [46:0] \$166 ;
   wire \$1660 ;
-  wire [7:0] \$1661 ;
-  wire \$1662 ;
-  wire [7:0] \$1663 ;
-  wire \$1664 ;
-  wire [3:0] \$1665 ;
+  wire [3:0] \$1661 ;
+  wire [7:0] \$1662 ;
+  wire \$1663 ;
+  wire [7:0] \$1664 ;
+  wire \$1665 ;
   wire [7:0] \$1666 ;
   wire \$1667 ;
   wire [7:0] \$1668 ;
   wire \$1669 ;
-  wire \$167 ;
+  wire [46:0] \$167 ;
   wire [7:0] \$1670 ;
   wire \$1671 ;
   wire [7:0] \$1672 ;
   wire \$1673 ;
-  wire [7:0] \$1674 ;
-  wire \$1675 ;
+  wire [3:0] \$1674 ;
+  wire [4:0] \$1675 ;
   wire [7:0] \$1676 ;
   wire \$1677 ;
-  wire [3:0] \$1678 ;
-  wire [4:0] \$1679 ;
-  wire [11:0] \$168 ;
+  wire [7:0] \$1678 ;
+  wire \$1679 ;
+  wire \$168 ;
   wire [7:0] \$1680 ;
   wire \$1681 ;
   wire [7:0] \$1682 ;
@@ -767,12 +767,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1685 ;
   wire [7:0] \$1686 ;
   wire \$1687 ;
-  wire [7:0] \$1688 ;
-  wire \$1689 ;
-  wire [15:0] \$169 ;
-  wire [7:0] \$1690 ;
-  wire \$1691 ;
-  wire [3:0] \$1692 ;
+  wire [3:0] \$1688 ;
+  wire [7:0] \$1689 ;
+  wire \$169 ;
+  wire \$1690 ;
+  wire [7:0] \$1691 ;
+  wire \$1692 ;
   wire [7:0] \$1693 ;
   wire \$1694 ;
   wire [7:0] \$1695 ;
@@ -781,18 +781,18 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1698 ;
   wire [7:0] \$1699 ;
   wire \$17 ;
-  wire [46:0] \$170 ;
+  wire \$170 ;
   wire \$1700 ;
-  wire [7:0] \$1701 ;
-  wire \$1702 ;
-  wire [7:0] \$1703 ;
-  wire \$1704 ;
-  wire [3:0] \$1705 ;
-  wire [4:0] \$1706 ;
-  wire [5:0] \$1707 ;
-  wire [6:0] \$1708 ;
+  wire [3:0] \$1701 ;
+  wire [4:0] \$1702 ;
+  wire [5:0] \$1703 ;
+  wire [6:0] \$1704 ;
+  wire [7:0] \$1705 ;
+  wire \$1706 ;
+  wire [7:0] \$1707 ;
+  wire \$1708 ;
   wire [7:0] \$1709 ;
-  wire [46:0] \$171 ;
+  wire [10:0] \$171 ;
   wire \$1710 ;
   wire [7:0] \$1711 ;
   wire \$1712 ;
@@ -800,12 +800,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1714 ;
   wire [7:0] \$1715 ;
   wire \$1716 ;
-  wire [7:0] \$1717 ;
-  wire \$1718 ;
-  wire [7:0] \$1719 ;
-  wire \$172 ;
-  wire \$1720 ;
-  wire [3:0] \$1721 ;
+  wire [3:0] \$1717 ;
+  wire [7:0] \$1718 ;
+  wire \$1719 ;
+  wire [11:0] \$172 ;
+  wire [7:0] \$1720 ;
+  wire \$1721 ;
   wire [7:0] \$1722 ;
   wire \$1723 ;
   wire [7:0] \$1724 ;
@@ -814,29 +814,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1727 ;
   wire [7:0] \$1728 ;
   wire \$1729 ;
-  wire \$173 ;
-  wire [7:0] \$1730 ;
-  wire \$1731 ;
+  wire [5:0] \$173 ;
+  wire [3:0] \$1730 ;
+  wire [4:0] \$1731 ;
   wire [7:0] \$1732 ;
   wire \$1733 ;
-  wire [3:0] \$1734 ;
-  wire [4:0] \$1735 ;
+  wire [7:0] \$1734 ;
+  wire \$1735 ;
   wire [7:0] \$1736 ;
   wire \$1737 ;
   wire [7:0] \$1738 ;
   wire \$1739 ;
-  wire \$174 ;
+  wire [46:0] \$174 ;
   wire [7:0] \$1740 ;
   wire \$1741 ;
   wire [7:0] \$1742 ;
   wire \$1743 ;
-  wire [7:0] \$1744 ;
-  wire \$1745 ;
-  wire [7:0] \$1746 ;
-  wire \$1747 ;
-  wire [3:0] \$1748 ;
+  wire [3:0] \$1744 ;
+  wire [7:0] \$1745 ;
+  wire \$1746 ;
+  wire [7:0] \$1747 ;
+  wire \$1748 ;
   wire [7:0] \$1749 ;
-  wire [10:0] \$175 ;
+  wire \$175 ;
   wire \$1750 ;
   wire [7:0] \$1751 ;
   wire \$1752 ;
@@ -844,29 +844,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1754 ;
   wire [7:0] \$1755 ;
   wire \$1756 ;
-  wire [7:0] \$1757 ;
-  wire \$1758 ;
-  wire [7:0] \$1759 ;
+  wire [3:0] \$1757 ;
+  wire [4:0] \$1758 ;
+  wire [5:0] \$1759 ;
   wire [11:0] \$176 ;
-  wire \$1760 ;
-  wire [3:0] \$1761 ;
-  wire [4:0] \$1762 ;
-  wire [5:0] \$1763 ;
-  wire [6:0] \$1764 ;
+  wire [6:0] \$1760 ;
+  wire [7:0] \$1761 ;
+  wire \$1762 ;
+  wire [7:0] \$1763 ;
+  wire \$1764 ;
   wire [7:0] \$1765 ;
   wire \$1766 ;
   wire [7:0] \$1767 ;
   wire \$1768 ;
   wire [7:0] \$1769 ;
-  wire [5:0] \$177 ;
+  wire [15:0] \$177 ;
   wire \$1770 ;
   wire [7:0] \$1771 ;
   wire \$1772 ;
-  wire [7:0] \$1773 ;
-  wire \$1774 ;
-  wire [7:0] \$1775 ;
-  wire \$1776 ;
-  wire [3:0] \$1777 ;
+  wire [3:0] \$1773 ;
+  wire [7:0] \$1774 ;
+  wire \$1775 ;
+  wire [7:0] \$1776 ;
+  wire \$1777 ;
   wire [7:0] \$1778 ;
   wire \$1779 ;
   wire [46:0] \$178 ;
@@ -876,13 +876,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1783 ;
   wire [7:0] \$1784 ;
   wire \$1785 ;
-  wire [7:0] \$1786 ;
-  wire \$1787 ;
+  wire [3:0] \$1786 ;
+  wire [4:0] \$1787 ;
   wire [7:0] \$1788 ;
   wire \$1789 ;
-  wire \$179 ;
-  wire [3:0] \$1790 ;
-  wire [4:0] \$1791 ;
+  wire [46:0] \$179 ;
+  wire [7:0] \$1790 ;
+  wire \$1791 ;
   wire [7:0] \$1792 ;
   wire \$1793 ;
   wire [7:0] \$1794 ;
@@ -892,30 +892,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1798 ;
   wire \$1799 ;
   wire [5:0] \$18 ;
-  wire [11:0] \$180 ;
-  wire [7:0] \$1800 ;
-  wire \$1801 ;
-  wire [7:0] \$1802 ;
-  wire \$1803 ;
-  wire [3:0] \$1804 ;
+  wire \$180 ;
+  wire [3:0] \$1800 ;
+  wire [7:0] \$1801 ;
+  wire \$1802 ;
+  wire [7:0] \$1803 ;
+  wire \$1804 ;
   wire [7:0] \$1805 ;
   wire \$1806 ;
   wire [7:0] \$1807 ;
   wire \$1808 ;
   wire [7:0] \$1809 ;
-  wire [15:0] \$181 ;
+  wire \$181 ;
   wire \$1810 ;
   wire [7:0] \$1811 ;
   wire \$1812 ;
-  wire [7:0] \$1813 ;
-  wire \$1814 ;
-  wire [7:0] \$1815 ;
-  wire \$1816 ;
-  wire [3:0] \$1817 ;
-  wire [4:0] \$1818 ;
-  wire [5:0] \$1819 ;
-  wire [46:0] \$182 ;
-  wire [6:0] \$1820 ;
+  wire [3:0] \$1813 ;
+  wire [4:0] \$1814 ;
+  wire [5:0] \$1815 ;
+  wire [6:0] \$1816 ;
+  wire [7:0] \$1817 ;
+  wire \$1818 ;
+  wire [7:0] \$1819 ;
+  wire \$182 ;
+  wire \$1820 ;
   wire [7:0] \$1821 ;
   wire \$1822 ;
   wire [7:0] \$1823 ;
@@ -924,42 +924,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1826 ;
   wire [7:0] \$1827 ;
   wire \$1828 ;
-  wire [7:0] \$1829 ;
-  wire [46:0] \$183 ;
-  wire \$1830 ;
-  wire [7:0] \$1831 ;
-  wire \$1832 ;
-  wire [3:0] \$1833 ;
+  wire [3:0] \$1829 ;
+  wire [10:0] \$183 ;
+  wire [7:0] \$1830 ;
+  wire \$1831 ;
+  wire [7:0] \$1832 ;
+  wire \$1833 ;
   wire [7:0] \$1834 ;
   wire \$1835 ;
   wire [7:0] \$1836 ;
   wire \$1837 ;
   wire [7:0] \$1838 ;
   wire \$1839 ;
-  wire \$184 ;
+  wire [11:0] \$184 ;
   wire [7:0] \$1840 ;
   wire \$1841 ;
-  wire [7:0] \$1842 ;
-  wire \$1843 ;
+  wire [3:0] \$1842 ;
+  wire [4:0] \$1843 ;
   wire [7:0] \$1844 ;
   wire \$1845 ;
-  wire [3:0] \$1846 ;
-  wire [4:0] \$1847 ;
+  wire [7:0] \$1846 ;
+  wire \$1847 ;
   wire [7:0] \$1848 ;
   wire \$1849 ;
-  wire \$185 ;
+  wire [5:0] \$185 ;
   wire [7:0] \$1850 ;
   wire \$1851 ;
   wire [7:0] \$1852 ;
   wire \$1853 ;
   wire [7:0] \$1854 ;
   wire \$1855 ;
-  wire [7:0] \$1856 ;
-  wire \$1857 ;
-  wire [7:0] \$1858 ;
-  wire \$1859 ;
-  wire \$186 ;
-  wire [3:0] \$1860 ;
+  wire [3:0] \$1856 ;
+  wire [7:0] \$1857 ;
+  wire \$1858 ;
+  wire [7:0] \$1859 ;
+  wire [46:0] \$186 ;
+  wire \$1860 ;
   wire [7:0] \$1861 ;
   wire \$1862 ;
   wire [7:0] \$1863 ;
@@ -968,15 +968,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1866 ;
   wire [7:0] \$1867 ;
   wire \$1868 ;
-  wire [7:0] \$1869 ;
-  wire [10:0] \$187 ;
-  wire \$1870 ;
-  wire [7:0] \$1871 ;
-  wire \$1872 ;
-  wire [3:0] \$1873 ;
-  wire [4:0] \$1874 ;
-  wire [5:0] \$1875 ;
-  wire [6:0] \$1876 ;
+  wire [3:0] \$1869 ;
+  wire \$187 ;
+  wire [4:0] \$1870 ;
+  wire [5:0] \$1871 ;
+  wire [6:0] \$1872 ;
+  wire [7:0] \$1873 ;
+  wire \$1874 ;
+  wire [7:0] \$1875 ;
+  wire \$1876 ;
   wire [7:0] \$1877 ;
   wire \$1878 ;
   wire [7:0] \$1879 ;
@@ -986,12 +986,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1882 ;
   wire [7:0] \$1883 ;
   wire \$1884 ;
-  wire [7:0] \$1885 ;
-  wire \$1886 ;
-  wire [7:0] \$1887 ;
-  wire \$1888 ;
-  wire [3:0] \$1889 ;
-  wire [5:0] \$189 ;
+  wire [3:0] \$1885 ;
+  wire [7:0] \$1886 ;
+  wire \$1887 ;
+  wire [7:0] \$1888 ;
+  wire \$1889 ;
+  wire [15:0] \$189 ;
   wire [7:0] \$1890 ;
   wire \$1891 ;
   wire [7:0] \$1892 ;
@@ -1000,46 +1000,46 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1895 ;
   wire [7:0] \$1896 ;
   wire \$1897 ;
-  wire [7:0] \$1898 ;
-  wire \$1899 ;
+  wire [3:0] \$1898 ;
+  wire [4:0] \$1899 ;
   wire [7:0] \$19 ;
   wire [46:0] \$190 ;
   wire [7:0] \$1900 ;
   wire \$1901 ;
-  wire [3:0] \$1902 ;
-  wire [4:0] \$1903 ;
+  wire [7:0] \$1902 ;
+  wire \$1903 ;
   wire [7:0] \$1904 ;
   wire \$1905 ;
   wire [7:0] \$1906 ;
   wire \$1907 ;
   wire [7:0] \$1908 ;
   wire \$1909 ;
-  wire \$191 ;
+  wire [46:0] \$191 ;
   wire [7:0] \$1910 ;
   wire \$1911 ;
-  wire [7:0] \$1912 ;
-  wire \$1913 ;
-  wire [7:0] \$1914 ;
-  wire \$1915 ;
-  wire [3:0] \$1916 ;
+  wire [3:0] \$1912 ;
+  wire [7:0] \$1913 ;
+  wire \$1914 ;
+  wire [7:0] \$1915 ;
+  wire \$1916 ;
   wire [7:0] \$1917 ;
   wire \$1918 ;
   wire [7:0] \$1919 ;
-  wire [11:0] \$192 ;
+  wire \$192 ;
   wire \$1920 ;
   wire [7:0] \$1921 ;
   wire \$1922 ;
   wire [7:0] \$1923 ;
   wire \$1924 ;
-  wire [7:0] \$1925 ;
-  wire \$1926 ;
-  wire [7:0] \$1927 ;
-  wire \$1928 ;
-  wire [3:0] \$1929 ;
-  wire [15:0] \$193 ;
-  wire [4:0] \$1930 ;
-  wire [5:0] \$1931 ;
-  wire [6:0] \$1932 ;
+  wire [3:0] \$1925 ;
+  wire [4:0] \$1926 ;
+  wire [5:0] \$1927 ;
+  wire [6:0] \$1928 ;
+  wire [7:0] \$1929 ;
+  wire \$193 ;
+  wire \$1930 ;
+  wire [7:0] \$1931 ;
+  wire \$1932 ;
   wire [7:0] \$1933 ;
   wire \$1934 ;
   wire [7:0] \$1935 ;
@@ -1047,29 +1047,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1937 ;
   wire \$1938 ;
   wire [7:0] \$1939 ;
-  wire [46:0] \$194 ;
+  wire \$194 ;
   wire \$1940 ;
-  wire [7:0] \$1941 ;
-  wire \$1942 ;
-  wire [7:0] \$1943 ;
-  wire \$1944 ;
-  wire [3:0] \$1945 ;
+  wire [3:0] \$1941 ;
+  wire [7:0] \$1942 ;
+  wire \$1943 ;
+  wire [7:0] \$1944 ;
+  wire \$1945 ;
   wire [7:0] \$1946 ;
   wire \$1947 ;
   wire [7:0] \$1948 ;
   wire \$1949 ;
-  wire [46:0] \$195 ;
+  wire [10:0] \$195 ;
   wire [7:0] \$1950 ;
   wire \$1951 ;
   wire [7:0] \$1952 ;
   wire \$1953 ;
-  wire [7:0] \$1954 ;
-  wire \$1955 ;
+  wire [3:0] \$1954 ;
+  wire [4:0] \$1955 ;
   wire [7:0] \$1956 ;
   wire \$1957 ;
-  wire [3:0] \$1958 ;
-  wire [4:0] \$1959 ;
-  wire \$196 ;
+  wire [7:0] \$1958 ;
+  wire \$1959 ;
+  wire [11:0] \$196 ;
   wire [7:0] \$1960 ;
   wire \$1961 ;
   wire [7:0] \$1962 ;
@@ -1078,12 +1078,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1965 ;
   wire [7:0] \$1966 ;
   wire \$1967 ;
-  wire [7:0] \$1968 ;
-  wire \$1969 ;
-  wire \$197 ;
-  wire [7:0] \$1970 ;
-  wire \$1971 ;
-  wire [3:0] \$1972 ;
+  wire [3:0] \$1968 ;
+  wire [7:0] \$1969 ;
+  wire [5:0] \$197 ;
+  wire \$1970 ;
+  wire [7:0] \$1971 ;
+  wire \$1972 ;
   wire [7:0] \$1973 ;
   wire \$1974 ;
   wire [7:0] \$1975 ;
@@ -1091,18 +1091,18 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1977 ;
   wire \$1978 ;
   wire [7:0] \$1979 ;
-  wire \$198 ;
+  wire [46:0] \$198 ;
   wire \$1980 ;
-  wire [7:0] \$1981 ;
-  wire \$1982 ;
-  wire [7:0] \$1983 ;
-  wire \$1984 ;
-  wire [3:0] \$1985 ;
-  wire [4:0] \$1986 ;
-  wire [5:0] \$1987 ;
-  wire [6:0] \$1988 ;
+  wire [3:0] \$1981 ;
+  wire [4:0] \$1982 ;
+  wire [5:0] \$1983 ;
+  wire [6:0] \$1984 ;
+  wire [7:0] \$1985 ;
+  wire \$1986 ;
+  wire [7:0] \$1987 ;
+  wire \$1988 ;
   wire [7:0] \$1989 ;
-  wire [10:0] \$199 ;
+  wire \$199 ;
   wire \$1990 ;
   wire [7:0] \$1991 ;
   wire \$1992 ;
@@ -1110,14 +1110,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1994 ;
   wire [7:0] \$1995 ;
   wire \$1996 ;
-  wire [7:0] \$1997 ;
-  wire \$1998 ;
-  wire [7:0] \$1999 ;
+  wire [3:0] \$1997 ;
+  wire [7:0] \$1998 ;
+  wire \$1999 ;
   wire \$2 ;
   wire \$20 ;
   wire [11:0] \$200 ;
-  wire \$2000 ;
-  wire [3:0] \$2001 ;
+  wire [7:0] \$2000 ;
+  wire \$2001 ;
   wire [7:0] \$2002 ;
   wire \$2003 ;
   wire [7:0] \$2004 ;
@@ -1126,13 +1126,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2007 ;
   wire [7:0] \$2008 ;
   wire \$2009 ;
-  wire [5:0] \$201 ;
-  wire [7:0] \$2010 ;
-  wire \$2011 ;
+  wire [15:0] \$201 ;
+  wire [3:0] \$2010 ;
+  wire [4:0] \$2011 ;
   wire [7:0] \$2012 ;
   wire \$2013 ;
-  wire [3:0] \$2014 ;
-  wire [4:0] \$2015 ;
+  wire [7:0] \$2014 ;
+  wire \$2015 ;
   wire [7:0] \$2016 ;
   wire \$2017 ;
   wire [7:0] \$2018 ;
@@ -1142,13 +1142,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2021 ;
   wire [7:0] \$2022 ;
   wire \$2023 ;
-  wire [7:0] \$2024 ;
-  wire \$2025 ;
-  wire [7:0] \$2026 ;
-  wire \$2027 ;
-  wire [3:0] \$2028 ;
+  wire [3:0] \$2024 ;
+  wire [7:0] \$2025 ;
+  wire \$2026 ;
+  wire [7:0] \$2027 ;
+  wire \$2028 ;
   wire [7:0] \$2029 ;
-  wire \$203 ;
+  wire [46:0] \$203 ;
   wire \$2030 ;
   wire [7:0] \$2031 ;
   wire \$2032 ;
@@ -1156,21 +1156,21 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2034 ;
   wire [7:0] \$2035 ;
   wire \$2036 ;
-  wire [7:0] \$2037 ;
-  wire \$2038 ;
-  wire [7:0] \$2039 ;
-  wire [11:0] \$204 ;
-  wire \$2040 ;
-  wire [3:0] \$2041 ;
-  wire [4:0] \$2042 ;
-  wire [5:0] \$2043 ;
-  wire [6:0] \$2044 ;
+  wire [3:0] \$2037 ;
+  wire [4:0] \$2038 ;
+  wire [5:0] \$2039 ;
+  wire \$204 ;
+  wire [6:0] \$2040 ;
+  wire \$2041 ;
+  wire \$2042 ;
+  wire \$2043 ;
+  wire \$2044 ;
   wire \$2045 ;
   wire \$2046 ;
   wire \$2047 ;
   wire \$2048 ;
   wire \$2049 ;
-  wire [15:0] \$205 ;
+  wire \$205 ;
   wire \$2050 ;
   wire \$2051 ;
   wire \$2052 ;
@@ -1181,7 +1181,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2057 ;
   wire \$2058 ;
   wire \$2059 ;
-  wire [46:0] \$206 ;
+  wire \$206 ;
   wire \$2060 ;
   wire \$2061 ;
   wire \$2062 ;
@@ -1192,7 +1192,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2067 ;
   wire \$2068 ;
   wire \$2069 ;
-  wire [46:0] \$207 ;
+  wire [10:0] \$207 ;
   wire \$2070 ;
   wire \$2071 ;
   wire \$2072 ;
@@ -1203,7 +1203,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2077 ;
   wire \$2078 ;
   wire \$2079 ;
-  wire \$208 ;
+  wire [11:0] \$208 ;
   wire \$2080 ;
   wire \$2081 ;
   wire \$2082 ;
@@ -1214,7 +1214,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2087 ;
   wire \$2088 ;
   wire \$2089 ;
-  wire \$209 ;
+  wire [5:0] \$209 ;
   wire \$2090 ;
   wire \$2091 ;
   wire \$2092 ;
@@ -1226,7 +1226,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2098 ;
   wire \$2099 ;
   wire \$21 ;
-  wire \$210 ;
+  wire [46:0] \$210 ;
   wire \$2100 ;
   wire \$2101 ;
   wire \$2102 ;
@@ -1237,7 +1237,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2107 ;
   wire \$2108 ;
   wire \$2109 ;
-  wire [10:0] \$211 ;
+  wire \$211 ;
   wire \$2110 ;
   wire \$2111 ;
   wire \$2112 ;
@@ -1255,16 +1255,16 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2123 ;
   wire \$2124 ;
   wire \$2125 ;
-  wire \$2126 ;
-  wire \$2127 ;
-  wire \$2128 ;
-  wire \$2129 ;
-  wire [5:0] \$213 ;
-  wire [3:0] \$2130 ;
-  wire [4:0] \$2131 ;
-  wire [16:0] \$2132 ;
-  wire [16:0] \$2133 ;
-  wire [16:0] \$2134 ;
+  wire [3:0] \$2126 ;
+  wire [4:0] \$2127 ;
+  wire [16:0] \$2128 ;
+  wire [16:0] \$2129 ;
+  wire [15:0] \$213 ;
+  wire [16:0] \$2130 ;
+  wire \$2131 ;
+  wire \$2132 ;
+  wire \$2133 ;
+  wire \$2134 ;
   wire \$2135 ;
   wire \$2136 ;
   wire \$2137 ;
@@ -1276,23 +1276,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2142 ;
   wire \$2143 ;
   wire \$2144 ;
-  wire \$2145 ;
+  wire [3:0] \$2145 ;
   wire \$2146 ;
   wire \$2147 ;
-  wire \$2148 ;
-  wire [3:0] \$2149 ;
-  wire \$215 ;
-  wire \$2150 ;
+  wire [16:0] \$2148 ;
+  wire [16:0] \$2149 ;
+  wire [46:0] \$215 ;
+  wire [16:0] \$2150 ;
   wire \$2151 ;
-  wire [16:0] \$2152 ;
+  wire \$2152 ;
   wire [16:0] \$2153 ;
   wire [16:0] \$2154 ;
-  wire \$2155 ;
+  wire [16:0] \$2155 ;
   wire \$2156 ;
-  wire [16:0] \$2157 ;
-  wire [16:0] \$2158 ;
-  wire [16:0] \$2159 ;
-  wire [11:0] \$216 ;
+  wire \$2157 ;
+  wire \$2158 ;
+  wire \$2159 ;
+  wire \$216 ;
   wire \$2160 ;
   wire \$2161 ;
   wire \$2162 ;
@@ -1303,369 +1303,369 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2167 ;
   wire \$2168 ;
   wire \$2169 ;
-  wire [15:0] \$217 ;
+  wire \$217 ;
   wire \$2170 ;
   wire \$2171 ;
-  wire [7:0] \$2172 ;
+  wire \$2172 ;
   wire \$2173 ;
-  wire \$2174 ;
+  wire [7:0] \$2174 ;
   wire \$2175 ;
   wire \$2176 ;
   wire \$2177 ;
   wire \$2178 ;
   wire \$2179 ;
-  wire [46:0] \$218 ;
+  wire \$218 ;
   wire \$2180 ;
   wire \$2181 ;
   wire [7:0] \$2182 ;
-  wire \$2183 ;
+  wire [7:0] \$2183 ;
   wire \$2184 ;
   wire \$2185 ;
   wire \$2186 ;
   wire \$2187 ;
   wire \$2188 ;
-  wire \$2189 ;
-  wire [46:0] \$219 ;
+  wire [6:0] \$2189 ;
+  wire [10:0] \$219 ;
   wire \$2190 ;
-  wire [7:0] \$2191 ;
+  wire \$2191 ;
   wire \$2192 ;
   wire \$2193 ;
   wire \$2194 ;
   wire [6:0] \$2195 ;
-  wire \$2196 ;
+  wire [7:0] \$2196 ;
   wire \$2197 ;
   wire \$2198 ;
-  wire \$2199 ;
+  wire [6:0] \$2199 ;
   wire \$22 ;
-  wire \$220 ;
+  wire [11:0] \$220 ;
   wire \$2200 ;
   wire \$2201 ;
-  wire [6:0] \$2202 ;
-  wire [7:0] \$2203 ;
+  wire \$2202 ;
+  wire \$2203 ;
   wire \$2204 ;
   wire \$2205 ;
-  wire [6:0] \$2206 ;
-  wire \$2207 ;
-  wire [14:0] \$2208 ;
-  wire [7:0] \$2209 ;
-  wire \$221 ;
+  wire [14:0] \$2206 ;
+  wire [7:0] \$2207 ;
+  wire \$2208 ;
+  wire \$2209 ;
+  wire [5:0] \$221 ;
   wire \$2210 ;
-  wire \$2211 ;
-  wire \$2212 ;
+  wire [4:0] \$2211 ;
+  reg [327:0] \$2212 ;
   wire [4:0] \$2213 ;
-  reg [327:0] \$2214 ;
-  wire [4:0] \$2215 ;
-  reg [271:0] \$2216 ;
-  wire [255:0] \$2217 ;
+  reg [271:0] \$2214 ;
+  wire [255:0] \$2215 ;
+  wire \$2216 ;
+  wire \$2217 ;
   wire \$2218 ;
   wire \$2219 ;
-  wire \$222 ;
+  wire [46:0] \$222 ;
   wire \$2220 ;
   wire \$2221 ;
-  wire \$2222 ;
+  wire [3:0] \$2222 ;
   wire \$2223 ;
-  wire [3:0] \$2224 ;
+  wire \$2224 ;
   wire \$2225 ;
   wire \$2226 ;
   wire \$2227 ;
   wire \$2228 ;
-  wire \$2229 ;
-  wire [10:0] \$223 ;
-  wire \$2230 ;
-  wire [3:0] \$2231 ;
-  wire [4:0] \$2232 ;
+  wire [3:0] \$2229 ;
+  wire \$223 ;
+  wire [4:0] \$2230 ;
+  wire \$2231 ;
+  wire \$2232 ;
   wire \$2233 ;
   wire \$2234 ;
   wire \$2235 ;
   wire \$2236 ;
-  wire \$2237 ;
+  wire [3:0] \$2237 ;
   wire \$2238 ;
-  wire [3:0] \$2239 ;
+  wire \$2239 ;
   wire [11:0] \$224 ;
   wire \$2240 ;
   wire \$2241 ;
   wire \$2242 ;
   wire \$2243 ;
-  wire \$2244 ;
-  wire \$2245 ;
-  wire [3:0] \$2246 ;
-  wire [4:0] \$2247 ;
+  wire [3:0] \$2244 ;
+  wire [4:0] \$2245 ;
+  wire \$2246 ;
+  wire \$2247 ;
   wire \$2248 ;
   wire \$2249 ;
-  wire [5:0] \$225 ;
+  wire [15:0] \$225 ;
   wire \$2250 ;
   wire \$2251 ;
-  wire \$2252 ;
+  wire [3:0] \$2252 ;
   wire \$2253 ;
-  wire [3:0] \$2254 ;
+  wire \$2254 ;
   wire \$2255 ;
   wire \$2256 ;
   wire \$2257 ;
   wire \$2258 ;
-  wire \$2259 ;
+  wire [3:0] \$2259 ;
   wire [46:0] \$226 ;
-  wire \$2260 ;
-  wire [3:0] \$2261 ;
-  wire [4:0] \$2262 ;
+  wire [4:0] \$2260 ;
+  wire \$2261 ;
+  wire \$2262 ;
   wire \$2263 ;
   wire \$2264 ;
   wire \$2265 ;
   wire \$2266 ;
-  wire \$2267 ;
+  wire [3:0] \$2267 ;
   wire \$2268 ;
-  wire [3:0] \$2269 ;
-  wire \$227 ;
+  wire \$2269 ;
+  wire [46:0] \$227 ;
   wire \$2270 ;
   wire \$2271 ;
   wire \$2272 ;
   wire \$2273 ;
-  wire \$2274 ;
-  wire \$2275 ;
-  wire [3:0] \$2276 ;
-  wire [4:0] \$2277 ;
+  wire [3:0] \$2274 ;
+  wire [4:0] \$2275 ;
+  wire \$2276 ;
+  wire \$2277 ;
   wire \$2278 ;
   wire \$2279 ;
-  wire [11:0] \$228 ;
+  wire \$228 ;
   wire \$2280 ;
   wire \$2281 ;
-  wire \$2282 ;
+  wire [3:0] \$2282 ;
   wire \$2283 ;
-  wire [3:0] \$2284 ;
+  wire \$2284 ;
   wire \$2285 ;
   wire \$2286 ;
   wire \$2287 ;
   wire \$2288 ;
-  wire \$2289 ;
-  wire [15:0] \$229 ;
-  wire \$2290 ;
-  wire [3:0] \$2291 ;
-  wire [4:0] \$2292 ;
+  wire [3:0] \$2289 ;
+  wire \$229 ;
+  wire [4:0] \$2290 ;
+  wire [255:0] \$2291 ;
+  wire [255:0] \$2292 ;
   wire [255:0] \$2293 ;
   wire [255:0] \$2294 ;
   wire [255:0] \$2295 ;
-  wire [255:0] \$2296 ;
-  wire [255:0] \$2297 ;
+  wire \$2296 ;
+  wire \$2297 ;
   wire \$2298 ;
   wire \$2299 ;
   wire \$23 ;
-  wire [46:0] \$230 ;
+  wire \$230 ;
   wire \$2300 ;
   wire \$2301 ;
-  wire \$2302 ;
+  wire [3:0] \$2302 ;
   wire \$2303 ;
-  wire [3:0] \$2304 ;
+  wire \$2304 ;
   wire \$2305 ;
   wire \$2306 ;
   wire \$2307 ;
   wire \$2308 ;
-  wire \$2309 ;
-  wire [46:0] \$231 ;
-  wire \$2310 ;
-  wire [3:0] \$2311 ;
-  wire [4:0] \$2312 ;
+  wire [3:0] \$2309 ;
+  wire [10:0] \$231 ;
+  wire [4:0] \$2310 ;
+  wire [255:0] \$2311 ;
+  wire [255:0] \$2312 ;
   wire [255:0] \$2313 ;
   wire [255:0] \$2314 ;
   wire [255:0] \$2315 ;
   wire [255:0] \$2316 ;
-  wire [255:0] \$2317 ;
-  wire [255:0] \$2318 ;
+  wire \$2317 ;
+  wire \$2318 ;
   wire \$2319 ;
-  wire \$232 ;
+  wire [11:0] \$232 ;
   wire \$2320 ;
   wire \$2321 ;
   wire \$2322 ;
-  wire \$2323 ;
+  wire [3:0] \$2323 ;
   wire \$2324 ;
-  wire [3:0] \$2325 ;
+  wire \$2325 ;
   wire \$2326 ;
   wire \$2327 ;
   wire \$2328 ;
   wire \$2329 ;
-  wire \$233 ;
-  wire \$2330 ;
-  wire \$2331 ;
-  wire [3:0] \$2332 ;
-  wire [4:0] \$2333 ;
+  wire [5:0] \$233 ;
+  wire [3:0] \$2330 ;
+  wire [4:0] \$2331 ;
+  wire \$2332 ;
+  wire \$2333 ;
   wire \$2334 ;
   wire \$2335 ;
   wire \$2336 ;
   wire \$2337 ;
-  wire \$2338 ;
+  wire [3:0] \$2338 ;
   wire \$2339 ;
-  wire \$234 ;
-  wire [3:0] \$2340 ;
+  wire [46:0] \$234 ;
+  wire \$2340 ;
   wire \$2341 ;
   wire \$2342 ;
   wire \$2343 ;
   wire \$2344 ;
-  wire \$2345 ;
-  wire \$2346 ;
-  wire [3:0] \$2347 ;
-  wire [4:0] \$2348 ;
+  wire [3:0] \$2345 ;
+  wire [4:0] \$2346 ;
+  wire [255:0] \$2347 ;
+  wire [255:0] \$2348 ;
   wire [255:0] \$2349 ;
-  wire [10:0] \$235 ;
+  wire \$235 ;
   wire [255:0] \$2350 ;
   wire [255:0] \$2351 ;
-  wire [255:0] \$2352 ;
-  wire [255:0] \$2353 ;
+  wire \$2352 ;
+  wire \$2353 ;
   wire \$2354 ;
   wire \$2355 ;
   wire \$2356 ;
   wire \$2357 ;
-  wire \$2358 ;
+  wire [3:0] \$2358 ;
   wire \$2359 ;
   wire [11:0] \$236 ;
-  wire [3:0] \$2360 ;
+  wire \$2360 ;
   wire \$2361 ;
   wire \$2362 ;
   wire \$2363 ;
   wire \$2364 ;
-  wire \$2365 ;
-  wire \$2366 ;
-  wire [3:0] \$2367 ;
-  wire [4:0] \$2368 ;
+  wire [3:0] \$2365 ;
+  wire [4:0] \$2366 ;
+  wire [255:0] \$2367 ;
+  wire [255:0] \$2368 ;
   wire [255:0] \$2369 ;
-  wire [5:0] \$237 ;
+  wire [15:0] \$237 ;
   wire [255:0] \$2370 ;
   wire [255:0] \$2371 ;
   wire [255:0] \$2372 ;
   wire [255:0] \$2373 ;
-  wire [255:0] \$2374 ;
-  wire [255:0] \$2375 ;
+  wire \$2374 ;
+  wire \$2375 ;
   wire \$2376 ;
   wire \$2377 ;
   wire \$2378 ;
   wire \$2379 ;
   wire [46:0] \$238 ;
-  wire \$2380 ;
+  wire [3:0] \$2380 ;
   wire \$2381 ;
-  wire [3:0] \$2382 ;
+  wire \$2382 ;
   wire \$2383 ;
   wire \$2384 ;
   wire \$2385 ;
   wire \$2386 ;
-  wire \$2387 ;
-  wire \$2388 ;
-  wire [3:0] \$2389 ;
-  wire \$239 ;
-  wire [4:0] \$2390 ;
+  wire [3:0] \$2387 ;
+  wire [4:0] \$2388 ;
+  wire \$2389 ;
+  wire [46:0] \$239 ;
+  wire \$2390 ;
   wire \$2391 ;
   wire \$2392 ;
   wire \$2393 ;
   wire \$2394 ;
-  wire \$2395 ;
+  wire [3:0] \$2395 ;
   wire \$2396 ;
-  wire [3:0] \$2397 ;
+  wire \$2397 ;
   wire \$2398 ;
   wire \$2399 ;
   wire \$24 ;
-  wire [11:0] \$240 ;
+  wire \$240 ;
   wire \$2400 ;
   wire \$2401 ;
-  wire \$2402 ;
-  wire \$2403 ;
-  wire [3:0] \$2404 ;
-  wire [4:0] \$2405 ;
+  wire [3:0] \$2402 ;
+  wire [4:0] \$2403 ;
+  wire \$2404 ;
+  wire \$2405 ;
   wire \$2406 ;
   wire \$2407 ;
   wire \$2408 ;
   wire \$2409 ;
-  wire [15:0] \$241 ;
-  wire \$2410 ;
+  wire \$241 ;
+  wire [3:0] \$2410 ;
   wire \$2411 ;
-  wire [3:0] \$2412 ;
+  wire \$2412 ;
   wire \$2413 ;
   wire \$2414 ;
   wire \$2415 ;
   wire \$2416 ;
-  wire \$2417 ;
-  wire \$2418 ;
-  wire [3:0] \$2419 ;
-  wire [46:0] \$242 ;
-  wire [4:0] \$2420 ;
+  wire [3:0] \$2417 ;
+  wire [4:0] \$2418 ;
+  wire [255:0] \$2419 ;
+  wire \$242 ;
+  wire [255:0] \$2420 ;
   wire [255:0] \$2421 ;
   wire [255:0] \$2422 ;
   wire [255:0] \$2423 ;
-  wire [255:0] \$2424 ;
-  wire [255:0] \$2425 ;
+  wire \$2424 ;
+  wire \$2425 ;
   wire \$2426 ;
   wire \$2427 ;
   wire \$2428 ;
   wire \$2429 ;
-  wire [46:0] \$243 ;
-  wire \$2430 ;
+  wire \$243 ;
+  wire [3:0] \$2430 ;
   wire \$2431 ;
-  wire [3:0] \$2432 ;
+  wire \$2432 ;
   wire \$2433 ;
   wire \$2434 ;
   wire \$2435 ;
   wire \$2436 ;
-  wire \$2437 ;
-  wire \$2438 ;
-  wire [3:0] \$2439 ;
+  wire [3:0] \$2437 ;
+  wire [4:0] \$2438 ;
+  wire [255:0] \$2439 ;
   wire \$244 ;
-  wire [4:0] \$2440 ;
+  wire [255:0] \$2440 ;
   wire [255:0] \$2441 ;
   wire [255:0] \$2442 ;
   wire [255:0] \$2443 ;
   wire [255:0] \$2444 ;
-  wire [255:0] \$2445 ;
-  wire [255:0] \$2446 ;
+  wire \$2445 ;
+  wire \$2446 ;
   wire \$2447 ;
   wire \$2448 ;
   wire \$2449 ;
   wire \$245 ;
   wire \$2450 ;
-  wire \$2451 ;
+  wire [3:0] \$2451 ;
   wire \$2452 ;
-  wire [3:0] \$2453 ;
+  wire \$2453 ;
   wire \$2454 ;
   wire \$2455 ;
   wire \$2456 ;
   wire \$2457 ;
-  wire \$2458 ;
-  wire \$2459 ;
+  wire [3:0] \$2458 ;
+  wire [4:0] \$2459 ;
   wire \$246 ;
-  wire [3:0] \$2460 ;
-  wire [4:0] \$2461 ;
+  wire \$2460 ;
+  wire \$2461 ;
   wire \$2462 ;
   wire \$2463 ;
   wire \$2464 ;
   wire \$2465 ;
-  wire \$2466 ;
+  wire [3:0] \$2466 ;
   wire \$2467 ;
-  wire [3:0] \$2468 ;
+  wire \$2468 ;
   wire \$2469 ;
   wire \$247 ;
   wire \$2470 ;
   wire \$2471 ;
   wire \$2472 ;
-  wire \$2473 ;
-  wire \$2474 ;
-  wire [3:0] \$2475 ;
-  wire [4:0] \$2476 ;
+  wire [3:0] \$2473 ;
+  wire [4:0] \$2474 ;
+  wire [255:0] \$2475 ;
+  wire [255:0] \$2476 ;
   wire [255:0] \$2477 ;
   wire [255:0] \$2478 ;
   wire [255:0] \$2479 ;
   wire \$248 ;
-  wire [255:0] \$2480 ;
-  wire [255:0] \$2481 ;
+  wire \$2480 ;
+  wire \$2481 ;
   wire \$2482 ;
   wire \$2483 ;
   wire \$2484 ;
   wire \$2485 ;
-  wire \$2486 ;
+  wire [3:0] \$2486 ;
   wire \$2487 ;
-  wire [3:0] \$2488 ;
+  wire \$2488 ;
   wire \$2489 ;
-  wire \$249 ;
+  wire [7:0] \$249 ;
   wire \$2490 ;
   wire \$2491 ;
   wire \$2492 ;
-  wire \$2493 ;
-  wire \$2494 ;
-  wire [3:0] \$2495 ;
-  wire [4:0] \$2496 ;
+  wire [3:0] \$2493 ;
+  wire [4:0] \$2494 ;
+  wire [255:0] \$2495 ;
+  wire [255:0] \$2496 ;
   wire [255:0] \$2497 ;
   wire [255:0] \$2498 ;
   wire [255:0] \$2499 ;
@@ -1674,300 +1674,300 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [255:0] \$2500 ;
   wire [255:0] \$2501 ;
   wire [255:0] \$2502 ;
-  wire [255:0] \$2503 ;
-  wire [255:0] \$2504 ;
+  wire \$2503 ;
+  wire \$2504 ;
   wire \$2505 ;
   wire \$2506 ;
   wire \$2507 ;
   wire \$2508 ;
-  wire \$2509 ;
-  wire \$251 ;
+  wire [3:0] \$2509 ;
+  wire [7:0] \$251 ;
   wire \$2510 ;
-  wire [3:0] \$2511 ;
+  wire \$2511 ;
   wire \$2512 ;
   wire \$2513 ;
   wire \$2514 ;
   wire \$2515 ;
-  wire \$2516 ;
-  wire \$2517 ;
-  wire [3:0] \$2518 ;
-  wire [4:0] \$2519 ;
+  wire [3:0] \$2516 ;
+  wire [4:0] \$2517 ;
+  wire \$2518 ;
+  wire \$2519 ;
   wire \$252 ;
   wire \$2520 ;
   wire \$2521 ;
   wire \$2522 ;
   wire \$2523 ;
-  wire \$2524 ;
+  wire [3:0] \$2524 ;
   wire \$2525 ;
-  wire [3:0] \$2526 ;
+  wire \$2526 ;
   wire \$2527 ;
   wire \$2528 ;
   wire \$2529 ;
   wire [7:0] \$253 ;
   wire \$2530 ;
-  wire \$2531 ;
-  wire \$2532 ;
-  wire [3:0] \$2533 ;
-  wire [4:0] \$2534 ;
+  wire [3:0] \$2531 ;
+  wire [4:0] \$2532 ;
+  wire \$2533 ;
+  wire \$2534 ;
   wire \$2535 ;
   wire \$2536 ;
   wire \$2537 ;
   wire \$2538 ;
-  wire \$2539 ;
+  wire [3:0] \$2539 ;
   wire \$254 ;
   wire \$2540 ;
-  wire [3:0] \$2541 ;
+  wire \$2541 ;
   wire \$2542 ;
   wire \$2543 ;
   wire \$2544 ;
   wire \$2545 ;
-  wire \$2546 ;
-  wire \$2547 ;
-  wire [3:0] \$2548 ;
-  wire [4:0] \$2549 ;
+  wire [3:0] \$2546 ;
+  wire [4:0] \$2547 ;
+  wire \$2548 ;
+  wire \$2549 ;
   wire [7:0] \$255 ;
   wire \$2550 ;
   wire \$2551 ;
   wire \$2552 ;
   wire \$2553 ;
-  wire \$2554 ;
+  wire [3:0] \$2554 ;
   wire \$2555 ;
-  wire [3:0] \$2556 ;
+  wire \$2556 ;
   wire \$2557 ;
   wire \$2558 ;
   wire \$2559 ;
   wire \$256 ;
   wire \$2560 ;
-  wire \$2561 ;
-  wire \$2562 ;
-  wire [3:0] \$2563 ;
-  wire [4:0] \$2564 ;
+  wire [3:0] \$2561 ;
+  wire [4:0] \$2562 ;
+  wire [255:0] \$2563 ;
+  wire [255:0] \$2564 ;
   wire [255:0] \$2565 ;
   wire [255:0] \$2566 ;
   wire [255:0] \$2567 ;
-  wire [255:0] \$2568 ;
-  wire [255:0] \$2569 ;
+  wire \$2568 ;
+  wire \$2569 ;
   wire [7:0] \$257 ;
   wire \$2570 ;
   wire \$2571 ;
   wire \$2572 ;
   wire \$2573 ;
-  wire \$2574 ;
+  wire [3:0] \$2574 ;
   wire \$2575 ;
-  wire [3:0] \$2576 ;
+  wire \$2576 ;
   wire \$2577 ;
   wire \$2578 ;
   wire \$2579 ;
   wire \$258 ;
   wire \$2580 ;
-  wire \$2581 ;
-  wire \$2582 ;
-  wire [3:0] \$2583 ;
-  wire [4:0] \$2584 ;
+  wire [3:0] \$2581 ;
+  wire [4:0] \$2582 ;
+  wire [255:0] \$2583 ;
+  wire [255:0] \$2584 ;
   wire [255:0] \$2585 ;
   wire [255:0] \$2586 ;
   wire [255:0] \$2587 ;
   wire [255:0] \$2588 ;
-  wire [255:0] \$2589 ;
+  wire \$2589 ;
   wire [7:0] \$259 ;
-  wire [255:0] \$2590 ;
+  wire \$2590 ;
   wire \$2591 ;
   wire \$2592 ;
   wire \$2593 ;
   wire \$2594 ;
-  wire \$2595 ;
+  wire [3:0] \$2595 ;
   wire \$2596 ;
-  wire [3:0] \$2597 ;
+  wire \$2597 ;
   wire \$2598 ;
   wire \$2599 ;
   wire \$26 ;
   wire \$260 ;
   wire \$2600 ;
   wire \$2601 ;
-  wire \$2602 ;
-  wire \$2603 ;
-  wire [3:0] \$2604 ;
-  wire [4:0] \$2605 ;
+  wire [3:0] \$2602 ;
+  wire [4:0] \$2603 ;
+  wire \$2604 ;
+  wire \$2605 ;
   wire \$2606 ;
   wire \$2607 ;
   wire \$2608 ;
   wire \$2609 ;
-  wire [7:0] \$261 ;
-  wire \$2610 ;
+  wire [3:0] \$261 ;
+  wire [3:0] \$2610 ;
   wire \$2611 ;
-  wire [3:0] \$2612 ;
+  wire \$2612 ;
   wire \$2613 ;
   wire \$2614 ;
   wire \$2615 ;
   wire \$2616 ;
-  wire \$2617 ;
-  wire \$2618 ;
-  wire [3:0] \$2619 ;
-  wire \$262 ;
-  wire [4:0] \$2620 ;
+  wire [3:0] \$2617 ;
+  wire [4:0] \$2618 ;
+  wire [255:0] \$2619 ;
+  wire [7:0] \$262 ;
+  wire [255:0] \$2620 ;
   wire [255:0] \$2621 ;
   wire [255:0] \$2622 ;
   wire [255:0] \$2623 ;
-  wire [255:0] \$2624 ;
-  wire [255:0] \$2625 ;
+  wire \$2624 ;
+  wire \$2625 ;
   wire \$2626 ;
   wire \$2627 ;
   wire \$2628 ;
   wire \$2629 ;
-  wire [7:0] \$263 ;
-  wire \$2630 ;
+  wire \$263 ;
+  wire [3:0] \$2630 ;
   wire \$2631 ;
-  wire [3:0] \$2632 ;
+  wire \$2632 ;
   wire \$2633 ;
   wire \$2634 ;
   wire \$2635 ;
   wire \$2636 ;
-  wire \$2637 ;
-  wire \$2638 ;
-  wire [3:0] \$2639 ;
-  wire \$264 ;
-  wire [4:0] \$2640 ;
+  wire [3:0] \$2637 ;
+  wire [4:0] \$2638 ;
+  wire [255:0] \$2639 ;
+  wire [7:0] \$264 ;
+  wire [255:0] \$2640 ;
   wire [255:0] \$2641 ;
   wire [255:0] \$2642 ;
   wire [255:0] \$2643 ;
   wire [255:0] \$2644 ;
   wire [255:0] \$2645 ;
-  wire [255:0] \$2646 ;
-  wire [255:0] \$2647 ;
+  wire \$2646 ;
+  wire \$2647 ;
   wire \$2648 ;
   wire \$2649 ;
-  wire [3:0] \$265 ;
+  wire \$265 ;
   wire \$2650 ;
   wire \$2651 ;
-  wire \$2652 ;
+  wire [3:0] \$2652 ;
   wire \$2653 ;
-  wire [3:0] \$2654 ;
+  wire \$2654 ;
   wire \$2655 ;
   wire \$2656 ;
   wire \$2657 ;
   wire \$2658 ;
-  wire \$2659 ;
+  wire [3:0] \$2659 ;
   wire [7:0] \$266 ;
-  wire \$2660 ;
-  wire [3:0] \$2661 ;
-  wire [4:0] \$2662 ;
+  wire [4:0] \$2660 ;
+  wire \$2661 ;
+  wire \$2662 ;
   wire \$2663 ;
   wire \$2664 ;
   wire \$2665 ;
   wire \$2666 ;
-  wire \$2667 ;
+  wire [3:0] \$2667 ;
   wire \$2668 ;
-  wire [3:0] \$2669 ;
+  wire \$2669 ;
   wire \$267 ;
   wire \$2670 ;
   wire \$2671 ;
   wire \$2672 ;
   wire \$2673 ;
-  wire \$2674 ;
-  wire \$2675 ;
-  wire [3:0] \$2676 ;
-  wire [4:0] \$2677 ;
+  wire [3:0] \$2674 ;
+  wire [4:0] \$2675 ;
+  wire \$2676 ;
+  wire \$2677 ;
   wire \$2678 ;
   wire \$2679 ;
   wire [7:0] \$268 ;
   wire \$2680 ;
   wire \$2681 ;
-  wire \$2682 ;
+  wire [3:0] \$2682 ;
   wire \$2683 ;
-  wire [3:0] \$2684 ;
+  wire \$2684 ;
   wire \$2685 ;
   wire \$2686 ;
   wire \$2687 ;
   wire \$2688 ;
-  wire \$2689 ;
+  wire [3:0] \$2689 ;
   wire \$269 ;
-  wire \$2690 ;
-  wire [3:0] \$2691 ;
-  wire [4:0] \$2692 ;
+  wire [4:0] \$2690 ;
+  wire [255:0] \$2691 ;
+  wire [255:0] \$2692 ;
   wire [255:0] \$2693 ;
   wire [255:0] \$2694 ;
   wire [255:0] \$2695 ;
-  wire [255:0] \$2696 ;
-  wire [255:0] \$2697 ;
+  wire \$2696 ;
+  wire \$2697 ;
   wire \$2698 ;
   wire \$2699 ;
   wire \$27 ;
   wire [7:0] \$270 ;
   wire \$2700 ;
   wire \$2701 ;
-  wire \$2702 ;
+  wire [3:0] \$2702 ;
   wire \$2703 ;
-  wire [3:0] \$2704 ;
+  wire \$2704 ;
   wire \$2705 ;
   wire \$2706 ;
   wire \$2707 ;
   wire \$2708 ;
-  wire \$2709 ;
+  wire [3:0] \$2709 ;
   wire \$271 ;
-  wire \$2710 ;
-  wire [3:0] \$2711 ;
-  wire [4:0] \$2712 ;
+  wire [4:0] \$2710 ;
+  wire [255:0] \$2711 ;
+  wire [255:0] \$2712 ;
   wire [255:0] \$2713 ;
   wire [255:0] \$2714 ;
   wire [255:0] \$2715 ;
   wire [255:0] \$2716 ;
-  wire [255:0] \$2717 ;
-  wire [255:0] \$2718 ;
+  wire \$2717 ;
+  wire \$2718 ;
   wire \$2719 ;
   wire [7:0] \$272 ;
   wire \$2720 ;
   wire \$2721 ;
   wire \$2722 ;
-  wire \$2723 ;
+  wire [3:0] \$2723 ;
   wire \$2724 ;
-  wire [3:0] \$2725 ;
+  wire \$2725 ;
   wire \$2726 ;
   wire \$2727 ;
   wire \$2728 ;
   wire \$2729 ;
   wire \$273 ;
-  wire \$2730 ;
-  wire \$2731 ;
-  wire [3:0] \$2732 ;
-  wire [4:0] \$2733 ;
+  wire [3:0] \$2730 ;
+  wire [4:0] \$2731 ;
+  wire \$2732 ;
+  wire \$2733 ;
   wire \$2734 ;
   wire \$2735 ;
   wire \$2736 ;
   wire \$2737 ;
-  wire \$2738 ;
+  wire [3:0] \$2738 ;
   wire \$2739 ;
-  wire [7:0] \$274 ;
-  wire [3:0] \$2740 ;
+  wire [3:0] \$274 ;
+  wire \$2740 ;
   wire \$2741 ;
   wire \$2742 ;
   wire \$2743 ;
   wire \$2744 ;
-  wire \$2745 ;
-  wire \$2746 ;
-  wire [3:0] \$2747 ;
-  wire [4:0] \$2748 ;
+  wire [3:0] \$2745 ;
+  wire [4:0] \$2746 ;
+  wire [255:0] \$2747 ;
+  wire [255:0] \$2748 ;
   wire [255:0] \$2749 ;
-  wire \$275 ;
+  wire [4:0] \$275 ;
   wire [255:0] \$2750 ;
   wire [255:0] \$2751 ;
-  wire [255:0] \$2752 ;
-  wire [255:0] \$2753 ;
+  wire \$2752 ;
+  wire \$2753 ;
   wire \$2754 ;
   wire \$2755 ;
   wire \$2756 ;
   wire \$2757 ;
-  wire \$2758 ;
+  wire [3:0] \$2758 ;
   wire \$2759 ;
   wire [7:0] \$276 ;
-  wire [3:0] \$2760 ;
+  wire \$2760 ;
   wire \$2761 ;
   wire \$2762 ;
   wire \$2763 ;
   wire \$2764 ;
-  wire \$2765 ;
-  wire \$2766 ;
-  wire [3:0] \$2767 ;
-  wire [4:0] \$2768 ;
+  wire [3:0] \$2765 ;
+  wire [4:0] \$2766 ;
+  wire [255:0] \$2767 ;
+  wire [255:0] \$2768 ;
   wire [255:0] \$2769 ;
   wire \$277 ;
   wire [255:0] \$2770 ;
@@ -1975,252 +1975,252 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [255:0] \$2772 ;
   wire [255:0] \$2773 ;
   wire [255:0] \$2774 ;
-  wire [255:0] \$2775 ;
-  wire [255:0] \$2776 ;
+  wire \$2775 ;
+  wire \$2776 ;
   wire \$2777 ;
   wire \$2778 ;
   wire \$2779 ;
-  wire [3:0] \$278 ;
+  wire [7:0] \$278 ;
   wire \$2780 ;
-  wire \$2781 ;
+  wire [3:0] \$2781 ;
   wire \$2782 ;
-  wire [3:0] \$2783 ;
+  wire \$2783 ;
   wire \$2784 ;
   wire \$2785 ;
   wire \$2786 ;
   wire \$2787 ;
-  wire \$2788 ;
+  wire [3:0] \$2788 ;
   wire \$2789 ;
-  wire [4:0] \$279 ;
-  wire [3:0] \$2790 ;
+  wire \$279 ;
+  wire \$2790 ;
   wire \$2791 ;
   wire \$2792 ;
   wire \$2793 ;
   wire \$2794 ;
-  wire \$2795 ;
+  wire [3:0] \$2795 ;
   wire \$2796 ;
-  wire [3:0] \$2797 ;
+  wire \$2797 ;
   wire \$2798 ;
   wire \$2799 ;
   wire \$28 ;
   wire [7:0] \$280 ;
   wire \$2800 ;
   wire \$2801 ;
-  wire \$2802 ;
-  wire \$2803 ;
-  wire [3:0] \$2804 ;
+  wire [3:0] \$2802 ;
+  wire [127:0] \$2803 ;
+  wire [127:0] \$2804 ;
   wire [127:0] \$2805 ;
-  wire [127:0] \$2806 ;
-  wire [127:0] \$2807 ;
+  wire \$2806 ;
+  wire \$2807 ;
   wire \$2808 ;
   wire \$2809 ;
   wire \$281 ;
   wire \$2810 ;
   wire \$2811 ;
-  wire \$2812 ;
-  wire \$2813 ;
-  wire [3:0] \$2814 ;
+  wire [3:0] \$2812 ;
+  wire [127:0] \$2813 ;
+  wire [127:0] \$2814 ;
   wire [127:0] \$2815 ;
   wire [127:0] \$2816 ;
-  wire [127:0] \$2817 ;
-  wire [127:0] \$2818 ;
+  wire \$2817 ;
+  wire \$2818 ;
   wire \$2819 ;
   wire [7:0] \$282 ;
   wire \$2820 ;
   wire \$2821 ;
   wire \$2822 ;
-  wire \$2823 ;
+  wire [3:0] \$2823 ;
   wire \$2824 ;
-  wire [3:0] \$2825 ;
+  wire \$2825 ;
   wire \$2826 ;
   wire \$2827 ;
   wire \$2828 ;
   wire \$2829 ;
   wire \$283 ;
-  wire \$2830 ;
-  wire \$2831 ;
-  wire [3:0] \$2832 ;
+  wire [3:0] \$2830 ;
+  wire [127:0] \$2831 ;
+  wire [127:0] \$2832 ;
   wire [127:0] \$2833 ;
-  wire [127:0] \$2834 ;
-  wire [127:0] \$2835 ;
+  wire \$2834 ;
+  wire \$2835 ;
   wire \$2836 ;
   wire \$2837 ;
   wire \$2838 ;
   wire \$2839 ;
   wire [7:0] \$284 ;
-  wire \$2840 ;
-  wire \$2841 ;
-  wire [3:0] \$2842 ;
+  wire [3:0] \$2840 ;
+  wire [127:0] \$2841 ;
+  wire [127:0] \$2842 ;
   wire [127:0] \$2843 ;
   wire [127:0] \$2844 ;
   wire [127:0] \$2845 ;
-  wire [127:0] \$2846 ;
-  wire [127:0] \$2847 ;
+  wire \$2846 ;
+  wire \$2847 ;
   wire \$2848 ;
   wire \$2849 ;
   wire \$285 ;
   wire \$2850 ;
   wire \$2851 ;
-  wire \$2852 ;
+  wire [3:0] \$2852 ;
   wire \$2853 ;
-  wire [3:0] \$2854 ;
+  wire \$2854 ;
   wire \$2855 ;
   wire \$2856 ;
   wire \$2857 ;
   wire \$2858 ;
-  wire \$2859 ;
+  wire [3:0] \$2859 ;
   wire [7:0] \$286 ;
   wire \$2860 ;
-  wire [3:0] \$2861 ;
+  wire \$2861 ;
   wire \$2862 ;
   wire \$2863 ;
   wire \$2864 ;
   wire \$2865 ;
-  wire \$2866 ;
-  wire \$2867 ;
-  wire [3:0] \$2868 ;
+  wire [3:0] \$2866 ;
+  wire [127:0] \$2867 ;
+  wire [127:0] \$2868 ;
   wire [127:0] \$2869 ;
   wire \$287 ;
-  wire [127:0] \$2870 ;
-  wire [127:0] \$2871 ;
+  wire \$2870 ;
+  wire \$2871 ;
   wire \$2872 ;
   wire \$2873 ;
   wire \$2874 ;
   wire \$2875 ;
-  wire \$2876 ;
-  wire \$2877 ;
-  wire [3:0] \$2878 ;
+  wire [3:0] \$2876 ;
+  wire [127:0] \$2877 ;
+  wire [127:0] \$2878 ;
   wire [127:0] \$2879 ;
-  wire [7:0] \$288 ;
+  wire [3:0] \$288 ;
   wire [127:0] \$2880 ;
-  wire [127:0] \$2881 ;
-  wire [127:0] \$2882 ;
+  wire \$2881 ;
+  wire \$2882 ;
   wire \$2883 ;
   wire \$2884 ;
   wire \$2885 ;
   wire \$2886 ;
-  wire \$2887 ;
+  wire [3:0] \$2887 ;
   wire \$2888 ;
-  wire [3:0] \$2889 ;
-  wire \$289 ;
+  wire \$2889 ;
+  wire [7:0] \$289 ;
   wire \$2890 ;
   wire \$2891 ;
   wire \$2892 ;
   wire \$2893 ;
-  wire \$2894 ;
-  wire \$2895 ;
-  wire [3:0] \$2896 ;
+  wire [3:0] \$2894 ;
+  wire [127:0] \$2895 ;
+  wire [127:0] \$2896 ;
   wire [127:0] \$2897 ;
-  wire [127:0] \$2898 ;
-  wire [127:0] \$2899 ;
+  wire \$2898 ;
+  wire \$2899 ;
   wire \$29 ;
-  wire [7:0] \$290 ;
+  wire \$290 ;
   wire \$2900 ;
   wire \$2901 ;
   wire \$2902 ;
   wire \$2903 ;
-  wire \$2904 ;
-  wire \$2905 ;
-  wire [3:0] \$2906 ;
+  wire [3:0] \$2904 ;
+  wire [127:0] \$2905 ;
+  wire [127:0] \$2906 ;
   wire [127:0] \$2907 ;
   wire [127:0] \$2908 ;
   wire [127:0] \$2909 ;
-  wire \$291 ;
-  wire [127:0] \$2910 ;
-  wire [127:0] \$2911 ;
+  wire [7:0] \$291 ;
+  wire \$2910 ;
+  wire \$2911 ;
   wire \$2912 ;
   wire \$2913 ;
   wire \$2914 ;
   wire \$2915 ;
-  wire \$2916 ;
+  wire [3:0] \$2916 ;
   wire \$2917 ;
-  wire [3:0] \$2918 ;
+  wire \$2918 ;
   wire \$2919 ;
-  wire [3:0] \$292 ;
+  wire \$292 ;
   wire \$2920 ;
   wire \$2921 ;
   wire \$2922 ;
-  wire \$2923 ;
+  wire [3:0] \$2923 ;
   wire \$2924 ;
-  wire [3:0] \$2925 ;
+  wire \$2925 ;
   wire \$2926 ;
   wire \$2927 ;
   wire \$2928 ;
   wire \$2929 ;
   wire [7:0] \$293 ;
-  wire \$2930 ;
+  wire [3:0] \$2930 ;
   wire \$2931 ;
-  wire [3:0] \$2932 ;
+  wire \$2932 ;
   wire \$2933 ;
   wire \$2934 ;
   wire \$2935 ;
   wire \$2936 ;
-  wire \$2937 ;
-  wire \$2938 ;
-  wire [3:0] \$2939 ;
+  wire [3:0] \$2937 ;
+  wire [127:0] \$2938 ;
+  wire [127:0] \$2939 ;
   wire \$294 ;
   wire [127:0] \$2940 ;
-  wire [127:0] \$2941 ;
-  wire [127:0] \$2942 ;
+  wire \$2941 ;
+  wire \$2942 ;
   wire \$2943 ;
   wire \$2944 ;
   wire \$2945 ;
   wire \$2946 ;
-  wire \$2947 ;
-  wire \$2948 ;
-  wire [3:0] \$2949 ;
+  wire [3:0] \$2947 ;
+  wire [127:0] \$2948 ;
+  wire [127:0] \$2949 ;
   wire [7:0] \$295 ;
   wire [127:0] \$2950 ;
   wire [127:0] \$2951 ;
-  wire [127:0] \$2952 ;
-  wire [127:0] \$2953 ;
+  wire \$2952 ;
+  wire \$2953 ;
   wire \$2954 ;
   wire \$2955 ;
   wire \$2956 ;
   wire \$2957 ;
-  wire \$2958 ;
+  wire [3:0] \$2958 ;
   wire \$2959 ;
   wire \$296 ;
-  wire [3:0] \$2960 ;
+  wire \$2960 ;
   wire \$2961 ;
   wire \$2962 ;
   wire \$2963 ;
   wire \$2964 ;
-  wire \$2965 ;
-  wire \$2966 ;
-  wire [3:0] \$2967 ;
+  wire [3:0] \$2965 ;
+  wire [127:0] \$2966 ;
+  wire [127:0] \$2967 ;
   wire [127:0] \$2968 ;
-  wire [127:0] \$2969 ;
+  wire \$2969 ;
   wire [7:0] \$297 ;
-  wire [127:0] \$2970 ;
+  wire \$2970 ;
   wire \$2971 ;
   wire \$2972 ;
   wire \$2973 ;
   wire \$2974 ;
-  wire \$2975 ;
-  wire \$2976 ;
-  wire [3:0] \$2977 ;
+  wire [3:0] \$2975 ;
+  wire [127:0] \$2976 ;
+  wire [127:0] \$2977 ;
   wire [127:0] \$2978 ;
   wire [127:0] \$2979 ;
   wire \$298 ;
   wire [127:0] \$2980 ;
-  wire [127:0] \$2981 ;
-  wire [127:0] \$2982 ;
+  wire \$2981 ;
+  wire \$2982 ;
   wire \$2983 ;
   wire \$2984 ;
   wire \$2985 ;
   wire \$2986 ;
-  wire \$2987 ;
+  wire [3:0] \$2987 ;
   wire \$2988 ;
-  wire [3:0] \$2989 ;
+  wire \$2989 ;
   wire [7:0] \$299 ;
   wire \$2990 ;
   wire \$2991 ;
   wire \$2992 ;
   wire \$2993 ;
-  wire \$2994 ;
+  wire [3:0] \$2994 ;
   wire \$2995 ;
-  wire [3:0] \$2996 ;
+  wire \$2996 ;
   wire \$2997 ;
   wire \$2998 ;
   wire \$2999 ;
@@ -2228,95 +2228,95 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$30 ;
   wire \$300 ;
   wire \$3000 ;
-  wire \$3001 ;
-  wire \$3002 ;
-  wire [3:0] \$3003 ;
+  wire [3:0] \$3001 ;
+  wire [127:0] \$3002 ;
+  wire [127:0] \$3003 ;
   wire [127:0] \$3004 ;
-  wire [127:0] \$3005 ;
-  wire [127:0] \$3006 ;
+  wire \$3005 ;
+  wire \$3006 ;
   wire \$3007 ;
   wire \$3008 ;
   wire \$3009 ;
-  wire [7:0] \$301 ;
+  wire [3:0] \$301 ;
   wire \$3010 ;
-  wire \$3011 ;
-  wire \$3012 ;
-  wire [3:0] \$3013 ;
+  wire [3:0] \$3011 ;
+  wire [127:0] \$3012 ;
+  wire [127:0] \$3013 ;
   wire [127:0] \$3014 ;
   wire [127:0] \$3015 ;
-  wire [127:0] \$3016 ;
-  wire [127:0] \$3017 ;
+  wire \$3016 ;
+  wire \$3017 ;
   wire \$3018 ;
   wire \$3019 ;
-  wire \$302 ;
+  wire [4:0] \$302 ;
   wire \$3020 ;
   wire \$3021 ;
-  wire \$3022 ;
+  wire [3:0] \$3022 ;
   wire \$3023 ;
-  wire [3:0] \$3024 ;
+  wire \$3024 ;
   wire \$3025 ;
   wire \$3026 ;
   wire \$3027 ;
   wire \$3028 ;
-  wire \$3029 ;
-  wire [7:0] \$303 ;
-  wire \$3030 ;
-  wire [3:0] \$3031 ;
+  wire [3:0] \$3029 ;
+  wire [5:0] \$303 ;
+  wire [127:0] \$3030 ;
+  wire [127:0] \$3031 ;
   wire [127:0] \$3032 ;
-  wire [127:0] \$3033 ;
-  wire [127:0] \$3034 ;
+  wire \$3033 ;
+  wire \$3034 ;
   wire \$3035 ;
   wire \$3036 ;
   wire \$3037 ;
   wire \$3038 ;
-  wire \$3039 ;
-  wire \$304 ;
-  wire \$3040 ;
-  wire [3:0] \$3041 ;
+  wire [3:0] \$3039 ;
+  wire [6:0] \$304 ;
+  wire [127:0] \$3040 ;
+  wire [127:0] \$3041 ;
   wire [127:0] \$3042 ;
   wire [127:0] \$3043 ;
   wire [127:0] \$3044 ;
-  wire [127:0] \$3045 ;
-  wire [127:0] \$3046 ;
+  wire \$3045 ;
+  wire \$3046 ;
   wire \$3047 ;
   wire \$3048 ;
   wire \$3049 ;
-  wire [3:0] \$305 ;
+  wire [7:0] \$305 ;
   wire \$3050 ;
   wire \$3051 ;
   wire \$3052 ;
   wire \$3053 ;
-  wire \$3054 ;
-  wire \$3055 ;
+  wire [63:0] \$3054 ;
+  wire [63:0] \$3055 ;
   wire [63:0] \$3056 ;
-  wire [63:0] \$3057 ;
-  wire [63:0] \$3058 ;
+  wire \$3057 ;
+  wire \$3058 ;
   wire \$3059 ;
-  wire [4:0] \$306 ;
-  wire \$3060 ;
-  wire \$3061 ;
+  wire \$306 ;
+  wire [63:0] \$3060 ;
+  wire [63:0] \$3061 ;
   wire [63:0] \$3062 ;
   wire [63:0] \$3063 ;
-  wire [63:0] \$3064 ;
-  wire [63:0] \$3065 ;
+  wire \$3064 ;
+  wire \$3065 ;
   wire \$3066 ;
   wire \$3067 ;
   wire \$3068 ;
   wire \$3069 ;
-  wire [5:0] \$307 ;
-  wire \$3070 ;
-  wire \$3071 ;
+  wire [7:0] \$307 ;
+  wire [63:0] \$3070 ;
+  wire [63:0] \$3071 ;
   wire [63:0] \$3072 ;
-  wire [63:0] \$3073 ;
-  wire [63:0] \$3074 ;
+  wire \$3073 ;
+  wire \$3074 ;
   wire \$3075 ;
-  wire \$3076 ;
-  wire \$3077 ;
+  wire [63:0] \$3076 ;
+  wire [63:0] \$3077 ;
   wire [63:0] \$3078 ;
   wire [63:0] \$3079 ;
-  wire [6:0] \$308 ;
-  wire [63:0] \$3080 ;
-  wire [63:0] \$3081 ;
+  wire \$308 ;
+  wire \$3080 ;
+  wire \$3081 ;
   wire \$3082 ;
   wire \$3083 ;
   wire \$3084 ;
@@ -2324,38 +2324,38 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3086 ;
   wire \$3087 ;
   wire \$3088 ;
-  wire \$3089 ;
+  wire [63:0] \$3089 ;
   wire [7:0] \$309 ;
-  wire \$3090 ;
+  wire [63:0] \$3090 ;
   wire [63:0] \$3091 ;
-  wire [63:0] \$3092 ;
-  wire [63:0] \$3093 ;
+  wire \$3092 ;
+  wire \$3093 ;
   wire \$3094 ;
-  wire \$3095 ;
-  wire \$3096 ;
+  wire [63:0] \$3095 ;
+  wire [63:0] \$3096 ;
   wire [63:0] \$3097 ;
   wire [63:0] \$3098 ;
-  wire [63:0] \$3099 ;
+  wire \$3099 ;
   wire \$31 ;
   wire \$310 ;
-  wire [63:0] \$3100 ;
+  wire \$3100 ;
   wire \$3101 ;
   wire \$3102 ;
   wire \$3103 ;
   wire \$3104 ;
-  wire \$3105 ;
-  wire \$3106 ;
+  wire [63:0] \$3105 ;
+  wire [63:0] \$3106 ;
   wire [63:0] \$3107 ;
-  wire [63:0] \$3108 ;
-  wire [63:0] \$3109 ;
+  wire \$3108 ;
+  wire \$3109 ;
   wire [7:0] \$311 ;
   wire \$3110 ;
-  wire \$3111 ;
-  wire \$3112 ;
+  wire [63:0] \$3111 ;
+  wire [63:0] \$3112 ;
   wire [63:0] \$3113 ;
   wire [63:0] \$3114 ;
-  wire [63:0] \$3115 ;
-  wire [63:0] \$3116 ;
+  wire \$3115 ;
+  wire \$3116 ;
   wire \$3117 ;
   wire \$3118 ;
   wire \$3119 ;
@@ -2364,37 +2364,37 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3121 ;
   wire \$3122 ;
   wire \$3123 ;
-  wire \$3124 ;
-  wire \$3125 ;
+  wire [63:0] \$3124 ;
+  wire [63:0] \$3125 ;
   wire [63:0] \$3126 ;
-  wire [63:0] \$3127 ;
-  wire [63:0] \$3128 ;
+  wire \$3127 ;
+  wire \$3128 ;
   wire \$3129 ;
   wire [7:0] \$313 ;
-  wire \$3130 ;
-  wire \$3131 ;
+  wire [63:0] \$3130 ;
+  wire [63:0] \$3131 ;
   wire [63:0] \$3132 ;
   wire [63:0] \$3133 ;
-  wire [63:0] \$3134 ;
-  wire [63:0] \$3135 ;
+  wire \$3134 ;
+  wire \$3135 ;
   wire \$3136 ;
   wire \$3137 ;
   wire \$3138 ;
   wire \$3139 ;
   wire \$314 ;
-  wire \$3140 ;
-  wire \$3141 ;
+  wire [63:0] \$3140 ;
+  wire [63:0] \$3141 ;
   wire [63:0] \$3142 ;
-  wire [63:0] \$3143 ;
-  wire [63:0] \$3144 ;
+  wire \$3143 ;
+  wire \$3144 ;
   wire \$3145 ;
-  wire \$3146 ;
-  wire \$3147 ;
+  wire [63:0] \$3146 ;
+  wire [63:0] \$3147 ;
   wire [63:0] \$3148 ;
   wire [63:0] \$3149 ;
   wire [7:0] \$315 ;
-  wire [63:0] \$3150 ;
-  wire [63:0] \$3151 ;
+  wire \$3150 ;
+  wire \$3151 ;
   wire \$3152 ;
   wire \$3153 ;
   wire \$3154 ;
@@ -2402,41 +2402,41 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3156 ;
   wire \$3157 ;
   wire \$3158 ;
-  wire \$3159 ;
+  wire [63:0] \$3159 ;
   wire \$316 ;
-  wire \$3160 ;
+  wire [63:0] \$3160 ;
   wire [63:0] \$3161 ;
-  wire [63:0] \$3162 ;
-  wire [63:0] \$3163 ;
+  wire \$3162 ;
+  wire \$3163 ;
   wire \$3164 ;
-  wire \$3165 ;
-  wire \$3166 ;
+  wire [63:0] \$3165 ;
+  wire [63:0] \$3166 ;
   wire [63:0] \$3167 ;
   wire [63:0] \$3168 ;
-  wire [63:0] \$3169 ;
-  wire [7:0] \$317 ;
-  wire [63:0] \$3170 ;
+  wire \$3169 ;
+  wire [3:0] \$317 ;
+  wire \$3170 ;
   wire \$3171 ;
   wire \$3172 ;
   wire \$3173 ;
   wire \$3174 ;
-  wire \$3175 ;
-  wire \$3176 ;
+  wire [63:0] \$3175 ;
+  wire [63:0] \$3176 ;
   wire [63:0] \$3177 ;
-  wire [63:0] \$3178 ;
-  wire [63:0] \$3179 ;
-  wire \$318 ;
+  wire \$3178 ;
+  wire \$3179 ;
+  wire [7:0] \$318 ;
   wire \$3180 ;
-  wire \$3181 ;
-  wire \$3182 ;
+  wire [63:0] \$3181 ;
+  wire [63:0] \$3182 ;
   wire [63:0] \$3183 ;
   wire [63:0] \$3184 ;
-  wire [63:0] \$3185 ;
-  wire [63:0] \$3186 ;
+  wire \$3185 ;
+  wire \$3186 ;
   wire \$3187 ;
   wire \$3188 ;
   wire \$3189 ;
-  wire [7:0] \$319 ;
+  wire \$319 ;
   wire \$3190 ;
   wire \$3191 ;
   wire \$3192 ;
@@ -2446,43 +2446,43 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3196 ;
   wire \$3197 ;
   wire \$3198 ;
-  wire \$3199 ;
+  wire [1:0] \$3199 ;
   wire \$32 ;
-  wire \$320 ;
+  wire [7:0] \$320 ;
   wire \$3200 ;
   wire [1:0] \$3201 ;
   wire \$3202 ;
-  wire [1:0] \$3203 ;
-  wire \$3204 ;
-  wire [4:0] \$3205 ;
-  wire [4:0] \$3206 ;
-  wire [21:0] \$3207 ;
-  wire [15:0] \$3208 ;
-  wire [15:0] \$3209 ;
-  wire [3:0] \$321 ;
-  wire [1:0] \$3210 ;
-  wire \$3211 ;
+  wire [4:0] \$3203 ;
+  wire [4:0] \$3204 ;
+  wire [21:0] \$3205 ;
+  wire [15:0] \$3206 ;
+  wire [15:0] \$3207 ;
+  wire [1:0] \$3208 ;
+  wire \$3209 ;
+  wire \$321 ;
+  wire \$3210 ;
+  wire [1:0] \$3211 ;
   wire \$3212 ;
   wire [1:0] \$3213 ;
   wire \$3214 ;
-  wire [1:0] \$3215 ;
+  wire \$3215 ;
   wire \$3216 ;
-  wire \$3217 ;
+  wire [1:0] \$3217 ;
   wire \$3218 ;
-  wire [1:0] \$3219 ;
+  wire [15:0] \$3219 ;
   wire [7:0] \$322 ;
-  wire \$3220 ;
+  wire [16:0] \$3220 ;
   wire [15:0] \$3221 ;
-  wire [16:0] \$3222 ;
+  wire [15:0] \$3222 ;
   wire [15:0] \$3223 ;
-  wire [15:0] \$3224 ;
-  wire [15:0] \$3225 ;
-  wire \$3226 ;
-  wire \$3227 ;
-  wire [17:0] \$3228 ;
-  wire [15:0] \$3229 ;
+  wire \$3224 ;
+  wire \$3225 ;
+  wire [17:0] \$3226 ;
+  wire [15:0] \$3227 ;
+  wire [15:0] \$3228 ;
+  wire [3:0] \$3229 ;
   wire \$323 ;
-  wire [15:0] \$3230 ;
+  wire [3:0] \$3230 ;
   wire [3:0] \$3231 ;
   wire [3:0] \$3232 ;
   wire [3:0] \$3233 ;
@@ -2497,41 +2497,41 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3241 ;
   wire [3:0] \$3242 ;
   wire [3:0] \$3243 ;
-  wire [3:0] \$3244 ;
-  wire [3:0] \$3245 ;
+  wire [1:0] \$3244 ;
+  wire \$3245 ;
   wire [1:0] \$3246 ;
   wire \$3247 ;
-  wire [1:0] \$3248 ;
-  wire \$3249 ;
+  wire [4:0] \$3248 ;
+  wire [4:0] \$3249 ;
   wire \$325 ;
-  wire [4:0] \$3250 ;
-  wire [4:0] \$3251 ;
-  wire [21:0] \$3252 ;
-  wire [15:0] \$3253 ;
-  wire [15:0] \$3254 ;
-  wire [1:0] \$3255 ;
-  wire \$3256 ;
+  wire [21:0] \$3250 ;
+  wire [15:0] \$3251 ;
+  wire [15:0] \$3252 ;
+  wire [1:0] \$3253 ;
+  wire \$3254 ;
+  wire \$3255 ;
+  wire [1:0] \$3256 ;
   wire \$3257 ;
   wire [1:0] \$3258 ;
   wire \$3259 ;
   wire [7:0] \$326 ;
-  wire [1:0] \$3260 ;
+  wire \$3260 ;
   wire \$3261 ;
-  wire \$3262 ;
+  wire [1:0] \$3262 ;
   wire \$3263 ;
-  wire [1:0] \$3264 ;
-  wire \$3265 ;
+  wire [15:0] \$3264 ;
+  wire [16:0] \$3265 ;
   wire [15:0] \$3266 ;
-  wire [16:0] \$3267 ;
+  wire [15:0] \$3267 ;
   wire [15:0] \$3268 ;
-  wire [15:0] \$3269 ;
+  wire \$3269 ;
   wire \$327 ;
-  wire [15:0] \$3270 ;
-  wire \$3271 ;
-  wire \$3272 ;
-  wire [17:0] \$3273 ;
-  wire [15:0] \$3274 ;
-  wire [15:0] \$3275 ;
+  wire \$3270 ;
+  wire [17:0] \$3271 ;
+  wire [15:0] \$3272 ;
+  wire [15:0] \$3273 ;
+  wire [3:0] \$3274 ;
+  wire [3:0] \$3275 ;
   wire [3:0] \$3276 ;
   wire [3:0] \$3277 ;
   wire [3:0] \$3278 ;
@@ -2546,43 +2546,43 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3286 ;
   wire [3:0] \$3287 ;
   wire [3:0] \$3288 ;
-  wire [3:0] \$3289 ;
+  wire [1:0] \$3289 ;
   wire \$329 ;
-  wire [3:0] \$3290 ;
+  wire \$3290 ;
   wire [1:0] \$3291 ;
   wire \$3292 ;
-  wire [1:0] \$3293 ;
-  wire \$3294 ;
-  wire [4:0] \$3295 ;
-  wire [4:0] \$3296 ;
-  wire [21:0] \$3297 ;
-  wire [15:0] \$3298 ;
-  wire [15:0] \$3299 ;
+  wire [4:0] \$3293 ;
+  wire [4:0] \$3294 ;
+  wire [21:0] \$3295 ;
+  wire [15:0] \$3296 ;
+  wire [15:0] \$3297 ;
+  wire [1:0] \$3298 ;
+  wire \$3299 ;
   wire \$33 ;
-  wire [7:0] \$330 ;
-  wire [1:0] \$3300 ;
-  wire \$3301 ;
+  wire [3:0] \$330 ;
+  wire \$3300 ;
+  wire [1:0] \$3301 ;
   wire \$3302 ;
   wire [1:0] \$3303 ;
   wire \$3304 ;
-  wire [1:0] \$3305 ;
+  wire \$3305 ;
   wire \$3306 ;
-  wire \$3307 ;
+  wire [1:0] \$3307 ;
   wire \$3308 ;
-  wire [1:0] \$3309 ;
-  wire \$331 ;
-  wire \$3310 ;
+  wire [15:0] \$3309 ;
+  wire [4:0] \$331 ;
+  wire [16:0] \$3310 ;
   wire [15:0] \$3311 ;
-  wire [16:0] \$3312 ;
+  wire [15:0] \$3312 ;
   wire [15:0] \$3313 ;
-  wire [15:0] \$3314 ;
-  wire [15:0] \$3315 ;
-  wire \$3316 ;
-  wire \$3317 ;
-  wire [17:0] \$3318 ;
-  wire [15:0] \$3319 ;
+  wire \$3314 ;
+  wire \$3315 ;
+  wire [17:0] \$3316 ;
+  wire [15:0] \$3317 ;
+  wire [15:0] \$3318 ;
+  wire [3:0] \$3319 ;
   wire [7:0] \$332 ;
-  wire [15:0] \$3320 ;
+  wire [3:0] \$3320 ;
   wire [3:0] \$3321 ;
   wire [3:0] \$3322 ;
   wire [3:0] \$3323 ;
@@ -2597,41 +2597,41 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3331 ;
   wire [3:0] \$3332 ;
   wire [3:0] \$3333 ;
-  wire [3:0] \$3334 ;
-  wire [3:0] \$3335 ;
+  wire [1:0] \$3334 ;
+  wire \$3335 ;
   wire [1:0] \$3336 ;
   wire \$3337 ;
-  wire [1:0] \$3338 ;
-  wire \$3339 ;
-  wire [3:0] \$334 ;
-  wire [4:0] \$3340 ;
-  wire [4:0] \$3341 ;
-  wire [21:0] \$3342 ;
-  wire [15:0] \$3343 ;
-  wire [15:0] \$3344 ;
-  wire [1:0] \$3345 ;
-  wire \$3346 ;
+  wire [4:0] \$3338 ;
+  wire [4:0] \$3339 ;
+  wire [7:0] \$334 ;
+  wire [21:0] \$3340 ;
+  wire [15:0] \$3341 ;
+  wire [15:0] \$3342 ;
+  wire [1:0] \$3343 ;
+  wire \$3344 ;
+  wire \$3345 ;
+  wire [1:0] \$3346 ;
   wire \$3347 ;
   wire [1:0] \$3348 ;
   wire \$3349 ;
-  wire [4:0] \$335 ;
-  wire [1:0] \$3350 ;
+  wire \$335 ;
+  wire \$3350 ;
   wire \$3351 ;
-  wire \$3352 ;
+  wire [1:0] \$3352 ;
   wire \$3353 ;
-  wire [1:0] \$3354 ;
-  wire \$3355 ;
+  wire [15:0] \$3354 ;
+  wire [16:0] \$3355 ;
   wire [15:0] \$3356 ;
-  wire [16:0] \$3357 ;
+  wire [15:0] \$3357 ;
   wire [15:0] \$3358 ;
-  wire [15:0] \$3359 ;
+  wire \$3359 ;
   wire [7:0] \$336 ;
-  wire [15:0] \$3360 ;
-  wire \$3361 ;
-  wire \$3362 ;
-  wire [17:0] \$3363 ;
-  wire [15:0] \$3364 ;
-  wire [15:0] \$3365 ;
+  wire \$3360 ;
+  wire [17:0] \$3361 ;
+  wire [15:0] \$3362 ;
+  wire [15:0] \$3363 ;
+  wire [3:0] \$3364 ;
+  wire [3:0] \$3365 ;
   wire [3:0] \$3366 ;
   wire [3:0] \$3367 ;
   wire [3:0] \$3368 ;
@@ -2646,43 +2646,43 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3376 ;
   wire [3:0] \$3377 ;
   wire [3:0] \$3378 ;
-  wire [3:0] \$3379 ;
+  wire [1:0] \$3379 ;
   wire [7:0] \$338 ;
-  wire [3:0] \$3380 ;
+  wire \$3380 ;
   wire [1:0] \$3381 ;
   wire \$3382 ;
-  wire [1:0] \$3383 ;
-  wire \$3384 ;
-  wire [4:0] \$3385 ;
-  wire [4:0] \$3386 ;
-  wire [21:0] \$3387 ;
-  wire [15:0] \$3388 ;
-  wire [15:0] \$3389 ;
+  wire [4:0] \$3383 ;
+  wire [4:0] \$3384 ;
+  wire [21:0] \$3385 ;
+  wire [15:0] \$3386 ;
+  wire [15:0] \$3387 ;
+  wire [1:0] \$3388 ;
+  wire \$3389 ;
   wire \$339 ;
-  wire [1:0] \$3390 ;
-  wire \$3391 ;
+  wire \$3390 ;
+  wire [1:0] \$3391 ;
   wire \$3392 ;
   wire [1:0] \$3393 ;
   wire \$3394 ;
-  wire [1:0] \$3395 ;
+  wire \$3395 ;
   wire \$3396 ;
-  wire \$3397 ;
+  wire [1:0] \$3397 ;
   wire \$3398 ;
-  wire [1:0] \$3399 ;
+  wire [15:0] \$3399 ;
   wire \$34 ;
   wire [7:0] \$340 ;
-  wire \$3400 ;
+  wire [16:0] \$3400 ;
   wire [15:0] \$3401 ;
-  wire [16:0] \$3402 ;
+  wire [15:0] \$3402 ;
   wire [15:0] \$3403 ;
-  wire [15:0] \$3404 ;
-  wire [15:0] \$3405 ;
-  wire \$3406 ;
-  wire \$3407 ;
-  wire [17:0] \$3408 ;
-  wire [15:0] \$3409 ;
+  wire \$3404 ;
+  wire \$3405 ;
+  wire [17:0] \$3406 ;
+  wire [15:0] \$3407 ;
+  wire [15:0] \$3408 ;
+  wire [3:0] \$3409 ;
   wire \$341 ;
-  wire [15:0] \$3410 ;
+  wire [3:0] \$3410 ;
   wire [3:0] \$3411 ;
   wire [3:0] \$3412 ;
   wire [3:0] \$3413 ;
@@ -2697,46 +2697,46 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3421 ;
   wire [3:0] \$3422 ;
   wire [3:0] \$3423 ;
-  wire [3:0] \$3424 ;
-  wire [3:0] \$3425 ;
+  wire [1:0] \$3424 ;
+  wire \$3425 ;
   wire [1:0] \$3426 ;
   wire \$3427 ;
-  wire [1:0] \$3428 ;
-  wire \$3429 ;
+  wire [4:0] \$3428 ;
+  wire [4:0] \$3429 ;
   wire \$343 ;
-  wire [4:0] \$3430 ;
-  wire [4:0] \$3431 ;
-  wire [21:0] \$3432 ;
-  wire [15:0] \$3433 ;
-  wire [15:0] \$3434 ;
-  wire [1:0] \$3435 ;
-  wire \$3436 ;
+  wire [21:0] \$3430 ;
+  wire [15:0] \$3431 ;
+  wire [15:0] \$3432 ;
+  wire [1:0] \$3433 ;
+  wire \$3434 ;
+  wire \$3435 ;
+  wire [1:0] \$3436 ;
   wire \$3437 ;
   wire [1:0] \$3438 ;
   wire \$3439 ;
-  wire [7:0] \$344 ;
-  wire [1:0] \$3440 ;
+  wire [3:0] \$344 ;
+  wire \$3440 ;
   wire \$3441 ;
-  wire \$3442 ;
+  wire [1:0] \$3442 ;
   wire \$3443 ;
-  wire [1:0] \$3444 ;
-  wire \$3445 ;
+  wire [15:0] \$3444 ;
+  wire [16:0] \$3445 ;
   wire [15:0] \$3446 ;
-  wire [16:0] \$3447 ;
+  wire [15:0] \$3447 ;
   wire [15:0] \$3448 ;
-  wire [15:0] \$3449 ;
-  wire \$345 ;
-  wire [15:0] \$3450 ;
-  wire \$3451 ;
-  wire \$3452 ;
-  wire [17:0] \$3453 ;
-  wire [15:0] \$3454 ;
-  wire [15:0] \$3455 ;
+  wire \$3449 ;
+  wire [7:0] \$345 ;
+  wire \$3450 ;
+  wire [17:0] \$3451 ;
+  wire [15:0] \$3452 ;
+  wire [15:0] \$3453 ;
+  wire [3:0] \$3454 ;
+  wire [3:0] \$3455 ;
   wire [3:0] \$3456 ;
   wire [3:0] \$3457 ;
   wire [3:0] \$3458 ;
   wire [3:0] \$3459 ;
-  wire [7:0] \$346 ;
+  wire \$346 ;
   wire [3:0] \$3460 ;
   wire [3:0] \$3461 ;
   wire [3:0] \$3462 ;
@@ -2746,43 +2746,43 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3466 ;
   wire [3:0] \$3467 ;
   wire [3:0] \$3468 ;
-  wire [3:0] \$3469 ;
-  wire \$347 ;
-  wire [3:0] \$3470 ;
+  wire [1:0] \$3469 ;
+  wire [7:0] \$347 ;
+  wire \$3470 ;
   wire [1:0] \$3471 ;
   wire \$3472 ;
-  wire [1:0] \$3473 ;
-  wire \$3474 ;
-  wire [4:0] \$3475 ;
-  wire [4:0] \$3476 ;
-  wire [21:0] \$3477 ;
-  wire [15:0] \$3478 ;
-  wire [15:0] \$3479 ;
-  wire [3:0] \$348 ;
-  wire [1:0] \$3480 ;
-  wire \$3481 ;
+  wire [4:0] \$3473 ;
+  wire [4:0] \$3474 ;
+  wire [21:0] \$3475 ;
+  wire [15:0] \$3476 ;
+  wire [15:0] \$3477 ;
+  wire [1:0] \$3478 ;
+  wire \$3479 ;
+  wire \$348 ;
+  wire \$3480 ;
+  wire [1:0] \$3481 ;
   wire \$3482 ;
   wire [1:0] \$3483 ;
   wire \$3484 ;
-  wire [1:0] \$3485 ;
+  wire \$3485 ;
   wire \$3486 ;
-  wire \$3487 ;
+  wire [1:0] \$3487 ;
   wire \$3488 ;
-  wire [1:0] \$3489 ;
+  wire [15:0] \$3489 ;
   wire [7:0] \$349 ;
-  wire \$3490 ;
+  wire [16:0] \$3490 ;
   wire [15:0] \$3491 ;
-  wire [16:0] \$3492 ;
+  wire [15:0] \$3492 ;
   wire [15:0] \$3493 ;
-  wire [15:0] \$3494 ;
-  wire [15:0] \$3495 ;
-  wire \$3496 ;
-  wire \$3497 ;
-  wire [17:0] \$3498 ;
-  wire [15:0] \$3499 ;
+  wire \$3494 ;
+  wire \$3495 ;
+  wire [17:0] \$3496 ;
+  wire [15:0] \$3497 ;
+  wire [15:0] \$3498 ;
+  wire [3:0] \$3499 ;
   wire \$35 ;
   wire \$350 ;
-  wire [15:0] \$3500 ;
+  wire [3:0] \$3500 ;
   wire [3:0] \$3501 ;
   wire [3:0] \$3502 ;
   wire [3:0] \$3503 ;
@@ -2797,41 +2797,41 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3511 ;
   wire [3:0] \$3512 ;
   wire [3:0] \$3513 ;
-  wire [3:0] \$3514 ;
-  wire [3:0] \$3515 ;
+  wire [1:0] \$3514 ;
+  wire \$3515 ;
   wire [1:0] \$3516 ;
   wire \$3517 ;
-  wire [1:0] \$3518 ;
-  wire \$3519 ;
+  wire [4:0] \$3518 ;
+  wire [4:0] \$3519 ;
   wire \$352 ;
-  wire [4:0] \$3520 ;
-  wire [4:0] \$3521 ;
-  wire [21:0] \$3522 ;
-  wire [15:0] \$3523 ;
-  wire [15:0] \$3524 ;
-  wire [1:0] \$3525 ;
-  wire \$3526 ;
+  wire [21:0] \$3520 ;
+  wire [15:0] \$3521 ;
+  wire [15:0] \$3522 ;
+  wire [1:0] \$3523 ;
+  wire \$3524 ;
+  wire \$3525 ;
+  wire [1:0] \$3526 ;
   wire \$3527 ;
   wire [1:0] \$3528 ;
   wire \$3529 ;
   wire [7:0] \$353 ;
-  wire [1:0] \$3530 ;
+  wire \$3530 ;
   wire \$3531 ;
-  wire \$3532 ;
+  wire [1:0] \$3532 ;
   wire \$3533 ;
-  wire [1:0] \$3534 ;
-  wire \$3535 ;
+  wire [15:0] \$3534 ;
+  wire [16:0] \$3535 ;
   wire [15:0] \$3536 ;
-  wire [16:0] \$3537 ;
+  wire [15:0] \$3537 ;
   wire [15:0] \$3538 ;
-  wire [15:0] \$3539 ;
+  wire \$3539 ;
   wire \$354 ;
-  wire [15:0] \$3540 ;
-  wire \$3541 ;
-  wire \$3542 ;
-  wire [17:0] \$3543 ;
-  wire [15:0] \$3544 ;
-  wire [15:0] \$3545 ;
+  wire \$3540 ;
+  wire [17:0] \$3541 ;
+  wire [15:0] \$3542 ;
+  wire [15:0] \$3543 ;
+  wire [3:0] \$3544 ;
+  wire [3:0] \$3545 ;
   wire [3:0] \$3546 ;
   wire [3:0] \$3547 ;
   wire [3:0] \$3548 ;
@@ -2846,317 +2846,317 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3556 ;
   wire [3:0] \$3557 ;
   wire [3:0] \$3558 ;
-  wire [3:0] \$3559 ;
+  wire [1:0] \$3559 ;
   wire \$356 ;
-  wire [3:0] \$3560 ;
+  wire \$3560 ;
   wire [1:0] \$3561 ;
   wire \$3562 ;
-  wire [1:0] \$3563 ;
+  wire \$3563 ;
   wire \$3564 ;
-  wire \$3565 ;
-  wire \$3566 ;
-  wire [7:0] \$3567 ;
-  wire [6:0] \$3568 ;
+  wire [7:0] \$3565 ;
+  wire [6:0] \$3566 ;
+  wire \$3567 ;
+  wire \$3568 ;
   wire \$3569 ;
-  wire [7:0] \$357 ;
+  wire [3:0] \$357 ;
   wire \$3570 ;
-  wire \$3571 ;
+  wire [1:0] \$3571 ;
   wire \$3572 ;
-  wire [1:0] \$3573 ;
-  wire \$3574 ;
-  wire \$3575 ;
-  wire [4:0] \$3576 ;
-  wire [22:0] \$3577 ;
+  wire \$3573 ;
+  wire [4:0] \$3574 ;
+  wire [22:0] \$3575 ;
+  wire \$3576 ;
+  wire \$3577 ;
   wire \$3578 ;
   wire \$3579 ;
-  wire \$358 ;
-  wire \$3580 ;
+  wire [4:0] \$358 ;
+  wire [1:0] \$3580 ;
   wire \$3581 ;
-  wire [1:0] \$3582 ;
-  wire \$3583 ;
+  wire \$3582 ;
+  wire [1:0] \$3583 ;
   wire \$3584 ;
   wire [1:0] \$3585 ;
   wire \$3586 ;
-  wire [1:0] \$3587 ;
-  wire \$3588 ;
-  wire [4:0] \$3589 ;
-  wire [7:0] \$359 ;
-  wire [4:0] \$3590 ;
-  wire [21:0] \$3591 ;
-  wire [15:0] \$3592 ;
-  wire [15:0] \$3593 ;
+  wire [4:0] \$3587 ;
+  wire [4:0] \$3588 ;
+  wire [21:0] \$3589 ;
+  wire [5:0] \$359 ;
+  wire [15:0] \$3590 ;
+  wire [15:0] \$3591 ;
+  wire \$3592 ;
+  wire \$3593 ;
   wire \$3594 ;
   wire \$3595 ;
-  wire \$3596 ;
+  wire [1:0] \$3596 ;
   wire \$3597 ;
   wire [1:0] \$3598 ;
   wire \$3599 ;
   wire \$36 ;
-  wire \$360 ;
-  wire [1:0] \$3600 ;
-  wire \$3601 ;
-  wire [4:0] \$3602 ;
-  wire [4:0] \$3603 ;
-  wire [21:0] \$3604 ;
-  wire [15:0] \$3605 ;
+  wire [6:0] \$360 ;
+  wire [4:0] \$3600 ;
+  wire [4:0] \$3601 ;
+  wire [21:0] \$3602 ;
+  wire [15:0] \$3603 ;
+  wire [15:0] \$3604 ;
+  wire [4:0] \$3605 ;
   wire [15:0] \$3606 ;
-  wire [4:0] \$3607 ;
-  wire [15:0] \$3608 ;
+  wire \$3607 ;
+  wire [1:0] \$3608 ;
   wire \$3609 ;
-  wire [3:0] \$361 ;
+  wire [7:0] \$361 ;
   wire [1:0] \$3610 ;
   wire \$3611 ;
-  wire [1:0] \$3612 ;
-  wire \$3613 ;
-  wire [4:0] \$3614 ;
-  wire [4:0] \$3615 ;
-  wire [21:0] \$3616 ;
-  wire [15:0] \$3617 ;
-  wire [15:0] \$3618 ;
-  wire [3:0] \$3619 ;
-  wire [4:0] \$362 ;
-  wire [4:0] \$3620 ;
-  wire [15:0] \$3621 ;
+  wire [4:0] \$3612 ;
+  wire [4:0] \$3613 ;
+  wire [21:0] \$3614 ;
+  wire [15:0] \$3615 ;
+  wire [15:0] \$3616 ;
+  wire [3:0] \$3617 ;
+  wire [4:0] \$3618 ;
+  wire [15:0] \$3619 ;
+  wire \$362 ;
+  wire \$3620 ;
+  wire \$3621 ;
   wire \$3622 ;
-  wire \$3623 ;
+  wire [1:0] \$3623 ;
   wire \$3624 ;
   wire [1:0] \$3625 ;
   wire \$3626 ;
   wire [1:0] \$3627 ;
   wire \$3628 ;
-  wire [1:0] \$3629 ;
-  wire [5:0] \$363 ;
-  wire \$3630 ;
-  wire [4:0] \$3631 ;
-  wire [4:0] \$3632 ;
-  wire [21:0] \$3633 ;
-  wire [15:0] \$3634 ;
-  wire [15:0] \$3635 ;
-  wire [3:0] \$3636 ;
-  wire [4:0] \$3637 ;
-  wire [15:0] \$3638 ;
+  wire [4:0] \$3629 ;
+  wire [7:0] \$363 ;
+  wire [4:0] \$3630 ;
+  wire [21:0] \$3631 ;
+  wire [15:0] \$3632 ;
+  wire [15:0] \$3633 ;
+  wire [3:0] \$3634 ;
+  wire [4:0] \$3635 ;
+  wire [15:0] \$3636 ;
+  wire \$3637 ;
+  wire \$3638 ;
   wire \$3639 ;
-  wire [6:0] \$364 ;
-  wire \$3640 ;
+  wire \$364 ;
+  wire [1:0] \$3640 ;
   wire \$3641 ;
-  wire [1:0] \$3642 ;
+  wire \$3642 ;
   wire \$3643 ;
   wire \$3644 ;
   wire \$3645 ;
   wire \$3646 ;
   wire \$3647 ;
   wire \$3648 ;
-  wire \$3649 ;
+  wire [1:0] \$3649 ;
   wire [7:0] \$365 ;
   wire \$3650 ;
-  wire [1:0] \$3651 ;
+  wire \$3651 ;
   wire \$3652 ;
   wire \$3653 ;
   wire \$3654 ;
   wire \$3655 ;
   wire \$3656 ;
-  wire \$3657 ;
+  wire [1:0] \$3657 ;
   wire \$3658 ;
   wire [1:0] \$3659 ;
   wire \$366 ;
   wire \$3660 ;
-  wire [1:0] \$3661 ;
+  wire \$3661 ;
   wire \$3662 ;
-  wire \$3663 ;
-  wire \$3664 ;
-  wire [7:0] \$3665 ;
-  wire [6:0] \$3666 ;
+  wire [7:0] \$3663 ;
+  wire [6:0] \$3664 ;
+  wire \$3665 ;
+  wire \$3666 ;
   wire \$3667 ;
   wire \$3668 ;
-  wire \$3669 ;
+  wire [1:0] \$3669 ;
   wire [7:0] \$367 ;
   wire \$3670 ;
-  wire [1:0] \$3671 ;
-  wire \$3672 ;
-  wire \$3673 ;
-  wire [4:0] \$3674 ;
-  wire [22:0] \$3675 ;
+  wire \$3671 ;
+  wire [4:0] \$3672 ;
+  wire [22:0] \$3673 ;
+  wire \$3674 ;
+  wire \$3675 ;
   wire \$3676 ;
   wire \$3677 ;
-  wire \$3678 ;
+  wire [1:0] \$3678 ;
   wire \$3679 ;
   wire \$368 ;
-  wire [1:0] \$3680 ;
-  wire \$3681 ;
+  wire \$3680 ;
+  wire [1:0] \$3681 ;
   wire \$3682 ;
   wire [1:0] \$3683 ;
   wire \$3684 ;
-  wire [1:0] \$3685 ;
-  wire \$3686 ;
-  wire [4:0] \$3687 ;
-  wire [4:0] \$3688 ;
-  wire [21:0] \$3689 ;
+  wire [4:0] \$3685 ;
+  wire [4:0] \$3686 ;
+  wire [21:0] \$3687 ;
+  wire [15:0] \$3688 ;
+  wire [15:0] \$3689 ;
   wire [7:0] \$369 ;
-  wire [15:0] \$3690 ;
-  wire [15:0] \$3691 ;
+  wire \$3690 ;
+  wire \$3691 ;
   wire \$3692 ;
   wire \$3693 ;
-  wire \$3694 ;
+  wire [1:0] \$3694 ;
   wire \$3695 ;
   wire [1:0] \$3696 ;
   wire \$3697 ;
-  wire [1:0] \$3698 ;
-  wire \$3699 ;
+  wire [4:0] \$3698 ;
+  wire [4:0] \$3699 ;
   wire \$37 ;
   wire \$370 ;
-  wire [4:0] \$3700 ;
-  wire [4:0] \$3701 ;
-  wire [21:0] \$3702 ;
-  wire [15:0] \$3703 ;
+  wire [21:0] \$3700 ;
+  wire [15:0] \$3701 ;
+  wire [15:0] \$3702 ;
+  wire [4:0] \$3703 ;
   wire [15:0] \$3704 ;
-  wire [4:0] \$3705 ;
-  wire [15:0] \$3706 ;
+  wire \$3705 ;
+  wire [1:0] \$3706 ;
   wire \$3707 ;
   wire [1:0] \$3708 ;
   wire \$3709 ;
   wire [7:0] \$371 ;
-  wire [1:0] \$3710 ;
-  wire \$3711 ;
-  wire [4:0] \$3712 ;
-  wire [4:0] \$3713 ;
-  wire [21:0] \$3714 ;
-  wire [15:0] \$3715 ;
-  wire [15:0] \$3716 ;
-  wire [3:0] \$3717 ;
-  wire [4:0] \$3718 ;
-  wire [15:0] \$3719 ;
+  wire [4:0] \$3710 ;
+  wire [4:0] \$3711 ;
+  wire [21:0] \$3712 ;
+  wire [15:0] \$3713 ;
+  wire [15:0] \$3714 ;
+  wire [3:0] \$3715 ;
+  wire [4:0] \$3716 ;
+  wire [15:0] \$3717 ;
+  wire \$3718 ;
+  wire \$3719 ;
   wire \$372 ;
   wire \$3720 ;
-  wire \$3721 ;
+  wire [1:0] \$3721 ;
   wire \$3722 ;
   wire [1:0] \$3723 ;
   wire \$3724 ;
   wire [1:0] \$3725 ;
   wire \$3726 ;
-  wire [1:0] \$3727 ;
-  wire \$3728 ;
-  wire [4:0] \$3729 ;
-  wire [7:0] \$373 ;
-  wire [4:0] \$3730 ;
-  wire [21:0] \$3731 ;
-  wire [15:0] \$3732 ;
-  wire [15:0] \$3733 ;
-  wire [3:0] \$3734 ;
-  wire [4:0] \$3735 ;
-  wire [15:0] \$3736 ;
+  wire [4:0] \$3727 ;
+  wire [4:0] \$3728 ;
+  wire [21:0] \$3729 ;
+  wire [3:0] \$373 ;
+  wire [15:0] \$3730 ;
+  wire [15:0] \$3731 ;
+  wire [3:0] \$3732 ;
+  wire [4:0] \$3733 ;
+  wire [15:0] \$3734 ;
+  wire \$3735 ;
+  wire \$3736 ;
   wire \$3737 ;
-  wire \$3738 ;
+  wire [1:0] \$3738 ;
   wire \$3739 ;
-  wire \$374 ;
-  wire [1:0] \$3740 ;
+  wire [7:0] \$374 ;
+  wire \$3740 ;
   wire \$3741 ;
   wire \$3742 ;
   wire \$3743 ;
   wire \$3744 ;
   wire \$3745 ;
   wire \$3746 ;
-  wire \$3747 ;
+  wire [1:0] \$3747 ;
   wire \$3748 ;
-  wire [1:0] \$3749 ;
-  wire [7:0] \$375 ;
+  wire \$3749 ;
+  wire \$375 ;
   wire \$3750 ;
   wire \$3751 ;
   wire \$3752 ;
   wire \$3753 ;
   wire \$3754 ;
-  wire \$3755 ;
+  wire [1:0] \$3755 ;
   wire \$3756 ;
   wire [1:0] \$3757 ;
   wire \$3758 ;
-  wire [1:0] \$3759 ;
-  wire \$376 ;
+  wire \$3759 ;
+  wire [7:0] \$376 ;
   wire \$3760 ;
-  wire \$3761 ;
-  wire \$3762 ;
-  wire [7:0] \$3763 ;
-  wire [6:0] \$3764 ;
+  wire [7:0] \$3761 ;
+  wire [6:0] \$3762 ;
+  wire \$3763 ;
+  wire \$3764 ;
   wire \$3765 ;
   wire \$3766 ;
-  wire \$3767 ;
+  wire [1:0] \$3767 ;
   wire \$3768 ;
-  wire [1:0] \$3769 ;
-  wire [3:0] \$377 ;
-  wire \$3770 ;
-  wire \$3771 ;
-  wire [4:0] \$3772 ;
-  wire [22:0] \$3773 ;
+  wire \$3769 ;
+  wire \$377 ;
+  wire [4:0] \$3770 ;
+  wire [22:0] \$3771 ;
+  wire \$3772 ;
+  wire \$3773 ;
   wire \$3774 ;
   wire \$3775 ;
-  wire \$3776 ;
+  wire [1:0] \$3776 ;
   wire \$3777 ;
-  wire [1:0] \$3778 ;
-  wire \$3779 ;
+  wire \$3778 ;
+  wire [1:0] \$3779 ;
   wire [7:0] \$378 ;
   wire \$3780 ;
   wire [1:0] \$3781 ;
   wire \$3782 ;
-  wire [1:0] \$3783 ;
-  wire \$3784 ;
-  wire [4:0] \$3785 ;
-  wire [4:0] \$3786 ;
-  wire [21:0] \$3787 ;
-  wire [15:0] \$3788 ;
-  wire [15:0] \$3789 ;
+  wire [4:0] \$3783 ;
+  wire [4:0] \$3784 ;
+  wire [21:0] \$3785 ;
+  wire [15:0] \$3786 ;
+  wire [15:0] \$3787 ;
+  wire \$3788 ;
+  wire \$3789 ;
   wire \$379 ;
   wire \$3790 ;
   wire \$3791 ;
-  wire \$3792 ;
+  wire [1:0] \$3792 ;
   wire \$3793 ;
   wire [1:0] \$3794 ;
   wire \$3795 ;
-  wire [1:0] \$3796 ;
-  wire \$3797 ;
-  wire [4:0] \$3798 ;
-  wire [4:0] \$3799 ;
+  wire [4:0] \$3796 ;
+  wire [4:0] \$3797 ;
+  wire [21:0] \$3798 ;
+  wire [15:0] \$3799 ;
   wire \$38 ;
   wire [7:0] \$380 ;
-  wire [21:0] \$3800 ;
-  wire [15:0] \$3801 ;
+  wire [15:0] \$3800 ;
+  wire [4:0] \$3801 ;
   wire [15:0] \$3802 ;
-  wire [4:0] \$3803 ;
-  wire [15:0] \$3804 ;
+  wire \$3803 ;
+  wire [1:0] \$3804 ;
   wire \$3805 ;
   wire [1:0] \$3806 ;
   wire \$3807 ;
-  wire [1:0] \$3808 ;
-  wire \$3809 ;
+  wire [4:0] \$3808 ;
+  wire [4:0] \$3809 ;
   wire \$381 ;
-  wire [4:0] \$3810 ;
-  wire [4:0] \$3811 ;
-  wire [21:0] \$3812 ;
-  wire [15:0] \$3813 ;
-  wire [15:0] \$3814 ;
-  wire [3:0] \$3815 ;
-  wire [4:0] \$3816 ;
-  wire [15:0] \$3817 ;
+  wire [21:0] \$3810 ;
+  wire [15:0] \$3811 ;
+  wire [15:0] \$3812 ;
+  wire [3:0] \$3813 ;
+  wire [4:0] \$3814 ;
+  wire [15:0] \$3815 ;
+  wire \$3816 ;
+  wire \$3817 ;
   wire \$3818 ;
-  wire \$3819 ;
+  wire [1:0] \$3819 ;
   wire [7:0] \$382 ;
   wire \$3820 ;
   wire [1:0] \$3821 ;
   wire \$3822 ;
   wire [1:0] \$3823 ;
   wire \$3824 ;
-  wire [1:0] \$3825 ;
-  wire \$3826 ;
-  wire [4:0] \$3827 ;
-  wire [4:0] \$3828 ;
-  wire [21:0] \$3829 ;
+  wire [4:0] \$3825 ;
+  wire [4:0] \$3826 ;
+  wire [21:0] \$3827 ;
+  wire [15:0] \$3828 ;
+  wire [15:0] \$3829 ;
   wire \$383 ;
-  wire [15:0] \$3830 ;
-  wire [15:0] \$3831 ;
-  wire [3:0] \$3832 ;
-  wire [4:0] \$3833 ;
-  wire [15:0] \$3834 ;
+  wire [3:0] \$3830 ;
+  wire [4:0] \$3831 ;
+  wire [15:0] \$3832 ;
+  wire \$3833 ;
+  wire \$3834 ;
   wire \$3835 ;
-  wire \$3836 ;
+  wire [1:0] \$3836 ;
   wire \$3837 ;
-  wire [1:0] \$3838 ;
+  wire \$3838 ;
   wire \$3839 ;
   wire [7:0] \$384 ;
   wire \$3840 ;
@@ -3164,108 +3164,108 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3842 ;
   wire \$3843 ;
   wire \$3844 ;
-  wire \$3845 ;
+  wire [1:0] \$3845 ;
   wire \$3846 ;
-  wire [1:0] \$3847 ;
+  wire \$3847 ;
   wire \$3848 ;
   wire \$3849 ;
   wire \$385 ;
   wire \$3850 ;
   wire \$3851 ;
   wire \$3852 ;
-  wire \$3853 ;
+  wire [1:0] \$3853 ;
   wire \$3854 ;
   wire [1:0] \$3855 ;
   wire \$3856 ;
-  wire [1:0] \$3857 ;
+  wire \$3857 ;
   wire \$3858 ;
-  wire \$3859 ;
-  wire [7:0] \$386 ;
-  wire \$3860 ;
-  wire [7:0] \$3861 ;
-  wire [6:0] \$3862 ;
+  wire [7:0] \$3859 ;
+  wire [3:0] \$386 ;
+  wire [6:0] \$3860 ;
+  wire \$3861 ;
+  wire \$3862 ;
   wire \$3863 ;
   wire \$3864 ;
-  wire \$3865 ;
+  wire [1:0] \$3865 ;
   wire \$3866 ;
-  wire [1:0] \$3867 ;
-  wire \$3868 ;
-  wire \$3869 ;
-  wire \$387 ;
-  wire [4:0] \$3870 ;
-  wire [22:0] \$3871 ;
+  wire \$3867 ;
+  wire [4:0] \$3868 ;
+  wire [22:0] \$3869 ;
+  wire [4:0] \$387 ;
+  wire \$3870 ;
+  wire \$3871 ;
   wire \$3872 ;
   wire \$3873 ;
-  wire \$3874 ;
+  wire [1:0] \$3874 ;
   wire \$3875 ;
-  wire [1:0] \$3876 ;
-  wire \$3877 ;
+  wire \$3876 ;
+  wire [1:0] \$3877 ;
   wire \$3878 ;
   wire [1:0] \$3879 ;
   wire [7:0] \$388 ;
   wire \$3880 ;
-  wire [1:0] \$3881 ;
-  wire \$3882 ;
-  wire [4:0] \$3883 ;
-  wire [4:0] \$3884 ;
-  wire [21:0] \$3885 ;
-  wire [15:0] \$3886 ;
-  wire [15:0] \$3887 ;
+  wire [4:0] \$3881 ;
+  wire [4:0] \$3882 ;
+  wire [21:0] \$3883 ;
+  wire [15:0] \$3884 ;
+  wire [15:0] \$3885 ;
+  wire \$3886 ;
+  wire \$3887 ;
   wire \$3888 ;
   wire \$3889 ;
   wire \$389 ;
-  wire \$3890 ;
+  wire [1:0] \$3890 ;
   wire \$3891 ;
   wire [1:0] \$3892 ;
   wire \$3893 ;
-  wire [1:0] \$3894 ;
-  wire \$3895 ;
-  wire [4:0] \$3896 ;
-  wire [4:0] \$3897 ;
-  wire [21:0] \$3898 ;
-  wire [15:0] \$3899 ;
+  wire [4:0] \$3894 ;
+  wire [4:0] \$3895 ;
+  wire [21:0] \$3896 ;
+  wire [15:0] \$3897 ;
+  wire [15:0] \$3898 ;
+  wire [4:0] \$3899 ;
   wire \$39 ;
-  wire [3:0] \$390 ;
+  wire [7:0] \$390 ;
   wire [15:0] \$3900 ;
-  wire [4:0] \$3901 ;
-  wire [15:0] \$3902 ;
+  wire \$3901 ;
+  wire [1:0] \$3902 ;
   wire \$3903 ;
   wire [1:0] \$3904 ;
   wire \$3905 ;
-  wire [1:0] \$3906 ;
-  wire \$3907 ;
-  wire [4:0] \$3908 ;
-  wire [4:0] \$3909 ;
-  wire [4:0] \$391 ;
-  wire [21:0] \$3910 ;
-  wire [15:0] \$3911 ;
-  wire [15:0] \$3912 ;
-  wire [3:0] \$3913 ;
-  wire [4:0] \$3914 ;
-  wire [15:0] \$3915 ;
+  wire [4:0] \$3906 ;
+  wire [4:0] \$3907 ;
+  wire [21:0] \$3908 ;
+  wire [15:0] \$3909 ;
+  wire \$391 ;
+  wire [15:0] \$3910 ;
+  wire [3:0] \$3911 ;
+  wire [4:0] \$3912 ;
+  wire [15:0] \$3913 ;
+  wire \$3914 ;
+  wire \$3915 ;
   wire \$3916 ;
-  wire \$3917 ;
+  wire [1:0] \$3917 ;
   wire \$3918 ;
   wire [1:0] \$3919 ;
   wire [7:0] \$392 ;
   wire \$3920 ;
   wire [1:0] \$3921 ;
   wire \$3922 ;
-  wire [1:0] \$3923 ;
-  wire \$3924 ;
-  wire [4:0] \$3925 ;
-  wire [4:0] \$3926 ;
-  wire [21:0] \$3927 ;
-  wire [15:0] \$3928 ;
-  wire [15:0] \$3929 ;
+  wire [4:0] \$3923 ;
+  wire [4:0] \$3924 ;
+  wire [21:0] \$3925 ;
+  wire [15:0] \$3926 ;
+  wire [15:0] \$3927 ;
+  wire [3:0] \$3928 ;
+  wire [4:0] \$3929 ;
   wire \$393 ;
-  wire [3:0] \$3930 ;
-  wire [4:0] \$3931 ;
-  wire [15:0] \$3932 ;
+  wire [15:0] \$3930 ;
+  wire \$3931 ;
+  wire \$3932 ;
   wire \$3933 ;
-  wire \$3934 ;
+  wire [1:0] \$3934 ;
   wire \$3935 ;
-  wire [1:0] \$3936 ;
+  wire \$3936 ;
   wire \$3937 ;
   wire \$3938 ;
   wire \$3939 ;
@@ -3273,445 +3273,445 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3940 ;
   wire \$3941 ;
   wire \$3942 ;
-  wire \$3943 ;
+  wire [1:0] \$3943 ;
   wire \$3944 ;
-  wire [1:0] \$3945 ;
+  wire \$3945 ;
   wire \$3946 ;
   wire \$3947 ;
   wire \$3948 ;
   wire \$3949 ;
   wire \$395 ;
   wire \$3950 ;
-  wire \$3951 ;
+  wire [1:0] \$3951 ;
   wire \$3952 ;
   wire [1:0] \$3953 ;
   wire \$3954 ;
-  wire [1:0] \$3955 ;
+  wire \$3955 ;
   wire \$3956 ;
-  wire \$3957 ;
-  wire \$3958 ;
-  wire [7:0] \$3959 ;
+  wire [7:0] \$3957 ;
+  wire [6:0] \$3958 ;
+  wire \$3959 ;
   wire [7:0] \$396 ;
-  wire [6:0] \$3960 ;
+  wire \$3960 ;
   wire \$3961 ;
   wire \$3962 ;
-  wire \$3963 ;
+  wire [1:0] \$3963 ;
   wire \$3964 ;
-  wire [1:0] \$3965 ;
-  wire \$3966 ;
-  wire \$3967 ;
-  wire [4:0] \$3968 ;
-  wire [22:0] \$3969 ;
+  wire \$3965 ;
+  wire [4:0] \$3966 ;
+  wire [22:0] \$3967 ;
+  wire \$3968 ;
+  wire \$3969 ;
   wire \$397 ;
   wire \$3970 ;
   wire \$3971 ;
-  wire \$3972 ;
+  wire [1:0] \$3972 ;
   wire \$3973 ;
-  wire [1:0] \$3974 ;
-  wire \$3975 ;
+  wire \$3974 ;
+  wire [1:0] \$3975 ;
   wire \$3976 ;
   wire [1:0] \$3977 ;
   wire \$3978 ;
-  wire [1:0] \$3979 ;
+  wire [4:0] \$3979 ;
   wire [7:0] \$398 ;
-  wire \$3980 ;
-  wire [4:0] \$3981 ;
-  wire [4:0] \$3982 ;
-  wire [21:0] \$3983 ;
-  wire [15:0] \$3984 ;
-  wire [15:0] \$3985 ;
+  wire [4:0] \$3980 ;
+  wire [21:0] \$3981 ;
+  wire [15:0] \$3982 ;
+  wire [15:0] \$3983 ;
+  wire \$3984 ;
+  wire \$3985 ;
   wire \$3986 ;
   wire \$3987 ;
-  wire \$3988 ;
+  wire [1:0] \$3988 ;
   wire \$3989 ;
   wire \$399 ;
   wire [1:0] \$3990 ;
   wire \$3991 ;
-  wire [1:0] \$3992 ;
-  wire \$3993 ;
-  wire [4:0] \$3994 ;
-  wire [4:0] \$3995 ;
-  wire [21:0] \$3996 ;
-  wire [15:0] \$3997 ;
+  wire [4:0] \$3992 ;
+  wire [4:0] \$3993 ;
+  wire [21:0] \$3994 ;
+  wire [15:0] \$3995 ;
+  wire [15:0] \$3996 ;
+  wire [4:0] \$3997 ;
   wire [15:0] \$3998 ;
-  wire [4:0] \$3999 ;
+  wire \$3999 ;
   wire \$4 ;
   wire \$40 ;
-  wire [7:0] \$400 ;
-  wire [15:0] \$4000 ;
+  wire [3:0] \$400 ;
+  wire [1:0] \$4000 ;
   wire \$4001 ;
   wire [1:0] \$4002 ;
   wire \$4003 ;
-  wire [1:0] \$4004 ;
-  wire \$4005 ;
-  wire [4:0] \$4006 ;
-  wire [4:0] \$4007 ;
-  wire [21:0] \$4008 ;
-  wire [15:0] \$4009 ;
-  wire \$401 ;
-  wire [15:0] \$4010 ;
-  wire [3:0] \$4011 ;
-  wire [4:0] \$4012 ;
-  wire [15:0] \$4013 ;
+  wire [4:0] \$4004 ;
+  wire [4:0] \$4005 ;
+  wire [21:0] \$4006 ;
+  wire [15:0] \$4007 ;
+  wire [15:0] \$4008 ;
+  wire [3:0] \$4009 ;
+  wire [7:0] \$401 ;
+  wire [4:0] \$4010 ;
+  wire [15:0] \$4011 ;
+  wire \$4012 ;
+  wire \$4013 ;
   wire \$4014 ;
-  wire \$4015 ;
+  wire [1:0] \$4015 ;
   wire \$4016 ;
   wire [1:0] \$4017 ;
   wire \$4018 ;
   wire [1:0] \$4019 ;
-  wire [7:0] \$402 ;
+  wire \$402 ;
   wire \$4020 ;
-  wire [1:0] \$4021 ;
-  wire \$4022 ;
-  wire [4:0] \$4023 ;
-  wire [4:0] \$4024 ;
-  wire [21:0] \$4025 ;
-  wire [15:0] \$4026 ;
-  wire [15:0] \$4027 ;
-  wire [3:0] \$4028 ;
-  wire [4:0] \$4029 ;
-  wire \$403 ;
-  wire [15:0] \$4030 ;
+  wire [4:0] \$4021 ;
+  wire [4:0] \$4022 ;
+  wire [21:0] \$4023 ;
+  wire [15:0] \$4024 ;
+  wire [15:0] \$4025 ;
+  wire [3:0] \$4026 ;
+  wire [4:0] \$4027 ;
+  wire [15:0] \$4028 ;
+  wire \$4029 ;
+  wire [7:0] \$403 ;
+  wire \$4030 ;
   wire \$4031 ;
-  wire \$4032 ;
+  wire [1:0] \$4032 ;
   wire \$4033 ;
-  wire [1:0] \$4034 ;
+  wire \$4034 ;
   wire \$4035 ;
   wire \$4036 ;
   wire \$4037 ;
   wire \$4038 ;
   wire \$4039 ;
-  wire [3:0] \$404 ;
+  wire \$404 ;
   wire \$4040 ;
-  wire \$4041 ;
+  wire [1:0] \$4041 ;
   wire \$4042 ;
-  wire [1:0] \$4043 ;
+  wire \$4043 ;
   wire \$4044 ;
   wire \$4045 ;
   wire \$4046 ;
   wire \$4047 ;
   wire \$4048 ;
-  wire \$4049 ;
+  wire [1:0] \$4049 ;
   wire [7:0] \$405 ;
   wire \$4050 ;
   wire [1:0] \$4051 ;
   wire \$4052 ;
-  wire [1:0] \$4053 ;
+  wire \$4053 ;
   wire \$4054 ;
-  wire \$4055 ;
-  wire \$4056 ;
-  wire [7:0] \$4057 ;
-  wire [6:0] \$4058 ;
+  wire [7:0] \$4055 ;
+  wire [6:0] \$4056 ;
+  wire \$4057 ;
+  wire \$4058 ;
   wire \$4059 ;
   wire \$406 ;
   wire \$4060 ;
-  wire \$4061 ;
+  wire [1:0] \$4061 ;
   wire \$4062 ;
-  wire [1:0] \$4063 ;
-  wire \$4064 ;
-  wire \$4065 ;
-  wire [4:0] \$4066 ;
-  wire [22:0] \$4067 ;
+  wire \$4063 ;
+  wire [4:0] \$4064 ;
+  wire [22:0] \$4065 ;
+  wire \$4066 ;
+  wire \$4067 ;
   wire \$4068 ;
   wire \$4069 ;
   wire [7:0] \$407 ;
-  wire \$4070 ;
+  wire [1:0] \$4070 ;
   wire \$4071 ;
-  wire [1:0] \$4072 ;
-  wire \$4073 ;
+  wire \$4072 ;
+  wire [1:0] \$4073 ;
   wire \$4074 ;
   wire [1:0] \$4075 ;
   wire \$4076 ;
-  wire [1:0] \$4077 ;
-  wire \$4078 ;
-  wire [4:0] \$4079 ;
+  wire [4:0] \$4077 ;
+  wire [4:0] \$4078 ;
+  wire [21:0] \$4079 ;
   wire \$408 ;
-  wire [4:0] \$4080 ;
-  wire [21:0] \$4081 ;
-  wire [15:0] \$4082 ;
-  wire [15:0] \$4083 ;
+  wire [15:0] \$4080 ;
+  wire [15:0] \$4081 ;
+  wire \$4082 ;
+  wire \$4083 ;
   wire \$4084 ;
   wire \$4085 ;
-  wire \$4086 ;
+  wire [1:0] \$4086 ;
   wire \$4087 ;
   wire [1:0] \$4088 ;
   wire \$4089 ;
   wire [7:0] \$409 ;
-  wire [1:0] \$4090 ;
-  wire \$4091 ;
-  wire [4:0] \$4092 ;
-  wire [4:0] \$4093 ;
-  wire [21:0] \$4094 ;
-  wire [15:0] \$4095 ;
+  wire [4:0] \$4090 ;
+  wire [4:0] \$4091 ;
+  wire [21:0] \$4092 ;
+  wire [15:0] \$4093 ;
+  wire [15:0] \$4094 ;
+  wire [4:0] \$4095 ;
   wire [15:0] \$4096 ;
-  wire [4:0] \$4097 ;
-  wire [15:0] \$4098 ;
+  wire \$4097 ;
+  wire [1:0] \$4098 ;
   wire \$4099 ;
   wire \$41 ;
   wire \$410 ;
   wire [1:0] \$4100 ;
   wire \$4101 ;
-  wire [1:0] \$4102 ;
-  wire \$4103 ;
-  wire [4:0] \$4104 ;
-  wire [4:0] \$4105 ;
-  wire [21:0] \$4106 ;
-  wire [15:0] \$4107 ;
-  wire [15:0] \$4108 ;
-  wire [3:0] \$4109 ;
+  wire [4:0] \$4102 ;
+  wire [4:0] \$4103 ;
+  wire [21:0] \$4104 ;
+  wire [15:0] \$4105 ;
+  wire [15:0] \$4106 ;
+  wire [3:0] \$4107 ;
+  wire [4:0] \$4108 ;
+  wire [15:0] \$4109 ;
   wire [7:0] \$411 ;
-  wire [4:0] \$4110 ;
-  wire [15:0] \$4111 ;
+  wire \$4110 ;
+  wire \$4111 ;
   wire \$4112 ;
-  wire \$4113 ;
+  wire [1:0] \$4113 ;
   wire \$4114 ;
   wire [1:0] \$4115 ;
   wire \$4116 ;
   wire [1:0] \$4117 ;
   wire \$4118 ;
-  wire [1:0] \$4119 ;
+  wire [4:0] \$4119 ;
   wire \$412 ;
-  wire \$4120 ;
-  wire [4:0] \$4121 ;
-  wire [4:0] \$4122 ;
-  wire [21:0] \$4123 ;
-  wire [15:0] \$4124 ;
-  wire [15:0] \$4125 ;
-  wire [3:0] \$4126 ;
-  wire [4:0] \$4127 ;
-  wire [15:0] \$4128 ;
+  wire [4:0] \$4120 ;
+  wire [21:0] \$4121 ;
+  wire [15:0] \$4122 ;
+  wire [15:0] \$4123 ;
+  wire [3:0] \$4124 ;
+  wire [4:0] \$4125 ;
+  wire [15:0] \$4126 ;
+  wire \$4127 ;
+  wire \$4128 ;
   wire \$4129 ;
-  wire [7:0] \$413 ;
-  wire \$4130 ;
+  wire [3:0] \$413 ;
+  wire [1:0] \$4130 ;
   wire \$4131 ;
-  wire [1:0] \$4132 ;
+  wire \$4132 ;
   wire \$4133 ;
   wire \$4134 ;
   wire \$4135 ;
   wire \$4136 ;
   wire \$4137 ;
   wire \$4138 ;
-  wire \$4139 ;
-  wire \$414 ;
+  wire [1:0] \$4139 ;
+  wire [4:0] \$414 ;
   wire \$4140 ;
-  wire [1:0] \$4141 ;
+  wire \$4141 ;
   wire \$4142 ;
   wire \$4143 ;
   wire \$4144 ;
   wire \$4145 ;
   wire \$4146 ;
-  wire \$4147 ;
+  wire [1:0] \$4147 ;
   wire \$4148 ;
   wire [1:0] \$4149 ;
-  wire [7:0] \$415 ;
+  wire [5:0] \$415 ;
   wire \$4150 ;
-  wire [1:0] \$4151 ;
+  wire \$4151 ;
   wire \$4152 ;
-  wire \$4153 ;
-  wire \$4154 ;
-  wire [7:0] \$4155 ;
-  wire [6:0] \$4156 ;
+  wire [7:0] \$4153 ;
+  wire [6:0] \$4154 ;
+  wire \$4155 ;
+  wire \$4156 ;
   wire \$4157 ;
   wire \$4158 ;
-  wire \$4159 ;
-  wire \$416 ;
+  wire [1:0] \$4159 ;
+  wire [6:0] \$416 ;
   wire \$4160 ;
-  wire [1:0] \$4161 ;
-  wire \$4162 ;
-  wire \$4163 ;
-  wire [4:0] \$4164 ;
-  wire [22:0] \$4165 ;
+  wire \$4161 ;
+  wire [4:0] \$4162 ;
+  wire [22:0] \$4163 ;
+  wire \$4164 ;
+  wire \$4165 ;
   wire \$4166 ;
   wire \$4167 ;
-  wire \$4168 ;
+  wire [1:0] \$4168 ;
   wire \$4169 ;
-  wire [3:0] \$417 ;
-  wire [1:0] \$4170 ;
-  wire \$4171 ;
+  wire [7:0] \$417 ;
+  wire \$4170 ;
+  wire [1:0] \$4171 ;
   wire \$4172 ;
   wire [1:0] \$4173 ;
   wire \$4174 ;
-  wire [1:0] \$4175 ;
-  wire \$4176 ;
-  wire [4:0] \$4177 ;
-  wire [4:0] \$4178 ;
-  wire [21:0] \$4179 ;
-  wire [4:0] \$418 ;
-  wire [15:0] \$4180 ;
-  wire [15:0] \$4181 ;
+  wire [4:0] \$4175 ;
+  wire [4:0] \$4176 ;
+  wire [21:0] \$4177 ;
+  wire [15:0] \$4178 ;
+  wire [15:0] \$4179 ;
+  wire \$418 ;
+  wire \$4180 ;
+  wire \$4181 ;
   wire \$4182 ;
   wire \$4183 ;
-  wire \$4184 ;
+  wire [1:0] \$4184 ;
   wire \$4185 ;
   wire [1:0] \$4186 ;
   wire \$4187 ;
-  wire [1:0] \$4188 ;
-  wire \$4189 ;
-  wire [5:0] \$419 ;
-  wire [4:0] \$4190 ;
-  wire [4:0] \$4191 ;
-  wire [21:0] \$4192 ;
-  wire [15:0] \$4193 ;
+  wire [4:0] \$4188 ;
+  wire [4:0] \$4189 ;
+  wire [7:0] \$419 ;
+  wire [21:0] \$4190 ;
+  wire [15:0] \$4191 ;
+  wire [15:0] \$4192 ;
+  wire [4:0] \$4193 ;
   wire [15:0] \$4194 ;
-  wire [4:0] \$4195 ;
-  wire [15:0] \$4196 ;
+  wire \$4195 ;
+  wire [1:0] \$4196 ;
   wire \$4197 ;
   wire [1:0] \$4198 ;
   wire \$4199 ;
   wire \$42 ;
-  wire [6:0] \$420 ;
-  wire [1:0] \$4200 ;
-  wire \$4201 ;
-  wire [4:0] \$4202 ;
-  wire [4:0] \$4203 ;
-  wire [21:0] \$4204 ;
-  wire [15:0] \$4205 ;
-  wire [15:0] \$4206 ;
-  wire [3:0] \$4207 ;
-  wire [4:0] \$4208 ;
-  wire [15:0] \$4209 ;
+  wire \$420 ;
+  wire [4:0] \$4200 ;
+  wire [4:0] \$4201 ;
+  wire [21:0] \$4202 ;
+  wire [15:0] \$4203 ;
+  wire [15:0] \$4204 ;
+  wire [3:0] \$4205 ;
+  wire [4:0] \$4206 ;
+  wire [15:0] \$4207 ;
+  wire \$4208 ;
+  wire \$4209 ;
   wire [7:0] \$421 ;
   wire \$4210 ;
-  wire \$4211 ;
+  wire [1:0] \$4211 ;
   wire \$4212 ;
   wire [1:0] \$4213 ;
   wire \$4214 ;
   wire [1:0] \$4215 ;
   wire \$4216 ;
-  wire [1:0] \$4217 ;
-  wire \$4218 ;
-  wire [4:0] \$4219 ;
+  wire [4:0] \$4217 ;
+  wire [4:0] \$4218 ;
+  wire [21:0] \$4219 ;
   wire \$422 ;
-  wire [4:0] \$4220 ;
-  wire [21:0] \$4221 ;
-  wire [15:0] \$4222 ;
-  wire [15:0] \$4223 ;
-  wire [3:0] \$4224 ;
-  wire [4:0] \$4225 ;
-  wire [15:0] \$4226 ;
+  wire [15:0] \$4220 ;
+  wire [15:0] \$4221 ;
+  wire [3:0] \$4222 ;
+  wire [4:0] \$4223 ;
+  wire [15:0] \$4224 ;
+  wire \$4225 ;
+  wire \$4226 ;
   wire \$4227 ;
-  wire \$4228 ;
+  wire [1:0] \$4228 ;
   wire \$4229 ;
   wire [7:0] \$423 ;
-  wire [1:0] \$4230 ;
+  wire \$4230 ;
   wire \$4231 ;
   wire \$4232 ;
   wire \$4233 ;
   wire \$4234 ;
   wire \$4235 ;
   wire \$4236 ;
-  wire \$4237 ;
+  wire [1:0] \$4237 ;
   wire \$4238 ;
-  wire [1:0] \$4239 ;
+  wire \$4239 ;
   wire \$424 ;
   wire \$4240 ;
   wire \$4241 ;
   wire \$4242 ;
   wire \$4243 ;
   wire \$4244 ;
-  wire \$4245 ;
+  wire [1:0] \$4245 ;
   wire \$4246 ;
   wire [1:0] \$4247 ;
   wire \$4248 ;
-  wire [1:0] \$4249 ;
+  wire \$4249 ;
   wire [7:0] \$425 ;
   wire \$4250 ;
-  wire \$4251 ;
-  wire \$4252 ;
-  wire [7:0] \$4253 ;
-  wire [6:0] \$4254 ;
+  wire [7:0] \$4251 ;
+  wire [6:0] \$4252 ;
+  wire \$4253 ;
+  wire \$4254 ;
   wire \$4255 ;
   wire \$4256 ;
-  wire \$4257 ;
+  wire [1:0] \$4257 ;
   wire \$4258 ;
-  wire [1:0] \$4259 ;
+  wire \$4259 ;
   wire \$426 ;
-  wire \$4260 ;
-  wire \$4261 ;
-  wire [4:0] \$4262 ;
-  wire [22:0] \$4263 ;
+  wire [4:0] \$4260 ;
+  wire [22:0] \$4261 ;
+  wire \$4262 ;
+  wire \$4263 ;
   wire \$4264 ;
   wire \$4265 ;
-  wire \$4266 ;
+  wire [1:0] \$4266 ;
   wire \$4267 ;
-  wire [1:0] \$4268 ;
-  wire \$4269 ;
+  wire \$4268 ;
+  wire [1:0] \$4269 ;
   wire [7:0] \$427 ;
   wire \$4270 ;
   wire [1:0] \$4271 ;
   wire \$4272 ;
-  wire [1:0] \$4273 ;
-  wire \$4274 ;
-  wire [4:0] \$4275 ;
-  wire [4:0] \$4276 ;
-  wire [21:0] \$4277 ;
-  wire [15:0] \$4278 ;
-  wire [15:0] \$4279 ;
+  wire [4:0] \$4273 ;
+  wire [4:0] \$4274 ;
+  wire [21:0] \$4275 ;
+  wire [15:0] \$4276 ;
+  wire [15:0] \$4277 ;
+  wire \$4278 ;
+  wire \$4279 ;
   wire \$428 ;
   wire \$4280 ;
   wire \$4281 ;
-  wire \$4282 ;
+  wire [1:0] \$4282 ;
   wire \$4283 ;
   wire [1:0] \$4284 ;
   wire \$4285 ;
-  wire [1:0] \$4286 ;
-  wire \$4287 ;
-  wire [4:0] \$4288 ;
-  wire [4:0] \$4289 ;
-  wire [7:0] \$429 ;
-  wire [21:0] \$4290 ;
-  wire [15:0] \$4291 ;
+  wire [4:0] \$4286 ;
+  wire [4:0] \$4287 ;
+  wire [21:0] \$4288 ;
+  wire [15:0] \$4289 ;
+  wire [3:0] \$429 ;
+  wire [15:0] \$4290 ;
+  wire [4:0] \$4291 ;
   wire [15:0] \$4292 ;
-  wire [4:0] \$4293 ;
-  wire [15:0] \$4294 ;
+  wire \$4293 ;
+  wire [1:0] \$4294 ;
   wire \$4295 ;
   wire [1:0] \$4296 ;
   wire \$4297 ;
-  wire [1:0] \$4298 ;
-  wire \$4299 ;
+  wire [4:0] \$4298 ;
+  wire [4:0] \$4299 ;
   wire \$43 ;
-  wire \$430 ;
-  wire [4:0] \$4300 ;
-  wire [4:0] \$4301 ;
-  wire [21:0] \$4302 ;
-  wire [15:0] \$4303 ;
-  wire [15:0] \$4304 ;
-  wire [3:0] \$4305 ;
-  wire [4:0] \$4306 ;
-  wire [15:0] \$4307 ;
+  wire [7:0] \$430 ;
+  wire [21:0] \$4300 ;
+  wire [15:0] \$4301 ;
+  wire [15:0] \$4302 ;
+  wire [3:0] \$4303 ;
+  wire [4:0] \$4304 ;
+  wire [15:0] \$4305 ;
+  wire \$4306 ;
+  wire \$4307 ;
   wire \$4308 ;
-  wire \$4309 ;
-  wire [7:0] \$431 ;
+  wire [1:0] \$4309 ;
+  wire \$431 ;
   wire \$4310 ;
   wire [1:0] \$4311 ;
   wire \$4312 ;
   wire [1:0] \$4313 ;
   wire \$4314 ;
-  wire [1:0] \$4315 ;
-  wire \$4316 ;
-  wire [4:0] \$4317 ;
-  wire [4:0] \$4318 ;
-  wire [21:0] \$4319 ;
-  wire \$432 ;
-  wire [15:0] \$4320 ;
-  wire [15:0] \$4321 ;
-  wire [3:0] \$4322 ;
-  wire [4:0] \$4323 ;
-  wire [15:0] \$4324 ;
+  wire [4:0] \$4315 ;
+  wire [4:0] \$4316 ;
+  wire [21:0] \$4317 ;
+  wire [15:0] \$4318 ;
+  wire [15:0] \$4319 ;
+  wire [7:0] \$432 ;
+  wire [3:0] \$4320 ;
+  wire [4:0] \$4321 ;
+  wire [15:0] \$4322 ;
+  wire \$4323 ;
+  wire \$4324 ;
   wire \$4325 ;
-  wire \$4326 ;
+  wire [1:0] \$4326 ;
   wire \$4327 ;
-  wire [1:0] \$4328 ;
+  wire \$4328 ;
   wire \$4329 ;
-  wire [3:0] \$433 ;
+  wire \$433 ;
   wire \$4330 ;
   wire \$4331 ;
   wire \$4332 ;
   wire \$4333 ;
   wire \$4334 ;
-  wire \$4335 ;
+  wire [1:0] \$4335 ;
   wire \$4336 ;
-  wire [1:0] \$4337 ;
+  wire \$4337 ;
   wire \$4338 ;
   wire \$4339 ;
   wire [7:0] \$434 ;
@@ -3755,8 +3755,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4374 ;
   wire \$4375 ;
   wire \$4376 ;
-  wire \$4377 ;
-  wire \$4378 ;
+  wire [31:0] \$4377 ;
+  wire [31:0] \$4378 ;
   wire [31:0] \$4379 ;
   wire [7:0] \$438 ;
   wire [31:0] \$4380 ;
@@ -3764,8 +3764,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [31:0] \$4382 ;
   wire [31:0] \$4383 ;
   wire [31:0] \$4384 ;
-  wire [31:0] \$4385 ;
-  wire [31:0] \$4386 ;
+  wire \$4385 ;
+  wire \$4386 ;
   wire \$4387 ;
   wire \$4388 ;
   wire \$4389 ;
@@ -3790,11 +3790,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4405 ;
   wire \$4406 ;
   wire \$4407 ;
-  wire \$4408 ;
-  wire \$4409 ;
+  reg [263:0] \$4408 ;
+  reg [24:0] \$4409 ;
   wire \$441 ;
-  reg [263:0] \$4410 ;
-  reg [24:0] \$4411 ;
+  reg [6:0] \$4410 ;
+  reg [6:0] \$4411 ;
   reg [6:0] \$4412 ;
   reg [6:0] \$4413 ;
   reg [6:0] \$4414 ;
@@ -3803,7 +3803,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [6:0] \$4417 ;
   reg [6:0] \$4418 ;
   reg [6:0] \$4419 ;
-  wire [7:0] \$442 ;
+  wire [3:0] \$442 ;
   reg [6:0] \$4420 ;
   reg [6:0] \$4421 ;
   reg [6:0] \$4422 ;
@@ -3814,7 +3814,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [6:0] \$4427 ;
   reg [6:0] \$4428 ;
   reg [6:0] \$4429 ;
-  wire \$443 ;
+  wire [4:0] \$443 ;
   reg [6:0] \$4430 ;
   reg [6:0] \$4431 ;
   reg [6:0] \$4432 ;
@@ -3828,52 +3828,52 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$444 ;
   reg [6:0] \$4440 ;
   reg [6:0] \$4441 ;
-  reg [6:0] \$4442 ;
-  reg [6:0] \$4443 ;
+  reg [263:0] \$4442 ;
+  reg [24:0] \$4443 ;
   reg [263:0] \$4444 ;
   reg [24:0] \$4445 ;
-  reg [263:0] \$4446 ;
-  reg [24:0] \$4447 ;
+  reg \$4446 ;
+  reg \$4447 ;
   reg \$4448 ;
   reg \$4449 ;
   wire \$445 ;
   reg \$4450 ;
-  reg \$4451 ;
-  reg \$4452 ;
-  reg [3:0] \$4453 ;
-  reg [13:0] \$4454 ;
-  reg [2:0] \$4455 ;
-  reg [4:0] \$4456 ;
-  reg \$4457 ;
-  reg \$4458 ;
-  reg [6:0] \$4459 ;
-  wire [3:0] \$446 ;
-  reg [6:0] \$4460 ;
+  reg [3:0] \$4451 ;
+  reg [13:0] \$4452 ;
+  reg [2:0] \$4453 ;
+  reg [4:0] \$4454 ;
+  reg \$4455 ;
+  reg \$4456 ;
+  reg [6:0] \$4457 ;
+  reg [6:0] \$4458 ;
+  reg \$4459 ;
+  wire [7:0] \$446 ;
+  reg \$4460 ;
   reg \$4461 ;
-  reg \$4462 ;
-  reg \$4463 ;
-  reg [15:0] \$4464 ;
+  reg [15:0] \$4462 ;
+  reg [31:0] \$4463 ;
+  reg [31:0] \$4464 ;
   reg [31:0] \$4465 ;
   reg [31:0] \$4466 ;
   reg [31:0] \$4467 ;
   reg [31:0] \$4468 ;
   reg [31:0] \$4469 ;
-  wire [4:0] \$447 ;
+  wire \$447 ;
   reg [31:0] \$4470 ;
-  reg [31:0] \$4471 ;
-  reg [31:0] \$4472 ;
-  reg [327:0] \$4473 ;
-  reg [2:0] \$4474 ;
-  reg [271:0] \$4475 ;
-  reg [127:0] \$4476 ;
-  reg [127:0] \$4477 ;
-  reg [15:0] \$4478 ;
+  reg [327:0] \$4471 ;
+  reg [2:0] \$4472 ;
+  reg [271:0] \$4473 ;
+  reg [127:0] \$4474 ;
+  reg [127:0] \$4475 ;
+  reg [15:0] \$4476 ;
+  reg [63:0] \$4477 ;
+  reg [63:0] \$4478 ;
   reg [63:0] \$4479 ;
   wire [7:0] \$448 ;
   reg [63:0] \$4480 ;
-  reg [63:0] \$4481 ;
-  reg [63:0] \$4482 ;
-  reg [15:0] \$4483 ;
+  reg [15:0] \$4481 ;
+  reg [31:0] \$4482 ;
+  reg [31:0] \$4483 ;
   reg [31:0] \$4484 ;
   reg [31:0] \$4485 ;
   reg [31:0] \$4486 ;
@@ -3881,102 +3881,100 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [31:0] \$4488 ;
   reg [31:0] \$4489 ;
   wire \$449 ;
-  reg [31:0] \$4490 ;
-  reg [31:0] \$4491 ;
+  reg [15:0] \$4490 ;
+  reg [15:0] \$4491 ;
   reg [15:0] \$4492 ;
-  reg [15:0] \$4493 ;
-  reg [15:0] \$4494 ;
+  reg \$4493 ;
+  reg [31:0] \$4494 ;
   reg \$4495 ;
-  reg [31:0] \$4496 ;
+  reg [15:0] \$4496 ;
   reg \$4497 ;
-  reg [15:0] \$4498 ;
+  reg [31:0] \$4498 ;
   reg \$4499 ;
   wire \$45 ;
   wire [7:0] \$450 ;
-  reg [31:0] \$4500 ;
-  reg \$4501 ;
-  reg [3:0] \$4502 ;
-  reg [15:0] \$4503 ;
+  reg [3:0] \$4500 ;
+  reg [15:0] \$4501 ;
+  reg \$4502 ;
+  reg [31:0] \$4503 ;
   reg \$4504 ;
-  reg [31:0] \$4505 ;
+  reg [15:0] \$4505 ;
   reg \$4506 ;
-  reg [15:0] \$4507 ;
+  reg [31:0] \$4507 ;
   reg \$4508 ;
-  reg [31:0] \$4509 ;
+  reg [3:0] \$4509 ;
   wire \$451 ;
-  reg \$4510 ;
-  reg [3:0] \$4511 ;
-  reg [15:0] \$4512 ;
+  reg [15:0] \$4510 ;
+  reg \$4511 ;
+  reg [31:0] \$4512 ;
   reg \$4513 ;
-  reg [31:0] \$4514 ;
+  reg [15:0] \$4514 ;
   reg \$4515 ;
-  reg [15:0] \$4516 ;
+  reg [31:0] \$4516 ;
   reg \$4517 ;
-  reg [31:0] \$4518 ;
-  reg \$4519 ;
+  reg [3:0] \$4518 ;
+  reg [15:0] \$4519 ;
   wire [7:0] \$452 ;
-  reg [3:0] \$4520 ;
-  reg [15:0] \$4521 ;
+  reg \$4520 ;
+  reg [31:0] \$4521 ;
   reg \$4522 ;
-  reg [31:0] \$4523 ;
+  reg [15:0] \$4523 ;
   reg \$4524 ;
-  reg [15:0] \$4525 ;
+  reg [31:0] \$4525 ;
   reg \$4526 ;
-  reg [31:0] \$4527 ;
-  reg \$4528 ;
-  reg [3:0] \$4529 ;
+  reg [3:0] \$4527 ;
+  reg [15:0] \$4528 ;
+  reg \$4529 ;
   wire \$453 ;
-  reg [15:0] \$4530 ;
+  reg [31:0] \$4530 ;
   reg \$4531 ;
-  reg [31:0] \$4532 ;
+  reg [15:0] \$4532 ;
   reg \$4533 ;
-  reg [15:0] \$4534 ;
+  reg [31:0] \$4534 ;
   reg \$4535 ;
-  reg [31:0] \$4536 ;
-  reg \$4537 ;
-  reg [3:0] \$4538 ;
-  reg [15:0] \$4539 ;
+  reg [3:0] \$4536 ;
+  reg [15:0] \$4537 ;
+  reg \$4538 ;
+  reg [31:0] \$4539 ;
   wire [7:0] \$454 ;
   reg \$4540 ;
-  reg [31:0] \$4541 ;
+  reg [15:0] \$4541 ;
   reg \$4542 ;
-  reg [15:0] \$4543 ;
+  reg [31:0] \$4543 ;
   reg \$4544 ;
-  reg [31:0] \$4545 ;
-  reg \$4546 ;
-  reg [3:0] \$4547 ;
-  reg [15:0] \$4548 ;
+  reg [3:0] \$4545 ;
+  reg [15:0] \$4546 ;
+  reg \$4547 ;
+  reg [31:0] \$4548 ;
   reg \$4549 ;
   wire \$455 ;
-  reg [31:0] \$4550 ;
+  reg [15:0] \$4550 ;
   reg \$4551 ;
-  reg [15:0] \$4552 ;
+  reg [31:0] \$4552 ;
   reg \$4553 ;
-  reg [31:0] \$4554 ;
-  reg \$4555 ;
-  reg [3:0] \$4556 ;
-  reg [15:0] \$4557 ;
+  reg [3:0] \$4554 ;
+  reg [15:0] \$4555 ;
+  reg \$4556 ;
+  reg [31:0] \$4557 ;
   reg \$4558 ;
-  reg [31:0] \$4559 ;
-  wire [7:0] \$456 ;
+  reg [15:0] \$4559 ;
+  wire [3:0] \$456 ;
   reg \$4560 ;
-  reg [15:0] \$4561 ;
+  reg [31:0] \$4561 ;
   reg \$4562 ;
-  reg [31:0] \$4563 ;
+  reg [3:0] \$4563 ;
   reg \$4564 ;
-  reg [3:0] \$4565 ;
+  reg \$4565 ;
   reg \$4566 ;
   reg \$4567 ;
   reg \$4568 ;
-  reg \$4569 ;
-  wire \$457 ;
+  reg [263:0] \$4569 ;
+  wire [7:0] \$457 ;
   reg \$4570 ;
-  reg [263:0] \$4571 ;
-  reg \$4572 ;
-  wire [7:0] \$458 ;
-  wire \$459 ;
+  wire \$458 ;
+  wire [7:0] \$459 ;
   wire \$46 ;
-  wire [3:0] \$460 ;
+  wire \$460 ;
   wire [7:0] \$461 ;
   wire \$462 ;
   wire [7:0] \$463 ;
@@ -3985,15 +3983,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$466 ;
   wire [7:0] \$467 ;
   wire \$468 ;
-  wire [7:0] \$469 ;
+  wire [3:0] \$469 ;
   wire \$47 ;
-  wire \$470 ;
-  wire [7:0] \$471 ;
-  wire \$472 ;
-  wire [3:0] \$473 ;
-  wire [4:0] \$474 ;
-  wire [5:0] \$475 ;
-  wire [6:0] \$476 ;
+  wire [4:0] \$470 ;
+  wire [5:0] \$471 ;
+  wire [6:0] \$472 ;
+  wire [7:0] \$473 ;
+  wire \$474 ;
+  wire [7:0] \$475 ;
+  wire \$476 ;
   wire [7:0] \$477 ;
   wire \$478 ;
   wire [7:0] \$479 ;
@@ -4003,11 +4001,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$482 ;
   wire [7:0] \$483 ;
   wire \$484 ;
-  wire [7:0] \$485 ;
-  wire \$486 ;
-  wire [7:0] \$487 ;
-  wire \$488 ;
-  wire [3:0] \$489 ;
+  wire [3:0] \$485 ;
+  wire [7:0] \$486 ;
+  wire \$487 ;
+  wire [7:0] \$488 ;
+  wire \$489 ;
   wire \$49 ;
   wire [7:0] \$490 ;
   wire \$491 ;
@@ -4017,14 +4015,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$495 ;
   wire [7:0] \$496 ;
   wire \$497 ;
-  wire [7:0] \$498 ;
-  wire \$499 ;
+  wire [3:0] \$498 ;
+  wire [4:0] \$499 ;
   wire \$5 ;
   wire [3:0] \$50 ;
   wire [7:0] \$500 ;
   wire \$501 ;
-  wire [3:0] \$502 ;
-  wire [4:0] \$503 ;
+  wire [7:0] \$502 ;
+  wire \$503 ;
   wire [7:0] \$504 ;
   wire \$505 ;
   wire [7:0] \$506 ;
@@ -4034,11 +4032,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$51 ;
   wire [7:0] \$510 ;
   wire \$511 ;
-  wire [7:0] \$512 ;
-  wire \$513 ;
-  wire [7:0] \$514 ;
-  wire \$515 ;
-  wire [3:0] \$516 ;
+  wire [3:0] \$512 ;
+  wire [7:0] \$513 ;
+  wire \$514 ;
+  wire [7:0] \$515 ;
+  wire \$516 ;
   wire [7:0] \$517 ;
   wire \$518 ;
   wire [7:0] \$519 ;
@@ -4048,15 +4046,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$522 ;
   wire [7:0] \$523 ;
   wire \$524 ;
-  wire [7:0] \$525 ;
-  wire \$526 ;
-  wire [7:0] \$527 ;
-  wire \$528 ;
-  wire [3:0] \$529 ;
+  wire [3:0] \$525 ;
+  wire [4:0] \$526 ;
+  wire [5:0] \$527 ;
+  wire [6:0] \$528 ;
+  wire [7:0] \$529 ;
   wire [16:0] \$53 ;
-  wire [4:0] \$530 ;
-  wire [5:0] \$531 ;
-  wire [6:0] \$532 ;
+  wire \$530 ;
+  wire [7:0] \$531 ;
+  wire \$532 ;
   wire [7:0] \$533 ;
   wire \$534 ;
   wire [7:0] \$535 ;
@@ -4066,11 +4064,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$539 ;
   wire [16:0] \$54 ;
   wire \$540 ;
-  wire [7:0] \$541 ;
-  wire \$542 ;
-  wire [7:0] \$543 ;
-  wire \$544 ;
-  wire [3:0] \$545 ;
+  wire [3:0] \$541 ;
+  wire [7:0] \$542 ;
+  wire \$543 ;
+  wire [7:0] \$544 ;
+  wire \$545 ;
   wire [7:0] \$546 ;
   wire \$547 ;
   wire [7:0] \$548 ;
@@ -4080,12 +4078,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$551 ;
   wire [7:0] \$552 ;
   wire \$553 ;
-  wire [7:0] \$554 ;
-  wire \$555 ;
+  wire [3:0] \$554 ;
+  wire [4:0] \$555 ;
   wire [7:0] \$556 ;
   wire \$557 ;
-  wire [3:0] \$558 ;
-  wire [4:0] \$559 ;
+  wire [7:0] \$558 ;
+  wire \$559 ;
   wire \$56 ;
   wire [7:0] \$560 ;
   wire \$561 ;
@@ -4095,12 +4093,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$565 ;
   wire [7:0] \$566 ;
   wire \$567 ;
-  wire [7:0] \$568 ;
-  wire \$569 ;
+  wire [3:0] \$568 ;
+  wire [7:0] \$569 ;
   wire \$57 ;
-  wire [7:0] \$570 ;
-  wire \$571 ;
-  wire [3:0] \$572 ;
+  wire \$570 ;
+  wire [7:0] \$571 ;
+  wire \$572 ;
   wire [7:0] \$573 ;
   wire \$574 ;
   wire [7:0] \$575 ;
@@ -4110,14 +4108,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$579 ;
   wire \$58 ;
   wire \$580 ;
-  wire [7:0] \$581 ;
-  wire \$582 ;
-  wire [7:0] \$583 ;
-  wire \$584 ;
-  wire [3:0] \$585 ;
-  wire [4:0] \$586 ;
-  wire [5:0] \$587 ;
-  wire [6:0] \$588 ;
+  wire [3:0] \$581 ;
+  wire [4:0] \$582 ;
+  wire [5:0] \$583 ;
+  wire [6:0] \$584 ;
+  wire [7:0] \$585 ;
+  wire \$586 ;
+  wire [7:0] \$587 ;
+  wire \$588 ;
   wire [7:0] \$589 ;
   wire \$59 ;
   wire \$590 ;
@@ -4127,13 +4125,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$594 ;
   wire [7:0] \$595 ;
   wire \$596 ;
-  wire [7:0] \$597 ;
-  wire \$598 ;
-  wire [7:0] \$599 ;
+  wire [3:0] \$597 ;
+  wire [7:0] \$598 ;
+  wire \$599 ;
   wire \$6 ;
   wire \$60 ;
-  wire \$600 ;
-  wire [3:0] \$601 ;
+  wire [7:0] \$600 ;
+  wire \$601 ;
   wire [7:0] \$602 ;
   wire \$603 ;
   wire [7:0] \$604 ;
@@ -4143,12 +4141,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$608 ;
   wire \$609 ;
   wire \$61 ;
-  wire [7:0] \$610 ;
-  wire \$611 ;
+  wire [3:0] \$610 ;
+  wire [4:0] \$611 ;
   wire [7:0] \$612 ;
   wire \$613 ;
-  wire [3:0] \$614 ;
-  wire [4:0] \$615 ;
+  wire [7:0] \$614 ;
+  wire \$615 ;
   wire [7:0] \$616 ;
   wire \$617 ;
   wire [7:0] \$618 ;
@@ -4158,11 +4156,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$621 ;
   wire [7:0] \$622 ;
   wire \$623 ;
-  wire [7:0] \$624 ;
-  wire \$625 ;
-  wire [7:0] \$626 ;
-  wire \$627 ;
-  wire [3:0] \$628 ;
+  wire [3:0] \$624 ;
+  wire [7:0] \$625 ;
+  wire \$626 ;
+  wire [7:0] \$627 ;
+  wire \$628 ;
   wire [7:0] \$629 ;
   wire \$63 ;
   wire \$630 ;
@@ -4172,15 +4170,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$634 ;
   wire [7:0] \$635 ;
   wire \$636 ;
-  wire [7:0] \$637 ;
-  wire \$638 ;
-  wire [7:0] \$639 ;
+  wire [3:0] \$637 ;
+  wire [4:0] \$638 ;
+  wire [5:0] \$639 ;
   wire \$64 ;
-  wire \$640 ;
-  wire [3:0] \$641 ;
-  wire [4:0] \$642 ;
-  wire [5:0] \$643 ;
-  wire [6:0] \$644 ;
+  wire [6:0] \$640 ;
+  wire [7:0] \$641 ;
+  wire \$642 ;
+  wire [7:0] \$643 ;
+  wire \$644 ;
   wire [7:0] \$645 ;
   wire \$646 ;
   wire [7:0] \$647 ;
@@ -4190,11 +4188,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$650 ;
   wire [7:0] \$651 ;
   wire \$652 ;
-  wire [7:0] \$653 ;
-  wire \$654 ;
-  wire [7:0] \$655 ;
-  wire \$656 ;
-  wire [3:0] \$657 ;
+  wire [3:0] \$653 ;
+  wire [7:0] \$654 ;
+  wire \$655 ;
+  wire [7:0] \$656 ;
+  wire \$657 ;
   wire [7:0] \$658 ;
   wire \$659 ;
   wire \$66 ;
@@ -4204,13 +4202,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$663 ;
   wire [7:0] \$664 ;
   wire \$665 ;
-  wire [7:0] \$666 ;
-  wire \$667 ;
+  wire [3:0] \$666 ;
+  wire [4:0] \$667 ;
   wire [7:0] \$668 ;
   wire \$669 ;
   wire \$67 ;
-  wire [3:0] \$670 ;
-  wire [4:0] \$671 ;
+  wire [7:0] \$670 ;
+  wire \$671 ;
   wire [7:0] \$672 ;
   wire \$673 ;
   wire [7:0] \$674 ;
@@ -4220,11 +4218,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$678 ;
   wire \$679 ;
   wire \$68 ;
-  wire [7:0] \$680 ;
-  wire \$681 ;
-  wire [7:0] \$682 ;
-  wire \$683 ;
-  wire [3:0] \$684 ;
+  wire [3:0] \$680 ;
+  wire [7:0] \$681 ;
+  wire \$682 ;
+  wire [7:0] \$683 ;
+  wire \$684 ;
   wire [7:0] \$685 ;
   wire \$686 ;
   wire [7:0] \$687 ;
@@ -4234,16 +4232,16 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$690 ;
   wire [7:0] \$691 ;
   wire \$692 ;
-  wire [7:0] \$693 ;
-  wire \$694 ;
-  wire [7:0] \$695 ;
-  wire \$696 ;
-  wire [3:0] \$697 ;
-  wire [4:0] \$698 ;
-  wire [5:0] \$699 ;
+  wire [3:0] \$693 ;
+  wire [4:0] \$694 ;
+  wire [5:0] \$695 ;
+  wire [6:0] \$696 ;
+  wire [7:0] \$697 ;
+  wire \$698 ;
+  wire [7:0] \$699 ;
   wire \$7 ;
   wire \$70 ;
-  wire [6:0] \$700 ;
+  wire \$700 ;
   wire [7:0] \$701 ;
   wire \$702 ;
   wire [7:0] \$703 ;
@@ -4252,12 +4250,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$706 ;
   wire [7:0] \$707 ;
   wire \$708 ;
-  wire [7:0] \$709 ;
+  wire [3:0] \$709 ;
   wire \$71 ;
-  wire \$710 ;
-  wire [7:0] \$711 ;
-  wire \$712 ;
-  wire [3:0] \$713 ;
+  wire [7:0] \$710 ;
+  wire \$711 ;
+  wire [7:0] \$712 ;
+  wire \$713 ;
   wire [7:0] \$714 ;
   wire \$715 ;
   wire [7:0] \$716 ;
@@ -4267,12 +4265,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$72 ;
   wire [7:0] \$720 ;
   wire \$721 ;
-  wire [7:0] \$722 ;
-  wire \$723 ;
+  wire [3:0] \$722 ;
+  wire [4:0] \$723 ;
   wire [7:0] \$724 ;
   wire \$725 ;
-  wire [3:0] \$726 ;
-  wire [4:0] \$727 ;
+  wire [7:0] \$726 ;
+  wire \$727 ;
   wire [7:0] \$728 ;
   wire \$729 ;
   wire \$73 ;
@@ -4282,12 +4280,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$733 ;
   wire [7:0] \$734 ;
   wire \$735 ;
-  wire [7:0] \$736 ;
-  wire \$737 ;
-  wire [7:0] \$738 ;
-  wire \$739 ;
+  wire [3:0] \$736 ;
+  wire [7:0] \$737 ;
+  wire \$738 ;
+  wire [7:0] \$739 ;
   wire \$74 ;
-  wire [3:0] \$740 ;
+  wire \$740 ;
   wire [7:0] \$741 ;
   wire \$742 ;
   wire [7:0] \$743 ;
@@ -4296,15 +4294,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$746 ;
   wire [7:0] \$747 ;
   wire \$748 ;
-  wire [7:0] \$749 ;
+  wire [3:0] \$749 ;
   wire [16:0] \$75 ;
-  wire \$750 ;
-  wire [7:0] \$751 ;
-  wire \$752 ;
-  wire [3:0] \$753 ;
-  wire [4:0] \$754 ;
-  wire [5:0] \$755 ;
-  wire [6:0] \$756 ;
+  wire [4:0] \$750 ;
+  wire [5:0] \$751 ;
+  wire [6:0] \$752 ;
+  wire [7:0] \$753 ;
+  wire \$754 ;
+  wire [7:0] \$755 ;
+  wire \$756 ;
   wire [7:0] \$757 ;
   wire \$758 ;
   wire [7:0] \$759 ;
@@ -4314,11 +4312,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$762 ;
   wire [7:0] \$763 ;
   wire \$764 ;
-  wire [7:0] \$765 ;
-  wire \$766 ;
-  wire [7:0] \$767 ;
-  wire \$768 ;
-  wire [3:0] \$769 ;
+  wire [3:0] \$765 ;
+  wire [7:0] \$766 ;
+  wire \$767 ;
+  wire [7:0] \$768 ;
+  wire \$769 ;
   wire [16:0] \$77 ;
   wire [7:0] \$770 ;
   wire \$771 ;
@@ -4328,13 +4326,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$775 ;
   wire [7:0] \$776 ;
   wire \$777 ;
-  wire [7:0] \$778 ;
-  wire \$779 ;
+  wire [3:0] \$778 ;
+  wire [4:0] \$779 ;
   wire \$78 ;
   wire [7:0] \$780 ;
   wire \$781 ;
-  wire [3:0] \$782 ;
-  wire [4:0] \$783 ;
+  wire [7:0] \$782 ;
+  wire \$783 ;
   wire [7:0] \$784 ;
   wire \$785 ;
   wire [7:0] \$786 ;
@@ -4344,11 +4342,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$79 ;
   wire [7:0] \$790 ;
   wire \$791 ;
-  wire [7:0] \$792 ;
-  wire \$793 ;
-  wire [7:0] \$794 ;
-  wire \$795 ;
-  wire [3:0] \$796 ;
+  wire [3:0] \$792 ;
+  wire [7:0] \$793 ;
+  wire \$794 ;
+  wire [7:0] \$795 ;
+  wire \$796 ;
   wire [7:0] \$797 ;
   wire \$798 ;
   wire [7:0] \$799 ;
@@ -4359,15 +4357,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$802 ;
   wire [7:0] \$803 ;
   wire \$804 ;
-  wire [7:0] \$805 ;
-  wire \$806 ;
-  wire [7:0] \$807 ;
-  wire \$808 ;
-  wire [3:0] \$809 ;
+  wire [3:0] \$805 ;
+  wire [4:0] \$806 ;
+  wire [5:0] \$807 ;
+  wire [6:0] \$808 ;
+  wire [7:0] \$809 ;
   wire \$81 ;
-  wire [4:0] \$810 ;
-  wire [5:0] \$811 ;
-  wire [6:0] \$812 ;
+  wire \$810 ;
+  wire [7:0] \$811 ;
+  wire \$812 ;
   wire [7:0] \$813 ;
   wire \$814 ;
   wire [7:0] \$815 ;
@@ -4377,11 +4375,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$819 ;
   wire \$82 ;
   wire \$820 ;
-  wire [7:0] \$821 ;
-  wire \$822 ;
-  wire [7:0] \$823 ;
-  wire \$824 ;
-  wire [3:0] \$825 ;
+  wire [3:0] \$821 ;
+  wire [7:0] \$822 ;
+  wire \$823 ;
+  wire [7:0] \$824 ;
+  wire \$825 ;
   wire [7:0] \$826 ;
   wire \$827 ;
   wire [7:0] \$828 ;
@@ -4391,12 +4389,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$831 ;
   wire [7:0] \$832 ;
   wire \$833 ;
-  wire [7:0] \$834 ;
-  wire \$835 ;
+  wire [3:0] \$834 ;
+  wire [4:0] \$835 ;
   wire [7:0] \$836 ;
   wire \$837 ;
-  wire [3:0] \$838 ;
-  wire [4:0] \$839 ;
+  wire [7:0] \$838 ;
+  wire \$839 ;
   wire \$84 ;
   wire [7:0] \$840 ;
   wire \$841 ;
@@ -4406,12 +4404,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$845 ;
   wire [7:0] \$846 ;
   wire \$847 ;
-  wire [7:0] \$848 ;
-  wire \$849 ;
+  wire [3:0] \$848 ;
+  wire [7:0] \$849 ;
   wire \$85 ;
-  wire [7:0] \$850 ;
-  wire \$851 ;
-  wire [3:0] \$852 ;
+  wire \$850 ;
+  wire [7:0] \$851 ;
+  wire \$852 ;
   wire [7:0] \$853 ;
   wire \$854 ;
   wire [7:0] \$855 ;
@@ -4421,14 +4419,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$859 ;
   wire \$86 ;
   wire \$860 ;
-  wire [7:0] \$861 ;
-  wire \$862 ;
-  wire [7:0] \$863 ;
-  wire \$864 ;
-  wire [3:0] \$865 ;
-  wire [4:0] \$866 ;
-  wire [5:0] \$867 ;
-  wire [6:0] \$868 ;
+  wire [3:0] \$861 ;
+  wire [4:0] \$862 ;
+  wire [5:0] \$863 ;
+  wire [6:0] \$864 ;
+  wire [7:0] \$865 ;
+  wire \$866 ;
+  wire [7:0] \$867 ;
+  wire \$868 ;
   wire [7:0] \$869 ;
   wire \$87 ;
   wire \$870 ;
@@ -4438,12 +4436,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$874 ;
   wire [7:0] \$875 ;
   wire \$876 ;
-  wire [7:0] \$877 ;
-  wire \$878 ;
-  wire [7:0] \$879 ;
+  wire [3:0] \$877 ;
+  wire [7:0] \$878 ;
+  wire \$879 ;
   wire \$88 ;
-  wire \$880 ;
-  wire [3:0] \$881 ;
+  wire [7:0] \$880 ;
+  wire \$881 ;
   wire [7:0] \$882 ;
   wire \$883 ;
   wire [7:0] \$884 ;
@@ -4453,12 +4451,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$888 ;
   wire \$889 ;
   wire \$89 ;
-  wire [7:0] \$890 ;
-  wire \$891 ;
+  wire [3:0] \$890 ;
+  wire [4:0] \$891 ;
   wire [7:0] \$892 ;
   wire \$893 ;
-  wire [3:0] \$894 ;
-  wire [4:0] \$895 ;
+  wire [7:0] \$894 ;
+  wire \$895 ;
   wire [7:0] \$896 ;
   wire \$897 ;
   wire [7:0] \$898 ;
@@ -4469,11 +4467,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$901 ;
   wire [7:0] \$902 ;
   wire \$903 ;
-  wire [7:0] \$904 ;
-  wire \$905 ;
-  wire [7:0] \$906 ;
-  wire \$907 ;
-  wire [3:0] \$908 ;
+  wire [3:0] \$904 ;
+  wire [7:0] \$905 ;
+  wire \$906 ;
+  wire [7:0] \$907 ;
+  wire \$908 ;
   wire [7:0] \$909 ;
   wire \$91 ;
   wire \$910 ;
@@ -4483,15 +4481,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$914 ;
   wire [7:0] \$915 ;
   wire \$916 ;
-  wire [7:0] \$917 ;
-  wire \$918 ;
-  wire [7:0] \$919 ;
+  wire [3:0] \$917 ;
+  wire [4:0] \$918 ;
+  wire [5:0] \$919 ;
   wire \$92 ;
-  wire \$920 ;
-  wire [3:0] \$921 ;
-  wire [4:0] \$922 ;
-  wire [5:0] \$923 ;
-  wire [6:0] \$924 ;
+  wire [6:0] \$920 ;
+  wire [7:0] \$921 ;
+  wire \$922 ;
+  wire [7:0] \$923 ;
+  wire \$924 ;
   wire [7:0] \$925 ;
   wire \$926 ;
   wire [7:0] \$927 ;
@@ -4501,11 +4499,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$930 ;
   wire [7:0] \$931 ;
   wire \$932 ;
-  wire [7:0] \$933 ;
-  wire \$934 ;
-  wire [7:0] \$935 ;
-  wire \$936 ;
-  wire [3:0] \$937 ;
+  wire [3:0] \$933 ;
+  wire [7:0] \$934 ;
+  wire \$935 ;
+  wire [7:0] \$936 ;
+  wire \$937 ;
   wire [7:0] \$938 ;
   wire \$939 ;
   wire \$94 ;
@@ -4515,13 +4513,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$943 ;
   wire [7:0] \$944 ;
   wire \$945 ;
-  wire [7:0] \$946 ;
-  wire \$947 ;
+  wire [3:0] \$946 ;
+  wire [4:0] \$947 ;
   wire [7:0] \$948 ;
   wire \$949 ;
   wire \$95 ;
-  wire [3:0] \$950 ;
-  wire [4:0] \$951 ;
+  wire [7:0] \$950 ;
+  wire \$951 ;
   wire [7:0] \$952 ;
   wire \$953 ;
   wire [7:0] \$954 ;
@@ -4531,11 +4529,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$958 ;
   wire \$959 ;
   wire [16:0] \$96 ;
-  wire [7:0] \$960 ;
-  wire \$961 ;
-  wire [7:0] \$962 ;
-  wire \$963 ;
-  wire [3:0] \$964 ;
+  wire [3:0] \$960 ;
+  wire [7:0] \$961 ;
+  wire \$962 ;
+  wire [7:0] \$963 ;
+  wire \$964 ;
   wire [7:0] \$965 ;
   wire \$966 ;
   wire [7:0] \$967 ;
@@ -4545,15 +4543,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$970 ;
   wire [7:0] \$971 ;
   wire \$972 ;
-  wire [7:0] \$973 ;
-  wire \$974 ;
-  wire [7:0] \$975 ;
-  wire \$976 ;
-  wire [3:0] \$977 ;
-  wire [4:0] \$978 ;
-  wire [5:0] \$979 ;
+  wire [3:0] \$973 ;
+  wire [4:0] \$974 ;
+  wire [5:0] \$975 ;
+  wire [6:0] \$976 ;
+  wire [7:0] \$977 ;
+  wire \$978 ;
+  wire [7:0] \$979 ;
   wire [16:0] \$98 ;
-  wire [6:0] \$980 ;
+  wire \$980 ;
   wire [7:0] \$981 ;
   wire \$982 ;
   wire [7:0] \$983 ;
@@ -4562,12 +4560,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$986 ;
   wire [7:0] \$987 ;
   wire \$988 ;
-  wire [7:0] \$989 ;
+  wire [3:0] \$989 ;
   wire \$99 ;
-  wire \$990 ;
-  wire [7:0] \$991 ;
-  wire \$992 ;
-  wire [3:0] \$993 ;
+  wire [7:0] \$990 ;
+  wire \$991 ;
+  wire [7:0] \$992 ;
+  wire \$993 ;
   wire [7:0] \$994 ;
   wire \$995 ;
   wire [7:0] \$996 ;
@@ -4655,7 +4653,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg \$signal$74  = 1'h0;
   reg [3:0] \$signal$75  = 4'h0;
   reg \$signal$78  = 1'h0;
-  reg \$signal$80  = 1'h0;
+  reg \$signal$81  = 1'h0;
   reg \$signal$82  = 1'h0;
   reg [6:0] \$signal$84  = 7'h00;
   reg [3:0] \$signal$91  = 4'h0;
@@ -5080,4527 +5078,4525 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$104  = \$signal$68  & \$103 ;
   assign \$105  = move & \$104 ;
   assign \$106  = \$105  & here0;
-  assign \$107  = place >= 6'h20;
-  assign \$108  = ~ window0[263];
-  assign \$109  = \$107  & \$108 ;
-  assign \$110  = ~ has_exponent;
-  assign \$111  = op_choice[4] & \$110 ;
-  assign \$112  = place + 2'h2;
-  assign \$113  = \$112  <= \$19 [6:0];
-  assign \$114  = op_choice[4] & has_exponent;
-  assign \$115  = \$114  & \$signal$80 ;
-  assign \$116  = \end  <= \$19 [6:0];
-  assign \$117  = \$115  | \$116 ;
-  assign \$118  = \$111  ? \$113  : \$117 ;
-  assign \$119  = ~ \$118 ;
-  assign \$120  = ~ has_exponent;
-  assign \$121  = op_choice[4] & \$120 ;
-  assign \$122  = op_choice[4] & has_exponent;
-  assign \$123  = \$122  & \$signal$80 ;
-  assign \$124  = \$signal$30  == 1'h1;
-  assign \$125  = op_choice[4] & has_exponent;
-  assign \$126  = \$125  & \$signal$80 ;
-  assign \$127  = \$126  ? place : \end ;
-  assign \$128  = \$127  >= 6'h20;
-  assign \$129  = ~ window0[263];
-  assign \$130  = \$128  & \$129 ;
-  assign \$131  = ~ complete;
-  assign \$132  = \$signal$82  | \$131 ;
-  assign \$133  = op_choice[4] & has_exponent;
-  assign \$134  = \$133  & \$signal$80 ;
-  assign \$135  = \$134  ? place : \end ;
-  assign \$136  = \$135  != \$19 [6:0];
-  assign \$137  = \$132  | \$136 ;
-  assign \$138  = move & \$signal$68 ;
-  assign \$139  = \$138  & \$signal$78 ;
-  assign \$140  = \$signal$68  & op_valid;
-  assign \$141  = ! \$signal$84 ;
-  assign \$142  = \$signal$84  == 7'h7f;
-  assign \$143  = op_choice[4] & \$142 ;
-  assign \$144  = \$signal$30  == 1'h1;
-  assign \$145  = \$143  | \$144 ;
-  assign \$146  = \$signal$30  == 1'h1;
-  assign \$147  = \$signal$30  == 1'h1;
-  assign \$148  = | \$signal$31 ;
-  assign \$149  = \$147  & \$148 ;
-  assign \$150  = \$149  ? { 1'h0, \$signal$31 , 2'h0 } : 6'h20;
+  assign \$107  = ~ window0[263];
+  assign \$108  = here2 & \$107 ;
+  assign \$109  = ~ window1[263];
+  assign \$110  = \$108  & \$109 ;
+  assign \$111  = complete | \$110 ;
+  assign \$112  = \$106  & \$111 ;
+  assign \$113  = place >= 6'h20;
+  assign \$114  = ~ window0[263];
+  assign \$115  = \$113  & \$114 ;
+  assign \$116  = ~ has_exponent;
+  assign \$117  = op_choice[4] & \$116 ;
+  assign \$118  = op_choice[4] & has_exponent;
+  assign \$119  = \$118  & \$signal$81 ;
+  assign \$120  = \$signal$30  == 1'h1;
+  assign \$121  = ~ complete;
+  assign \$122  = \$signal$82  | \$121 ;
+  assign \$123  = op_choice[4] & has_exponent;
+  assign \$124  = \$123  & \$signal$81 ;
+  assign \$125  = \$124  ? place : \end ;
+  assign \$126  = \$125  != \$19 [6:0];
+  assign \$127  = \$122  | \$126 ;
+  assign \$128  = op_choice[4] & has_exponent;
+  assign \$129  = \$128  & \$signal$81 ;
+  assign \$130  = \$129  ? place : \end ;
+  assign \$131  = \$130  >= 6'h20;
+  assign \$132  = ~ window0[263];
+  assign \$133  = \$131  & \$132 ;
+  assign \$134  = move & \$signal$68 ;
+  assign \$135  = \$134  & \$signal$78 ;
+  assign \$136  = \$signal$68  & op_valid;
+  assign \$137  = ! \$signal$84 ;
+  assign \$138  = \$signal$84  == 7'h7f;
+  assign \$139  = op_choice[4] & \$138 ;
+  assign \$140  = \$signal$30  == 1'h1;
+  assign \$141  = \$139  | \$140 ;
+  assign \$142  = \$signal$30  == 1'h1;
+  assign \$143  = \$signal$30  == 1'h1;
+  assign \$144  = | \$signal$31 ;
+  assign \$145  = \$143  & \$144 ;
+  assign \$146  = \$145  ? { 1'h0, \$signal$31 , 2'h0 } : 6'h20;
   assign tags = control1[1] ? 16'hffff : burst[15:0];
-  assign \$151  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$91  });
-  assign \$152  = $signed(\$151 ) + $signed(8'h70);
-  assign \$153  = 5'h17 - \$signal$91 ;
-  assign \$154  = \$signal$93  << \$153 [4:0];
+  assign \$147  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$91  });
+  assign \$148  = $signed(\$147 ) + $signed(8'h70);
+  assign \$149  = 5'h17 - \$signal$91 ;
+  assign \$150  = \$signal$93  << \$149 [4:0];
   assign lift = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$155  = $signed(lift) < $signed(1'h0);
-  assign \$156  = - $signed(lift);
-  assign \$157  = \$signal$93  >> \$156 [4:0];
-  assign \$158  = \$signal$93  << lift[4:0];
-  assign \$159  = \$155  ? { 31'h00000000, \$157  } : \$158 ;
-  assign \$160  = ! \$signal$93 ;
-  assign \$161  = $signed(\$152 [10:0]) > $signed(9'h0fe);
-  assign \$162  = $signed(\$152 [10:0]) > $signed(1'h0);
-  assign \$163  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$98  });
-  assign \$164  = $signed(\$163 ) + $signed(8'h70);
-  assign \$165  = 5'h17 - \$signal$98 ;
-  assign \$166  = \$signal$100  << \$165 [4:0];
+  assign \$151  = $signed(lift) < $signed(1'h0);
+  assign \$152  = - $signed(lift);
+  assign \$153  = \$signal$93  >> \$152 [4:0];
+  assign \$154  = \$signal$93  << lift[4:0];
+  assign \$155  = \$151  ? { 31'h00000000, \$153  } : \$154 ;
+  assign \$156  = ! \$signal$93 ;
+  assign \$157  = $signed(\$148 [10:0]) > $signed(9'h0fe);
+  assign \$158  = $signed(\$148 [10:0]) > $signed(1'h0);
+  assign \$159  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$98  });
+  assign \$160  = $signed(\$159 ) + $signed(8'h70);
+  assign \$161  = 5'h17 - \$signal$98 ;
+  assign \$162  = \$signal$100  << \$161 [4:0];
   assign \lift$101  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$167  = $signed(\lift$101 ) < $signed(1'h0);
-  assign \$168  = - $signed(\lift$101 );
-  assign \$169  = \$signal$100  >> \$168 [4:0];
-  assign \$170  = \$signal$100  << \lift$101 [4:0];
-  assign \$171  = \$167  ? { 31'h00000000, \$169  } : \$170 ;
-  assign \$172  = ! \$signal$100 ;
-  assign \$173  = $signed(\$164 [10:0]) > $signed(9'h0fe);
-  assign \$174  = $signed(\$164 [10:0]) > $signed(1'h0);
-  assign \$175  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$105  });
-  assign \$176  = $signed(\$175 ) + $signed(8'h70);
-  assign \$177  = 5'h17 - \$signal$105 ;
-  assign \$178  = \$signal$107  << \$177 [4:0];
+  assign \$163  = $signed(\lift$101 ) < $signed(1'h0);
+  assign \$164  = - $signed(\lift$101 );
+  assign \$165  = \$signal$100  >> \$164 [4:0];
+  assign \$166  = \$signal$100  << \lift$101 [4:0];
+  assign \$167  = \$163  ? { 31'h00000000, \$165  } : \$166 ;
+  assign \$168  = ! \$signal$100 ;
+  assign \$169  = $signed(\$160 [10:0]) > $signed(9'h0fe);
+  assign \$170  = $signed(\$160 [10:0]) > $signed(1'h0);
+  assign \$171  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$105  });
+  assign \$172  = $signed(\$171 ) + $signed(8'h70);
+  assign \$173  = 5'h17 - \$signal$105 ;
+  assign \$174  = \$signal$107  << \$173 [4:0];
   assign \lift$108  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$179  = $signed(\lift$108 ) < $signed(1'h0);
-  assign \$180  = - $signed(\lift$108 );
-  assign \$181  = \$signal$107  >> \$180 [4:0];
-  assign \$182  = \$signal$107  << \lift$108 [4:0];
-  assign \$183  = \$179  ? { 31'h00000000, \$181  } : \$182 ;
-  assign \$184  = ! \$signal$107 ;
-  assign \$185  = $signed(\$176 [10:0]) > $signed(9'h0fe);
-  assign \$186  = $signed(\$176 [10:0]) > $signed(1'h0);
-  assign \$187  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$112  });
-  assign \$188  = $signed(\$187 ) + $signed(8'h70);
-  assign \$189  = 5'h17 - \$signal$112 ;
-  assign \$190  = \$signal$114  << \$189 [4:0];
+  assign \$175  = $signed(\lift$108 ) < $signed(1'h0);
+  assign \$176  = - $signed(\lift$108 );
+  assign \$177  = \$signal$107  >> \$176 [4:0];
+  assign \$178  = \$signal$107  << \lift$108 [4:0];
+  assign \$179  = \$175  ? { 31'h00000000, \$177  } : \$178 ;
+  assign \$180  = ! \$signal$107 ;
+  assign \$181  = $signed(\$172 [10:0]) > $signed(9'h0fe);
+  assign \$182  = $signed(\$172 [10:0]) > $signed(1'h0);
+  assign \$183  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$112  });
+  assign \$184  = $signed(\$183 ) + $signed(8'h70);
+  assign \$185  = 5'h17 - \$signal$112 ;
+  assign \$186  = \$signal$114  << \$185 [4:0];
   assign \lift$115  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$191  = $signed(\lift$115 ) < $signed(1'h0);
-  assign \$192  = - $signed(\lift$115 );
-  assign \$193  = \$signal$114  >> \$192 [4:0];
-  assign \$194  = \$signal$114  << \lift$115 [4:0];
-  assign \$195  = \$191  ? { 31'h00000000, \$193  } : \$194 ;
-  assign \$196  = ! \$signal$114 ;
-  assign \$197  = $signed(\$188 [10:0]) > $signed(9'h0fe);
-  assign \$198  = $signed(\$188 [10:0]) > $signed(1'h0);
-  assign \$199  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$119  });
-  assign \$200  = $signed(\$199 ) + $signed(8'h70);
-  assign \$201  = 5'h17 - \$signal$119 ;
-  assign \$202  = \$signal$121  << \$201 [4:0];
+  assign \$187  = $signed(\lift$115 ) < $signed(1'h0);
+  assign \$188  = - $signed(\lift$115 );
+  assign \$189  = \$signal$114  >> \$188 [4:0];
+  assign \$190  = \$signal$114  << \lift$115 [4:0];
+  assign \$191  = \$187  ? { 31'h00000000, \$189  } : \$190 ;
+  assign \$192  = ! \$signal$114 ;
+  assign \$193  = $signed(\$184 [10:0]) > $signed(9'h0fe);
+  assign \$194  = $signed(\$184 [10:0]) > $signed(1'h0);
+  assign \$195  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$119  });
+  assign \$196  = $signed(\$195 ) + $signed(8'h70);
+  assign \$197  = 5'h17 - \$signal$119 ;
+  assign \$198  = \$signal$121  << \$197 [4:0];
   assign \lift$122  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$203  = $signed(\lift$122 ) < $signed(1'h0);
-  assign \$204  = - $signed(\lift$122 );
-  assign \$205  = \$signal$121  >> \$204 [4:0];
-  assign \$206  = \$signal$121  << \lift$122 [4:0];
-  assign \$207  = \$203  ? { 31'h00000000, \$205  } : \$206 ;
-  assign \$208  = ! \$signal$121 ;
-  assign \$209  = $signed(\$200 [10:0]) > $signed(9'h0fe);
-  assign \$210  = $signed(\$200 [10:0]) > $signed(1'h0);
-  assign \$211  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$126  });
-  assign \$212  = $signed(\$211 ) + $signed(8'h70);
-  assign \$213  = 5'h17 - \$signal$126 ;
-  assign \$214  = \$signal$128  << \$213 [4:0];
+  assign \$199  = $signed(\lift$122 ) < $signed(1'h0);
+  assign \$200  = - $signed(\lift$122 );
+  assign \$201  = \$signal$121  >> \$200 [4:0];
+  assign \$202  = \$signal$121  << \lift$122 [4:0];
+  assign \$203  = \$199  ? { 31'h00000000, \$201  } : \$202 ;
+  assign \$204  = ! \$signal$121 ;
+  assign \$205  = $signed(\$196 [10:0]) > $signed(9'h0fe);
+  assign \$206  = $signed(\$196 [10:0]) > $signed(1'h0);
+  assign \$207  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$126  });
+  assign \$208  = $signed(\$207 ) + $signed(8'h70);
+  assign \$209  = 5'h17 - \$signal$126 ;
+  assign \$210  = \$signal$128  << \$209 [4:0];
   assign \lift$129  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$215  = $signed(\lift$129 ) < $signed(1'h0);
-  assign \$216  = - $signed(\lift$129 );
-  assign \$217  = \$signal$128  >> \$216 [4:0];
-  assign \$218  = \$signal$128  << \lift$129 [4:0];
-  assign \$219  = \$215  ? { 31'h00000000, \$217  } : \$218 ;
-  assign \$220  = ! \$signal$128 ;
-  assign \$221  = $signed(\$212 [10:0]) > $signed(9'h0fe);
-  assign \$222  = $signed(\$212 [10:0]) > $signed(1'h0);
-  assign \$223  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$133  });
-  assign \$224  = $signed(\$223 ) + $signed(8'h70);
-  assign \$225  = 5'h17 - \$signal$133 ;
-  assign \$226  = \$signal$135  << \$225 [4:0];
+  assign \$211  = $signed(\lift$129 ) < $signed(1'h0);
+  assign \$212  = - $signed(\lift$129 );
+  assign \$213  = \$signal$128  >> \$212 [4:0];
+  assign \$214  = \$signal$128  << \lift$129 [4:0];
+  assign \$215  = \$211  ? { 31'h00000000, \$213  } : \$214 ;
+  assign \$216  = ! \$signal$128 ;
+  assign \$217  = $signed(\$208 [10:0]) > $signed(9'h0fe);
+  assign \$218  = $signed(\$208 [10:0]) > $signed(1'h0);
+  assign \$219  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$133  });
+  assign \$220  = $signed(\$219 ) + $signed(8'h70);
+  assign \$221  = 5'h17 - \$signal$133 ;
+  assign \$222  = \$signal$135  << \$221 [4:0];
   assign \lift$136  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$227  = $signed(\lift$136 ) < $signed(1'h0);
-  assign \$228  = - $signed(\lift$136 );
-  assign \$229  = \$signal$135  >> \$228 [4:0];
-  assign \$230  = \$signal$135  << \lift$136 [4:0];
-  assign \$231  = \$227  ? { 31'h00000000, \$229  } : \$230 ;
-  assign \$232  = ! \$signal$135 ;
-  assign \$233  = $signed(\$224 [10:0]) > $signed(9'h0fe);
-  assign \$234  = $signed(\$224 [10:0]) > $signed(1'h0);
-  assign \$235  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$140  });
-  assign \$236  = $signed(\$235 ) + $signed(8'h70);
-  assign \$237  = 5'h17 - \$signal$140 ;
-  assign \$238  = \$signal$142  << \$237 [4:0];
+  assign \$223  = $signed(\lift$136 ) < $signed(1'h0);
+  assign \$224  = - $signed(\lift$136 );
+  assign \$225  = \$signal$135  >> \$224 [4:0];
+  assign \$226  = \$signal$135  << \lift$136 [4:0];
+  assign \$227  = \$223  ? { 31'h00000000, \$225  } : \$226 ;
+  assign \$228  = ! \$signal$135 ;
+  assign \$229  = $signed(\$220 [10:0]) > $signed(9'h0fe);
+  assign \$230  = $signed(\$220 [10:0]) > $signed(1'h0);
+  assign \$231  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$140  });
+  assign \$232  = $signed(\$231 ) + $signed(8'h70);
+  assign \$233  = 5'h17 - \$signal$140 ;
+  assign \$234  = \$signal$142  << \$233 [4:0];
   assign \lift$143  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$239  = $signed(\lift$143 ) < $signed(1'h0);
-  assign \$240  = - $signed(\lift$143 );
-  assign \$241  = \$signal$142  >> \$240 [4:0];
-  assign \$242  = \$signal$142  << \lift$143 [4:0];
-  assign \$243  = \$239  ? { 31'h00000000, \$241  } : \$242 ;
-  assign \$244  = ! \$signal$142 ;
-  assign \$245  = $signed(\$236 [10:0]) > $signed(9'h0fe);
-  assign \$246  = $signed(\$236 [10:0]) > $signed(1'h0);
-  assign \$247  = ~ beats_out__valid;
-  assign move = \$247  | beats_out__ready;
-  assign \$248  = ~ here0;
-  assign \$249  = \$248  | advance;
-  assign \$250  = \$249  & here1;
-  assign \$251  = window1[263] | here2;
-  assign \$252  = \$250  & \$251 ;
+  assign \$235  = $signed(\lift$143 ) < $signed(1'h0);
+  assign \$236  = - $signed(\lift$143 );
+  assign \$237  = \$signal$142  >> \$236 [4:0];
+  assign \$238  = \$signal$142  << \lift$143 [4:0];
+  assign \$239  = \$235  ? { 31'h00000000, \$237  } : \$238 ;
+  assign \$240  = ! \$signal$142 ;
+  assign \$241  = $signed(\$232 [10:0]) > $signed(9'h0fe);
+  assign \$242  = $signed(\$232 [10:0]) > $signed(1'h0);
+  assign \$243  = ~ beats_out__valid;
+  assign move = \$243  | beats_out__ready;
+  assign \$244  = ~ here0;
+  assign \$245  = \$244  | advance;
+  assign \$246  = \$245  & here1;
+  assign \$247  = window1[263] | here2;
+  assign \$248  = \$246  & \$247 ;
+  assign \$249  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$250  = window1[1:0] == 1'h1;
+  assign \$251  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$252  = window1[1:0] == 2'h2;
   assign \$253  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$254  = window1[1:0] == 1'h1;
+  assign \$254  = window1[1:0] == 2'h3;
   assign \$255  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$256  = window1[1:0] == 2'h2;
+  assign \$256  = window1[3:2] == 1'h1;
   assign \$257  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$258  = window1[1:0] == 2'h3;
+  assign \$258  = window1[3:2] == 2'h2;
   assign \$259  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$260  = window1[3:2] == 1'h1;
-  assign \$261  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$262  = window1[3:2] == 2'h2;
-  assign \$263  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$264  = window1[3:2] == 2'h3;
-  assign \$265  = { \$258 , \$256 , \$254  } + { \$264 , \$262 , \$260  };
+  assign \$260  = window1[3:2] == 2'h3;
+  assign \$261  = { \$254 , \$252 , \$250  } + { \$260 , \$258 , \$256  };
+  assign \$262  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$263  = window1[5:4] == 1'h1;
+  assign \$264  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$265  = window1[5:4] == 2'h2;
   assign \$266  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$267  = window1[5:4] == 1'h1;
+  assign \$267  = window1[5:4] == 2'h3;
   assign \$268  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$269  = window1[5:4] == 2'h2;
+  assign \$269  = window1[7:6] == 1'h1;
   assign \$270  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$271  = window1[5:4] == 2'h3;
+  assign \$271  = window1[7:6] == 2'h2;
   assign \$272  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$273  = window1[7:6] == 1'h1;
-  assign \$274  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$275  = window1[7:6] == 2'h2;
+  assign \$273  = window1[7:6] == 2'h3;
+  assign \$274  = { \$267 , \$265 , \$263  } + { \$273 , \$271 , \$269  };
+  assign \$275  = \$261  + \$274 ;
   assign \$276  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$277  = window1[7:6] == 2'h3;
-  assign \$278  = { \$271 , \$269 , \$267  } + { \$277 , \$275 , \$273  };
-  assign \$279  = \$265  + \$278 ;
+  assign \$277  = window1[9:8] == 1'h1;
+  assign \$278  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$279  = window1[9:8] == 2'h2;
   assign \$280  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$281  = window1[9:8] == 1'h1;
+  assign \$281  = window1[9:8] == 2'h3;
   assign \$282  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$283  = window1[9:8] == 2'h2;
+  assign \$283  = window1[11:10] == 1'h1;
   assign \$284  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$285  = window1[9:8] == 2'h3;
+  assign \$285  = window1[11:10] == 2'h2;
   assign \$286  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$287  = window1[11:10] == 1'h1;
-  assign \$288  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$289  = window1[11:10] == 2'h2;
-  assign \$290  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$291  = window1[11:10] == 2'h3;
-  assign \$292  = { \$285 , \$283 , \$281  } + { \$291 , \$289 , \$287  };
+  assign \$287  = window1[11:10] == 2'h3;
+  assign \$288  = { \$281 , \$279 , \$277  } + { \$287 , \$285 , \$283  };
+  assign \$289  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$290  = window1[13:12] == 1'h1;
+  assign \$291  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$292  = window1[13:12] == 2'h2;
   assign \$293  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$294  = window1[13:12] == 1'h1;
+  assign \$294  = window1[13:12] == 2'h3;
   assign \$295  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$296  = window1[13:12] == 2'h2;
+  assign \$296  = window1[15:14] == 1'h1;
   assign \$297  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$298  = window1[13:12] == 2'h3;
+  assign \$298  = window1[15:14] == 2'h2;
   assign \$299  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$300  = window1[15:14] == 1'h1;
-  assign \$301  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$302  = window1[15:14] == 2'h2;
-  assign \$303  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$304  = window1[15:14] == 2'h3;
-  assign \$305  = { \$298 , \$296 , \$294  } + { \$304 , \$302 , \$300  };
-  assign \$306  = \$292  + \$305 ;
-  assign \$307  = \$279  + \$306 ;
-  assign \$308  = \$307  + 2'h2;
+  assign \$300  = window1[15:14] == 2'h3;
+  assign \$301  = { \$294 , \$292 , \$290  } + { \$300 , \$298 , \$296  };
+  assign \$302  = \$288  + \$301 ;
+  assign \$303  = \$275  + \$302 ;
+  assign \$304  = \$303  + 2'h2;
+  assign \$305  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$306  = window1[9:8] == 1'h1;
+  assign \$307  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$308  = window1[9:8] == 2'h2;
   assign \$309  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$310  = window1[9:8] == 1'h1;
+  assign \$310  = window1[9:8] == 2'h3;
   assign \$311  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$312  = window1[9:8] == 2'h2;
+  assign \$312  = window1[11:10] == 1'h1;
   assign \$313  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$314  = window1[9:8] == 2'h3;
+  assign \$314  = window1[11:10] == 2'h2;
   assign \$315  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$316  = window1[11:10] == 1'h1;
-  assign \$317  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$318  = window1[11:10] == 2'h2;
-  assign \$319  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$320  = window1[11:10] == 2'h3;
-  assign \$321  = { \$314 , \$312 , \$310  } + { \$320 , \$318 , \$316  };
+  assign \$316  = window1[11:10] == 2'h3;
+  assign \$317  = { \$310 , \$308 , \$306  } + { \$316 , \$314 , \$312  };
+  assign \$318  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$319  = window1[13:12] == 1'h1;
+  assign \$320  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$321  = window1[13:12] == 2'h2;
   assign \$322  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$323  = window1[13:12] == 1'h1;
+  assign \$323  = window1[13:12] == 2'h3;
   assign \$324  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$325  = window1[13:12] == 2'h2;
+  assign \$325  = window1[15:14] == 1'h1;
   assign \$326  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$327  = window1[13:12] == 2'h3;
+  assign \$327  = window1[15:14] == 2'h2;
   assign \$328  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$329  = window1[15:14] == 1'h1;
-  assign \$330  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$331  = window1[15:14] == 2'h2;
+  assign \$329  = window1[15:14] == 2'h3;
+  assign \$330  = { \$323 , \$321 , \$319  } + { \$329 , \$327 , \$325  };
+  assign \$331  = \$317  + \$330 ;
   assign \$332  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$333  = window1[15:14] == 2'h3;
-  assign \$334  = { \$327 , \$325 , \$323  } + { \$333 , \$331 , \$329  };
-  assign \$335  = \$321  + \$334 ;
+  assign \$333  = window1[17:16] == 1'h1;
+  assign \$334  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$335  = window1[17:16] == 2'h2;
   assign \$336  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$337  = window1[17:16] == 1'h1;
+  assign \$337  = window1[17:16] == 2'h3;
   assign \$338  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$339  = window1[17:16] == 2'h2;
+  assign \$339  = window1[19:18] == 1'h1;
   assign \$340  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$341  = window1[17:16] == 2'h3;
+  assign \$341  = window1[19:18] == 2'h2;
   assign \$342  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$343  = window1[19:18] == 1'h1;
-  assign \$344  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$345  = window1[19:18] == 2'h2;
-  assign \$346  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$347  = window1[19:18] == 2'h3;
-  assign \$348  = { \$341 , \$339 , \$337  } + { \$347 , \$345 , \$343  };
+  assign \$343  = window1[19:18] == 2'h3;
+  assign \$344  = { \$337 , \$335 , \$333  } + { \$343 , \$341 , \$339  };
+  assign \$345  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$346  = window1[21:20] == 1'h1;
+  assign \$347  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$348  = window1[21:20] == 2'h2;
   assign \$349  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$350  = window1[21:20] == 1'h1;
+  assign \$350  = window1[21:20] == 2'h3;
   assign \$351  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$352  = window1[21:20] == 2'h2;
+  assign \$352  = window1[23:22] == 1'h1;
   assign \$353  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$354  = window1[21:20] == 2'h3;
+  assign \$354  = window1[23:22] == 2'h2;
   assign \$355  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$356  = window1[23:22] == 1'h1;
-  assign \$357  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$358  = window1[23:22] == 2'h2;
-  assign \$359  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$360  = window1[23:22] == 2'h3;
-  assign \$361  = { \$354 , \$352 , \$350  } + { \$360 , \$358 , \$356  };
-  assign \$362  = \$348  + \$361 ;
-  assign \$363  = \$335  + \$362 ;
-  assign \$364  = \$363  + 2'h3;
+  assign \$356  = window1[23:22] == 2'h3;
+  assign \$357  = { \$350 , \$348 , \$346  } + { \$356 , \$354 , \$352  };
+  assign \$358  = \$344  + \$357 ;
+  assign \$359  = \$331  + \$358 ;
+  assign \$360  = \$359  + 2'h3;
+  assign \$361  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$362  = window1[17:16] == 1'h1;
+  assign \$363  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$364  = window1[17:16] == 2'h2;
   assign \$365  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$366  = window1[17:16] == 1'h1;
+  assign \$366  = window1[17:16] == 2'h3;
   assign \$367  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$368  = window1[17:16] == 2'h2;
+  assign \$368  = window1[19:18] == 1'h1;
   assign \$369  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$370  = window1[17:16] == 2'h3;
+  assign \$370  = window1[19:18] == 2'h2;
   assign \$371  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$372  = window1[19:18] == 1'h1;
-  assign \$373  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$374  = window1[19:18] == 2'h2;
-  assign \$375  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$376  = window1[19:18] == 2'h3;
-  assign \$377  = { \$370 , \$368 , \$366  } + { \$376 , \$374 , \$372  };
+  assign \$372  = window1[19:18] == 2'h3;
+  assign \$373  = { \$366 , \$364 , \$362  } + { \$372 , \$370 , \$368  };
+  assign \$374  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$375  = window1[21:20] == 1'h1;
+  assign \$376  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$377  = window1[21:20] == 2'h2;
   assign \$378  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$379  = window1[21:20] == 1'h1;
+  assign \$379  = window1[21:20] == 2'h3;
   assign \$380  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$381  = window1[21:20] == 2'h2;
+  assign \$381  = window1[23:22] == 1'h1;
   assign \$382  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$383  = window1[21:20] == 2'h3;
+  assign \$383  = window1[23:22] == 2'h2;
   assign \$384  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$385  = window1[23:22] == 1'h1;
-  assign \$386  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$387  = window1[23:22] == 2'h2;
+  assign \$385  = window1[23:22] == 2'h3;
+  assign \$386  = { \$379 , \$377 , \$375  } + { \$385 , \$383 , \$381  };
+  assign \$387  = \$373  + \$386 ;
   assign \$388  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$389  = window1[23:22] == 2'h3;
-  assign \$390  = { \$383 , \$381 , \$379  } + { \$389 , \$387 , \$385  };
-  assign \$391  = \$377  + \$390 ;
+  assign \$389  = window1[25:24] == 1'h1;
+  assign \$390  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$391  = window1[25:24] == 2'h2;
   assign \$392  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$393  = window1[25:24] == 1'h1;
+  assign \$393  = window1[25:24] == 2'h3;
   assign \$394  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$395  = window1[25:24] == 2'h2;
+  assign \$395  = window1[27:26] == 1'h1;
   assign \$396  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$397  = window1[25:24] == 2'h3;
+  assign \$397  = window1[27:26] == 2'h2;
   assign \$398  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$399  = window1[27:26] == 1'h1;
-  assign \$400  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$401  = window1[27:26] == 2'h2;
-  assign \$402  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$403  = window1[27:26] == 2'h3;
-  assign \$404  = { \$397 , \$395 , \$393  } + { \$403 , \$401 , \$399  };
+  assign \$399  = window1[27:26] == 2'h3;
+  assign \$400  = { \$393 , \$391 , \$389  } + { \$399 , \$397 , \$395  };
+  assign \$401  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$402  = window1[29:28] == 1'h1;
+  assign \$403  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$404  = window1[29:28] == 2'h2;
   assign \$405  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$406  = window1[29:28] == 1'h1;
+  assign \$406  = window1[29:28] == 2'h3;
   assign \$407  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$408  = window1[29:28] == 2'h2;
+  assign \$408  = window1[31:30] == 1'h1;
   assign \$409  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$410  = window1[29:28] == 2'h3;
+  assign \$410  = window1[31:30] == 2'h2;
   assign \$411  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$412  = window1[31:30] == 1'h1;
-  assign \$413  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$414  = window1[31:30] == 2'h2;
-  assign \$415  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$416  = window1[31:30] == 2'h3;
-  assign \$417  = { \$410 , \$408 , \$406  } + { \$416 , \$414 , \$412  };
-  assign \$418  = \$404  + \$417 ;
-  assign \$419  = \$391  + \$418 ;
-  assign \$420  = \$419  + 3'h4;
+  assign \$412  = window1[31:30] == 2'h3;
+  assign \$413  = { \$406 , \$404 , \$402  } + { \$412 , \$410 , \$408  };
+  assign \$414  = \$400  + \$413 ;
+  assign \$415  = \$387  + \$414 ;
+  assign \$416  = \$415  + 3'h4;
+  assign \$417  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$418  = window1[25:24] == 1'h1;
+  assign \$419  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$420  = window1[25:24] == 2'h2;
   assign \$421  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$422  = window1[25:24] == 1'h1;
+  assign \$422  = window1[25:24] == 2'h3;
   assign \$423  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$424  = window1[25:24] == 2'h2;
+  assign \$424  = window1[27:26] == 1'h1;
   assign \$425  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$426  = window1[25:24] == 2'h3;
+  assign \$426  = window1[27:26] == 2'h2;
   assign \$427  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$428  = window1[27:26] == 1'h1;
-  assign \$429  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$430  = window1[27:26] == 2'h2;
-  assign \$431  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$432  = window1[27:26] == 2'h3;
-  assign \$433  = { \$426 , \$424 , \$422  } + { \$432 , \$430 , \$428  };
+  assign \$428  = window1[27:26] == 2'h3;
+  assign \$429  = { \$422 , \$420 , \$418  } + { \$428 , \$426 , \$424  };
+  assign \$430  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$431  = window1[29:28] == 1'h1;
+  assign \$432  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$433  = window1[29:28] == 2'h2;
   assign \$434  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$435  = window1[29:28] == 1'h1;
+  assign \$435  = window1[29:28] == 2'h3;
   assign \$436  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$437  = window1[29:28] == 2'h2;
+  assign \$437  = window1[31:30] == 1'h1;
   assign \$438  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$439  = window1[29:28] == 2'h3;
+  assign \$439  = window1[31:30] == 2'h2;
   assign \$440  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$441  = window1[31:30] == 1'h1;
-  assign \$442  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$443  = window1[31:30] == 2'h2;
+  assign \$441  = window1[31:30] == 2'h3;
+  assign \$442  = { \$435 , \$433 , \$431  } + { \$441 , \$439 , \$437  };
+  assign \$443  = \$429  + \$442 ;
   assign \$444  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$445  = window1[31:30] == 2'h3;
-  assign \$446  = { \$439 , \$437 , \$435  } + { \$445 , \$443 , \$441  };
-  assign \$447  = \$433  + \$446 ;
+  assign \$445  = window1[33:32] == 1'h1;
+  assign \$446  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$447  = window1[33:32] == 2'h2;
   assign \$448  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$449  = window1[33:32] == 1'h1;
+  assign \$449  = window1[33:32] == 2'h3;
   assign \$450  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$451  = window1[33:32] == 2'h2;
+  assign \$451  = window1[35:34] == 1'h1;
   assign \$452  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$453  = window1[33:32] == 2'h3;
+  assign \$453  = window1[35:34] == 2'h2;
   assign \$454  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$455  = window1[35:34] == 1'h1;
-  assign \$456  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$457  = window1[35:34] == 2'h2;
-  assign \$458  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$459  = window1[35:34] == 2'h3;
-  assign \$460  = { \$453 , \$451 , \$449  } + { \$459 , \$457 , \$455  };
+  assign \$455  = window1[35:34] == 2'h3;
+  assign \$456  = { \$449 , \$447 , \$445  } + { \$455 , \$453 , \$451  };
+  assign \$457  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$458  = window1[37:36] == 1'h1;
+  assign \$459  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$460  = window1[37:36] == 2'h2;
   assign \$461  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$462  = window1[37:36] == 1'h1;
+  assign \$462  = window1[37:36] == 2'h3;
   assign \$463  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$464  = window1[37:36] == 2'h2;
+  assign \$464  = window1[39:38] == 1'h1;
   assign \$465  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$466  = window1[37:36] == 2'h3;
+  assign \$466  = window1[39:38] == 2'h2;
   assign \$467  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$468  = window1[39:38] == 1'h1;
-  assign \$469  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$470  = window1[39:38] == 2'h2;
-  assign \$471  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$472  = window1[39:38] == 2'h3;
-  assign \$473  = { \$466 , \$464 , \$462  } + { \$472 , \$470 , \$468  };
-  assign \$474  = \$460  + \$473 ;
-  assign \$475  = \$447  + \$474 ;
-  assign \$476  = \$475  + 3'h5;
+  assign \$468  = window1[39:38] == 2'h3;
+  assign \$469  = { \$462 , \$460 , \$458  } + { \$468 , \$466 , \$464  };
+  assign \$470  = \$456  + \$469 ;
+  assign \$471  = \$443  + \$470 ;
+  assign \$472  = \$471  + 3'h5;
+  assign \$473  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$474  = window1[33:32] == 1'h1;
+  assign \$475  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$476  = window1[33:32] == 2'h2;
   assign \$477  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$478  = window1[33:32] == 1'h1;
+  assign \$478  = window1[33:32] == 2'h3;
   assign \$479  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$480  = window1[33:32] == 2'h2;
+  assign \$480  = window1[35:34] == 1'h1;
   assign \$481  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$482  = window1[33:32] == 2'h3;
+  assign \$482  = window1[35:34] == 2'h2;
   assign \$483  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$484  = window1[35:34] == 1'h1;
-  assign \$485  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$486  = window1[35:34] == 2'h2;
-  assign \$487  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$488  = window1[35:34] == 2'h3;
-  assign \$489  = { \$482 , \$480 , \$478  } + { \$488 , \$486 , \$484  };
+  assign \$484  = window1[35:34] == 2'h3;
+  assign \$485  = { \$478 , \$476 , \$474  } + { \$484 , \$482 , \$480  };
+  assign \$486  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$487  = window1[37:36] == 1'h1;
+  assign \$488  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$489  = window1[37:36] == 2'h2;
   assign \$490  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$491  = window1[37:36] == 1'h1;
+  assign \$491  = window1[37:36] == 2'h3;
   assign \$492  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$493  = window1[37:36] == 2'h2;
+  assign \$493  = window1[39:38] == 1'h1;
   assign \$494  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$495  = window1[37:36] == 2'h3;
+  assign \$495  = window1[39:38] == 2'h2;
   assign \$496  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$497  = window1[39:38] == 1'h1;
-  assign \$498  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$499  = window1[39:38] == 2'h2;
+  assign \$497  = window1[39:38] == 2'h3;
+  assign \$498  = { \$491 , \$489 , \$487  } + { \$497 , \$495 , \$493  };
+  assign \$499  = \$485  + \$498 ;
   assign \$500  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$501  = window1[39:38] == 2'h3;
-  assign \$502  = { \$495 , \$493 , \$491  } + { \$501 , \$499 , \$497  };
-  assign \$503  = \$489  + \$502 ;
+  assign \$501  = window1[41:40] == 1'h1;
+  assign \$502  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$503  = window1[41:40] == 2'h2;
   assign \$504  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$505  = window1[41:40] == 1'h1;
+  assign \$505  = window1[41:40] == 2'h3;
   assign \$506  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$507  = window1[41:40] == 2'h2;
+  assign \$507  = window1[43:42] == 1'h1;
   assign \$508  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$509  = window1[41:40] == 2'h3;
+  assign \$509  = window1[43:42] == 2'h2;
   assign \$510  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$511  = window1[43:42] == 1'h1;
-  assign \$512  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$513  = window1[43:42] == 2'h2;
-  assign \$514  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$515  = window1[43:42] == 2'h3;
-  assign \$516  = { \$509 , \$507 , \$505  } + { \$515 , \$513 , \$511  };
+  assign \$511  = window1[43:42] == 2'h3;
+  assign \$512  = { \$505 , \$503 , \$501  } + { \$511 , \$509 , \$507  };
+  assign \$513  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$514  = window1[45:44] == 1'h1;
+  assign \$515  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$516  = window1[45:44] == 2'h2;
   assign \$517  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$518  = window1[45:44] == 1'h1;
+  assign \$518  = window1[45:44] == 2'h3;
   assign \$519  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$520  = window1[45:44] == 2'h2;
+  assign \$520  = window1[47:46] == 1'h1;
   assign \$521  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$522  = window1[45:44] == 2'h3;
+  assign \$522  = window1[47:46] == 2'h2;
   assign \$523  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$524  = window1[47:46] == 1'h1;
-  assign \$525  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$526  = window1[47:46] == 2'h2;
-  assign \$527  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$528  = window1[47:46] == 2'h3;
-  assign \$529  = { \$522 , \$520 , \$518  } + { \$528 , \$526 , \$524  };
-  assign \$530  = \$516  + \$529 ;
-  assign \$531  = \$503  + \$530 ;
-  assign \$532  = \$531  + 3'h6;
+  assign \$524  = window1[47:46] == 2'h3;
+  assign \$525  = { \$518 , \$516 , \$514  } + { \$524 , \$522 , \$520  };
+  assign \$526  = \$512  + \$525 ;
+  assign \$527  = \$499  + \$526 ;
+  assign \$528  = \$527  + 3'h6;
+  assign \$529  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$530  = window1[41:40] == 1'h1;
+  assign \$531  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$532  = window1[41:40] == 2'h2;
   assign \$533  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$534  = window1[41:40] == 1'h1;
+  assign \$534  = window1[41:40] == 2'h3;
   assign \$535  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$536  = window1[41:40] == 2'h2;
+  assign \$536  = window1[43:42] == 1'h1;
   assign \$537  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$538  = window1[41:40] == 2'h3;
+  assign \$538  = window1[43:42] == 2'h2;
   assign \$539  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$540  = window1[43:42] == 1'h1;
-  assign \$541  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$542  = window1[43:42] == 2'h2;
-  assign \$543  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$544  = window1[43:42] == 2'h3;
-  assign \$545  = { \$538 , \$536 , \$534  } + { \$544 , \$542 , \$540  };
+  assign \$540  = window1[43:42] == 2'h3;
+  assign \$541  = { \$534 , \$532 , \$530  } + { \$540 , \$538 , \$536  };
+  assign \$542  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$543  = window1[45:44] == 1'h1;
+  assign \$544  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$545  = window1[45:44] == 2'h2;
   assign \$546  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$547  = window1[45:44] == 1'h1;
+  assign \$547  = window1[45:44] == 2'h3;
   assign \$548  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$549  = window1[45:44] == 2'h2;
+  assign \$549  = window1[47:46] == 1'h1;
   assign \$550  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$551  = window1[45:44] == 2'h3;
+  assign \$551  = window1[47:46] == 2'h2;
   assign \$552  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$553  = window1[47:46] == 1'h1;
-  assign \$554  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$555  = window1[47:46] == 2'h2;
+  assign \$553  = window1[47:46] == 2'h3;
+  assign \$554  = { \$547 , \$545 , \$543  } + { \$553 , \$551 , \$549  };
+  assign \$555  = \$541  + \$554 ;
   assign \$556  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$557  = window1[47:46] == 2'h3;
-  assign \$558  = { \$551 , \$549 , \$547  } + { \$557 , \$555 , \$553  };
-  assign \$559  = \$545  + \$558 ;
+  assign \$557  = window1[49:48] == 1'h1;
+  assign \$558  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$559  = window1[49:48] == 2'h2;
   assign \$560  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$561  = window1[49:48] == 1'h1;
+  assign \$561  = window1[49:48] == 2'h3;
   assign \$562  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$563  = window1[49:48] == 2'h2;
+  assign \$563  = window1[51:50] == 1'h1;
   assign \$564  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$565  = window1[49:48] == 2'h3;
+  assign \$565  = window1[51:50] == 2'h2;
   assign \$566  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$567  = window1[51:50] == 1'h1;
-  assign \$568  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$569  = window1[51:50] == 2'h2;
-  assign \$570  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$571  = window1[51:50] == 2'h3;
-  assign \$572  = { \$565 , \$563 , \$561  } + { \$571 , \$569 , \$567  };
+  assign \$567  = window1[51:50] == 2'h3;
+  assign \$568  = { \$561 , \$559 , \$557  } + { \$567 , \$565 , \$563  };
+  assign \$569  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$570  = window1[53:52] == 1'h1;
+  assign \$571  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$572  = window1[53:52] == 2'h2;
   assign \$573  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$574  = window1[53:52] == 1'h1;
+  assign \$574  = window1[53:52] == 2'h3;
   assign \$575  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$576  = window1[53:52] == 2'h2;
+  assign \$576  = window1[55:54] == 1'h1;
   assign \$577  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$578  = window1[53:52] == 2'h3;
+  assign \$578  = window1[55:54] == 2'h2;
   assign \$579  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$580  = window1[55:54] == 1'h1;
-  assign \$581  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$582  = window1[55:54] == 2'h2;
-  assign \$583  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$584  = window1[55:54] == 2'h3;
-  assign \$585  = { \$578 , \$576 , \$574  } + { \$584 , \$582 , \$580  };
-  assign \$586  = \$572  + \$585 ;
-  assign \$587  = \$559  + \$586 ;
-  assign \$588  = \$587  + 3'h7;
+  assign \$580  = window1[55:54] == 2'h3;
+  assign \$581  = { \$574 , \$572 , \$570  } + { \$580 , \$578 , \$576  };
+  assign \$582  = \$568  + \$581 ;
+  assign \$583  = \$555  + \$582 ;
+  assign \$584  = \$583  + 3'h7;
+  assign \$585  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$586  = window1[49:48] == 1'h1;
+  assign \$587  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$588  = window1[49:48] == 2'h2;
   assign \$589  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$590  = window1[49:48] == 1'h1;
+  assign \$590  = window1[49:48] == 2'h3;
   assign \$591  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$592  = window1[49:48] == 2'h2;
+  assign \$592  = window1[51:50] == 1'h1;
   assign \$593  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$594  = window1[49:48] == 2'h3;
+  assign \$594  = window1[51:50] == 2'h2;
   assign \$595  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$596  = window1[51:50] == 1'h1;
-  assign \$597  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$598  = window1[51:50] == 2'h2;
-  assign \$599  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$600  = window1[51:50] == 2'h3;
-  assign \$601  = { \$594 , \$592 , \$590  } + { \$600 , \$598 , \$596  };
+  assign \$596  = window1[51:50] == 2'h3;
+  assign \$597  = { \$590 , \$588 , \$586  } + { \$596 , \$594 , \$592  };
+  assign \$598  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$599  = window1[53:52] == 1'h1;
+  assign \$600  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$601  = window1[53:52] == 2'h2;
   assign \$602  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$603  = window1[53:52] == 1'h1;
+  assign \$603  = window1[53:52] == 2'h3;
   assign \$604  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$605  = window1[53:52] == 2'h2;
+  assign \$605  = window1[55:54] == 1'h1;
   assign \$606  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$607  = window1[53:52] == 2'h3;
+  assign \$607  = window1[55:54] == 2'h2;
   assign \$608  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$609  = window1[55:54] == 1'h1;
-  assign \$610  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$611  = window1[55:54] == 2'h2;
+  assign \$609  = window1[55:54] == 2'h3;
+  assign \$610  = { \$603 , \$601 , \$599  } + { \$609 , \$607 , \$605  };
+  assign \$611  = \$597  + \$610 ;
   assign \$612  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$613  = window1[55:54] == 2'h3;
-  assign \$614  = { \$607 , \$605 , \$603  } + { \$613 , \$611 , \$609  };
-  assign \$615  = \$601  + \$614 ;
+  assign \$613  = window1[57:56] == 1'h1;
+  assign \$614  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$615  = window1[57:56] == 2'h2;
   assign \$616  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$617  = window1[57:56] == 1'h1;
+  assign \$617  = window1[57:56] == 2'h3;
   assign \$618  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$619  = window1[57:56] == 2'h2;
+  assign \$619  = window1[59:58] == 1'h1;
   assign \$620  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$621  = window1[57:56] == 2'h3;
+  assign \$621  = window1[59:58] == 2'h2;
   assign \$622  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$623  = window1[59:58] == 1'h1;
-  assign \$624  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$625  = window1[59:58] == 2'h2;
-  assign \$626  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$627  = window1[59:58] == 2'h3;
-  assign \$628  = { \$621 , \$619 , \$617  } + { \$627 , \$625 , \$623  };
+  assign \$623  = window1[59:58] == 2'h3;
+  assign \$624  = { \$617 , \$615 , \$613  } + { \$623 , \$621 , \$619  };
+  assign \$625  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$626  = window1[61:60] == 1'h1;
+  assign \$627  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$628  = window1[61:60] == 2'h2;
   assign \$629  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$630  = window1[61:60] == 1'h1;
+  assign \$630  = window1[61:60] == 2'h3;
   assign \$631  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$632  = window1[61:60] == 2'h2;
+  assign \$632  = window1[63:62] == 1'h1;
   assign \$633  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$634  = window1[61:60] == 2'h3;
+  assign \$634  = window1[63:62] == 2'h2;
   assign \$635  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$636  = window1[63:62] == 1'h1;
-  assign \$637  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$638  = window1[63:62] == 2'h2;
-  assign \$639  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$640  = window1[63:62] == 2'h3;
-  assign \$641  = { \$634 , \$632 , \$630  } + { \$640 , \$638 , \$636  };
-  assign \$642  = \$628  + \$641 ;
-  assign \$643  = \$615  + \$642 ;
-  assign \$644  = \$643  + 4'h8;
+  assign \$636  = window1[63:62] == 2'h3;
+  assign \$637  = { \$630 , \$628 , \$626  } + { \$636 , \$634 , \$632  };
+  assign \$638  = \$624  + \$637 ;
+  assign \$639  = \$611  + \$638 ;
+  assign \$640  = \$639  + 4'h8;
+  assign \$641  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$642  = window1[57:56] == 1'h1;
+  assign \$643  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$644  = window1[57:56] == 2'h2;
   assign \$645  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$646  = window1[57:56] == 1'h1;
+  assign \$646  = window1[57:56] == 2'h3;
   assign \$647  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$648  = window1[57:56] == 2'h2;
+  assign \$648  = window1[59:58] == 1'h1;
   assign \$649  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$650  = window1[57:56] == 2'h3;
+  assign \$650  = window1[59:58] == 2'h2;
   assign \$651  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$652  = window1[59:58] == 1'h1;
-  assign \$653  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$654  = window1[59:58] == 2'h2;
-  assign \$655  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$656  = window1[59:58] == 2'h3;
-  assign \$657  = { \$650 , \$648 , \$646  } + { \$656 , \$654 , \$652  };
+  assign \$652  = window1[59:58] == 2'h3;
+  assign \$653  = { \$646 , \$644 , \$642  } + { \$652 , \$650 , \$648  };
+  assign \$654  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$655  = window1[61:60] == 1'h1;
+  assign \$656  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$657  = window1[61:60] == 2'h2;
   assign \$658  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$659  = window1[61:60] == 1'h1;
+  assign \$659  = window1[61:60] == 2'h3;
   assign \$660  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$661  = window1[61:60] == 2'h2;
+  assign \$661  = window1[63:62] == 1'h1;
   assign \$662  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$663  = window1[61:60] == 2'h3;
+  assign \$663  = window1[63:62] == 2'h2;
   assign \$664  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$665  = window1[63:62] == 1'h1;
-  assign \$666  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$667  = window1[63:62] == 2'h2;
+  assign \$665  = window1[63:62] == 2'h3;
+  assign \$666  = { \$659 , \$657 , \$655  } + { \$665 , \$663 , \$661  };
+  assign \$667  = \$653  + \$666 ;
   assign \$668  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$669  = window1[63:62] == 2'h3;
-  assign \$670  = { \$663 , \$661 , \$659  } + { \$669 , \$667 , \$665  };
-  assign \$671  = \$657  + \$670 ;
+  assign \$669  = window1[65:64] == 1'h1;
+  assign \$670  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$671  = window1[65:64] == 2'h2;
   assign \$672  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$673  = window1[65:64] == 1'h1;
+  assign \$673  = window1[65:64] == 2'h3;
   assign \$674  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$675  = window1[65:64] == 2'h2;
+  assign \$675  = window1[67:66] == 1'h1;
   assign \$676  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$677  = window1[65:64] == 2'h3;
+  assign \$677  = window1[67:66] == 2'h2;
   assign \$678  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$679  = window1[67:66] == 1'h1;
-  assign \$680  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$681  = window1[67:66] == 2'h2;
-  assign \$682  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$683  = window1[67:66] == 2'h3;
-  assign \$684  = { \$677 , \$675 , \$673  } + { \$683 , \$681 , \$679  };
+  assign \$679  = window1[67:66] == 2'h3;
+  assign \$680  = { \$673 , \$671 , \$669  } + { \$679 , \$677 , \$675  };
+  assign \$681  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$682  = window1[69:68] == 1'h1;
+  assign \$683  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$684  = window1[69:68] == 2'h2;
   assign \$685  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$686  = window1[69:68] == 1'h1;
+  assign \$686  = window1[69:68] == 2'h3;
   assign \$687  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$688  = window1[69:68] == 2'h2;
+  assign \$688  = window1[71:70] == 1'h1;
   assign \$689  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$690  = window1[69:68] == 2'h3;
+  assign \$690  = window1[71:70] == 2'h2;
   assign \$691  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$692  = window1[71:70] == 1'h1;
-  assign \$693  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$694  = window1[71:70] == 2'h2;
-  assign \$695  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$696  = window1[71:70] == 2'h3;
-  assign \$697  = { \$690 , \$688 , \$686  } + { \$696 , \$694 , \$692  };
-  assign \$698  = \$684  + \$697 ;
-  assign \$699  = \$671  + \$698 ;
-  assign \$700  = \$699  + 4'h9;
+  assign \$692  = window1[71:70] == 2'h3;
+  assign \$693  = { \$686 , \$684 , \$682  } + { \$692 , \$690 , \$688  };
+  assign \$694  = \$680  + \$693 ;
+  assign \$695  = \$667  + \$694 ;
+  assign \$696  = \$695  + 4'h9;
+  assign \$697  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$698  = window1[65:64] == 1'h1;
+  assign \$699  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$700  = window1[65:64] == 2'h2;
   assign \$701  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$702  = window1[65:64] == 1'h1;
+  assign \$702  = window1[65:64] == 2'h3;
   assign \$703  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$704  = window1[65:64] == 2'h2;
+  assign \$704  = window1[67:66] == 1'h1;
   assign \$705  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$706  = window1[65:64] == 2'h3;
+  assign \$706  = window1[67:66] == 2'h2;
   assign \$707  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$708  = window1[67:66] == 1'h1;
-  assign \$709  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$710  = window1[67:66] == 2'h2;
-  assign \$711  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$712  = window1[67:66] == 2'h3;
-  assign \$713  = { \$706 , \$704 , \$702  } + { \$712 , \$710 , \$708  };
+  assign \$708  = window1[67:66] == 2'h3;
+  assign \$709  = { \$702 , \$700 , \$698  } + { \$708 , \$706 , \$704  };
+  assign \$710  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$711  = window1[69:68] == 1'h1;
+  assign \$712  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$713  = window1[69:68] == 2'h2;
   assign \$714  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$715  = window1[69:68] == 1'h1;
+  assign \$715  = window1[69:68] == 2'h3;
   assign \$716  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$717  = window1[69:68] == 2'h2;
+  assign \$717  = window1[71:70] == 1'h1;
   assign \$718  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$719  = window1[69:68] == 2'h3;
+  assign \$719  = window1[71:70] == 2'h2;
   assign \$720  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$721  = window1[71:70] == 1'h1;
-  assign \$722  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$723  = window1[71:70] == 2'h2;
+  assign \$721  = window1[71:70] == 2'h3;
+  assign \$722  = { \$715 , \$713 , \$711  } + { \$721 , \$719 , \$717  };
+  assign \$723  = \$709  + \$722 ;
   assign \$724  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$725  = window1[71:70] == 2'h3;
-  assign \$726  = { \$719 , \$717 , \$715  } + { \$725 , \$723 , \$721  };
-  assign \$727  = \$713  + \$726 ;
+  assign \$725  = window1[73:72] == 1'h1;
+  assign \$726  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$727  = window1[73:72] == 2'h2;
   assign \$728  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$729  = window1[73:72] == 1'h1;
+  assign \$729  = window1[73:72] == 2'h3;
   assign \$730  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$731  = window1[73:72] == 2'h2;
+  assign \$731  = window1[75:74] == 1'h1;
   assign \$732  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$733  = window1[73:72] == 2'h3;
+  assign \$733  = window1[75:74] == 2'h2;
   assign \$734  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$735  = window1[75:74] == 1'h1;
-  assign \$736  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$737  = window1[75:74] == 2'h2;
-  assign \$738  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$739  = window1[75:74] == 2'h3;
-  assign \$740  = { \$733 , \$731 , \$729  } + { \$739 , \$737 , \$735  };
+  assign \$735  = window1[75:74] == 2'h3;
+  assign \$736  = { \$729 , \$727 , \$725  } + { \$735 , \$733 , \$731  };
+  assign \$737  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$738  = window1[77:76] == 1'h1;
+  assign \$739  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$740  = window1[77:76] == 2'h2;
   assign \$741  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$742  = window1[77:76] == 1'h1;
+  assign \$742  = window1[77:76] == 2'h3;
   assign \$743  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$744  = window1[77:76] == 2'h2;
+  assign \$744  = window1[79:78] == 1'h1;
   assign \$745  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$746  = window1[77:76] == 2'h3;
+  assign \$746  = window1[79:78] == 2'h2;
   assign \$747  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$748  = window1[79:78] == 1'h1;
-  assign \$749  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$750  = window1[79:78] == 2'h2;
-  assign \$751  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$752  = window1[79:78] == 2'h3;
-  assign \$753  = { \$746 , \$744 , \$742  } + { \$752 , \$750 , \$748  };
-  assign \$754  = \$740  + \$753 ;
-  assign \$755  = \$727  + \$754 ;
-  assign \$756  = \$755  + 4'ha;
+  assign \$748  = window1[79:78] == 2'h3;
+  assign \$749  = { \$742 , \$740 , \$738  } + { \$748 , \$746 , \$744  };
+  assign \$750  = \$736  + \$749 ;
+  assign \$751  = \$723  + \$750 ;
+  assign \$752  = \$751  + 4'ha;
+  assign \$753  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$754  = window1[73:72] == 1'h1;
+  assign \$755  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$756  = window1[73:72] == 2'h2;
   assign \$757  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$758  = window1[73:72] == 1'h1;
+  assign \$758  = window1[73:72] == 2'h3;
   assign \$759  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$760  = window1[73:72] == 2'h2;
+  assign \$760  = window1[75:74] == 1'h1;
   assign \$761  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$762  = window1[73:72] == 2'h3;
+  assign \$762  = window1[75:74] == 2'h2;
   assign \$763  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$764  = window1[75:74] == 1'h1;
-  assign \$765  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$766  = window1[75:74] == 2'h2;
-  assign \$767  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$768  = window1[75:74] == 2'h3;
-  assign \$769  = { \$762 , \$760 , \$758  } + { \$768 , \$766 , \$764  };
+  assign \$764  = window1[75:74] == 2'h3;
+  assign \$765  = { \$758 , \$756 , \$754  } + { \$764 , \$762 , \$760  };
+  assign \$766  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$767  = window1[77:76] == 1'h1;
+  assign \$768  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$769  = window1[77:76] == 2'h2;
   assign \$770  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$771  = window1[77:76] == 1'h1;
+  assign \$771  = window1[77:76] == 2'h3;
   assign \$772  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$773  = window1[77:76] == 2'h2;
+  assign \$773  = window1[79:78] == 1'h1;
   assign \$774  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$775  = window1[77:76] == 2'h3;
+  assign \$775  = window1[79:78] == 2'h2;
   assign \$776  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$777  = window1[79:78] == 1'h1;
-  assign \$778  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$779  = window1[79:78] == 2'h2;
+  assign \$777  = window1[79:78] == 2'h3;
+  assign \$778  = { \$771 , \$769 , \$767  } + { \$777 , \$775 , \$773  };
+  assign \$779  = \$765  + \$778 ;
   assign \$780  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$781  = window1[79:78] == 2'h3;
-  assign \$782  = { \$775 , \$773 , \$771  } + { \$781 , \$779 , \$777  };
-  assign \$783  = \$769  + \$782 ;
+  assign \$781  = window1[81:80] == 1'h1;
+  assign \$782  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$783  = window1[81:80] == 2'h2;
   assign \$784  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$785  = window1[81:80] == 1'h1;
+  assign \$785  = window1[81:80] == 2'h3;
   assign \$786  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$787  = window1[81:80] == 2'h2;
+  assign \$787  = window1[83:82] == 1'h1;
   assign \$788  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$789  = window1[81:80] == 2'h3;
+  assign \$789  = window1[83:82] == 2'h2;
   assign \$790  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$791  = window1[83:82] == 1'h1;
-  assign \$792  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$793  = window1[83:82] == 2'h2;
-  assign \$794  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$795  = window1[83:82] == 2'h3;
-  assign \$796  = { \$789 , \$787 , \$785  } + { \$795 , \$793 , \$791  };
+  assign \$791  = window1[83:82] == 2'h3;
+  assign \$792  = { \$785 , \$783 , \$781  } + { \$791 , \$789 , \$787  };
+  assign \$793  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$794  = window1[85:84] == 1'h1;
+  assign \$795  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$796  = window1[85:84] == 2'h2;
   assign \$797  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$798  = window1[85:84] == 1'h1;
+  assign \$798  = window1[85:84] == 2'h3;
   assign \$799  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$800  = window1[85:84] == 2'h2;
+  assign \$800  = window1[87:86] == 1'h1;
   assign \$801  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$802  = window1[85:84] == 2'h3;
+  assign \$802  = window1[87:86] == 2'h2;
   assign \$803  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$804  = window1[87:86] == 1'h1;
-  assign \$805  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$806  = window1[87:86] == 2'h2;
-  assign \$807  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$808  = window1[87:86] == 2'h3;
-  assign \$809  = { \$802 , \$800 , \$798  } + { \$808 , \$806 , \$804  };
-  assign \$810  = \$796  + \$809 ;
-  assign \$811  = \$783  + \$810 ;
-  assign \$812  = \$811  + 4'hb;
+  assign \$804  = window1[87:86] == 2'h3;
+  assign \$805  = { \$798 , \$796 , \$794  } + { \$804 , \$802 , \$800  };
+  assign \$806  = \$792  + \$805 ;
+  assign \$807  = \$779  + \$806 ;
+  assign \$808  = \$807  + 4'hb;
+  assign \$809  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$810  = window1[81:80] == 1'h1;
+  assign \$811  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$812  = window1[81:80] == 2'h2;
   assign \$813  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$814  = window1[81:80] == 1'h1;
+  assign \$814  = window1[81:80] == 2'h3;
   assign \$815  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$816  = window1[81:80] == 2'h2;
+  assign \$816  = window1[83:82] == 1'h1;
   assign \$817  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$818  = window1[81:80] == 2'h3;
+  assign \$818  = window1[83:82] == 2'h2;
   assign \$819  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$820  = window1[83:82] == 1'h1;
-  assign \$821  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$822  = window1[83:82] == 2'h2;
-  assign \$823  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$824  = window1[83:82] == 2'h3;
-  assign \$825  = { \$818 , \$816 , \$814  } + { \$824 , \$822 , \$820  };
+  assign \$820  = window1[83:82] == 2'h3;
+  assign \$821  = { \$814 , \$812 , \$810  } + { \$820 , \$818 , \$816  };
+  assign \$822  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$823  = window1[85:84] == 1'h1;
+  assign \$824  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$825  = window1[85:84] == 2'h2;
   assign \$826  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$827  = window1[85:84] == 1'h1;
+  assign \$827  = window1[85:84] == 2'h3;
   assign \$828  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$829  = window1[85:84] == 2'h2;
+  assign \$829  = window1[87:86] == 1'h1;
   assign \$830  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$831  = window1[85:84] == 2'h3;
+  assign \$831  = window1[87:86] == 2'h2;
   assign \$832  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$833  = window1[87:86] == 1'h1;
-  assign \$834  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$835  = window1[87:86] == 2'h2;
+  assign \$833  = window1[87:86] == 2'h3;
+  assign \$834  = { \$827 , \$825 , \$823  } + { \$833 , \$831 , \$829  };
+  assign \$835  = \$821  + \$834 ;
   assign \$836  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$837  = window1[87:86] == 2'h3;
-  assign \$838  = { \$831 , \$829 , \$827  } + { \$837 , \$835 , \$833  };
-  assign \$839  = \$825  + \$838 ;
+  assign \$837  = window1[89:88] == 1'h1;
+  assign \$838  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$839  = window1[89:88] == 2'h2;
   assign \$840  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$841  = window1[89:88] == 1'h1;
+  assign \$841  = window1[89:88] == 2'h3;
   assign \$842  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$843  = window1[89:88] == 2'h2;
+  assign \$843  = window1[91:90] == 1'h1;
   assign \$844  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$845  = window1[89:88] == 2'h3;
+  assign \$845  = window1[91:90] == 2'h2;
   assign \$846  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$847  = window1[91:90] == 1'h1;
-  assign \$848  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$849  = window1[91:90] == 2'h2;
-  assign \$850  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$851  = window1[91:90] == 2'h3;
-  assign \$852  = { \$845 , \$843 , \$841  } + { \$851 , \$849 , \$847  };
+  assign \$847  = window1[91:90] == 2'h3;
+  assign \$848  = { \$841 , \$839 , \$837  } + { \$847 , \$845 , \$843  };
+  assign \$849  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$850  = window1[93:92] == 1'h1;
+  assign \$851  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$852  = window1[93:92] == 2'h2;
   assign \$853  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$854  = window1[93:92] == 1'h1;
+  assign \$854  = window1[93:92] == 2'h3;
   assign \$855  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$856  = window1[93:92] == 2'h2;
+  assign \$856  = window1[95:94] == 1'h1;
   assign \$857  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$858  = window1[93:92] == 2'h3;
+  assign \$858  = window1[95:94] == 2'h2;
   assign \$859  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$860  = window1[95:94] == 1'h1;
-  assign \$861  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$862  = window1[95:94] == 2'h2;
-  assign \$863  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$864  = window1[95:94] == 2'h3;
-  assign \$865  = { \$858 , \$856 , \$854  } + { \$864 , \$862 , \$860  };
-  assign \$866  = \$852  + \$865 ;
-  assign \$867  = \$839  + \$866 ;
-  assign \$868  = \$867  + 4'hc;
+  assign \$860  = window1[95:94] == 2'h3;
+  assign \$861  = { \$854 , \$852 , \$850  } + { \$860 , \$858 , \$856  };
+  assign \$862  = \$848  + \$861 ;
+  assign \$863  = \$835  + \$862 ;
+  assign \$864  = \$863  + 4'hc;
+  assign \$865  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$866  = window1[89:88] == 1'h1;
+  assign \$867  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$868  = window1[89:88] == 2'h2;
   assign \$869  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$870  = window1[89:88] == 1'h1;
+  assign \$870  = window1[89:88] == 2'h3;
   assign \$871  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$872  = window1[89:88] == 2'h2;
+  assign \$872  = window1[91:90] == 1'h1;
   assign \$873  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$874  = window1[89:88] == 2'h3;
+  assign \$874  = window1[91:90] == 2'h2;
   assign \$875  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$876  = window1[91:90] == 1'h1;
-  assign \$877  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$878  = window1[91:90] == 2'h2;
-  assign \$879  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$880  = window1[91:90] == 2'h3;
-  assign \$881  = { \$874 , \$872 , \$870  } + { \$880 , \$878 , \$876  };
+  assign \$876  = window1[91:90] == 2'h3;
+  assign \$877  = { \$870 , \$868 , \$866  } + { \$876 , \$874 , \$872  };
+  assign \$878  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$879  = window1[93:92] == 1'h1;
+  assign \$880  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$881  = window1[93:92] == 2'h2;
   assign \$882  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$883  = window1[93:92] == 1'h1;
+  assign \$883  = window1[93:92] == 2'h3;
   assign \$884  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$885  = window1[93:92] == 2'h2;
+  assign \$885  = window1[95:94] == 1'h1;
   assign \$886  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$887  = window1[93:92] == 2'h3;
+  assign \$887  = window1[95:94] == 2'h2;
   assign \$888  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$889  = window1[95:94] == 1'h1;
-  assign \$890  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$891  = window1[95:94] == 2'h2;
+  assign \$889  = window1[95:94] == 2'h3;
+  assign \$890  = { \$883 , \$881 , \$879  } + { \$889 , \$887 , \$885  };
+  assign \$891  = \$877  + \$890 ;
   assign \$892  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$893  = window1[95:94] == 2'h3;
-  assign \$894  = { \$887 , \$885 , \$883  } + { \$893 , \$891 , \$889  };
-  assign \$895  = \$881  + \$894 ;
+  assign \$893  = window1[97:96] == 1'h1;
+  assign \$894  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$895  = window1[97:96] == 2'h2;
   assign \$896  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$897  = window1[97:96] == 1'h1;
+  assign \$897  = window1[97:96] == 2'h3;
   assign \$898  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$899  = window1[97:96] == 2'h2;
+  assign \$899  = window1[99:98] == 1'h1;
   assign \$900  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$901  = window1[97:96] == 2'h3;
+  assign \$901  = window1[99:98] == 2'h2;
   assign \$902  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$903  = window1[99:98] == 1'h1;
-  assign \$904  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$905  = window1[99:98] == 2'h2;
-  assign \$906  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$907  = window1[99:98] == 2'h3;
-  assign \$908  = { \$901 , \$899 , \$897  } + { \$907 , \$905 , \$903  };
+  assign \$903  = window1[99:98] == 2'h3;
+  assign \$904  = { \$897 , \$895 , \$893  } + { \$903 , \$901 , \$899  };
+  assign \$905  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$906  = window1[101:100] == 1'h1;
+  assign \$907  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$908  = window1[101:100] == 2'h2;
   assign \$909  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$910  = window1[101:100] == 1'h1;
+  assign \$910  = window1[101:100] == 2'h3;
   assign \$911  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$912  = window1[101:100] == 2'h2;
+  assign \$912  = window1[103:102] == 1'h1;
   assign \$913  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$914  = window1[101:100] == 2'h3;
+  assign \$914  = window1[103:102] == 2'h2;
   assign \$915  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$916  = window1[103:102] == 1'h1;
-  assign \$917  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$918  = window1[103:102] == 2'h2;
-  assign \$919  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$920  = window1[103:102] == 2'h3;
-  assign \$921  = { \$914 , \$912 , \$910  } + { \$920 , \$918 , \$916  };
-  assign \$922  = \$908  + \$921 ;
-  assign \$923  = \$895  + \$922 ;
-  assign \$924  = \$923  + 4'hd;
+  assign \$916  = window1[103:102] == 2'h3;
+  assign \$917  = { \$910 , \$908 , \$906  } + { \$916 , \$914 , \$912  };
+  assign \$918  = \$904  + \$917 ;
+  assign \$919  = \$891  + \$918 ;
+  assign \$920  = \$919  + 4'hd;
+  assign \$921  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$922  = window1[97:96] == 1'h1;
+  assign \$923  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$924  = window1[97:96] == 2'h2;
   assign \$925  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$926  = window1[97:96] == 1'h1;
+  assign \$926  = window1[97:96] == 2'h3;
   assign \$927  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$928  = window1[97:96] == 2'h2;
+  assign \$928  = window1[99:98] == 1'h1;
   assign \$929  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$930  = window1[97:96] == 2'h3;
+  assign \$930  = window1[99:98] == 2'h2;
   assign \$931  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$932  = window1[99:98] == 1'h1;
-  assign \$933  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$934  = window1[99:98] == 2'h2;
-  assign \$935  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$936  = window1[99:98] == 2'h3;
-  assign \$937  = { \$930 , \$928 , \$926  } + { \$936 , \$934 , \$932  };
+  assign \$932  = window1[99:98] == 2'h3;
+  assign \$933  = { \$926 , \$924 , \$922  } + { \$932 , \$930 , \$928  };
+  assign \$934  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$935  = window1[101:100] == 1'h1;
+  assign \$936  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$937  = window1[101:100] == 2'h2;
   assign \$938  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$939  = window1[101:100] == 1'h1;
+  assign \$939  = window1[101:100] == 2'h3;
   assign \$940  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$941  = window1[101:100] == 2'h2;
+  assign \$941  = window1[103:102] == 1'h1;
   assign \$942  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$943  = window1[101:100] == 2'h3;
+  assign \$943  = window1[103:102] == 2'h2;
   assign \$944  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$945  = window1[103:102] == 1'h1;
-  assign \$946  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$947  = window1[103:102] == 2'h2;
+  assign \$945  = window1[103:102] == 2'h3;
+  assign \$946  = { \$939 , \$937 , \$935  } + { \$945 , \$943 , \$941  };
+  assign \$947  = \$933  + \$946 ;
   assign \$948  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$949  = window1[103:102] == 2'h3;
-  assign \$950  = { \$943 , \$941 , \$939  } + { \$949 , \$947 , \$945  };
-  assign \$951  = \$937  + \$950 ;
+  assign \$949  = window1[105:104] == 1'h1;
+  assign \$950  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$951  = window1[105:104] == 2'h2;
   assign \$952  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$953  = window1[105:104] == 1'h1;
+  assign \$953  = window1[105:104] == 2'h3;
   assign \$954  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$955  = window1[105:104] == 2'h2;
+  assign \$955  = window1[107:106] == 1'h1;
   assign \$956  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$957  = window1[105:104] == 2'h3;
+  assign \$957  = window1[107:106] == 2'h2;
   assign \$958  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$959  = window1[107:106] == 1'h1;
-  assign \$960  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$961  = window1[107:106] == 2'h2;
-  assign \$962  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$963  = window1[107:106] == 2'h3;
-  assign \$964  = { \$957 , \$955 , \$953  } + { \$963 , \$961 , \$959  };
+  assign \$959  = window1[107:106] == 2'h3;
+  assign \$960  = { \$953 , \$951 , \$949  } + { \$959 , \$957 , \$955  };
+  assign \$961  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$962  = window1[109:108] == 1'h1;
+  assign \$963  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$964  = window1[109:108] == 2'h2;
   assign \$965  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$966  = window1[109:108] == 1'h1;
+  assign \$966  = window1[109:108] == 2'h3;
   assign \$967  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$968  = window1[109:108] == 2'h2;
+  assign \$968  = window1[111:110] == 1'h1;
   assign \$969  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$970  = window1[109:108] == 2'h3;
+  assign \$970  = window1[111:110] == 2'h2;
   assign \$971  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$972  = window1[111:110] == 1'h1;
-  assign \$973  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$974  = window1[111:110] == 2'h2;
-  assign \$975  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$976  = window1[111:110] == 2'h3;
-  assign \$977  = { \$970 , \$968 , \$966  } + { \$976 , \$974 , \$972  };
-  assign \$978  = \$964  + \$977 ;
-  assign \$979  = \$951  + \$978 ;
-  assign \$980  = \$979  + 4'he;
+  assign \$972  = window1[111:110] == 2'h3;
+  assign \$973  = { \$966 , \$964 , \$962  } + { \$972 , \$970 , \$968  };
+  assign \$974  = \$960  + \$973 ;
+  assign \$975  = \$947  + \$974 ;
+  assign \$976  = \$975  + 4'he;
+  assign \$977  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$978  = window1[105:104] == 1'h1;
+  assign \$979  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$980  = window1[105:104] == 2'h2;
   assign \$981  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$982  = window1[105:104] == 1'h1;
+  assign \$982  = window1[105:104] == 2'h3;
   assign \$983  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$984  = window1[105:104] == 2'h2;
+  assign \$984  = window1[107:106] == 1'h1;
   assign \$985  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$986  = window1[105:104] == 2'h3;
+  assign \$986  = window1[107:106] == 2'h2;
   assign \$987  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$988  = window1[107:106] == 1'h1;
-  assign \$989  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$990  = window1[107:106] == 2'h2;
-  assign \$991  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$992  = window1[107:106] == 2'h3;
-  assign \$993  = { \$986 , \$984 , \$982  } + { \$992 , \$990 , \$988  };
+  assign \$988  = window1[107:106] == 2'h3;
+  assign \$989  = { \$982 , \$980 , \$978  } + { \$988 , \$986 , \$984  };
+  assign \$990  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$991  = window1[109:108] == 1'h1;
+  assign \$992  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$993  = window1[109:108] == 2'h2;
   assign \$994  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$995  = window1[109:108] == 1'h1;
+  assign \$995  = window1[109:108] == 2'h3;
   assign \$996  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$997  = window1[109:108] == 2'h2;
+  assign \$997  = window1[111:110] == 1'h1;
   assign \$998  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$999  = window1[109:108] == 2'h3;
+  assign \$999  = window1[111:110] == 2'h2;
   assign \$1000  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1001  = window1[111:110] == 1'h1;
-  assign \$1002  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1003  = window1[111:110] == 2'h2;
+  assign \$1001  = window1[111:110] == 2'h3;
+  assign \$1002  = { \$995 , \$993 , \$991  } + { \$1001 , \$999 , \$997  };
+  assign \$1003  = \$989  + \$1002 ;
   assign \$1004  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1005  = window1[111:110] == 2'h3;
-  assign \$1006  = { \$999 , \$997 , \$995  } + { \$1005 , \$1003 , \$1001  };
-  assign \$1007  = \$993  + \$1006 ;
+  assign \$1005  = window1[113:112] == 1'h1;
+  assign \$1006  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1007  = window1[113:112] == 2'h2;
   assign \$1008  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1009  = window1[113:112] == 1'h1;
+  assign \$1009  = window1[113:112] == 2'h3;
   assign \$1010  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1011  = window1[113:112] == 2'h2;
+  assign \$1011  = window1[115:114] == 1'h1;
   assign \$1012  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1013  = window1[113:112] == 2'h3;
+  assign \$1013  = window1[115:114] == 2'h2;
   assign \$1014  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1015  = window1[115:114] == 1'h1;
-  assign \$1016  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1017  = window1[115:114] == 2'h2;
-  assign \$1018  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1019  = window1[115:114] == 2'h3;
-  assign \$1020  = { \$1013 , \$1011 , \$1009  } + { \$1019 , \$1017 , \$1015  };
+  assign \$1015  = window1[115:114] == 2'h3;
+  assign \$1016  = { \$1009 , \$1007 , \$1005  } + { \$1015 , \$1013 , \$1011  };
+  assign \$1017  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1018  = window1[117:116] == 1'h1;
+  assign \$1019  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1020  = window1[117:116] == 2'h2;
   assign \$1021  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1022  = window1[117:116] == 1'h1;
+  assign \$1022  = window1[117:116] == 2'h3;
   assign \$1023  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1024  = window1[117:116] == 2'h2;
+  assign \$1024  = window1[119:118] == 1'h1;
   assign \$1025  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1026  = window1[117:116] == 2'h3;
+  assign \$1026  = window1[119:118] == 2'h2;
   assign \$1027  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1028  = window1[119:118] == 1'h1;
-  assign \$1029  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1030  = window1[119:118] == 2'h2;
-  assign \$1031  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1032  = window1[119:118] == 2'h3;
-  assign \$1033  = { \$1026 , \$1024 , \$1022  } + { \$1032 , \$1030 , \$1028  };
-  assign \$1034  = \$1020  + \$1033 ;
-  assign \$1035  = \$1007  + \$1034 ;
-  assign \$1036  = \$1035  + 4'hf;
+  assign \$1028  = window1[119:118] == 2'h3;
+  assign \$1029  = { \$1022 , \$1020 , \$1018  } + { \$1028 , \$1026 , \$1024  };
+  assign \$1030  = \$1016  + \$1029 ;
+  assign \$1031  = \$1003  + \$1030 ;
+  assign \$1032  = \$1031  + 4'hf;
+  assign \$1033  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1034  = window1[113:112] == 1'h1;
+  assign \$1035  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1036  = window1[113:112] == 2'h2;
   assign \$1037  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1038  = window1[113:112] == 1'h1;
+  assign \$1038  = window1[113:112] == 2'h3;
   assign \$1039  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1040  = window1[113:112] == 2'h2;
+  assign \$1040  = window1[115:114] == 1'h1;
   assign \$1041  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1042  = window1[113:112] == 2'h3;
+  assign \$1042  = window1[115:114] == 2'h2;
   assign \$1043  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1044  = window1[115:114] == 1'h1;
-  assign \$1045  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1046  = window1[115:114] == 2'h2;
-  assign \$1047  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1048  = window1[115:114] == 2'h3;
-  assign \$1049  = { \$1042 , \$1040 , \$1038  } + { \$1048 , \$1046 , \$1044  };
+  assign \$1044  = window1[115:114] == 2'h3;
+  assign \$1045  = { \$1038 , \$1036 , \$1034  } + { \$1044 , \$1042 , \$1040  };
+  assign \$1046  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1047  = window1[117:116] == 1'h1;
+  assign \$1048  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1049  = window1[117:116] == 2'h2;
   assign \$1050  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1051  = window1[117:116] == 1'h1;
+  assign \$1051  = window1[117:116] == 2'h3;
   assign \$1052  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1053  = window1[117:116] == 2'h2;
+  assign \$1053  = window1[119:118] == 1'h1;
   assign \$1054  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1055  = window1[117:116] == 2'h3;
+  assign \$1055  = window1[119:118] == 2'h2;
   assign \$1056  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1057  = window1[119:118] == 1'h1;
-  assign \$1058  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1059  = window1[119:118] == 2'h2;
+  assign \$1057  = window1[119:118] == 2'h3;
+  assign \$1058  = { \$1051 , \$1049 , \$1047  } + { \$1057 , \$1055 , \$1053  };
+  assign \$1059  = \$1045  + \$1058 ;
   assign \$1060  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1061  = window1[119:118] == 2'h3;
-  assign \$1062  = { \$1055 , \$1053 , \$1051  } + { \$1061 , \$1059 , \$1057  };
-  assign \$1063  = \$1049  + \$1062 ;
+  assign \$1061  = window1[121:120] == 1'h1;
+  assign \$1062  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1063  = window1[121:120] == 2'h2;
   assign \$1064  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1065  = window1[121:120] == 1'h1;
+  assign \$1065  = window1[121:120] == 2'h3;
   assign \$1066  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1067  = window1[121:120] == 2'h2;
+  assign \$1067  = window1[123:122] == 1'h1;
   assign \$1068  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1069  = window1[121:120] == 2'h3;
+  assign \$1069  = window1[123:122] == 2'h2;
   assign \$1070  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1071  = window1[123:122] == 1'h1;
-  assign \$1072  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1073  = window1[123:122] == 2'h2;
-  assign \$1074  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1075  = window1[123:122] == 2'h3;
-  assign \$1076  = { \$1069 , \$1067 , \$1065  } + { \$1075 , \$1073 , \$1071  };
+  assign \$1071  = window1[123:122] == 2'h3;
+  assign \$1072  = { \$1065 , \$1063 , \$1061  } + { \$1071 , \$1069 , \$1067  };
+  assign \$1073  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1074  = window1[125:124] == 1'h1;
+  assign \$1075  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1076  = window1[125:124] == 2'h2;
   assign \$1077  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1078  = window1[125:124] == 1'h1;
+  assign \$1078  = window1[125:124] == 2'h3;
   assign \$1079  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1080  = window1[125:124] == 2'h2;
+  assign \$1080  = window1[127:126] == 1'h1;
   assign \$1081  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1082  = window1[125:124] == 2'h3;
+  assign \$1082  = window1[127:126] == 2'h2;
   assign \$1083  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1084  = window1[127:126] == 1'h1;
-  assign \$1085  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1086  = window1[127:126] == 2'h2;
-  assign \$1087  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1088  = window1[127:126] == 2'h3;
-  assign \$1089  = { \$1082 , \$1080 , \$1078  } + { \$1088 , \$1086 , \$1084  };
-  assign \$1090  = \$1076  + \$1089 ;
-  assign \$1091  = \$1063  + \$1090 ;
-  assign \$1092  = \$1091  + 5'h10;
+  assign \$1084  = window1[127:126] == 2'h3;
+  assign \$1085  = { \$1078 , \$1076 , \$1074  } + { \$1084 , \$1082 , \$1080  };
+  assign \$1086  = \$1072  + \$1085 ;
+  assign \$1087  = \$1059  + \$1086 ;
+  assign \$1088  = \$1087  + 5'h10;
+  assign \$1089  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1090  = window1[121:120] == 1'h1;
+  assign \$1091  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1092  = window1[121:120] == 2'h2;
   assign \$1093  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1094  = window1[121:120] == 1'h1;
+  assign \$1094  = window1[121:120] == 2'h3;
   assign \$1095  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1096  = window1[121:120] == 2'h2;
+  assign \$1096  = window1[123:122] == 1'h1;
   assign \$1097  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1098  = window1[121:120] == 2'h3;
+  assign \$1098  = window1[123:122] == 2'h2;
   assign \$1099  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1100  = window1[123:122] == 1'h1;
-  assign \$1101  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1102  = window1[123:122] == 2'h2;
-  assign \$1103  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1104  = window1[123:122] == 2'h3;
-  assign \$1105  = { \$1098 , \$1096 , \$1094  } + { \$1104 , \$1102 , \$1100  };
+  assign \$1100  = window1[123:122] == 2'h3;
+  assign \$1101  = { \$1094 , \$1092 , \$1090  } + { \$1100 , \$1098 , \$1096  };
+  assign \$1102  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1103  = window1[125:124] == 1'h1;
+  assign \$1104  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1105  = window1[125:124] == 2'h2;
   assign \$1106  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1107  = window1[125:124] == 1'h1;
+  assign \$1107  = window1[125:124] == 2'h3;
   assign \$1108  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1109  = window1[125:124] == 2'h2;
+  assign \$1109  = window1[127:126] == 1'h1;
   assign \$1110  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1111  = window1[125:124] == 2'h3;
+  assign \$1111  = window1[127:126] == 2'h2;
   assign \$1112  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1113  = window1[127:126] == 1'h1;
-  assign \$1114  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1115  = window1[127:126] == 2'h2;
+  assign \$1113  = window1[127:126] == 2'h3;
+  assign \$1114  = { \$1107 , \$1105 , \$1103  } + { \$1113 , \$1111 , \$1109  };
+  assign \$1115  = \$1101  + \$1114 ;
   assign \$1116  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1117  = window1[127:126] == 2'h3;
-  assign \$1118  = { \$1111 , \$1109 , \$1107  } + { \$1117 , \$1115 , \$1113  };
-  assign \$1119  = \$1105  + \$1118 ;
+  assign \$1117  = window1[129:128] == 1'h1;
+  assign \$1118  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1119  = window1[129:128] == 2'h2;
   assign \$1120  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1121  = window1[129:128] == 1'h1;
+  assign \$1121  = window1[129:128] == 2'h3;
   assign \$1122  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1123  = window1[129:128] == 2'h2;
+  assign \$1123  = window1[131:130] == 1'h1;
   assign \$1124  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1125  = window1[129:128] == 2'h3;
+  assign \$1125  = window1[131:130] == 2'h2;
   assign \$1126  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1127  = window1[131:130] == 1'h1;
-  assign \$1128  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1129  = window1[131:130] == 2'h2;
-  assign \$1130  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1131  = window1[131:130] == 2'h3;
-  assign \$1132  = { \$1125 , \$1123 , \$1121  } + { \$1131 , \$1129 , \$1127  };
+  assign \$1127  = window1[131:130] == 2'h3;
+  assign \$1128  = { \$1121 , \$1119 , \$1117  } + { \$1127 , \$1125 , \$1123  };
+  assign \$1129  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1130  = window1[133:132] == 1'h1;
+  assign \$1131  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1132  = window1[133:132] == 2'h2;
   assign \$1133  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1134  = window1[133:132] == 1'h1;
+  assign \$1134  = window1[133:132] == 2'h3;
   assign \$1135  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1136  = window1[133:132] == 2'h2;
+  assign \$1136  = window1[135:134] == 1'h1;
   assign \$1137  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1138  = window1[133:132] == 2'h3;
+  assign \$1138  = window1[135:134] == 2'h2;
   assign \$1139  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1140  = window1[135:134] == 1'h1;
-  assign \$1141  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1142  = window1[135:134] == 2'h2;
-  assign \$1143  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1144  = window1[135:134] == 2'h3;
-  assign \$1145  = { \$1138 , \$1136 , \$1134  } + { \$1144 , \$1142 , \$1140  };
-  assign \$1146  = \$1132  + \$1145 ;
-  assign \$1147  = \$1119  + \$1146 ;
-  assign \$1148  = \$1147  + 5'h11;
+  assign \$1140  = window1[135:134] == 2'h3;
+  assign \$1141  = { \$1134 , \$1132 , \$1130  } + { \$1140 , \$1138 , \$1136  };
+  assign \$1142  = \$1128  + \$1141 ;
+  assign \$1143  = \$1115  + \$1142 ;
+  assign \$1144  = \$1143  + 5'h11;
+  assign \$1145  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1146  = window1[129:128] == 1'h1;
+  assign \$1147  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1148  = window1[129:128] == 2'h2;
   assign \$1149  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1150  = window1[129:128] == 1'h1;
+  assign \$1150  = window1[129:128] == 2'h3;
   assign \$1151  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1152  = window1[129:128] == 2'h2;
+  assign \$1152  = window1[131:130] == 1'h1;
   assign \$1153  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1154  = window1[129:128] == 2'h3;
+  assign \$1154  = window1[131:130] == 2'h2;
   assign \$1155  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1156  = window1[131:130] == 1'h1;
-  assign \$1157  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1158  = window1[131:130] == 2'h2;
-  assign \$1159  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1160  = window1[131:130] == 2'h3;
-  assign \$1161  = { \$1154 , \$1152 , \$1150  } + { \$1160 , \$1158 , \$1156  };
+  assign \$1156  = window1[131:130] == 2'h3;
+  assign \$1157  = { \$1150 , \$1148 , \$1146  } + { \$1156 , \$1154 , \$1152  };
+  assign \$1158  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1159  = window1[133:132] == 1'h1;
+  assign \$1160  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1161  = window1[133:132] == 2'h2;
   assign \$1162  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1163  = window1[133:132] == 1'h1;
+  assign \$1163  = window1[133:132] == 2'h3;
   assign \$1164  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1165  = window1[133:132] == 2'h2;
+  assign \$1165  = window1[135:134] == 1'h1;
   assign \$1166  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1167  = window1[133:132] == 2'h3;
+  assign \$1167  = window1[135:134] == 2'h2;
   assign \$1168  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1169  = window1[135:134] == 1'h1;
-  assign \$1170  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1171  = window1[135:134] == 2'h2;
+  assign \$1169  = window1[135:134] == 2'h3;
+  assign \$1170  = { \$1163 , \$1161 , \$1159  } + { \$1169 , \$1167 , \$1165  };
+  assign \$1171  = \$1157  + \$1170 ;
   assign \$1172  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1173  = window1[135:134] == 2'h3;
-  assign \$1174  = { \$1167 , \$1165 , \$1163  } + { \$1173 , \$1171 , \$1169  };
-  assign \$1175  = \$1161  + \$1174 ;
+  assign \$1173  = window1[137:136] == 1'h1;
+  assign \$1174  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1175  = window1[137:136] == 2'h2;
   assign \$1176  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1177  = window1[137:136] == 1'h1;
+  assign \$1177  = window1[137:136] == 2'h3;
   assign \$1178  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1179  = window1[137:136] == 2'h2;
+  assign \$1179  = window1[139:138] == 1'h1;
   assign \$1180  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1181  = window1[137:136] == 2'h3;
+  assign \$1181  = window1[139:138] == 2'h2;
   assign \$1182  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1183  = window1[139:138] == 1'h1;
-  assign \$1184  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1185  = window1[139:138] == 2'h2;
-  assign \$1186  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1187  = window1[139:138] == 2'h3;
-  assign \$1188  = { \$1181 , \$1179 , \$1177  } + { \$1187 , \$1185 , \$1183  };
+  assign \$1183  = window1[139:138] == 2'h3;
+  assign \$1184  = { \$1177 , \$1175 , \$1173  } + { \$1183 , \$1181 , \$1179  };
+  assign \$1185  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1186  = window1[141:140] == 1'h1;
+  assign \$1187  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1188  = window1[141:140] == 2'h2;
   assign \$1189  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1190  = window1[141:140] == 1'h1;
+  assign \$1190  = window1[141:140] == 2'h3;
   assign \$1191  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1192  = window1[141:140] == 2'h2;
+  assign \$1192  = window1[143:142] == 1'h1;
   assign \$1193  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1194  = window1[141:140] == 2'h3;
+  assign \$1194  = window1[143:142] == 2'h2;
   assign \$1195  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1196  = window1[143:142] == 1'h1;
-  assign \$1197  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1198  = window1[143:142] == 2'h2;
-  assign \$1199  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1200  = window1[143:142] == 2'h3;
-  assign \$1201  = { \$1194 , \$1192 , \$1190  } + { \$1200 , \$1198 , \$1196  };
-  assign \$1202  = \$1188  + \$1201 ;
-  assign \$1203  = \$1175  + \$1202 ;
-  assign \$1204  = \$1203  + 5'h12;
+  assign \$1196  = window1[143:142] == 2'h3;
+  assign \$1197  = { \$1190 , \$1188 , \$1186  } + { \$1196 , \$1194 , \$1192  };
+  assign \$1198  = \$1184  + \$1197 ;
+  assign \$1199  = \$1171  + \$1198 ;
+  assign \$1200  = \$1199  + 5'h12;
+  assign \$1201  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1202  = window1[137:136] == 1'h1;
+  assign \$1203  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1204  = window1[137:136] == 2'h2;
   assign \$1205  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1206  = window1[137:136] == 1'h1;
+  assign \$1206  = window1[137:136] == 2'h3;
   assign \$1207  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1208  = window1[137:136] == 2'h2;
+  assign \$1208  = window1[139:138] == 1'h1;
   assign \$1209  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1210  = window1[137:136] == 2'h3;
+  assign \$1210  = window1[139:138] == 2'h2;
   assign \$1211  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1212  = window1[139:138] == 1'h1;
-  assign \$1213  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1214  = window1[139:138] == 2'h2;
-  assign \$1215  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1216  = window1[139:138] == 2'h3;
-  assign \$1217  = { \$1210 , \$1208 , \$1206  } + { \$1216 , \$1214 , \$1212  };
+  assign \$1212  = window1[139:138] == 2'h3;
+  assign \$1213  = { \$1206 , \$1204 , \$1202  } + { \$1212 , \$1210 , \$1208  };
+  assign \$1214  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1215  = window1[141:140] == 1'h1;
+  assign \$1216  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1217  = window1[141:140] == 2'h2;
   assign \$1218  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1219  = window1[141:140] == 1'h1;
+  assign \$1219  = window1[141:140] == 2'h3;
   assign \$1220  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1221  = window1[141:140] == 2'h2;
+  assign \$1221  = window1[143:142] == 1'h1;
   assign \$1222  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1223  = window1[141:140] == 2'h3;
+  assign \$1223  = window1[143:142] == 2'h2;
   assign \$1224  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1225  = window1[143:142] == 1'h1;
-  assign \$1226  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1227  = window1[143:142] == 2'h2;
+  assign \$1225  = window1[143:142] == 2'h3;
+  assign \$1226  = { \$1219 , \$1217 , \$1215  } + { \$1225 , \$1223 , \$1221  };
+  assign \$1227  = \$1213  + \$1226 ;
   assign \$1228  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1229  = window1[143:142] == 2'h3;
-  assign \$1230  = { \$1223 , \$1221 , \$1219  } + { \$1229 , \$1227 , \$1225  };
-  assign \$1231  = \$1217  + \$1230 ;
+  assign \$1229  = window1[145:144] == 1'h1;
+  assign \$1230  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1231  = window1[145:144] == 2'h2;
   assign \$1232  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1233  = window1[145:144] == 1'h1;
+  assign \$1233  = window1[145:144] == 2'h3;
   assign \$1234  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1235  = window1[145:144] == 2'h2;
+  assign \$1235  = window1[147:146] == 1'h1;
   assign \$1236  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1237  = window1[145:144] == 2'h3;
+  assign \$1237  = window1[147:146] == 2'h2;
   assign \$1238  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1239  = window1[147:146] == 1'h1;
-  assign \$1240  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1241  = window1[147:146] == 2'h2;
-  assign \$1242  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1243  = window1[147:146] == 2'h3;
-  assign \$1244  = { \$1237 , \$1235 , \$1233  } + { \$1243 , \$1241 , \$1239  };
+  assign \$1239  = window1[147:146] == 2'h3;
+  assign \$1240  = { \$1233 , \$1231 , \$1229  } + { \$1239 , \$1237 , \$1235  };
+  assign \$1241  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1242  = window1[149:148] == 1'h1;
+  assign \$1243  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1244  = window1[149:148] == 2'h2;
   assign \$1245  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1246  = window1[149:148] == 1'h1;
+  assign \$1246  = window1[149:148] == 2'h3;
   assign \$1247  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1248  = window1[149:148] == 2'h2;
+  assign \$1248  = window1[151:150] == 1'h1;
   assign \$1249  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1250  = window1[149:148] == 2'h3;
+  assign \$1250  = window1[151:150] == 2'h2;
   assign \$1251  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1252  = window1[151:150] == 1'h1;
-  assign \$1253  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1254  = window1[151:150] == 2'h2;
-  assign \$1255  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1256  = window1[151:150] == 2'h3;
-  assign \$1257  = { \$1250 , \$1248 , \$1246  } + { \$1256 , \$1254 , \$1252  };
-  assign \$1258  = \$1244  + \$1257 ;
-  assign \$1259  = \$1231  + \$1258 ;
-  assign \$1260  = \$1259  + 5'h13;
+  assign \$1252  = window1[151:150] == 2'h3;
+  assign \$1253  = { \$1246 , \$1244 , \$1242  } + { \$1252 , \$1250 , \$1248  };
+  assign \$1254  = \$1240  + \$1253 ;
+  assign \$1255  = \$1227  + \$1254 ;
+  assign \$1256  = \$1255  + 5'h13;
+  assign \$1257  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1258  = window1[145:144] == 1'h1;
+  assign \$1259  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1260  = window1[145:144] == 2'h2;
   assign \$1261  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1262  = window1[145:144] == 1'h1;
+  assign \$1262  = window1[145:144] == 2'h3;
   assign \$1263  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1264  = window1[145:144] == 2'h2;
+  assign \$1264  = window1[147:146] == 1'h1;
   assign \$1265  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1266  = window1[145:144] == 2'h3;
+  assign \$1266  = window1[147:146] == 2'h2;
   assign \$1267  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1268  = window1[147:146] == 1'h1;
-  assign \$1269  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1270  = window1[147:146] == 2'h2;
-  assign \$1271  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1272  = window1[147:146] == 2'h3;
-  assign \$1273  = { \$1266 , \$1264 , \$1262  } + { \$1272 , \$1270 , \$1268  };
+  assign \$1268  = window1[147:146] == 2'h3;
+  assign \$1269  = { \$1262 , \$1260 , \$1258  } + { \$1268 , \$1266 , \$1264  };
+  assign \$1270  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1271  = window1[149:148] == 1'h1;
+  assign \$1272  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1273  = window1[149:148] == 2'h2;
   assign \$1274  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1275  = window1[149:148] == 1'h1;
+  assign \$1275  = window1[149:148] == 2'h3;
   assign \$1276  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1277  = window1[149:148] == 2'h2;
+  assign \$1277  = window1[151:150] == 1'h1;
   assign \$1278  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1279  = window1[149:148] == 2'h3;
+  assign \$1279  = window1[151:150] == 2'h2;
   assign \$1280  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1281  = window1[151:150] == 1'h1;
-  assign \$1282  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1283  = window1[151:150] == 2'h2;
+  assign \$1281  = window1[151:150] == 2'h3;
+  assign \$1282  = { \$1275 , \$1273 , \$1271  } + { \$1281 , \$1279 , \$1277  };
+  assign \$1283  = \$1269  + \$1282 ;
   assign \$1284  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1285  = window1[151:150] == 2'h3;
-  assign \$1286  = { \$1279 , \$1277 , \$1275  } + { \$1285 , \$1283 , \$1281  };
-  assign \$1287  = \$1273  + \$1286 ;
+  assign \$1285  = window1[153:152] == 1'h1;
+  assign \$1286  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1287  = window1[153:152] == 2'h2;
   assign \$1288  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1289  = window1[153:152] == 1'h1;
+  assign \$1289  = window1[153:152] == 2'h3;
   assign \$1290  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1291  = window1[153:152] == 2'h2;
+  assign \$1291  = window1[155:154] == 1'h1;
   assign \$1292  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1293  = window1[153:152] == 2'h3;
+  assign \$1293  = window1[155:154] == 2'h2;
   assign \$1294  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1295  = window1[155:154] == 1'h1;
-  assign \$1296  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1297  = window1[155:154] == 2'h2;
-  assign \$1298  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1299  = window1[155:154] == 2'h3;
-  assign \$1300  = { \$1293 , \$1291 , \$1289  } + { \$1299 , \$1297 , \$1295  };
+  assign \$1295  = window1[155:154] == 2'h3;
+  assign \$1296  = { \$1289 , \$1287 , \$1285  } + { \$1295 , \$1293 , \$1291  };
+  assign \$1297  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1298  = window1[157:156] == 1'h1;
+  assign \$1299  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1300  = window1[157:156] == 2'h2;
   assign \$1301  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1302  = window1[157:156] == 1'h1;
+  assign \$1302  = window1[157:156] == 2'h3;
   assign \$1303  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1304  = window1[157:156] == 2'h2;
+  assign \$1304  = window1[159:158] == 1'h1;
   assign \$1305  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1306  = window1[157:156] == 2'h3;
+  assign \$1306  = window1[159:158] == 2'h2;
   assign \$1307  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1308  = window1[159:158] == 1'h1;
-  assign \$1309  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1310  = window1[159:158] == 2'h2;
-  assign \$1311  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1312  = window1[159:158] == 2'h3;
-  assign \$1313  = { \$1306 , \$1304 , \$1302  } + { \$1312 , \$1310 , \$1308  };
-  assign \$1314  = \$1300  + \$1313 ;
-  assign \$1315  = \$1287  + \$1314 ;
-  assign \$1316  = \$1315  + 5'h14;
+  assign \$1308  = window1[159:158] == 2'h3;
+  assign \$1309  = { \$1302 , \$1300 , \$1298  } + { \$1308 , \$1306 , \$1304  };
+  assign \$1310  = \$1296  + \$1309 ;
+  assign \$1311  = \$1283  + \$1310 ;
+  assign \$1312  = \$1311  + 5'h14;
+  assign \$1313  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1314  = window1[153:152] == 1'h1;
+  assign \$1315  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1316  = window1[153:152] == 2'h2;
   assign \$1317  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1318  = window1[153:152] == 1'h1;
+  assign \$1318  = window1[153:152] == 2'h3;
   assign \$1319  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1320  = window1[153:152] == 2'h2;
+  assign \$1320  = window1[155:154] == 1'h1;
   assign \$1321  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1322  = window1[153:152] == 2'h3;
+  assign \$1322  = window1[155:154] == 2'h2;
   assign \$1323  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1324  = window1[155:154] == 1'h1;
-  assign \$1325  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1326  = window1[155:154] == 2'h2;
-  assign \$1327  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1328  = window1[155:154] == 2'h3;
-  assign \$1329  = { \$1322 , \$1320 , \$1318  } + { \$1328 , \$1326 , \$1324  };
+  assign \$1324  = window1[155:154] == 2'h3;
+  assign \$1325  = { \$1318 , \$1316 , \$1314  } + { \$1324 , \$1322 , \$1320  };
+  assign \$1326  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1327  = window1[157:156] == 1'h1;
+  assign \$1328  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1329  = window1[157:156] == 2'h2;
   assign \$1330  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1331  = window1[157:156] == 1'h1;
+  assign \$1331  = window1[157:156] == 2'h3;
   assign \$1332  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1333  = window1[157:156] == 2'h2;
+  assign \$1333  = window1[159:158] == 1'h1;
   assign \$1334  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1335  = window1[157:156] == 2'h3;
+  assign \$1335  = window1[159:158] == 2'h2;
   assign \$1336  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1337  = window1[159:158] == 1'h1;
-  assign \$1338  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1339  = window1[159:158] == 2'h2;
+  assign \$1337  = window1[159:158] == 2'h3;
+  assign \$1338  = { \$1331 , \$1329 , \$1327  } + { \$1337 , \$1335 , \$1333  };
+  assign \$1339  = \$1325  + \$1338 ;
   assign \$1340  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1341  = window1[159:158] == 2'h3;
-  assign \$1342  = { \$1335 , \$1333 , \$1331  } + { \$1341 , \$1339 , \$1337  };
-  assign \$1343  = \$1329  + \$1342 ;
+  assign \$1341  = window1[161:160] == 1'h1;
+  assign \$1342  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1343  = window1[161:160] == 2'h2;
   assign \$1344  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1345  = window1[161:160] == 1'h1;
+  assign \$1345  = window1[161:160] == 2'h3;
   assign \$1346  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1347  = window1[161:160] == 2'h2;
+  assign \$1347  = window1[163:162] == 1'h1;
   assign \$1348  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1349  = window1[161:160] == 2'h3;
+  assign \$1349  = window1[163:162] == 2'h2;
   assign \$1350  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1351  = window1[163:162] == 1'h1;
-  assign \$1352  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1353  = window1[163:162] == 2'h2;
-  assign \$1354  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1355  = window1[163:162] == 2'h3;
-  assign \$1356  = { \$1349 , \$1347 , \$1345  } + { \$1355 , \$1353 , \$1351  };
+  assign \$1351  = window1[163:162] == 2'h3;
+  assign \$1352  = { \$1345 , \$1343 , \$1341  } + { \$1351 , \$1349 , \$1347  };
+  assign \$1353  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1354  = window1[165:164] == 1'h1;
+  assign \$1355  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1356  = window1[165:164] == 2'h2;
   assign \$1357  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1358  = window1[165:164] == 1'h1;
+  assign \$1358  = window1[165:164] == 2'h3;
   assign \$1359  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1360  = window1[165:164] == 2'h2;
+  assign \$1360  = window1[167:166] == 1'h1;
   assign \$1361  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1362  = window1[165:164] == 2'h3;
+  assign \$1362  = window1[167:166] == 2'h2;
   assign \$1363  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1364  = window1[167:166] == 1'h1;
-  assign \$1365  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1366  = window1[167:166] == 2'h2;
-  assign \$1367  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1368  = window1[167:166] == 2'h3;
-  assign \$1369  = { \$1362 , \$1360 , \$1358  } + { \$1368 , \$1366 , \$1364  };
-  assign \$1370  = \$1356  + \$1369 ;
-  assign \$1371  = \$1343  + \$1370 ;
-  assign \$1372  = \$1371  + 5'h15;
+  assign \$1364  = window1[167:166] == 2'h3;
+  assign \$1365  = { \$1358 , \$1356 , \$1354  } + { \$1364 , \$1362 , \$1360  };
+  assign \$1366  = \$1352  + \$1365 ;
+  assign \$1367  = \$1339  + \$1366 ;
+  assign \$1368  = \$1367  + 5'h15;
+  assign \$1369  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1370  = window1[161:160] == 1'h1;
+  assign \$1371  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1372  = window1[161:160] == 2'h2;
   assign \$1373  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1374  = window1[161:160] == 1'h1;
+  assign \$1374  = window1[161:160] == 2'h3;
   assign \$1375  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1376  = window1[161:160] == 2'h2;
+  assign \$1376  = window1[163:162] == 1'h1;
   assign \$1377  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1378  = window1[161:160] == 2'h3;
+  assign \$1378  = window1[163:162] == 2'h2;
   assign \$1379  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1380  = window1[163:162] == 1'h1;
-  assign \$1381  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1382  = window1[163:162] == 2'h2;
-  assign \$1383  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1384  = window1[163:162] == 2'h3;
-  assign \$1385  = { \$1378 , \$1376 , \$1374  } + { \$1384 , \$1382 , \$1380  };
+  assign \$1380  = window1[163:162] == 2'h3;
+  assign \$1381  = { \$1374 , \$1372 , \$1370  } + { \$1380 , \$1378 , \$1376  };
+  assign \$1382  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1383  = window1[165:164] == 1'h1;
+  assign \$1384  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1385  = window1[165:164] == 2'h2;
   assign \$1386  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1387  = window1[165:164] == 1'h1;
+  assign \$1387  = window1[165:164] == 2'h3;
   assign \$1388  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1389  = window1[165:164] == 2'h2;
+  assign \$1389  = window1[167:166] == 1'h1;
   assign \$1390  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1391  = window1[165:164] == 2'h3;
+  assign \$1391  = window1[167:166] == 2'h2;
   assign \$1392  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1393  = window1[167:166] == 1'h1;
-  assign \$1394  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1395  = window1[167:166] == 2'h2;
+  assign \$1393  = window1[167:166] == 2'h3;
+  assign \$1394  = { \$1387 , \$1385 , \$1383  } + { \$1393 , \$1391 , \$1389  };
+  assign \$1395  = \$1381  + \$1394 ;
   assign \$1396  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1397  = window1[167:166] == 2'h3;
-  assign \$1398  = { \$1391 , \$1389 , \$1387  } + { \$1397 , \$1395 , \$1393  };
-  assign \$1399  = \$1385  + \$1398 ;
+  assign \$1397  = window1[169:168] == 1'h1;
+  assign \$1398  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1399  = window1[169:168] == 2'h2;
   assign \$1400  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1401  = window1[169:168] == 1'h1;
+  assign \$1401  = window1[169:168] == 2'h3;
   assign \$1402  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1403  = window1[169:168] == 2'h2;
+  assign \$1403  = window1[171:170] == 1'h1;
   assign \$1404  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1405  = window1[169:168] == 2'h3;
+  assign \$1405  = window1[171:170] == 2'h2;
   assign \$1406  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1407  = window1[171:170] == 1'h1;
-  assign \$1408  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1409  = window1[171:170] == 2'h2;
-  assign \$1410  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1411  = window1[171:170] == 2'h3;
-  assign \$1412  = { \$1405 , \$1403 , \$1401  } + { \$1411 , \$1409 , \$1407  };
+  assign \$1407  = window1[171:170] == 2'h3;
+  assign \$1408  = { \$1401 , \$1399 , \$1397  } + { \$1407 , \$1405 , \$1403  };
+  assign \$1409  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1410  = window1[173:172] == 1'h1;
+  assign \$1411  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1412  = window1[173:172] == 2'h2;
   assign \$1413  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1414  = window1[173:172] == 1'h1;
+  assign \$1414  = window1[173:172] == 2'h3;
   assign \$1415  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1416  = window1[173:172] == 2'h2;
+  assign \$1416  = window1[175:174] == 1'h1;
   assign \$1417  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1418  = window1[173:172] == 2'h3;
+  assign \$1418  = window1[175:174] == 2'h2;
   assign \$1419  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1420  = window1[175:174] == 1'h1;
-  assign \$1421  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1422  = window1[175:174] == 2'h2;
-  assign \$1423  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1424  = window1[175:174] == 2'h3;
-  assign \$1425  = { \$1418 , \$1416 , \$1414  } + { \$1424 , \$1422 , \$1420  };
-  assign \$1426  = \$1412  + \$1425 ;
-  assign \$1427  = \$1399  + \$1426 ;
-  assign \$1428  = \$1427  + 5'h16;
+  assign \$1420  = window1[175:174] == 2'h3;
+  assign \$1421  = { \$1414 , \$1412 , \$1410  } + { \$1420 , \$1418 , \$1416  };
+  assign \$1422  = \$1408  + \$1421 ;
+  assign \$1423  = \$1395  + \$1422 ;
+  assign \$1424  = \$1423  + 5'h16;
+  assign \$1425  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1426  = window1[169:168] == 1'h1;
+  assign \$1427  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1428  = window1[169:168] == 2'h2;
   assign \$1429  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1430  = window1[169:168] == 1'h1;
+  assign \$1430  = window1[169:168] == 2'h3;
   assign \$1431  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1432  = window1[169:168] == 2'h2;
+  assign \$1432  = window1[171:170] == 1'h1;
   assign \$1433  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1434  = window1[169:168] == 2'h3;
+  assign \$1434  = window1[171:170] == 2'h2;
   assign \$1435  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1436  = window1[171:170] == 1'h1;
-  assign \$1437  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1438  = window1[171:170] == 2'h2;
-  assign \$1439  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1440  = window1[171:170] == 2'h3;
-  assign \$1441  = { \$1434 , \$1432 , \$1430  } + { \$1440 , \$1438 , \$1436  };
+  assign \$1436  = window1[171:170] == 2'h3;
+  assign \$1437  = { \$1430 , \$1428 , \$1426  } + { \$1436 , \$1434 , \$1432  };
+  assign \$1438  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1439  = window1[173:172] == 1'h1;
+  assign \$1440  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1441  = window1[173:172] == 2'h2;
   assign \$1442  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1443  = window1[173:172] == 1'h1;
+  assign \$1443  = window1[173:172] == 2'h3;
   assign \$1444  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1445  = window1[173:172] == 2'h2;
+  assign \$1445  = window1[175:174] == 1'h1;
   assign \$1446  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1447  = window1[173:172] == 2'h3;
+  assign \$1447  = window1[175:174] == 2'h2;
   assign \$1448  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1449  = window1[175:174] == 1'h1;
-  assign \$1450  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1451  = window1[175:174] == 2'h2;
+  assign \$1449  = window1[175:174] == 2'h3;
+  assign \$1450  = { \$1443 , \$1441 , \$1439  } + { \$1449 , \$1447 , \$1445  };
+  assign \$1451  = \$1437  + \$1450 ;
   assign \$1452  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1453  = window1[175:174] == 2'h3;
-  assign \$1454  = { \$1447 , \$1445 , \$1443  } + { \$1453 , \$1451 , \$1449  };
-  assign \$1455  = \$1441  + \$1454 ;
+  assign \$1453  = window1[177:176] == 1'h1;
+  assign \$1454  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1455  = window1[177:176] == 2'h2;
   assign \$1456  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1457  = window1[177:176] == 1'h1;
+  assign \$1457  = window1[177:176] == 2'h3;
   assign \$1458  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1459  = window1[177:176] == 2'h2;
+  assign \$1459  = window1[179:178] == 1'h1;
   assign \$1460  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1461  = window1[177:176] == 2'h3;
+  assign \$1461  = window1[179:178] == 2'h2;
   assign \$1462  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1463  = window1[179:178] == 1'h1;
-  assign \$1464  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1465  = window1[179:178] == 2'h2;
-  assign \$1466  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1467  = window1[179:178] == 2'h3;
-  assign \$1468  = { \$1461 , \$1459 , \$1457  } + { \$1467 , \$1465 , \$1463  };
+  assign \$1463  = window1[179:178] == 2'h3;
+  assign \$1464  = { \$1457 , \$1455 , \$1453  } + { \$1463 , \$1461 , \$1459  };
+  assign \$1465  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1466  = window1[181:180] == 1'h1;
+  assign \$1467  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1468  = window1[181:180] == 2'h2;
   assign \$1469  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1470  = window1[181:180] == 1'h1;
+  assign \$1470  = window1[181:180] == 2'h3;
   assign \$1471  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1472  = window1[181:180] == 2'h2;
+  assign \$1472  = window1[183:182] == 1'h1;
   assign \$1473  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1474  = window1[181:180] == 2'h3;
+  assign \$1474  = window1[183:182] == 2'h2;
   assign \$1475  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1476  = window1[183:182] == 1'h1;
-  assign \$1477  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1478  = window1[183:182] == 2'h2;
-  assign \$1479  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1480  = window1[183:182] == 2'h3;
-  assign \$1481  = { \$1474 , \$1472 , \$1470  } + { \$1480 , \$1478 , \$1476  };
-  assign \$1482  = \$1468  + \$1481 ;
-  assign \$1483  = \$1455  + \$1482 ;
-  assign \$1484  = \$1483  + 5'h17;
+  assign \$1476  = window1[183:182] == 2'h3;
+  assign \$1477  = { \$1470 , \$1468 , \$1466  } + { \$1476 , \$1474 , \$1472  };
+  assign \$1478  = \$1464  + \$1477 ;
+  assign \$1479  = \$1451  + \$1478 ;
+  assign \$1480  = \$1479  + 5'h17;
+  assign \$1481  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1482  = window1[177:176] == 1'h1;
+  assign \$1483  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1484  = window1[177:176] == 2'h2;
   assign \$1485  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1486  = window1[177:176] == 1'h1;
+  assign \$1486  = window1[177:176] == 2'h3;
   assign \$1487  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1488  = window1[177:176] == 2'h2;
+  assign \$1488  = window1[179:178] == 1'h1;
   assign \$1489  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1490  = window1[177:176] == 2'h3;
+  assign \$1490  = window1[179:178] == 2'h2;
   assign \$1491  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1492  = window1[179:178] == 1'h1;
-  assign \$1493  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1494  = window1[179:178] == 2'h2;
-  assign \$1495  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1496  = window1[179:178] == 2'h3;
-  assign \$1497  = { \$1490 , \$1488 , \$1486  } + { \$1496 , \$1494 , \$1492  };
+  assign \$1492  = window1[179:178] == 2'h3;
+  assign \$1493  = { \$1486 , \$1484 , \$1482  } + { \$1492 , \$1490 , \$1488  };
+  assign \$1494  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1495  = window1[181:180] == 1'h1;
+  assign \$1496  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1497  = window1[181:180] == 2'h2;
   assign \$1498  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1499  = window1[181:180] == 1'h1;
+  assign \$1499  = window1[181:180] == 2'h3;
   assign \$1500  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1501  = window1[181:180] == 2'h2;
+  assign \$1501  = window1[183:182] == 1'h1;
   assign \$1502  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1503  = window1[181:180] == 2'h3;
+  assign \$1503  = window1[183:182] == 2'h2;
   assign \$1504  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1505  = window1[183:182] == 1'h1;
-  assign \$1506  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1507  = window1[183:182] == 2'h2;
+  assign \$1505  = window1[183:182] == 2'h3;
+  assign \$1506  = { \$1499 , \$1497 , \$1495  } + { \$1505 , \$1503 , \$1501  };
+  assign \$1507  = \$1493  + \$1506 ;
   assign \$1508  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1509  = window1[183:182] == 2'h3;
-  assign \$1510  = { \$1503 , \$1501 , \$1499  } + { \$1509 , \$1507 , \$1505  };
-  assign \$1511  = \$1497  + \$1510 ;
+  assign \$1509  = window1[185:184] == 1'h1;
+  assign \$1510  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1511  = window1[185:184] == 2'h2;
   assign \$1512  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1513  = window1[185:184] == 1'h1;
+  assign \$1513  = window1[185:184] == 2'h3;
   assign \$1514  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1515  = window1[185:184] == 2'h2;
+  assign \$1515  = window1[187:186] == 1'h1;
   assign \$1516  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1517  = window1[185:184] == 2'h3;
+  assign \$1517  = window1[187:186] == 2'h2;
   assign \$1518  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1519  = window1[187:186] == 1'h1;
-  assign \$1520  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1521  = window1[187:186] == 2'h2;
-  assign \$1522  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1523  = window1[187:186] == 2'h3;
-  assign \$1524  = { \$1517 , \$1515 , \$1513  } + { \$1523 , \$1521 , \$1519  };
+  assign \$1519  = window1[187:186] == 2'h3;
+  assign \$1520  = { \$1513 , \$1511 , \$1509  } + { \$1519 , \$1517 , \$1515  };
+  assign \$1521  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1522  = window1[189:188] == 1'h1;
+  assign \$1523  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1524  = window1[189:188] == 2'h2;
   assign \$1525  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1526  = window1[189:188] == 1'h1;
+  assign \$1526  = window1[189:188] == 2'h3;
   assign \$1527  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1528  = window1[189:188] == 2'h2;
+  assign \$1528  = window1[191:190] == 1'h1;
   assign \$1529  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1530  = window1[189:188] == 2'h3;
+  assign \$1530  = window1[191:190] == 2'h2;
   assign \$1531  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1532  = window1[191:190] == 1'h1;
-  assign \$1533  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1534  = window1[191:190] == 2'h2;
-  assign \$1535  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1536  = window1[191:190] == 2'h3;
-  assign \$1537  = { \$1530 , \$1528 , \$1526  } + { \$1536 , \$1534 , \$1532  };
-  assign \$1538  = \$1524  + \$1537 ;
-  assign \$1539  = \$1511  + \$1538 ;
-  assign \$1540  = \$1539  + 5'h18;
+  assign \$1532  = window1[191:190] == 2'h3;
+  assign \$1533  = { \$1526 , \$1524 , \$1522  } + { \$1532 , \$1530 , \$1528  };
+  assign \$1534  = \$1520  + \$1533 ;
+  assign \$1535  = \$1507  + \$1534 ;
+  assign \$1536  = \$1535  + 5'h18;
+  assign \$1537  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1538  = window1[185:184] == 1'h1;
+  assign \$1539  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1540  = window1[185:184] == 2'h2;
   assign \$1541  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1542  = window1[185:184] == 1'h1;
+  assign \$1542  = window1[185:184] == 2'h3;
   assign \$1543  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1544  = window1[185:184] == 2'h2;
+  assign \$1544  = window1[187:186] == 1'h1;
   assign \$1545  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1546  = window1[185:184] == 2'h3;
+  assign \$1546  = window1[187:186] == 2'h2;
   assign \$1547  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1548  = window1[187:186] == 1'h1;
-  assign \$1549  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1550  = window1[187:186] == 2'h2;
-  assign \$1551  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1552  = window1[187:186] == 2'h3;
-  assign \$1553  = { \$1546 , \$1544 , \$1542  } + { \$1552 , \$1550 , \$1548  };
+  assign \$1548  = window1[187:186] == 2'h3;
+  assign \$1549  = { \$1542 , \$1540 , \$1538  } + { \$1548 , \$1546 , \$1544  };
+  assign \$1550  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1551  = window1[189:188] == 1'h1;
+  assign \$1552  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1553  = window1[189:188] == 2'h2;
   assign \$1554  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1555  = window1[189:188] == 1'h1;
+  assign \$1555  = window1[189:188] == 2'h3;
   assign \$1556  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1557  = window1[189:188] == 2'h2;
+  assign \$1557  = window1[191:190] == 1'h1;
   assign \$1558  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1559  = window1[189:188] == 2'h3;
+  assign \$1559  = window1[191:190] == 2'h2;
   assign \$1560  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1561  = window1[191:190] == 1'h1;
-  assign \$1562  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1563  = window1[191:190] == 2'h2;
+  assign \$1561  = window1[191:190] == 2'h3;
+  assign \$1562  = { \$1555 , \$1553 , \$1551  } + { \$1561 , \$1559 , \$1557  };
+  assign \$1563  = \$1549  + \$1562 ;
   assign \$1564  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1565  = window1[191:190] == 2'h3;
-  assign \$1566  = { \$1559 , \$1557 , \$1555  } + { \$1565 , \$1563 , \$1561  };
-  assign \$1567  = \$1553  + \$1566 ;
+  assign \$1565  = window1[193:192] == 1'h1;
+  assign \$1566  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1567  = window1[193:192] == 2'h2;
   assign \$1568  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1569  = window1[193:192] == 1'h1;
+  assign \$1569  = window1[193:192] == 2'h3;
   assign \$1570  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1571  = window1[193:192] == 2'h2;
+  assign \$1571  = window1[195:194] == 1'h1;
   assign \$1572  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1573  = window1[193:192] == 2'h3;
+  assign \$1573  = window1[195:194] == 2'h2;
   assign \$1574  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1575  = window1[195:194] == 1'h1;
-  assign \$1576  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1577  = window1[195:194] == 2'h2;
-  assign \$1578  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1579  = window1[195:194] == 2'h3;
-  assign \$1580  = { \$1573 , \$1571 , \$1569  } + { \$1579 , \$1577 , \$1575  };
+  assign \$1575  = window1[195:194] == 2'h3;
+  assign \$1576  = { \$1569 , \$1567 , \$1565  } + { \$1575 , \$1573 , \$1571  };
+  assign \$1577  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1578  = window1[197:196] == 1'h1;
+  assign \$1579  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1580  = window1[197:196] == 2'h2;
   assign \$1581  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1582  = window1[197:196] == 1'h1;
+  assign \$1582  = window1[197:196] == 2'h3;
   assign \$1583  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1584  = window1[197:196] == 2'h2;
+  assign \$1584  = window1[199:198] == 1'h1;
   assign \$1585  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1586  = window1[197:196] == 2'h3;
+  assign \$1586  = window1[199:198] == 2'h2;
   assign \$1587  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1588  = window1[199:198] == 1'h1;
-  assign \$1589  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1590  = window1[199:198] == 2'h2;
-  assign \$1591  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1592  = window1[199:198] == 2'h3;
-  assign \$1593  = { \$1586 , \$1584 , \$1582  } + { \$1592 , \$1590 , \$1588  };
-  assign \$1594  = \$1580  + \$1593 ;
-  assign \$1595  = \$1567  + \$1594 ;
-  assign \$1596  = \$1595  + 5'h19;
+  assign \$1588  = window1[199:198] == 2'h3;
+  assign \$1589  = { \$1582 , \$1580 , \$1578  } + { \$1588 , \$1586 , \$1584  };
+  assign \$1590  = \$1576  + \$1589 ;
+  assign \$1591  = \$1563  + \$1590 ;
+  assign \$1592  = \$1591  + 5'h19;
+  assign \$1593  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1594  = window1[193:192] == 1'h1;
+  assign \$1595  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1596  = window1[193:192] == 2'h2;
   assign \$1597  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1598  = window1[193:192] == 1'h1;
+  assign \$1598  = window1[193:192] == 2'h3;
   assign \$1599  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1600  = window1[193:192] == 2'h2;
+  assign \$1600  = window1[195:194] == 1'h1;
   assign \$1601  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1602  = window1[193:192] == 2'h3;
+  assign \$1602  = window1[195:194] == 2'h2;
   assign \$1603  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1604  = window1[195:194] == 1'h1;
-  assign \$1605  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1606  = window1[195:194] == 2'h2;
-  assign \$1607  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1608  = window1[195:194] == 2'h3;
-  assign \$1609  = { \$1602 , \$1600 , \$1598  } + { \$1608 , \$1606 , \$1604  };
+  assign \$1604  = window1[195:194] == 2'h3;
+  assign \$1605  = { \$1598 , \$1596 , \$1594  } + { \$1604 , \$1602 , \$1600  };
+  assign \$1606  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1607  = window1[197:196] == 1'h1;
+  assign \$1608  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1609  = window1[197:196] == 2'h2;
   assign \$1610  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1611  = window1[197:196] == 1'h1;
+  assign \$1611  = window1[197:196] == 2'h3;
   assign \$1612  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1613  = window1[197:196] == 2'h2;
+  assign \$1613  = window1[199:198] == 1'h1;
   assign \$1614  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1615  = window1[197:196] == 2'h3;
+  assign \$1615  = window1[199:198] == 2'h2;
   assign \$1616  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1617  = window1[199:198] == 1'h1;
-  assign \$1618  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1619  = window1[199:198] == 2'h2;
+  assign \$1617  = window1[199:198] == 2'h3;
+  assign \$1618  = { \$1611 , \$1609 , \$1607  } + { \$1617 , \$1615 , \$1613  };
+  assign \$1619  = \$1605  + \$1618 ;
   assign \$1620  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1621  = window1[199:198] == 2'h3;
-  assign \$1622  = { \$1615 , \$1613 , \$1611  } + { \$1621 , \$1619 , \$1617  };
-  assign \$1623  = \$1609  + \$1622 ;
+  assign \$1621  = window1[201:200] == 1'h1;
+  assign \$1622  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1623  = window1[201:200] == 2'h2;
   assign \$1624  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1625  = window1[201:200] == 1'h1;
+  assign \$1625  = window1[201:200] == 2'h3;
   assign \$1626  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1627  = window1[201:200] == 2'h2;
+  assign \$1627  = window1[203:202] == 1'h1;
   assign \$1628  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1629  = window1[201:200] == 2'h3;
+  assign \$1629  = window1[203:202] == 2'h2;
   assign \$1630  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1631  = window1[203:202] == 1'h1;
-  assign \$1632  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1633  = window1[203:202] == 2'h2;
-  assign \$1634  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1635  = window1[203:202] == 2'h3;
-  assign \$1636  = { \$1629 , \$1627 , \$1625  } + { \$1635 , \$1633 , \$1631  };
+  assign \$1631  = window1[203:202] == 2'h3;
+  assign \$1632  = { \$1625 , \$1623 , \$1621  } + { \$1631 , \$1629 , \$1627  };
+  assign \$1633  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1634  = window1[205:204] == 1'h1;
+  assign \$1635  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1636  = window1[205:204] == 2'h2;
   assign \$1637  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1638  = window1[205:204] == 1'h1;
+  assign \$1638  = window1[205:204] == 2'h3;
   assign \$1639  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1640  = window1[205:204] == 2'h2;
+  assign \$1640  = window1[207:206] == 1'h1;
   assign \$1641  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1642  = window1[205:204] == 2'h3;
+  assign \$1642  = window1[207:206] == 2'h2;
   assign \$1643  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1644  = window1[207:206] == 1'h1;
-  assign \$1645  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1646  = window1[207:206] == 2'h2;
-  assign \$1647  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1648  = window1[207:206] == 2'h3;
-  assign \$1649  = { \$1642 , \$1640 , \$1638  } + { \$1648 , \$1646 , \$1644  };
-  assign \$1650  = \$1636  + \$1649 ;
-  assign \$1651  = \$1623  + \$1650 ;
-  assign \$1652  = \$1651  + 5'h1a;
+  assign \$1644  = window1[207:206] == 2'h3;
+  assign \$1645  = { \$1638 , \$1636 , \$1634  } + { \$1644 , \$1642 , \$1640  };
+  assign \$1646  = \$1632  + \$1645 ;
+  assign \$1647  = \$1619  + \$1646 ;
+  assign \$1648  = \$1647  + 5'h1a;
+  assign \$1649  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1650  = window1[201:200] == 1'h1;
+  assign \$1651  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1652  = window1[201:200] == 2'h2;
   assign \$1653  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1654  = window1[201:200] == 1'h1;
+  assign \$1654  = window1[201:200] == 2'h3;
   assign \$1655  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1656  = window1[201:200] == 2'h2;
+  assign \$1656  = window1[203:202] == 1'h1;
   assign \$1657  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1658  = window1[201:200] == 2'h3;
+  assign \$1658  = window1[203:202] == 2'h2;
   assign \$1659  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1660  = window1[203:202] == 1'h1;
-  assign \$1661  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1662  = window1[203:202] == 2'h2;
-  assign \$1663  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1664  = window1[203:202] == 2'h3;
-  assign \$1665  = { \$1658 , \$1656 , \$1654  } + { \$1664 , \$1662 , \$1660  };
+  assign \$1660  = window1[203:202] == 2'h3;
+  assign \$1661  = { \$1654 , \$1652 , \$1650  } + { \$1660 , \$1658 , \$1656  };
+  assign \$1662  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1663  = window1[205:204] == 1'h1;
+  assign \$1664  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1665  = window1[205:204] == 2'h2;
   assign \$1666  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1667  = window1[205:204] == 1'h1;
+  assign \$1667  = window1[205:204] == 2'h3;
   assign \$1668  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1669  = window1[205:204] == 2'h2;
+  assign \$1669  = window1[207:206] == 1'h1;
   assign \$1670  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1671  = window1[205:204] == 2'h3;
+  assign \$1671  = window1[207:206] == 2'h2;
   assign \$1672  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1673  = window1[207:206] == 1'h1;
-  assign \$1674  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1675  = window1[207:206] == 2'h2;
+  assign \$1673  = window1[207:206] == 2'h3;
+  assign \$1674  = { \$1667 , \$1665 , \$1663  } + { \$1673 , \$1671 , \$1669  };
+  assign \$1675  = \$1661  + \$1674 ;
   assign \$1676  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1677  = window1[207:206] == 2'h3;
-  assign \$1678  = { \$1671 , \$1669 , \$1667  } + { \$1677 , \$1675 , \$1673  };
-  assign \$1679  = \$1665  + \$1678 ;
+  assign \$1677  = window1[209:208] == 1'h1;
+  assign \$1678  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1679  = window1[209:208] == 2'h2;
   assign \$1680  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1681  = window1[209:208] == 1'h1;
+  assign \$1681  = window1[209:208] == 2'h3;
   assign \$1682  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1683  = window1[209:208] == 2'h2;
+  assign \$1683  = window1[211:210] == 1'h1;
   assign \$1684  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1685  = window1[209:208] == 2'h3;
+  assign \$1685  = window1[211:210] == 2'h2;
   assign \$1686  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1687  = window1[211:210] == 1'h1;
-  assign \$1688  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1689  = window1[211:210] == 2'h2;
-  assign \$1690  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1691  = window1[211:210] == 2'h3;
-  assign \$1692  = { \$1685 , \$1683 , \$1681  } + { \$1691 , \$1689 , \$1687  };
+  assign \$1687  = window1[211:210] == 2'h3;
+  assign \$1688  = { \$1681 , \$1679 , \$1677  } + { \$1687 , \$1685 , \$1683  };
+  assign \$1689  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1690  = window1[213:212] == 1'h1;
+  assign \$1691  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1692  = window1[213:212] == 2'h2;
   assign \$1693  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1694  = window1[213:212] == 1'h1;
+  assign \$1694  = window1[213:212] == 2'h3;
   assign \$1695  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1696  = window1[213:212] == 2'h2;
+  assign \$1696  = window1[215:214] == 1'h1;
   assign \$1697  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1698  = window1[213:212] == 2'h3;
+  assign \$1698  = window1[215:214] == 2'h2;
   assign \$1699  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1700  = window1[215:214] == 1'h1;
-  assign \$1701  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1702  = window1[215:214] == 2'h2;
-  assign \$1703  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1704  = window1[215:214] == 2'h3;
-  assign \$1705  = { \$1698 , \$1696 , \$1694  } + { \$1704 , \$1702 , \$1700  };
-  assign \$1706  = \$1692  + \$1705 ;
-  assign \$1707  = \$1679  + \$1706 ;
-  assign \$1708  = \$1707  + 5'h1b;
+  assign \$1700  = window1[215:214] == 2'h3;
+  assign \$1701  = { \$1694 , \$1692 , \$1690  } + { \$1700 , \$1698 , \$1696  };
+  assign \$1702  = \$1688  + \$1701 ;
+  assign \$1703  = \$1675  + \$1702 ;
+  assign \$1704  = \$1703  + 5'h1b;
+  assign \$1705  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1706  = window1[209:208] == 1'h1;
+  assign \$1707  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1708  = window1[209:208] == 2'h2;
   assign \$1709  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1710  = window1[209:208] == 1'h1;
+  assign \$1710  = window1[209:208] == 2'h3;
   assign \$1711  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1712  = window1[209:208] == 2'h2;
+  assign \$1712  = window1[211:210] == 1'h1;
   assign \$1713  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1714  = window1[209:208] == 2'h3;
+  assign \$1714  = window1[211:210] == 2'h2;
   assign \$1715  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1716  = window1[211:210] == 1'h1;
-  assign \$1717  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1718  = window1[211:210] == 2'h2;
-  assign \$1719  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1720  = window1[211:210] == 2'h3;
-  assign \$1721  = { \$1714 , \$1712 , \$1710  } + { \$1720 , \$1718 , \$1716  };
+  assign \$1716  = window1[211:210] == 2'h3;
+  assign \$1717  = { \$1710 , \$1708 , \$1706  } + { \$1716 , \$1714 , \$1712  };
+  assign \$1718  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1719  = window1[213:212] == 1'h1;
+  assign \$1720  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1721  = window1[213:212] == 2'h2;
   assign \$1722  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1723  = window1[213:212] == 1'h1;
+  assign \$1723  = window1[213:212] == 2'h3;
   assign \$1724  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1725  = window1[213:212] == 2'h2;
+  assign \$1725  = window1[215:214] == 1'h1;
   assign \$1726  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1727  = window1[213:212] == 2'h3;
+  assign \$1727  = window1[215:214] == 2'h2;
   assign \$1728  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1729  = window1[215:214] == 1'h1;
-  assign \$1730  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1731  = window1[215:214] == 2'h2;
+  assign \$1729  = window1[215:214] == 2'h3;
+  assign \$1730  = { \$1723 , \$1721 , \$1719  } + { \$1729 , \$1727 , \$1725  };
+  assign \$1731  = \$1717  + \$1730 ;
   assign \$1732  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1733  = window1[215:214] == 2'h3;
-  assign \$1734  = { \$1727 , \$1725 , \$1723  } + { \$1733 , \$1731 , \$1729  };
-  assign \$1735  = \$1721  + \$1734 ;
+  assign \$1733  = window1[217:216] == 1'h1;
+  assign \$1734  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1735  = window1[217:216] == 2'h2;
   assign \$1736  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1737  = window1[217:216] == 1'h1;
+  assign \$1737  = window1[217:216] == 2'h3;
   assign \$1738  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1739  = window1[217:216] == 2'h2;
+  assign \$1739  = window1[219:218] == 1'h1;
   assign \$1740  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1741  = window1[217:216] == 2'h3;
+  assign \$1741  = window1[219:218] == 2'h2;
   assign \$1742  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1743  = window1[219:218] == 1'h1;
-  assign \$1744  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1745  = window1[219:218] == 2'h2;
-  assign \$1746  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1747  = window1[219:218] == 2'h3;
-  assign \$1748  = { \$1741 , \$1739 , \$1737  } + { \$1747 , \$1745 , \$1743  };
+  assign \$1743  = window1[219:218] == 2'h3;
+  assign \$1744  = { \$1737 , \$1735 , \$1733  } + { \$1743 , \$1741 , \$1739  };
+  assign \$1745  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1746  = window1[221:220] == 1'h1;
+  assign \$1747  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1748  = window1[221:220] == 2'h2;
   assign \$1749  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1750  = window1[221:220] == 1'h1;
+  assign \$1750  = window1[221:220] == 2'h3;
   assign \$1751  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1752  = window1[221:220] == 2'h2;
+  assign \$1752  = window1[223:222] == 1'h1;
   assign \$1753  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1754  = window1[221:220] == 2'h3;
+  assign \$1754  = window1[223:222] == 2'h2;
   assign \$1755  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1756  = window1[223:222] == 1'h1;
-  assign \$1757  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1758  = window1[223:222] == 2'h2;
-  assign \$1759  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1760  = window1[223:222] == 2'h3;
-  assign \$1761  = { \$1754 , \$1752 , \$1750  } + { \$1760 , \$1758 , \$1756  };
-  assign \$1762  = \$1748  + \$1761 ;
-  assign \$1763  = \$1735  + \$1762 ;
-  assign \$1764  = \$1763  + 5'h1c;
+  assign \$1756  = window1[223:222] == 2'h3;
+  assign \$1757  = { \$1750 , \$1748 , \$1746  } + { \$1756 , \$1754 , \$1752  };
+  assign \$1758  = \$1744  + \$1757 ;
+  assign \$1759  = \$1731  + \$1758 ;
+  assign \$1760  = \$1759  + 5'h1c;
+  assign \$1761  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1762  = window1[217:216] == 1'h1;
+  assign \$1763  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1764  = window1[217:216] == 2'h2;
   assign \$1765  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1766  = window1[217:216] == 1'h1;
+  assign \$1766  = window1[217:216] == 2'h3;
   assign \$1767  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1768  = window1[217:216] == 2'h2;
+  assign \$1768  = window1[219:218] == 1'h1;
   assign \$1769  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1770  = window1[217:216] == 2'h3;
+  assign \$1770  = window1[219:218] == 2'h2;
   assign \$1771  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1772  = window1[219:218] == 1'h1;
-  assign \$1773  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1774  = window1[219:218] == 2'h2;
-  assign \$1775  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1776  = window1[219:218] == 2'h3;
-  assign \$1777  = { \$1770 , \$1768 , \$1766  } + { \$1776 , \$1774 , \$1772  };
+  assign \$1772  = window1[219:218] == 2'h3;
+  assign \$1773  = { \$1766 , \$1764 , \$1762  } + { \$1772 , \$1770 , \$1768  };
+  assign \$1774  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1775  = window1[221:220] == 1'h1;
+  assign \$1776  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1777  = window1[221:220] == 2'h2;
   assign \$1778  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1779  = window1[221:220] == 1'h1;
+  assign \$1779  = window1[221:220] == 2'h3;
   assign \$1780  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1781  = window1[221:220] == 2'h2;
+  assign \$1781  = window1[223:222] == 1'h1;
   assign \$1782  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1783  = window1[221:220] == 2'h3;
+  assign \$1783  = window1[223:222] == 2'h2;
   assign \$1784  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1785  = window1[223:222] == 1'h1;
-  assign \$1786  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1787  = window1[223:222] == 2'h2;
+  assign \$1785  = window1[223:222] == 2'h3;
+  assign \$1786  = { \$1779 , \$1777 , \$1775  } + { \$1785 , \$1783 , \$1781  };
+  assign \$1787  = \$1773  + \$1786 ;
   assign \$1788  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1789  = window1[223:222] == 2'h3;
-  assign \$1790  = { \$1783 , \$1781 , \$1779  } + { \$1789 , \$1787 , \$1785  };
-  assign \$1791  = \$1777  + \$1790 ;
+  assign \$1789  = window1[225:224] == 1'h1;
+  assign \$1790  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1791  = window1[225:224] == 2'h2;
   assign \$1792  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1793  = window1[225:224] == 1'h1;
+  assign \$1793  = window1[225:224] == 2'h3;
   assign \$1794  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1795  = window1[225:224] == 2'h2;
+  assign \$1795  = window1[227:226] == 1'h1;
   assign \$1796  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1797  = window1[225:224] == 2'h3;
+  assign \$1797  = window1[227:226] == 2'h2;
   assign \$1798  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1799  = window1[227:226] == 1'h1;
-  assign \$1800  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1801  = window1[227:226] == 2'h2;
-  assign \$1802  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1803  = window1[227:226] == 2'h3;
-  assign \$1804  = { \$1797 , \$1795 , \$1793  } + { \$1803 , \$1801 , \$1799  };
+  assign \$1799  = window1[227:226] == 2'h3;
+  assign \$1800  = { \$1793 , \$1791 , \$1789  } + { \$1799 , \$1797 , \$1795  };
+  assign \$1801  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1802  = window1[229:228] == 1'h1;
+  assign \$1803  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1804  = window1[229:228] == 2'h2;
   assign \$1805  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1806  = window1[229:228] == 1'h1;
+  assign \$1806  = window1[229:228] == 2'h3;
   assign \$1807  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1808  = window1[229:228] == 2'h2;
+  assign \$1808  = window1[231:230] == 1'h1;
   assign \$1809  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1810  = window1[229:228] == 2'h3;
+  assign \$1810  = window1[231:230] == 2'h2;
   assign \$1811  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1812  = window1[231:230] == 1'h1;
-  assign \$1813  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1814  = window1[231:230] == 2'h2;
-  assign \$1815  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1816  = window1[231:230] == 2'h3;
-  assign \$1817  = { \$1810 , \$1808 , \$1806  } + { \$1816 , \$1814 , \$1812  };
-  assign \$1818  = \$1804  + \$1817 ;
-  assign \$1819  = \$1791  + \$1818 ;
-  assign \$1820  = \$1819  + 5'h1d;
+  assign \$1812  = window1[231:230] == 2'h3;
+  assign \$1813  = { \$1806 , \$1804 , \$1802  } + { \$1812 , \$1810 , \$1808  };
+  assign \$1814  = \$1800  + \$1813 ;
+  assign \$1815  = \$1787  + \$1814 ;
+  assign \$1816  = \$1815  + 5'h1d;
+  assign \$1817  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1818  = window1[225:224] == 1'h1;
+  assign \$1819  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1820  = window1[225:224] == 2'h2;
   assign \$1821  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1822  = window1[225:224] == 1'h1;
+  assign \$1822  = window1[225:224] == 2'h3;
   assign \$1823  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1824  = window1[225:224] == 2'h2;
+  assign \$1824  = window1[227:226] == 1'h1;
   assign \$1825  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1826  = window1[225:224] == 2'h3;
+  assign \$1826  = window1[227:226] == 2'h2;
   assign \$1827  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1828  = window1[227:226] == 1'h1;
-  assign \$1829  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1830  = window1[227:226] == 2'h2;
-  assign \$1831  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1832  = window1[227:226] == 2'h3;
-  assign \$1833  = { \$1826 , \$1824 , \$1822  } + { \$1832 , \$1830 , \$1828  };
+  assign \$1828  = window1[227:226] == 2'h3;
+  assign \$1829  = { \$1822 , \$1820 , \$1818  } + { \$1828 , \$1826 , \$1824  };
+  assign \$1830  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1831  = window1[229:228] == 1'h1;
+  assign \$1832  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1833  = window1[229:228] == 2'h2;
   assign \$1834  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1835  = window1[229:228] == 1'h1;
+  assign \$1835  = window1[229:228] == 2'h3;
   assign \$1836  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1837  = window1[229:228] == 2'h2;
+  assign \$1837  = window1[231:230] == 1'h1;
   assign \$1838  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1839  = window1[229:228] == 2'h3;
+  assign \$1839  = window1[231:230] == 2'h2;
   assign \$1840  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1841  = window1[231:230] == 1'h1;
-  assign \$1842  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1843  = window1[231:230] == 2'h2;
+  assign \$1841  = window1[231:230] == 2'h3;
+  assign \$1842  = { \$1835 , \$1833 , \$1831  } + { \$1841 , \$1839 , \$1837  };
+  assign \$1843  = \$1829  + \$1842 ;
   assign \$1844  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1845  = window1[231:230] == 2'h3;
-  assign \$1846  = { \$1839 , \$1837 , \$1835  } + { \$1845 , \$1843 , \$1841  };
-  assign \$1847  = \$1833  + \$1846 ;
+  assign \$1845  = window1[233:232] == 1'h1;
+  assign \$1846  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1847  = window1[233:232] == 2'h2;
   assign \$1848  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1849  = window1[233:232] == 1'h1;
+  assign \$1849  = window1[233:232] == 2'h3;
   assign \$1850  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1851  = window1[233:232] == 2'h2;
+  assign \$1851  = window1[235:234] == 1'h1;
   assign \$1852  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1853  = window1[233:232] == 2'h3;
+  assign \$1853  = window1[235:234] == 2'h2;
   assign \$1854  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1855  = window1[235:234] == 1'h1;
-  assign \$1856  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1857  = window1[235:234] == 2'h2;
-  assign \$1858  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1859  = window1[235:234] == 2'h3;
-  assign \$1860  = { \$1853 , \$1851 , \$1849  } + { \$1859 , \$1857 , \$1855  };
+  assign \$1855  = window1[235:234] == 2'h3;
+  assign \$1856  = { \$1849 , \$1847 , \$1845  } + { \$1855 , \$1853 , \$1851  };
+  assign \$1857  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1858  = window1[237:236] == 1'h1;
+  assign \$1859  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1860  = window1[237:236] == 2'h2;
   assign \$1861  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1862  = window1[237:236] == 1'h1;
+  assign \$1862  = window1[237:236] == 2'h3;
   assign \$1863  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1864  = window1[237:236] == 2'h2;
+  assign \$1864  = window1[239:238] == 1'h1;
   assign \$1865  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1866  = window1[237:236] == 2'h3;
+  assign \$1866  = window1[239:238] == 2'h2;
   assign \$1867  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1868  = window1[239:238] == 1'h1;
-  assign \$1869  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1870  = window1[239:238] == 2'h2;
-  assign \$1871  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1872  = window1[239:238] == 2'h3;
-  assign \$1873  = { \$1866 , \$1864 , \$1862  } + { \$1872 , \$1870 , \$1868  };
-  assign \$1874  = \$1860  + \$1873 ;
-  assign \$1875  = \$1847  + \$1874 ;
-  assign \$1876  = \$1875  + 5'h1e;
+  assign \$1868  = window1[239:238] == 2'h3;
+  assign \$1869  = { \$1862 , \$1860 , \$1858  } + { \$1868 , \$1866 , \$1864  };
+  assign \$1870  = \$1856  + \$1869 ;
+  assign \$1871  = \$1843  + \$1870 ;
+  assign \$1872  = \$1871  + 5'h1e;
+  assign \$1873  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1874  = window1[233:232] == 1'h1;
+  assign \$1875  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1876  = window1[233:232] == 2'h2;
   assign \$1877  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1878  = window1[233:232] == 1'h1;
+  assign \$1878  = window1[233:232] == 2'h3;
   assign \$1879  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1880  = window1[233:232] == 2'h2;
+  assign \$1880  = window1[235:234] == 1'h1;
   assign \$1881  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1882  = window1[233:232] == 2'h3;
+  assign \$1882  = window1[235:234] == 2'h2;
   assign \$1883  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1884  = window1[235:234] == 1'h1;
-  assign \$1885  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1886  = window1[235:234] == 2'h2;
-  assign \$1887  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1888  = window1[235:234] == 2'h3;
-  assign \$1889  = { \$1882 , \$1880 , \$1878  } + { \$1888 , \$1886 , \$1884  };
+  assign \$1884  = window1[235:234] == 2'h3;
+  assign \$1885  = { \$1878 , \$1876 , \$1874  } + { \$1884 , \$1882 , \$1880  };
+  assign \$1886  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1887  = window1[237:236] == 1'h1;
+  assign \$1888  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1889  = window1[237:236] == 2'h2;
   assign \$1890  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1891  = window1[237:236] == 1'h1;
+  assign \$1891  = window1[237:236] == 2'h3;
   assign \$1892  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1893  = window1[237:236] == 2'h2;
+  assign \$1893  = window1[239:238] == 1'h1;
   assign \$1894  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1895  = window1[237:236] == 2'h3;
+  assign \$1895  = window1[239:238] == 2'h2;
   assign \$1896  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1897  = window1[239:238] == 1'h1;
-  assign \$1898  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1899  = window1[239:238] == 2'h2;
+  assign \$1897  = window1[239:238] == 2'h3;
+  assign \$1898  = { \$1891 , \$1889 , \$1887  } + { \$1897 , \$1895 , \$1893  };
+  assign \$1899  = \$1885  + \$1898 ;
   assign \$1900  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1901  = window1[239:238] == 2'h3;
-  assign \$1902  = { \$1895 , \$1893 , \$1891  } + { \$1901 , \$1899 , \$1897  };
-  assign \$1903  = \$1889  + \$1902 ;
+  assign \$1901  = window1[241:240] == 1'h1;
+  assign \$1902  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1903  = window1[241:240] == 2'h2;
   assign \$1904  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1905  = window1[241:240] == 1'h1;
+  assign \$1905  = window1[241:240] == 2'h3;
   assign \$1906  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1907  = window1[241:240] == 2'h2;
+  assign \$1907  = window1[243:242] == 1'h1;
   assign \$1908  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1909  = window1[241:240] == 2'h3;
+  assign \$1909  = window1[243:242] == 2'h2;
   assign \$1910  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1911  = window1[243:242] == 1'h1;
-  assign \$1912  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1913  = window1[243:242] == 2'h2;
-  assign \$1914  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1915  = window1[243:242] == 2'h3;
-  assign \$1916  = { \$1909 , \$1907 , \$1905  } + { \$1915 , \$1913 , \$1911  };
+  assign \$1911  = window1[243:242] == 2'h3;
+  assign \$1912  = { \$1905 , \$1903 , \$1901  } + { \$1911 , \$1909 , \$1907  };
+  assign \$1913  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1914  = window1[245:244] == 1'h1;
+  assign \$1915  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1916  = window1[245:244] == 2'h2;
   assign \$1917  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1918  = window1[245:244] == 1'h1;
+  assign \$1918  = window1[245:244] == 2'h3;
   assign \$1919  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1920  = window1[245:244] == 2'h2;
+  assign \$1920  = window1[247:246] == 1'h1;
   assign \$1921  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1922  = window1[245:244] == 2'h3;
+  assign \$1922  = window1[247:246] == 2'h2;
   assign \$1923  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1924  = window1[247:246] == 1'h1;
-  assign \$1925  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1926  = window1[247:246] == 2'h2;
-  assign \$1927  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1928  = window1[247:246] == 2'h3;
-  assign \$1929  = { \$1922 , \$1920 , \$1918  } + { \$1928 , \$1926 , \$1924  };
-  assign \$1930  = \$1916  + \$1929 ;
-  assign \$1931  = \$1903  + \$1930 ;
-  assign \$1932  = \$1931  + 5'h1f;
+  assign \$1924  = window1[247:246] == 2'h3;
+  assign \$1925  = { \$1918 , \$1916 , \$1914  } + { \$1924 , \$1922 , \$1920  };
+  assign \$1926  = \$1912  + \$1925 ;
+  assign \$1927  = \$1899  + \$1926 ;
+  assign \$1928  = \$1927  + 5'h1f;
+  assign \$1929  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1930  = window1[241:240] == 1'h1;
+  assign \$1931  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1932  = window1[241:240] == 2'h2;
   assign \$1933  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1934  = window1[241:240] == 1'h1;
+  assign \$1934  = window1[241:240] == 2'h3;
   assign \$1935  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1936  = window1[241:240] == 2'h2;
+  assign \$1936  = window1[243:242] == 1'h1;
   assign \$1937  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1938  = window1[241:240] == 2'h3;
+  assign \$1938  = window1[243:242] == 2'h2;
   assign \$1939  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1940  = window1[243:242] == 1'h1;
-  assign \$1941  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1942  = window1[243:242] == 2'h2;
-  assign \$1943  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1944  = window1[243:242] == 2'h3;
-  assign \$1945  = { \$1938 , \$1936 , \$1934  } + { \$1944 , \$1942 , \$1940  };
+  assign \$1940  = window1[243:242] == 2'h3;
+  assign \$1941  = { \$1934 , \$1932 , \$1930  } + { \$1940 , \$1938 , \$1936  };
+  assign \$1942  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1943  = window1[245:244] == 1'h1;
+  assign \$1944  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1945  = window1[245:244] == 2'h2;
   assign \$1946  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1947  = window1[245:244] == 1'h1;
+  assign \$1947  = window1[245:244] == 2'h3;
   assign \$1948  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1949  = window1[245:244] == 2'h2;
+  assign \$1949  = window1[247:246] == 1'h1;
   assign \$1950  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1951  = window1[245:244] == 2'h3;
+  assign \$1951  = window1[247:246] == 2'h2;
   assign \$1952  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1953  = window1[247:246] == 1'h1;
-  assign \$1954  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1955  = window1[247:246] == 2'h2;
+  assign \$1953  = window1[247:246] == 2'h3;
+  assign \$1954  = { \$1947 , \$1945 , \$1943  } + { \$1953 , \$1951 , \$1949  };
+  assign \$1955  = \$1941  + \$1954 ;
   assign \$1956  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1957  = window1[247:246] == 2'h3;
-  assign \$1958  = { \$1951 , \$1949 , \$1947  } + { \$1957 , \$1955 , \$1953  };
-  assign \$1959  = \$1945  + \$1958 ;
+  assign \$1957  = window1[249:248] == 1'h1;
+  assign \$1958  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1959  = window1[249:248] == 2'h2;
   assign \$1960  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1961  = window1[249:248] == 1'h1;
+  assign \$1961  = window1[249:248] == 2'h3;
   assign \$1962  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1963  = window1[249:248] == 2'h2;
+  assign \$1963  = window1[251:250] == 1'h1;
   assign \$1964  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1965  = window1[249:248] == 2'h3;
+  assign \$1965  = window1[251:250] == 2'h2;
   assign \$1966  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1967  = window1[251:250] == 1'h1;
-  assign \$1968  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1969  = window1[251:250] == 2'h2;
-  assign \$1970  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1971  = window1[251:250] == 2'h3;
-  assign \$1972  = { \$1965 , \$1963 , \$1961  } + { \$1971 , \$1969 , \$1967  };
+  assign \$1967  = window1[251:250] == 2'h3;
+  assign \$1968  = { \$1961 , \$1959 , \$1957  } + { \$1967 , \$1965 , \$1963  };
+  assign \$1969  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1970  = window1[253:252] == 1'h1;
+  assign \$1971  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1972  = window1[253:252] == 2'h2;
   assign \$1973  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1974  = window1[253:252] == 1'h1;
+  assign \$1974  = window1[253:252] == 2'h3;
   assign \$1975  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1976  = window1[253:252] == 2'h2;
+  assign \$1976  = window1[255:254] == 1'h1;
   assign \$1977  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1978  = window1[253:252] == 2'h3;
+  assign \$1978  = window1[255:254] == 2'h2;
   assign \$1979  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1980  = window1[255:254] == 1'h1;
-  assign \$1981  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1982  = window1[255:254] == 2'h2;
-  assign \$1983  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1984  = window1[255:254] == 2'h3;
-  assign \$1985  = { \$1978 , \$1976 , \$1974  } + { \$1984 , \$1982 , \$1980  };
-  assign \$1986  = \$1972  + \$1985 ;
-  assign \$1987  = \$1959  + \$1986 ;
-  assign \$1988  = \$1987  + 6'h20;
+  assign \$1980  = window1[255:254] == 2'h3;
+  assign \$1981  = { \$1974 , \$1972 , \$1970  } + { \$1980 , \$1978 , \$1976  };
+  assign \$1982  = \$1968  + \$1981 ;
+  assign \$1983  = \$1955  + \$1982 ;
+  assign \$1984  = \$1983  + 6'h20;
+  assign \$1985  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1986  = window1[249:248] == 1'h1;
+  assign \$1987  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1988  = window1[249:248] == 2'h2;
   assign \$1989  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1990  = window1[249:248] == 1'h1;
+  assign \$1990  = window1[249:248] == 2'h3;
   assign \$1991  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1992  = window1[249:248] == 2'h2;
+  assign \$1992  = window1[251:250] == 1'h1;
   assign \$1993  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1994  = window1[249:248] == 2'h3;
+  assign \$1994  = window1[251:250] == 2'h2;
   assign \$1995  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1996  = window1[251:250] == 1'h1;
-  assign \$1997  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1998  = window1[251:250] == 2'h2;
-  assign \$1999  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2000  = window1[251:250] == 2'h3;
-  assign \$2001  = { \$1994 , \$1992 , \$1990  } + { \$2000 , \$1998 , \$1996  };
+  assign \$1996  = window1[251:250] == 2'h3;
+  assign \$1997  = { \$1990 , \$1988 , \$1986  } + { \$1996 , \$1994 , \$1992  };
+  assign \$1998  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$1999  = window1[253:252] == 1'h1;
+  assign \$2000  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$2001  = window1[253:252] == 2'h2;
   assign \$2002  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2003  = window1[253:252] == 1'h1;
+  assign \$2003  = window1[253:252] == 2'h3;
   assign \$2004  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2005  = window1[253:252] == 2'h2;
+  assign \$2005  = window1[255:254] == 1'h1;
   assign \$2006  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2007  = window1[253:252] == 2'h3;
+  assign \$2007  = window1[255:254] == 2'h2;
   assign \$2008  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2009  = window1[255:254] == 1'h1;
-  assign \$2010  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2011  = window1[255:254] == 2'h2;
+  assign \$2009  = window1[255:254] == 2'h3;
+  assign \$2010  = { \$2003 , \$2001 , \$1999  } + { \$2009 , \$2007 , \$2005  };
+  assign \$2011  = \$1997  + \$2010 ;
   assign \$2012  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2013  = window1[255:254] == 2'h3;
-  assign \$2014  = { \$2007 , \$2005 , \$2003  } + { \$2013 , \$2011 , \$2009  };
-  assign \$2015  = \$2001  + \$2014 ;
+  assign \$2013  = \$2012 [1:0] == 1'h1;
+  assign \$2014  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$2015  = \$2014 [1:0] == 2'h2;
   assign \$2016  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2017  = \$2016 [1:0] == 1'h1;
+  assign \$2017  = \$2016 [1:0] == 2'h3;
   assign \$2018  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2019  = \$2018 [1:0] == 2'h2;
+  assign \$2019  = \$2018 [3:2] == 1'h1;
   assign \$2020  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2021  = \$2020 [1:0] == 2'h3;
+  assign \$2021  = \$2020 [3:2] == 2'h2;
   assign \$2022  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2023  = \$2022 [3:2] == 1'h1;
-  assign \$2024  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2025  = \$2024 [3:2] == 2'h2;
-  assign \$2026  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2027  = \$2026 [3:2] == 2'h3;
-  assign \$2028  = { \$2021 , \$2019 , \$2017  } + { \$2027 , \$2025 , \$2023  };
+  assign \$2023  = \$2022 [3:2] == 2'h3;
+  assign \$2024  = { \$2017 , \$2015 , \$2013  } + { \$2023 , \$2021 , \$2019  };
+  assign \$2025  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$2026  = \$2025 [5:4] == 1'h1;
+  assign \$2027  = window1[263] ? 8'h00 : window2[7:0];
+  assign \$2028  = \$2027 [5:4] == 2'h2;
   assign \$2029  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2030  = \$2029 [5:4] == 1'h1;
+  assign \$2030  = \$2029 [5:4] == 2'h3;
   assign \$2031  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2032  = \$2031 [5:4] == 2'h2;
+  assign \$2032  = \$2031 [7:6] == 1'h1;
   assign \$2033  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2034  = \$2033 [5:4] == 2'h3;
+  assign \$2034  = \$2033 [7:6] == 2'h2;
   assign \$2035  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2036  = \$2035 [7:6] == 1'h1;
-  assign \$2037  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2038  = \$2037 [7:6] == 2'h2;
-  assign \$2039  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2040  = \$2039 [7:6] == 2'h3;
-  assign \$2041  = { \$2034 , \$2032 , \$2030  } + { \$2040 , \$2038 , \$2036  };
-  assign \$2042  = \$2028  + \$2041 ;
-  assign \$2043  = \$2015  + \$2042 ;
-  assign \$2044  = \$2043  + 6'h21;
-  assign \$2045  = ~ here1;
-  assign \$2046  = ~ here0;
-  assign \$2047  = \$2046  | advance;
-  assign \$2048  = \$2047  & here1;
-  assign \$2049  = window1[263] | here2;
-  assign \$2050  = \$2048  & \$2049 ;
-  assign \$2051  = \$2045  | \$2050 ;
-  assign \$2052  = \$2051  & here2;
-  assign \$2053  = ~ here2;
-  assign \$2054  = ~ here1;
-  assign \$2055  = ~ here0;
-  assign \$2056  = \$2055  | advance;
-  assign \$2057  = \$2056  & here1;
-  assign \$2058  = window1[263] | here2;
-  assign \$2059  = \$2057  & \$2058 ;
-  assign \$2060  = \$2054  | \$2059 ;
-  assign \$2061  = \$2060  & here2;
-  assign \$2062  = \$2053  | \$2061 ;
-  assign \$2063  = \$2062  & beats_in__valid;
-  assign \$2064  = ~ here0;
-  assign \$2065  = \$2064  | advance;
-  assign \$2066  = \$2065  & here1;
-  assign \$2067  = window1[263] | here2;
-  assign \$2068  = \$2066  & \$2067 ;
-  assign \$2069  = ~ advance;
-  assign \$2070  = here0 & \$2069 ;
-  assign \$2071  = \$2068  | \$2070 ;
-  assign \$2072  = ~ here1;
-  assign \$2073  = ~ here0;
-  assign \$2074  = \$2073  | advance;
-  assign \$2075  = \$2074  & here1;
-  assign \$2076  = window1[263] | here2;
-  assign \$2077  = \$2075  & \$2076 ;
-  assign \$2078  = \$2072  | \$2077 ;
-  assign \$2079  = \$2078  & here2;
-  assign \$2080  = ~ here0;
-  assign \$2081  = \$2080  | advance;
-  assign \$2082  = \$2081  & here1;
-  assign \$2083  = window1[263] | here2;
-  assign \$2084  = \$2082  & \$2083 ;
-  assign \$2085  = ~ \$2084 ;
-  assign \$2086  = here1 & \$2085 ;
-  assign \$2087  = \$2079  | \$2086 ;
-  assign \$2088  = ~ here2;
-  assign \$2089  = ~ here1;
-  assign \$2090  = ~ here0;
-  assign \$2091  = \$2090  | advance;
-  assign \$2092  = \$2091  & here1;
-  assign \$2093  = window1[263] | here2;
-  assign \$2094  = \$2092  & \$2093 ;
-  assign \$2095  = \$2089  | \$2094 ;
-  assign \$2096  = \$2095  & here2;
-  assign \$2097  = \$2088  | \$2096 ;
-  assign \$2098  = \$2097  & beats_in__valid;
-  assign \$2099  = ~ here1;
-  assign \$2100  = ~ here0;
-  assign \$2101  = \$2100  | advance;
-  assign \$2102  = \$2101  & here1;
-  assign \$2103  = window1[263] | here2;
-  assign \$2104  = \$2102  & \$2103 ;
-  assign \$2105  = \$2099  | \$2104 ;
-  assign \$2106  = \$2105  & here2;
-  assign \$2107  = ~ \$2106 ;
-  assign \$2108  = here2 & \$2107 ;
-  assign \$2109  = \$2098  | \$2108 ;
-  assign \$2110  = dropping & here0;
-  assign \$2111  = ~ \$signal$68 ;
-  assign \$2112  = move & \$2111 ;
-  assign \$2113  = ~ dropping;
+  assign \$2036  = \$2035 [7:6] == 2'h3;
+  assign \$2037  = { \$2030 , \$2028 , \$2026  } + { \$2036 , \$2034 , \$2032  };
+  assign \$2038  = \$2024  + \$2037 ;
+  assign \$2039  = \$2011  + \$2038 ;
+  assign \$2040  = \$2039  + 6'h21;
+  assign \$2041  = ~ here1;
+  assign \$2042  = ~ here0;
+  assign \$2043  = \$2042  | advance;
+  assign \$2044  = \$2043  & here1;
+  assign \$2045  = window1[263] | here2;
+  assign \$2046  = \$2044  & \$2045 ;
+  assign \$2047  = \$2041  | \$2046 ;
+  assign \$2048  = \$2047  & here2;
+  assign \$2049  = ~ here2;
+  assign \$2050  = ~ here1;
+  assign \$2051  = ~ here0;
+  assign \$2052  = \$2051  | advance;
+  assign \$2053  = \$2052  & here1;
+  assign \$2054  = window1[263] | here2;
+  assign \$2055  = \$2053  & \$2054 ;
+  assign \$2056  = \$2050  | \$2055 ;
+  assign \$2057  = \$2056  & here2;
+  assign \$2058  = \$2049  | \$2057 ;
+  assign \$2059  = \$2058  & beats_in__valid;
+  assign \$2060  = ~ here0;
+  assign \$2061  = \$2060  | advance;
+  assign \$2062  = \$2061  & here1;
+  assign \$2063  = window1[263] | here2;
+  assign \$2064  = \$2062  & \$2063 ;
+  assign \$2065  = ~ advance;
+  assign \$2066  = here0 & \$2065 ;
+  assign \$2067  = \$2064  | \$2066 ;
+  assign \$2068  = ~ here1;
+  assign \$2069  = ~ here0;
+  assign \$2070  = \$2069  | advance;
+  assign \$2071  = \$2070  & here1;
+  assign \$2072  = window1[263] | here2;
+  assign \$2073  = \$2071  & \$2072 ;
+  assign \$2074  = \$2068  | \$2073 ;
+  assign \$2075  = \$2074  & here2;
+  assign \$2076  = ~ here0;
+  assign \$2077  = \$2076  | advance;
+  assign \$2078  = \$2077  & here1;
+  assign \$2079  = window1[263] | here2;
+  assign \$2080  = \$2078  & \$2079 ;
+  assign \$2081  = ~ \$2080 ;
+  assign \$2082  = here1 & \$2081 ;
+  assign \$2083  = \$2075  | \$2082 ;
+  assign \$2084  = ~ here2;
+  assign \$2085  = ~ here1;
+  assign \$2086  = ~ here0;
+  assign \$2087  = \$2086  | advance;
+  assign \$2088  = \$2087  & here1;
+  assign \$2089  = window1[263] | here2;
+  assign \$2090  = \$2088  & \$2089 ;
+  assign \$2091  = \$2085  | \$2090 ;
+  assign \$2092  = \$2091  & here2;
+  assign \$2093  = \$2084  | \$2092 ;
+  assign \$2094  = \$2093  & beats_in__valid;
+  assign \$2095  = ~ here1;
+  assign \$2096  = ~ here0;
+  assign \$2097  = \$2096  | advance;
+  assign \$2098  = \$2097  & here1;
+  assign \$2099  = window1[263] | here2;
+  assign \$2100  = \$2098  & \$2099 ;
+  assign \$2101  = \$2095  | \$2100 ;
+  assign \$2102  = \$2101  & here2;
+  assign \$2103  = ~ \$2102 ;
+  assign \$2104  = here2 & \$2103 ;
+  assign \$2105  = \$2094  | \$2104 ;
+  assign \$2106  = dropping & here0;
+  assign \$2107  = ~ \$signal$68 ;
+  assign \$2108  = move & \$2107 ;
+  assign \$2109  = ~ dropping;
+  assign \$2110  = \$2108  & \$2109 ;
+  assign \$2111  = \$2110  & here0;
+  assign \$2112  = window0[103:96] == 4'h8;
+  assign \$2113  = ! window0[111:104];
   assign \$2114  = \$2112  & \$2113 ;
-  assign \$2115  = \$2114  & here0;
-  assign \$2116  = window0[103:96] == 4'h8;
-  assign \$2117  = ! window0[111:104];
-  assign \$2118  = \$2116  & \$2117 ;
-  assign \$2119  = window0[127:122] == 4'ha;
-  assign \$2120  = \$2118  & \$2119 ;
-  assign \$2121  = window0[103:96] == 8'h86;
-  assign \$2122  = window0[111:104] == 8'hdd;
+  assign \$2115  = window0[127:122] == 4'ha;
+  assign \$2116  = \$2114  & \$2115 ;
+  assign \$2117  = window0[103:96] == 8'h86;
+  assign \$2118  = window0[111:104] == 8'hdd;
+  assign \$2119  = \$2117  & \$2118 ;
+  assign \$2120  = window0[115:112] == 2'h2;
+  assign \$2121  = \$2119  & \$2120 ;
+  assign \$2122  = window0[127:126] == 2'h2;
   assign \$2123  = \$2121  & \$2122 ;
-  assign \$2124  = window0[115:112] == 2'h2;
-  assign \$2125  = \$2123  & \$2124 ;
-  assign \$2126  = window0[127:126] == 2'h2;
-  assign \$2127  = \$2125  & \$2126 ;
-  assign \$2128  = \$2120  | \$2127 ;
-  assign \$2129  = window0[262] ? \$2128  : \$signal$74 ;
-  assign \$2130  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
-  assign \$2131  = \$2130  - 1'h1;
-  assign \$2132  = taken_with0[20:5] + 3'h7;
-  assign \$2134  = window0[262] ? \$2133  : { 3'h0, \$signal$30  };
-  assign \$2135  = window0[103:96] == 4'h8;
-  assign \$2136  = ! window0[111:104];
-  assign \$2137  = \$2135  & \$2136 ;
-  assign \$2138  = window0[127:122] == 4'ha;
-  assign \$2139  = \$2137  & \$2138 ;
-  assign \$2140  = window0[103:96] == 8'h86;
-  assign \$2141  = window0[111:104] == 8'hdd;
+  assign \$2124  = \$2116  | \$2123 ;
+  assign \$2125  = window0[262] ? \$2124  : \$signal$74 ;
+  assign \$2126  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
+  assign \$2127  = \$2126  - 1'h1;
+  assign \$2128  = taken_with0[20:5] + 3'h7;
+  assign \$2130  = window0[262] ? \$2129  : { 3'h0, \$signal$30  };
+  assign \$2131  = window0[103:96] == 4'h8;
+  assign \$2132  = ! window0[111:104];
+  assign \$2133  = \$2131  & \$2132 ;
+  assign \$2134  = window0[127:122] == 4'ha;
+  assign \$2135  = \$2133  & \$2134 ;
+  assign \$2136  = window0[103:96] == 8'h86;
+  assign \$2137  = window0[111:104] == 8'hdd;
+  assign \$2138  = \$2136  & \$2137 ;
+  assign \$2139  = window0[115:112] == 2'h2;
+  assign \$2140  = \$2138  & \$2139 ;
+  assign \$2141  = window0[127:126] == 2'h2;
   assign \$2142  = \$2140  & \$2141 ;
-  assign \$2143  = window0[115:112] == 2'h2;
-  assign \$2144  = \$2142  & \$2143 ;
-  assign \$2145  = window0[127:126] == 2'h2;
-  assign \$2146  = \$2144  & \$2145 ;
-  assign \$2147  = \$2139  | \$2146 ;
-  assign \$2148  = window0[262] ? \$2147  : \$signal$74 ;
-  assign \$2149  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
-  assign \$2150  = \$2149  <= 1'h1;
-  assign \$2151  = \$2148  & \$2150 ;
-  assign \$2152  = taken_with0[20:5] + 3'h7;
-  assign \$2154  = window0[262] ? \$2153  : { 3'h0, \$signal$30  };
-  assign \$2155  = ! \$2154 ;
-  assign \$2156  = ~ \$2155 ;
-  assign \$2157  = taken_with0[20:5] + 3'h7;
-  assign \$2159  = window0[262] ? \$2158  : { 3'h0, \$signal$30  };
-  assign \$2160  = ! \$2159 ;
-  assign \$2161  = ~ window0[263];
-  assign \$2162  = \$2160  & \$2161 ;
-  assign \$2163  = ~ \$signal$78 ;
-  assign \$2164  = \$signal$68  & \$2163 ;
-  assign \$2165  = move & \$2164 ;
-  assign \$2166  = \$2165  & here0;
-  assign \$2167  = place >= 6'h20;
-  assign \$2168  = ~ window0[263];
-  assign \$2169  = \$2167  & \$2168 ;
-  assign \$2170  = ~ has_exponent;
-  assign \$2171  = op_choice[4] & \$2170 ;
-  assign \$2172  = place + 2'h2;
-  assign \$2173  = \$2172  <= \$19 [6:0];
-  assign \$2174  = op_choice[4] & has_exponent;
-  assign \$2175  = \$2174  & \$signal$80 ;
-  assign \$2176  = \end  <= \$19 [6:0];
-  assign \$2177  = \$2175  | \$2176 ;
-  assign \$2178  = \$2171  ? \$2173  : \$2177 ;
-  assign \$2179  = ~ \$2178 ;
-  assign \$2180  = ~ has_exponent;
-  assign \$2181  = op_choice[4] & \$2180 ;
-  assign \$2182  = place - 6'h20;
-  assign \$2183  = ~ window0[263];
-  assign \$2184  = stored == 16'h8000;
-  assign \$2185  = stored != 16'h8000;
-  assign \$2186  = $signed(stored) < $signed(9'h16c);
-  assign \$2187  = $signed(stored) > $signed(9'h080);
-  assign \$2188  = \$2186  | \$2187 ;
-  assign \$2189  = \$2185  & \$2188 ;
-  assign \$2190  = \$signal$82  | \$2189 ;
-  assign \$2191  = place + 2'h2;
-  assign \$2192  = \$signal$30  == 1'h1;
+  assign \$2143  = \$2135  | \$2142 ;
+  assign \$2144  = window0[262] ? \$2143  : \$signal$74 ;
+  assign \$2145  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
+  assign \$2146  = \$2145  <= 1'h1;
+  assign \$2147  = \$2144  & \$2146 ;
+  assign \$2148  = taken_with0[20:5] + 3'h7;
+  assign \$2150  = window0[262] ? \$2149  : { 3'h0, \$signal$30  };
+  assign \$2151  = ! \$2150 ;
+  assign \$2152  = ~ \$2151 ;
+  assign \$2153  = taken_with0[20:5] + 3'h7;
+  assign \$2155  = window0[262] ? \$2154  : { 3'h0, \$signal$30  };
+  assign \$2156  = ! \$2155 ;
+  assign \$2157  = ~ window0[263];
+  assign \$2158  = \$2156  & \$2157 ;
+  assign \$2159  = ~ \$signal$78 ;
+  assign \$2160  = \$signal$68  & \$2159 ;
+  assign \$2161  = move & \$2160 ;
+  assign \$2162  = \$2161  & here0;
+  assign \$2163  = ~ window0[263];
+  assign \$2164  = here2 & \$2163 ;
+  assign \$2165  = ~ window1[263];
+  assign \$2166  = \$2164  & \$2165 ;
+  assign \$2167  = complete | \$2166 ;
+  assign \$2168  = \$2162  & \$2167 ;
+  assign \$2169  = place >= 6'h20;
+  assign \$2170  = ~ window0[263];
+  assign \$2171  = \$2169  & \$2170 ;
+  assign \$2172  = ~ has_exponent;
+  assign \$2173  = op_choice[4] & \$2172 ;
+  assign \$2174  = place - 6'h20;
+  assign \$2175  = stored == 16'h8000;
+  assign \$2176  = stored != 16'h8000;
+  assign \$2177  = $signed(stored) < $signed(9'h16c);
+  assign \$2178  = $signed(stored) > $signed(9'h080);
+  assign \$2179  = \$2177  | \$2178 ;
+  assign \$2180  = \$2176  & \$2179 ;
+  assign \$2181  = \$signal$82  | \$2180 ;
+  assign \$2182  = place + 2'h2;
+  assign \$2183  = place + 2'h2;
+  assign \$2184  = \$2183  > \$19 [6:0];
+  assign \$2185  = \$signal$30  == 1'h1;
+  assign \$2186  = ~ window0[263];
+  assign \$2187  = op_choice[4] & has_exponent;
+  assign \$2188  = \$2187  & \$signal$81 ;
+  assign \$2189  = \$2188  ? place : \end ;
+  assign \$2190  = \$2189  >= 6'h20;
+  assign \$2191  = ~ window0[263];
+  assign \$2192  = \$2190  & \$2191 ;
   assign \$2193  = op_choice[4] & has_exponent;
-  assign \$2194  = \$2193  & \$signal$80 ;
+  assign \$2194  = \$2193  & \$signal$81 ;
   assign \$2195  = \$2194  ? place : \end ;
-  assign \$2196  = \$2195  >= 6'h20;
-  assign \$2197  = ~ window0[263];
-  assign \$2198  = \$2196  & \$2197 ;
-  assign \$2199  = ~ window0[263];
+  assign \$2196  = \$2195  - 6'h20;
+  assign \$2197  = op_choice[4] & has_exponent;
+  assign \$2198  = \$2197  & \$signal$81 ;
+  assign \$2199  = \$2198  ? place : \end ;
   assign \$2200  = op_choice[4] & has_exponent;
-  assign \$2201  = \$2200  & \$signal$80 ;
-  assign \$2202  = \$2201  ? place : \end ;
-  assign \$2203  = \$2202  - 6'h20;
-  assign \$2204  = op_choice[4] & has_exponent;
-  assign \$2205  = \$2204  & \$signal$80 ;
-  assign \$2206  = \$2205  ? place : \end ;
-  assign \$2207  = \$signal$68  & op_valid;
-  assign \$2208  = \$signal$30  - 1'h1;
-  assign \$2209  = \$signal$84  + 1'h1;
-  assign \$2210  = \$signal$30  != 1'h1;
-  assign \$2211  = \$signal$84  == 7'h7f;
-  assign \$2212  = op_choice[4] & \$2211 ;
+  assign \$2201  = \$2200  & \$signal$81 ;
+  assign \$2202  = ~ \$2201 ;
+  assign \$2203  = \end  > \$19 [6:0];
+  assign \$2204  = \$2202  & \$2203 ;
+  assign \$2205  = \$signal$68  & op_valid;
+  assign \$2206  = \$signal$30  - 1'h1;
+  assign \$2207  = \$signal$84  + 1'h1;
+  assign \$2208  = \$signal$30  != 1'h1;
+  assign \$2209  = \$signal$84  == 7'h7f;
+  assign \$2210  = op_choice[4] & \$2209 ;
+  assign \$2211  = op_raw ? 5'h00 : place[4:0];
   assign \$2213  = op_raw ? 5'h00 : place[4:0];
-  assign \$2215  = op_raw ? 5'h00 : place[4:0];
-  assign \$2217  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2218  = tags[1:0] == 1'h1;
-  assign \$2219  = tags[1:0] == 2'h2;
-  assign \$2220  = tags[1:0] == 2'h3;
-  assign \$2221  = tags[3:2] == 1'h1;
-  assign \$2222  = tags[3:2] == 2'h2;
-  assign \$2223  = tags[3:2] == 2'h3;
-  assign \$2224  = { \$2220 , \$2219 , \$2218  } + { \$2223 , \$2222 , \$2221  };
-  assign \$2225  = tags[5:4] == 1'h1;
-  assign \$2226  = tags[5:4] == 2'h2;
-  assign \$2227  = tags[5:4] == 2'h3;
-  assign \$2228  = tags[7:6] == 1'h1;
-  assign \$2229  = tags[7:6] == 2'h2;
-  assign \$2230  = tags[7:6] == 2'h3;
-  assign \$2231  = { \$2227 , \$2226 , \$2225  } + { \$2230 , \$2229 , \$2228  };
-  assign \$2232  = \$2224  + \$2231 ;
-  assign \$2233  = tags[1:0] == 1'h1;
-  assign \$2234  = tags[1:0] == 2'h2;
-  assign \$2235  = tags[1:0] == 2'h3;
-  assign \$2236  = tags[3:2] == 1'h1;
-  assign \$2237  = tags[3:2] == 2'h2;
-  assign \$2238  = tags[3:2] == 2'h3;
-  assign \$2239  = { \$2235 , \$2234 , \$2233  } + { \$2238 , \$2237 , \$2236  };
-  assign \$2240  = tags[5:4] == 1'h1;
-  assign \$2241  = tags[5:4] == 2'h2;
-  assign \$2242  = tags[5:4] == 2'h3;
-  assign \$2243  = tags[7:6] == 1'h1;
-  assign \$2244  = tags[7:6] == 2'h2;
-  assign \$2245  = tags[7:6] == 2'h3;
-  assign \$2246  = { \$2242 , \$2241 , \$2240  } + { \$2245 , \$2244 , \$2243  };
-  assign \$2247  = \$2239  + \$2246 ;
-  assign \$2248  = tags[1:0] == 1'h1;
-  assign \$2249  = tags[1:0] == 2'h2;
-  assign \$2250  = tags[1:0] == 2'h3;
-  assign \$2251  = tags[3:2] == 1'h1;
-  assign \$2252  = tags[3:2] == 2'h2;
-  assign \$2253  = tags[3:2] == 2'h3;
-  assign \$2254  = { \$2250 , \$2249 , \$2248  } + { \$2253 , \$2252 , \$2251  };
-  assign \$2255  = tags[5:4] == 1'h1;
-  assign \$2256  = tags[5:4] == 2'h2;
-  assign \$2257  = tags[5:4] == 2'h3;
-  assign \$2258  = tags[7:6] == 1'h1;
-  assign \$2259  = tags[7:6] == 2'h2;
-  assign \$2260  = tags[7:6] == 2'h3;
-  assign \$2261  = { \$2257 , \$2256 , \$2255  } + { \$2260 , \$2259 , \$2258  };
-  assign \$2262  = \$2254  + \$2261 ;
-  assign \$2263  = tags[1:0] == 1'h1;
-  assign \$2264  = tags[1:0] == 2'h2;
-  assign \$2265  = tags[1:0] == 2'h3;
-  assign \$2266  = tags[3:2] == 1'h1;
-  assign \$2267  = tags[3:2] == 2'h2;
-  assign \$2268  = tags[3:2] == 2'h3;
-  assign \$2269  = { \$2265 , \$2264 , \$2263  } + { \$2268 , \$2267 , \$2266  };
-  assign \$2270  = tags[5:4] == 1'h1;
-  assign \$2271  = tags[5:4] == 2'h2;
-  assign \$2272  = tags[5:4] == 2'h3;
-  assign \$2273  = tags[7:6] == 1'h1;
-  assign \$2274  = tags[7:6] == 2'h2;
-  assign \$2275  = tags[7:6] == 2'h3;
-  assign \$2276  = { \$2272 , \$2271 , \$2270  } + { \$2275 , \$2274 , \$2273  };
-  assign \$2277  = \$2269  + \$2276 ;
-  assign \$2278  = tags[1:0] == 1'h1;
-  assign \$2279  = tags[1:0] == 2'h2;
-  assign \$2280  = tags[1:0] == 2'h3;
-  assign \$2281  = tags[3:2] == 1'h1;
-  assign \$2282  = tags[3:2] == 2'h2;
-  assign \$2283  = tags[3:2] == 2'h3;
-  assign \$2284  = { \$2280 , \$2279 , \$2278  } + { \$2283 , \$2282 , \$2281  };
-  assign \$2285  = tags[5:4] == 1'h1;
-  assign \$2286  = tags[5:4] == 2'h2;
-  assign \$2287  = tags[5:4] == 2'h3;
-  assign \$2288  = tags[7:6] == 1'h1;
-  assign \$2289  = tags[7:6] == 2'h2;
-  assign \$2290  = tags[7:6] == 2'h3;
-  assign \$2291  = { \$2287 , \$2286 , \$2285  } + { \$2290 , \$2289 , \$2288  };
-  assign \$2292  = \$2284  + \$2291 ;
+  assign \$2215  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2216  = tags[1:0] == 1'h1;
+  assign \$2217  = tags[1:0] == 2'h2;
+  assign \$2218  = tags[1:0] == 2'h3;
+  assign \$2219  = tags[3:2] == 1'h1;
+  assign \$2220  = tags[3:2] == 2'h2;
+  assign \$2221  = tags[3:2] == 2'h3;
+  assign \$2222  = { \$2218 , \$2217 , \$2216  } + { \$2221 , \$2220 , \$2219  };
+  assign \$2223  = tags[5:4] == 1'h1;
+  assign \$2224  = tags[5:4] == 2'h2;
+  assign \$2225  = tags[5:4] == 2'h3;
+  assign \$2226  = tags[7:6] == 1'h1;
+  assign \$2227  = tags[7:6] == 2'h2;
+  assign \$2228  = tags[7:6] == 2'h3;
+  assign \$2229  = { \$2225 , \$2224 , \$2223  } + { \$2228 , \$2227 , \$2226  };
+  assign \$2230  = \$2222  + \$2229 ;
+  assign \$2231  = tags[1:0] == 1'h1;
+  assign \$2232  = tags[1:0] == 2'h2;
+  assign \$2233  = tags[1:0] == 2'h3;
+  assign \$2234  = tags[3:2] == 1'h1;
+  assign \$2235  = tags[3:2] == 2'h2;
+  assign \$2236  = tags[3:2] == 2'h3;
+  assign \$2237  = { \$2233 , \$2232 , \$2231  } + { \$2236 , \$2235 , \$2234  };
+  assign \$2238  = tags[5:4] == 1'h1;
+  assign \$2239  = tags[5:4] == 2'h2;
+  assign \$2240  = tags[5:4] == 2'h3;
+  assign \$2241  = tags[7:6] == 1'h1;
+  assign \$2242  = tags[7:6] == 2'h2;
+  assign \$2243  = tags[7:6] == 2'h3;
+  assign \$2244  = { \$2240 , \$2239 , \$2238  } + { \$2243 , \$2242 , \$2241  };
+  assign \$2245  = \$2237  + \$2244 ;
+  assign \$2246  = tags[1:0] == 1'h1;
+  assign \$2247  = tags[1:0] == 2'h2;
+  assign \$2248  = tags[1:0] == 2'h3;
+  assign \$2249  = tags[3:2] == 1'h1;
+  assign \$2250  = tags[3:2] == 2'h2;
+  assign \$2251  = tags[3:2] == 2'h3;
+  assign \$2252  = { \$2248 , \$2247 , \$2246  } + { \$2251 , \$2250 , \$2249  };
+  assign \$2253  = tags[5:4] == 1'h1;
+  assign \$2254  = tags[5:4] == 2'h2;
+  assign \$2255  = tags[5:4] == 2'h3;
+  assign \$2256  = tags[7:6] == 1'h1;
+  assign \$2257  = tags[7:6] == 2'h2;
+  assign \$2258  = tags[7:6] == 2'h3;
+  assign \$2259  = { \$2255 , \$2254 , \$2253  } + { \$2258 , \$2257 , \$2256  };
+  assign \$2260  = \$2252  + \$2259 ;
+  assign \$2261  = tags[1:0] == 1'h1;
+  assign \$2262  = tags[1:0] == 2'h2;
+  assign \$2263  = tags[1:0] == 2'h3;
+  assign \$2264  = tags[3:2] == 1'h1;
+  assign \$2265  = tags[3:2] == 2'h2;
+  assign \$2266  = tags[3:2] == 2'h3;
+  assign \$2267  = { \$2263 , \$2262 , \$2261  } + { \$2266 , \$2265 , \$2264  };
+  assign \$2268  = tags[5:4] == 1'h1;
+  assign \$2269  = tags[5:4] == 2'h2;
+  assign \$2270  = tags[5:4] == 2'h3;
+  assign \$2271  = tags[7:6] == 1'h1;
+  assign \$2272  = tags[7:6] == 2'h2;
+  assign \$2273  = tags[7:6] == 2'h3;
+  assign \$2274  = { \$2270 , \$2269 , \$2268  } + { \$2273 , \$2272 , \$2271  };
+  assign \$2275  = \$2267  + \$2274 ;
+  assign \$2276  = tags[1:0] == 1'h1;
+  assign \$2277  = tags[1:0] == 2'h2;
+  assign \$2278  = tags[1:0] == 2'h3;
+  assign \$2279  = tags[3:2] == 1'h1;
+  assign \$2280  = tags[3:2] == 2'h2;
+  assign \$2281  = tags[3:2] == 2'h3;
+  assign \$2282  = { \$2278 , \$2277 , \$2276  } + { \$2281 , \$2280 , \$2279  };
+  assign \$2283  = tags[5:4] == 1'h1;
+  assign \$2284  = tags[5:4] == 2'h2;
+  assign \$2285  = tags[5:4] == 2'h3;
+  assign \$2286  = tags[7:6] == 1'h1;
+  assign \$2287  = tags[7:6] == 2'h2;
+  assign \$2288  = tags[7:6] == 2'h3;
+  assign \$2289  = { \$2285 , \$2284 , \$2283  } + { \$2288 , \$2287 , \$2286  };
+  assign \$2290  = \$2282  + \$2289 ;
+  assign \$2291  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2293  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2295  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2296  = \$2292 [0] ? \$2294  : \$2295 ;
-  assign \$2298  = tags[1:0] == 1'h1;
-  assign \$2299  = tags[1:0] == 2'h2;
-  assign \$2300  = tags[1:0] == 2'h3;
-  assign \$2301  = tags[3:2] == 1'h1;
-  assign \$2302  = tags[3:2] == 2'h2;
-  assign \$2303  = tags[3:2] == 2'h3;
-  assign \$2304  = { \$2300 , \$2299 , \$2298  } + { \$2303 , \$2302 , \$2301  };
-  assign \$2305  = tags[5:4] == 1'h1;
-  assign \$2306  = tags[5:4] == 2'h2;
-  assign \$2307  = tags[5:4] == 2'h3;
-  assign \$2308  = tags[7:6] == 1'h1;
-  assign \$2309  = tags[7:6] == 2'h2;
-  assign \$2310  = tags[7:6] == 2'h3;
-  assign \$2311  = { \$2307 , \$2306 , \$2305  } + { \$2310 , \$2309 , \$2308  };
-  assign \$2312  = \$2304  + \$2311 ;
+  assign \$2294  = \$2290 [0] ? \$2292  : \$2293 ;
+  assign \$2296  = tags[1:0] == 1'h1;
+  assign \$2297  = tags[1:0] == 2'h2;
+  assign \$2298  = tags[1:0] == 2'h3;
+  assign \$2299  = tags[3:2] == 1'h1;
+  assign \$2300  = tags[3:2] == 2'h2;
+  assign \$2301  = tags[3:2] == 2'h3;
+  assign \$2302  = { \$2298 , \$2297 , \$2296  } + { \$2301 , \$2300 , \$2299  };
+  assign \$2303  = tags[5:4] == 1'h1;
+  assign \$2304  = tags[5:4] == 2'h2;
+  assign \$2305  = tags[5:4] == 2'h3;
+  assign \$2306  = tags[7:6] == 1'h1;
+  assign \$2307  = tags[7:6] == 2'h2;
+  assign \$2308  = tags[7:6] == 2'h3;
+  assign \$2309  = { \$2305 , \$2304 , \$2303  } + { \$2308 , \$2307 , \$2306  };
+  assign \$2310  = \$2302  + \$2309 ;
+  assign \$2311  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2313  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2315  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2316  = \$2312 [0] ? \$2314  : \$2315 ;
-  assign \$2317  = \$2277 [1] ? \$2297  : \$2316 ;
-  assign \$2319  = tags[1:0] == 1'h1;
-  assign \$2320  = tags[1:0] == 2'h2;
-  assign \$2321  = tags[1:0] == 2'h3;
-  assign \$2322  = tags[3:2] == 1'h1;
-  assign \$2323  = tags[3:2] == 2'h2;
-  assign \$2324  = tags[3:2] == 2'h3;
-  assign \$2325  = { \$2321 , \$2320 , \$2319  } + { \$2324 , \$2323 , \$2322  };
-  assign \$2326  = tags[5:4] == 1'h1;
-  assign \$2327  = tags[5:4] == 2'h2;
-  assign \$2328  = tags[5:4] == 2'h3;
-  assign \$2329  = tags[7:6] == 1'h1;
-  assign \$2330  = tags[7:6] == 2'h2;
-  assign \$2331  = tags[7:6] == 2'h3;
-  assign \$2332  = { \$2328 , \$2327 , \$2326  } + { \$2331 , \$2330 , \$2329  };
-  assign \$2333  = \$2325  + \$2332 ;
-  assign \$2334  = tags[1:0] == 1'h1;
-  assign \$2335  = tags[1:0] == 2'h2;
-  assign \$2336  = tags[1:0] == 2'h3;
-  assign \$2337  = tags[3:2] == 1'h1;
-  assign \$2338  = tags[3:2] == 2'h2;
-  assign \$2339  = tags[3:2] == 2'h3;
-  assign \$2340  = { \$2336 , \$2335 , \$2334  } + { \$2339 , \$2338 , \$2337  };
-  assign \$2341  = tags[5:4] == 1'h1;
-  assign \$2342  = tags[5:4] == 2'h2;
-  assign \$2343  = tags[5:4] == 2'h3;
-  assign \$2344  = tags[7:6] == 1'h1;
-  assign \$2345  = tags[7:6] == 2'h2;
-  assign \$2346  = tags[7:6] == 2'h3;
-  assign \$2347  = { \$2343 , \$2342 , \$2341  } + { \$2346 , \$2345 , \$2344  };
-  assign \$2348  = \$2340  + \$2347 ;
+  assign \$2314  = \$2310 [0] ? \$2312  : \$2313 ;
+  assign \$2315  = \$2275 [1] ? \$2295  : \$2314 ;
+  assign \$2317  = tags[1:0] == 1'h1;
+  assign \$2318  = tags[1:0] == 2'h2;
+  assign \$2319  = tags[1:0] == 2'h3;
+  assign \$2320  = tags[3:2] == 1'h1;
+  assign \$2321  = tags[3:2] == 2'h2;
+  assign \$2322  = tags[3:2] == 2'h3;
+  assign \$2323  = { \$2319 , \$2318 , \$2317  } + { \$2322 , \$2321 , \$2320  };
+  assign \$2324  = tags[5:4] == 1'h1;
+  assign \$2325  = tags[5:4] == 2'h2;
+  assign \$2326  = tags[5:4] == 2'h3;
+  assign \$2327  = tags[7:6] == 1'h1;
+  assign \$2328  = tags[7:6] == 2'h2;
+  assign \$2329  = tags[7:6] == 2'h3;
+  assign \$2330  = { \$2326 , \$2325 , \$2324  } + { \$2329 , \$2328 , \$2327  };
+  assign \$2331  = \$2323  + \$2330 ;
+  assign \$2332  = tags[1:0] == 1'h1;
+  assign \$2333  = tags[1:0] == 2'h2;
+  assign \$2334  = tags[1:0] == 2'h3;
+  assign \$2335  = tags[3:2] == 1'h1;
+  assign \$2336  = tags[3:2] == 2'h2;
+  assign \$2337  = tags[3:2] == 2'h3;
+  assign \$2338  = { \$2334 , \$2333 , \$2332  } + { \$2337 , \$2336 , \$2335  };
+  assign \$2339  = tags[5:4] == 1'h1;
+  assign \$2340  = tags[5:4] == 2'h2;
+  assign \$2341  = tags[5:4] == 2'h3;
+  assign \$2342  = tags[7:6] == 1'h1;
+  assign \$2343  = tags[7:6] == 2'h2;
+  assign \$2344  = tags[7:6] == 2'h3;
+  assign \$2345  = { \$2341 , \$2340 , \$2339  } + { \$2344 , \$2343 , \$2342  };
+  assign \$2346  = \$2338  + \$2345 ;
+  assign \$2347  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2349  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2351  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2352  = \$2348 [0] ? \$2350  : \$2351 ;
-  assign \$2354  = tags[1:0] == 1'h1;
-  assign \$2355  = tags[1:0] == 2'h2;
-  assign \$2356  = tags[1:0] == 2'h3;
-  assign \$2357  = tags[3:2] == 1'h1;
-  assign \$2358  = tags[3:2] == 2'h2;
-  assign \$2359  = tags[3:2] == 2'h3;
-  assign \$2360  = { \$2356 , \$2355 , \$2354  } + { \$2359 , \$2358 , \$2357  };
-  assign \$2361  = tags[5:4] == 1'h1;
-  assign \$2362  = tags[5:4] == 2'h2;
-  assign \$2363  = tags[5:4] == 2'h3;
-  assign \$2364  = tags[7:6] == 1'h1;
-  assign \$2365  = tags[7:6] == 2'h2;
-  assign \$2366  = tags[7:6] == 2'h3;
-  assign \$2367  = { \$2363 , \$2362 , \$2361  } + { \$2366 , \$2365 , \$2364  };
-  assign \$2368  = \$2360  + \$2367 ;
+  assign \$2350  = \$2346 [0] ? \$2348  : \$2349 ;
+  assign \$2352  = tags[1:0] == 1'h1;
+  assign \$2353  = tags[1:0] == 2'h2;
+  assign \$2354  = tags[1:0] == 2'h3;
+  assign \$2355  = tags[3:2] == 1'h1;
+  assign \$2356  = tags[3:2] == 2'h2;
+  assign \$2357  = tags[3:2] == 2'h3;
+  assign \$2358  = { \$2354 , \$2353 , \$2352  } + { \$2357 , \$2356 , \$2355  };
+  assign \$2359  = tags[5:4] == 1'h1;
+  assign \$2360  = tags[5:4] == 2'h2;
+  assign \$2361  = tags[5:4] == 2'h3;
+  assign \$2362  = tags[7:6] == 1'h1;
+  assign \$2363  = tags[7:6] == 2'h2;
+  assign \$2364  = tags[7:6] == 2'h3;
+  assign \$2365  = { \$2361 , \$2360 , \$2359  } + { \$2364 , \$2363 , \$2362  };
+  assign \$2366  = \$2358  + \$2365 ;
+  assign \$2367  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2369  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2371  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2372  = \$2368 [0] ? \$2370  : \$2371 ;
-  assign \$2373  = \$2333 [1] ? \$2353  : \$2372 ;
-  assign \$2374  = \$2262 [2] ? \$2318  : \$2373 ;
-  assign \$2376  = tags[1:0] == 1'h1;
-  assign \$2377  = tags[1:0] == 2'h2;
-  assign \$2378  = tags[1:0] == 2'h3;
-  assign \$2379  = tags[3:2] == 1'h1;
-  assign \$2380  = tags[3:2] == 2'h2;
-  assign \$2381  = tags[3:2] == 2'h3;
-  assign \$2382  = { \$2378 , \$2377 , \$2376  } + { \$2381 , \$2380 , \$2379  };
-  assign \$2383  = tags[5:4] == 1'h1;
-  assign \$2384  = tags[5:4] == 2'h2;
-  assign \$2385  = tags[5:4] == 2'h3;
-  assign \$2386  = tags[7:6] == 1'h1;
-  assign \$2387  = tags[7:6] == 2'h2;
-  assign \$2388  = tags[7:6] == 2'h3;
-  assign \$2389  = { \$2385 , \$2384 , \$2383  } + { \$2388 , \$2387 , \$2386  };
-  assign \$2390  = \$2382  + \$2389 ;
-  assign \$2391  = tags[1:0] == 1'h1;
-  assign \$2392  = tags[1:0] == 2'h2;
-  assign \$2393  = tags[1:0] == 2'h3;
-  assign \$2394  = tags[3:2] == 1'h1;
-  assign \$2395  = tags[3:2] == 2'h2;
-  assign \$2396  = tags[3:2] == 2'h3;
-  assign \$2397  = { \$2393 , \$2392 , \$2391  } + { \$2396 , \$2395 , \$2394  };
-  assign \$2398  = tags[5:4] == 1'h1;
-  assign \$2399  = tags[5:4] == 2'h2;
-  assign \$2400  = tags[5:4] == 2'h3;
-  assign \$2401  = tags[7:6] == 1'h1;
-  assign \$2402  = tags[7:6] == 2'h2;
-  assign \$2403  = tags[7:6] == 2'h3;
-  assign \$2404  = { \$2400 , \$2399 , \$2398  } + { \$2403 , \$2402 , \$2401  };
-  assign \$2405  = \$2397  + \$2404 ;
-  assign \$2406  = tags[1:0] == 1'h1;
-  assign \$2407  = tags[1:0] == 2'h2;
-  assign \$2408  = tags[1:0] == 2'h3;
-  assign \$2409  = tags[3:2] == 1'h1;
-  assign \$2410  = tags[3:2] == 2'h2;
-  assign \$2411  = tags[3:2] == 2'h3;
-  assign \$2412  = { \$2408 , \$2407 , \$2406  } + { \$2411 , \$2410 , \$2409  };
-  assign \$2413  = tags[5:4] == 1'h1;
-  assign \$2414  = tags[5:4] == 2'h2;
-  assign \$2415  = tags[5:4] == 2'h3;
-  assign \$2416  = tags[7:6] == 1'h1;
-  assign \$2417  = tags[7:6] == 2'h2;
-  assign \$2418  = tags[7:6] == 2'h3;
-  assign \$2419  = { \$2415 , \$2414 , \$2413  } + { \$2418 , \$2417 , \$2416  };
-  assign \$2420  = \$2412  + \$2419 ;
+  assign \$2370  = \$2366 [0] ? \$2368  : \$2369 ;
+  assign \$2371  = \$2331 [1] ? \$2351  : \$2370 ;
+  assign \$2372  = \$2260 [2] ? \$2316  : \$2371 ;
+  assign \$2374  = tags[1:0] == 1'h1;
+  assign \$2375  = tags[1:0] == 2'h2;
+  assign \$2376  = tags[1:0] == 2'h3;
+  assign \$2377  = tags[3:2] == 1'h1;
+  assign \$2378  = tags[3:2] == 2'h2;
+  assign \$2379  = tags[3:2] == 2'h3;
+  assign \$2380  = { \$2376 , \$2375 , \$2374  } + { \$2379 , \$2378 , \$2377  };
+  assign \$2381  = tags[5:4] == 1'h1;
+  assign \$2382  = tags[5:4] == 2'h2;
+  assign \$2383  = tags[5:4] == 2'h3;
+  assign \$2384  = tags[7:6] == 1'h1;
+  assign \$2385  = tags[7:6] == 2'h2;
+  assign \$2386  = tags[7:6] == 2'h3;
+  assign \$2387  = { \$2383 , \$2382 , \$2381  } + { \$2386 , \$2385 , \$2384  };
+  assign \$2388  = \$2380  + \$2387 ;
+  assign \$2389  = tags[1:0] == 1'h1;
+  assign \$2390  = tags[1:0] == 2'h2;
+  assign \$2391  = tags[1:0] == 2'h3;
+  assign \$2392  = tags[3:2] == 1'h1;
+  assign \$2393  = tags[3:2] == 2'h2;
+  assign \$2394  = tags[3:2] == 2'h3;
+  assign \$2395  = { \$2391 , \$2390 , \$2389  } + { \$2394 , \$2393 , \$2392  };
+  assign \$2396  = tags[5:4] == 1'h1;
+  assign \$2397  = tags[5:4] == 2'h2;
+  assign \$2398  = tags[5:4] == 2'h3;
+  assign \$2399  = tags[7:6] == 1'h1;
+  assign \$2400  = tags[7:6] == 2'h2;
+  assign \$2401  = tags[7:6] == 2'h3;
+  assign \$2402  = { \$2398 , \$2397 , \$2396  } + { \$2401 , \$2400 , \$2399  };
+  assign \$2403  = \$2395  + \$2402 ;
+  assign \$2404  = tags[1:0] == 1'h1;
+  assign \$2405  = tags[1:0] == 2'h2;
+  assign \$2406  = tags[1:0] == 2'h3;
+  assign \$2407  = tags[3:2] == 1'h1;
+  assign \$2408  = tags[3:2] == 2'h2;
+  assign \$2409  = tags[3:2] == 2'h3;
+  assign \$2410  = { \$2406 , \$2405 , \$2404  } + { \$2409 , \$2408 , \$2407  };
+  assign \$2411  = tags[5:4] == 1'h1;
+  assign \$2412  = tags[5:4] == 2'h2;
+  assign \$2413  = tags[5:4] == 2'h3;
+  assign \$2414  = tags[7:6] == 1'h1;
+  assign \$2415  = tags[7:6] == 2'h2;
+  assign \$2416  = tags[7:6] == 2'h3;
+  assign \$2417  = { \$2413 , \$2412 , \$2411  } + { \$2416 , \$2415 , \$2414  };
+  assign \$2418  = \$2410  + \$2417 ;
+  assign \$2419  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2421  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2423  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2424  = \$2420 [0] ? \$2422  : \$2423 ;
-  assign \$2426  = tags[1:0] == 1'h1;
-  assign \$2427  = tags[1:0] == 2'h2;
-  assign \$2428  = tags[1:0] == 2'h3;
-  assign \$2429  = tags[3:2] == 1'h1;
-  assign \$2430  = tags[3:2] == 2'h2;
-  assign \$2431  = tags[3:2] == 2'h3;
-  assign \$2432  = { \$2428 , \$2427 , \$2426  } + { \$2431 , \$2430 , \$2429  };
-  assign \$2433  = tags[5:4] == 1'h1;
-  assign \$2434  = tags[5:4] == 2'h2;
-  assign \$2435  = tags[5:4] == 2'h3;
-  assign \$2436  = tags[7:6] == 1'h1;
-  assign \$2437  = tags[7:6] == 2'h2;
-  assign \$2438  = tags[7:6] == 2'h3;
-  assign \$2439  = { \$2435 , \$2434 , \$2433  } + { \$2438 , \$2437 , \$2436  };
-  assign \$2440  = \$2432  + \$2439 ;
+  assign \$2422  = \$2418 [0] ? \$2420  : \$2421 ;
+  assign \$2424  = tags[1:0] == 1'h1;
+  assign \$2425  = tags[1:0] == 2'h2;
+  assign \$2426  = tags[1:0] == 2'h3;
+  assign \$2427  = tags[3:2] == 1'h1;
+  assign \$2428  = tags[3:2] == 2'h2;
+  assign \$2429  = tags[3:2] == 2'h3;
+  assign \$2430  = { \$2426 , \$2425 , \$2424  } + { \$2429 , \$2428 , \$2427  };
+  assign \$2431  = tags[5:4] == 1'h1;
+  assign \$2432  = tags[5:4] == 2'h2;
+  assign \$2433  = tags[5:4] == 2'h3;
+  assign \$2434  = tags[7:6] == 1'h1;
+  assign \$2435  = tags[7:6] == 2'h2;
+  assign \$2436  = tags[7:6] == 2'h3;
+  assign \$2437  = { \$2433 , \$2432 , \$2431  } + { \$2436 , \$2435 , \$2434  };
+  assign \$2438  = \$2430  + \$2437 ;
+  assign \$2439  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2441  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2443  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2444  = \$2440 [0] ? \$2442  : \$2443 ;
-  assign \$2445  = \$2405 [1] ? \$2425  : \$2444 ;
-  assign \$2447  = tags[1:0] == 1'h1;
-  assign \$2448  = tags[1:0] == 2'h2;
-  assign \$2449  = tags[1:0] == 2'h3;
-  assign \$2450  = tags[3:2] == 1'h1;
-  assign \$2451  = tags[3:2] == 2'h2;
-  assign \$2452  = tags[3:2] == 2'h3;
-  assign \$2453  = { \$2449 , \$2448 , \$2447  } + { \$2452 , \$2451 , \$2450  };
-  assign \$2454  = tags[5:4] == 1'h1;
-  assign \$2455  = tags[5:4] == 2'h2;
-  assign \$2456  = tags[5:4] == 2'h3;
-  assign \$2457  = tags[7:6] == 1'h1;
-  assign \$2458  = tags[7:6] == 2'h2;
-  assign \$2459  = tags[7:6] == 2'h3;
-  assign \$2460  = { \$2456 , \$2455 , \$2454  } + { \$2459 , \$2458 , \$2457  };
-  assign \$2461  = \$2453  + \$2460 ;
-  assign \$2462  = tags[1:0] == 1'h1;
-  assign \$2463  = tags[1:0] == 2'h2;
-  assign \$2464  = tags[1:0] == 2'h3;
-  assign \$2465  = tags[3:2] == 1'h1;
-  assign \$2466  = tags[3:2] == 2'h2;
-  assign \$2467  = tags[3:2] == 2'h3;
-  assign \$2468  = { \$2464 , \$2463 , \$2462  } + { \$2467 , \$2466 , \$2465  };
-  assign \$2469  = tags[5:4] == 1'h1;
-  assign \$2470  = tags[5:4] == 2'h2;
-  assign \$2471  = tags[5:4] == 2'h3;
-  assign \$2472  = tags[7:6] == 1'h1;
-  assign \$2473  = tags[7:6] == 2'h2;
-  assign \$2474  = tags[7:6] == 2'h3;
-  assign \$2475  = { \$2471 , \$2470 , \$2469  } + { \$2474 , \$2473 , \$2472  };
-  assign \$2476  = \$2468  + \$2475 ;
+  assign \$2442  = \$2438 [0] ? \$2440  : \$2441 ;
+  assign \$2443  = \$2403 [1] ? \$2423  : \$2442 ;
+  assign \$2445  = tags[1:0] == 1'h1;
+  assign \$2446  = tags[1:0] == 2'h2;
+  assign \$2447  = tags[1:0] == 2'h3;
+  assign \$2448  = tags[3:2] == 1'h1;
+  assign \$2449  = tags[3:2] == 2'h2;
+  assign \$2450  = tags[3:2] == 2'h3;
+  assign \$2451  = { \$2447 , \$2446 , \$2445  } + { \$2450 , \$2449 , \$2448  };
+  assign \$2452  = tags[5:4] == 1'h1;
+  assign \$2453  = tags[5:4] == 2'h2;
+  assign \$2454  = tags[5:4] == 2'h3;
+  assign \$2455  = tags[7:6] == 1'h1;
+  assign \$2456  = tags[7:6] == 2'h2;
+  assign \$2457  = tags[7:6] == 2'h3;
+  assign \$2458  = { \$2454 , \$2453 , \$2452  } + { \$2457 , \$2456 , \$2455  };
+  assign \$2459  = \$2451  + \$2458 ;
+  assign \$2460  = tags[1:0] == 1'h1;
+  assign \$2461  = tags[1:0] == 2'h2;
+  assign \$2462  = tags[1:0] == 2'h3;
+  assign \$2463  = tags[3:2] == 1'h1;
+  assign \$2464  = tags[3:2] == 2'h2;
+  assign \$2465  = tags[3:2] == 2'h3;
+  assign \$2466  = { \$2462 , \$2461 , \$2460  } + { \$2465 , \$2464 , \$2463  };
+  assign \$2467  = tags[5:4] == 1'h1;
+  assign \$2468  = tags[5:4] == 2'h2;
+  assign \$2469  = tags[5:4] == 2'h3;
+  assign \$2470  = tags[7:6] == 1'h1;
+  assign \$2471  = tags[7:6] == 2'h2;
+  assign \$2472  = tags[7:6] == 2'h3;
+  assign \$2473  = { \$2469 , \$2468 , \$2467  } + { \$2472 , \$2471 , \$2470  };
+  assign \$2474  = \$2466  + \$2473 ;
+  assign \$2475  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2477  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2479  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2480  = \$2476 [0] ? \$2478  : \$2479 ;
-  assign \$2482  = tags[1:0] == 1'h1;
-  assign \$2483  = tags[1:0] == 2'h2;
-  assign \$2484  = tags[1:0] == 2'h3;
-  assign \$2485  = tags[3:2] == 1'h1;
-  assign \$2486  = tags[3:2] == 2'h2;
-  assign \$2487  = tags[3:2] == 2'h3;
-  assign \$2488  = { \$2484 , \$2483 , \$2482  } + { \$2487 , \$2486 , \$2485  };
-  assign \$2489  = tags[5:4] == 1'h1;
-  assign \$2490  = tags[5:4] == 2'h2;
-  assign \$2491  = tags[5:4] == 2'h3;
-  assign \$2492  = tags[7:6] == 1'h1;
-  assign \$2493  = tags[7:6] == 2'h2;
-  assign \$2494  = tags[7:6] == 2'h3;
-  assign \$2495  = { \$2491 , \$2490 , \$2489  } + { \$2494 , \$2493 , \$2492  };
-  assign \$2496  = \$2488  + \$2495 ;
+  assign \$2478  = \$2474 [0] ? \$2476  : \$2477 ;
+  assign \$2480  = tags[1:0] == 1'h1;
+  assign \$2481  = tags[1:0] == 2'h2;
+  assign \$2482  = tags[1:0] == 2'h3;
+  assign \$2483  = tags[3:2] == 1'h1;
+  assign \$2484  = tags[3:2] == 2'h2;
+  assign \$2485  = tags[3:2] == 2'h3;
+  assign \$2486  = { \$2482 , \$2481 , \$2480  } + { \$2485 , \$2484 , \$2483  };
+  assign \$2487  = tags[5:4] == 1'h1;
+  assign \$2488  = tags[5:4] == 2'h2;
+  assign \$2489  = tags[5:4] == 2'h3;
+  assign \$2490  = tags[7:6] == 1'h1;
+  assign \$2491  = tags[7:6] == 2'h2;
+  assign \$2492  = tags[7:6] == 2'h3;
+  assign \$2493  = { \$2489 , \$2488 , \$2487  } + { \$2492 , \$2491 , \$2490  };
+  assign \$2494  = \$2486  + \$2493 ;
+  assign \$2495  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2497  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2499  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2500  = \$2496 [0] ? \$2498  : \$2499 ;
-  assign \$2501  = \$2461 [1] ? \$2481  : \$2500 ;
-  assign \$2502  = \$2390 [2] ? \$2446  : \$2501 ;
-  assign \$2503  = \$2247 [3] ? \$2375  : \$2502 ;
-  assign \$2505  = tags[1:0] == 1'h1;
-  assign \$2506  = tags[1:0] == 2'h2;
-  assign \$2507  = tags[1:0] == 2'h3;
-  assign \$2508  = tags[3:2] == 1'h1;
-  assign \$2509  = tags[3:2] == 2'h2;
-  assign \$2510  = tags[3:2] == 2'h3;
-  assign \$2511  = { \$2507 , \$2506 , \$2505  } + { \$2510 , \$2509 , \$2508  };
-  assign \$2512  = tags[5:4] == 1'h1;
-  assign \$2513  = tags[5:4] == 2'h2;
-  assign \$2514  = tags[5:4] == 2'h3;
-  assign \$2515  = tags[7:6] == 1'h1;
-  assign \$2516  = tags[7:6] == 2'h2;
-  assign \$2517  = tags[7:6] == 2'h3;
-  assign \$2518  = { \$2514 , \$2513 , \$2512  } + { \$2517 , \$2516 , \$2515  };
-  assign \$2519  = \$2511  + \$2518 ;
-  assign \$2520  = tags[1:0] == 1'h1;
-  assign \$2521  = tags[1:0] == 2'h2;
-  assign \$2522  = tags[1:0] == 2'h3;
-  assign \$2523  = tags[3:2] == 1'h1;
-  assign \$2524  = tags[3:2] == 2'h2;
-  assign \$2525  = tags[3:2] == 2'h3;
-  assign \$2526  = { \$2522 , \$2521 , \$2520  } + { \$2525 , \$2524 , \$2523  };
-  assign \$2527  = tags[5:4] == 1'h1;
-  assign \$2528  = tags[5:4] == 2'h2;
-  assign \$2529  = tags[5:4] == 2'h3;
-  assign \$2530  = tags[7:6] == 1'h1;
-  assign \$2531  = tags[7:6] == 2'h2;
-  assign \$2532  = tags[7:6] == 2'h3;
-  assign \$2533  = { \$2529 , \$2528 , \$2527  } + { \$2532 , \$2531 , \$2530  };
-  assign \$2534  = \$2526  + \$2533 ;
-  assign \$2535  = tags[1:0] == 1'h1;
-  assign \$2536  = tags[1:0] == 2'h2;
-  assign \$2537  = tags[1:0] == 2'h3;
-  assign \$2538  = tags[3:2] == 1'h1;
-  assign \$2539  = tags[3:2] == 2'h2;
-  assign \$2540  = tags[3:2] == 2'h3;
-  assign \$2541  = { \$2537 , \$2536 , \$2535  } + { \$2540 , \$2539 , \$2538  };
-  assign \$2542  = tags[5:4] == 1'h1;
-  assign \$2543  = tags[5:4] == 2'h2;
-  assign \$2544  = tags[5:4] == 2'h3;
-  assign \$2545  = tags[7:6] == 1'h1;
-  assign \$2546  = tags[7:6] == 2'h2;
-  assign \$2547  = tags[7:6] == 2'h3;
-  assign \$2548  = { \$2544 , \$2543 , \$2542  } + { \$2547 , \$2546 , \$2545  };
-  assign \$2549  = \$2541  + \$2548 ;
-  assign \$2550  = tags[1:0] == 1'h1;
-  assign \$2551  = tags[1:0] == 2'h2;
-  assign \$2552  = tags[1:0] == 2'h3;
-  assign \$2553  = tags[3:2] == 1'h1;
-  assign \$2554  = tags[3:2] == 2'h2;
-  assign \$2555  = tags[3:2] == 2'h3;
-  assign \$2556  = { \$2552 , \$2551 , \$2550  } + { \$2555 , \$2554 , \$2553  };
-  assign \$2557  = tags[5:4] == 1'h1;
-  assign \$2558  = tags[5:4] == 2'h2;
-  assign \$2559  = tags[5:4] == 2'h3;
-  assign \$2560  = tags[7:6] == 1'h1;
-  assign \$2561  = tags[7:6] == 2'h2;
-  assign \$2562  = tags[7:6] == 2'h3;
-  assign \$2563  = { \$2559 , \$2558 , \$2557  } + { \$2562 , \$2561 , \$2560  };
-  assign \$2564  = \$2556  + \$2563 ;
+  assign \$2498  = \$2494 [0] ? \$2496  : \$2497 ;
+  assign \$2499  = \$2459 [1] ? \$2479  : \$2498 ;
+  assign \$2500  = \$2388 [2] ? \$2444  : \$2499 ;
+  assign \$2501  = \$2245 [3] ? \$2373  : \$2500 ;
+  assign \$2503  = tags[1:0] == 1'h1;
+  assign \$2504  = tags[1:0] == 2'h2;
+  assign \$2505  = tags[1:0] == 2'h3;
+  assign \$2506  = tags[3:2] == 1'h1;
+  assign \$2507  = tags[3:2] == 2'h2;
+  assign \$2508  = tags[3:2] == 2'h3;
+  assign \$2509  = { \$2505 , \$2504 , \$2503  } + { \$2508 , \$2507 , \$2506  };
+  assign \$2510  = tags[5:4] == 1'h1;
+  assign \$2511  = tags[5:4] == 2'h2;
+  assign \$2512  = tags[5:4] == 2'h3;
+  assign \$2513  = tags[7:6] == 1'h1;
+  assign \$2514  = tags[7:6] == 2'h2;
+  assign \$2515  = tags[7:6] == 2'h3;
+  assign \$2516  = { \$2512 , \$2511 , \$2510  } + { \$2515 , \$2514 , \$2513  };
+  assign \$2517  = \$2509  + \$2516 ;
+  assign \$2518  = tags[1:0] == 1'h1;
+  assign \$2519  = tags[1:0] == 2'h2;
+  assign \$2520  = tags[1:0] == 2'h3;
+  assign \$2521  = tags[3:2] == 1'h1;
+  assign \$2522  = tags[3:2] == 2'h2;
+  assign \$2523  = tags[3:2] == 2'h3;
+  assign \$2524  = { \$2520 , \$2519 , \$2518  } + { \$2523 , \$2522 , \$2521  };
+  assign \$2525  = tags[5:4] == 1'h1;
+  assign \$2526  = tags[5:4] == 2'h2;
+  assign \$2527  = tags[5:4] == 2'h3;
+  assign \$2528  = tags[7:6] == 1'h1;
+  assign \$2529  = tags[7:6] == 2'h2;
+  assign \$2530  = tags[7:6] == 2'h3;
+  assign \$2531  = { \$2527 , \$2526 , \$2525  } + { \$2530 , \$2529 , \$2528  };
+  assign \$2532  = \$2524  + \$2531 ;
+  assign \$2533  = tags[1:0] == 1'h1;
+  assign \$2534  = tags[1:0] == 2'h2;
+  assign \$2535  = tags[1:0] == 2'h3;
+  assign \$2536  = tags[3:2] == 1'h1;
+  assign \$2537  = tags[3:2] == 2'h2;
+  assign \$2538  = tags[3:2] == 2'h3;
+  assign \$2539  = { \$2535 , \$2534 , \$2533  } + { \$2538 , \$2537 , \$2536  };
+  assign \$2540  = tags[5:4] == 1'h1;
+  assign \$2541  = tags[5:4] == 2'h2;
+  assign \$2542  = tags[5:4] == 2'h3;
+  assign \$2543  = tags[7:6] == 1'h1;
+  assign \$2544  = tags[7:6] == 2'h2;
+  assign \$2545  = tags[7:6] == 2'h3;
+  assign \$2546  = { \$2542 , \$2541 , \$2540  } + { \$2545 , \$2544 , \$2543  };
+  assign \$2547  = \$2539  + \$2546 ;
+  assign \$2548  = tags[1:0] == 1'h1;
+  assign \$2549  = tags[1:0] == 2'h2;
+  assign \$2550  = tags[1:0] == 2'h3;
+  assign \$2551  = tags[3:2] == 1'h1;
+  assign \$2552  = tags[3:2] == 2'h2;
+  assign \$2553  = tags[3:2] == 2'h3;
+  assign \$2554  = { \$2550 , \$2549 , \$2548  } + { \$2553 , \$2552 , \$2551  };
+  assign \$2555  = tags[5:4] == 1'h1;
+  assign \$2556  = tags[5:4] == 2'h2;
+  assign \$2557  = tags[5:4] == 2'h3;
+  assign \$2558  = tags[7:6] == 1'h1;
+  assign \$2559  = tags[7:6] == 2'h2;
+  assign \$2560  = tags[7:6] == 2'h3;
+  assign \$2561  = { \$2557 , \$2556 , \$2555  } + { \$2560 , \$2559 , \$2558  };
+  assign \$2562  = \$2554  + \$2561 ;
+  assign \$2563  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2565  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2567  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2568  = \$2564 [0] ? \$2566  : \$2567 ;
-  assign \$2570  = tags[1:0] == 1'h1;
-  assign \$2571  = tags[1:0] == 2'h2;
-  assign \$2572  = tags[1:0] == 2'h3;
-  assign \$2573  = tags[3:2] == 1'h1;
-  assign \$2574  = tags[3:2] == 2'h2;
-  assign \$2575  = tags[3:2] == 2'h3;
-  assign \$2576  = { \$2572 , \$2571 , \$2570  } + { \$2575 , \$2574 , \$2573  };
-  assign \$2577  = tags[5:4] == 1'h1;
-  assign \$2578  = tags[5:4] == 2'h2;
-  assign \$2579  = tags[5:4] == 2'h3;
-  assign \$2580  = tags[7:6] == 1'h1;
-  assign \$2581  = tags[7:6] == 2'h2;
-  assign \$2582  = tags[7:6] == 2'h3;
-  assign \$2583  = { \$2579 , \$2578 , \$2577  } + { \$2582 , \$2581 , \$2580  };
-  assign \$2584  = \$2576  + \$2583 ;
+  assign \$2566  = \$2562 [0] ? \$2564  : \$2565 ;
+  assign \$2568  = tags[1:0] == 1'h1;
+  assign \$2569  = tags[1:0] == 2'h2;
+  assign \$2570  = tags[1:0] == 2'h3;
+  assign \$2571  = tags[3:2] == 1'h1;
+  assign \$2572  = tags[3:2] == 2'h2;
+  assign \$2573  = tags[3:2] == 2'h3;
+  assign \$2574  = { \$2570 , \$2569 , \$2568  } + { \$2573 , \$2572 , \$2571  };
+  assign \$2575  = tags[5:4] == 1'h1;
+  assign \$2576  = tags[5:4] == 2'h2;
+  assign \$2577  = tags[5:4] == 2'h3;
+  assign \$2578  = tags[7:6] == 1'h1;
+  assign \$2579  = tags[7:6] == 2'h2;
+  assign \$2580  = tags[7:6] == 2'h3;
+  assign \$2581  = { \$2577 , \$2576 , \$2575  } + { \$2580 , \$2579 , \$2578  };
+  assign \$2582  = \$2574  + \$2581 ;
+  assign \$2583  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2585  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2587  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2588  = \$2584 [0] ? \$2586  : \$2587 ;
-  assign \$2589  = \$2549 [1] ? \$2569  : \$2588 ;
-  assign \$2591  = tags[1:0] == 1'h1;
-  assign \$2592  = tags[1:0] == 2'h2;
-  assign \$2593  = tags[1:0] == 2'h3;
-  assign \$2594  = tags[3:2] == 1'h1;
-  assign \$2595  = tags[3:2] == 2'h2;
-  assign \$2596  = tags[3:2] == 2'h3;
-  assign \$2597  = { \$2593 , \$2592 , \$2591  } + { \$2596 , \$2595 , \$2594  };
-  assign \$2598  = tags[5:4] == 1'h1;
-  assign \$2599  = tags[5:4] == 2'h2;
-  assign \$2600  = tags[5:4] == 2'h3;
-  assign \$2601  = tags[7:6] == 1'h1;
-  assign \$2602  = tags[7:6] == 2'h2;
-  assign \$2603  = tags[7:6] == 2'h3;
-  assign \$2604  = { \$2600 , \$2599 , \$2598  } + { \$2603 , \$2602 , \$2601  };
-  assign \$2605  = \$2597  + \$2604 ;
-  assign \$2606  = tags[1:0] == 1'h1;
-  assign \$2607  = tags[1:0] == 2'h2;
-  assign \$2608  = tags[1:0] == 2'h3;
-  assign \$2609  = tags[3:2] == 1'h1;
-  assign \$2610  = tags[3:2] == 2'h2;
-  assign \$2611  = tags[3:2] == 2'h3;
-  assign \$2612  = { \$2608 , \$2607 , \$2606  } + { \$2611 , \$2610 , \$2609  };
-  assign \$2613  = tags[5:4] == 1'h1;
-  assign \$2614  = tags[5:4] == 2'h2;
-  assign \$2615  = tags[5:4] == 2'h3;
-  assign \$2616  = tags[7:6] == 1'h1;
-  assign \$2617  = tags[7:6] == 2'h2;
-  assign \$2618  = tags[7:6] == 2'h3;
-  assign \$2619  = { \$2615 , \$2614 , \$2613  } + { \$2618 , \$2617 , \$2616  };
-  assign \$2620  = \$2612  + \$2619 ;
+  assign \$2586  = \$2582 [0] ? \$2584  : \$2585 ;
+  assign \$2587  = \$2547 [1] ? \$2567  : \$2586 ;
+  assign \$2589  = tags[1:0] == 1'h1;
+  assign \$2590  = tags[1:0] == 2'h2;
+  assign \$2591  = tags[1:0] == 2'h3;
+  assign \$2592  = tags[3:2] == 1'h1;
+  assign \$2593  = tags[3:2] == 2'h2;
+  assign \$2594  = tags[3:2] == 2'h3;
+  assign \$2595  = { \$2591 , \$2590 , \$2589  } + { \$2594 , \$2593 , \$2592  };
+  assign \$2596  = tags[5:4] == 1'h1;
+  assign \$2597  = tags[5:4] == 2'h2;
+  assign \$2598  = tags[5:4] == 2'h3;
+  assign \$2599  = tags[7:6] == 1'h1;
+  assign \$2600  = tags[7:6] == 2'h2;
+  assign \$2601  = tags[7:6] == 2'h3;
+  assign \$2602  = { \$2598 , \$2597 , \$2596  } + { \$2601 , \$2600 , \$2599  };
+  assign \$2603  = \$2595  + \$2602 ;
+  assign \$2604  = tags[1:0] == 1'h1;
+  assign \$2605  = tags[1:0] == 2'h2;
+  assign \$2606  = tags[1:0] == 2'h3;
+  assign \$2607  = tags[3:2] == 1'h1;
+  assign \$2608  = tags[3:2] == 2'h2;
+  assign \$2609  = tags[3:2] == 2'h3;
+  assign \$2610  = { \$2606 , \$2605 , \$2604  } + { \$2609 , \$2608 , \$2607  };
+  assign \$2611  = tags[5:4] == 1'h1;
+  assign \$2612  = tags[5:4] == 2'h2;
+  assign \$2613  = tags[5:4] == 2'h3;
+  assign \$2614  = tags[7:6] == 1'h1;
+  assign \$2615  = tags[7:6] == 2'h2;
+  assign \$2616  = tags[7:6] == 2'h3;
+  assign \$2617  = { \$2613 , \$2612 , \$2611  } + { \$2616 , \$2615 , \$2614  };
+  assign \$2618  = \$2610  + \$2617 ;
+  assign \$2619  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2621  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2623  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2624  = \$2620 [0] ? \$2622  : \$2623 ;
-  assign \$2626  = tags[1:0] == 1'h1;
-  assign \$2627  = tags[1:0] == 2'h2;
-  assign \$2628  = tags[1:0] == 2'h3;
-  assign \$2629  = tags[3:2] == 1'h1;
-  assign \$2630  = tags[3:2] == 2'h2;
-  assign \$2631  = tags[3:2] == 2'h3;
-  assign \$2632  = { \$2628 , \$2627 , \$2626  } + { \$2631 , \$2630 , \$2629  };
-  assign \$2633  = tags[5:4] == 1'h1;
-  assign \$2634  = tags[5:4] == 2'h2;
-  assign \$2635  = tags[5:4] == 2'h3;
-  assign \$2636  = tags[7:6] == 1'h1;
-  assign \$2637  = tags[7:6] == 2'h2;
-  assign \$2638  = tags[7:6] == 2'h3;
-  assign \$2639  = { \$2635 , \$2634 , \$2633  } + { \$2638 , \$2637 , \$2636  };
-  assign \$2640  = \$2632  + \$2639 ;
+  assign \$2622  = \$2618 [0] ? \$2620  : \$2621 ;
+  assign \$2624  = tags[1:0] == 1'h1;
+  assign \$2625  = tags[1:0] == 2'h2;
+  assign \$2626  = tags[1:0] == 2'h3;
+  assign \$2627  = tags[3:2] == 1'h1;
+  assign \$2628  = tags[3:2] == 2'h2;
+  assign \$2629  = tags[3:2] == 2'h3;
+  assign \$2630  = { \$2626 , \$2625 , \$2624  } + { \$2629 , \$2628 , \$2627  };
+  assign \$2631  = tags[5:4] == 1'h1;
+  assign \$2632  = tags[5:4] == 2'h2;
+  assign \$2633  = tags[5:4] == 2'h3;
+  assign \$2634  = tags[7:6] == 1'h1;
+  assign \$2635  = tags[7:6] == 2'h2;
+  assign \$2636  = tags[7:6] == 2'h3;
+  assign \$2637  = { \$2633 , \$2632 , \$2631  } + { \$2636 , \$2635 , \$2634  };
+  assign \$2638  = \$2630  + \$2637 ;
+  assign \$2639  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2641  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2643  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2644  = \$2640 [0] ? \$2642  : \$2643 ;
-  assign \$2645  = \$2605 [1] ? \$2625  : \$2644 ;
-  assign \$2646  = \$2534 [2] ? \$2590  : \$2645 ;
-  assign \$2648  = tags[1:0] == 1'h1;
-  assign \$2649  = tags[1:0] == 2'h2;
-  assign \$2650  = tags[1:0] == 2'h3;
-  assign \$2651  = tags[3:2] == 1'h1;
-  assign \$2652  = tags[3:2] == 2'h2;
-  assign \$2653  = tags[3:2] == 2'h3;
-  assign \$2654  = { \$2650 , \$2649 , \$2648  } + { \$2653 , \$2652 , \$2651  };
-  assign \$2655  = tags[5:4] == 1'h1;
-  assign \$2656  = tags[5:4] == 2'h2;
-  assign \$2657  = tags[5:4] == 2'h3;
-  assign \$2658  = tags[7:6] == 1'h1;
-  assign \$2659  = tags[7:6] == 2'h2;
-  assign \$2660  = tags[7:6] == 2'h3;
-  assign \$2661  = { \$2657 , \$2656 , \$2655  } + { \$2660 , \$2659 , \$2658  };
-  assign \$2662  = \$2654  + \$2661 ;
-  assign \$2663  = tags[1:0] == 1'h1;
-  assign \$2664  = tags[1:0] == 2'h2;
-  assign \$2665  = tags[1:0] == 2'h3;
-  assign \$2666  = tags[3:2] == 1'h1;
-  assign \$2667  = tags[3:2] == 2'h2;
-  assign \$2668  = tags[3:2] == 2'h3;
-  assign \$2669  = { \$2665 , \$2664 , \$2663  } + { \$2668 , \$2667 , \$2666  };
-  assign \$2670  = tags[5:4] == 1'h1;
-  assign \$2671  = tags[5:4] == 2'h2;
-  assign \$2672  = tags[5:4] == 2'h3;
-  assign \$2673  = tags[7:6] == 1'h1;
-  assign \$2674  = tags[7:6] == 2'h2;
-  assign \$2675  = tags[7:6] == 2'h3;
-  assign \$2676  = { \$2672 , \$2671 , \$2670  } + { \$2675 , \$2674 , \$2673  };
-  assign \$2677  = \$2669  + \$2676 ;
-  assign \$2678  = tags[1:0] == 1'h1;
-  assign \$2679  = tags[1:0] == 2'h2;
-  assign \$2680  = tags[1:0] == 2'h3;
-  assign \$2681  = tags[3:2] == 1'h1;
-  assign \$2682  = tags[3:2] == 2'h2;
-  assign \$2683  = tags[3:2] == 2'h3;
-  assign \$2684  = { \$2680 , \$2679 , \$2678  } + { \$2683 , \$2682 , \$2681  };
-  assign \$2685  = tags[5:4] == 1'h1;
-  assign \$2686  = tags[5:4] == 2'h2;
-  assign \$2687  = tags[5:4] == 2'h3;
-  assign \$2688  = tags[7:6] == 1'h1;
-  assign \$2689  = tags[7:6] == 2'h2;
-  assign \$2690  = tags[7:6] == 2'h3;
-  assign \$2691  = { \$2687 , \$2686 , \$2685  } + { \$2690 , \$2689 , \$2688  };
-  assign \$2692  = \$2684  + \$2691 ;
+  assign \$2642  = \$2638 [0] ? \$2640  : \$2641 ;
+  assign \$2643  = \$2603 [1] ? \$2623  : \$2642 ;
+  assign \$2644  = \$2532 [2] ? \$2588  : \$2643 ;
+  assign \$2646  = tags[1:0] == 1'h1;
+  assign \$2647  = tags[1:0] == 2'h2;
+  assign \$2648  = tags[1:0] == 2'h3;
+  assign \$2649  = tags[3:2] == 1'h1;
+  assign \$2650  = tags[3:2] == 2'h2;
+  assign \$2651  = tags[3:2] == 2'h3;
+  assign \$2652  = { \$2648 , \$2647 , \$2646  } + { \$2651 , \$2650 , \$2649  };
+  assign \$2653  = tags[5:4] == 1'h1;
+  assign \$2654  = tags[5:4] == 2'h2;
+  assign \$2655  = tags[5:4] == 2'h3;
+  assign \$2656  = tags[7:6] == 1'h1;
+  assign \$2657  = tags[7:6] == 2'h2;
+  assign \$2658  = tags[7:6] == 2'h3;
+  assign \$2659  = { \$2655 , \$2654 , \$2653  } + { \$2658 , \$2657 , \$2656  };
+  assign \$2660  = \$2652  + \$2659 ;
+  assign \$2661  = tags[1:0] == 1'h1;
+  assign \$2662  = tags[1:0] == 2'h2;
+  assign \$2663  = tags[1:0] == 2'h3;
+  assign \$2664  = tags[3:2] == 1'h1;
+  assign \$2665  = tags[3:2] == 2'h2;
+  assign \$2666  = tags[3:2] == 2'h3;
+  assign \$2667  = { \$2663 , \$2662 , \$2661  } + { \$2666 , \$2665 , \$2664  };
+  assign \$2668  = tags[5:4] == 1'h1;
+  assign \$2669  = tags[5:4] == 2'h2;
+  assign \$2670  = tags[5:4] == 2'h3;
+  assign \$2671  = tags[7:6] == 1'h1;
+  assign \$2672  = tags[7:6] == 2'h2;
+  assign \$2673  = tags[7:6] == 2'h3;
+  assign \$2674  = { \$2670 , \$2669 , \$2668  } + { \$2673 , \$2672 , \$2671  };
+  assign \$2675  = \$2667  + \$2674 ;
+  assign \$2676  = tags[1:0] == 1'h1;
+  assign \$2677  = tags[1:0] == 2'h2;
+  assign \$2678  = tags[1:0] == 2'h3;
+  assign \$2679  = tags[3:2] == 1'h1;
+  assign \$2680  = tags[3:2] == 2'h2;
+  assign \$2681  = tags[3:2] == 2'h3;
+  assign \$2682  = { \$2678 , \$2677 , \$2676  } + { \$2681 , \$2680 , \$2679  };
+  assign \$2683  = tags[5:4] == 1'h1;
+  assign \$2684  = tags[5:4] == 2'h2;
+  assign \$2685  = tags[5:4] == 2'h3;
+  assign \$2686  = tags[7:6] == 1'h1;
+  assign \$2687  = tags[7:6] == 2'h2;
+  assign \$2688  = tags[7:6] == 2'h3;
+  assign \$2689  = { \$2685 , \$2684 , \$2683  } + { \$2688 , \$2687 , \$2686  };
+  assign \$2690  = \$2682  + \$2689 ;
+  assign \$2691  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2693  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2695  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2696  = \$2692 [0] ? \$2694  : \$2695 ;
-  assign \$2698  = tags[1:0] == 1'h1;
-  assign \$2699  = tags[1:0] == 2'h2;
-  assign \$2700  = tags[1:0] == 2'h3;
-  assign \$2701  = tags[3:2] == 1'h1;
-  assign \$2702  = tags[3:2] == 2'h2;
-  assign \$2703  = tags[3:2] == 2'h3;
-  assign \$2704  = { \$2700 , \$2699 , \$2698  } + { \$2703 , \$2702 , \$2701  };
-  assign \$2705  = tags[5:4] == 1'h1;
-  assign \$2706  = tags[5:4] == 2'h2;
-  assign \$2707  = tags[5:4] == 2'h3;
-  assign \$2708  = tags[7:6] == 1'h1;
-  assign \$2709  = tags[7:6] == 2'h2;
-  assign \$2710  = tags[7:6] == 2'h3;
-  assign \$2711  = { \$2707 , \$2706 , \$2705  } + { \$2710 , \$2709 , \$2708  };
-  assign \$2712  = \$2704  + \$2711 ;
+  assign \$2694  = \$2690 [0] ? \$2692  : \$2693 ;
+  assign \$2696  = tags[1:0] == 1'h1;
+  assign \$2697  = tags[1:0] == 2'h2;
+  assign \$2698  = tags[1:0] == 2'h3;
+  assign \$2699  = tags[3:2] == 1'h1;
+  assign \$2700  = tags[3:2] == 2'h2;
+  assign \$2701  = tags[3:2] == 2'h3;
+  assign \$2702  = { \$2698 , \$2697 , \$2696  } + { \$2701 , \$2700 , \$2699  };
+  assign \$2703  = tags[5:4] == 1'h1;
+  assign \$2704  = tags[5:4] == 2'h2;
+  assign \$2705  = tags[5:4] == 2'h3;
+  assign \$2706  = tags[7:6] == 1'h1;
+  assign \$2707  = tags[7:6] == 2'h2;
+  assign \$2708  = tags[7:6] == 2'h3;
+  assign \$2709  = { \$2705 , \$2704 , \$2703  } + { \$2708 , \$2707 , \$2706  };
+  assign \$2710  = \$2702  + \$2709 ;
+  assign \$2711  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2713  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2715  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2716  = \$2712 [0] ? \$2714  : \$2715 ;
-  assign \$2717  = \$2677 [1] ? \$2697  : \$2716 ;
-  assign \$2719  = tags[1:0] == 1'h1;
-  assign \$2720  = tags[1:0] == 2'h2;
-  assign \$2721  = tags[1:0] == 2'h3;
-  assign \$2722  = tags[3:2] == 1'h1;
-  assign \$2723  = tags[3:2] == 2'h2;
-  assign \$2724  = tags[3:2] == 2'h3;
-  assign \$2725  = { \$2721 , \$2720 , \$2719  } + { \$2724 , \$2723 , \$2722  };
-  assign \$2726  = tags[5:4] == 1'h1;
-  assign \$2727  = tags[5:4] == 2'h2;
-  assign \$2728  = tags[5:4] == 2'h3;
-  assign \$2729  = tags[7:6] == 1'h1;
-  assign \$2730  = tags[7:6] == 2'h2;
-  assign \$2731  = tags[7:6] == 2'h3;
-  assign \$2732  = { \$2728 , \$2727 , \$2726  } + { \$2731 , \$2730 , \$2729  };
-  assign \$2733  = \$2725  + \$2732 ;
-  assign \$2734  = tags[1:0] == 1'h1;
-  assign \$2735  = tags[1:0] == 2'h2;
-  assign \$2736  = tags[1:0] == 2'h3;
-  assign \$2737  = tags[3:2] == 1'h1;
-  assign \$2738  = tags[3:2] == 2'h2;
-  assign \$2739  = tags[3:2] == 2'h3;
-  assign \$2740  = { \$2736 , \$2735 , \$2734  } + { \$2739 , \$2738 , \$2737  };
-  assign \$2741  = tags[5:4] == 1'h1;
-  assign \$2742  = tags[5:4] == 2'h2;
-  assign \$2743  = tags[5:4] == 2'h3;
-  assign \$2744  = tags[7:6] == 1'h1;
-  assign \$2745  = tags[7:6] == 2'h2;
-  assign \$2746  = tags[7:6] == 2'h3;
-  assign \$2747  = { \$2743 , \$2742 , \$2741  } + { \$2746 , \$2745 , \$2744  };
-  assign \$2748  = \$2740  + \$2747 ;
+  assign \$2714  = \$2710 [0] ? \$2712  : \$2713 ;
+  assign \$2715  = \$2675 [1] ? \$2695  : \$2714 ;
+  assign \$2717  = tags[1:0] == 1'h1;
+  assign \$2718  = tags[1:0] == 2'h2;
+  assign \$2719  = tags[1:0] == 2'h3;
+  assign \$2720  = tags[3:2] == 1'h1;
+  assign \$2721  = tags[3:2] == 2'h2;
+  assign \$2722  = tags[3:2] == 2'h3;
+  assign \$2723  = { \$2719 , \$2718 , \$2717  } + { \$2722 , \$2721 , \$2720  };
+  assign \$2724  = tags[5:4] == 1'h1;
+  assign \$2725  = tags[5:4] == 2'h2;
+  assign \$2726  = tags[5:4] == 2'h3;
+  assign \$2727  = tags[7:6] == 1'h1;
+  assign \$2728  = tags[7:6] == 2'h2;
+  assign \$2729  = tags[7:6] == 2'h3;
+  assign \$2730  = { \$2726 , \$2725 , \$2724  } + { \$2729 , \$2728 , \$2727  };
+  assign \$2731  = \$2723  + \$2730 ;
+  assign \$2732  = tags[1:0] == 1'h1;
+  assign \$2733  = tags[1:0] == 2'h2;
+  assign \$2734  = tags[1:0] == 2'h3;
+  assign \$2735  = tags[3:2] == 1'h1;
+  assign \$2736  = tags[3:2] == 2'h2;
+  assign \$2737  = tags[3:2] == 2'h3;
+  assign \$2738  = { \$2734 , \$2733 , \$2732  } + { \$2737 , \$2736 , \$2735  };
+  assign \$2739  = tags[5:4] == 1'h1;
+  assign \$2740  = tags[5:4] == 2'h2;
+  assign \$2741  = tags[5:4] == 2'h3;
+  assign \$2742  = tags[7:6] == 1'h1;
+  assign \$2743  = tags[7:6] == 2'h2;
+  assign \$2744  = tags[7:6] == 2'h3;
+  assign \$2745  = { \$2741 , \$2740 , \$2739  } + { \$2744 , \$2743 , \$2742  };
+  assign \$2746  = \$2738  + \$2745 ;
+  assign \$2747  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2749  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2751  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2752  = \$2748 [0] ? \$2750  : \$2751 ;
-  assign \$2754  = tags[1:0] == 1'h1;
-  assign \$2755  = tags[1:0] == 2'h2;
-  assign \$2756  = tags[1:0] == 2'h3;
-  assign \$2757  = tags[3:2] == 1'h1;
-  assign \$2758  = tags[3:2] == 2'h2;
-  assign \$2759  = tags[3:2] == 2'h3;
-  assign \$2760  = { \$2756 , \$2755 , \$2754  } + { \$2759 , \$2758 , \$2757  };
-  assign \$2761  = tags[5:4] == 1'h1;
-  assign \$2762  = tags[5:4] == 2'h2;
-  assign \$2763  = tags[5:4] == 2'h3;
-  assign \$2764  = tags[7:6] == 1'h1;
-  assign \$2765  = tags[7:6] == 2'h2;
-  assign \$2766  = tags[7:6] == 2'h3;
-  assign \$2767  = { \$2763 , \$2762 , \$2761  } + { \$2766 , \$2765 , \$2764  };
-  assign \$2768  = \$2760  + \$2767 ;
+  assign \$2750  = \$2746 [0] ? \$2748  : \$2749 ;
+  assign \$2752  = tags[1:0] == 1'h1;
+  assign \$2753  = tags[1:0] == 2'h2;
+  assign \$2754  = tags[1:0] == 2'h3;
+  assign \$2755  = tags[3:2] == 1'h1;
+  assign \$2756  = tags[3:2] == 2'h2;
+  assign \$2757  = tags[3:2] == 2'h3;
+  assign \$2758  = { \$2754 , \$2753 , \$2752  } + { \$2757 , \$2756 , \$2755  };
+  assign \$2759  = tags[5:4] == 1'h1;
+  assign \$2760  = tags[5:4] == 2'h2;
+  assign \$2761  = tags[5:4] == 2'h3;
+  assign \$2762  = tags[7:6] == 1'h1;
+  assign \$2763  = tags[7:6] == 2'h2;
+  assign \$2764  = tags[7:6] == 2'h3;
+  assign \$2765  = { \$2761 , \$2760 , \$2759  } + { \$2764 , \$2763 , \$2762  };
+  assign \$2766  = \$2758  + \$2765 ;
+  assign \$2767  = control1[1] ? burst[255:0] : burst[271:16];
   assign \$2769  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2771  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2772  = \$2768 [0] ? \$2770  : \$2771 ;
-  assign \$2773  = \$2733 [1] ? \$2753  : \$2772 ;
-  assign \$2774  = \$2662 [2] ? \$2718  : \$2773 ;
-  assign \$2775  = \$2519 [3] ? \$2647  : \$2774 ;
-  assign \$2776  = \$2232 [4] ? \$2504  : \$2775 ;
-  assign \$2777  = tags0[1:0] == 1'h1;
-  assign \$2778  = tags0[1:0] == 2'h2;
-  assign \$2779  = tags0[1:0] == 2'h3;
-  assign \$2780  = tags0[3:2] == 1'h1;
-  assign \$2781  = tags0[3:2] == 2'h2;
-  assign \$2782  = tags0[3:2] == 2'h3;
-  assign \$2783  = { \$2779 , \$2778 , \$2777  } + { \$2782 , \$2781 , \$2780  };
-  assign \$2784  = tags0[1:0] == 1'h1;
-  assign \$2785  = tags0[1:0] == 2'h2;
-  assign \$2786  = tags0[1:0] == 2'h3;
-  assign \$2787  = tags0[3:2] == 1'h1;
-  assign \$2788  = tags0[3:2] == 2'h2;
-  assign \$2789  = tags0[3:2] == 2'h3;
-  assign \$2790  = { \$2786 , \$2785 , \$2784  } + { \$2789 , \$2788 , \$2787  };
-  assign \$2791  = tags0[1:0] == 1'h1;
-  assign \$2792  = tags0[1:0] == 2'h2;
-  assign \$2793  = tags0[1:0] == 2'h3;
-  assign \$2794  = tags0[3:2] == 1'h1;
-  assign \$2795  = tags0[3:2] == 2'h2;
-  assign \$2796  = tags0[3:2] == 2'h3;
-  assign \$2797  = { \$2793 , \$2792 , \$2791  } + { \$2796 , \$2795 , \$2794  };
-  assign \$2798  = tags0[1:0] == 1'h1;
-  assign \$2799  = tags0[1:0] == 2'h2;
-  assign \$2800  = tags0[1:0] == 2'h3;
-  assign \$2801  = tags0[3:2] == 1'h1;
-  assign \$2802  = tags0[3:2] == 2'h2;
-  assign \$2803  = tags0[3:2] == 2'h3;
-  assign \$2804  = { \$2800 , \$2799 , \$2798  } + { \$2803 , \$2802 , \$2801  };
-  assign \$2806  = \$2804 [0] ? \$2805  : part0_0;
-  assign \$2808  = tags0[1:0] == 1'h1;
-  assign \$2809  = tags0[1:0] == 2'h2;
-  assign \$2810  = tags0[1:0] == 2'h3;
-  assign \$2811  = tags0[3:2] == 1'h1;
-  assign \$2812  = tags0[3:2] == 2'h2;
-  assign \$2813  = tags0[3:2] == 2'h3;
-  assign \$2814  = { \$2810 , \$2809 , \$2808  } + { \$2813 , \$2812 , \$2811  };
-  assign \$2816  = \$2814 [0] ? \$2815  : part0_0;
-  assign \$2817  = \$2797 [1] ? \$2807  : \$2816 ;
-  assign \$2819  = tags0[1:0] == 1'h1;
-  assign \$2820  = tags0[1:0] == 2'h2;
-  assign \$2821  = tags0[1:0] == 2'h3;
-  assign \$2822  = tags0[3:2] == 1'h1;
-  assign \$2823  = tags0[3:2] == 2'h2;
-  assign \$2824  = tags0[3:2] == 2'h3;
-  assign \$2825  = { \$2821 , \$2820 , \$2819  } + { \$2824 , \$2823 , \$2822  };
-  assign \$2826  = tags0[1:0] == 1'h1;
-  assign \$2827  = tags0[1:0] == 2'h2;
-  assign \$2828  = tags0[1:0] == 2'h3;
-  assign \$2829  = tags0[3:2] == 1'h1;
-  assign \$2830  = tags0[3:2] == 2'h2;
-  assign \$2831  = tags0[3:2] == 2'h3;
-  assign \$2832  = { \$2828 , \$2827 , \$2826  } + { \$2831 , \$2830 , \$2829  };
-  assign \$2834  = \$2832 [0] ? \$2833  : part0_0;
-  assign \$2836  = tags0[1:0] == 1'h1;
-  assign \$2837  = tags0[1:0] == 2'h2;
-  assign \$2838  = tags0[1:0] == 2'h3;
-  assign \$2839  = tags0[3:2] == 1'h1;
-  assign \$2840  = tags0[3:2] == 2'h2;
-  assign \$2841  = tags0[3:2] == 2'h3;
-  assign \$2842  = { \$2838 , \$2837 , \$2836  } + { \$2841 , \$2840 , \$2839  };
-  assign \$2844  = \$2842 [0] ? \$2843  : part0_0;
-  assign \$2845  = \$2825 [1] ? \$2835  : \$2844 ;
-  assign \$2846  = \$2790 [2] ? \$2818  : \$2845 ;
-  assign \$2848  = tags0[1:0] == 1'h1;
-  assign \$2849  = tags0[1:0] == 2'h2;
-  assign \$2850  = tags0[1:0] == 2'h3;
-  assign \$2851  = tags0[3:2] == 1'h1;
-  assign \$2852  = tags0[3:2] == 2'h2;
-  assign \$2853  = tags0[3:2] == 2'h3;
-  assign \$2854  = { \$2850 , \$2849 , \$2848  } + { \$2853 , \$2852 , \$2851  };
-  assign \$2855  = tags0[1:0] == 1'h1;
-  assign \$2856  = tags0[1:0] == 2'h2;
-  assign \$2857  = tags0[1:0] == 2'h3;
-  assign \$2858  = tags0[3:2] == 1'h1;
-  assign \$2859  = tags0[3:2] == 2'h2;
-  assign \$2860  = tags0[3:2] == 2'h3;
-  assign \$2861  = { \$2857 , \$2856 , \$2855  } + { \$2860 , \$2859 , \$2858  };
-  assign \$2862  = tags0[1:0] == 1'h1;
-  assign \$2863  = tags0[1:0] == 2'h2;
-  assign \$2864  = tags0[1:0] == 2'h3;
-  assign \$2865  = tags0[3:2] == 1'h1;
-  assign \$2866  = tags0[3:2] == 2'h2;
-  assign \$2867  = tags0[3:2] == 2'h3;
-  assign \$2868  = { \$2864 , \$2863 , \$2862  } + { \$2867 , \$2866 , \$2865  };
-  assign \$2870  = \$2868 [0] ? \$2869  : part0_0;
-  assign \$2872  = tags0[1:0] == 1'h1;
-  assign \$2873  = tags0[1:0] == 2'h2;
-  assign \$2874  = tags0[1:0] == 2'h3;
-  assign \$2875  = tags0[3:2] == 1'h1;
-  assign \$2876  = tags0[3:2] == 2'h2;
-  assign \$2877  = tags0[3:2] == 2'h3;
-  assign \$2878  = { \$2874 , \$2873 , \$2872  } + { \$2877 , \$2876 , \$2875  };
-  assign \$2880  = \$2878 [0] ? \$2879  : part0_0;
-  assign \$2881  = \$2861 [1] ? \$2871  : \$2880 ;
-  assign \$2883  = tags0[1:0] == 1'h1;
-  assign \$2884  = tags0[1:0] == 2'h2;
-  assign \$2885  = tags0[1:0] == 2'h3;
-  assign \$2886  = tags0[3:2] == 1'h1;
-  assign \$2887  = tags0[3:2] == 2'h2;
-  assign \$2888  = tags0[3:2] == 2'h3;
-  assign \$2889  = { \$2885 , \$2884 , \$2883  } + { \$2888 , \$2887 , \$2886  };
-  assign \$2890  = tags0[1:0] == 1'h1;
-  assign \$2891  = tags0[1:0] == 2'h2;
-  assign \$2892  = tags0[1:0] == 2'h3;
-  assign \$2893  = tags0[3:2] == 1'h1;
-  assign \$2894  = tags0[3:2] == 2'h2;
-  assign \$2895  = tags0[3:2] == 2'h3;
-  assign \$2896  = { \$2892 , \$2891 , \$2890  } + { \$2895 , \$2894 , \$2893  };
-  assign \$2898  = \$2896 [0] ? \$2897  : part0_0;
-  assign \$2900  = tags0[1:0] == 1'h1;
-  assign \$2901  = tags0[1:0] == 2'h2;
-  assign \$2902  = tags0[1:0] == 2'h3;
-  assign \$2903  = tags0[3:2] == 1'h1;
-  assign \$2904  = tags0[3:2] == 2'h2;
-  assign \$2905  = tags0[3:2] == 2'h3;
-  assign \$2906  = { \$2902 , \$2901 , \$2900  } + { \$2905 , \$2904 , \$2903  };
-  assign \$2908  = \$2906 [0] ? \$2907  : part0_0;
-  assign \$2909  = \$2889 [1] ? \$2899  : \$2908 ;
-  assign \$2910  = \$2854 [2] ? \$2882  : \$2909 ;
-  assign \$2911  = \$2783 [3] ? \$2847  : \$2910 ;
-  assign \$2912  = tags0[9:8] == 1'h1;
-  assign \$2913  = tags0[9:8] == 2'h2;
-  assign \$2914  = tags0[9:8] == 2'h3;
-  assign \$2915  = tags0[11:10] == 1'h1;
-  assign \$2916  = tags0[11:10] == 2'h2;
-  assign \$2917  = tags0[11:10] == 2'h3;
-  assign \$2918  = { \$2914 , \$2913 , \$2912  } + { \$2917 , \$2916 , \$2915  };
-  assign \$2919  = tags0[9:8] == 1'h1;
-  assign \$2920  = tags0[9:8] == 2'h2;
-  assign \$2921  = tags0[9:8] == 2'h3;
-  assign \$2922  = tags0[11:10] == 1'h1;
-  assign \$2923  = tags0[11:10] == 2'h2;
-  assign \$2924  = tags0[11:10] == 2'h3;
-  assign \$2925  = { \$2921 , \$2920 , \$2919  } + { \$2924 , \$2923 , \$2922  };
-  assign \$2926  = tags0[9:8] == 1'h1;
-  assign \$2927  = tags0[9:8] == 2'h2;
-  assign \$2928  = tags0[9:8] == 2'h3;
-  assign \$2929  = tags0[11:10] == 1'h1;
-  assign \$2930  = tags0[11:10] == 2'h2;
-  assign \$2931  = tags0[11:10] == 2'h3;
-  assign \$2932  = { \$2928 , \$2927 , \$2926  } + { \$2931 , \$2930 , \$2929  };
-  assign \$2933  = tags0[9:8] == 1'h1;
-  assign \$2934  = tags0[9:8] == 2'h2;
-  assign \$2935  = tags0[9:8] == 2'h3;
-  assign \$2936  = tags0[11:10] == 1'h1;
-  assign \$2937  = tags0[11:10] == 2'h2;
-  assign \$2938  = tags0[11:10] == 2'h3;
-  assign \$2939  = { \$2935 , \$2934 , \$2933  } + { \$2938 , \$2937 , \$2936  };
-  assign \$2941  = \$2939 [0] ? \$2940  : part0_1;
-  assign \$2943  = tags0[9:8] == 1'h1;
-  assign \$2944  = tags0[9:8] == 2'h2;
-  assign \$2945  = tags0[9:8] == 2'h3;
-  assign \$2946  = tags0[11:10] == 1'h1;
-  assign \$2947  = tags0[11:10] == 2'h2;
-  assign \$2948  = tags0[11:10] == 2'h3;
-  assign \$2949  = { \$2945 , \$2944 , \$2943  } + { \$2948 , \$2947 , \$2946  };
-  assign \$2951  = \$2949 [0] ? \$2950  : part0_1;
-  assign \$2952  = \$2932 [1] ? \$2942  : \$2951 ;
-  assign \$2954  = tags0[9:8] == 1'h1;
-  assign \$2955  = tags0[9:8] == 2'h2;
-  assign \$2956  = tags0[9:8] == 2'h3;
-  assign \$2957  = tags0[11:10] == 1'h1;
-  assign \$2958  = tags0[11:10] == 2'h2;
-  assign \$2959  = tags0[11:10] == 2'h3;
-  assign \$2960  = { \$2956 , \$2955 , \$2954  } + { \$2959 , \$2958 , \$2957  };
-  assign \$2961  = tags0[9:8] == 1'h1;
-  assign \$2962  = tags0[9:8] == 2'h2;
-  assign \$2963  = tags0[9:8] == 2'h3;
-  assign \$2964  = tags0[11:10] == 1'h1;
-  assign \$2965  = tags0[11:10] == 2'h2;
-  assign \$2966  = tags0[11:10] == 2'h3;
-  assign \$2967  = { \$2963 , \$2962 , \$2961  } + { \$2966 , \$2965 , \$2964  };
-  assign \$2969  = \$2967 [0] ? \$2968  : part0_1;
-  assign \$2971  = tags0[9:8] == 1'h1;
-  assign \$2972  = tags0[9:8] == 2'h2;
-  assign \$2973  = tags0[9:8] == 2'h3;
-  assign \$2974  = tags0[11:10] == 1'h1;
-  assign \$2975  = tags0[11:10] == 2'h2;
-  assign \$2976  = tags0[11:10] == 2'h3;
-  assign \$2977  = { \$2973 , \$2972 , \$2971  } + { \$2976 , \$2975 , \$2974  };
-  assign \$2979  = \$2977 [0] ? \$2978  : part0_1;
-  assign \$2980  = \$2960 [1] ? \$2970  : \$2979 ;
-  assign \$2981  = \$2925 [2] ? \$2953  : \$2980 ;
-  assign \$2983  = tags0[9:8] == 1'h1;
-  assign \$2984  = tags0[9:8] == 2'h2;
-  assign \$2985  = tags0[9:8] == 2'h3;
-  assign \$2986  = tags0[11:10] == 1'h1;
-  assign \$2987  = tags0[11:10] == 2'h2;
-  assign \$2988  = tags0[11:10] == 2'h3;
-  assign \$2989  = { \$2985 , \$2984 , \$2983  } + { \$2988 , \$2987 , \$2986  };
-  assign \$2990  = tags0[9:8] == 1'h1;
-  assign \$2991  = tags0[9:8] == 2'h2;
-  assign \$2992  = tags0[9:8] == 2'h3;
-  assign \$2993  = tags0[11:10] == 1'h1;
-  assign \$2994  = tags0[11:10] == 2'h2;
-  assign \$2995  = tags0[11:10] == 2'h3;
-  assign \$2996  = { \$2992 , \$2991 , \$2990  } + { \$2995 , \$2994 , \$2993  };
-  assign \$2997  = tags0[9:8] == 1'h1;
-  assign \$2998  = tags0[9:8] == 2'h2;
-  assign \$2999  = tags0[9:8] == 2'h3;
-  assign \$3000  = tags0[11:10] == 1'h1;
-  assign \$3001  = tags0[11:10] == 2'h2;
-  assign \$3002  = tags0[11:10] == 2'h3;
-  assign \$3003  = { \$2999 , \$2998 , \$2997  } + { \$3002 , \$3001 , \$3000  };
-  assign \$3005  = \$3003 [0] ? \$3004  : part0_1;
-  assign \$3007  = tags0[9:8] == 1'h1;
-  assign \$3008  = tags0[9:8] == 2'h2;
-  assign \$3009  = tags0[9:8] == 2'h3;
-  assign \$3010  = tags0[11:10] == 1'h1;
-  assign \$3011  = tags0[11:10] == 2'h2;
-  assign \$3012  = tags0[11:10] == 2'h3;
-  assign \$3013  = { \$3009 , \$3008 , \$3007  } + { \$3012 , \$3011 , \$3010  };
-  assign \$3015  = \$3013 [0] ? \$3014  : part0_1;
-  assign \$3016  = \$2996 [1] ? \$3006  : \$3015 ;
-  assign \$3018  = tags0[9:8] == 1'h1;
-  assign \$3019  = tags0[9:8] == 2'h2;
-  assign \$3020  = tags0[9:8] == 2'h3;
-  assign \$3021  = tags0[11:10] == 1'h1;
-  assign \$3022  = tags0[11:10] == 2'h2;
-  assign \$3023  = tags0[11:10] == 2'h3;
-  assign \$3024  = { \$3020 , \$3019 , \$3018  } + { \$3023 , \$3022 , \$3021  };
-  assign \$3025  = tags0[9:8] == 1'h1;
-  assign \$3026  = tags0[9:8] == 2'h2;
-  assign \$3027  = tags0[9:8] == 2'h3;
-  assign \$3028  = tags0[11:10] == 1'h1;
-  assign \$3029  = tags0[11:10] == 2'h2;
-  assign \$3030  = tags0[11:10] == 2'h3;
-  assign \$3031  = { \$3027 , \$3026 , \$3025  } + { \$3030 , \$3029 , \$3028  };
-  assign \$3033  = \$3031 [0] ? \$3032  : part0_1;
-  assign \$3035  = tags0[9:8] == 1'h1;
-  assign \$3036  = tags0[9:8] == 2'h2;
-  assign \$3037  = tags0[9:8] == 2'h3;
-  assign \$3038  = tags0[11:10] == 1'h1;
-  assign \$3039  = tags0[11:10] == 2'h2;
-  assign \$3040  = tags0[11:10] == 2'h3;
-  assign \$3041  = { \$3037 , \$3036 , \$3035  } + { \$3040 , \$3039 , \$3038  };
-  assign \$3043  = \$3041 [0] ? \$3042  : part0_1;
-  assign \$3044  = \$3024 [1] ? \$3034  : \$3043 ;
-  assign \$3045  = \$2989 [2] ? \$3017  : \$3044 ;
-  assign \$3046  = \$2918 [3] ? \$2982  : \$3045 ;
-  assign \$3047  = tags1[1:0] == 1'h1;
-  assign \$3048  = tags1[1:0] == 2'h2;
-  assign \$3049  = tags1[1:0] == 2'h3;
-  assign \$3050  = tags1[1:0] == 1'h1;
-  assign \$3051  = tags1[1:0] == 2'h2;
-  assign \$3052  = tags1[1:0] == 2'h3;
-  assign \$3053  = tags1[1:0] == 1'h1;
-  assign \$3054  = tags1[1:0] == 2'h2;
-  assign \$3055  = tags1[1:0] == 2'h3;
-  assign \$3057  = \$3053  ? \$3056  : part1_0;
-  assign \$3059  = tags1[1:0] == 1'h1;
-  assign \$3060  = tags1[1:0] == 2'h2;
-  assign \$3061  = tags1[1:0] == 2'h3;
-  assign \$3063  = \$3059  ? \$3062  : part1_0;
-  assign \$3064  = \$3051  ? \$3058  : \$3063 ;
-  assign \$3066  = tags1[1:0] == 1'h1;
-  assign \$3067  = tags1[1:0] == 2'h2;
-  assign \$3068  = tags1[1:0] == 2'h3;
-  assign \$3069  = tags1[1:0] == 1'h1;
-  assign \$3070  = tags1[1:0] == 2'h2;
-  assign \$3071  = tags1[1:0] == 2'h3;
-  assign \$3073  = \$3069  ? \$3072  : part1_0;
-  assign \$3075  = tags1[1:0] == 1'h1;
-  assign \$3076  = tags1[1:0] == 2'h2;
-  assign \$3077  = tags1[1:0] == 2'h3;
-  assign \$3079  = \$3075  ? \$3078  : part1_0;
-  assign \$3080  = \$3067  ? \$3074  : \$3079 ;
-  assign \$3081  = \$3049  ? \$3065  : \$3080 ;
-  assign \$3082  = tags1[5:4] == 1'h1;
-  assign \$3083  = tags1[5:4] == 2'h2;
-  assign \$3084  = tags1[5:4] == 2'h3;
-  assign \$3085  = tags1[5:4] == 1'h1;
-  assign \$3086  = tags1[5:4] == 2'h2;
-  assign \$3087  = tags1[5:4] == 2'h3;
-  assign \$3088  = tags1[5:4] == 1'h1;
-  assign \$3089  = tags1[5:4] == 2'h2;
-  assign \$3090  = tags1[5:4] == 2'h3;
-  assign \$3092  = \$3088  ? \$3091  : part1_1;
-  assign \$3094  = tags1[5:4] == 1'h1;
-  assign \$3095  = tags1[5:4] == 2'h2;
-  assign \$3096  = tags1[5:4] == 2'h3;
-  assign \$3098  = \$3094  ? \$3097  : part1_1;
-  assign \$3099  = \$3086  ? \$3093  : \$3098 ;
-  assign \$3101  = tags1[5:4] == 1'h1;
-  assign \$3102  = tags1[5:4] == 2'h2;
-  assign \$3103  = tags1[5:4] == 2'h3;
-  assign \$3104  = tags1[5:4] == 1'h1;
-  assign \$3105  = tags1[5:4] == 2'h2;
-  assign \$3106  = tags1[5:4] == 2'h3;
-  assign \$3108  = \$3104  ? \$3107  : part1_1;
-  assign \$3110  = tags1[5:4] == 1'h1;
-  assign \$3111  = tags1[5:4] == 2'h2;
-  assign \$3112  = tags1[5:4] == 2'h3;
-  assign \$3114  = \$3110  ? \$3113  : part1_1;
-  assign \$3115  = \$3102  ? \$3109  : \$3114 ;
-  assign \$3116  = \$3084  ? \$3100  : \$3115 ;
-  assign \$3117  = tags1[9:8] == 1'h1;
-  assign \$3118  = tags1[9:8] == 2'h2;
-  assign \$3119  = tags1[9:8] == 2'h3;
-  assign \$3120  = tags1[9:8] == 1'h1;
-  assign \$3121  = tags1[9:8] == 2'h2;
-  assign \$3122  = tags1[9:8] == 2'h3;
-  assign \$3123  = tags1[9:8] == 1'h1;
-  assign \$3124  = tags1[9:8] == 2'h2;
-  assign \$3125  = tags1[9:8] == 2'h3;
-  assign \$3127  = \$3123  ? \$3126  : part1_2;
-  assign \$3129  = tags1[9:8] == 1'h1;
-  assign \$3130  = tags1[9:8] == 2'h2;
-  assign \$3131  = tags1[9:8] == 2'h3;
-  assign \$3133  = \$3129  ? \$3132  : part1_2;
-  assign \$3134  = \$3121  ? \$3128  : \$3133 ;
-  assign \$3136  = tags1[9:8] == 1'h1;
-  assign \$3137  = tags1[9:8] == 2'h2;
-  assign \$3138  = tags1[9:8] == 2'h3;
-  assign \$3139  = tags1[9:8] == 1'h1;
-  assign \$3140  = tags1[9:8] == 2'h2;
-  assign \$3141  = tags1[9:8] == 2'h3;
-  assign \$3143  = \$3139  ? \$3142  : part1_2;
-  assign \$3145  = tags1[9:8] == 1'h1;
-  assign \$3146  = tags1[9:8] == 2'h2;
-  assign \$3147  = tags1[9:8] == 2'h3;
-  assign \$3149  = \$3145  ? \$3148  : part1_2;
-  assign \$3150  = \$3137  ? \$3144  : \$3149 ;
-  assign \$3151  = \$3119  ? \$3135  : \$3150 ;
-  assign \$3152  = tags1[13:12] == 1'h1;
-  assign \$3153  = tags1[13:12] == 2'h2;
-  assign \$3154  = tags1[13:12] == 2'h3;
-  assign \$3155  = tags1[13:12] == 1'h1;
-  assign \$3156  = tags1[13:12] == 2'h2;
-  assign \$3157  = tags1[13:12] == 2'h3;
-  assign \$3158  = tags1[13:12] == 1'h1;
-  assign \$3159  = tags1[13:12] == 2'h2;
-  assign \$3160  = tags1[13:12] == 2'h3;
-  assign \$3162  = \$3158  ? \$3161  : part1_3;
-  assign \$3164  = tags1[13:12] == 1'h1;
-  assign \$3165  = tags1[13:12] == 2'h2;
-  assign \$3166  = tags1[13:12] == 2'h3;
-  assign \$3168  = \$3164  ? \$3167  : part1_3;
-  assign \$3169  = \$3156  ? \$3163  : \$3168 ;
-  assign \$3171  = tags1[13:12] == 1'h1;
-  assign \$3172  = tags1[13:12] == 2'h2;
-  assign \$3173  = tags1[13:12] == 2'h3;
-  assign \$3174  = tags1[13:12] == 1'h1;
-  assign \$3175  = tags1[13:12] == 2'h2;
-  assign \$3176  = tags1[13:12] == 2'h3;
-  assign \$3178  = \$3174  ? \$3177  : part1_3;
-  assign \$3180  = tags1[13:12] == 1'h1;
-  assign \$3181  = tags1[13:12] == 2'h2;
-  assign \$3182  = tags1[13:12] == 2'h3;
-  assign \$3184  = \$3180  ? \$3183  : part1_3;
-  assign \$3185  = \$3172  ? \$3179  : \$3184 ;
-  assign \$3186  = \$3154  ? \$3170  : \$3185 ;
-  assign \$3187  = $signed(control4[28:19]) < $signed(9'h17a);
-  assign \$3188  = $signed(control4[28:19]) < $signed(9'h179);
-  assign \$3189  = $signed(control4[28:19]) < $signed(9'h178);
-  assign \$3190  = $signed(control4[28:19]) < $signed(9'h177);
-  assign \$3191  = $signed(control4[28:19]) < $signed(9'h176);
-  assign \$3192  = $signed(control4[28:19]) < $signed(9'h175);
-  assign \$3193  = $signed(control4[28:19]) < $signed(9'h174);
-  assign \$3194  = $signed(control4[28:19]) < $signed(9'h173);
-  assign \$3195  = $signed(control4[28:19]) < $signed(9'h172);
-  assign \$3196  = $signed(control4[28:19]) < $signed(9'h171);
-  assign \$3197  = $signed(control4[28:19]) < $signed(9'h170);
-  assign \$3198  = $signed(control4[28:19]) < $signed(9'h16f);
-  assign \$3199  = $signed(control4[28:19]) < $signed(9'h16e);
-  assign \$3200  = $signed(control4[28:19]) < $signed(9'h16d);
+  assign \$2770  = \$2766 [0] ? \$2768  : \$2769 ;
+  assign \$2771  = \$2731 [1] ? \$2751  : \$2770 ;
+  assign \$2772  = \$2660 [2] ? \$2716  : \$2771 ;
+  assign \$2773  = \$2517 [3] ? \$2645  : \$2772 ;
+  assign \$2774  = \$2230 [4] ? \$2502  : \$2773 ;
+  assign \$2775  = tags0[1:0] == 1'h1;
+  assign \$2776  = tags0[1:0] == 2'h2;
+  assign \$2777  = tags0[1:0] == 2'h3;
+  assign \$2778  = tags0[3:2] == 1'h1;
+  assign \$2779  = tags0[3:2] == 2'h2;
+  assign \$2780  = tags0[3:2] == 2'h3;
+  assign \$2781  = { \$2777 , \$2776 , \$2775  } + { \$2780 , \$2779 , \$2778  };
+  assign \$2782  = tags0[1:0] == 1'h1;
+  assign \$2783  = tags0[1:0] == 2'h2;
+  assign \$2784  = tags0[1:0] == 2'h3;
+  assign \$2785  = tags0[3:2] == 1'h1;
+  assign \$2786  = tags0[3:2] == 2'h2;
+  assign \$2787  = tags0[3:2] == 2'h3;
+  assign \$2788  = { \$2784 , \$2783 , \$2782  } + { \$2787 , \$2786 , \$2785  };
+  assign \$2789  = tags0[1:0] == 1'h1;
+  assign \$2790  = tags0[1:0] == 2'h2;
+  assign \$2791  = tags0[1:0] == 2'h3;
+  assign \$2792  = tags0[3:2] == 1'h1;
+  assign \$2793  = tags0[3:2] == 2'h2;
+  assign \$2794  = tags0[3:2] == 2'h3;
+  assign \$2795  = { \$2791 , \$2790 , \$2789  } + { \$2794 , \$2793 , \$2792  };
+  assign \$2796  = tags0[1:0] == 1'h1;
+  assign \$2797  = tags0[1:0] == 2'h2;
+  assign \$2798  = tags0[1:0] == 2'h3;
+  assign \$2799  = tags0[3:2] == 1'h1;
+  assign \$2800  = tags0[3:2] == 2'h2;
+  assign \$2801  = tags0[3:2] == 2'h3;
+  assign \$2802  = { \$2798 , \$2797 , \$2796  } + { \$2801 , \$2800 , \$2799  };
+  assign \$2804  = \$2802 [0] ? \$2803  : part0_0;
+  assign \$2806  = tags0[1:0] == 1'h1;
+  assign \$2807  = tags0[1:0] == 2'h2;
+  assign \$2808  = tags0[1:0] == 2'h3;
+  assign \$2809  = tags0[3:2] == 1'h1;
+  assign \$2810  = tags0[3:2] == 2'h2;
+  assign \$2811  = tags0[3:2] == 2'h3;
+  assign \$2812  = { \$2808 , \$2807 , \$2806  } + { \$2811 , \$2810 , \$2809  };
+  assign \$2814  = \$2812 [0] ? \$2813  : part0_0;
+  assign \$2815  = \$2795 [1] ? \$2805  : \$2814 ;
+  assign \$2817  = tags0[1:0] == 1'h1;
+  assign \$2818  = tags0[1:0] == 2'h2;
+  assign \$2819  = tags0[1:0] == 2'h3;
+  assign \$2820  = tags0[3:2] == 1'h1;
+  assign \$2821  = tags0[3:2] == 2'h2;
+  assign \$2822  = tags0[3:2] == 2'h3;
+  assign \$2823  = { \$2819 , \$2818 , \$2817  } + { \$2822 , \$2821 , \$2820  };
+  assign \$2824  = tags0[1:0] == 1'h1;
+  assign \$2825  = tags0[1:0] == 2'h2;
+  assign \$2826  = tags0[1:0] == 2'h3;
+  assign \$2827  = tags0[3:2] == 1'h1;
+  assign \$2828  = tags0[3:2] == 2'h2;
+  assign \$2829  = tags0[3:2] == 2'h3;
+  assign \$2830  = { \$2826 , \$2825 , \$2824  } + { \$2829 , \$2828 , \$2827  };
+  assign \$2832  = \$2830 [0] ? \$2831  : part0_0;
+  assign \$2834  = tags0[1:0] == 1'h1;
+  assign \$2835  = tags0[1:0] == 2'h2;
+  assign \$2836  = tags0[1:0] == 2'h3;
+  assign \$2837  = tags0[3:2] == 1'h1;
+  assign \$2838  = tags0[3:2] == 2'h2;
+  assign \$2839  = tags0[3:2] == 2'h3;
+  assign \$2840  = { \$2836 , \$2835 , \$2834  } + { \$2839 , \$2838 , \$2837  };
+  assign \$2842  = \$2840 [0] ? \$2841  : part0_0;
+  assign \$2843  = \$2823 [1] ? \$2833  : \$2842 ;
+  assign \$2844  = \$2788 [2] ? \$2816  : \$2843 ;
+  assign \$2846  = tags0[1:0] == 1'h1;
+  assign \$2847  = tags0[1:0] == 2'h2;
+  assign \$2848  = tags0[1:0] == 2'h3;
+  assign \$2849  = tags0[3:2] == 1'h1;
+  assign \$2850  = tags0[3:2] == 2'h2;
+  assign \$2851  = tags0[3:2] == 2'h3;
+  assign \$2852  = { \$2848 , \$2847 , \$2846  } + { \$2851 , \$2850 , \$2849  };
+  assign \$2853  = tags0[1:0] == 1'h1;
+  assign \$2854  = tags0[1:0] == 2'h2;
+  assign \$2855  = tags0[1:0] == 2'h3;
+  assign \$2856  = tags0[3:2] == 1'h1;
+  assign \$2857  = tags0[3:2] == 2'h2;
+  assign \$2858  = tags0[3:2] == 2'h3;
+  assign \$2859  = { \$2855 , \$2854 , \$2853  } + { \$2858 , \$2857 , \$2856  };
+  assign \$2860  = tags0[1:0] == 1'h1;
+  assign \$2861  = tags0[1:0] == 2'h2;
+  assign \$2862  = tags0[1:0] == 2'h3;
+  assign \$2863  = tags0[3:2] == 1'h1;
+  assign \$2864  = tags0[3:2] == 2'h2;
+  assign \$2865  = tags0[3:2] == 2'h3;
+  assign \$2866  = { \$2862 , \$2861 , \$2860  } + { \$2865 , \$2864 , \$2863  };
+  assign \$2868  = \$2866 [0] ? \$2867  : part0_0;
+  assign \$2870  = tags0[1:0] == 1'h1;
+  assign \$2871  = tags0[1:0] == 2'h2;
+  assign \$2872  = tags0[1:0] == 2'h3;
+  assign \$2873  = tags0[3:2] == 1'h1;
+  assign \$2874  = tags0[3:2] == 2'h2;
+  assign \$2875  = tags0[3:2] == 2'h3;
+  assign \$2876  = { \$2872 , \$2871 , \$2870  } + { \$2875 , \$2874 , \$2873  };
+  assign \$2878  = \$2876 [0] ? \$2877  : part0_0;
+  assign \$2879  = \$2859 [1] ? \$2869  : \$2878 ;
+  assign \$2881  = tags0[1:0] == 1'h1;
+  assign \$2882  = tags0[1:0] == 2'h2;
+  assign \$2883  = tags0[1:0] == 2'h3;
+  assign \$2884  = tags0[3:2] == 1'h1;
+  assign \$2885  = tags0[3:2] == 2'h2;
+  assign \$2886  = tags0[3:2] == 2'h3;
+  assign \$2887  = { \$2883 , \$2882 , \$2881  } + { \$2886 , \$2885 , \$2884  };
+  assign \$2888  = tags0[1:0] == 1'h1;
+  assign \$2889  = tags0[1:0] == 2'h2;
+  assign \$2890  = tags0[1:0] == 2'h3;
+  assign \$2891  = tags0[3:2] == 1'h1;
+  assign \$2892  = tags0[3:2] == 2'h2;
+  assign \$2893  = tags0[3:2] == 2'h3;
+  assign \$2894  = { \$2890 , \$2889 , \$2888  } + { \$2893 , \$2892 , \$2891  };
+  assign \$2896  = \$2894 [0] ? \$2895  : part0_0;
+  assign \$2898  = tags0[1:0] == 1'h1;
+  assign \$2899  = tags0[1:0] == 2'h2;
+  assign \$2900  = tags0[1:0] == 2'h3;
+  assign \$2901  = tags0[3:2] == 1'h1;
+  assign \$2902  = tags0[3:2] == 2'h2;
+  assign \$2903  = tags0[3:2] == 2'h3;
+  assign \$2904  = { \$2900 , \$2899 , \$2898  } + { \$2903 , \$2902 , \$2901  };
+  assign \$2906  = \$2904 [0] ? \$2905  : part0_0;
+  assign \$2907  = \$2887 [1] ? \$2897  : \$2906 ;
+  assign \$2908  = \$2852 [2] ? \$2880  : \$2907 ;
+  assign \$2909  = \$2781 [3] ? \$2845  : \$2908 ;
+  assign \$2910  = tags0[9:8] == 1'h1;
+  assign \$2911  = tags0[9:8] == 2'h2;
+  assign \$2912  = tags0[9:8] == 2'h3;
+  assign \$2913  = tags0[11:10] == 1'h1;
+  assign \$2914  = tags0[11:10] == 2'h2;
+  assign \$2915  = tags0[11:10] == 2'h3;
+  assign \$2916  = { \$2912 , \$2911 , \$2910  } + { \$2915 , \$2914 , \$2913  };
+  assign \$2917  = tags0[9:8] == 1'h1;
+  assign \$2918  = tags0[9:8] == 2'h2;
+  assign \$2919  = tags0[9:8] == 2'h3;
+  assign \$2920  = tags0[11:10] == 1'h1;
+  assign \$2921  = tags0[11:10] == 2'h2;
+  assign \$2922  = tags0[11:10] == 2'h3;
+  assign \$2923  = { \$2919 , \$2918 , \$2917  } + { \$2922 , \$2921 , \$2920  };
+  assign \$2924  = tags0[9:8] == 1'h1;
+  assign \$2925  = tags0[9:8] == 2'h2;
+  assign \$2926  = tags0[9:8] == 2'h3;
+  assign \$2927  = tags0[11:10] == 1'h1;
+  assign \$2928  = tags0[11:10] == 2'h2;
+  assign \$2929  = tags0[11:10] == 2'h3;
+  assign \$2930  = { \$2926 , \$2925 , \$2924  } + { \$2929 , \$2928 , \$2927  };
+  assign \$2931  = tags0[9:8] == 1'h1;
+  assign \$2932  = tags0[9:8] == 2'h2;
+  assign \$2933  = tags0[9:8] == 2'h3;
+  assign \$2934  = tags0[11:10] == 1'h1;
+  assign \$2935  = tags0[11:10] == 2'h2;
+  assign \$2936  = tags0[11:10] == 2'h3;
+  assign \$2937  = { \$2933 , \$2932 , \$2931  } + { \$2936 , \$2935 , \$2934  };
+  assign \$2939  = \$2937 [0] ? \$2938  : part0_1;
+  assign \$2941  = tags0[9:8] == 1'h1;
+  assign \$2942  = tags0[9:8] == 2'h2;
+  assign \$2943  = tags0[9:8] == 2'h3;
+  assign \$2944  = tags0[11:10] == 1'h1;
+  assign \$2945  = tags0[11:10] == 2'h2;
+  assign \$2946  = tags0[11:10] == 2'h3;
+  assign \$2947  = { \$2943 , \$2942 , \$2941  } + { \$2946 , \$2945 , \$2944  };
+  assign \$2949  = \$2947 [0] ? \$2948  : part0_1;
+  assign \$2950  = \$2930 [1] ? \$2940  : \$2949 ;
+  assign \$2952  = tags0[9:8] == 1'h1;
+  assign \$2953  = tags0[9:8] == 2'h2;
+  assign \$2954  = tags0[9:8] == 2'h3;
+  assign \$2955  = tags0[11:10] == 1'h1;
+  assign \$2956  = tags0[11:10] == 2'h2;
+  assign \$2957  = tags0[11:10] == 2'h3;
+  assign \$2958  = { \$2954 , \$2953 , \$2952  } + { \$2957 , \$2956 , \$2955  };
+  assign \$2959  = tags0[9:8] == 1'h1;
+  assign \$2960  = tags0[9:8] == 2'h2;
+  assign \$2961  = tags0[9:8] == 2'h3;
+  assign \$2962  = tags0[11:10] == 1'h1;
+  assign \$2963  = tags0[11:10] == 2'h2;
+  assign \$2964  = tags0[11:10] == 2'h3;
+  assign \$2965  = { \$2961 , \$2960 , \$2959  } + { \$2964 , \$2963 , \$2962  };
+  assign \$2967  = \$2965 [0] ? \$2966  : part0_1;
+  assign \$2969  = tags0[9:8] == 1'h1;
+  assign \$2970  = tags0[9:8] == 2'h2;
+  assign \$2971  = tags0[9:8] == 2'h3;
+  assign \$2972  = tags0[11:10] == 1'h1;
+  assign \$2973  = tags0[11:10] == 2'h2;
+  assign \$2974  = tags0[11:10] == 2'h3;
+  assign \$2975  = { \$2971 , \$2970 , \$2969  } + { \$2974 , \$2973 , \$2972  };
+  assign \$2977  = \$2975 [0] ? \$2976  : part0_1;
+  assign \$2978  = \$2958 [1] ? \$2968  : \$2977 ;
+  assign \$2979  = \$2923 [2] ? \$2951  : \$2978 ;
+  assign \$2981  = tags0[9:8] == 1'h1;
+  assign \$2982  = tags0[9:8] == 2'h2;
+  assign \$2983  = tags0[9:8] == 2'h3;
+  assign \$2984  = tags0[11:10] == 1'h1;
+  assign \$2985  = tags0[11:10] == 2'h2;
+  assign \$2986  = tags0[11:10] == 2'h3;
+  assign \$2987  = { \$2983 , \$2982 , \$2981  } + { \$2986 , \$2985 , \$2984  };
+  assign \$2988  = tags0[9:8] == 1'h1;
+  assign \$2989  = tags0[9:8] == 2'h2;
+  assign \$2990  = tags0[9:8] == 2'h3;
+  assign \$2991  = tags0[11:10] == 1'h1;
+  assign \$2992  = tags0[11:10] == 2'h2;
+  assign \$2993  = tags0[11:10] == 2'h3;
+  assign \$2994  = { \$2990 , \$2989 , \$2988  } + { \$2993 , \$2992 , \$2991  };
+  assign \$2995  = tags0[9:8] == 1'h1;
+  assign \$2996  = tags0[9:8] == 2'h2;
+  assign \$2997  = tags0[9:8] == 2'h3;
+  assign \$2998  = tags0[11:10] == 1'h1;
+  assign \$2999  = tags0[11:10] == 2'h2;
+  assign \$3000  = tags0[11:10] == 2'h3;
+  assign \$3001  = { \$2997 , \$2996 , \$2995  } + { \$3000 , \$2999 , \$2998  };
+  assign \$3003  = \$3001 [0] ? \$3002  : part0_1;
+  assign \$3005  = tags0[9:8] == 1'h1;
+  assign \$3006  = tags0[9:8] == 2'h2;
+  assign \$3007  = tags0[9:8] == 2'h3;
+  assign \$3008  = tags0[11:10] == 1'h1;
+  assign \$3009  = tags0[11:10] == 2'h2;
+  assign \$3010  = tags0[11:10] == 2'h3;
+  assign \$3011  = { \$3007 , \$3006 , \$3005  } + { \$3010 , \$3009 , \$3008  };
+  assign \$3013  = \$3011 [0] ? \$3012  : part0_1;
+  assign \$3014  = \$2994 [1] ? \$3004  : \$3013 ;
+  assign \$3016  = tags0[9:8] == 1'h1;
+  assign \$3017  = tags0[9:8] == 2'h2;
+  assign \$3018  = tags0[9:8] == 2'h3;
+  assign \$3019  = tags0[11:10] == 1'h1;
+  assign \$3020  = tags0[11:10] == 2'h2;
+  assign \$3021  = tags0[11:10] == 2'h3;
+  assign \$3022  = { \$3018 , \$3017 , \$3016  } + { \$3021 , \$3020 , \$3019  };
+  assign \$3023  = tags0[9:8] == 1'h1;
+  assign \$3024  = tags0[9:8] == 2'h2;
+  assign \$3025  = tags0[9:8] == 2'h3;
+  assign \$3026  = tags0[11:10] == 1'h1;
+  assign \$3027  = tags0[11:10] == 2'h2;
+  assign \$3028  = tags0[11:10] == 2'h3;
+  assign \$3029  = { \$3025 , \$3024 , \$3023  } + { \$3028 , \$3027 , \$3026  };
+  assign \$3031  = \$3029 [0] ? \$3030  : part0_1;
+  assign \$3033  = tags0[9:8] == 1'h1;
+  assign \$3034  = tags0[9:8] == 2'h2;
+  assign \$3035  = tags0[9:8] == 2'h3;
+  assign \$3036  = tags0[11:10] == 1'h1;
+  assign \$3037  = tags0[11:10] == 2'h2;
+  assign \$3038  = tags0[11:10] == 2'h3;
+  assign \$3039  = { \$3035 , \$3034 , \$3033  } + { \$3038 , \$3037 , \$3036  };
+  assign \$3041  = \$3039 [0] ? \$3040  : part0_1;
+  assign \$3042  = \$3022 [1] ? \$3032  : \$3041 ;
+  assign \$3043  = \$2987 [2] ? \$3015  : \$3042 ;
+  assign \$3044  = \$2916 [3] ? \$2980  : \$3043 ;
+  assign \$3045  = tags1[1:0] == 1'h1;
+  assign \$3046  = tags1[1:0] == 2'h2;
+  assign \$3047  = tags1[1:0] == 2'h3;
+  assign \$3048  = tags1[1:0] == 1'h1;
+  assign \$3049  = tags1[1:0] == 2'h2;
+  assign \$3050  = tags1[1:0] == 2'h3;
+  assign \$3051  = tags1[1:0] == 1'h1;
+  assign \$3052  = tags1[1:0] == 2'h2;
+  assign \$3053  = tags1[1:0] == 2'h3;
+  assign \$3055  = \$3051  ? \$3054  : part1_0;
+  assign \$3057  = tags1[1:0] == 1'h1;
+  assign \$3058  = tags1[1:0] == 2'h2;
+  assign \$3059  = tags1[1:0] == 2'h3;
+  assign \$3061  = \$3057  ? \$3060  : part1_0;
+  assign \$3062  = \$3049  ? \$3056  : \$3061 ;
+  assign \$3064  = tags1[1:0] == 1'h1;
+  assign \$3065  = tags1[1:0] == 2'h2;
+  assign \$3066  = tags1[1:0] == 2'h3;
+  assign \$3067  = tags1[1:0] == 1'h1;
+  assign \$3068  = tags1[1:0] == 2'h2;
+  assign \$3069  = tags1[1:0] == 2'h3;
+  assign \$3071  = \$3067  ? \$3070  : part1_0;
+  assign \$3073  = tags1[1:0] == 1'h1;
+  assign \$3074  = tags1[1:0] == 2'h2;
+  assign \$3075  = tags1[1:0] == 2'h3;
+  assign \$3077  = \$3073  ? \$3076  : part1_0;
+  assign \$3078  = \$3065  ? \$3072  : \$3077 ;
+  assign \$3079  = \$3047  ? \$3063  : \$3078 ;
+  assign \$3080  = tags1[5:4] == 1'h1;
+  assign \$3081  = tags1[5:4] == 2'h2;
+  assign \$3082  = tags1[5:4] == 2'h3;
+  assign \$3083  = tags1[5:4] == 1'h1;
+  assign \$3084  = tags1[5:4] == 2'h2;
+  assign \$3085  = tags1[5:4] == 2'h3;
+  assign \$3086  = tags1[5:4] == 1'h1;
+  assign \$3087  = tags1[5:4] == 2'h2;
+  assign \$3088  = tags1[5:4] == 2'h3;
+  assign \$3090  = \$3086  ? \$3089  : part1_1;
+  assign \$3092  = tags1[5:4] == 1'h1;
+  assign \$3093  = tags1[5:4] == 2'h2;
+  assign \$3094  = tags1[5:4] == 2'h3;
+  assign \$3096  = \$3092  ? \$3095  : part1_1;
+  assign \$3097  = \$3084  ? \$3091  : \$3096 ;
+  assign \$3099  = tags1[5:4] == 1'h1;
+  assign \$3100  = tags1[5:4] == 2'h2;
+  assign \$3101  = tags1[5:4] == 2'h3;
+  assign \$3102  = tags1[5:4] == 1'h1;
+  assign \$3103  = tags1[5:4] == 2'h2;
+  assign \$3104  = tags1[5:4] == 2'h3;
+  assign \$3106  = \$3102  ? \$3105  : part1_1;
+  assign \$3108  = tags1[5:4] == 1'h1;
+  assign \$3109  = tags1[5:4] == 2'h2;
+  assign \$3110  = tags1[5:4] == 2'h3;
+  assign \$3112  = \$3108  ? \$3111  : part1_1;
+  assign \$3113  = \$3100  ? \$3107  : \$3112 ;
+  assign \$3114  = \$3082  ? \$3098  : \$3113 ;
+  assign \$3115  = tags1[9:8] == 1'h1;
+  assign \$3116  = tags1[9:8] == 2'h2;
+  assign \$3117  = tags1[9:8] == 2'h3;
+  assign \$3118  = tags1[9:8] == 1'h1;
+  assign \$3119  = tags1[9:8] == 2'h2;
+  assign \$3120  = tags1[9:8] == 2'h3;
+  assign \$3121  = tags1[9:8] == 1'h1;
+  assign \$3122  = tags1[9:8] == 2'h2;
+  assign \$3123  = tags1[9:8] == 2'h3;
+  assign \$3125  = \$3121  ? \$3124  : part1_2;
+  assign \$3127  = tags1[9:8] == 1'h1;
+  assign \$3128  = tags1[9:8] == 2'h2;
+  assign \$3129  = tags1[9:8] == 2'h3;
+  assign \$3131  = \$3127  ? \$3130  : part1_2;
+  assign \$3132  = \$3119  ? \$3126  : \$3131 ;
+  assign \$3134  = tags1[9:8] == 1'h1;
+  assign \$3135  = tags1[9:8] == 2'h2;
+  assign \$3136  = tags1[9:8] == 2'h3;
+  assign \$3137  = tags1[9:8] == 1'h1;
+  assign \$3138  = tags1[9:8] == 2'h2;
+  assign \$3139  = tags1[9:8] == 2'h3;
+  assign \$3141  = \$3137  ? \$3140  : part1_2;
+  assign \$3143  = tags1[9:8] == 1'h1;
+  assign \$3144  = tags1[9:8] == 2'h2;
+  assign \$3145  = tags1[9:8] == 2'h3;
+  assign \$3147  = \$3143  ? \$3146  : part1_2;
+  assign \$3148  = \$3135  ? \$3142  : \$3147 ;
+  assign \$3149  = \$3117  ? \$3133  : \$3148 ;
+  assign \$3150  = tags1[13:12] == 1'h1;
+  assign \$3151  = tags1[13:12] == 2'h2;
+  assign \$3152  = tags1[13:12] == 2'h3;
+  assign \$3153  = tags1[13:12] == 1'h1;
+  assign \$3154  = tags1[13:12] == 2'h2;
+  assign \$3155  = tags1[13:12] == 2'h3;
+  assign \$3156  = tags1[13:12] == 1'h1;
+  assign \$3157  = tags1[13:12] == 2'h2;
+  assign \$3158  = tags1[13:12] == 2'h3;
+  assign \$3160  = \$3156  ? \$3159  : part1_3;
+  assign \$3162  = tags1[13:12] == 1'h1;
+  assign \$3163  = tags1[13:12] == 2'h2;
+  assign \$3164  = tags1[13:12] == 2'h3;
+  assign \$3166  = \$3162  ? \$3165  : part1_3;
+  assign \$3167  = \$3154  ? \$3161  : \$3166 ;
+  assign \$3169  = tags1[13:12] == 1'h1;
+  assign \$3170  = tags1[13:12] == 2'h2;
+  assign \$3171  = tags1[13:12] == 2'h3;
+  assign \$3172  = tags1[13:12] == 1'h1;
+  assign \$3173  = tags1[13:12] == 2'h2;
+  assign \$3174  = tags1[13:12] == 2'h3;
+  assign \$3176  = \$3172  ? \$3175  : part1_3;
+  assign \$3178  = tags1[13:12] == 1'h1;
+  assign \$3179  = tags1[13:12] == 2'h2;
+  assign \$3180  = tags1[13:12] == 2'h3;
+  assign \$3182  = \$3178  ? \$3181  : part1_3;
+  assign \$3183  = \$3170  ? \$3177  : \$3182 ;
+  assign \$3184  = \$3152  ? \$3168  : \$3183 ;
+  assign \$3185  = $signed(control4[28:19]) < $signed(9'h17a);
+  assign \$3186  = $signed(control4[28:19]) < $signed(9'h179);
+  assign \$3187  = $signed(control4[28:19]) < $signed(9'h178);
+  assign \$3188  = $signed(control4[28:19]) < $signed(9'h177);
+  assign \$3189  = $signed(control4[28:19]) < $signed(9'h176);
+  assign \$3190  = $signed(control4[28:19]) < $signed(9'h175);
+  assign \$3191  = $signed(control4[28:19]) < $signed(9'h174);
+  assign \$3192  = $signed(control4[28:19]) < $signed(9'h173);
+  assign \$3193  = $signed(control4[28:19]) < $signed(9'h172);
+  assign \$3194  = $signed(control4[28:19]) < $signed(9'h171);
+  assign \$3195  = $signed(control4[28:19]) < $signed(9'h170);
+  assign \$3196  = $signed(control4[28:19]) < $signed(9'h16f);
+  assign \$3197  = $signed(control4[28:19]) < $signed(9'h16e);
+  assign \$3198  = $signed(control4[28:19]) < $signed(9'h16d);
+  assign \$3199  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3200  = \$3199  == 2'h2;
   assign \$3201  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3202  = \$3201  == 2'h2;
-  assign \$3203  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3204  = \$3203  == 1'h1;
-  assign \$3205  = 4'hf - control4[17:14];
-  assign \$3206  = control4[18] ? \$3205  : 5'h08;
-  assign \$3207  = part2_0[6:0] << \$3206 [3:0];
-  assign \$3208  = \$3204  ? \$3207 [15:0] : 16'h0000;
-  assign \$3209  = \$3202  ? { 1'h0, part2_0[14:0] } : \$3208 ;
-  assign \$3210  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3211  = \$3210  == 2'h2;
-  assign \$3212  = \$3211  ? part2_0[15] : part2_0[7];
+  assign \$3202  = \$3201  == 1'h1;
+  assign \$3203  = 4'hf - control4[17:14];
+  assign \$3204  = control4[18] ? \$3203  : 5'h08;
+  assign \$3205  = part2_0[6:0] << \$3204 [3:0];
+  assign \$3206  = \$3202  ? \$3205 [15:0] : 16'h0000;
+  assign \$3207  = \$3200  ? { 1'h0, part2_0[14:0] } : \$3206 ;
+  assign \$3208  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3209  = \$3208  == 2'h2;
+  assign \$3210  = \$3209  ? part2_0[15] : part2_0[7];
+  assign \$3211  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3212  = \$3211  == 2'h2;
   assign \$3213  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3214  = \$3213  == 2'h2;
-  assign \$3215  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3216  = \$3215  == 1'h1;
-  assign \$3217  = \$3214  | \$3216 ;
-  assign \$3218  = \$3212  & \$3217 ;
-  assign \$3219  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3220  = \$3219  == 2'h3;
-  assign \$3222  = \$signal$174  + \$3221 ;
-  assign \$3223  = ~ lost;
-  assign \$3224  = { lost[14:0], 1'h1 } & \$3223 ;
-  assign \$3225  = \$signal$174  & \$3224 ;
-  assign \$3226  = | \$3225 ;
-  assign \$3227  = \$3226  & lost[0];
-  assign \$3228  = \$3222  + \$3227 ;
-  assign \$3229  = ~ lost;
-  assign \$3230  = \$3228 [15:0] & \$3229 ;
-  assign \$3231  = \$signal$174 [1] ? 4'h1 : 4'h0;
-  assign \$3232  = \$signal$174 [2] ? 4'h2 : \$3231 ;
-  assign \$3233  = \$signal$174 [3] ? 4'h3 : \$3232 ;
-  assign \$3234  = \$signal$174 [4] ? 4'h4 : \$3233 ;
-  assign \$3235  = \$signal$174 [5] ? 4'h5 : \$3234 ;
-  assign \$3236  = \$signal$174 [6] ? 4'h6 : \$3235 ;
-  assign \$3237  = \$signal$174 [7] ? 4'h7 : \$3236 ;
-  assign \$3238  = \$signal$174 [8] ? 4'h8 : \$3237 ;
-  assign \$3239  = \$signal$174 [9] ? 4'h9 : \$3238 ;
-  assign \$3240  = \$signal$174 [10] ? 4'ha : \$3239 ;
-  assign \$3241  = \$signal$174 [11] ? 4'hb : \$3240 ;
-  assign \$3242  = \$signal$174 [12] ? 4'hc : \$3241 ;
-  assign \$3243  = \$signal$174 [13] ? 4'hd : \$3242 ;
-  assign \$3244  = \$signal$174 [14] ? 4'he : \$3243 ;
-  assign \$3245  = \$signal$174 [15] ? 4'hf : \$3244 ;
+  assign \$3214  = \$3213  == 1'h1;
+  assign \$3215  = \$3212  | \$3214 ;
+  assign \$3216  = \$3210  & \$3215 ;
+  assign \$3217  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3218  = \$3217  == 2'h3;
+  assign \$3220  = \$signal$174  + \$3219 ;
+  assign \$3221  = ~ lost;
+  assign \$3222  = { lost[14:0], 1'h1 } & \$3221 ;
+  assign \$3223  = \$signal$174  & \$3222 ;
+  assign \$3224  = | \$3223 ;
+  assign \$3225  = \$3224  & lost[0];
+  assign \$3226  = \$3220  + \$3225 ;
+  assign \$3227  = ~ lost;
+  assign \$3228  = \$3226 [15:0] & \$3227 ;
+  assign \$3229  = \$signal$174 [1] ? 4'h1 : 4'h0;
+  assign \$3230  = \$signal$174 [2] ? 4'h2 : \$3229 ;
+  assign \$3231  = \$signal$174 [3] ? 4'h3 : \$3230 ;
+  assign \$3232  = \$signal$174 [4] ? 4'h4 : \$3231 ;
+  assign \$3233  = \$signal$174 [5] ? 4'h5 : \$3232 ;
+  assign \$3234  = \$signal$174 [6] ? 4'h6 : \$3233 ;
+  assign \$3235  = \$signal$174 [7] ? 4'h7 : \$3234 ;
+  assign \$3236  = \$signal$174 [8] ? 4'h8 : \$3235 ;
+  assign \$3237  = \$signal$174 [9] ? 4'h9 : \$3236 ;
+  assign \$3238  = \$signal$174 [10] ? 4'ha : \$3237 ;
+  assign \$3239  = \$signal$174 [11] ? 4'hb : \$3238 ;
+  assign \$3240  = \$signal$174 [12] ? 4'hc : \$3239 ;
+  assign \$3241  = \$signal$174 [13] ? 4'hd : \$3240 ;
+  assign \$3242  = \$signal$174 [14] ? 4'he : \$3241 ;
+  assign \$3243  = \$signal$174 [15] ? 4'hf : \$3242 ;
+  assign \$3244  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3245  = \$3244  == 2'h2;
   assign \$3246  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3247  = \$3246  == 2'h2;
-  assign \$3248  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3249  = \$3248  == 1'h1;
-  assign \$3250  = 4'hf - control4[17:14];
-  assign \$3251  = control4[18] ? \$3250  : 5'h08;
-  assign \$3252  = part2_1[6:0] << \$3251 [3:0];
-  assign \$3253  = \$3249  ? \$3252 [15:0] : 16'h0000;
-  assign \$3254  = \$3247  ? { 1'h0, part2_1[14:0] } : \$3253 ;
-  assign \$3255  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3256  = \$3255  == 2'h2;
-  assign \$3257  = \$3256  ? part2_1[15] : part2_1[7];
+  assign \$3247  = \$3246  == 1'h1;
+  assign \$3248  = 4'hf - control4[17:14];
+  assign \$3249  = control4[18] ? \$3248  : 5'h08;
+  assign \$3250  = part2_1[6:0] << \$3249 [3:0];
+  assign \$3251  = \$3247  ? \$3250 [15:0] : 16'h0000;
+  assign \$3252  = \$3245  ? { 1'h0, part2_1[14:0] } : \$3251 ;
+  assign \$3253  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3254  = \$3253  == 2'h2;
+  assign \$3255  = \$3254  ? part2_1[15] : part2_1[7];
+  assign \$3256  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3257  = \$3256  == 2'h2;
   assign \$3258  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3259  = \$3258  == 2'h2;
-  assign \$3260  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3261  = \$3260  == 1'h1;
-  assign \$3262  = \$3259  | \$3261 ;
-  assign \$3263  = \$3257  & \$3262 ;
-  assign \$3264  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3265  = \$3264  == 2'h3;
-  assign \$3267  = \$signal$181  + \$3266 ;
-  assign \$3268  = ~ lost;
-  assign \$3269  = { lost[14:0], 1'h1 } & \$3268 ;
-  assign \$3270  = \$signal$181  & \$3269 ;
-  assign \$3271  = | \$3270 ;
-  assign \$3272  = \$3271  & lost[0];
-  assign \$3273  = \$3267  + \$3272 ;
-  assign \$3274  = ~ lost;
-  assign \$3275  = \$3273 [15:0] & \$3274 ;
-  assign \$3276  = \$signal$181 [1] ? 4'h1 : 4'h0;
-  assign \$3277  = \$signal$181 [2] ? 4'h2 : \$3276 ;
-  assign \$3278  = \$signal$181 [3] ? 4'h3 : \$3277 ;
-  assign \$3279  = \$signal$181 [4] ? 4'h4 : \$3278 ;
-  assign \$3280  = \$signal$181 [5] ? 4'h5 : \$3279 ;
-  assign \$3281  = \$signal$181 [6] ? 4'h6 : \$3280 ;
-  assign \$3282  = \$signal$181 [7] ? 4'h7 : \$3281 ;
-  assign \$3283  = \$signal$181 [8] ? 4'h8 : \$3282 ;
-  assign \$3284  = \$signal$181 [9] ? 4'h9 : \$3283 ;
-  assign \$3285  = \$signal$181 [10] ? 4'ha : \$3284 ;
-  assign \$3286  = \$signal$181 [11] ? 4'hb : \$3285 ;
-  assign \$3287  = \$signal$181 [12] ? 4'hc : \$3286 ;
-  assign \$3288  = \$signal$181 [13] ? 4'hd : \$3287 ;
-  assign \$3289  = \$signal$181 [14] ? 4'he : \$3288 ;
-  assign \$3290  = \$signal$181 [15] ? 4'hf : \$3289 ;
+  assign \$3259  = \$3258  == 1'h1;
+  assign \$3260  = \$3257  | \$3259 ;
+  assign \$3261  = \$3255  & \$3260 ;
+  assign \$3262  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3263  = \$3262  == 2'h3;
+  assign \$3265  = \$signal$181  + \$3264 ;
+  assign \$3266  = ~ lost;
+  assign \$3267  = { lost[14:0], 1'h1 } & \$3266 ;
+  assign \$3268  = \$signal$181  & \$3267 ;
+  assign \$3269  = | \$3268 ;
+  assign \$3270  = \$3269  & lost[0];
+  assign \$3271  = \$3265  + \$3270 ;
+  assign \$3272  = ~ lost;
+  assign \$3273  = \$3271 [15:0] & \$3272 ;
+  assign \$3274  = \$signal$181 [1] ? 4'h1 : 4'h0;
+  assign \$3275  = \$signal$181 [2] ? 4'h2 : \$3274 ;
+  assign \$3276  = \$signal$181 [3] ? 4'h3 : \$3275 ;
+  assign \$3277  = \$signal$181 [4] ? 4'h4 : \$3276 ;
+  assign \$3278  = \$signal$181 [5] ? 4'h5 : \$3277 ;
+  assign \$3279  = \$signal$181 [6] ? 4'h6 : \$3278 ;
+  assign \$3280  = \$signal$181 [7] ? 4'h7 : \$3279 ;
+  assign \$3281  = \$signal$181 [8] ? 4'h8 : \$3280 ;
+  assign \$3282  = \$signal$181 [9] ? 4'h9 : \$3281 ;
+  assign \$3283  = \$signal$181 [10] ? 4'ha : \$3282 ;
+  assign \$3284  = \$signal$181 [11] ? 4'hb : \$3283 ;
+  assign \$3285  = \$signal$181 [12] ? 4'hc : \$3284 ;
+  assign \$3286  = \$signal$181 [13] ? 4'hd : \$3285 ;
+  assign \$3287  = \$signal$181 [14] ? 4'he : \$3286 ;
+  assign \$3288  = \$signal$181 [15] ? 4'hf : \$3287 ;
+  assign \$3289  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3290  = \$3289  == 2'h2;
   assign \$3291  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3292  = \$3291  == 2'h2;
-  assign \$3293  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3294  = \$3293  == 1'h1;
-  assign \$3295  = 4'hf - control4[17:14];
-  assign \$3296  = control4[18] ? \$3295  : 5'h08;
-  assign \$3297  = part2_2[6:0] << \$3296 [3:0];
-  assign \$3298  = \$3294  ? \$3297 [15:0] : 16'h0000;
-  assign \$3299  = \$3292  ? { 1'h0, part2_2[14:0] } : \$3298 ;
-  assign \$3300  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3301  = \$3300  == 2'h2;
-  assign \$3302  = \$3301  ? part2_2[15] : part2_2[7];
+  assign \$3292  = \$3291  == 1'h1;
+  assign \$3293  = 4'hf - control4[17:14];
+  assign \$3294  = control4[18] ? \$3293  : 5'h08;
+  assign \$3295  = part2_2[6:0] << \$3294 [3:0];
+  assign \$3296  = \$3292  ? \$3295 [15:0] : 16'h0000;
+  assign \$3297  = \$3290  ? { 1'h0, part2_2[14:0] } : \$3296 ;
+  assign \$3298  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3299  = \$3298  == 2'h2;
+  assign \$3300  = \$3299  ? part2_2[15] : part2_2[7];
+  assign \$3301  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3302  = \$3301  == 2'h2;
   assign \$3303  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3304  = \$3303  == 2'h2;
-  assign \$3305  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3306  = \$3305  == 1'h1;
-  assign \$3307  = \$3304  | \$3306 ;
-  assign \$3308  = \$3302  & \$3307 ;
-  assign \$3309  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3310  = \$3309  == 2'h3;
-  assign \$3312  = \$signal$188  + \$3311 ;
-  assign \$3313  = ~ lost;
-  assign \$3314  = { lost[14:0], 1'h1 } & \$3313 ;
-  assign \$3315  = \$signal$188  & \$3314 ;
-  assign \$3316  = | \$3315 ;
-  assign \$3317  = \$3316  & lost[0];
-  assign \$3318  = \$3312  + \$3317 ;
-  assign \$3319  = ~ lost;
-  assign \$3320  = \$3318 [15:0] & \$3319 ;
-  assign \$3321  = \$signal$188 [1] ? 4'h1 : 4'h0;
-  assign \$3322  = \$signal$188 [2] ? 4'h2 : \$3321 ;
-  assign \$3323  = \$signal$188 [3] ? 4'h3 : \$3322 ;
-  assign \$3324  = \$signal$188 [4] ? 4'h4 : \$3323 ;
-  assign \$3325  = \$signal$188 [5] ? 4'h5 : \$3324 ;
-  assign \$3326  = \$signal$188 [6] ? 4'h6 : \$3325 ;
-  assign \$3327  = \$signal$188 [7] ? 4'h7 : \$3326 ;
-  assign \$3328  = \$signal$188 [8] ? 4'h8 : \$3327 ;
-  assign \$3329  = \$signal$188 [9] ? 4'h9 : \$3328 ;
-  assign \$3330  = \$signal$188 [10] ? 4'ha : \$3329 ;
-  assign \$3331  = \$signal$188 [11] ? 4'hb : \$3330 ;
-  assign \$3332  = \$signal$188 [12] ? 4'hc : \$3331 ;
-  assign \$3333  = \$signal$188 [13] ? 4'hd : \$3332 ;
-  assign \$3334  = \$signal$188 [14] ? 4'he : \$3333 ;
-  assign \$3335  = \$signal$188 [15] ? 4'hf : \$3334 ;
+  assign \$3304  = \$3303  == 1'h1;
+  assign \$3305  = \$3302  | \$3304 ;
+  assign \$3306  = \$3300  & \$3305 ;
+  assign \$3307  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3308  = \$3307  == 2'h3;
+  assign \$3310  = \$signal$188  + \$3309 ;
+  assign \$3311  = ~ lost;
+  assign \$3312  = { lost[14:0], 1'h1 } & \$3311 ;
+  assign \$3313  = \$signal$188  & \$3312 ;
+  assign \$3314  = | \$3313 ;
+  assign \$3315  = \$3314  & lost[0];
+  assign \$3316  = \$3310  + \$3315 ;
+  assign \$3317  = ~ lost;
+  assign \$3318  = \$3316 [15:0] & \$3317 ;
+  assign \$3319  = \$signal$188 [1] ? 4'h1 : 4'h0;
+  assign \$3320  = \$signal$188 [2] ? 4'h2 : \$3319 ;
+  assign \$3321  = \$signal$188 [3] ? 4'h3 : \$3320 ;
+  assign \$3322  = \$signal$188 [4] ? 4'h4 : \$3321 ;
+  assign \$3323  = \$signal$188 [5] ? 4'h5 : \$3322 ;
+  assign \$3324  = \$signal$188 [6] ? 4'h6 : \$3323 ;
+  assign \$3325  = \$signal$188 [7] ? 4'h7 : \$3324 ;
+  assign \$3326  = \$signal$188 [8] ? 4'h8 : \$3325 ;
+  assign \$3327  = \$signal$188 [9] ? 4'h9 : \$3326 ;
+  assign \$3328  = \$signal$188 [10] ? 4'ha : \$3327 ;
+  assign \$3329  = \$signal$188 [11] ? 4'hb : \$3328 ;
+  assign \$3330  = \$signal$188 [12] ? 4'hc : \$3329 ;
+  assign \$3331  = \$signal$188 [13] ? 4'hd : \$3330 ;
+  assign \$3332  = \$signal$188 [14] ? 4'he : \$3331 ;
+  assign \$3333  = \$signal$188 [15] ? 4'hf : \$3332 ;
+  assign \$3334  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3335  = \$3334  == 2'h2;
   assign \$3336  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3337  = \$3336  == 2'h2;
-  assign \$3338  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3339  = \$3338  == 1'h1;
-  assign \$3340  = 4'hf - control4[17:14];
-  assign \$3341  = control4[18] ? \$3340  : 5'h08;
-  assign \$3342  = part2_3[6:0] << \$3341 [3:0];
-  assign \$3343  = \$3339  ? \$3342 [15:0] : 16'h0000;
-  assign \$3344  = \$3337  ? { 1'h0, part2_3[14:0] } : \$3343 ;
-  assign \$3345  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3346  = \$3345  == 2'h2;
-  assign \$3347  = \$3346  ? part2_3[15] : part2_3[7];
+  assign \$3337  = \$3336  == 1'h1;
+  assign \$3338  = 4'hf - control4[17:14];
+  assign \$3339  = control4[18] ? \$3338  : 5'h08;
+  assign \$3340  = part2_3[6:0] << \$3339 [3:0];
+  assign \$3341  = \$3337  ? \$3340 [15:0] : 16'h0000;
+  assign \$3342  = \$3335  ? { 1'h0, part2_3[14:0] } : \$3341 ;
+  assign \$3343  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3344  = \$3343  == 2'h2;
+  assign \$3345  = \$3344  ? part2_3[15] : part2_3[7];
+  assign \$3346  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3347  = \$3346  == 2'h2;
   assign \$3348  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3349  = \$3348  == 2'h2;
-  assign \$3350  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3351  = \$3350  == 1'h1;
-  assign \$3352  = \$3349  | \$3351 ;
-  assign \$3353  = \$3347  & \$3352 ;
-  assign \$3354  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3355  = \$3354  == 2'h3;
-  assign \$3357  = \$signal$195  + \$3356 ;
-  assign \$3358  = ~ lost;
-  assign \$3359  = { lost[14:0], 1'h1 } & \$3358 ;
-  assign \$3360  = \$signal$195  & \$3359 ;
-  assign \$3361  = | \$3360 ;
-  assign \$3362  = \$3361  & lost[0];
-  assign \$3363  = \$3357  + \$3362 ;
-  assign \$3364  = ~ lost;
-  assign \$3365  = \$3363 [15:0] & \$3364 ;
-  assign \$3366  = \$signal$195 [1] ? 4'h1 : 4'h0;
-  assign \$3367  = \$signal$195 [2] ? 4'h2 : \$3366 ;
-  assign \$3368  = \$signal$195 [3] ? 4'h3 : \$3367 ;
-  assign \$3369  = \$signal$195 [4] ? 4'h4 : \$3368 ;
-  assign \$3370  = \$signal$195 [5] ? 4'h5 : \$3369 ;
-  assign \$3371  = \$signal$195 [6] ? 4'h6 : \$3370 ;
-  assign \$3372  = \$signal$195 [7] ? 4'h7 : \$3371 ;
-  assign \$3373  = \$signal$195 [8] ? 4'h8 : \$3372 ;
-  assign \$3374  = \$signal$195 [9] ? 4'h9 : \$3373 ;
-  assign \$3375  = \$signal$195 [10] ? 4'ha : \$3374 ;
-  assign \$3376  = \$signal$195 [11] ? 4'hb : \$3375 ;
-  assign \$3377  = \$signal$195 [12] ? 4'hc : \$3376 ;
-  assign \$3378  = \$signal$195 [13] ? 4'hd : \$3377 ;
-  assign \$3379  = \$signal$195 [14] ? 4'he : \$3378 ;
-  assign \$3380  = \$signal$195 [15] ? 4'hf : \$3379 ;
+  assign \$3349  = \$3348  == 1'h1;
+  assign \$3350  = \$3347  | \$3349 ;
+  assign \$3351  = \$3345  & \$3350 ;
+  assign \$3352  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3353  = \$3352  == 2'h3;
+  assign \$3355  = \$signal$195  + \$3354 ;
+  assign \$3356  = ~ lost;
+  assign \$3357  = { lost[14:0], 1'h1 } & \$3356 ;
+  assign \$3358  = \$signal$195  & \$3357 ;
+  assign \$3359  = | \$3358 ;
+  assign \$3360  = \$3359  & lost[0];
+  assign \$3361  = \$3355  + \$3360 ;
+  assign \$3362  = ~ lost;
+  assign \$3363  = \$3361 [15:0] & \$3362 ;
+  assign \$3364  = \$signal$195 [1] ? 4'h1 : 4'h0;
+  assign \$3365  = \$signal$195 [2] ? 4'h2 : \$3364 ;
+  assign \$3366  = \$signal$195 [3] ? 4'h3 : \$3365 ;
+  assign \$3367  = \$signal$195 [4] ? 4'h4 : \$3366 ;
+  assign \$3368  = \$signal$195 [5] ? 4'h5 : \$3367 ;
+  assign \$3369  = \$signal$195 [6] ? 4'h6 : \$3368 ;
+  assign \$3370  = \$signal$195 [7] ? 4'h7 : \$3369 ;
+  assign \$3371  = \$signal$195 [8] ? 4'h8 : \$3370 ;
+  assign \$3372  = \$signal$195 [9] ? 4'h9 : \$3371 ;
+  assign \$3373  = \$signal$195 [10] ? 4'ha : \$3372 ;
+  assign \$3374  = \$signal$195 [11] ? 4'hb : \$3373 ;
+  assign \$3375  = \$signal$195 [12] ? 4'hc : \$3374 ;
+  assign \$3376  = \$signal$195 [13] ? 4'hd : \$3375 ;
+  assign \$3377  = \$signal$195 [14] ? 4'he : \$3376 ;
+  assign \$3378  = \$signal$195 [15] ? 4'hf : \$3377 ;
+  assign \$3379  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3380  = \$3379  == 2'h2;
   assign \$3381  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3382  = \$3381  == 2'h2;
-  assign \$3383  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3384  = \$3383  == 1'h1;
-  assign \$3385  = 4'hf - control4[17:14];
-  assign \$3386  = control4[18] ? \$3385  : 5'h08;
-  assign \$3387  = part2_4[6:0] << \$3386 [3:0];
-  assign \$3388  = \$3384  ? \$3387 [15:0] : 16'h0000;
-  assign \$3389  = \$3382  ? { 1'h0, part2_4[14:0] } : \$3388 ;
-  assign \$3390  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3391  = \$3390  == 2'h2;
-  assign \$3392  = \$3391  ? part2_4[15] : part2_4[7];
+  assign \$3382  = \$3381  == 1'h1;
+  assign \$3383  = 4'hf - control4[17:14];
+  assign \$3384  = control4[18] ? \$3383  : 5'h08;
+  assign \$3385  = part2_4[6:0] << \$3384 [3:0];
+  assign \$3386  = \$3382  ? \$3385 [15:0] : 16'h0000;
+  assign \$3387  = \$3380  ? { 1'h0, part2_4[14:0] } : \$3386 ;
+  assign \$3388  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3389  = \$3388  == 2'h2;
+  assign \$3390  = \$3389  ? part2_4[15] : part2_4[7];
+  assign \$3391  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3392  = \$3391  == 2'h2;
   assign \$3393  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3394  = \$3393  == 2'h2;
-  assign \$3395  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3396  = \$3395  == 1'h1;
-  assign \$3397  = \$3394  | \$3396 ;
-  assign \$3398  = \$3392  & \$3397 ;
-  assign \$3399  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3400  = \$3399  == 2'h3;
-  assign \$3402  = \$signal$202  + \$3401 ;
-  assign \$3403  = ~ lost;
-  assign \$3404  = { lost[14:0], 1'h1 } & \$3403 ;
-  assign \$3405  = \$signal$202  & \$3404 ;
-  assign \$3406  = | \$3405 ;
-  assign \$3407  = \$3406  & lost[0];
-  assign \$3408  = \$3402  + \$3407 ;
-  assign \$3409  = ~ lost;
-  assign \$3410  = \$3408 [15:0] & \$3409 ;
-  assign \$3411  = \$signal$202 [1] ? 4'h1 : 4'h0;
-  assign \$3412  = \$signal$202 [2] ? 4'h2 : \$3411 ;
-  assign \$3413  = \$signal$202 [3] ? 4'h3 : \$3412 ;
-  assign \$3414  = \$signal$202 [4] ? 4'h4 : \$3413 ;
-  assign \$3415  = \$signal$202 [5] ? 4'h5 : \$3414 ;
-  assign \$3416  = \$signal$202 [6] ? 4'h6 : \$3415 ;
-  assign \$3417  = \$signal$202 [7] ? 4'h7 : \$3416 ;
-  assign \$3418  = \$signal$202 [8] ? 4'h8 : \$3417 ;
-  assign \$3419  = \$signal$202 [9] ? 4'h9 : \$3418 ;
-  assign \$3420  = \$signal$202 [10] ? 4'ha : \$3419 ;
-  assign \$3421  = \$signal$202 [11] ? 4'hb : \$3420 ;
-  assign \$3422  = \$signal$202 [12] ? 4'hc : \$3421 ;
-  assign \$3423  = \$signal$202 [13] ? 4'hd : \$3422 ;
-  assign \$3424  = \$signal$202 [14] ? 4'he : \$3423 ;
-  assign \$3425  = \$signal$202 [15] ? 4'hf : \$3424 ;
+  assign \$3394  = \$3393  == 1'h1;
+  assign \$3395  = \$3392  | \$3394 ;
+  assign \$3396  = \$3390  & \$3395 ;
+  assign \$3397  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3398  = \$3397  == 2'h3;
+  assign \$3400  = \$signal$202  + \$3399 ;
+  assign \$3401  = ~ lost;
+  assign \$3402  = { lost[14:0], 1'h1 } & \$3401 ;
+  assign \$3403  = \$signal$202  & \$3402 ;
+  assign \$3404  = | \$3403 ;
+  assign \$3405  = \$3404  & lost[0];
+  assign \$3406  = \$3400  + \$3405 ;
+  assign \$3407  = ~ lost;
+  assign \$3408  = \$3406 [15:0] & \$3407 ;
+  assign \$3409  = \$signal$202 [1] ? 4'h1 : 4'h0;
+  assign \$3410  = \$signal$202 [2] ? 4'h2 : \$3409 ;
+  assign \$3411  = \$signal$202 [3] ? 4'h3 : \$3410 ;
+  assign \$3412  = \$signal$202 [4] ? 4'h4 : \$3411 ;
+  assign \$3413  = \$signal$202 [5] ? 4'h5 : \$3412 ;
+  assign \$3414  = \$signal$202 [6] ? 4'h6 : \$3413 ;
+  assign \$3415  = \$signal$202 [7] ? 4'h7 : \$3414 ;
+  assign \$3416  = \$signal$202 [8] ? 4'h8 : \$3415 ;
+  assign \$3417  = \$signal$202 [9] ? 4'h9 : \$3416 ;
+  assign \$3418  = \$signal$202 [10] ? 4'ha : \$3417 ;
+  assign \$3419  = \$signal$202 [11] ? 4'hb : \$3418 ;
+  assign \$3420  = \$signal$202 [12] ? 4'hc : \$3419 ;
+  assign \$3421  = \$signal$202 [13] ? 4'hd : \$3420 ;
+  assign \$3422  = \$signal$202 [14] ? 4'he : \$3421 ;
+  assign \$3423  = \$signal$202 [15] ? 4'hf : \$3422 ;
+  assign \$3424  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3425  = \$3424  == 2'h2;
   assign \$3426  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3427  = \$3426  == 2'h2;
-  assign \$3428  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3429  = \$3428  == 1'h1;
-  assign \$3430  = 4'hf - control4[17:14];
-  assign \$3431  = control4[18] ? \$3430  : 5'h08;
-  assign \$3432  = part2_5[6:0] << \$3431 [3:0];
-  assign \$3433  = \$3429  ? \$3432 [15:0] : 16'h0000;
-  assign \$3434  = \$3427  ? { 1'h0, part2_5[14:0] } : \$3433 ;
-  assign \$3435  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3436  = \$3435  == 2'h2;
-  assign \$3437  = \$3436  ? part2_5[15] : part2_5[7];
+  assign \$3427  = \$3426  == 1'h1;
+  assign \$3428  = 4'hf - control4[17:14];
+  assign \$3429  = control4[18] ? \$3428  : 5'h08;
+  assign \$3430  = part2_5[6:0] << \$3429 [3:0];
+  assign \$3431  = \$3427  ? \$3430 [15:0] : 16'h0000;
+  assign \$3432  = \$3425  ? { 1'h0, part2_5[14:0] } : \$3431 ;
+  assign \$3433  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3434  = \$3433  == 2'h2;
+  assign \$3435  = \$3434  ? part2_5[15] : part2_5[7];
+  assign \$3436  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3437  = \$3436  == 2'h2;
   assign \$3438  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3439  = \$3438  == 2'h2;
-  assign \$3440  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3441  = \$3440  == 1'h1;
-  assign \$3442  = \$3439  | \$3441 ;
-  assign \$3443  = \$3437  & \$3442 ;
-  assign \$3444  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3445  = \$3444  == 2'h3;
-  assign \$3447  = \$signal$209  + \$3446 ;
-  assign \$3448  = ~ lost;
-  assign \$3449  = { lost[14:0], 1'h1 } & \$3448 ;
-  assign \$3450  = \$signal$209  & \$3449 ;
-  assign \$3451  = | \$3450 ;
-  assign \$3452  = \$3451  & lost[0];
-  assign \$3453  = \$3447  + \$3452 ;
-  assign \$3454  = ~ lost;
-  assign \$3455  = \$3453 [15:0] & \$3454 ;
-  assign \$3456  = \$signal$209 [1] ? 4'h1 : 4'h0;
-  assign \$3457  = \$signal$209 [2] ? 4'h2 : \$3456 ;
-  assign \$3458  = \$signal$209 [3] ? 4'h3 : \$3457 ;
-  assign \$3459  = \$signal$209 [4] ? 4'h4 : \$3458 ;
-  assign \$3460  = \$signal$209 [5] ? 4'h5 : \$3459 ;
-  assign \$3461  = \$signal$209 [6] ? 4'h6 : \$3460 ;
-  assign \$3462  = \$signal$209 [7] ? 4'h7 : \$3461 ;
-  assign \$3463  = \$signal$209 [8] ? 4'h8 : \$3462 ;
-  assign \$3464  = \$signal$209 [9] ? 4'h9 : \$3463 ;
-  assign \$3465  = \$signal$209 [10] ? 4'ha : \$3464 ;
-  assign \$3466  = \$signal$209 [11] ? 4'hb : \$3465 ;
-  assign \$3467  = \$signal$209 [12] ? 4'hc : \$3466 ;
-  assign \$3468  = \$signal$209 [13] ? 4'hd : \$3467 ;
-  assign \$3469  = \$signal$209 [14] ? 4'he : \$3468 ;
-  assign \$3470  = \$signal$209 [15] ? 4'hf : \$3469 ;
+  assign \$3439  = \$3438  == 1'h1;
+  assign \$3440  = \$3437  | \$3439 ;
+  assign \$3441  = \$3435  & \$3440 ;
+  assign \$3442  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3443  = \$3442  == 2'h3;
+  assign \$3445  = \$signal$209  + \$3444 ;
+  assign \$3446  = ~ lost;
+  assign \$3447  = { lost[14:0], 1'h1 } & \$3446 ;
+  assign \$3448  = \$signal$209  & \$3447 ;
+  assign \$3449  = | \$3448 ;
+  assign \$3450  = \$3449  & lost[0];
+  assign \$3451  = \$3445  + \$3450 ;
+  assign \$3452  = ~ lost;
+  assign \$3453  = \$3451 [15:0] & \$3452 ;
+  assign \$3454  = \$signal$209 [1] ? 4'h1 : 4'h0;
+  assign \$3455  = \$signal$209 [2] ? 4'h2 : \$3454 ;
+  assign \$3456  = \$signal$209 [3] ? 4'h3 : \$3455 ;
+  assign \$3457  = \$signal$209 [4] ? 4'h4 : \$3456 ;
+  assign \$3458  = \$signal$209 [5] ? 4'h5 : \$3457 ;
+  assign \$3459  = \$signal$209 [6] ? 4'h6 : \$3458 ;
+  assign \$3460  = \$signal$209 [7] ? 4'h7 : \$3459 ;
+  assign \$3461  = \$signal$209 [8] ? 4'h8 : \$3460 ;
+  assign \$3462  = \$signal$209 [9] ? 4'h9 : \$3461 ;
+  assign \$3463  = \$signal$209 [10] ? 4'ha : \$3462 ;
+  assign \$3464  = \$signal$209 [11] ? 4'hb : \$3463 ;
+  assign \$3465  = \$signal$209 [12] ? 4'hc : \$3464 ;
+  assign \$3466  = \$signal$209 [13] ? 4'hd : \$3465 ;
+  assign \$3467  = \$signal$209 [14] ? 4'he : \$3466 ;
+  assign \$3468  = \$signal$209 [15] ? 4'hf : \$3467 ;
+  assign \$3469  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3470  = \$3469  == 2'h2;
   assign \$3471  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3472  = \$3471  == 2'h2;
-  assign \$3473  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3474  = \$3473  == 1'h1;
-  assign \$3475  = 4'hf - control4[17:14];
-  assign \$3476  = control4[18] ? \$3475  : 5'h08;
-  assign \$3477  = part2_6[6:0] << \$3476 [3:0];
-  assign \$3478  = \$3474  ? \$3477 [15:0] : 16'h0000;
-  assign \$3479  = \$3472  ? { 1'h0, part2_6[14:0] } : \$3478 ;
-  assign \$3480  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3481  = \$3480  == 2'h2;
-  assign \$3482  = \$3481  ? part2_6[15] : part2_6[7];
+  assign \$3472  = \$3471  == 1'h1;
+  assign \$3473  = 4'hf - control4[17:14];
+  assign \$3474  = control4[18] ? \$3473  : 5'h08;
+  assign \$3475  = part2_6[6:0] << \$3474 [3:0];
+  assign \$3476  = \$3472  ? \$3475 [15:0] : 16'h0000;
+  assign \$3477  = \$3470  ? { 1'h0, part2_6[14:0] } : \$3476 ;
+  assign \$3478  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3479  = \$3478  == 2'h2;
+  assign \$3480  = \$3479  ? part2_6[15] : part2_6[7];
+  assign \$3481  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3482  = \$3481  == 2'h2;
   assign \$3483  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3484  = \$3483  == 2'h2;
-  assign \$3485  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3486  = \$3485  == 1'h1;
-  assign \$3487  = \$3484  | \$3486 ;
-  assign \$3488  = \$3482  & \$3487 ;
-  assign \$3489  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3490  = \$3489  == 2'h3;
-  assign \$3492  = \$signal$216  + \$3491 ;
-  assign \$3493  = ~ lost;
-  assign \$3494  = { lost[14:0], 1'h1 } & \$3493 ;
-  assign \$3495  = \$signal$216  & \$3494 ;
-  assign \$3496  = | \$3495 ;
-  assign \$3497  = \$3496  & lost[0];
-  assign \$3498  = \$3492  + \$3497 ;
-  assign \$3499  = ~ lost;
-  assign \$3500  = \$3498 [15:0] & \$3499 ;
-  assign \$3501  = \$signal$216 [1] ? 4'h1 : 4'h0;
-  assign \$3502  = \$signal$216 [2] ? 4'h2 : \$3501 ;
-  assign \$3503  = \$signal$216 [3] ? 4'h3 : \$3502 ;
-  assign \$3504  = \$signal$216 [4] ? 4'h4 : \$3503 ;
-  assign \$3505  = \$signal$216 [5] ? 4'h5 : \$3504 ;
-  assign \$3506  = \$signal$216 [6] ? 4'h6 : \$3505 ;
-  assign \$3507  = \$signal$216 [7] ? 4'h7 : \$3506 ;
-  assign \$3508  = \$signal$216 [8] ? 4'h8 : \$3507 ;
-  assign \$3509  = \$signal$216 [9] ? 4'h9 : \$3508 ;
-  assign \$3510  = \$signal$216 [10] ? 4'ha : \$3509 ;
-  assign \$3511  = \$signal$216 [11] ? 4'hb : \$3510 ;
-  assign \$3512  = \$signal$216 [12] ? 4'hc : \$3511 ;
-  assign \$3513  = \$signal$216 [13] ? 4'hd : \$3512 ;
-  assign \$3514  = \$signal$216 [14] ? 4'he : \$3513 ;
-  assign \$3515  = \$signal$216 [15] ? 4'hf : \$3514 ;
+  assign \$3484  = \$3483  == 1'h1;
+  assign \$3485  = \$3482  | \$3484 ;
+  assign \$3486  = \$3480  & \$3485 ;
+  assign \$3487  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3488  = \$3487  == 2'h3;
+  assign \$3490  = \$signal$216  + \$3489 ;
+  assign \$3491  = ~ lost;
+  assign \$3492  = { lost[14:0], 1'h1 } & \$3491 ;
+  assign \$3493  = \$signal$216  & \$3492 ;
+  assign \$3494  = | \$3493 ;
+  assign \$3495  = \$3494  & lost[0];
+  assign \$3496  = \$3490  + \$3495 ;
+  assign \$3497  = ~ lost;
+  assign \$3498  = \$3496 [15:0] & \$3497 ;
+  assign \$3499  = \$signal$216 [1] ? 4'h1 : 4'h0;
+  assign \$3500  = \$signal$216 [2] ? 4'h2 : \$3499 ;
+  assign \$3501  = \$signal$216 [3] ? 4'h3 : \$3500 ;
+  assign \$3502  = \$signal$216 [4] ? 4'h4 : \$3501 ;
+  assign \$3503  = \$signal$216 [5] ? 4'h5 : \$3502 ;
+  assign \$3504  = \$signal$216 [6] ? 4'h6 : \$3503 ;
+  assign \$3505  = \$signal$216 [7] ? 4'h7 : \$3504 ;
+  assign \$3506  = \$signal$216 [8] ? 4'h8 : \$3505 ;
+  assign \$3507  = \$signal$216 [9] ? 4'h9 : \$3506 ;
+  assign \$3508  = \$signal$216 [10] ? 4'ha : \$3507 ;
+  assign \$3509  = \$signal$216 [11] ? 4'hb : \$3508 ;
+  assign \$3510  = \$signal$216 [12] ? 4'hc : \$3509 ;
+  assign \$3511  = \$signal$216 [13] ? 4'hd : \$3510 ;
+  assign \$3512  = \$signal$216 [14] ? 4'he : \$3511 ;
+  assign \$3513  = \$signal$216 [15] ? 4'hf : \$3512 ;
+  assign \$3514  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3515  = \$3514  == 2'h2;
   assign \$3516  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3517  = \$3516  == 2'h2;
-  assign \$3518  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3519  = \$3518  == 1'h1;
-  assign \$3520  = 4'hf - control4[17:14];
-  assign \$3521  = control4[18] ? \$3520  : 5'h08;
-  assign \$3522  = part2_7[6:0] << \$3521 [3:0];
-  assign \$3523  = \$3519  ? \$3522 [15:0] : 16'h0000;
-  assign \$3524  = \$3517  ? { 1'h0, part2_7[14:0] } : \$3523 ;
-  assign \$3525  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3526  = \$3525  == 2'h2;
-  assign \$3527  = \$3526  ? part2_7[15] : part2_7[7];
+  assign \$3517  = \$3516  == 1'h1;
+  assign \$3518  = 4'hf - control4[17:14];
+  assign \$3519  = control4[18] ? \$3518  : 5'h08;
+  assign \$3520  = part2_7[6:0] << \$3519 [3:0];
+  assign \$3521  = \$3517  ? \$3520 [15:0] : 16'h0000;
+  assign \$3522  = \$3515  ? { 1'h0, part2_7[14:0] } : \$3521 ;
+  assign \$3523  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3524  = \$3523  == 2'h2;
+  assign \$3525  = \$3524  ? part2_7[15] : part2_7[7];
+  assign \$3526  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3527  = \$3526  == 2'h2;
   assign \$3528  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3529  = \$3528  == 2'h2;
-  assign \$3530  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3531  = \$3530  == 1'h1;
-  assign \$3532  = \$3529  | \$3531 ;
-  assign \$3533  = \$3527  & \$3532 ;
-  assign \$3534  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3535  = \$3534  == 2'h3;
-  assign \$3537  = \$signal$223  + \$3536 ;
-  assign \$3538  = ~ lost;
-  assign \$3539  = { lost[14:0], 1'h1 } & \$3538 ;
-  assign \$3540  = \$signal$223  & \$3539 ;
-  assign \$3541  = | \$3540 ;
-  assign \$3542  = \$3541  & lost[0];
-  assign \$3543  = \$3537  + \$3542 ;
-  assign \$3544  = ~ lost;
-  assign \$3545  = \$3543 [15:0] & \$3544 ;
-  assign \$3546  = \$signal$223 [1] ? 4'h1 : 4'h0;
-  assign \$3547  = \$signal$223 [2] ? 4'h2 : \$3546 ;
-  assign \$3548  = \$signal$223 [3] ? 4'h3 : \$3547 ;
-  assign \$3549  = \$signal$223 [4] ? 4'h4 : \$3548 ;
-  assign \$3550  = \$signal$223 [5] ? 4'h5 : \$3549 ;
-  assign \$3551  = \$signal$223 [6] ? 4'h6 : \$3550 ;
-  assign \$3552  = \$signal$223 [7] ? 4'h7 : \$3551 ;
-  assign \$3553  = \$signal$223 [8] ? 4'h8 : \$3552 ;
-  assign \$3554  = \$signal$223 [9] ? 4'h9 : \$3553 ;
-  assign \$3555  = \$signal$223 [10] ? 4'ha : \$3554 ;
-  assign \$3556  = \$signal$223 [11] ? 4'hb : \$3555 ;
-  assign \$3557  = \$signal$223 [12] ? 4'hc : \$3556 ;
-  assign \$3558  = \$signal$223 [13] ? 4'hd : \$3557 ;
-  assign \$3559  = \$signal$223 [14] ? 4'he : \$3558 ;
-  assign \$3560  = \$signal$223 [15] ? 4'hf : \$3559 ;
+  assign \$3529  = \$3528  == 1'h1;
+  assign \$3530  = \$3527  | \$3529 ;
+  assign \$3531  = \$3525  & \$3530 ;
+  assign \$3532  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3533  = \$3532  == 2'h3;
+  assign \$3535  = \$signal$223  + \$3534 ;
+  assign \$3536  = ~ lost;
+  assign \$3537  = { lost[14:0], 1'h1 } & \$3536 ;
+  assign \$3538  = \$signal$223  & \$3537 ;
+  assign \$3539  = | \$3538 ;
+  assign \$3540  = \$3539  & lost[0];
+  assign \$3541  = \$3535  + \$3540 ;
+  assign \$3542  = ~ lost;
+  assign \$3543  = \$3541 [15:0] & \$3542 ;
+  assign \$3544  = \$signal$223 [1] ? 4'h1 : 4'h0;
+  assign \$3545  = \$signal$223 [2] ? 4'h2 : \$3544 ;
+  assign \$3546  = \$signal$223 [3] ? 4'h3 : \$3545 ;
+  assign \$3547  = \$signal$223 [4] ? 4'h4 : \$3546 ;
+  assign \$3548  = \$signal$223 [5] ? 4'h5 : \$3547 ;
+  assign \$3549  = \$signal$223 [6] ? 4'h6 : \$3548 ;
+  assign \$3550  = \$signal$223 [7] ? 4'h7 : \$3549 ;
+  assign \$3551  = \$signal$223 [8] ? 4'h8 : \$3550 ;
+  assign \$3552  = \$signal$223 [9] ? 4'h9 : \$3551 ;
+  assign \$3553  = \$signal$223 [10] ? 4'ha : \$3552 ;
+  assign \$3554  = \$signal$223 [11] ? 4'hb : \$3553 ;
+  assign \$3555  = \$signal$223 [12] ? 4'hc : \$3554 ;
+  assign \$3556  = \$signal$223 [13] ? 4'hd : \$3555 ;
+  assign \$3557  = \$signal$223 [14] ? 4'he : \$3556 ;
+  assign \$3558  = \$signal$223 [15] ? 4'hf : \$3557 ;
+  assign \$3559  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3560  = \$3559  == 2'h3;
   assign \$3561  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3562  = \$3561  == 2'h3;
-  assign \$3563  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3564  = \$3563  == 1'h1;
-  assign \$3565  = ! part2_0[6:0];
-  assign \$3566  = control4[17:14] > 3'h6;
-  assign \$3567  = 1'h1 << control4[16:14];
-  assign \$3568  = \$3566  ? 7'h7f : \$3567 [6:0];
-  assign \$3569  = part2_0[6:0] > \$3568 ;
-  assign \$3570  = \$3565  | \$3569 ;
-  assign \$3571  = \$3564  & \$3570 ;
-  assign \$3572  = \$3562  | \$3571 ;
-  assign \$3573  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3574  = \$3573  == 2'h2;
-  assign \$3575  = control4[17:14] < 3'h7;
-  assign \$3576  = 4'he - control4[17:14];
-  assign \$3577  = 8'hff << \$3576 [3:0];
-  assign \$3578  = part2_0[14:0] < \$3577 [14:0];
-  assign \$3579  = \$3575  | \$3578 ;
-  assign \$3580  = \$3574  & \$3579 ;
-  assign \$3581  = \$3572  | \$3580 ;
-  assign \$3582  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3583  = \$3582  == 1'h1;
-  assign \$3584  = control4[17:14] > 3'h7;
+  assign \$3562  = \$3561  == 1'h1;
+  assign \$3563  = ! part2_0[6:0];
+  assign \$3564  = control4[17:14] > 3'h6;
+  assign \$3565  = 1'h1 << control4[16:14];
+  assign \$3566  = \$3564  ? 7'h7f : \$3565 [6:0];
+  assign \$3567  = part2_0[6:0] > \$3566 ;
+  assign \$3568  = \$3563  | \$3567 ;
+  assign \$3569  = \$3562  & \$3568 ;
+  assign \$3570  = \$3560  | \$3569 ;
+  assign \$3571  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3572  = \$3571  == 2'h2;
+  assign \$3573  = control4[17:14] < 3'h7;
+  assign \$3574  = 4'he - control4[17:14];
+  assign \$3575  = 8'hff << \$3574 [3:0];
+  assign \$3576  = part2_0[14:0] < \$3575 [14:0];
+  assign \$3577  = \$3573  | \$3576 ;
+  assign \$3578  = \$3572  & \$3577 ;
+  assign \$3579  = \$3570  | \$3578 ;
+  assign \$3580  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3581  = \$3580  == 1'h1;
+  assign \$3582  = control4[17:14] > 3'h7;
+  assign \$3583  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3584  = \$3583  == 2'h2;
   assign \$3585  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3586  = \$3585  == 2'h2;
-  assign \$3587  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3588  = \$3587  == 1'h1;
-  assign \$3589  = 4'hf - control4[17:14];
-  assign \$3590  = control4[18] ? \$3589  : 5'h08;
-  assign \$3591  = part2_0[6:0] << \$3590 [3:0];
-  assign \$3592  = \$3588  ? \$3591 [15:0] : 16'h0000;
-  assign \$3593  = \$3586  ? { 1'h0, part2_0[14:0] } : \$3592 ;
-  assign \$3594  = ! \$3593 ;
-  assign \$3595  = \$3584  & \$3594 ;
-  assign \$3596  = ~ \$3595 ;
-  assign \$3597  = \$3583  & \$3596 ;
+  assign \$3586  = \$3585  == 1'h1;
+  assign \$3587  = 4'hf - control4[17:14];
+  assign \$3588  = control4[18] ? \$3587  : 5'h08;
+  assign \$3589  = part2_0[6:0] << \$3588 [3:0];
+  assign \$3590  = \$3586  ? \$3589 [15:0] : 16'h0000;
+  assign \$3591  = \$3584  ? { 1'h0, part2_0[14:0] } : \$3590 ;
+  assign \$3592  = ! \$3591 ;
+  assign \$3593  = \$3582  & \$3592 ;
+  assign \$3594  = ~ \$3593 ;
+  assign \$3595  = \$3581  & \$3594 ;
+  assign \$3596  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3597  = \$3596  == 2'h2;
   assign \$3598  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3599  = \$3598  == 2'h2;
-  assign \$3600  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3601  = \$3600  == 1'h1;
-  assign \$3602  = 4'hf - control4[17:14];
-  assign \$3603  = control4[18] ? \$3602  : 5'h08;
-  assign \$3604  = part2_0[6:0] << \$3603 [3:0];
-  assign \$3605  = \$3601  ? \$3604 [15:0] : 16'h0000;
-  assign \$3606  = \$3599  ? { 1'h0, part2_0[14:0] } : \$3605 ;
-  assign \$3607  = 4'hf - control4[17:14];
-  assign \$3608  = 1'h1 << \$3607 [3:0];
-  assign \$3609  = \$3606  < \$3608 ;
+  assign \$3599  = \$3598  == 1'h1;
+  assign \$3600  = 4'hf - control4[17:14];
+  assign \$3601  = control4[18] ? \$3600  : 5'h08;
+  assign \$3602  = part2_0[6:0] << \$3601 [3:0];
+  assign \$3603  = \$3599  ? \$3602 [15:0] : 16'h0000;
+  assign \$3604  = \$3597  ? { 1'h0, part2_0[14:0] } : \$3603 ;
+  assign \$3605  = 4'hf - control4[17:14];
+  assign \$3606  = 1'h1 << \$3605 [3:0];
+  assign \$3607  = \$3604  < \$3606 ;
+  assign \$3608  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3609  = \$3608  == 2'h2;
   assign \$3610  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3611  = \$3610  == 2'h2;
-  assign \$3612  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3613  = \$3612  == 1'h1;
-  assign \$3614  = 4'hf - control4[17:14];
-  assign \$3615  = control4[18] ? \$3614  : 5'h08;
-  assign \$3616  = part2_0[6:0] << \$3615 [3:0];
-  assign \$3617  = \$3613  ? \$3616 [15:0] : 16'h0000;
-  assign \$3618  = \$3611  ? { 1'h0, part2_0[14:0] } : \$3617 ;
-  assign \$3620  = 4'hf - \$3619 ;
-  assign \$3621  = 1'h1 << \$3620 [3:0];
-  assign \$3622  = \$3618  >= \$3621 ;
-  assign \$3623  = \$3609  | \$3622 ;
-  assign \$3624  = \$3597  & \$3623 ;
+  assign \$3611  = \$3610  == 1'h1;
+  assign \$3612  = 4'hf - control4[17:14];
+  assign \$3613  = control4[18] ? \$3612  : 5'h08;
+  assign \$3614  = part2_0[6:0] << \$3613 [3:0];
+  assign \$3615  = \$3611  ? \$3614 [15:0] : 16'h0000;
+  assign \$3616  = \$3609  ? { 1'h0, part2_0[14:0] } : \$3615 ;
+  assign \$3618  = 4'hf - \$3617 ;
+  assign \$3619  = 1'h1 << \$3618 [3:0];
+  assign \$3620  = \$3616  >= \$3619 ;
+  assign \$3621  = \$3607  | \$3620 ;
+  assign \$3622  = \$3595  & \$3621 ;
+  assign \$3623  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3624  = \$3623  == 2'h2;
   assign \$3625  = control4[2] ? 2'h0 : tags2[1:0];
   assign \$3626  = \$3625  == 2'h2;
   assign \$3627  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3628  = \$3627  == 2'h2;
-  assign \$3629  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3630  = \$3629  == 1'h1;
-  assign \$3631  = 4'hf - control4[17:14];
-  assign \$3632  = control4[18] ? \$3631  : 5'h08;
-  assign \$3633  = part2_0[6:0] << \$3632 [3:0];
-  assign \$3634  = \$3630  ? \$3633 [15:0] : 16'h0000;
-  assign \$3635  = \$3628  ? { 1'h0, part2_0[14:0] } : \$3634 ;
-  assign \$3637  = 4'hf - \$3636 ;
-  assign \$3638  = 1'h1 << \$3637 [3:0];
-  assign \$3639  = \$3635  < \$3638 ;
-  assign \$3640  = \$3626  & \$3639 ;
-  assign \$3641  = \$3624  | \$3640 ;
-  assign \$3642  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3643  = \$3642  == 2'h3;
-  assign \$3644  = part2_0[30:23] < 7'h7f;
-  assign \$3645  = \$3643  & \$3644 ;
-  assign \$3646  = \$3641  | \$3645 ;
-  assign \$3647  = control4[18] ? \$3581  : \$3646 ;
-  assign \$3648  = | control4[31:29];
-  assign \$3649  = control4[31:29] <= 1'h0;
-  assign \$3650  = \$3648  & \$3649 ;
-  assign \$3651  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3652  = | \$3651 ;
-  assign \$3653  = \$3650  & \$3652 ;
-  assign \$3654  = \$3647  | \$3653 ;
-  assign \$3655  = ~ control4[1];
+  assign \$3628  = \$3627  == 1'h1;
+  assign \$3629  = 4'hf - control4[17:14];
+  assign \$3630  = control4[18] ? \$3629  : 5'h08;
+  assign \$3631  = part2_0[6:0] << \$3630 [3:0];
+  assign \$3632  = \$3628  ? \$3631 [15:0] : 16'h0000;
+  assign \$3633  = \$3626  ? { 1'h0, part2_0[14:0] } : \$3632 ;
+  assign \$3635  = 4'hf - \$3634 ;
+  assign \$3636  = 1'h1 << \$3635 [3:0];
+  assign \$3637  = \$3633  < \$3636 ;
+  assign \$3638  = \$3624  & \$3637 ;
+  assign \$3639  = \$3622  | \$3638 ;
+  assign \$3640  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3641  = \$3640  == 2'h3;
+  assign \$3642  = part2_0[30:23] < 7'h7f;
+  assign \$3643  = \$3641  & \$3642 ;
+  assign \$3644  = \$3639  | \$3643 ;
+  assign \$3645  = control4[18] ? \$3579  : \$3644 ;
+  assign \$3646  = | control4[31:29];
+  assign \$3647  = control4[31:29] <= 1'h0;
+  assign \$3648  = \$3646  & \$3647 ;
+  assign \$3649  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3650  = | \$3649 ;
+  assign \$3651  = \$3648  & \$3650 ;
+  assign \$3652  = \$3645  | \$3651 ;
+  assign \$3653  = ~ control4[1];
+  assign \$3654  = \$3652  & \$3653 ;
+  assign \$3655  = ~ control4[2];
   assign \$3656  = \$3654  & \$3655 ;
-  assign \$3657  = ~ control4[2];
-  assign \$3658  = \$3656  & \$3657 ;
+  assign \$3657  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3658  = \$3657  == 2'h3;
   assign \$3659  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3660  = \$3659  == 2'h3;
-  assign \$3661  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3662  = \$3661  == 1'h1;
-  assign \$3663  = ! part2_1[6:0];
-  assign \$3664  = control4[17:14] > 3'h6;
-  assign \$3665  = 1'h1 << control4[16:14];
-  assign \$3666  = \$3664  ? 7'h7f : \$3665 [6:0];
-  assign \$3667  = part2_1[6:0] > \$3666 ;
-  assign \$3668  = \$3663  | \$3667 ;
-  assign \$3669  = \$3662  & \$3668 ;
-  assign \$3670  = \$3660  | \$3669 ;
-  assign \$3671  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3672  = \$3671  == 2'h2;
-  assign \$3673  = control4[17:14] < 3'h7;
-  assign \$3674  = 4'he - control4[17:14];
-  assign \$3675  = 8'hff << \$3674 [3:0];
-  assign \$3676  = part2_1[14:0] < \$3675 [14:0];
-  assign \$3677  = \$3673  | \$3676 ;
-  assign \$3678  = \$3672  & \$3677 ;
-  assign \$3679  = \$3670  | \$3678 ;
-  assign \$3680  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3681  = \$3680  == 1'h1;
-  assign \$3682  = control4[17:14] > 3'h7;
+  assign \$3660  = \$3659  == 1'h1;
+  assign \$3661  = ! part2_1[6:0];
+  assign \$3662  = control4[17:14] > 3'h6;
+  assign \$3663  = 1'h1 << control4[16:14];
+  assign \$3664  = \$3662  ? 7'h7f : \$3663 [6:0];
+  assign \$3665  = part2_1[6:0] > \$3664 ;
+  assign \$3666  = \$3661  | \$3665 ;
+  assign \$3667  = \$3660  & \$3666 ;
+  assign \$3668  = \$3658  | \$3667 ;
+  assign \$3669  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3670  = \$3669  == 2'h2;
+  assign \$3671  = control4[17:14] < 3'h7;
+  assign \$3672  = 4'he - control4[17:14];
+  assign \$3673  = 8'hff << \$3672 [3:0];
+  assign \$3674  = part2_1[14:0] < \$3673 [14:0];
+  assign \$3675  = \$3671  | \$3674 ;
+  assign \$3676  = \$3670  & \$3675 ;
+  assign \$3677  = \$3668  | \$3676 ;
+  assign \$3678  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3679  = \$3678  == 1'h1;
+  assign \$3680  = control4[17:14] > 3'h7;
+  assign \$3681  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3682  = \$3681  == 2'h2;
   assign \$3683  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3684  = \$3683  == 2'h2;
-  assign \$3685  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3686  = \$3685  == 1'h1;
-  assign \$3687  = 4'hf - control4[17:14];
-  assign \$3688  = control4[18] ? \$3687  : 5'h08;
-  assign \$3689  = part2_1[6:0] << \$3688 [3:0];
-  assign \$3690  = \$3686  ? \$3689 [15:0] : 16'h0000;
-  assign \$3691  = \$3684  ? { 1'h0, part2_1[14:0] } : \$3690 ;
-  assign \$3692  = ! \$3691 ;
-  assign \$3693  = \$3682  & \$3692 ;
-  assign \$3694  = ~ \$3693 ;
-  assign \$3695  = \$3681  & \$3694 ;
+  assign \$3684  = \$3683  == 1'h1;
+  assign \$3685  = 4'hf - control4[17:14];
+  assign \$3686  = control4[18] ? \$3685  : 5'h08;
+  assign \$3687  = part2_1[6:0] << \$3686 [3:0];
+  assign \$3688  = \$3684  ? \$3687 [15:0] : 16'h0000;
+  assign \$3689  = \$3682  ? { 1'h0, part2_1[14:0] } : \$3688 ;
+  assign \$3690  = ! \$3689 ;
+  assign \$3691  = \$3680  & \$3690 ;
+  assign \$3692  = ~ \$3691 ;
+  assign \$3693  = \$3679  & \$3692 ;
+  assign \$3694  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3695  = \$3694  == 2'h2;
   assign \$3696  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3697  = \$3696  == 2'h2;
-  assign \$3698  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3699  = \$3698  == 1'h1;
-  assign \$3700  = 4'hf - control4[17:14];
-  assign \$3701  = control4[18] ? \$3700  : 5'h08;
-  assign \$3702  = part2_1[6:0] << \$3701 [3:0];
-  assign \$3703  = \$3699  ? \$3702 [15:0] : 16'h0000;
-  assign \$3704  = \$3697  ? { 1'h0, part2_1[14:0] } : \$3703 ;
-  assign \$3705  = 4'hf - control4[17:14];
-  assign \$3706  = 1'h1 << \$3705 [3:0];
-  assign \$3707  = \$3704  < \$3706 ;
+  assign \$3697  = \$3696  == 1'h1;
+  assign \$3698  = 4'hf - control4[17:14];
+  assign \$3699  = control4[18] ? \$3698  : 5'h08;
+  assign \$3700  = part2_1[6:0] << \$3699 [3:0];
+  assign \$3701  = \$3697  ? \$3700 [15:0] : 16'h0000;
+  assign \$3702  = \$3695  ? { 1'h0, part2_1[14:0] } : \$3701 ;
+  assign \$3703  = 4'hf - control4[17:14];
+  assign \$3704  = 1'h1 << \$3703 [3:0];
+  assign \$3705  = \$3702  < \$3704 ;
+  assign \$3706  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3707  = \$3706  == 2'h2;
   assign \$3708  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3709  = \$3708  == 2'h2;
-  assign \$3710  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3711  = \$3710  == 1'h1;
-  assign \$3712  = 4'hf - control4[17:14];
-  assign \$3713  = control4[18] ? \$3712  : 5'h08;
-  assign \$3714  = part2_1[6:0] << \$3713 [3:0];
-  assign \$3715  = \$3711  ? \$3714 [15:0] : 16'h0000;
-  assign \$3716  = \$3709  ? { 1'h0, part2_1[14:0] } : \$3715 ;
-  assign \$3718  = 4'hf - \$3717 ;
-  assign \$3719  = 1'h1 << \$3718 [3:0];
-  assign \$3720  = \$3716  >= \$3719 ;
-  assign \$3721  = \$3707  | \$3720 ;
-  assign \$3722  = \$3695  & \$3721 ;
+  assign \$3709  = \$3708  == 1'h1;
+  assign \$3710  = 4'hf - control4[17:14];
+  assign \$3711  = control4[18] ? \$3710  : 5'h08;
+  assign \$3712  = part2_1[6:0] << \$3711 [3:0];
+  assign \$3713  = \$3709  ? \$3712 [15:0] : 16'h0000;
+  assign \$3714  = \$3707  ? { 1'h0, part2_1[14:0] } : \$3713 ;
+  assign \$3716  = 4'hf - \$3715 ;
+  assign \$3717  = 1'h1 << \$3716 [3:0];
+  assign \$3718  = \$3714  >= \$3717 ;
+  assign \$3719  = \$3705  | \$3718 ;
+  assign \$3720  = \$3693  & \$3719 ;
+  assign \$3721  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3722  = \$3721  == 2'h2;
   assign \$3723  = control4[2] ? 2'h0 : tags2[3:2];
   assign \$3724  = \$3723  == 2'h2;
   assign \$3725  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3726  = \$3725  == 2'h2;
-  assign \$3727  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3728  = \$3727  == 1'h1;
-  assign \$3729  = 4'hf - control4[17:14];
-  assign \$3730  = control4[18] ? \$3729  : 5'h08;
-  assign \$3731  = part2_1[6:0] << \$3730 [3:0];
-  assign \$3732  = \$3728  ? \$3731 [15:0] : 16'h0000;
-  assign \$3733  = \$3726  ? { 1'h0, part2_1[14:0] } : \$3732 ;
-  assign \$3735  = 4'hf - \$3734 ;
-  assign \$3736  = 1'h1 << \$3735 [3:0];
-  assign \$3737  = \$3733  < \$3736 ;
-  assign \$3738  = \$3724  & \$3737 ;
-  assign \$3739  = \$3722  | \$3738 ;
-  assign \$3740  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3741  = \$3740  == 2'h3;
-  assign \$3742  = part2_1[30:23] < 7'h7f;
-  assign \$3743  = \$3741  & \$3742 ;
-  assign \$3744  = \$3739  | \$3743 ;
-  assign \$3745  = control4[18] ? \$3679  : \$3744 ;
-  assign \$3746  = | control4[31:29];
-  assign \$3747  = control4[31:29] <= 1'h1;
-  assign \$3748  = \$3746  & \$3747 ;
-  assign \$3749  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3750  = | \$3749 ;
-  assign \$3751  = \$3748  & \$3750 ;
-  assign \$3752  = \$3745  | \$3751 ;
-  assign \$3753  = ~ control4[1];
+  assign \$3726  = \$3725  == 1'h1;
+  assign \$3727  = 4'hf - control4[17:14];
+  assign \$3728  = control4[18] ? \$3727  : 5'h08;
+  assign \$3729  = part2_1[6:0] << \$3728 [3:0];
+  assign \$3730  = \$3726  ? \$3729 [15:0] : 16'h0000;
+  assign \$3731  = \$3724  ? { 1'h0, part2_1[14:0] } : \$3730 ;
+  assign \$3733  = 4'hf - \$3732 ;
+  assign \$3734  = 1'h1 << \$3733 [3:0];
+  assign \$3735  = \$3731  < \$3734 ;
+  assign \$3736  = \$3722  & \$3735 ;
+  assign \$3737  = \$3720  | \$3736 ;
+  assign \$3738  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3739  = \$3738  == 2'h3;
+  assign \$3740  = part2_1[30:23] < 7'h7f;
+  assign \$3741  = \$3739  & \$3740 ;
+  assign \$3742  = \$3737  | \$3741 ;
+  assign \$3743  = control4[18] ? \$3677  : \$3742 ;
+  assign \$3744  = | control4[31:29];
+  assign \$3745  = control4[31:29] <= 1'h1;
+  assign \$3746  = \$3744  & \$3745 ;
+  assign \$3747  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3748  = | \$3747 ;
+  assign \$3749  = \$3746  & \$3748 ;
+  assign \$3750  = \$3743  | \$3749 ;
+  assign \$3751  = ~ control4[1];
+  assign \$3752  = \$3750  & \$3751 ;
+  assign \$3753  = ~ control4[2];
   assign \$3754  = \$3752  & \$3753 ;
-  assign \$3755  = ~ control4[2];
-  assign \$3756  = \$3754  & \$3755 ;
+  assign \$3755  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3756  = \$3755  == 2'h3;
   assign \$3757  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3758  = \$3757  == 2'h3;
-  assign \$3759  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3760  = \$3759  == 1'h1;
-  assign \$3761  = ! part2_2[6:0];
-  assign \$3762  = control4[17:14] > 3'h6;
-  assign \$3763  = 1'h1 << control4[16:14];
-  assign \$3764  = \$3762  ? 7'h7f : \$3763 [6:0];
-  assign \$3765  = part2_2[6:0] > \$3764 ;
-  assign \$3766  = \$3761  | \$3765 ;
-  assign \$3767  = \$3760  & \$3766 ;
-  assign \$3768  = \$3758  | \$3767 ;
-  assign \$3769  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3770  = \$3769  == 2'h2;
-  assign \$3771  = control4[17:14] < 3'h7;
-  assign \$3772  = 4'he - control4[17:14];
-  assign \$3773  = 8'hff << \$3772 [3:0];
-  assign \$3774  = part2_2[14:0] < \$3773 [14:0];
-  assign \$3775  = \$3771  | \$3774 ;
-  assign \$3776  = \$3770  & \$3775 ;
-  assign \$3777  = \$3768  | \$3776 ;
-  assign \$3778  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3779  = \$3778  == 1'h1;
-  assign \$3780  = control4[17:14] > 3'h7;
+  assign \$3758  = \$3757  == 1'h1;
+  assign \$3759  = ! part2_2[6:0];
+  assign \$3760  = control4[17:14] > 3'h6;
+  assign \$3761  = 1'h1 << control4[16:14];
+  assign \$3762  = \$3760  ? 7'h7f : \$3761 [6:0];
+  assign \$3763  = part2_2[6:0] > \$3762 ;
+  assign \$3764  = \$3759  | \$3763 ;
+  assign \$3765  = \$3758  & \$3764 ;
+  assign \$3766  = \$3756  | \$3765 ;
+  assign \$3767  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3768  = \$3767  == 2'h2;
+  assign \$3769  = control4[17:14] < 3'h7;
+  assign \$3770  = 4'he - control4[17:14];
+  assign \$3771  = 8'hff << \$3770 [3:0];
+  assign \$3772  = part2_2[14:0] < \$3771 [14:0];
+  assign \$3773  = \$3769  | \$3772 ;
+  assign \$3774  = \$3768  & \$3773 ;
+  assign \$3775  = \$3766  | \$3774 ;
+  assign \$3776  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3777  = \$3776  == 1'h1;
+  assign \$3778  = control4[17:14] > 3'h7;
+  assign \$3779  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3780  = \$3779  == 2'h2;
   assign \$3781  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3782  = \$3781  == 2'h2;
-  assign \$3783  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3784  = \$3783  == 1'h1;
-  assign \$3785  = 4'hf - control4[17:14];
-  assign \$3786  = control4[18] ? \$3785  : 5'h08;
-  assign \$3787  = part2_2[6:0] << \$3786 [3:0];
-  assign \$3788  = \$3784  ? \$3787 [15:0] : 16'h0000;
-  assign \$3789  = \$3782  ? { 1'h0, part2_2[14:0] } : \$3788 ;
-  assign \$3790  = ! \$3789 ;
-  assign \$3791  = \$3780  & \$3790 ;
-  assign \$3792  = ~ \$3791 ;
-  assign \$3793  = \$3779  & \$3792 ;
+  assign \$3782  = \$3781  == 1'h1;
+  assign \$3783  = 4'hf - control4[17:14];
+  assign \$3784  = control4[18] ? \$3783  : 5'h08;
+  assign \$3785  = part2_2[6:0] << \$3784 [3:0];
+  assign \$3786  = \$3782  ? \$3785 [15:0] : 16'h0000;
+  assign \$3787  = \$3780  ? { 1'h0, part2_2[14:0] } : \$3786 ;
+  assign \$3788  = ! \$3787 ;
+  assign \$3789  = \$3778  & \$3788 ;
+  assign \$3790  = ~ \$3789 ;
+  assign \$3791  = \$3777  & \$3790 ;
+  assign \$3792  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3793  = \$3792  == 2'h2;
   assign \$3794  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3795  = \$3794  == 2'h2;
-  assign \$3796  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3797  = \$3796  == 1'h1;
-  assign \$3798  = 4'hf - control4[17:14];
-  assign \$3799  = control4[18] ? \$3798  : 5'h08;
-  assign \$3800  = part2_2[6:0] << \$3799 [3:0];
-  assign \$3801  = \$3797  ? \$3800 [15:0] : 16'h0000;
-  assign \$3802  = \$3795  ? { 1'h0, part2_2[14:0] } : \$3801 ;
-  assign \$3803  = 4'hf - control4[17:14];
-  assign \$3804  = 1'h1 << \$3803 [3:0];
-  assign \$3805  = \$3802  < \$3804 ;
+  assign \$3795  = \$3794  == 1'h1;
+  assign \$3796  = 4'hf - control4[17:14];
+  assign \$3797  = control4[18] ? \$3796  : 5'h08;
+  assign \$3798  = part2_2[6:0] << \$3797 [3:0];
+  assign \$3799  = \$3795  ? \$3798 [15:0] : 16'h0000;
+  assign \$3800  = \$3793  ? { 1'h0, part2_2[14:0] } : \$3799 ;
+  assign \$3801  = 4'hf - control4[17:14];
+  assign \$3802  = 1'h1 << \$3801 [3:0];
+  assign \$3803  = \$3800  < \$3802 ;
+  assign \$3804  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3805  = \$3804  == 2'h2;
   assign \$3806  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3807  = \$3806  == 2'h2;
-  assign \$3808  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3809  = \$3808  == 1'h1;
-  assign \$3810  = 4'hf - control4[17:14];
-  assign \$3811  = control4[18] ? \$3810  : 5'h08;
-  assign \$3812  = part2_2[6:0] << \$3811 [3:0];
-  assign \$3813  = \$3809  ? \$3812 [15:0] : 16'h0000;
-  assign \$3814  = \$3807  ? { 1'h0, part2_2[14:0] } : \$3813 ;
-  assign \$3816  = 4'hf - \$3815 ;
-  assign \$3817  = 1'h1 << \$3816 [3:0];
-  assign \$3818  = \$3814  >= \$3817 ;
-  assign \$3819  = \$3805  | \$3818 ;
-  assign \$3820  = \$3793  & \$3819 ;
+  assign \$3807  = \$3806  == 1'h1;
+  assign \$3808  = 4'hf - control4[17:14];
+  assign \$3809  = control4[18] ? \$3808  : 5'h08;
+  assign \$3810  = part2_2[6:0] << \$3809 [3:0];
+  assign \$3811  = \$3807  ? \$3810 [15:0] : 16'h0000;
+  assign \$3812  = \$3805  ? { 1'h0, part2_2[14:0] } : \$3811 ;
+  assign \$3814  = 4'hf - \$3813 ;
+  assign \$3815  = 1'h1 << \$3814 [3:0];
+  assign \$3816  = \$3812  >= \$3815 ;
+  assign \$3817  = \$3803  | \$3816 ;
+  assign \$3818  = \$3791  & \$3817 ;
+  assign \$3819  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3820  = \$3819  == 2'h2;
   assign \$3821  = control4[2] ? 2'h0 : tags2[5:4];
   assign \$3822  = \$3821  == 2'h2;
   assign \$3823  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3824  = \$3823  == 2'h2;
-  assign \$3825  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3826  = \$3825  == 1'h1;
-  assign \$3827  = 4'hf - control4[17:14];
-  assign \$3828  = control4[18] ? \$3827  : 5'h08;
-  assign \$3829  = part2_2[6:0] << \$3828 [3:0];
-  assign \$3830  = \$3826  ? \$3829 [15:0] : 16'h0000;
-  assign \$3831  = \$3824  ? { 1'h0, part2_2[14:0] } : \$3830 ;
-  assign \$3833  = 4'hf - \$3832 ;
-  assign \$3834  = 1'h1 << \$3833 [3:0];
-  assign \$3835  = \$3831  < \$3834 ;
-  assign \$3836  = \$3822  & \$3835 ;
-  assign \$3837  = \$3820  | \$3836 ;
-  assign \$3838  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3839  = \$3838  == 2'h3;
-  assign \$3840  = part2_2[30:23] < 7'h7f;
-  assign \$3841  = \$3839  & \$3840 ;
-  assign \$3842  = \$3837  | \$3841 ;
-  assign \$3843  = control4[18] ? \$3777  : \$3842 ;
-  assign \$3844  = | control4[31:29];
-  assign \$3845  = control4[31:29] <= 2'h2;
-  assign \$3846  = \$3844  & \$3845 ;
-  assign \$3847  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3848  = | \$3847 ;
-  assign \$3849  = \$3846  & \$3848 ;
-  assign \$3850  = \$3843  | \$3849 ;
-  assign \$3851  = ~ control4[1];
+  assign \$3824  = \$3823  == 1'h1;
+  assign \$3825  = 4'hf - control4[17:14];
+  assign \$3826  = control4[18] ? \$3825  : 5'h08;
+  assign \$3827  = part2_2[6:0] << \$3826 [3:0];
+  assign \$3828  = \$3824  ? \$3827 [15:0] : 16'h0000;
+  assign \$3829  = \$3822  ? { 1'h0, part2_2[14:0] } : \$3828 ;
+  assign \$3831  = 4'hf - \$3830 ;
+  assign \$3832  = 1'h1 << \$3831 [3:0];
+  assign \$3833  = \$3829  < \$3832 ;
+  assign \$3834  = \$3820  & \$3833 ;
+  assign \$3835  = \$3818  | \$3834 ;
+  assign \$3836  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3837  = \$3836  == 2'h3;
+  assign \$3838  = part2_2[30:23] < 7'h7f;
+  assign \$3839  = \$3837  & \$3838 ;
+  assign \$3840  = \$3835  | \$3839 ;
+  assign \$3841  = control4[18] ? \$3775  : \$3840 ;
+  assign \$3842  = | control4[31:29];
+  assign \$3843  = control4[31:29] <= 2'h2;
+  assign \$3844  = \$3842  & \$3843 ;
+  assign \$3845  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3846  = | \$3845 ;
+  assign \$3847  = \$3844  & \$3846 ;
+  assign \$3848  = \$3841  | \$3847 ;
+  assign \$3849  = ~ control4[1];
+  assign \$3850  = \$3848  & \$3849 ;
+  assign \$3851  = ~ control4[2];
   assign \$3852  = \$3850  & \$3851 ;
-  assign \$3853  = ~ control4[2];
-  assign \$3854  = \$3852  & \$3853 ;
+  assign \$3853  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3854  = \$3853  == 2'h3;
   assign \$3855  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3856  = \$3855  == 2'h3;
-  assign \$3857  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3858  = \$3857  == 1'h1;
-  assign \$3859  = ! part2_3[6:0];
-  assign \$3860  = control4[17:14] > 3'h6;
-  assign \$3861  = 1'h1 << control4[16:14];
-  assign \$3862  = \$3860  ? 7'h7f : \$3861 [6:0];
-  assign \$3863  = part2_3[6:0] > \$3862 ;
-  assign \$3864  = \$3859  | \$3863 ;
-  assign \$3865  = \$3858  & \$3864 ;
-  assign \$3866  = \$3856  | \$3865 ;
-  assign \$3867  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3868  = \$3867  == 2'h2;
-  assign \$3869  = control4[17:14] < 3'h7;
-  assign \$3870  = 4'he - control4[17:14];
-  assign \$3871  = 8'hff << \$3870 [3:0];
-  assign \$3872  = part2_3[14:0] < \$3871 [14:0];
-  assign \$3873  = \$3869  | \$3872 ;
-  assign \$3874  = \$3868  & \$3873 ;
-  assign \$3875  = \$3866  | \$3874 ;
-  assign \$3876  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3877  = \$3876  == 1'h1;
-  assign \$3878  = control4[17:14] > 3'h7;
+  assign \$3856  = \$3855  == 1'h1;
+  assign \$3857  = ! part2_3[6:0];
+  assign \$3858  = control4[17:14] > 3'h6;
+  assign \$3859  = 1'h1 << control4[16:14];
+  assign \$3860  = \$3858  ? 7'h7f : \$3859 [6:0];
+  assign \$3861  = part2_3[6:0] > \$3860 ;
+  assign \$3862  = \$3857  | \$3861 ;
+  assign \$3863  = \$3856  & \$3862 ;
+  assign \$3864  = \$3854  | \$3863 ;
+  assign \$3865  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3866  = \$3865  == 2'h2;
+  assign \$3867  = control4[17:14] < 3'h7;
+  assign \$3868  = 4'he - control4[17:14];
+  assign \$3869  = 8'hff << \$3868 [3:0];
+  assign \$3870  = part2_3[14:0] < \$3869 [14:0];
+  assign \$3871  = \$3867  | \$3870 ;
+  assign \$3872  = \$3866  & \$3871 ;
+  assign \$3873  = \$3864  | \$3872 ;
+  assign \$3874  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3875  = \$3874  == 1'h1;
+  assign \$3876  = control4[17:14] > 3'h7;
+  assign \$3877  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3878  = \$3877  == 2'h2;
   assign \$3879  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3880  = \$3879  == 2'h2;
-  assign \$3881  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3882  = \$3881  == 1'h1;
-  assign \$3883  = 4'hf - control4[17:14];
-  assign \$3884  = control4[18] ? \$3883  : 5'h08;
-  assign \$3885  = part2_3[6:0] << \$3884 [3:0];
-  assign \$3886  = \$3882  ? \$3885 [15:0] : 16'h0000;
-  assign \$3887  = \$3880  ? { 1'h0, part2_3[14:0] } : \$3886 ;
-  assign \$3888  = ! \$3887 ;
-  assign \$3889  = \$3878  & \$3888 ;
-  assign \$3890  = ~ \$3889 ;
-  assign \$3891  = \$3877  & \$3890 ;
+  assign \$3880  = \$3879  == 1'h1;
+  assign \$3881  = 4'hf - control4[17:14];
+  assign \$3882  = control4[18] ? \$3881  : 5'h08;
+  assign \$3883  = part2_3[6:0] << \$3882 [3:0];
+  assign \$3884  = \$3880  ? \$3883 [15:0] : 16'h0000;
+  assign \$3885  = \$3878  ? { 1'h0, part2_3[14:0] } : \$3884 ;
+  assign \$3886  = ! \$3885 ;
+  assign \$3887  = \$3876  & \$3886 ;
+  assign \$3888  = ~ \$3887 ;
+  assign \$3889  = \$3875  & \$3888 ;
+  assign \$3890  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3891  = \$3890  == 2'h2;
   assign \$3892  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3893  = \$3892  == 2'h2;
-  assign \$3894  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3895  = \$3894  == 1'h1;
-  assign \$3896  = 4'hf - control4[17:14];
-  assign \$3897  = control4[18] ? \$3896  : 5'h08;
-  assign \$3898  = part2_3[6:0] << \$3897 [3:0];
-  assign \$3899  = \$3895  ? \$3898 [15:0] : 16'h0000;
-  assign \$3900  = \$3893  ? { 1'h0, part2_3[14:0] } : \$3899 ;
-  assign \$3901  = 4'hf - control4[17:14];
-  assign \$3902  = 1'h1 << \$3901 [3:0];
-  assign \$3903  = \$3900  < \$3902 ;
+  assign \$3893  = \$3892  == 1'h1;
+  assign \$3894  = 4'hf - control4[17:14];
+  assign \$3895  = control4[18] ? \$3894  : 5'h08;
+  assign \$3896  = part2_3[6:0] << \$3895 [3:0];
+  assign \$3897  = \$3893  ? \$3896 [15:0] : 16'h0000;
+  assign \$3898  = \$3891  ? { 1'h0, part2_3[14:0] } : \$3897 ;
+  assign \$3899  = 4'hf - control4[17:14];
+  assign \$3900  = 1'h1 << \$3899 [3:0];
+  assign \$3901  = \$3898  < \$3900 ;
+  assign \$3902  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3903  = \$3902  == 2'h2;
   assign \$3904  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3905  = \$3904  == 2'h2;
-  assign \$3906  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3907  = \$3906  == 1'h1;
-  assign \$3908  = 4'hf - control4[17:14];
-  assign \$3909  = control4[18] ? \$3908  : 5'h08;
-  assign \$3910  = part2_3[6:0] << \$3909 [3:0];
-  assign \$3911  = \$3907  ? \$3910 [15:0] : 16'h0000;
-  assign \$3912  = \$3905  ? { 1'h0, part2_3[14:0] } : \$3911 ;
-  assign \$3914  = 4'hf - \$3913 ;
-  assign \$3915  = 1'h1 << \$3914 [3:0];
-  assign \$3916  = \$3912  >= \$3915 ;
-  assign \$3917  = \$3903  | \$3916 ;
-  assign \$3918  = \$3891  & \$3917 ;
+  assign \$3905  = \$3904  == 1'h1;
+  assign \$3906  = 4'hf - control4[17:14];
+  assign \$3907  = control4[18] ? \$3906  : 5'h08;
+  assign \$3908  = part2_3[6:0] << \$3907 [3:0];
+  assign \$3909  = \$3905  ? \$3908 [15:0] : 16'h0000;
+  assign \$3910  = \$3903  ? { 1'h0, part2_3[14:0] } : \$3909 ;
+  assign \$3912  = 4'hf - \$3911 ;
+  assign \$3913  = 1'h1 << \$3912 [3:0];
+  assign \$3914  = \$3910  >= \$3913 ;
+  assign \$3915  = \$3901  | \$3914 ;
+  assign \$3916  = \$3889  & \$3915 ;
+  assign \$3917  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3918  = \$3917  == 2'h2;
   assign \$3919  = control4[2] ? 2'h0 : tags2[7:6];
   assign \$3920  = \$3919  == 2'h2;
   assign \$3921  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3922  = \$3921  == 2'h2;
-  assign \$3923  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3924  = \$3923  == 1'h1;
-  assign \$3925  = 4'hf - control4[17:14];
-  assign \$3926  = control4[18] ? \$3925  : 5'h08;
-  assign \$3927  = part2_3[6:0] << \$3926 [3:0];
-  assign \$3928  = \$3924  ? \$3927 [15:0] : 16'h0000;
-  assign \$3929  = \$3922  ? { 1'h0, part2_3[14:0] } : \$3928 ;
-  assign \$3931  = 4'hf - \$3930 ;
-  assign \$3932  = 1'h1 << \$3931 [3:0];
-  assign \$3933  = \$3929  < \$3932 ;
-  assign \$3934  = \$3920  & \$3933 ;
-  assign \$3935  = \$3918  | \$3934 ;
-  assign \$3936  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3937  = \$3936  == 2'h3;
-  assign \$3938  = part2_3[30:23] < 7'h7f;
-  assign \$3939  = \$3937  & \$3938 ;
-  assign \$3940  = \$3935  | \$3939 ;
-  assign \$3941  = control4[18] ? \$3875  : \$3940 ;
-  assign \$3942  = | control4[31:29];
-  assign \$3943  = control4[31:29] <= 2'h3;
-  assign \$3944  = \$3942  & \$3943 ;
-  assign \$3945  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3946  = | \$3945 ;
-  assign \$3947  = \$3944  & \$3946 ;
-  assign \$3948  = \$3941  | \$3947 ;
-  assign \$3949  = ~ control4[1];
+  assign \$3922  = \$3921  == 1'h1;
+  assign \$3923  = 4'hf - control4[17:14];
+  assign \$3924  = control4[18] ? \$3923  : 5'h08;
+  assign \$3925  = part2_3[6:0] << \$3924 [3:0];
+  assign \$3926  = \$3922  ? \$3925 [15:0] : 16'h0000;
+  assign \$3927  = \$3920  ? { 1'h0, part2_3[14:0] } : \$3926 ;
+  assign \$3929  = 4'hf - \$3928 ;
+  assign \$3930  = 1'h1 << \$3929 [3:0];
+  assign \$3931  = \$3927  < \$3930 ;
+  assign \$3932  = \$3918  & \$3931 ;
+  assign \$3933  = \$3916  | \$3932 ;
+  assign \$3934  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3935  = \$3934  == 2'h3;
+  assign \$3936  = part2_3[30:23] < 7'h7f;
+  assign \$3937  = \$3935  & \$3936 ;
+  assign \$3938  = \$3933  | \$3937 ;
+  assign \$3939  = control4[18] ? \$3873  : \$3938 ;
+  assign \$3940  = | control4[31:29];
+  assign \$3941  = control4[31:29] <= 2'h3;
+  assign \$3942  = \$3940  & \$3941 ;
+  assign \$3943  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3944  = | \$3943 ;
+  assign \$3945  = \$3942  & \$3944 ;
+  assign \$3946  = \$3939  | \$3945 ;
+  assign \$3947  = ~ control4[1];
+  assign \$3948  = \$3946  & \$3947 ;
+  assign \$3949  = ~ control4[2];
   assign \$3950  = \$3948  & \$3949 ;
-  assign \$3951  = ~ control4[2];
-  assign \$3952  = \$3950  & \$3951 ;
+  assign \$3951  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3952  = \$3951  == 2'h3;
   assign \$3953  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3954  = \$3953  == 2'h3;
-  assign \$3955  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3956  = \$3955  == 1'h1;
-  assign \$3957  = ! part2_4[6:0];
-  assign \$3958  = control4[17:14] > 3'h6;
-  assign \$3959  = 1'h1 << control4[16:14];
-  assign \$3960  = \$3958  ? 7'h7f : \$3959 [6:0];
-  assign \$3961  = part2_4[6:0] > \$3960 ;
-  assign \$3962  = \$3957  | \$3961 ;
-  assign \$3963  = \$3956  & \$3962 ;
-  assign \$3964  = \$3954  | \$3963 ;
-  assign \$3965  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3966  = \$3965  == 2'h2;
-  assign \$3967  = control4[17:14] < 3'h7;
-  assign \$3968  = 4'he - control4[17:14];
-  assign \$3969  = 8'hff << \$3968 [3:0];
-  assign \$3970  = part2_4[14:0] < \$3969 [14:0];
-  assign \$3971  = \$3967  | \$3970 ;
-  assign \$3972  = \$3966  & \$3971 ;
-  assign \$3973  = \$3964  | \$3972 ;
-  assign \$3974  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3975  = \$3974  == 1'h1;
-  assign \$3976  = control4[17:14] > 3'h7;
+  assign \$3954  = \$3953  == 1'h1;
+  assign \$3955  = ! part2_4[6:0];
+  assign \$3956  = control4[17:14] > 3'h6;
+  assign \$3957  = 1'h1 << control4[16:14];
+  assign \$3958  = \$3956  ? 7'h7f : \$3957 [6:0];
+  assign \$3959  = part2_4[6:0] > \$3958 ;
+  assign \$3960  = \$3955  | \$3959 ;
+  assign \$3961  = \$3954  & \$3960 ;
+  assign \$3962  = \$3952  | \$3961 ;
+  assign \$3963  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3964  = \$3963  == 2'h2;
+  assign \$3965  = control4[17:14] < 3'h7;
+  assign \$3966  = 4'he - control4[17:14];
+  assign \$3967  = 8'hff << \$3966 [3:0];
+  assign \$3968  = part2_4[14:0] < \$3967 [14:0];
+  assign \$3969  = \$3965  | \$3968 ;
+  assign \$3970  = \$3964  & \$3969 ;
+  assign \$3971  = \$3962  | \$3970 ;
+  assign \$3972  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3973  = \$3972  == 1'h1;
+  assign \$3974  = control4[17:14] > 3'h7;
+  assign \$3975  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3976  = \$3975  == 2'h2;
   assign \$3977  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3978  = \$3977  == 2'h2;
-  assign \$3979  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3980  = \$3979  == 1'h1;
-  assign \$3981  = 4'hf - control4[17:14];
-  assign \$3982  = control4[18] ? \$3981  : 5'h08;
-  assign \$3983  = part2_4[6:0] << \$3982 [3:0];
-  assign \$3984  = \$3980  ? \$3983 [15:0] : 16'h0000;
-  assign \$3985  = \$3978  ? { 1'h0, part2_4[14:0] } : \$3984 ;
-  assign \$3986  = ! \$3985 ;
-  assign \$3987  = \$3976  & \$3986 ;
-  assign \$3988  = ~ \$3987 ;
-  assign \$3989  = \$3975  & \$3988 ;
+  assign \$3978  = \$3977  == 1'h1;
+  assign \$3979  = 4'hf - control4[17:14];
+  assign \$3980  = control4[18] ? \$3979  : 5'h08;
+  assign \$3981  = part2_4[6:0] << \$3980 [3:0];
+  assign \$3982  = \$3978  ? \$3981 [15:0] : 16'h0000;
+  assign \$3983  = \$3976  ? { 1'h0, part2_4[14:0] } : \$3982 ;
+  assign \$3984  = ! \$3983 ;
+  assign \$3985  = \$3974  & \$3984 ;
+  assign \$3986  = ~ \$3985 ;
+  assign \$3987  = \$3973  & \$3986 ;
+  assign \$3988  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3989  = \$3988  == 2'h2;
   assign \$3990  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3991  = \$3990  == 2'h2;
-  assign \$3992  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3993  = \$3992  == 1'h1;
-  assign \$3994  = 4'hf - control4[17:14];
-  assign \$3995  = control4[18] ? \$3994  : 5'h08;
-  assign \$3996  = part2_4[6:0] << \$3995 [3:0];
-  assign \$3997  = \$3993  ? \$3996 [15:0] : 16'h0000;
-  assign \$3998  = \$3991  ? { 1'h0, part2_4[14:0] } : \$3997 ;
-  assign \$3999  = 4'hf - control4[17:14];
-  assign \$4000  = 1'h1 << \$3999 [3:0];
-  assign \$4001  = \$3998  < \$4000 ;
+  assign \$3991  = \$3990  == 1'h1;
+  assign \$3992  = 4'hf - control4[17:14];
+  assign \$3993  = control4[18] ? \$3992  : 5'h08;
+  assign \$3994  = part2_4[6:0] << \$3993 [3:0];
+  assign \$3995  = \$3991  ? \$3994 [15:0] : 16'h0000;
+  assign \$3996  = \$3989  ? { 1'h0, part2_4[14:0] } : \$3995 ;
+  assign \$3997  = 4'hf - control4[17:14];
+  assign \$3998  = 1'h1 << \$3997 [3:0];
+  assign \$3999  = \$3996  < \$3998 ;
+  assign \$4000  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4001  = \$4000  == 2'h2;
   assign \$4002  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4003  = \$4002  == 2'h2;
-  assign \$4004  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4005  = \$4004  == 1'h1;
-  assign \$4006  = 4'hf - control4[17:14];
-  assign \$4007  = control4[18] ? \$4006  : 5'h08;
-  assign \$4008  = part2_4[6:0] << \$4007 [3:0];
-  assign \$4009  = \$4005  ? \$4008 [15:0] : 16'h0000;
-  assign \$4010  = \$4003  ? { 1'h0, part2_4[14:0] } : \$4009 ;
-  assign \$4012  = 4'hf - \$4011 ;
-  assign \$4013  = 1'h1 << \$4012 [3:0];
-  assign \$4014  = \$4010  >= \$4013 ;
-  assign \$4015  = \$4001  | \$4014 ;
-  assign \$4016  = \$3989  & \$4015 ;
+  assign \$4003  = \$4002  == 1'h1;
+  assign \$4004  = 4'hf - control4[17:14];
+  assign \$4005  = control4[18] ? \$4004  : 5'h08;
+  assign \$4006  = part2_4[6:0] << \$4005 [3:0];
+  assign \$4007  = \$4003  ? \$4006 [15:0] : 16'h0000;
+  assign \$4008  = \$4001  ? { 1'h0, part2_4[14:0] } : \$4007 ;
+  assign \$4010  = 4'hf - \$4009 ;
+  assign \$4011  = 1'h1 << \$4010 [3:0];
+  assign \$4012  = \$4008  >= \$4011 ;
+  assign \$4013  = \$3999  | \$4012 ;
+  assign \$4014  = \$3987  & \$4013 ;
+  assign \$4015  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4016  = \$4015  == 2'h2;
   assign \$4017  = control4[2] ? 2'h0 : tags2[9:8];
   assign \$4018  = \$4017  == 2'h2;
   assign \$4019  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4020  = \$4019  == 2'h2;
-  assign \$4021  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4022  = \$4021  == 1'h1;
-  assign \$4023  = 4'hf - control4[17:14];
-  assign \$4024  = control4[18] ? \$4023  : 5'h08;
-  assign \$4025  = part2_4[6:0] << \$4024 [3:0];
-  assign \$4026  = \$4022  ? \$4025 [15:0] : 16'h0000;
-  assign \$4027  = \$4020  ? { 1'h0, part2_4[14:0] } : \$4026 ;
-  assign \$4029  = 4'hf - \$4028 ;
-  assign \$4030  = 1'h1 << \$4029 [3:0];
-  assign \$4031  = \$4027  < \$4030 ;
-  assign \$4032  = \$4018  & \$4031 ;
-  assign \$4033  = \$4016  | \$4032 ;
-  assign \$4034  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4035  = \$4034  == 2'h3;
-  assign \$4036  = part2_4[30:23] < 7'h7f;
-  assign \$4037  = \$4035  & \$4036 ;
-  assign \$4038  = \$4033  | \$4037 ;
-  assign \$4039  = control4[18] ? \$3973  : \$4038 ;
-  assign \$4040  = | control4[31:29];
-  assign \$4041  = control4[31:29] <= 3'h4;
-  assign \$4042  = \$4040  & \$4041 ;
-  assign \$4043  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4044  = | \$4043 ;
-  assign \$4045  = \$4042  & \$4044 ;
-  assign \$4046  = \$4039  | \$4045 ;
-  assign \$4047  = ~ control4[1];
+  assign \$4020  = \$4019  == 1'h1;
+  assign \$4021  = 4'hf - control4[17:14];
+  assign \$4022  = control4[18] ? \$4021  : 5'h08;
+  assign \$4023  = part2_4[6:0] << \$4022 [3:0];
+  assign \$4024  = \$4020  ? \$4023 [15:0] : 16'h0000;
+  assign \$4025  = \$4018  ? { 1'h0, part2_4[14:0] } : \$4024 ;
+  assign \$4027  = 4'hf - \$4026 ;
+  assign \$4028  = 1'h1 << \$4027 [3:0];
+  assign \$4029  = \$4025  < \$4028 ;
+  assign \$4030  = \$4016  & \$4029 ;
+  assign \$4031  = \$4014  | \$4030 ;
+  assign \$4032  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4033  = \$4032  == 2'h3;
+  assign \$4034  = part2_4[30:23] < 7'h7f;
+  assign \$4035  = \$4033  & \$4034 ;
+  assign \$4036  = \$4031  | \$4035 ;
+  assign \$4037  = control4[18] ? \$3971  : \$4036 ;
+  assign \$4038  = | control4[31:29];
+  assign \$4039  = control4[31:29] <= 3'h4;
+  assign \$4040  = \$4038  & \$4039 ;
+  assign \$4041  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4042  = | \$4041 ;
+  assign \$4043  = \$4040  & \$4042 ;
+  assign \$4044  = \$4037  | \$4043 ;
+  assign \$4045  = ~ control4[1];
+  assign \$4046  = \$4044  & \$4045 ;
+  assign \$4047  = ~ control4[2];
   assign \$4048  = \$4046  & \$4047 ;
-  assign \$4049  = ~ control4[2];
-  assign \$4050  = \$4048  & \$4049 ;
+  assign \$4049  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4050  = \$4049  == 2'h3;
   assign \$4051  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4052  = \$4051  == 2'h3;
-  assign \$4053  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4054  = \$4053  == 1'h1;
-  assign \$4055  = ! part2_5[6:0];
-  assign \$4056  = control4[17:14] > 3'h6;
-  assign \$4057  = 1'h1 << control4[16:14];
-  assign \$4058  = \$4056  ? 7'h7f : \$4057 [6:0];
-  assign \$4059  = part2_5[6:0] > \$4058 ;
-  assign \$4060  = \$4055  | \$4059 ;
-  assign \$4061  = \$4054  & \$4060 ;
-  assign \$4062  = \$4052  | \$4061 ;
-  assign \$4063  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4064  = \$4063  == 2'h2;
-  assign \$4065  = control4[17:14] < 3'h7;
-  assign \$4066  = 4'he - control4[17:14];
-  assign \$4067  = 8'hff << \$4066 [3:0];
-  assign \$4068  = part2_5[14:0] < \$4067 [14:0];
-  assign \$4069  = \$4065  | \$4068 ;
-  assign \$4070  = \$4064  & \$4069 ;
-  assign \$4071  = \$4062  | \$4070 ;
-  assign \$4072  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4073  = \$4072  == 1'h1;
-  assign \$4074  = control4[17:14] > 3'h7;
+  assign \$4052  = \$4051  == 1'h1;
+  assign \$4053  = ! part2_5[6:0];
+  assign \$4054  = control4[17:14] > 3'h6;
+  assign \$4055  = 1'h1 << control4[16:14];
+  assign \$4056  = \$4054  ? 7'h7f : \$4055 [6:0];
+  assign \$4057  = part2_5[6:0] > \$4056 ;
+  assign \$4058  = \$4053  | \$4057 ;
+  assign \$4059  = \$4052  & \$4058 ;
+  assign \$4060  = \$4050  | \$4059 ;
+  assign \$4061  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4062  = \$4061  == 2'h2;
+  assign \$4063  = control4[17:14] < 3'h7;
+  assign \$4064  = 4'he - control4[17:14];
+  assign \$4065  = 8'hff << \$4064 [3:0];
+  assign \$4066  = part2_5[14:0] < \$4065 [14:0];
+  assign \$4067  = \$4063  | \$4066 ;
+  assign \$4068  = \$4062  & \$4067 ;
+  assign \$4069  = \$4060  | \$4068 ;
+  assign \$4070  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4071  = \$4070  == 1'h1;
+  assign \$4072  = control4[17:14] > 3'h7;
+  assign \$4073  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4074  = \$4073  == 2'h2;
   assign \$4075  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4076  = \$4075  == 2'h2;
-  assign \$4077  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4078  = \$4077  == 1'h1;
-  assign \$4079  = 4'hf - control4[17:14];
-  assign \$4080  = control4[18] ? \$4079  : 5'h08;
-  assign \$4081  = part2_5[6:0] << \$4080 [3:0];
-  assign \$4082  = \$4078  ? \$4081 [15:0] : 16'h0000;
-  assign \$4083  = \$4076  ? { 1'h0, part2_5[14:0] } : \$4082 ;
-  assign \$4084  = ! \$4083 ;
-  assign \$4085  = \$4074  & \$4084 ;
-  assign \$4086  = ~ \$4085 ;
-  assign \$4087  = \$4073  & \$4086 ;
+  assign \$4076  = \$4075  == 1'h1;
+  assign \$4077  = 4'hf - control4[17:14];
+  assign \$4078  = control4[18] ? \$4077  : 5'h08;
+  assign \$4079  = part2_5[6:0] << \$4078 [3:0];
+  assign \$4080  = \$4076  ? \$4079 [15:0] : 16'h0000;
+  assign \$4081  = \$4074  ? { 1'h0, part2_5[14:0] } : \$4080 ;
+  assign \$4082  = ! \$4081 ;
+  assign \$4083  = \$4072  & \$4082 ;
+  assign \$4084  = ~ \$4083 ;
+  assign \$4085  = \$4071  & \$4084 ;
+  assign \$4086  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4087  = \$4086  == 2'h2;
   assign \$4088  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4089  = \$4088  == 2'h2;
-  assign \$4090  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4091  = \$4090  == 1'h1;
-  assign \$4092  = 4'hf - control4[17:14];
-  assign \$4093  = control4[18] ? \$4092  : 5'h08;
-  assign \$4094  = part2_5[6:0] << \$4093 [3:0];
-  assign \$4095  = \$4091  ? \$4094 [15:0] : 16'h0000;
-  assign \$4096  = \$4089  ? { 1'h0, part2_5[14:0] } : \$4095 ;
-  assign \$4097  = 4'hf - control4[17:14];
-  assign \$4098  = 1'h1 << \$4097 [3:0];
-  assign \$4099  = \$4096  < \$4098 ;
+  assign \$4089  = \$4088  == 1'h1;
+  assign \$4090  = 4'hf - control4[17:14];
+  assign \$4091  = control4[18] ? \$4090  : 5'h08;
+  assign \$4092  = part2_5[6:0] << \$4091 [3:0];
+  assign \$4093  = \$4089  ? \$4092 [15:0] : 16'h0000;
+  assign \$4094  = \$4087  ? { 1'h0, part2_5[14:0] } : \$4093 ;
+  assign \$4095  = 4'hf - control4[17:14];
+  assign \$4096  = 1'h1 << \$4095 [3:0];
+  assign \$4097  = \$4094  < \$4096 ;
+  assign \$4098  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4099  = \$4098  == 2'h2;
   assign \$4100  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4101  = \$4100  == 2'h2;
-  assign \$4102  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4103  = \$4102  == 1'h1;
-  assign \$4104  = 4'hf - control4[17:14];
-  assign \$4105  = control4[18] ? \$4104  : 5'h08;
-  assign \$4106  = part2_5[6:0] << \$4105 [3:0];
-  assign \$4107  = \$4103  ? \$4106 [15:0] : 16'h0000;
-  assign \$4108  = \$4101  ? { 1'h0, part2_5[14:0] } : \$4107 ;
-  assign \$4110  = 4'hf - \$4109 ;
-  assign \$4111  = 1'h1 << \$4110 [3:0];
-  assign \$4112  = \$4108  >= \$4111 ;
-  assign \$4113  = \$4099  | \$4112 ;
-  assign \$4114  = \$4087  & \$4113 ;
+  assign \$4101  = \$4100  == 1'h1;
+  assign \$4102  = 4'hf - control4[17:14];
+  assign \$4103  = control4[18] ? \$4102  : 5'h08;
+  assign \$4104  = part2_5[6:0] << \$4103 [3:0];
+  assign \$4105  = \$4101  ? \$4104 [15:0] : 16'h0000;
+  assign \$4106  = \$4099  ? { 1'h0, part2_5[14:0] } : \$4105 ;
+  assign \$4108  = 4'hf - \$4107 ;
+  assign \$4109  = 1'h1 << \$4108 [3:0];
+  assign \$4110  = \$4106  >= \$4109 ;
+  assign \$4111  = \$4097  | \$4110 ;
+  assign \$4112  = \$4085  & \$4111 ;
+  assign \$4113  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4114  = \$4113  == 2'h2;
   assign \$4115  = control4[2] ? 2'h0 : tags2[11:10];
   assign \$4116  = \$4115  == 2'h2;
   assign \$4117  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4118  = \$4117  == 2'h2;
-  assign \$4119  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4120  = \$4119  == 1'h1;
-  assign \$4121  = 4'hf - control4[17:14];
-  assign \$4122  = control4[18] ? \$4121  : 5'h08;
-  assign \$4123  = part2_5[6:0] << \$4122 [3:0];
-  assign \$4124  = \$4120  ? \$4123 [15:0] : 16'h0000;
-  assign \$4125  = \$4118  ? { 1'h0, part2_5[14:0] } : \$4124 ;
-  assign \$4127  = 4'hf - \$4126 ;
-  assign \$4128  = 1'h1 << \$4127 [3:0];
-  assign \$4129  = \$4125  < \$4128 ;
-  assign \$4130  = \$4116  & \$4129 ;
-  assign \$4131  = \$4114  | \$4130 ;
-  assign \$4132  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4133  = \$4132  == 2'h3;
-  assign \$4134  = part2_5[30:23] < 7'h7f;
-  assign \$4135  = \$4133  & \$4134 ;
-  assign \$4136  = \$4131  | \$4135 ;
-  assign \$4137  = control4[18] ? \$4071  : \$4136 ;
-  assign \$4138  = | control4[31:29];
-  assign \$4139  = control4[31:29] <= 3'h5;
-  assign \$4140  = \$4138  & \$4139 ;
-  assign \$4141  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4142  = | \$4141 ;
-  assign \$4143  = \$4140  & \$4142 ;
-  assign \$4144  = \$4137  | \$4143 ;
-  assign \$4145  = ~ control4[1];
+  assign \$4118  = \$4117  == 1'h1;
+  assign \$4119  = 4'hf - control4[17:14];
+  assign \$4120  = control4[18] ? \$4119  : 5'h08;
+  assign \$4121  = part2_5[6:0] << \$4120 [3:0];
+  assign \$4122  = \$4118  ? \$4121 [15:0] : 16'h0000;
+  assign \$4123  = \$4116  ? { 1'h0, part2_5[14:0] } : \$4122 ;
+  assign \$4125  = 4'hf - \$4124 ;
+  assign \$4126  = 1'h1 << \$4125 [3:0];
+  assign \$4127  = \$4123  < \$4126 ;
+  assign \$4128  = \$4114  & \$4127 ;
+  assign \$4129  = \$4112  | \$4128 ;
+  assign \$4130  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4131  = \$4130  == 2'h3;
+  assign \$4132  = part2_5[30:23] < 7'h7f;
+  assign \$4133  = \$4131  & \$4132 ;
+  assign \$4134  = \$4129  | \$4133 ;
+  assign \$4135  = control4[18] ? \$4069  : \$4134 ;
+  assign \$4136  = | control4[31:29];
+  assign \$4137  = control4[31:29] <= 3'h5;
+  assign \$4138  = \$4136  & \$4137 ;
+  assign \$4139  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4140  = | \$4139 ;
+  assign \$4141  = \$4138  & \$4140 ;
+  assign \$4142  = \$4135  | \$4141 ;
+  assign \$4143  = ~ control4[1];
+  assign \$4144  = \$4142  & \$4143 ;
+  assign \$4145  = ~ control4[2];
   assign \$4146  = \$4144  & \$4145 ;
-  assign \$4147  = ~ control4[2];
-  assign \$4148  = \$4146  & \$4147 ;
+  assign \$4147  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4148  = \$4147  == 2'h3;
   assign \$4149  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4150  = \$4149  == 2'h3;
-  assign \$4151  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4152  = \$4151  == 1'h1;
-  assign \$4153  = ! part2_6[6:0];
-  assign \$4154  = control4[17:14] > 3'h6;
-  assign \$4155  = 1'h1 << control4[16:14];
-  assign \$4156  = \$4154  ? 7'h7f : \$4155 [6:0];
-  assign \$4157  = part2_6[6:0] > \$4156 ;
-  assign \$4158  = \$4153  | \$4157 ;
-  assign \$4159  = \$4152  & \$4158 ;
-  assign \$4160  = \$4150  | \$4159 ;
-  assign \$4161  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4162  = \$4161  == 2'h2;
-  assign \$4163  = control4[17:14] < 3'h7;
-  assign \$4164  = 4'he - control4[17:14];
-  assign \$4165  = 8'hff << \$4164 [3:0];
-  assign \$4166  = part2_6[14:0] < \$4165 [14:0];
-  assign \$4167  = \$4163  | \$4166 ;
-  assign \$4168  = \$4162  & \$4167 ;
-  assign \$4169  = \$4160  | \$4168 ;
-  assign \$4170  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4171  = \$4170  == 1'h1;
-  assign \$4172  = control4[17:14] > 3'h7;
+  assign \$4150  = \$4149  == 1'h1;
+  assign \$4151  = ! part2_6[6:0];
+  assign \$4152  = control4[17:14] > 3'h6;
+  assign \$4153  = 1'h1 << control4[16:14];
+  assign \$4154  = \$4152  ? 7'h7f : \$4153 [6:0];
+  assign \$4155  = part2_6[6:0] > \$4154 ;
+  assign \$4156  = \$4151  | \$4155 ;
+  assign \$4157  = \$4150  & \$4156 ;
+  assign \$4158  = \$4148  | \$4157 ;
+  assign \$4159  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4160  = \$4159  == 2'h2;
+  assign \$4161  = control4[17:14] < 3'h7;
+  assign \$4162  = 4'he - control4[17:14];
+  assign \$4163  = 8'hff << \$4162 [3:0];
+  assign \$4164  = part2_6[14:0] < \$4163 [14:0];
+  assign \$4165  = \$4161  | \$4164 ;
+  assign \$4166  = \$4160  & \$4165 ;
+  assign \$4167  = \$4158  | \$4166 ;
+  assign \$4168  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4169  = \$4168  == 1'h1;
+  assign \$4170  = control4[17:14] > 3'h7;
+  assign \$4171  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4172  = \$4171  == 2'h2;
   assign \$4173  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4174  = \$4173  == 2'h2;
-  assign \$4175  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4176  = \$4175  == 1'h1;
-  assign \$4177  = 4'hf - control4[17:14];
-  assign \$4178  = control4[18] ? \$4177  : 5'h08;
-  assign \$4179  = part2_6[6:0] << \$4178 [3:0];
-  assign \$4180  = \$4176  ? \$4179 [15:0] : 16'h0000;
-  assign \$4181  = \$4174  ? { 1'h0, part2_6[14:0] } : \$4180 ;
-  assign \$4182  = ! \$4181 ;
-  assign \$4183  = \$4172  & \$4182 ;
-  assign \$4184  = ~ \$4183 ;
-  assign \$4185  = \$4171  & \$4184 ;
+  assign \$4174  = \$4173  == 1'h1;
+  assign \$4175  = 4'hf - control4[17:14];
+  assign \$4176  = control4[18] ? \$4175  : 5'h08;
+  assign \$4177  = part2_6[6:0] << \$4176 [3:0];
+  assign \$4178  = \$4174  ? \$4177 [15:0] : 16'h0000;
+  assign \$4179  = \$4172  ? { 1'h0, part2_6[14:0] } : \$4178 ;
+  assign \$4180  = ! \$4179 ;
+  assign \$4181  = \$4170  & \$4180 ;
+  assign \$4182  = ~ \$4181 ;
+  assign \$4183  = \$4169  & \$4182 ;
+  assign \$4184  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4185  = \$4184  == 2'h2;
   assign \$4186  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4187  = \$4186  == 2'h2;
-  assign \$4188  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4189  = \$4188  == 1'h1;
-  assign \$4190  = 4'hf - control4[17:14];
-  assign \$4191  = control4[18] ? \$4190  : 5'h08;
-  assign \$4192  = part2_6[6:0] << \$4191 [3:0];
-  assign \$4193  = \$4189  ? \$4192 [15:0] : 16'h0000;
-  assign \$4194  = \$4187  ? { 1'h0, part2_6[14:0] } : \$4193 ;
-  assign \$4195  = 4'hf - control4[17:14];
-  assign \$4196  = 1'h1 << \$4195 [3:0];
-  assign \$4197  = \$4194  < \$4196 ;
+  assign \$4187  = \$4186  == 1'h1;
+  assign \$4188  = 4'hf - control4[17:14];
+  assign \$4189  = control4[18] ? \$4188  : 5'h08;
+  assign \$4190  = part2_6[6:0] << \$4189 [3:0];
+  assign \$4191  = \$4187  ? \$4190 [15:0] : 16'h0000;
+  assign \$4192  = \$4185  ? { 1'h0, part2_6[14:0] } : \$4191 ;
+  assign \$4193  = 4'hf - control4[17:14];
+  assign \$4194  = 1'h1 << \$4193 [3:0];
+  assign \$4195  = \$4192  < \$4194 ;
+  assign \$4196  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4197  = \$4196  == 2'h2;
   assign \$4198  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4199  = \$4198  == 2'h2;
-  assign \$4200  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4201  = \$4200  == 1'h1;
-  assign \$4202  = 4'hf - control4[17:14];
-  assign \$4203  = control4[18] ? \$4202  : 5'h08;
-  assign \$4204  = part2_6[6:0] << \$4203 [3:0];
-  assign \$4205  = \$4201  ? \$4204 [15:0] : 16'h0000;
-  assign \$4206  = \$4199  ? { 1'h0, part2_6[14:0] } : \$4205 ;
-  assign \$4208  = 4'hf - \$4207 ;
-  assign \$4209  = 1'h1 << \$4208 [3:0];
-  assign \$4210  = \$4206  >= \$4209 ;
-  assign \$4211  = \$4197  | \$4210 ;
-  assign \$4212  = \$4185  & \$4211 ;
+  assign \$4199  = \$4198  == 1'h1;
+  assign \$4200  = 4'hf - control4[17:14];
+  assign \$4201  = control4[18] ? \$4200  : 5'h08;
+  assign \$4202  = part2_6[6:0] << \$4201 [3:0];
+  assign \$4203  = \$4199  ? \$4202 [15:0] : 16'h0000;
+  assign \$4204  = \$4197  ? { 1'h0, part2_6[14:0] } : \$4203 ;
+  assign \$4206  = 4'hf - \$4205 ;
+  assign \$4207  = 1'h1 << \$4206 [3:0];
+  assign \$4208  = \$4204  >= \$4207 ;
+  assign \$4209  = \$4195  | \$4208 ;
+  assign \$4210  = \$4183  & \$4209 ;
+  assign \$4211  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4212  = \$4211  == 2'h2;
   assign \$4213  = control4[2] ? 2'h0 : tags2[13:12];
   assign \$4214  = \$4213  == 2'h2;
   assign \$4215  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4216  = \$4215  == 2'h2;
-  assign \$4217  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4218  = \$4217  == 1'h1;
-  assign \$4219  = 4'hf - control4[17:14];
-  assign \$4220  = control4[18] ? \$4219  : 5'h08;
-  assign \$4221  = part2_6[6:0] << \$4220 [3:0];
-  assign \$4222  = \$4218  ? \$4221 [15:0] : 16'h0000;
-  assign \$4223  = \$4216  ? { 1'h0, part2_6[14:0] } : \$4222 ;
-  assign \$4225  = 4'hf - \$4224 ;
-  assign \$4226  = 1'h1 << \$4225 [3:0];
-  assign \$4227  = \$4223  < \$4226 ;
-  assign \$4228  = \$4214  & \$4227 ;
-  assign \$4229  = \$4212  | \$4228 ;
-  assign \$4230  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4231  = \$4230  == 2'h3;
-  assign \$4232  = part2_6[30:23] < 7'h7f;
-  assign \$4233  = \$4231  & \$4232 ;
-  assign \$4234  = \$4229  | \$4233 ;
-  assign \$4235  = control4[18] ? \$4169  : \$4234 ;
-  assign \$4236  = | control4[31:29];
-  assign \$4237  = control4[31:29] <= 3'h6;
-  assign \$4238  = \$4236  & \$4237 ;
-  assign \$4239  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4240  = | \$4239 ;
-  assign \$4241  = \$4238  & \$4240 ;
-  assign \$4242  = \$4235  | \$4241 ;
-  assign \$4243  = ~ control4[1];
+  assign \$4216  = \$4215  == 1'h1;
+  assign \$4217  = 4'hf - control4[17:14];
+  assign \$4218  = control4[18] ? \$4217  : 5'h08;
+  assign \$4219  = part2_6[6:0] << \$4218 [3:0];
+  assign \$4220  = \$4216  ? \$4219 [15:0] : 16'h0000;
+  assign \$4221  = \$4214  ? { 1'h0, part2_6[14:0] } : \$4220 ;
+  assign \$4223  = 4'hf - \$4222 ;
+  assign \$4224  = 1'h1 << \$4223 [3:0];
+  assign \$4225  = \$4221  < \$4224 ;
+  assign \$4226  = \$4212  & \$4225 ;
+  assign \$4227  = \$4210  | \$4226 ;
+  assign \$4228  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4229  = \$4228  == 2'h3;
+  assign \$4230  = part2_6[30:23] < 7'h7f;
+  assign \$4231  = \$4229  & \$4230 ;
+  assign \$4232  = \$4227  | \$4231 ;
+  assign \$4233  = control4[18] ? \$4167  : \$4232 ;
+  assign \$4234  = | control4[31:29];
+  assign \$4235  = control4[31:29] <= 3'h6;
+  assign \$4236  = \$4234  & \$4235 ;
+  assign \$4237  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4238  = | \$4237 ;
+  assign \$4239  = \$4236  & \$4238 ;
+  assign \$4240  = \$4233  | \$4239 ;
+  assign \$4241  = ~ control4[1];
+  assign \$4242  = \$4240  & \$4241 ;
+  assign \$4243  = ~ control4[2];
   assign \$4244  = \$4242  & \$4243 ;
-  assign \$4245  = ~ control4[2];
-  assign \$4246  = \$4244  & \$4245 ;
+  assign \$4245  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4246  = \$4245  == 2'h3;
   assign \$4247  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4248  = \$4247  == 2'h3;
-  assign \$4249  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4250  = \$4249  == 1'h1;
-  assign \$4251  = ! part2_7[6:0];
-  assign \$4252  = control4[17:14] > 3'h6;
-  assign \$4253  = 1'h1 << control4[16:14];
-  assign \$4254  = \$4252  ? 7'h7f : \$4253 [6:0];
-  assign \$4255  = part2_7[6:0] > \$4254 ;
-  assign \$4256  = \$4251  | \$4255 ;
-  assign \$4257  = \$4250  & \$4256 ;
-  assign \$4258  = \$4248  | \$4257 ;
-  assign \$4259  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4260  = \$4259  == 2'h2;
-  assign \$4261  = control4[17:14] < 3'h7;
-  assign \$4262  = 4'he - control4[17:14];
-  assign \$4263  = 8'hff << \$4262 [3:0];
-  assign \$4264  = part2_7[14:0] < \$4263 [14:0];
-  assign \$4265  = \$4261  | \$4264 ;
-  assign \$4266  = \$4260  & \$4265 ;
-  assign \$4267  = \$4258  | \$4266 ;
-  assign \$4268  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4269  = \$4268  == 1'h1;
-  assign \$4270  = control4[17:14] > 3'h7;
+  assign \$4248  = \$4247  == 1'h1;
+  assign \$4249  = ! part2_7[6:0];
+  assign \$4250  = control4[17:14] > 3'h6;
+  assign \$4251  = 1'h1 << control4[16:14];
+  assign \$4252  = \$4250  ? 7'h7f : \$4251 [6:0];
+  assign \$4253  = part2_7[6:0] > \$4252 ;
+  assign \$4254  = \$4249  | \$4253 ;
+  assign \$4255  = \$4248  & \$4254 ;
+  assign \$4256  = \$4246  | \$4255 ;
+  assign \$4257  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4258  = \$4257  == 2'h2;
+  assign \$4259  = control4[17:14] < 3'h7;
+  assign \$4260  = 4'he - control4[17:14];
+  assign \$4261  = 8'hff << \$4260 [3:0];
+  assign \$4262  = part2_7[14:0] < \$4261 [14:0];
+  assign \$4263  = \$4259  | \$4262 ;
+  assign \$4264  = \$4258  & \$4263 ;
+  assign \$4265  = \$4256  | \$4264 ;
+  assign \$4266  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4267  = \$4266  == 1'h1;
+  assign \$4268  = control4[17:14] > 3'h7;
+  assign \$4269  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4270  = \$4269  == 2'h2;
   assign \$4271  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4272  = \$4271  == 2'h2;
-  assign \$4273  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4274  = \$4273  == 1'h1;
-  assign \$4275  = 4'hf - control4[17:14];
-  assign \$4276  = control4[18] ? \$4275  : 5'h08;
-  assign \$4277  = part2_7[6:0] << \$4276 [3:0];
-  assign \$4278  = \$4274  ? \$4277 [15:0] : 16'h0000;
-  assign \$4279  = \$4272  ? { 1'h0, part2_7[14:0] } : \$4278 ;
-  assign \$4280  = ! \$4279 ;
-  assign \$4281  = \$4270  & \$4280 ;
-  assign \$4282  = ~ \$4281 ;
-  assign \$4283  = \$4269  & \$4282 ;
+  assign \$4272  = \$4271  == 1'h1;
+  assign \$4273  = 4'hf - control4[17:14];
+  assign \$4274  = control4[18] ? \$4273  : 5'h08;
+  assign \$4275  = part2_7[6:0] << \$4274 [3:0];
+  assign \$4276  = \$4272  ? \$4275 [15:0] : 16'h0000;
+  assign \$4277  = \$4270  ? { 1'h0, part2_7[14:0] } : \$4276 ;
+  assign \$4278  = ! \$4277 ;
+  assign \$4279  = \$4268  & \$4278 ;
+  assign \$4280  = ~ \$4279 ;
+  assign \$4281  = \$4267  & \$4280 ;
+  assign \$4282  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4283  = \$4282  == 2'h2;
   assign \$4284  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4285  = \$4284  == 2'h2;
-  assign \$4286  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4287  = \$4286  == 1'h1;
-  assign \$4288  = 4'hf - control4[17:14];
-  assign \$4289  = control4[18] ? \$4288  : 5'h08;
-  assign \$4290  = part2_7[6:0] << \$4289 [3:0];
-  assign \$4291  = \$4287  ? \$4290 [15:0] : 16'h0000;
-  assign \$4292  = \$4285  ? { 1'h0, part2_7[14:0] } : \$4291 ;
-  assign \$4293  = 4'hf - control4[17:14];
-  assign \$4294  = 1'h1 << \$4293 [3:0];
-  assign \$4295  = \$4292  < \$4294 ;
+  assign \$4285  = \$4284  == 1'h1;
+  assign \$4286  = 4'hf - control4[17:14];
+  assign \$4287  = control4[18] ? \$4286  : 5'h08;
+  assign \$4288  = part2_7[6:0] << \$4287 [3:0];
+  assign \$4289  = \$4285  ? \$4288 [15:0] : 16'h0000;
+  assign \$4290  = \$4283  ? { 1'h0, part2_7[14:0] } : \$4289 ;
+  assign \$4291  = 4'hf - control4[17:14];
+  assign \$4292  = 1'h1 << \$4291 [3:0];
+  assign \$4293  = \$4290  < \$4292 ;
+  assign \$4294  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4295  = \$4294  == 2'h2;
   assign \$4296  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4297  = \$4296  == 2'h2;
-  assign \$4298  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4299  = \$4298  == 1'h1;
-  assign \$4300  = 4'hf - control4[17:14];
-  assign \$4301  = control4[18] ? \$4300  : 5'h08;
-  assign \$4302  = part2_7[6:0] << \$4301 [3:0];
-  assign \$4303  = \$4299  ? \$4302 [15:0] : 16'h0000;
-  assign \$4304  = \$4297  ? { 1'h0, part2_7[14:0] } : \$4303 ;
-  assign \$4306  = 4'hf - \$4305 ;
-  assign \$4307  = 1'h1 << \$4306 [3:0];
-  assign \$4308  = \$4304  >= \$4307 ;
-  assign \$4309  = \$4295  | \$4308 ;
-  assign \$4310  = \$4283  & \$4309 ;
+  assign \$4297  = \$4296  == 1'h1;
+  assign \$4298  = 4'hf - control4[17:14];
+  assign \$4299  = control4[18] ? \$4298  : 5'h08;
+  assign \$4300  = part2_7[6:0] << \$4299 [3:0];
+  assign \$4301  = \$4297  ? \$4300 [15:0] : 16'h0000;
+  assign \$4302  = \$4295  ? { 1'h0, part2_7[14:0] } : \$4301 ;
+  assign \$4304  = 4'hf - \$4303 ;
+  assign \$4305  = 1'h1 << \$4304 [3:0];
+  assign \$4306  = \$4302  >= \$4305 ;
+  assign \$4307  = \$4293  | \$4306 ;
+  assign \$4308  = \$4281  & \$4307 ;
+  assign \$4309  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4310  = \$4309  == 2'h2;
   assign \$4311  = control4[2] ? 2'h0 : tags2[15:14];
   assign \$4312  = \$4311  == 2'h2;
   assign \$4313  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4314  = \$4313  == 2'h2;
-  assign \$4315  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4316  = \$4315  == 1'h1;
-  assign \$4317  = 4'hf - control4[17:14];
-  assign \$4318  = control4[18] ? \$4317  : 5'h08;
-  assign \$4319  = part2_7[6:0] << \$4318 [3:0];
-  assign \$4320  = \$4316  ? \$4319 [15:0] : 16'h0000;
-  assign \$4321  = \$4314  ? { 1'h0, part2_7[14:0] } : \$4320 ;
-  assign \$4323  = 4'hf - \$4322 ;
-  assign \$4324  = 1'h1 << \$4323 [3:0];
-  assign \$4325  = \$4321  < \$4324 ;
-  assign \$4326  = \$4312  & \$4325 ;
-  assign \$4327  = \$4310  | \$4326 ;
-  assign \$4328  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4329  = \$4328  == 2'h3;
-  assign \$4330  = part2_7[30:23] < 7'h7f;
-  assign \$4331  = \$4329  & \$4330 ;
-  assign \$4332  = \$4327  | \$4331 ;
-  assign \$4333  = control4[18] ? \$4267  : \$4332 ;
-  assign \$4334  = | control4[31:29];
-  assign \$4335  = control4[31:29] <= 3'h7;
-  assign \$4336  = \$4334  & \$4335 ;
-  assign \$4337  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4338  = | \$4337 ;
-  assign \$4339  = \$4336  & \$4338 ;
-  assign \$4340  = \$4333  | \$4339 ;
-  assign \$4341  = ~ control4[1];
+  assign \$4314  = \$4313  == 1'h1;
+  assign \$4315  = 4'hf - control4[17:14];
+  assign \$4316  = control4[18] ? \$4315  : 5'h08;
+  assign \$4317  = part2_7[6:0] << \$4316 [3:0];
+  assign \$4318  = \$4314  ? \$4317 [15:0] : 16'h0000;
+  assign \$4319  = \$4312  ? { 1'h0, part2_7[14:0] } : \$4318 ;
+  assign \$4321  = 4'hf - \$4320 ;
+  assign \$4322  = 1'h1 << \$4321 [3:0];
+  assign \$4323  = \$4319  < \$4322 ;
+  assign \$4324  = \$4310  & \$4323 ;
+  assign \$4325  = \$4308  | \$4324 ;
+  assign \$4326  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4327  = \$4326  == 2'h3;
+  assign \$4328  = part2_7[30:23] < 7'h7f;
+  assign \$4329  = \$4327  & \$4328 ;
+  assign \$4330  = \$4325  | \$4329 ;
+  assign \$4331  = control4[18] ? \$4265  : \$4330 ;
+  assign \$4332  = | control4[31:29];
+  assign \$4333  = control4[31:29] <= 3'h7;
+  assign \$4334  = \$4332  & \$4333 ;
+  assign \$4335  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4336  = | \$4335 ;
+  assign \$4337  = \$4334  & \$4336 ;
+  assign \$4338  = \$4331  | \$4337 ;
+  assign \$4339  = ~ control4[1];
+  assign \$4340  = \$4338  & \$4339 ;
+  assign \$4341  = ~ control4[2];
   assign \$4342  = \$4340  & \$4341 ;
-  assign \$4343  = ~ control4[2];
-  assign \$4344  = \$4342  & \$4343 ;
-  assign \$4345  = | { \$4344 , \$4246 , \$4148 , \$4050 , \$3952 , \$3854 , \$3756 , \$3658  };
-  assign \$4346  = control6[12] ? 1'h0 : \$signal$232 ;
-  assign \$4347  = | \$signal$93 [15:14];
-  assign \$4348  = | \$signal$100 [15:14];
-  assign \$4349  = | \$signal$107 [15:14];
-  assign \$4350  = | \$signal$114 [15:14];
-  assign \$4351  = | \$signal$121 [15:14];
-  assign \$4352  = | \$signal$128 [15:14];
-  assign \$4353  = | \$signal$135 [15:14];
-  assign \$4354  = | \$signal$142 [15:14];
-  assign \$4355  = | { \$4354 , \$4353 , \$4352 , \$4351 , \$4350 , \$4349 , \$4348 , \$4347  };
-  assign \$4356  = \$4346  | \$4355 ;
-  assign \$4357  = control6[3] ? 1'h0 : wrong;
-  assign \$4358  = \$4357  | control6[11];
-  assign \$4359  = \$4358  | illegal2;
-  assign \$4360  = control6[18] & control6[13];
-  assign \$4361  = ~ control6[1];
+  assign \$4343  = | { \$4342 , \$4244 , \$4146 , \$4048 , \$3950 , \$3852 , \$3754 , \$3656  };
+  assign \$4344  = control6[12] ? 1'h0 : \$signal$232 ;
+  assign \$4345  = | \$signal$93 [15:14];
+  assign \$4346  = | \$signal$100 [15:14];
+  assign \$4347  = | \$signal$107 [15:14];
+  assign \$4348  = | \$signal$114 [15:14];
+  assign \$4349  = | \$signal$121 [15:14];
+  assign \$4350  = | \$signal$128 [15:14];
+  assign \$4351  = | \$signal$135 [15:14];
+  assign \$4352  = | \$signal$142 [15:14];
+  assign \$4353  = | { \$4352 , \$4351 , \$4350 , \$4349 , \$4348 , \$4347 , \$4346 , \$4345  };
+  assign \$4354  = \$4344  | \$4353 ;
+  assign \$4355  = control6[3] ? 1'h0 : wrong;
+  assign \$4356  = \$4355  | control6[11];
+  assign \$4357  = \$4356  | illegal2;
+  assign \$4358  = control6[18] & control6[13];
+  assign \$4359  = ~ control6[1];
+  assign \$4360  = \$4358  & \$4359 ;
+  assign \$4361  = ~ control6[2];
   assign \$4362  = \$4360  & \$4361 ;
-  assign \$4363  = ~ control6[2];
-  assign \$4364  = \$4362  & \$4363 ;
-  assign \$4365  = control6[12] ? 1'h0 : \$signal$232 ;
-  assign \$4366  = | \$signal$93 [15:14];
-  assign \$4367  = | \$signal$100 [15:14];
-  assign \$4368  = | \$signal$107 [15:14];
-  assign \$4369  = | \$signal$114 [15:14];
-  assign \$4370  = | \$signal$121 [15:14];
-  assign \$4371  = | \$signal$128 [15:14];
-  assign \$4372  = | \$signal$135 [15:14];
-  assign \$4373  = | \$signal$142 [15:14];
-  assign \$4374  = | { \$4373 , \$4372 , \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366  };
-  assign \$4375  = \$4365  | \$4374 ;
-  assign \$4376  = ~ \$4375 ;
-  assign \$4377  = \$4364  & \$4376 ;
-  assign \$4378  = \$4359  | \$4377 ;
-  assign \$4379  = \$signal$180  ? \$signal$179  : { \$signal$178 , bits };
-  assign \$4380  = \$signal$187  ? \$signal$186  : { \$signal$185 , \bits$103  };
-  assign \$4381  = \$signal$194  ? \$signal$193  : { \$signal$192 , \bits$110  };
-  assign \$4382  = \$signal$201  ? \$signal$200  : { \$signal$199 , \bits$117  };
-  assign \$4383  = \$signal$208  ? \$signal$207  : { \$signal$206 , \bits$124  };
-  assign \$4384  = \$signal$215  ? \$signal$214  : { \$signal$213 , \bits$131  };
-  assign \$4385  = \$signal$222  ? \$signal$221  : { \$signal$220 , \bits$138  };
-  assign \$4386  = \$signal$229  ? \$signal$228  : { \$signal$227 , \bits$145  };
-  assign \$4387  = control6[3] ? 1'h0 : wrong;
-  assign \$4388  = \$4387  | control6[11];
-  assign \$4389  = \$4388  | illegal2;
-  assign \$4390  = control6[18] & control6[13];
-  assign \$4391  = ~ control6[1];
+  assign \$4363  = control6[12] ? 1'h0 : \$signal$232 ;
+  assign \$4364  = | \$signal$93 [15:14];
+  assign \$4365  = | \$signal$100 [15:14];
+  assign \$4366  = | \$signal$107 [15:14];
+  assign \$4367  = | \$signal$114 [15:14];
+  assign \$4368  = | \$signal$121 [15:14];
+  assign \$4369  = | \$signal$128 [15:14];
+  assign \$4370  = | \$signal$135 [15:14];
+  assign \$4371  = | \$signal$142 [15:14];
+  assign \$4372  = | { \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366 , \$4365 , \$4364  };
+  assign \$4373  = \$4363  | \$4372 ;
+  assign \$4374  = ~ \$4373 ;
+  assign \$4375  = \$4362  & \$4374 ;
+  assign \$4376  = \$4357  | \$4375 ;
+  assign \$4377  = \$signal$180  ? \$signal$179  : { \$signal$178 , bits };
+  assign \$4378  = \$signal$187  ? \$signal$186  : { \$signal$185 , \bits$103  };
+  assign \$4379  = \$signal$194  ? \$signal$193  : { \$signal$192 , \bits$110  };
+  assign \$4380  = \$signal$201  ? \$signal$200  : { \$signal$199 , \bits$117  };
+  assign \$4381  = \$signal$208  ? \$signal$207  : { \$signal$206 , \bits$124  };
+  assign \$4382  = \$signal$215  ? \$signal$214  : { \$signal$213 , \bits$131  };
+  assign \$4383  = \$signal$222  ? \$signal$221  : { \$signal$220 , \bits$138  };
+  assign \$4384  = \$signal$229  ? \$signal$228  : { \$signal$227 , \bits$145  };
+  assign \$4385  = control6[3] ? 1'h0 : wrong;
+  assign \$4386  = \$4385  | control6[11];
+  assign \$4387  = \$4386  | illegal2;
+  assign \$4388  = control6[18] & control6[13];
+  assign \$4389  = ~ control6[1];
+  assign \$4390  = \$4388  & \$4389 ;
+  assign \$4391  = ~ control6[2];
   assign \$4392  = \$4390  & \$4391 ;
-  assign \$4393  = ~ control6[2];
-  assign \$4394  = \$4392  & \$4393 ;
-  assign \$4395  = control6[12] ? 1'h0 : \$signal$232 ;
-  assign \$4396  = | \$signal$93 [15:14];
-  assign \$4397  = | \$signal$100 [15:14];
-  assign \$4398  = | \$signal$107 [15:14];
-  assign \$4399  = | \$signal$114 [15:14];
-  assign \$4400  = | \$signal$121 [15:14];
-  assign \$4401  = | \$signal$128 [15:14];
-  assign \$4402  = | \$signal$135 [15:14];
-  assign \$4403  = | \$signal$142 [15:14];
-  assign \$4404  = | { \$4403 , \$4402 , \$4401 , \$4400 , \$4399 , \$4398 , \$4397 , \$4396  };
-  assign \$4405  = \$4395  | \$4404 ;
-  assign \$4406  = ~ \$4405 ;
-  assign \$4407  = \$4394  & \$4406 ;
-  assign \$4408  = \$4389  | \$4407 ;
-  assign \$4409  = \$4408  & control6[4];
+  assign \$4393  = control6[12] ? 1'h0 : \$signal$232 ;
+  assign \$4394  = | \$signal$93 [15:14];
+  assign \$4395  = | \$signal$100 [15:14];
+  assign \$4396  = | \$signal$107 [15:14];
+  assign \$4397  = | \$signal$114 [15:14];
+  assign \$4398  = | \$signal$121 [15:14];
+  assign \$4399  = | \$signal$128 [15:14];
+  assign \$4400  = | \$signal$135 [15:14];
+  assign \$4401  = | \$signal$142 [15:14];
+  assign \$4402  = | { \$4401 , \$4400 , \$4399 , \$4398 , \$4397 , \$4396 , \$4395 , \$4394  };
+  assign \$4403  = \$4393  | \$4402 ;
+  assign \$4404  = ~ \$4403 ;
+  assign \$4405  = \$4392  & \$4404 ;
+  assign \$4406  = \$4387  | \$4405 ;
+  assign \$4407  = \$4406  & control6[4];
   always @(posedge clk)
-    window0 <= \$4410 ;
+    window0 <= \$4408 ;
   always @(posedge clk)
-    taken_with0 <= \$4411 ;
+    taken_with0 <= \$4409 ;
   always @(posedge clk)
-    end0 <= \$4412 ;
+    end0 <= \$4410 ;
   always @(posedge clk)
-    end1 <= \$4413 ;
+    end1 <= \$4411 ;
   always @(posedge clk)
-    end2 <= \$4414 ;
+    end2 <= \$4412 ;
   always @(posedge clk)
-    end3 <= \$4415 ;
+    end3 <= \$4413 ;
   always @(posedge clk)
-    end4 <= \$4416 ;
+    end4 <= \$4414 ;
   always @(posedge clk)
-    end5 <= \$4417 ;
+    end5 <= \$4415 ;
   always @(posedge clk)
-    end6 <= \$4418 ;
+    end6 <= \$4416 ;
   always @(posedge clk)
-    end7 <= \$4419 ;
+    end7 <= \$4417 ;
   always @(posedge clk)
-    end8 <= \$4420 ;
+    end8 <= \$4418 ;
   always @(posedge clk)
-    end9 <= \$4421 ;
+    end9 <= \$4419 ;
   always @(posedge clk)
-    end10 <= \$4422 ;
+    end10 <= \$4420 ;
   always @(posedge clk)
-    end11 <= \$4423 ;
+    end11 <= \$4421 ;
   always @(posedge clk)
-    end12 <= \$4424 ;
+    end12 <= \$4422 ;
   always @(posedge clk)
-    end13 <= \$4425 ;
+    end13 <= \$4423 ;
   always @(posedge clk)
-    end14 <= \$4426 ;
+    end14 <= \$4424 ;
   always @(posedge clk)
-    end15 <= \$4427 ;
+    end15 <= \$4425 ;
   always @(posedge clk)
-    end16 <= \$4428 ;
+    end16 <= \$4426 ;
   always @(posedge clk)
-    end17 <= \$4429 ;
+    end17 <= \$4427 ;
   always @(posedge clk)
-    end18 <= \$4430 ;
+    end18 <= \$4428 ;
   always @(posedge clk)
-    end19 <= \$4431 ;
+    end19 <= \$4429 ;
   always @(posedge clk)
-    end20 <= \$4432 ;
+    end20 <= \$4430 ;
   always @(posedge clk)
-    end21 <= \$4433 ;
+    end21 <= \$4431 ;
   always @(posedge clk)
-    end22 <= \$4434 ;
+    end22 <= \$4432 ;
   always @(posedge clk)
-    end23 <= \$4435 ;
+    end23 <= \$4433 ;
   always @(posedge clk)
-    end24 <= \$4436 ;
+    end24 <= \$4434 ;
   always @(posedge clk)
-    end25 <= \$4437 ;
+    end25 <= \$4435 ;
   always @(posedge clk)
-    end26 <= \$4438 ;
+    end26 <= \$4436 ;
   always @(posedge clk)
-    end27 <= \$4439 ;
+    end27 <= \$4437 ;
   always @(posedge clk)
-    end28 <= \$4440 ;
+    end28 <= \$4438 ;
   always @(posedge clk)
-    end29 <= \$4441 ;
+    end29 <= \$4439 ;
   always @(posedge clk)
-    end30 <= \$4442 ;
+    end30 <= \$4440 ;
   always @(posedge clk)
-    end31 <= \$4443 ;
+    end31 <= \$4441 ;
   always @(posedge clk)
-    window1 <= \$4444 ;
+    window1 <= \$4442 ;
   always @(posedge clk)
-    taken_with1 <= \$4445 ;
+    taken_with1 <= \$4443 ;
   always @(posedge clk)
-    window2 <= \$4446 ;
+    window2 <= \$4444 ;
   always @(posedge clk)
-    taken_with2 <= \$4447 ;
+    taken_with2 <= \$4445 ;
   always @(posedge clk)
-    here0 <= \$4448 ;
+    here0 <= \$4446 ;
   always @(posedge clk)
-    here1 <= \$4449 ;
+    here1 <= \$4447 ;
   always @(posedge clk)
-    here2 <= \$4450 ;
+    here2 <= \$4448 ;
   always @(posedge clk)
-    dropping <= \$4451 ;
+    dropping <= \$4449 ;
   always @(posedge clk)
-    \$signal$74  <= \$4452 ;
+    \$signal$74  <= \$4450 ;
   always @(posedge clk)
-    \$signal$75  <= \$4453 ;
+    \$signal$75  <= \$4451 ;
   always @(posedge clk)
-    \$signal$30  <= \$4454 ;
+    \$signal$30  <= \$4452 ;
   always @(posedge clk)
-    \$signal$31  <= \$4455 ;
+    \$signal$31  <= \$4453 ;
   always @(posedge clk)
-    op_choice <= \$4456 ;
+    op_choice <= \$4454 ;
   always @(posedge clk)
-    \$signal$68  <= \$4457 ;
+    \$signal$68  <= \$4455 ;
   always @(posedge clk)
-    \$signal$78  <= \$4458 ;
+    \$signal$78  <= \$4456 ;
   always @(posedge clk)
-    place <= \$4459 ;
+    place <= \$4457 ;
   always @(posedge clk)
-    \$signal$84  <= \$4460 ;
+    \$signal$84  <= \$4458 ;
   always @(posedge clk)
-    \$signal$80  <= \$4461 ;
+    \$signal$81  <= \$4459 ;
   always @(posedge clk)
-    \$signal$82  <= \$4462 ;
+    \$signal$82  <= \$4460 ;
   always @(posedge clk)
-    has_exponent <= \$4463 ;
+    has_exponent <= \$4461 ;
   always @(posedge clk)
-    \$signal$28  <= \$4464 ;
+    \$signal$28  <= \$4462 ;
   always @(posedge clk)
-    control0 <= \$4465 ;
+    control0 <= \$4463 ;
   always @(posedge clk)
-    control1 <= \$4466 ;
+    control1 <= \$4464 ;
   always @(posedge clk)
-    control2 <= \$4467 ;
+    control2 <= \$4465 ;
   always @(posedge clk)
-    control3 <= \$4468 ;
+    control3 <= \$4466 ;
   always @(posedge clk)
-    control4 <= \$4469 ;
+    control4 <= \$4467 ;
   always @(posedge clk)
-    control5 <= \$4470 ;
+    control5 <= \$4468 ;
   always @(posedge clk)
-    control6 <= \$4471 ;
+    control6 <= \$4469 ;
   always @(posedge clk)
-    control7 <= \$4472 ;
+    control7 <= \$4470 ;
   always @(posedge clk)
-    \$signal$154  <= \$4473 ;
+    \$signal$154  <= \$4471 ;
   always @(posedge clk)
-    \$signal$155  <= \$4474 ;
+    \$signal$155  <= \$4472 ;
   always @(posedge clk)
-    burst <= \$4475 ;
+    burst <= \$4473 ;
   always @(posedge clk)
-    part0_0 <= \$4476 ;
+    part0_0 <= \$4474 ;
   always @(posedge clk)
-    part0_1 <= \$4477 ;
+    part0_1 <= \$4475 ;
   always @(posedge clk)
-    tags0 <= \$4478 ;
+    tags0 <= \$4476 ;
   always @(posedge clk)
-    part1_0 <= \$4479 ;
+    part1_0 <= \$4477 ;
   always @(posedge clk)
-    part1_1 <= \$4480 ;
+    part1_1 <= \$4478 ;
   always @(posedge clk)
-    part1_2 <= \$4481 ;
+    part1_2 <= \$4479 ;
   always @(posedge clk)
-    part1_3 <= \$4482 ;
+    part1_3 <= \$4480 ;
   always @(posedge clk)
-    tags1 <= \$4483 ;
+    tags1 <= \$4481 ;
   always @(posedge clk)
-    part2_0 <= \$4484 ;
+    part2_0 <= \$4482 ;
   always @(posedge clk)
-    part2_1 <= \$4485 ;
+    part2_1 <= \$4483 ;
   always @(posedge clk)
-    part2_2 <= \$4486 ;
+    part2_2 <= \$4484 ;
   always @(posedge clk)
-    part2_3 <= \$4487 ;
+    part2_3 <= \$4485 ;
   always @(posedge clk)
-    part2_4 <= \$4488 ;
+    part2_4 <= \$4486 ;
   always @(posedge clk)
-    part2_5 <= \$4489 ;
+    part2_5 <= \$4487 ;
   always @(posedge clk)
-    part2_6 <= \$4490 ;
+    part2_6 <= \$4488 ;
   always @(posedge clk)
-    part2_7 <= \$4491 ;
+    part2_7 <= \$4489 ;
   always @(posedge clk)
-    tags2 <= \$4492 ;
+    tags2 <= \$4490 ;
   always @(posedge clk)
-    lost <= \$4493 ;
+    lost <= \$4491 ;
   always @(posedge clk)
-    \$signal$174  <= \$4494 ;
+    \$signal$174  <= \$4492 ;
   always @(posedge clk)
-    \$signal$175  <= \$4495 ;
+    \$signal$175  <= \$4493 ;
   always @(posedge clk)
-    \$signal$176  <= \$4496 ;
+    \$signal$176  <= \$4494 ;
   always @(posedge clk)
-    \$signal$177  <= \$4497 ;
+    \$signal$177  <= \$4495 ;
   always @(posedge clk)
-    \$signal$93  <= \$4498 ;
+    \$signal$93  <= \$4496 ;
   always @(posedge clk)
-    \$signal$178  <= \$4499 ;
+    \$signal$178  <= \$4497 ;
   always @(posedge clk)
-    \$signal$179  <= \$4500 ;
+    \$signal$179  <= \$4498 ;
   always @(posedge clk)
-    \$signal$180  <= \$4501 ;
+    \$signal$180  <= \$4499 ;
   always @(posedge clk)
-    \$signal$91  <= \$4502 ;
+    \$signal$91  <= \$4500 ;
   always @(posedge clk)
-    \$signal$181  <= \$4503 ;
+    \$signal$181  <= \$4501 ;
   always @(posedge clk)
-    \$signal$182  <= \$4504 ;
+    \$signal$182  <= \$4502 ;
   always @(posedge clk)
-    \$signal$183  <= \$4505 ;
+    \$signal$183  <= \$4503 ;
   always @(posedge clk)
-    \$signal$184  <= \$4506 ;
+    \$signal$184  <= \$4504 ;
   always @(posedge clk)
-    \$signal$100  <= \$4507 ;
+    \$signal$100  <= \$4505 ;
   always @(posedge clk)
-    \$signal$185  <= \$4508 ;
+    \$signal$185  <= \$4506 ;
   always @(posedge clk)
-    \$signal$186  <= \$4509 ;
+    \$signal$186  <= \$4507 ;
   always @(posedge clk)
-    \$signal$187  <= \$4510 ;
+    \$signal$187  <= \$4508 ;
   always @(posedge clk)
-    \$signal$98  <= \$4511 ;
+    \$signal$98  <= \$4509 ;
   always @(posedge clk)
-    \$signal$188  <= \$4512 ;
+    \$signal$188  <= \$4510 ;
   always @(posedge clk)
-    \$signal$189  <= \$4513 ;
+    \$signal$189  <= \$4511 ;
   always @(posedge clk)
-    \$signal$190  <= \$4514 ;
+    \$signal$190  <= \$4512 ;
   always @(posedge clk)
-    \$signal$191  <= \$4515 ;
+    \$signal$191  <= \$4513 ;
   always @(posedge clk)
-    \$signal$107  <= \$4516 ;
+    \$signal$107  <= \$4514 ;
   always @(posedge clk)
-    \$signal$192  <= \$4517 ;
+    \$signal$192  <= \$4515 ;
   always @(posedge clk)
-    \$signal$193  <= \$4518 ;
+    \$signal$193  <= \$4516 ;
   always @(posedge clk)
-    \$signal$194  <= \$4519 ;
+    \$signal$194  <= \$4517 ;
   always @(posedge clk)
-    \$signal$105  <= \$4520 ;
+    \$signal$105  <= \$4518 ;
   always @(posedge clk)
-    \$signal$195  <= \$4521 ;
+    \$signal$195  <= \$4519 ;
   always @(posedge clk)
-    \$signal$196  <= \$4522 ;
+    \$signal$196  <= \$4520 ;
   always @(posedge clk)
-    \$signal$197  <= \$4523 ;
+    \$signal$197  <= \$4521 ;
   always @(posedge clk)
-    \$signal$198  <= \$4524 ;
+    \$signal$198  <= \$4522 ;
   always @(posedge clk)
-    \$signal$114  <= \$4525 ;
+    \$signal$114  <= \$4523 ;
   always @(posedge clk)
-    \$signal$199  <= \$4526 ;
+    \$signal$199  <= \$4524 ;
   always @(posedge clk)
-    \$signal$200  <= \$4527 ;
+    \$signal$200  <= \$4525 ;
   always @(posedge clk)
-    \$signal$201  <= \$4528 ;
+    \$signal$201  <= \$4526 ;
   always @(posedge clk)
-    \$signal$112  <= \$4529 ;
+    \$signal$112  <= \$4527 ;
   always @(posedge clk)
-    \$signal$202  <= \$4530 ;
+    \$signal$202  <= \$4528 ;
   always @(posedge clk)
-    \$signal$203  <= \$4531 ;
+    \$signal$203  <= \$4529 ;
   always @(posedge clk)
-    \$signal$204  <= \$4532 ;
+    \$signal$204  <= \$4530 ;
   always @(posedge clk)
-    \$signal$205  <= \$4533 ;
+    \$signal$205  <= \$4531 ;
   always @(posedge clk)
-    \$signal$121  <= \$4534 ;
+    \$signal$121  <= \$4532 ;
   always @(posedge clk)
-    \$signal$206  <= \$4535 ;
+    \$signal$206  <= \$4533 ;
   always @(posedge clk)
-    \$signal$207  <= \$4536 ;
+    \$signal$207  <= \$4534 ;
   always @(posedge clk)
-    \$signal$208  <= \$4537 ;
+    \$signal$208  <= \$4535 ;
   always @(posedge clk)
-    \$signal$119  <= \$4538 ;
+    \$signal$119  <= \$4536 ;
   always @(posedge clk)
-    \$signal$209  <= \$4539 ;
+    \$signal$209  <= \$4537 ;
   always @(posedge clk)
-    \$signal$210  <= \$4540 ;
+    \$signal$210  <= \$4538 ;
   always @(posedge clk)
-    \$signal$211  <= \$4541 ;
+    \$signal$211  <= \$4539 ;
   always @(posedge clk)
-    \$signal$212  <= \$4542 ;
+    \$signal$212  <= \$4540 ;
   always @(posedge clk)
-    \$signal$128  <= \$4543 ;
+    \$signal$128  <= \$4541 ;
   always @(posedge clk)
-    \$signal$213  <= \$4544 ;
+    \$signal$213  <= \$4542 ;
   always @(posedge clk)
-    \$signal$214  <= \$4545 ;
+    \$signal$214  <= \$4543 ;
   always @(posedge clk)
-    \$signal$215  <= \$4546 ;
+    \$signal$215  <= \$4544 ;
   always @(posedge clk)
-    \$signal$126  <= \$4547 ;
+    \$signal$126  <= \$4545 ;
   always @(posedge clk)
-    \$signal$216  <= \$4548 ;
+    \$signal$216  <= \$4546 ;
   always @(posedge clk)
-    \$signal$217  <= \$4549 ;
+    \$signal$217  <= \$4547 ;
   always @(posedge clk)
-    \$signal$218  <= \$4550 ;
+    \$signal$218  <= \$4548 ;
   always @(posedge clk)
-    \$signal$219  <= \$4551 ;
+    \$signal$219  <= \$4549 ;
   always @(posedge clk)
-    \$signal$135  <= \$4552 ;
+    \$signal$135  <= \$4550 ;
   always @(posedge clk)
-    \$signal$220  <= \$4553 ;
+    \$signal$220  <= \$4551 ;
   always @(posedge clk)
-    \$signal$221  <= \$4554 ;
+    \$signal$221  <= \$4552 ;
   always @(posedge clk)
-    \$signal$222  <= \$4555 ;
+    \$signal$222  <= \$4553 ;
   always @(posedge clk)
-    \$signal$133  <= \$4556 ;
+    \$signal$133  <= \$4554 ;
   always @(posedge clk)
-    \$signal$223  <= \$4557 ;
+    \$signal$223  <= \$4555 ;
   always @(posedge clk)
-    \$signal$224  <= \$4558 ;
+    \$signal$224  <= \$4556 ;
   always @(posedge clk)
-    \$signal$225  <= \$4559 ;
+    \$signal$225  <= \$4557 ;
   always @(posedge clk)
-    \$signal$226  <= \$4560 ;
+    \$signal$226  <= \$4558 ;
   always @(posedge clk)
-    \$signal$142  <= \$4561 ;
+    \$signal$142  <= \$4559 ;
   always @(posedge clk)
-    \$signal$227  <= \$4562 ;
+    \$signal$227  <= \$4560 ;
   always @(posedge clk)
-    \$signal$228  <= \$4563 ;
+    \$signal$228  <= \$4561 ;
   always @(posedge clk)
-    \$signal$229  <= \$4564 ;
+    \$signal$229  <= \$4562 ;
   always @(posedge clk)
-    \$signal$140  <= \$4565 ;
+    \$signal$140  <= \$4563 ;
   always @(posedge clk)
-    \$signal$230  <= \$4566 ;
+    \$signal$230  <= \$4564 ;
   always @(posedge clk)
-    illegal2 <= \$4567 ;
+    illegal2 <= \$4565 ;
   always @(posedge clk)
-    beats_out__valid <= \$4568 ;
+    beats_out__valid <= \$4566 ;
   always @(posedge clk)
-    \$signal$232  <= \$4569 ;
+    \$signal$232  <= \$4567 ;
   always @(posedge clk)
-    wrong <= \$4570 ;
+    wrong <= \$4568 ;
   always @(posedge clk)
-    beats_out__payload <= \$4571 ;
+    beats_out__payload <= \$4569 ;
   always @(posedge clk)
-    error <= \$4572 ;
+    error <= \$4570 ;
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
@@ -9744,15 +9740,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    casez (\$2213 [4:3])
+    casez (\$2211 [4:3])
       2'h0:
-          \$2214  = { window1[71:0], window0[255:0] };
+          \$2212  = { window1[71:0], window0[255:0] };
       2'h1:
-          \$2214  = { window1[135:0], window0[255:64] };
+          \$2212  = { window1[135:0], window0[255:64] };
       2'h2:
-          \$2214  = { window1[199:0], window0[255:128] };
+          \$2212  = { window1[199:0], window0[255:128] };
       2'h3:
-          \$2214  = { window2[7:0], window1[255:0], window0[255:192] };
+          \$2212  = { window2[7:0], window1[255:0], window0[255:192] };
     endcase
   end
   always @* begin
@@ -9760,21 +9756,21 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     (* full_case = 32'd1 *)
     casez (\$signal$155 )
       3'h0:
-          \$2216  = \$signal$154 [271:0];
+          \$2214  = \$signal$154 [271:0];
       3'h1:
-          \$2216  = \$signal$154 [279:8];
+          \$2214  = \$signal$154 [279:8];
       3'h2:
-          \$2216  = \$signal$154 [287:16];
+          \$2214  = \$signal$154 [287:16];
       3'h3:
-          \$2216  = \$signal$154 [295:24];
+          \$2214  = \$signal$154 [295:24];
       3'h4:
-          \$2216  = \$signal$154 [303:32];
+          \$2214  = \$signal$154 [303:32];
       3'h5:
-          \$2216  = \$signal$154 [311:40];
+          \$2214  = \$signal$154 [311:40];
       3'h6:
-          \$2216  = \$signal$154 [319:48];
+          \$2214  = \$signal$154 [319:48];
       3'h7:
-          \$2216  = \$signal$154 [327:56];
+          \$2214  = \$signal$154 [327:56];
     endcase
   end
   always @* begin
@@ -9786,20 +9782,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     if (\$35 ) begin
       advance = 1'h1;
     end
-    if (\$106 ) begin
+    if (\$112 ) begin
       (* full_case = 32'd1 *)
-      if (\$109 ) begin
+      if (\$115 ) begin
         advance = 1'h1;
-      end else if (\$119 ) begin
-        if (complete) begin
-          advance = 1'h1;
-        end
-      end else if (\$121 ) begin
+      end else if (\$117 ) begin
       end else begin
-        if (\$124 ) begin
+        (* full_case = 32'd1 *)
+        if (\$120 ) begin
           advance = 1'h1;
-        end else if (\$130 ) begin
-          advance = 1'h1;
+        end else begin
+          if (\$133 ) begin
+            advance = 1'h1;
+          end
         end
       end
     end
@@ -9810,16 +9805,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     if (\$35 ) begin
       op_valid = 1'h1;
     end
-    if (\$106 ) begin
+    if (\$112 ) begin
       (* full_case = 32'd1 *)
-      if (\$109 ) begin
-      end else if (\$119 ) begin
-      end else if (\$121 ) begin
+      if (\$115 ) begin
+      end else if (\$117 ) begin
       end else begin
         op_valid = 1'h1;
       end
     end
-    if (\$139 ) begin
+    if (\$135 ) begin
       op_valid = 1'h1;
     end
   end
@@ -9843,8 +9837,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     if (\$35 ) begin
       op_bytes = window0[261:256];
     end
-    if (\$140 ) begin
-      op_bytes = \$150 ;
+    if (\$136 ) begin
+      op_bytes = \$146 ;
     end
   end
   always @* begin
@@ -9853,8 +9847,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     if (\$35 ) begin
       op_last = \$57 ;
     end
-    if (\$140 ) begin
-      op_last = \$146 ;
+    if (\$136 ) begin
+      op_last = \$142 ;
     end
   end
   always @* begin
@@ -9863,180 +9857,198 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     if (\$35 ) begin
       op_error = \$102 ;
     end
-    if (\$106 ) begin
+    if (\$112 ) begin
       (* full_case = 32'd1 *)
-      if (\$109 ) begin
-      end else if (\$119 ) begin
-      end else if (\$121 ) begin
+      if (\$115 ) begin
+      end else if (\$117 ) begin
       end else begin
-        if (\$124 ) begin
-          op_error = \$137 ;
+        if (\$120 ) begin
+          op_error = \$127 ;
         end
       end
     end
-    if (\$139 ) begin
+    if (\$135 ) begin
       op_error = 1'h1;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_zero = 1'h0;
-    if (\$106 ) begin
+    if (\$112 ) begin
       (* full_case = 32'd1 *)
-      if (\$109 ) begin
-      end else if (\$119 ) begin
-      end else if (\$121 ) begin
+      if (\$115 ) begin
+      end else if (\$117 ) begin
       end else begin
-        op_zero = \$123 ;
+        op_zero = \$119 ;
       end
     end
-    if (\$139 ) begin
+    if (\$135 ) begin
       op_zero = 1'h1;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_begins = 1'h0;
-    if (\$140 ) begin
-      op_begins = \$141 ;
+    if (\$136 ) begin
+      op_begins = \$137 ;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_ends = 1'h0;
-    if (\$140 ) begin
-      op_ends = \$145 ;
+    if (\$136 ) begin
+      op_ends = \$141 ;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$160 ) begin
+    if (\$156 ) begin
       bits = 31'h00000000;
-    end else if (\$161 ) begin
+    end else if (\$157 ) begin
       bits = 31'h7f7fffff;
-    end else if (\$162 ) begin
-      bits = { \$152 [7:0], \$154 [22:0] };
+    end else if (\$158 ) begin
+      bits = { \$148 [7:0], \$150 [22:0] };
     end else begin
-      bits = { 8'h00, \$159 [22:0] };
+      bits = { 8'h00, \$155 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$172 ) begin
+    if (\$168 ) begin
       \bits$103  = 31'h00000000;
-    end else if (\$173 ) begin
+    end else if (\$169 ) begin
       \bits$103  = 31'h7f7fffff;
-    end else if (\$174 ) begin
-      \bits$103  = { \$164 [7:0], \$166 [22:0] };
+    end else if (\$170 ) begin
+      \bits$103  = { \$160 [7:0], \$162 [22:0] };
     end else begin
-      \bits$103  = { 8'h00, \$171 [22:0] };
+      \bits$103  = { 8'h00, \$167 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$184 ) begin
+    if (\$180 ) begin
       \bits$110  = 31'h00000000;
-    end else if (\$185 ) begin
+    end else if (\$181 ) begin
       \bits$110  = 31'h7f7fffff;
-    end else if (\$186 ) begin
-      \bits$110  = { \$176 [7:0], \$178 [22:0] };
+    end else if (\$182 ) begin
+      \bits$110  = { \$172 [7:0], \$174 [22:0] };
     end else begin
-      \bits$110  = { 8'h00, \$183 [22:0] };
+      \bits$110  = { 8'h00, \$179 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$196 ) begin
+    if (\$192 ) begin
       \bits$117  = 31'h00000000;
-    end else if (\$197 ) begin
+    end else if (\$193 ) begin
       \bits$117  = 31'h7f7fffff;
-    end else if (\$198 ) begin
-      \bits$117  = { \$188 [7:0], \$190 [22:0] };
+    end else if (\$194 ) begin
+      \bits$117  = { \$184 [7:0], \$186 [22:0] };
     end else begin
-      \bits$117  = { 8'h00, \$195 [22:0] };
+      \bits$117  = { 8'h00, \$191 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$208 ) begin
+    if (\$204 ) begin
       \bits$124  = 31'h00000000;
-    end else if (\$209 ) begin
+    end else if (\$205 ) begin
       \bits$124  = 31'h7f7fffff;
-    end else if (\$210 ) begin
-      \bits$124  = { \$200 [7:0], \$202 [22:0] };
+    end else if (\$206 ) begin
+      \bits$124  = { \$196 [7:0], \$198 [22:0] };
     end else begin
-      \bits$124  = { 8'h00, \$207 [22:0] };
+      \bits$124  = { 8'h00, \$203 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$220 ) begin
+    if (\$216 ) begin
       \bits$131  = 31'h00000000;
-    end else if (\$221 ) begin
+    end else if (\$217 ) begin
       \bits$131  = 31'h7f7fffff;
-    end else if (\$222 ) begin
-      \bits$131  = { \$212 [7:0], \$214 [22:0] };
+    end else if (\$218 ) begin
+      \bits$131  = { \$208 [7:0], \$210 [22:0] };
     end else begin
-      \bits$131  = { 8'h00, \$219 [22:0] };
+      \bits$131  = { 8'h00, \$215 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$232 ) begin
+    if (\$228 ) begin
       \bits$138  = 31'h00000000;
-    end else if (\$233 ) begin
+    end else if (\$229 ) begin
       \bits$138  = 31'h7f7fffff;
-    end else if (\$234 ) begin
-      \bits$138  = { \$224 [7:0], \$226 [22:0] };
+    end else if (\$230 ) begin
+      \bits$138  = { \$220 [7:0], \$222 [22:0] };
     end else begin
-      \bits$138  = { 8'h00, \$231 [22:0] };
+      \bits$138  = { 8'h00, \$227 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$244 ) begin
+    if (\$240 ) begin
       \bits$145  = 31'h00000000;
-    end else if (\$245 ) begin
+    end else if (\$241 ) begin
       \bits$145  = 31'h7f7fffff;
-    end else if (\$246 ) begin
-      \bits$145  = { \$236 [7:0], \$238 [22:0] };
+    end else if (\$242 ) begin
+      \bits$145  = { \$232 [7:0], \$234 [22:0] };
     end else begin
-      \bits$145  = { 8'h00, \$243 [22:0] };
+      \bits$145  = { 8'h00, \$239 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4410  = window0;
-    if (\$252 ) begin
-      \$4410  = window1;
+    \$4408  = window0;
+    if (\$248 ) begin
+      \$4408  = window1;
     end
     if (rst) begin
-      \$4410  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+      \$4408  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4411  = taken_with0;
-    if (\$252 ) begin
-      \$4411  = taken_with1;
+    \$4409  = taken_with0;
+    if (\$248 ) begin
+      \$4409  = taken_with1;
     end
     if (rst) begin
-      \$4411  = 25'h0000000;
+      \$4409  = 25'h0000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4412  = end0;
-    if (\$252 ) begin
-      \$4412  = \$308 ;
+    \$4410  = end0;
+    if (\$248 ) begin
+      \$4410  = \$304 ;
+    end
+    if (rst) begin
+      \$4410  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4411  = end1;
+    if (\$248 ) begin
+      \$4411  = \$360 ;
+    end
+    if (rst) begin
+      \$4411  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4412  = end2;
+    if (\$248 ) begin
+      \$4412  = \$416 ;
     end
     if (rst) begin
       \$4412  = 7'h00;
@@ -10044,9 +10056,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4413  = end1;
-    if (\$252 ) begin
-      \$4413  = \$364 ;
+    \$4413  = end3;
+    if (\$248 ) begin
+      \$4413  = \$472 ;
     end
     if (rst) begin
       \$4413  = 7'h00;
@@ -10054,9 +10066,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4414  = end2;
-    if (\$252 ) begin
-      \$4414  = \$420 ;
+    \$4414  = end4;
+    if (\$248 ) begin
+      \$4414  = \$528 ;
     end
     if (rst) begin
       \$4414  = 7'h00;
@@ -10064,9 +10076,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4415  = end3;
-    if (\$252 ) begin
-      \$4415  = \$476 ;
+    \$4415  = end5;
+    if (\$248 ) begin
+      \$4415  = \$584 ;
     end
     if (rst) begin
       \$4415  = 7'h00;
@@ -10074,9 +10086,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4416  = end4;
-    if (\$252 ) begin
-      \$4416  = \$532 ;
+    \$4416  = end6;
+    if (\$248 ) begin
+      \$4416  = \$640 ;
     end
     if (rst) begin
       \$4416  = 7'h00;
@@ -10084,9 +10096,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4417  = end5;
-    if (\$252 ) begin
-      \$4417  = \$588 ;
+    \$4417  = end7;
+    if (\$248 ) begin
+      \$4417  = \$696 ;
     end
     if (rst) begin
       \$4417  = 7'h00;
@@ -10094,9 +10106,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4418  = end6;
-    if (\$252 ) begin
-      \$4418  = \$644 ;
+    \$4418  = end8;
+    if (\$248 ) begin
+      \$4418  = \$752 ;
     end
     if (rst) begin
       \$4418  = 7'h00;
@@ -10104,9 +10116,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4419  = end7;
-    if (\$252 ) begin
-      \$4419  = \$700 ;
+    \$4419  = end9;
+    if (\$248 ) begin
+      \$4419  = \$808 ;
     end
     if (rst) begin
       \$4419  = 7'h00;
@@ -10114,9 +10126,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4420  = end8;
-    if (\$252 ) begin
-      \$4420  = \$756 ;
+    \$4420  = end10;
+    if (\$248 ) begin
+      \$4420  = \$864 ;
     end
     if (rst) begin
       \$4420  = 7'h00;
@@ -10124,9 +10136,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4421  = end9;
-    if (\$252 ) begin
-      \$4421  = \$812 ;
+    \$4421  = end11;
+    if (\$248 ) begin
+      \$4421  = \$920 ;
     end
     if (rst) begin
       \$4421  = 7'h00;
@@ -10134,9 +10146,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4422  = end10;
-    if (\$252 ) begin
-      \$4422  = \$868 ;
+    \$4422  = end12;
+    if (\$248 ) begin
+      \$4422  = \$976 ;
     end
     if (rst) begin
       \$4422  = 7'h00;
@@ -10144,9 +10156,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4423  = end11;
-    if (\$252 ) begin
-      \$4423  = \$924 ;
+    \$4423  = end13;
+    if (\$248 ) begin
+      \$4423  = \$1032 ;
     end
     if (rst) begin
       \$4423  = 7'h00;
@@ -10154,9 +10166,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4424  = end12;
-    if (\$252 ) begin
-      \$4424  = \$980 ;
+    \$4424  = end14;
+    if (\$248 ) begin
+      \$4424  = \$1088 ;
     end
     if (rst) begin
       \$4424  = 7'h00;
@@ -10164,9 +10176,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4425  = end13;
-    if (\$252 ) begin
-      \$4425  = \$1036 ;
+    \$4425  = end15;
+    if (\$248 ) begin
+      \$4425  = \$1144 ;
     end
     if (rst) begin
       \$4425  = 7'h00;
@@ -10174,9 +10186,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4426  = end14;
-    if (\$252 ) begin
-      \$4426  = \$1092 ;
+    \$4426  = end16;
+    if (\$248 ) begin
+      \$4426  = \$1200 ;
     end
     if (rst) begin
       \$4426  = 7'h00;
@@ -10184,9 +10196,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4427  = end15;
-    if (\$252 ) begin
-      \$4427  = \$1148 ;
+    \$4427  = end17;
+    if (\$248 ) begin
+      \$4427  = \$1256 ;
     end
     if (rst) begin
       \$4427  = 7'h00;
@@ -10194,9 +10206,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4428  = end16;
-    if (\$252 ) begin
-      \$4428  = \$1204 ;
+    \$4428  = end18;
+    if (\$248 ) begin
+      \$4428  = \$1312 ;
     end
     if (rst) begin
       \$4428  = 7'h00;
@@ -10204,9 +10216,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4429  = end17;
-    if (\$252 ) begin
-      \$4429  = \$1260 ;
+    \$4429  = end19;
+    if (\$248 ) begin
+      \$4429  = \$1368 ;
     end
     if (rst) begin
       \$4429  = 7'h00;
@@ -10214,9 +10226,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4430  = end18;
-    if (\$252 ) begin
-      \$4430  = \$1316 ;
+    \$4430  = end20;
+    if (\$248 ) begin
+      \$4430  = \$1424 ;
     end
     if (rst) begin
       \$4430  = 7'h00;
@@ -10224,9 +10236,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4431  = end19;
-    if (\$252 ) begin
-      \$4431  = \$1372 ;
+    \$4431  = end21;
+    if (\$248 ) begin
+      \$4431  = \$1480 ;
     end
     if (rst) begin
       \$4431  = 7'h00;
@@ -10234,9 +10246,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4432  = end20;
-    if (\$252 ) begin
-      \$4432  = \$1428 ;
+    \$4432  = end22;
+    if (\$248 ) begin
+      \$4432  = \$1536 ;
     end
     if (rst) begin
       \$4432  = 7'h00;
@@ -10244,9 +10256,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4433  = end21;
-    if (\$252 ) begin
-      \$4433  = \$1484 ;
+    \$4433  = end23;
+    if (\$248 ) begin
+      \$4433  = \$1592 ;
     end
     if (rst) begin
       \$4433  = 7'h00;
@@ -10254,9 +10266,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4434  = end22;
-    if (\$252 ) begin
-      \$4434  = \$1540 ;
+    \$4434  = end24;
+    if (\$248 ) begin
+      \$4434  = \$1648 ;
     end
     if (rst) begin
       \$4434  = 7'h00;
@@ -10264,9 +10276,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4435  = end23;
-    if (\$252 ) begin
-      \$4435  = \$1596 ;
+    \$4435  = end25;
+    if (\$248 ) begin
+      \$4435  = \$1704 ;
     end
     if (rst) begin
       \$4435  = 7'h00;
@@ -10274,9 +10286,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4436  = end24;
-    if (\$252 ) begin
-      \$4436  = \$1652 ;
+    \$4436  = end26;
+    if (\$248 ) begin
+      \$4436  = \$1760 ;
     end
     if (rst) begin
       \$4436  = 7'h00;
@@ -10284,9 +10296,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4437  = end25;
-    if (\$252 ) begin
-      \$4437  = \$1708 ;
+    \$4437  = end27;
+    if (\$248 ) begin
+      \$4437  = \$1816 ;
     end
     if (rst) begin
       \$4437  = 7'h00;
@@ -10294,9 +10306,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4438  = end26;
-    if (\$252 ) begin
-      \$4438  = \$1764 ;
+    \$4438  = end28;
+    if (\$248 ) begin
+      \$4438  = \$1872 ;
     end
     if (rst) begin
       \$4438  = 7'h00;
@@ -10304,9 +10316,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4439  = end27;
-    if (\$252 ) begin
-      \$4439  = \$1820 ;
+    \$4439  = end29;
+    if (\$248 ) begin
+      \$4439  = \$1928 ;
     end
     if (rst) begin
       \$4439  = 7'h00;
@@ -10314,9 +10326,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4440  = end28;
-    if (\$252 ) begin
-      \$4440  = \$1876 ;
+    \$4440  = end30;
+    if (\$248 ) begin
+      \$4440  = \$1984 ;
     end
     if (rst) begin
       \$4440  = 7'h00;
@@ -10324,9 +10336,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4441  = end29;
-    if (\$252 ) begin
-      \$4441  = \$1932 ;
+    \$4441  = end31;
+    if (\$248 ) begin
+      \$4441  = \$2040 ;
     end
     if (rst) begin
       \$4441  = 7'h00;
@@ -10334,29 +10346,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4442  = end30;
-    if (\$252 ) begin
-      \$4442  = \$1988 ;
+    \$4442  = window1;
+    if (\$2048 ) begin
+      \$4442  = window2;
     end
     if (rst) begin
-      \$4442  = 7'h00;
+      \$4442  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4443  = end31;
-    if (\$252 ) begin
-      \$4443  = \$2044 ;
+    \$4443  = taken_with1;
+    if (\$2048 ) begin
+      \$4443  = taken_with2;
     end
     if (rst) begin
-      \$4443  = 7'h00;
+      \$4443  = 25'h0000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4444  = window1;
-    if (\$2052 ) begin
-      \$4444  = window2;
+    \$4444  = window2;
+    if (\$2059 ) begin
+      \$4444  = beats_in__payload;
     end
     if (rst) begin
       \$4444  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
@@ -10364,9 +10376,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4445  = taken_with1;
-    if (\$2052 ) begin
-      \$4445  = taken_with2;
+    \$4445  = taken_with2;
+    if (\$2059 ) begin
+      \$4445  = { head, values, scaled, k };
     end
     if (rst) begin
       \$4445  = 25'h0000000;
@@ -10374,227 +10386,262 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4446  = window2;
-    if (\$2063 ) begin
-      \$4446  = beats_in__payload;
-    end
+    \$4446  = \$2067 ;
     if (rst) begin
-      \$4446  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+      \$4446  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4447  = taken_with2;
-    if (\$2063 ) begin
-      \$4447  = { head, values, scaled, k };
-    end
+    \$4447  = \$2083 ;
     if (rst) begin
-      \$4447  = 25'h0000000;
+      \$4447  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4448  = \$2071 ;
+    \$4448  = \$2105 ;
     if (rst) begin
       \$4448  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4449  = \$2087 ;
+    \$4449  = dropping;
+    if (\$2106 ) begin
+      if (window0[263]) begin
+        \$4449  = 1'h0;
+      end
+    end
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4449  = \$2158 ;
+      end
+    end
+    if (\$2168 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2171 ) begin
+      end else if (\$2173 ) begin
+        if (\$2184 ) begin
+          \$4449  = 1'h1;
+        end
+      end else begin
+        (* full_case = 32'd1 *)
+        if (\$2185 ) begin
+          \$4449  = \$2186 ;
+        end else begin
+          if (\$2204 ) begin
+            \$4449  = 1'h1;
+          end
+        end
+      end
+    end
     if (rst) begin
       \$4449  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4450  = \$2109 ;
+    \$4450  = \$signal$74 ;
+    if (\$2111 ) begin
+      \$4450  = \$2125 ;
+    end
     if (rst) begin
       \$4450  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4451  = dropping;
-    if (\$2110 ) begin
-      if (window0[263]) begin
-        \$4451  = 1'h0;
+    \$4451  = \$signal$75 ;
+    if (\$2111 ) begin
+      \$4451  = \$2127 [3:0];
+    end
+    if (rst) begin
+      \$4451  = 4'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4452  = \$signal$30 ;
+    if (\$2111 ) begin
+      if (window0[262]) begin
+        \$4452  = \$2130 [13:0];
       end
     end
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4451  = \$2162 ;
+    if (\$2205 ) begin
+      \$4452  = \$2206 [13:0];
+    end
+    if (rst) begin
+      \$4452  = 14'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4453  = \$signal$31 ;
+    if (\$2111 ) begin
+      if (window0[262]) begin
+        \$4453  = taken_with0[7:5];
       end
     end
-    if (\$2166 ) begin
+    if (rst) begin
+      \$4453  = 3'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4454  = op_choice;
+    if (\$2111 ) begin
+      if (window0[262]) begin
+        \$4454  = taken_with0[4:0];
+      end
+    end
+    if (rst) begin
+      \$4454  = 5'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4455  = \$signal$68 ;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4455  = \$2152 ;
+      end
+    end
+    if (\$2205 ) begin
+      \$4455  = \$2208 ;
+    end
+    if (rst) begin
+      \$4455  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4456  = \$signal$78 ;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4456  = window0[263];
+      end
+    end
+    if (\$2168 ) begin
       (* full_case = 32'd1 *)
-      if (\$2169 ) begin
-      end else if (\$2179 ) begin
-        if (complete) begin
-          \$4451  = \$2183 ;
+      if (\$2171 ) begin
+      end else if (\$2173 ) begin
+        if (\$2184 ) begin
+          \$4456  = 1'h1;
         end
-      end else if (\$2181 ) begin
-      end else begin
-        if (\$2192 ) begin
-          \$4451  = \$2199 ;
-        end
-      end
-    end
-    if (rst) begin
-      \$4451  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4452  = \$signal$74 ;
-    if (\$2115 ) begin
-      \$4452  = \$2129 ;
-    end
-    if (rst) begin
-      \$4452  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4453  = \$signal$75 ;
-    if (\$2115 ) begin
-      \$4453  = \$2131 [3:0];
-    end
-    if (rst) begin
-      \$4453  = 4'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4454  = \$signal$30 ;
-    if (\$2115 ) begin
-      if (window0[262]) begin
-        \$4454  = \$2134 [13:0];
-      end
-    end
-    if (\$2207 ) begin
-      \$4454  = \$2208 [13:0];
-    end
-    if (rst) begin
-      \$4454  = 14'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4455  = \$signal$31 ;
-    if (\$2115 ) begin
-      if (window0[262]) begin
-        \$4455  = taken_with0[7:5];
-      end
-    end
-    if (rst) begin
-      \$4455  = 3'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4456  = op_choice;
-    if (\$2115 ) begin
-      if (window0[262]) begin
-        \$4456  = taken_with0[4:0];
-      end
-    end
-    if (rst) begin
-      \$4456  = 5'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4457  = \$signal$68 ;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4457  = \$2156 ;
-      end
-    end
-    if (\$2207 ) begin
-      \$4457  = \$2210 ;
-    end
-    if (rst) begin
-      \$4457  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4458  = \$signal$78 ;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4458  = window0[263];
-      end
-    end
-    if (\$2166 ) begin
-      if (\$2169 ) begin
-      end else if (\$2179 ) begin
-        if (complete) begin
-          \$4458  = 1'h1;
-        end
-      end
-    end
-    if (rst) begin
-      \$4458  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4459  = place;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4459  = 7'h00;
-      end
-    end
-    if (\$2166 ) begin
-      (* full_case = 32'd1 *)
-      if (\$2169 ) begin
-        \$4459  = \$2182 [6:0];
-      end else if (\$2179 ) begin
-      end else if (\$2181 ) begin
-        \$4459  = \$2191 [6:0];
       end else begin
         (* full_case = 32'd1 *)
-        if (\$2192 ) begin
-        end else if (\$2198 ) begin
-          \$4459  = \$2203 [6:0];
+        if (\$2185 ) begin
         end else begin
-          \$4459  = \$2206 ;
+          if (\$2204 ) begin
+            \$4456  = 1'h1;
+          end
         end
       end
     end
     if (rst) begin
-      \$4459  = 7'h00;
+      \$4456  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4460  = \$signal$84 ;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4460  = 7'h00;
+    \$4457  = place;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4457  = 7'h00;
       end
     end
-    if (\$2207 ) begin
-      \$4460  = \$2209 [6:0];
+    if (\$2168 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2171 ) begin
+        \$4457  = \$2174 [6:0];
+      end else if (\$2173 ) begin
+        \$4457  = \$2182 [6:0];
+      end else begin
+        (* full_case = 32'd1 *)
+        if (\$2185 ) begin
+        end else begin
+          (* full_case = 32'd1 *)
+          if (\$2192 ) begin
+            \$4457  = \$2196 [6:0];
+          end else begin
+            \$4457  = \$2199 ;
+          end
+        end
+      end
     end
     if (rst) begin
-      \$4460  = 7'h00;
+      \$4457  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4461  = \$signal$80 ;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
+    \$4458  = \$signal$84 ;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4458  = 7'h00;
+      end
+    end
+    if (\$2205 ) begin
+      \$4458  = \$2207 [6:0];
+    end
+    if (rst) begin
+      \$4458  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4459  = \$signal$81 ;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4459  = 1'h0;
+      end
+    end
+    if (\$2168 ) begin
+      if (\$2171 ) begin
+      end else if (\$2173 ) begin
+        \$4459  = \$2175 ;
+      end
+    end
+    if (rst) begin
+      \$4459  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4460  = \$signal$82 ;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
+        \$4460  = 1'h0;
+      end
+    end
+    if (\$2168 ) begin
+      if (\$2171 ) begin
+      end else if (\$2173 ) begin
+        \$4460  = \$2181 ;
+      end
+    end
+    if (rst) begin
+      \$4460  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4461  = has_exponent;
+    if (\$2111 ) begin
+      if (\$2147 ) begin
         \$4461  = 1'h0;
       end
     end
-    if (\$2166 ) begin
-      if (\$2169 ) begin
-      end else if (\$2179 ) begin
-      end else if (\$2181 ) begin
-        \$4461  = \$2184 ;
+    if (\$2168 ) begin
+      if (\$2171 ) begin
+      end else if (\$2173 ) begin
+        \$4461  = 1'h1;
+      end
+    end
+    if (\$2205 ) begin
+      if (\$2210 ) begin
+        \$4461  = 1'h0;
       end
     end
     if (rst) begin
@@ -10603,66 +10650,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4462  = \$signal$82 ;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4462  = 1'h0;
-      end
-    end
-    if (\$2166 ) begin
-      if (\$2169 ) begin
-      end else if (\$2179 ) begin
-      end else if (\$2181 ) begin
-        \$4462  = \$2190 ;
+    \$4462  = \$signal$28 ;
+    if (\$2168 ) begin
+      if (\$2171 ) begin
+      end else if (\$2173 ) begin
+        \$4462  = stored;
       end
     end
     if (rst) begin
-      \$4462  = 1'h0;
+      \$4462  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4463  = has_exponent;
-    if (\$2115 ) begin
-      if (\$2151 ) begin
-        \$4463  = 1'h0;
-      end
-    end
-    if (\$2166 ) begin
-      if (\$2169 ) begin
-      end else if (\$2179 ) begin
-      end else if (\$2181 ) begin
-        \$4463  = 1'h1;
-      end
-    end
-    if (\$2207 ) begin
-      if (\$2212 ) begin
-        \$4463  = 1'h0;
-      end
-    end
-    if (rst) begin
-      \$4463  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4464  = \$signal$28 ;
-    if (\$2166 ) begin
-      if (\$2169 ) begin
-      end else if (\$2179 ) begin
-      end else if (\$2181 ) begin
-        \$4464  = stored;
-      end
-    end
-    if (rst) begin
-      \$4464  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4465  = control0;
+    \$4463  = control0;
     if (move) begin
-      \$4465  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
+      \$4463  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
+    end
+    if (rst) begin
+      \$4463  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4464  = control1;
+    if (move) begin
+      \$4464  = control0;
+    end
+    if (rst) begin
+      \$4464  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4465  = control2;
+    if (move) begin
+      \$4465  = control1;
     end
     if (rst) begin
       \$4465  = 32'd0;
@@ -10670,9 +10693,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4466  = control1;
+    \$4466  = control3;
     if (move) begin
-      \$4466  = control0;
+      \$4466  = control2;
     end
     if (rst) begin
       \$4466  = 32'd0;
@@ -10680,9 +10703,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4467  = control2;
+    \$4467  = control4;
     if (move) begin
-      \$4467  = control1;
+      \$4467  = control3;
     end
     if (rst) begin
       \$4467  = 32'd0;
@@ -10690,9 +10713,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4468  = control3;
+    \$4468  = control5;
     if (move) begin
-      \$4468  = control2;
+      \$4468  = control4;
     end
     if (rst) begin
       \$4468  = 32'd0;
@@ -10700,9 +10723,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4469  = control4;
+    \$4469  = control6;
     if (move) begin
-      \$4469  = control3;
+      \$4469  = control5;
     end
     if (rst) begin
       \$4469  = 32'd0;
@@ -10710,9 +10733,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4470  = control5;
+    \$4470  = control7;
     if (move) begin
-      \$4470  = control4;
+      \$4470  = control6;
     end
     if (rst) begin
       \$4470  = 32'd0;
@@ -10720,89 +10743,89 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4471  = control6;
+    \$4471  = \$signal$154 ;
     if (move) begin
-      \$4471  = control5;
+      \$4471  = \$2212 ;
     end
     if (rst) begin
-      \$4471  = 32'd0;
+      \$4471  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4472  = control7;
+    \$4472  = \$signal$155 ;
     if (move) begin
-      \$4472  = control6;
+      \$4472  = \$2213 [2:0];
     end
     if (rst) begin
-      \$4472  = 32'd0;
+      \$4472  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4473  = \$signal$154 ;
+    \$4473  = burst;
     if (move) begin
       \$4473  = \$2214 ;
     end
     if (rst) begin
-      \$4473  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$4473  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4474  = \$signal$155 ;
+    \$4474  = part0_0;
     if (move) begin
-      \$4474  = \$2215 [2:0];
+      \$4474  = \$2215 [127:0];
     end
     if (rst) begin
-      \$4474  = 3'h0;
+      \$4474  = 128'h00000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4475  = burst;
+    \$4475  = part0_1;
     if (move) begin
-      \$4475  = \$2216 ;
+      \$4475  = \$2774 [127:0];
     end
     if (rst) begin
-      \$4475  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
+      \$4475  = 128'h00000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4476  = part0_0;
+    \$4476  = tags0;
     if (move) begin
-      \$4476  = \$2217 [127:0];
+      \$4476  = tags;
     end
     if (rst) begin
-      \$4476  = 128'h00000000000000000000000000000000;
+      \$4476  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4477  = part0_1;
+    \$4477  = part1_0;
     if (move) begin
-      \$4477  = \$2776 [127:0];
+      \$4477  = part0_0[63:0];
     end
     if (rst) begin
-      \$4477  = 128'h00000000000000000000000000000000;
+      \$4477  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4478  = tags0;
+    \$4478  = part1_1;
     if (move) begin
-      \$4478  = tags;
+      \$4478  = \$2909 [63:0];
     end
     if (rst) begin
-      \$4478  = 16'h0000;
+      \$4478  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4479  = part1_0;
+    \$4479  = part1_2;
     if (move) begin
-      \$4479  = part0_0[63:0];
+      \$4479  = part0_1[63:0];
     end
     if (rst) begin
       \$4479  = 64'h0000000000000000;
@@ -10810,9 +10833,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4480  = part1_1;
+    \$4480  = part1_3;
     if (move) begin
-      \$4480  = \$2911 [63:0];
+      \$4480  = \$3044 [63:0];
     end
     if (rst) begin
       \$4480  = 64'h0000000000000000;
@@ -10820,39 +10843,39 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4481  = part1_2;
+    \$4481  = tags1;
     if (move) begin
-      \$4481  = part0_1[63:0];
+      \$4481  = tags0;
     end
     if (rst) begin
-      \$4481  = 64'h0000000000000000;
+      \$4481  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4482  = part1_3;
+    \$4482  = part2_0;
     if (move) begin
-      \$4482  = \$3046 [63:0];
+      \$4482  = part1_0[31:0];
     end
     if (rst) begin
-      \$4482  = 64'h0000000000000000;
+      \$4482  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4483  = tags1;
+    \$4483  = part2_1;
     if (move) begin
-      \$4483  = tags0;
+      \$4483  = \$3079 [31:0];
     end
     if (rst) begin
-      \$4483  = 16'h0000;
+      \$4483  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4484  = part2_0;
+    \$4484  = part2_2;
     if (move) begin
-      \$4484  = part1_0[31:0];
+      \$4484  = part1_1[31:0];
     end
     if (rst) begin
       \$4484  = 32'd0;
@@ -10860,9 +10883,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4485  = part2_1;
+    \$4485  = part2_3;
     if (move) begin
-      \$4485  = \$3081 [31:0];
+      \$4485  = \$3114 [31:0];
     end
     if (rst) begin
       \$4485  = 32'd0;
@@ -10870,9 +10893,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4486  = part2_2;
+    \$4486  = part2_4;
     if (move) begin
-      \$4486  = part1_1[31:0];
+      \$4486  = part1_2[31:0];
     end
     if (rst) begin
       \$4486  = 32'd0;
@@ -10880,9 +10903,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4487  = part2_3;
+    \$4487  = part2_5;
     if (move) begin
-      \$4487  = \$3116 [31:0];
+      \$4487  = \$3149 [31:0];
     end
     if (rst) begin
       \$4487  = 32'd0;
@@ -10890,9 +10913,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4488  = part2_4;
+    \$4488  = part2_6;
     if (move) begin
-      \$4488  = part1_2[31:0];
+      \$4488  = part1_3[31:0];
     end
     if (rst) begin
       \$4488  = 32'd0;
@@ -10900,9 +10923,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4489  = part2_5;
+    \$4489  = part2_7;
     if (move) begin
-      \$4489  = \$3151 [31:0];
+      \$4489  = \$3184 [31:0];
     end
     if (rst) begin
       \$4489  = 32'd0;
@@ -10910,29 +10933,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4490  = part2_6;
+    \$4490  = tags2;
     if (move) begin
-      \$4490  = part1_3[31:0];
+      \$4490  = tags1;
     end
     if (rst) begin
-      \$4490  = 32'd0;
+      \$4490  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4491  = part2_7;
+    \$4491  = lost;
     if (move) begin
-      \$4491  = \$3186 [31:0];
+      \$4491  = { 2'h0, \$3198 , \$3197 , \$3196 , \$3195 , \$3194 , \$3193 , \$3192 , \$3191 , \$3190 , \$3189 , \$3188 , \$3187 , \$3186 , \$3185  };
     end
     if (rst) begin
-      \$4491  = 32'd0;
+      \$4491  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4492  = tags2;
+    \$4492  = \$signal$174 ;
     if (move) begin
-      \$4492  = tags1;
+      \$4492  = \$3207 ;
     end
     if (rst) begin
       \$4492  = 16'h0000;
@@ -10940,27 +10963,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4493  = lost;
+    \$4493  = \$signal$175 ;
     if (move) begin
-      \$4493  = { 2'h0, \$3200 , \$3199 , \$3198 , \$3197 , \$3196 , \$3195 , \$3194 , \$3193 , \$3192 , \$3191 , \$3190 , \$3189 , \$3188 , \$3187  };
+      \$4493  = \$3216 ;
     end
     if (rst) begin
-      \$4493  = 16'h0000;
+      \$4493  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4494  = \$signal$174 ;
+    \$4494  = \$signal$176 ;
     if (move) begin
-      \$4494  = \$3209 ;
+      \$4494  = part2_0;
     end
     if (rst) begin
-      \$4494  = 16'h0000;
+      \$4494  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4495  = \$signal$175 ;
+    \$4495  = \$signal$177 ;
     if (move) begin
       \$4495  = \$3218 ;
     end
@@ -10970,19 +10993,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4496  = \$signal$176 ;
+    \$4496  = \$signal$93 ;
     if (move) begin
-      \$4496  = part2_0;
+      \$4496  = \$3228 ;
     end
     if (rst) begin
-      \$4496  = 32'd0;
+      \$4496  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4497  = \$signal$177 ;
+    \$4497  = \$signal$178 ;
     if (move) begin
-      \$4497  = \$3220 ;
+      \$4497  = \$signal$175 ;
     end
     if (rst) begin
       \$4497  = 1'h0;
@@ -10990,19 +11013,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4498  = \$signal$93 ;
+    \$4498  = \$signal$179 ;
     if (move) begin
-      \$4498  = \$3230 ;
+      \$4498  = \$signal$176 ;
     end
     if (rst) begin
-      \$4498  = 16'h0000;
+      \$4498  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4499  = \$signal$178 ;
+    \$4499  = \$signal$180 ;
     if (move) begin
-      \$4499  = \$signal$175 ;
+      \$4499  = \$signal$177 ;
     end
     if (rst) begin
       \$4499  = 1'h0;
@@ -11010,47 +11033,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4500  = \$signal$179 ;
+    \$4500  = \$signal$91 ;
     if (move) begin
-      \$4500  = \$signal$176 ;
+      \$4500  = \$3243 ;
     end
     if (rst) begin
-      \$4500  = 32'd0;
+      \$4500  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4501  = \$signal$180 ;
+    \$4501  = \$signal$181 ;
     if (move) begin
-      \$4501  = \$signal$177 ;
+      \$4501  = \$3252 ;
     end
     if (rst) begin
-      \$4501  = 1'h0;
+      \$4501  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4502  = \$signal$91 ;
+    \$4502  = \$signal$182 ;
     if (move) begin
-      \$4502  = \$3245 ;
+      \$4502  = \$3261 ;
     end
     if (rst) begin
-      \$4502  = 4'h0;
+      \$4502  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4503  = \$signal$181 ;
+    \$4503  = \$signal$183 ;
     if (move) begin
-      \$4503  = \$3254 ;
+      \$4503  = part2_1;
     end
     if (rst) begin
-      \$4503  = 16'h0000;
+      \$4503  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4504  = \$signal$182 ;
+    \$4504  = \$signal$184 ;
     if (move) begin
       \$4504  = \$3263 ;
     end
@@ -11060,19 +11083,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4505  = \$signal$183 ;
+    \$4505  = \$signal$100 ;
     if (move) begin
-      \$4505  = part2_1;
+      \$4505  = \$3273 ;
     end
     if (rst) begin
-      \$4505  = 32'd0;
+      \$4505  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4506  = \$signal$184 ;
+    \$4506  = \$signal$185 ;
     if (move) begin
-      \$4506  = \$3265 ;
+      \$4506  = \$signal$182 ;
     end
     if (rst) begin
       \$4506  = 1'h0;
@@ -11080,19 +11103,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4507  = \$signal$100 ;
+    \$4507  = \$signal$186 ;
     if (move) begin
-      \$4507  = \$3275 ;
+      \$4507  = \$signal$183 ;
     end
     if (rst) begin
-      \$4507  = 16'h0000;
+      \$4507  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4508  = \$signal$185 ;
+    \$4508  = \$signal$187 ;
     if (move) begin
-      \$4508  = \$signal$182 ;
+      \$4508  = \$signal$184 ;
     end
     if (rst) begin
       \$4508  = 1'h0;
@@ -11100,47 +11123,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4509  = \$signal$186 ;
+    \$4509  = \$signal$98 ;
     if (move) begin
-      \$4509  = \$signal$183 ;
+      \$4509  = \$3288 ;
     end
     if (rst) begin
-      \$4509  = 32'd0;
+      \$4509  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4510  = \$signal$187 ;
+    \$4510  = \$signal$188 ;
     if (move) begin
-      \$4510  = \$signal$184 ;
+      \$4510  = \$3297 ;
     end
     if (rst) begin
-      \$4510  = 1'h0;
+      \$4510  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4511  = \$signal$98 ;
+    \$4511  = \$signal$189 ;
     if (move) begin
-      \$4511  = \$3290 ;
+      \$4511  = \$3306 ;
     end
     if (rst) begin
-      \$4511  = 4'h0;
+      \$4511  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4512  = \$signal$188 ;
+    \$4512  = \$signal$190 ;
     if (move) begin
-      \$4512  = \$3299 ;
+      \$4512  = part2_2;
     end
     if (rst) begin
-      \$4512  = 16'h0000;
+      \$4512  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4513  = \$signal$189 ;
+    \$4513  = \$signal$191 ;
     if (move) begin
       \$4513  = \$3308 ;
     end
@@ -11150,19 +11173,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4514  = \$signal$190 ;
+    \$4514  = \$signal$107 ;
     if (move) begin
-      \$4514  = part2_2;
+      \$4514  = \$3318 ;
     end
     if (rst) begin
-      \$4514  = 32'd0;
+      \$4514  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4515  = \$signal$191 ;
+    \$4515  = \$signal$192 ;
     if (move) begin
-      \$4515  = \$3310 ;
+      \$4515  = \$signal$189 ;
     end
     if (rst) begin
       \$4515  = 1'h0;
@@ -11170,19 +11193,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4516  = \$signal$107 ;
+    \$4516  = \$signal$193 ;
     if (move) begin
-      \$4516  = \$3320 ;
+      \$4516  = \$signal$190 ;
     end
     if (rst) begin
-      \$4516  = 16'h0000;
+      \$4516  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4517  = \$signal$192 ;
+    \$4517  = \$signal$194 ;
     if (move) begin
-      \$4517  = \$signal$189 ;
+      \$4517  = \$signal$191 ;
     end
     if (rst) begin
       \$4517  = 1'h0;
@@ -11190,47 +11213,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4518  = \$signal$193 ;
+    \$4518  = \$signal$105 ;
     if (move) begin
-      \$4518  = \$signal$190 ;
+      \$4518  = \$3333 ;
     end
     if (rst) begin
-      \$4518  = 32'd0;
+      \$4518  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4519  = \$signal$194 ;
+    \$4519  = \$signal$195 ;
     if (move) begin
-      \$4519  = \$signal$191 ;
+      \$4519  = \$3342 ;
     end
     if (rst) begin
-      \$4519  = 1'h0;
+      \$4519  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4520  = \$signal$105 ;
+    \$4520  = \$signal$196 ;
     if (move) begin
-      \$4520  = \$3335 ;
+      \$4520  = \$3351 ;
     end
     if (rst) begin
-      \$4520  = 4'h0;
+      \$4520  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4521  = \$signal$195 ;
+    \$4521  = \$signal$197 ;
     if (move) begin
-      \$4521  = \$3344 ;
+      \$4521  = part2_3;
     end
     if (rst) begin
-      \$4521  = 16'h0000;
+      \$4521  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4522  = \$signal$196 ;
+    \$4522  = \$signal$198 ;
     if (move) begin
       \$4522  = \$3353 ;
     end
@@ -11240,19 +11263,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4523  = \$signal$197 ;
+    \$4523  = \$signal$114 ;
     if (move) begin
-      \$4523  = part2_3;
+      \$4523  = \$3363 ;
     end
     if (rst) begin
-      \$4523  = 32'd0;
+      \$4523  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4524  = \$signal$198 ;
+    \$4524  = \$signal$199 ;
     if (move) begin
-      \$4524  = \$3355 ;
+      \$4524  = \$signal$196 ;
     end
     if (rst) begin
       \$4524  = 1'h0;
@@ -11260,19 +11283,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4525  = \$signal$114 ;
+    \$4525  = \$signal$200 ;
     if (move) begin
-      \$4525  = \$3365 ;
+      \$4525  = \$signal$197 ;
     end
     if (rst) begin
-      \$4525  = 16'h0000;
+      \$4525  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4526  = \$signal$199 ;
+    \$4526  = \$signal$201 ;
     if (move) begin
-      \$4526  = \$signal$196 ;
+      \$4526  = \$signal$198 ;
     end
     if (rst) begin
       \$4526  = 1'h0;
@@ -11280,47 +11303,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4527  = \$signal$200 ;
+    \$4527  = \$signal$112 ;
     if (move) begin
-      \$4527  = \$signal$197 ;
+      \$4527  = \$3378 ;
     end
     if (rst) begin
-      \$4527  = 32'd0;
+      \$4527  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4528  = \$signal$201 ;
+    \$4528  = \$signal$202 ;
     if (move) begin
-      \$4528  = \$signal$198 ;
+      \$4528  = \$3387 ;
     end
     if (rst) begin
-      \$4528  = 1'h0;
+      \$4528  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4529  = \$signal$112 ;
+    \$4529  = \$signal$203 ;
     if (move) begin
-      \$4529  = \$3380 ;
+      \$4529  = \$3396 ;
     end
     if (rst) begin
-      \$4529  = 4'h0;
+      \$4529  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4530  = \$signal$202 ;
+    \$4530  = \$signal$204 ;
     if (move) begin
-      \$4530  = \$3389 ;
+      \$4530  = part2_4;
     end
     if (rst) begin
-      \$4530  = 16'h0000;
+      \$4530  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4531  = \$signal$203 ;
+    \$4531  = \$signal$205 ;
     if (move) begin
       \$4531  = \$3398 ;
     end
@@ -11330,19 +11353,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4532  = \$signal$204 ;
+    \$4532  = \$signal$121 ;
     if (move) begin
-      \$4532  = part2_4;
+      \$4532  = \$3408 ;
     end
     if (rst) begin
-      \$4532  = 32'd0;
+      \$4532  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4533  = \$signal$205 ;
+    \$4533  = \$signal$206 ;
     if (move) begin
-      \$4533  = \$3400 ;
+      \$4533  = \$signal$203 ;
     end
     if (rst) begin
       \$4533  = 1'h0;
@@ -11350,19 +11373,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4534  = \$signal$121 ;
+    \$4534  = \$signal$207 ;
     if (move) begin
-      \$4534  = \$3410 ;
+      \$4534  = \$signal$204 ;
     end
     if (rst) begin
-      \$4534  = 16'h0000;
+      \$4534  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4535  = \$signal$206 ;
+    \$4535  = \$signal$208 ;
     if (move) begin
-      \$4535  = \$signal$203 ;
+      \$4535  = \$signal$205 ;
     end
     if (rst) begin
       \$4535  = 1'h0;
@@ -11370,47 +11393,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4536  = \$signal$207 ;
+    \$4536  = \$signal$119 ;
     if (move) begin
-      \$4536  = \$signal$204 ;
+      \$4536  = \$3423 ;
     end
     if (rst) begin
-      \$4536  = 32'd0;
+      \$4536  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4537  = \$signal$208 ;
+    \$4537  = \$signal$209 ;
     if (move) begin
-      \$4537  = \$signal$205 ;
+      \$4537  = \$3432 ;
     end
     if (rst) begin
-      \$4537  = 1'h0;
+      \$4537  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4538  = \$signal$119 ;
+    \$4538  = \$signal$210 ;
     if (move) begin
-      \$4538  = \$3425 ;
+      \$4538  = \$3441 ;
     end
     if (rst) begin
-      \$4538  = 4'h0;
+      \$4538  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4539  = \$signal$209 ;
+    \$4539  = \$signal$211 ;
     if (move) begin
-      \$4539  = \$3434 ;
+      \$4539  = part2_5;
     end
     if (rst) begin
-      \$4539  = 16'h0000;
+      \$4539  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4540  = \$signal$210 ;
+    \$4540  = \$signal$212 ;
     if (move) begin
       \$4540  = \$3443 ;
     end
@@ -11420,19 +11443,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4541  = \$signal$211 ;
+    \$4541  = \$signal$128 ;
     if (move) begin
-      \$4541  = part2_5;
+      \$4541  = \$3453 ;
     end
     if (rst) begin
-      \$4541  = 32'd0;
+      \$4541  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4542  = \$signal$212 ;
+    \$4542  = \$signal$213 ;
     if (move) begin
-      \$4542  = \$3445 ;
+      \$4542  = \$signal$210 ;
     end
     if (rst) begin
       \$4542  = 1'h0;
@@ -11440,19 +11463,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4543  = \$signal$128 ;
+    \$4543  = \$signal$214 ;
     if (move) begin
-      \$4543  = \$3455 ;
+      \$4543  = \$signal$211 ;
     end
     if (rst) begin
-      \$4543  = 16'h0000;
+      \$4543  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4544  = \$signal$213 ;
+    \$4544  = \$signal$215 ;
     if (move) begin
-      \$4544  = \$signal$210 ;
+      \$4544  = \$signal$212 ;
     end
     if (rst) begin
       \$4544  = 1'h0;
@@ -11460,47 +11483,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4545  = \$signal$214 ;
+    \$4545  = \$signal$126 ;
     if (move) begin
-      \$4545  = \$signal$211 ;
+      \$4545  = \$3468 ;
     end
     if (rst) begin
-      \$4545  = 32'd0;
+      \$4545  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4546  = \$signal$215 ;
+    \$4546  = \$signal$216 ;
     if (move) begin
-      \$4546  = \$signal$212 ;
+      \$4546  = \$3477 ;
     end
     if (rst) begin
-      \$4546  = 1'h0;
+      \$4546  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4547  = \$signal$126 ;
+    \$4547  = \$signal$217 ;
     if (move) begin
-      \$4547  = \$3470 ;
+      \$4547  = \$3486 ;
     end
     if (rst) begin
-      \$4547  = 4'h0;
+      \$4547  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4548  = \$signal$216 ;
+    \$4548  = \$signal$218 ;
     if (move) begin
-      \$4548  = \$3479 ;
+      \$4548  = part2_6;
     end
     if (rst) begin
-      \$4548  = 16'h0000;
+      \$4548  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4549  = \$signal$217 ;
+    \$4549  = \$signal$219 ;
     if (move) begin
       \$4549  = \$3488 ;
     end
@@ -11510,19 +11533,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4550  = \$signal$218 ;
+    \$4550  = \$signal$135 ;
     if (move) begin
-      \$4550  = part2_6;
+      \$4550  = \$3498 ;
     end
     if (rst) begin
-      \$4550  = 32'd0;
+      \$4550  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4551  = \$signal$219 ;
+    \$4551  = \$signal$220 ;
     if (move) begin
-      \$4551  = \$3490 ;
+      \$4551  = \$signal$217 ;
     end
     if (rst) begin
       \$4551  = 1'h0;
@@ -11530,19 +11553,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4552  = \$signal$135 ;
+    \$4552  = \$signal$221 ;
     if (move) begin
-      \$4552  = \$3500 ;
+      \$4552  = \$signal$218 ;
     end
     if (rst) begin
-      \$4552  = 16'h0000;
+      \$4552  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4553  = \$signal$220 ;
+    \$4553  = \$signal$222 ;
     if (move) begin
-      \$4553  = \$signal$217 ;
+      \$4553  = \$signal$219 ;
     end
     if (rst) begin
       \$4553  = 1'h0;
@@ -11550,47 +11573,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4554  = \$signal$221 ;
+    \$4554  = \$signal$133 ;
     if (move) begin
-      \$4554  = \$signal$218 ;
+      \$4554  = \$3513 ;
     end
     if (rst) begin
-      \$4554  = 32'd0;
+      \$4554  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4555  = \$signal$222 ;
+    \$4555  = \$signal$223 ;
     if (move) begin
-      \$4555  = \$signal$219 ;
+      \$4555  = \$3522 ;
     end
     if (rst) begin
-      \$4555  = 1'h0;
+      \$4555  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4556  = \$signal$133 ;
+    \$4556  = \$signal$224 ;
     if (move) begin
-      \$4556  = \$3515 ;
+      \$4556  = \$3531 ;
     end
     if (rst) begin
-      \$4556  = 4'h0;
+      \$4556  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4557  = \$signal$223 ;
+    \$4557  = \$signal$225 ;
     if (move) begin
-      \$4557  = \$3524 ;
+      \$4557  = part2_7;
     end
     if (rst) begin
-      \$4557  = 16'h0000;
+      \$4557  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4558  = \$signal$224 ;
+    \$4558  = \$signal$226 ;
     if (move) begin
       \$4558  = \$3533 ;
     end
@@ -11600,19 +11623,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4559  = \$signal$225 ;
+    \$4559  = \$signal$142 ;
     if (move) begin
-      \$4559  = part2_7;
+      \$4559  = \$3543 ;
     end
     if (rst) begin
-      \$4559  = 32'd0;
+      \$4559  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4560  = \$signal$226 ;
+    \$4560  = \$signal$227 ;
     if (move) begin
-      \$4560  = \$3535 ;
+      \$4560  = \$signal$224 ;
     end
     if (rst) begin
       \$4560  = 1'h0;
@@ -11620,19 +11643,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4561  = \$signal$142 ;
+    \$4561  = \$signal$228 ;
     if (move) begin
-      \$4561  = \$3545 ;
+      \$4561  = \$signal$225 ;
     end
     if (rst) begin
-      \$4561  = 16'h0000;
+      \$4561  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4562  = \$signal$227 ;
+    \$4562  = \$signal$229 ;
     if (move) begin
-      \$4562  = \$signal$224 ;
+      \$4562  = \$signal$226 ;
     end
     if (rst) begin
       \$4562  = 1'h0;
@@ -11640,19 +11663,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4563  = \$signal$228 ;
+    \$4563  = \$signal$140 ;
     if (move) begin
-      \$4563  = \$signal$225 ;
+      \$4563  = \$3558 ;
     end
     if (rst) begin
-      \$4563  = 32'd0;
+      \$4563  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4564  = \$signal$229 ;
+    \$4564  = \$signal$230 ;
     if (move) begin
-      \$4564  = \$signal$226 ;
+      \$4564  = \$4343 ;
     end
     if (rst) begin
       \$4564  = 1'h0;
@@ -11660,19 +11683,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4565  = \$signal$140 ;
+    \$4565  = illegal2;
     if (move) begin
-      \$4565  = \$3560 ;
+      \$4565  = \$signal$230 ;
     end
     if (rst) begin
-      \$4565  = 4'h0;
+      \$4565  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4566  = \$signal$230 ;
+    \$4566  = beats_out__valid;
     if (move) begin
-      \$4566  = \$4345 ;
+      \$4566  = control6[0];
     end
     if (rst) begin
       \$4566  = 1'h0;
@@ -11680,9 +11703,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4567  = illegal2;
+    \$4567  = \$signal$232 ;
     if (move) begin
-      \$4567  = \$signal$230 ;
+      if (control6[0]) begin
+        \$4567  = \$4354 ;
+      end
     end
     if (rst) begin
       \$4567  = 1'h0;
@@ -11690,9 +11715,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4568  = beats_out__valid;
+    \$4568  = wrong;
     if (move) begin
-      \$4568  = control6[0];
+      if (control6[0]) begin
+        \$4568  = \$4376 ;
+      end
     end
     if (rst) begin
       \$4568  = 1'h0;
@@ -11700,83 +11727,59 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4569  = \$signal$232 ;
+    \$4569  = beats_out__payload;
     if (move) begin
       if (control6[0]) begin
-        \$4569  = \$4356 ;
+        \$4569 [255:0] = { \$4384 , \$4383 , \$4382 , \$4381 , \$4380 , \$4379 , \$4378 , \$4377  };
+        \$4569 [261:256] = control6[10:5];
+        \$4569 [262] = control6[3];
+        \$4569 [263] = control6[4];
       end
     end
     if (rst) begin
-      \$4569  = 1'h0;
+      \$4569  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4570  = wrong;
+    \$4570  = error;
     if (move) begin
       if (control6[0]) begin
-        \$4570  = \$4378 ;
+        \$4570  = \$4407 ;
       end
     end
     if (rst) begin
       \$4570  = 1'h0;
     end
   end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4571  = beats_out__payload;
-    if (move) begin
-      if (control6[0]) begin
-        \$4571 [255:0] = { \$4386 , \$4385 , \$4384 , \$4383 , \$4382 , \$4381 , \$4380 , \$4379  };
-        \$4571 [261:256] = control6[10:5];
-        \$4571 [262] = control6[3];
-        \$4571 [263] = control6[4];
-      end
-    end
-    if (rst) begin
-      \$4571  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4572  = error;
-    if (move) begin
-      if (control6[0]) begin
-        \$4572  = \$4409 ;
-      end
-    end
-    if (rst) begin
-      \$4572  = 1'h0;
-    end
-  end
   assign \$signal  = \$19 [6:0];
   assign op_octets = { window2[255:0], window1[255:0], window0[255:0] };
   assign op_place = place[4:0];
   assign choice = op_choice;
-  assign exponent = \$152 [10:0];
-  assign fraction = \$154 [23:0];
-  assign subnormal = \$159 [22:0];
-  assign \exponent$97  = \$164 [10:0];
-  assign \fraction$99  = \$166 [23:0];
-  assign \subnormal$102  = \$171 [22:0];
-  assign \exponent$104  = \$176 [10:0];
-  assign \fraction$106  = \$178 [23:0];
-  assign \subnormal$109  = \$183 [22:0];
-  assign \exponent$111  = \$188 [10:0];
-  assign \fraction$113  = \$190 [23:0];
-  assign \subnormal$116  = \$195 [22:0];
-  assign \exponent$118  = \$200 [10:0];
-  assign \fraction$120  = \$202 [23:0];
-  assign \subnormal$123  = \$207 [22:0];
-  assign \exponent$125  = \$212 [10:0];
-  assign \fraction$127  = \$214 [23:0];
-  assign \subnormal$130  = \$219 [22:0];
-  assign \exponent$132  = \$224 [10:0];
-  assign \fraction$134  = \$226 [23:0];
-  assign \subnormal$137  = \$231 [22:0];
-  assign \exponent$139  = \$236 [10:0];
-  assign \fraction$141  = \$238 [23:0];
-  assign \subnormal$144  = \$243 [22:0];
+  assign exponent = \$148 [10:0];
+  assign fraction = \$150 [23:0];
+  assign subnormal = \$155 [22:0];
+  assign \exponent$97  = \$160 [10:0];
+  assign \fraction$99  = \$162 [23:0];
+  assign \subnormal$102  = \$167 [22:0];
+  assign \exponent$104  = \$172 [10:0];
+  assign \fraction$106  = \$174 [23:0];
+  assign \subnormal$109  = \$179 [22:0];
+  assign \exponent$111  = \$184 [10:0];
+  assign \fraction$113  = \$186 [23:0];
+  assign \subnormal$116  = \$191 [22:0];
+  assign \exponent$118  = \$196 [10:0];
+  assign \fraction$120  = \$198 [23:0];
+  assign \subnormal$123  = \$203 [22:0];
+  assign \exponent$125  = \$208 [10:0];
+  assign \fraction$127  = \$210 [23:0];
+  assign \subnormal$130  = \$215 [22:0];
+  assign \exponent$132  = \$220 [10:0];
+  assign \fraction$134  = \$222 [23:0];
+  assign \subnormal$137  = \$227 [22:0];
+  assign \exponent$139  = \$232 [10:0];
+  assign \fraction$141  = \$234 [23:0];
+  assign \subnormal$144  = \$239 [22:0];
   assign \beats_in__payload.data  = beats_in__payload[255:0];
   assign \beats_in__payload.bytes  = beats_in__payload[261:256];
   assign \beats_in__payload.first  = beats_in__payload[262];
@@ -11931,120 +11934,120 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$54  = { 3'h0, \$53 [16:3] };
   assign \$76  = { 3'h0, \$75 [16:3] };
   assign \$97  = { 3'h0, \$96 [16:3] };
-  assign \$2133  = { 3'h0, \$2132 [16:3] };
-  assign \$2153  = { 3'h0, \$2152 [16:3] };
-  assign \$2158  = { 3'h0, \$2157 [16:3] };
-  assign \$2294  = { 8'h00, \$2293 [255:8] };
-  assign \$2297  = { 16'h0000, \$2296 [255:16] };
-  assign \$2314  = { 8'h00, \$2313 [255:8] };
-  assign \$2318  = { 32'h00000000, \$2317 [255:32] };
-  assign \$2350  = { 8'h00, \$2349 [255:8] };
-  assign \$2353  = { 16'h0000, \$2352 [255:16] };
-  assign \$2370  = { 8'h00, \$2369 [255:8] };
-  assign \$2375  = { 64'h0000000000000000, \$2374 [255:64] };
-  assign \$2422  = { 8'h00, \$2421 [255:8] };
-  assign \$2425  = { 16'h0000, \$2424 [255:16] };
-  assign \$2442  = { 8'h00, \$2441 [255:8] };
-  assign \$2446  = { 32'h00000000, \$2445 [255:32] };
-  assign \$2478  = { 8'h00, \$2477 [255:8] };
-  assign \$2481  = { 16'h0000, \$2480 [255:16] };
-  assign \$2498  = { 8'h00, \$2497 [255:8] };
-  assign \$2504  = { 128'h00000000000000000000000000000000, \$2503 [255:128] };
-  assign \$2566  = { 8'h00, \$2565 [255:8] };
-  assign \$2569  = { 16'h0000, \$2568 [255:16] };
-  assign \$2586  = { 8'h00, \$2585 [255:8] };
-  assign \$2590  = { 32'h00000000, \$2589 [255:32] };
-  assign \$2622  = { 8'h00, \$2621 [255:8] };
-  assign \$2625  = { 16'h0000, \$2624 [255:16] };
-  assign \$2642  = { 8'h00, \$2641 [255:8] };
-  assign \$2647  = { 64'h0000000000000000, \$2646 [255:64] };
-  assign \$2694  = { 8'h00, \$2693 [255:8] };
-  assign \$2697  = { 16'h0000, \$2696 [255:16] };
-  assign \$2714  = { 8'h00, \$2713 [255:8] };
-  assign \$2718  = { 32'h00000000, \$2717 [255:32] };
-  assign \$2750  = { 8'h00, \$2749 [255:8] };
-  assign \$2753  = { 16'h0000, \$2752 [255:16] };
-  assign \$2770  = { 8'h00, \$2769 [255:8] };
-  assign \$2805  = { 8'h00, part0_0[127:8] };
-  assign \$2807  = { 16'h0000, \$2806 [127:16] };
-  assign \$2815  = { 8'h00, part0_0[127:8] };
-  assign \$2818  = { 32'h00000000, \$2817 [127:32] };
-  assign \$2833  = { 8'h00, part0_0[127:8] };
-  assign \$2835  = { 16'h0000, \$2834 [127:16] };
-  assign \$2843  = { 8'h00, part0_0[127:8] };
-  assign \$2847  = { 64'h0000000000000000, \$2846 [127:64] };
-  assign \$2869  = { 8'h00, part0_0[127:8] };
-  assign \$2871  = { 16'h0000, \$2870 [127:16] };
-  assign \$2879  = { 8'h00, part0_0[127:8] };
-  assign \$2882  = { 32'h00000000, \$2881 [127:32] };
-  assign \$2897  = { 8'h00, part0_0[127:8] };
-  assign \$2899  = { 16'h0000, \$2898 [127:16] };
-  assign \$2907  = { 8'h00, part0_0[127:8] };
-  assign \$2940  = { 8'h00, part0_1[127:8] };
-  assign \$2942  = { 16'h0000, \$2941 [127:16] };
-  assign \$2950  = { 8'h00, part0_1[127:8] };
-  assign \$2953  = { 32'h00000000, \$2952 [127:32] };
-  assign \$2968  = { 8'h00, part0_1[127:8] };
-  assign \$2970  = { 16'h0000, \$2969 [127:16] };
-  assign \$2978  = { 8'h00, part0_1[127:8] };
-  assign \$2982  = { 64'h0000000000000000, \$2981 [127:64] };
-  assign \$3004  = { 8'h00, part0_1[127:8] };
-  assign \$3006  = { 16'h0000, \$3005 [127:16] };
-  assign \$3014  = { 8'h00, part0_1[127:8] };
-  assign \$3017  = { 32'h00000000, \$3016 [127:32] };
-  assign \$3032  = { 8'h00, part0_1[127:8] };
-  assign \$3034  = { 16'h0000, \$3033 [127:16] };
-  assign \$3042  = { 8'h00, part0_1[127:8] };
-  assign \$3056  = { 8'h00, part1_0[63:8] };
-  assign \$3058  = { 16'h0000, \$3057 [63:16] };
-  assign \$3062  = { 8'h00, part1_0[63:8] };
-  assign \$3065  = { 32'h00000000, \$3064 [63:32] };
-  assign \$3072  = { 8'h00, part1_0[63:8] };
-  assign \$3074  = { 16'h0000, \$3073 [63:16] };
-  assign \$3078  = { 8'h00, part1_0[63:8] };
-  assign \$3091  = { 8'h00, part1_1[63:8] };
-  assign \$3093  = { 16'h0000, \$3092 [63:16] };
-  assign \$3097  = { 8'h00, part1_1[63:8] };
-  assign \$3100  = { 32'h00000000, \$3099 [63:32] };
-  assign \$3107  = { 8'h00, part1_1[63:8] };
-  assign \$3109  = { 16'h0000, \$3108 [63:16] };
-  assign \$3113  = { 8'h00, part1_1[63:8] };
-  assign \$3126  = { 8'h00, part1_2[63:8] };
-  assign \$3128  = { 16'h0000, \$3127 [63:16] };
-  assign \$3132  = { 8'h00, part1_2[63:8] };
-  assign \$3135  = { 32'h00000000, \$3134 [63:32] };
-  assign \$3142  = { 8'h00, part1_2[63:8] };
-  assign \$3144  = { 16'h0000, \$3143 [63:16] };
-  assign \$3148  = { 8'h00, part1_2[63:8] };
-  assign \$3161  = { 8'h00, part1_3[63:8] };
-  assign \$3163  = { 16'h0000, \$3162 [63:16] };
-  assign \$3167  = { 8'h00, part1_3[63:8] };
-  assign \$3170  = { 32'h00000000, \$3169 [63:32] };
-  assign \$3177  = { 8'h00, part1_3[63:8] };
-  assign \$3179  = { 16'h0000, \$3178 [63:16] };
-  assign \$3183  = { 8'h00, part1_3[63:8] };
-  assign \$3221  = { 1'h0, lost[15:1] };
-  assign \$3266  = { 1'h0, lost[15:1] };
-  assign \$3311  = { 1'h0, lost[15:1] };
-  assign \$3356  = { 1'h0, lost[15:1] };
-  assign \$3401  = { 1'h0, lost[15:1] };
-  assign \$3446  = { 1'h0, lost[15:1] };
-  assign \$3491  = { 1'h0, lost[15:1] };
-  assign \$3536  = { 1'h0, lost[15:1] };
-  assign \$3619  = { 1'h0, control4[17:15] };
-  assign \$3636  = { 1'h0, control4[17:15] };
-  assign \$3717  = { 1'h0, control4[17:15] };
-  assign \$3734  = { 1'h0, control4[17:15] };
-  assign \$3815  = { 1'h0, control4[17:15] };
-  assign \$3832  = { 1'h0, control4[17:15] };
-  assign \$3913  = { 1'h0, control4[17:15] };
-  assign \$3930  = { 1'h0, control4[17:15] };
-  assign \$4011  = { 1'h0, control4[17:15] };
-  assign \$4028  = { 1'h0, control4[17:15] };
-  assign \$4109  = { 1'h0, control4[17:15] };
-  assign \$4126  = { 1'h0, control4[17:15] };
-  assign \$4207  = { 1'h0, control4[17:15] };
-  assign \$4224  = { 1'h0, control4[17:15] };
-  assign \$4305  = { 1'h0, control4[17:15] };
-  assign \$4322  = { 1'h0, control4[17:15] };
+  assign \$2129  = { 3'h0, \$2128 [16:3] };
+  assign \$2149  = { 3'h0, \$2148 [16:3] };
+  assign \$2154  = { 3'h0, \$2153 [16:3] };
+  assign \$2292  = { 8'h00, \$2291 [255:8] };
+  assign \$2295  = { 16'h0000, \$2294 [255:16] };
+  assign \$2312  = { 8'h00, \$2311 [255:8] };
+  assign \$2316  = { 32'h00000000, \$2315 [255:32] };
+  assign \$2348  = { 8'h00, \$2347 [255:8] };
+  assign \$2351  = { 16'h0000, \$2350 [255:16] };
+  assign \$2368  = { 8'h00, \$2367 [255:8] };
+  assign \$2373  = { 64'h0000000000000000, \$2372 [255:64] };
+  assign \$2420  = { 8'h00, \$2419 [255:8] };
+  assign \$2423  = { 16'h0000, \$2422 [255:16] };
+  assign \$2440  = { 8'h00, \$2439 [255:8] };
+  assign \$2444  = { 32'h00000000, \$2443 [255:32] };
+  assign \$2476  = { 8'h00, \$2475 [255:8] };
+  assign \$2479  = { 16'h0000, \$2478 [255:16] };
+  assign \$2496  = { 8'h00, \$2495 [255:8] };
+  assign \$2502  = { 128'h00000000000000000000000000000000, \$2501 [255:128] };
+  assign \$2564  = { 8'h00, \$2563 [255:8] };
+  assign \$2567  = { 16'h0000, \$2566 [255:16] };
+  assign \$2584  = { 8'h00, \$2583 [255:8] };
+  assign \$2588  = { 32'h00000000, \$2587 [255:32] };
+  assign \$2620  = { 8'h00, \$2619 [255:8] };
+  assign \$2623  = { 16'h0000, \$2622 [255:16] };
+  assign \$2640  = { 8'h00, \$2639 [255:8] };
+  assign \$2645  = { 64'h0000000000000000, \$2644 [255:64] };
+  assign \$2692  = { 8'h00, \$2691 [255:8] };
+  assign \$2695  = { 16'h0000, \$2694 [255:16] };
+  assign \$2712  = { 8'h00, \$2711 [255:8] };
+  assign \$2716  = { 32'h00000000, \$2715 [255:32] };
+  assign \$2748  = { 8'h00, \$2747 [255:8] };
+  assign \$2751  = { 16'h0000, \$2750 [255:16] };
+  assign \$2768  = { 8'h00, \$2767 [255:8] };
+  assign \$2803  = { 8'h00, part0_0[127:8] };
+  assign \$2805  = { 16'h0000, \$2804 [127:16] };
+  assign \$2813  = { 8'h00, part0_0[127:8] };
+  assign \$2816  = { 32'h00000000, \$2815 [127:32] };
+  assign \$2831  = { 8'h00, part0_0[127:8] };
+  assign \$2833  = { 16'h0000, \$2832 [127:16] };
+  assign \$2841  = { 8'h00, part0_0[127:8] };
+  assign \$2845  = { 64'h0000000000000000, \$2844 [127:64] };
+  assign \$2867  = { 8'h00, part0_0[127:8] };
+  assign \$2869  = { 16'h0000, \$2868 [127:16] };
+  assign \$2877  = { 8'h00, part0_0[127:8] };
+  assign \$2880  = { 32'h00000000, \$2879 [127:32] };
+  assign \$2895  = { 8'h00, part0_0[127:8] };
+  assign \$2897  = { 16'h0000, \$2896 [127:16] };
+  assign \$2905  = { 8'h00, part0_0[127:8] };
+  assign \$2938  = { 8'h00, part0_1[127:8] };
+  assign \$2940  = { 16'h0000, \$2939 [127:16] };
+  assign \$2948  = { 8'h00, part0_1[127:8] };
+  assign \$2951  = { 32'h00000000, \$2950 [127:32] };
+  assign \$2966  = { 8'h00, part0_1[127:8] };
+  assign \$2968  = { 16'h0000, \$2967 [127:16] };
+  assign \$2976  = { 8'h00, part0_1[127:8] };
+  assign \$2980  = { 64'h0000000000000000, \$2979 [127:64] };
+  assign \$3002  = { 8'h00, part0_1[127:8] };
+  assign \$3004  = { 16'h0000, \$3003 [127:16] };
+  assign \$3012  = { 8'h00, part0_1[127:8] };
+  assign \$3015  = { 32'h00000000, \$3014 [127:32] };
+  assign \$3030  = { 8'h00, part0_1[127:8] };
+  assign \$3032  = { 16'h0000, \$3031 [127:16] };
+  assign \$3040  = { 8'h00, part0_1[127:8] };
+  assign \$3054  = { 8'h00, part1_0[63:8] };
+  assign \$3056  = { 16'h0000, \$3055 [63:16] };
+  assign \$3060  = { 8'h00, part1_0[63:8] };
+  assign \$3063  = { 32'h00000000, \$3062 [63:32] };
+  assign \$3070  = { 8'h00, part1_0[63:8] };
+  assign \$3072  = { 16'h0000, \$3071 [63:16] };
+  assign \$3076  = { 8'h00, part1_0[63:8] };
+  assign \$3089  = { 8'h00, part1_1[63:8] };
+  assign \$3091  = { 16'h0000, \$3090 [63:16] };
+  assign \$3095  = { 8'h00, part1_1[63:8] };
+  assign \$3098  = { 32'h00000000, \$3097 [63:32] };
+  assign \$3105  = { 8'h00, part1_1[63:8] };
+  assign \$3107  = { 16'h0000, \$3106 [63:16] };
+  assign \$3111  = { 8'h00, part1_1[63:8] };
+  assign \$3124  = { 8'h00, part1_2[63:8] };
+  assign \$3126  = { 16'h0000, \$3125 [63:16] };
+  assign \$3130  = { 8'h00, part1_2[63:8] };
+  assign \$3133  = { 32'h00000000, \$3132 [63:32] };
+  assign \$3140  = { 8'h00, part1_2[63:8] };
+  assign \$3142  = { 16'h0000, \$3141 [63:16] };
+  assign \$3146  = { 8'h00, part1_2[63:8] };
+  assign \$3159  = { 8'h00, part1_3[63:8] };
+  assign \$3161  = { 16'h0000, \$3160 [63:16] };
+  assign \$3165  = { 8'h00, part1_3[63:8] };
+  assign \$3168  = { 32'h00000000, \$3167 [63:32] };
+  assign \$3175  = { 8'h00, part1_3[63:8] };
+  assign \$3177  = { 16'h0000, \$3176 [63:16] };
+  assign \$3181  = { 8'h00, part1_3[63:8] };
+  assign \$3219  = { 1'h0, lost[15:1] };
+  assign \$3264  = { 1'h0, lost[15:1] };
+  assign \$3309  = { 1'h0, lost[15:1] };
+  assign \$3354  = { 1'h0, lost[15:1] };
+  assign \$3399  = { 1'h0, lost[15:1] };
+  assign \$3444  = { 1'h0, lost[15:1] };
+  assign \$3489  = { 1'h0, lost[15:1] };
+  assign \$3534  = { 1'h0, lost[15:1] };
+  assign \$3617  = { 1'h0, control4[17:15] };
+  assign \$3634  = { 1'h0, control4[17:15] };
+  assign \$3715  = { 1'h0, control4[17:15] };
+  assign \$3732  = { 1'h0, control4[17:15] };
+  assign \$3813  = { 1'h0, control4[17:15] };
+  assign \$3830  = { 1'h0, control4[17:15] };
+  assign \$3911  = { 1'h0, control4[17:15] };
+  assign \$3928  = { 1'h0, control4[17:15] };
+  assign \$4009  = { 1'h0, control4[17:15] };
+  assign \$4026  = { 1'h0, control4[17:15] };
+  assign \$4107  = { 1'h0, control4[17:15] };
+  assign \$4124  = { 1'h0, control4[17:15] };
+  assign \$4205  = { 1'h0, control4[17:15] };
+  assign \$4222  = { 1'h0, control4[17:15] };
+  assign \$4303  = { 1'h0, control4[17:15] };
+  assign \$4320  = { 1'h0, control4[17:15] };
 endmodule

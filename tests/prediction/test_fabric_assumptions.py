@@ -20,6 +20,7 @@ from paceline.strategy.codec_place import Fabric
 from prediction_toys import IDEAL, make_calibration, make_cluster, make_workload, strategy
 
 ELEMENTS = 1000 * 1000
+HEADERS = 32 * -(-ELEMENTS // (1 << 17))  # of the chunks that go through a switch
 ALPHA, BANDWIDTH = 2e-5, 1e9
 BITS = 4.0
 CODED = {"compression": "inceptionn", "options": {"ratio": 32 / BITS}, "min_elements": 0}
@@ -105,7 +106,7 @@ def test_a_switch_takes_one_gradient_s_time_whatever_the_workers(nodes: int, com
     rule = {} if compression == "dense" else {"dense_rule": DenseRule(min_elements=0, last_layer=False)}
     found = pieces(there, strategy(nodes, compression=compression, exchange="switch", **rule))
     bits = 32 if compression == "dense" else (2 * nodes).bit_length()
-    assert found["aggregate"] == pytest.approx((32 + ELEMENTS * bits / 8) / BANDWIDTH + 2 * ALPHA)
+    assert found["aggregate"] == pytest.approx((HEADERS + ELEMENTS * bits / 8) / BANDWIDTH + 2 * ALPHA)
     if compression == "dense":
         ring = pieces(there, strategy(nodes, compression="dense", exchange="ring"))
         gained = (ring["reduce_scatter"] + ring["all_gather"]) / found["aggregate"]
@@ -119,15 +120,15 @@ def test_packets_of_a_switch_cost_their_headers_and_its_rate_limits() -> None:
     times = {name: pieces(four.changed(aggregation=aggregation(name)), s)["aggregate"] for name in ("ATP", "paceline")}
     assert (times["ATP"] - 2 * ALPHA) / (times["paceline"] - 2 * ALPHA) == pytest.approx((308 / 248) / (1514 / 1448))
     slow = replace(aggregation("paceline"), rate=Fact(1e8, "here", ""))
-    assert pieces(four.changed(aggregation=slow), s)["aggregate"] == pytest.approx((4 * ELEMENTS + 32) / 1e8 + 2 * ALPHA)
+    assert pieces(four.changed(aggregation=slow), s)["aggregate"] == pytest.approx((4 * ELEMENTS + HEADERS) / 1e8 + 2 * ALPHA)
 
 
 def test_devices_of_a_node_share_its_network_to_the_switch_and_leaves_pass_sums_on() -> None:
     s = strategy(8, compression="dense", exchange="switch")
     flat = make_cluster(4, 2, BANDWIDTH).changed(aggregation=aggregation("paceline"))
-    assert pieces(flat, s)["aggregate"] == pytest.approx(4 * (4 * ELEMENTS + 32) / BANDWIDTH + 2 * ALPHA)
+    assert pieces(flat, s)["aggregate"] == pytest.approx(4 * (4 * ELEMENTS + HEADERS) / BANDWIDTH + 2 * ALPHA)
     narrow = make_cluster(1, 8, BANDWIDTH).changed(leaf_nodes=2, oversubscription=6.0, aggregation=aggregation("paceline"))
-    assert pieces(narrow, s)["aggregate"] == pytest.approx(3 * (4 * ELEMENTS + 32) / BANDWIDTH + 2 * ALPHA)
+    assert pieces(narrow, s)["aggregate"] == pytest.approx(3 * (4 * ELEMENTS + HEADERS) / BANDWIDTH + 2 * ALPHA)
 
 
 def test_a_codec_on_a_gpu_s_host_copies_both_ways_and_has_the_rate_of_its_cores() -> None:

@@ -165,7 +165,7 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
     if fabric.aggregation is not None and switched.any():
         switch = fabric.aggregation
         adding = np.maximum(network * switch.on_line(PAYLOAD, HEADERS), table.network / switch.port_rate)
-        turns = np.ceil(table.rounds / efficiency.concurrent_messages)  # chunks stream: the next are sent before a sum returns
+        turns = np.minimum(table.rounds, 1)  # chunks stream: the next are sent before a sum returns
         network = np.where(switched, adding + turns * 2 * alpha[1], network)
     seconds, by_network = np.maximum(intra, network), network >= intra
     shift = table.pattern == 3

@@ -37,9 +37,7 @@ def main() -> None:
                 row |= {"seeds": len(clocks), "gbps": f"{found.gbps:.1f}"}
         append(options.out, COLUMNS, row)
         print("  " + "  ".join(f"{k} {v}" for k, v in row.items() if v != ""), flush=True)
-    print(
-        f"  Published: {PUBLISHED_GBPS['prototype']} Gb/s (the authors' card), {PUBLISHED_GBPS['goal']} Gb/s (goal, 100 MHz)"
-    )
+    print(f"  Published: {PUBLISHED_GBPS['prototype']} Gb/s (the authors' card), {PUBLISHED_GBPS['goal']} Gb/s (goal, 100 MHz)")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/nic_area.py --out RESULTS/nic_area.csv
 
-RESULTS is benchmarks/results. A block has one row of cells a family and one row of clocks a device. Gb/s is 256 bits a cycle at the
-median clock of the seeds. Beside it stand what the authors' card reached and their goal (Li et al., MICRO 2018).
+RESULTS is benchmarks/results. A block has one row of cells a family and one row of clocks a device. Gb/s is 256 bits a cycle at
+the median clock of the seeds. Beside it stand what the authors' card reached and their goal (Li et al., MICRO 2018).
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def main() -> None:
                 row |= {"seeds": len(clocks), "gbps": f"{found.gbps:.1f}"}
         append(options.out, COLUMNS, row)
         print("  " + "  ".join(f"{k} {v}" for k, v in row.items() if v != ""), flush=True)
-    print(
-        f"  Published: {PUBLISHED_GBPS['prototype']} Gb/s (the authors' card), {PUBLISHED_GBPS['goal']} Gb/s (their goal, 100 MHz)"
-    )
+    print(f"  Published: {PUBLISHED_GBPS['prototype']} Gb/s (the authors' card), {PUBLISHED_GBPS['goal']} Gb/s (goal, 100 MHz)")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the engine takes of an FPGA: cells after synthesis, and the clock after place and route.
 
-Yosys counts the cells of a block alone. The clock is that of a harness with four pins around it: a shift register behind an LFSR
+Yosys counts the cells of a block alone. The clock is that of a harness of four pins around it: a shift register behind an LFSR
 drives every input, and a tree of registered exclusive-ors folds every output into one bit. So every path of the block lies
 between registers, and the package's pins do not limit it.
 """
@@ -174,7 +174,7 @@ def harness(block: Any) -> Any:
     from amaranth.hdl import Cat, Module, Signal
     from amaranth.lib import wiring
 
-    class Harness(wiring.Component):
+    class Harness(wiring.Component):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__({"seed": wiring.In(1), "folded": wiring.Out(1)})
 

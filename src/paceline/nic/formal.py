@@ -31,7 +31,10 @@ PACKAGES = {"yosys": "yosys", "yosys-smtbmc": "yosys", "yosys-abc": "yosys", "z3
 """The Debian package of each program."""
 
 _PREPARE = "read_rtlil design.il\nprep -top top\nflatten\nmemory_map\nasync2sync\ndffunmap\nopt_clean\n"
-_AIGER = "setundef -undriven -zero\nopt -full\ntechmap\nopt -fast\ndffunmap\nabc -g AND -fast\nopt_clean\nwrite_aiger -I -B -zinit -no-startoffset design.aig\n"
+_AIGER = (
+    "setundef -undriven -zero\nopt -full\ntechmap\nopt -fast\ndffunmap\nabc -g AND -fast\nopt_clean\n"
+    "write_aiger -I -B -zinit -no-startoffset design.aig\n"
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def _ask(work: Path, method: Method, depth: int, solver: Solver, seconds: float)
 
 
 def _run(command: list[str], work: Path, seconds: float, check: bool = False) -> str:
-    """What the program printed, up to its end or the time limit. Whatever it started ends with it: yosys-smtbmc starts a solver."""
+    """What the program printed, up to its end or the time limit. What it started ends with it: yosys-smtbmc starts a solver."""
     with (work / "said.txt").open("w+") as said:
         started = subprocess.Popen(command, cwd=work, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Module, Mux, Signal, Value, ValueCastable
 
@@ -26,10 +26,10 @@ class FramePosition:
 
     Attributes:
         accepted, samples: a beat is taken; a frame's first beat is taken.
-        marked, in_body, ends_header: of the beat that waits: its frame is marked; and it is payload; and it is the header's last.
+        marked, in_body, ends_header: of the beat that waits: its frame is marked; it is payload; it is the header's last.
     """
 
-    def __init__(self, m: Module, source: object, head: Value) -> None:
+    def __init__(self, m: Module, source: Any, head: Value) -> None:
         self._m = m
         beat = source.payload
         self._first = beat.first

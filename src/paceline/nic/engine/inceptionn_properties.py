@@ -9,7 +9,7 @@ from paceline.nic.engine.lanes import Choice, coded, faithful_tag, normalised, r
 
 
 class FaithfulLane(Elaboratable):
-    """For every fp32 word and every k: decoding what was coded gives algorithm 2's value, and coding that again changes nothing.
+    """For every fp32 word and every k: decoding what is coded gives algorithm 2's value, and coding that again changes nothing.
 
     The reference clears the low bits of the word: 8 + n for a two-byte payload, 16 + n for one byte, n = 127 - e; where nothing
     is left of the leading one too, the value is a zero with the word's sign. Such a -0 becomes +0 when it is coded again.

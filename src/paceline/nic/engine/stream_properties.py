@@ -71,7 +71,8 @@ class _Bench(Elaboratable):
     def _inputs(self, m: Module, engine: Any) -> _Side:
         """All inputs; the first one's counters."""
         streams = [getattr(engine, name) for name in ("beats_in", "beats_1", "beats_2") if hasattr(engine, name)]
-        return [self._input(m, stream) for stream in streams][0]
+        first, *_ = [self._input(m, stream) for stream in streams]
+        return first
 
 
 class Stable(_Bench):

@@ -1,6 +1,6 @@
 """The ternary engine: fp32 frames become bodies of the wire format's ``ternary``, and such bodies become fp32 frames.
 
-A frame is ``head`` header beats, which pass as they are, and the payload. Registers are sampled with a frame's first beat. A frame
+A frame is ``head`` header beats, which pass as they are, and the payload. Registers are sampled with its first beat. A frame
 without the mark passes beat by beat. The choice is that of ``paceline.codecs.reference.ternary``, bit for bit.
 """
 

@@ -39,7 +39,7 @@ class TernaryLanes(wiring.Component):
     Ports:
         enable: a cycle in which every register takes its next value.
         words: an fp32 word a lane. What is not finite counts as the bound.
-        index, after: number of word 0, modulo 2^32, and whether a multiple of 2^32 lies between the frame's first element and it.
+        index, after: number of word 0, modulo 2^32, and whether a multiple of 2^32 lies between the first element and it.
         settings: of the frame of these words; they may change with every beat.
         nonzero, negative: a bit a word. (0, 1) does not occur.
     """
@@ -100,7 +100,7 @@ def _draw(clock: Enabled, first: Signal, high: Value, lane: int) -> Signal:
 
 
 def _times(clock: Enabled, x: Value, constant: int, name: str) -> Value:
-    """``x * constant`` modulo 2^32: three products of 16 bits, which fit one multiplier block each, one cycle before their sum."""
+    """``x * constant`` modulo 2^32: three products of 16 bits, which fit a multiplier block each, a cycle before their sum."""
     low, high = constant & 0xFFFF, constant >> 16
     lower = clock.register(x[:16] * Const(low, 16), f"lower_{name}")
     crossed = [

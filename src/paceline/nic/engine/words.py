@@ -19,7 +19,7 @@ class WordReader(wiring.Component):
         beats_in: a stream of beats.
         begin, skip, empty: strobe, when idle: a frame begins; its beats to drop first; it is known to have no more beats.
         size, word, available: bytes of the next word, 1 to 8; the word; and whether it is there.
-        take, short, exact: strobe, when available: goes on to the next word; with it: bytes are missing; the frame ends just here.
+        take, short, exact: strobe, when available: on to the next word; with it: bytes are missing; the frame ends just here.
         finish: strobe: the rest of the frame is dropped.
         idle: ready for another ``begin``.
     """

@@ -87,10 +87,10 @@ def _verify(o: argparse.Namespace) -> Answer:
 
 def _proofs(left_out: list[str]) -> list[Proof]:
     from paceline.errors import UserError
-    from paceline.nic.formal import properties
+    from paceline.nic.formal import PROPERTIES
 
     proofs = []
-    for name, prove in properties().items():
+    for name, prove in PROPERTIES.items():
         print(f"proof of {name}", file=sys.stderr, flush=True)
         try:
             proofs.append(prove())

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,5 +189,10 @@ def encoder_untouched() -> Proof:
     return prove("ternary encoder untouched", design, scope=scope, method="bounded", depth=13, solver="abc")
 
 
-PROPERTIES = (ternary_comparison, decoder_stable, decoder_untouched, encoder_untouched)
-"""Each call proves one property."""
+PROPERTIES: Mapping[str, Callable[[], Proof]] = {
+    "ternary comparison": ternary_comparison,
+    "ternary decoder stable": decoder_stable,
+    "ternary decoder untouched": decoder_untouched,
+    "ternary encoder untouched": encoder_untouched,
+}
+"""Each call proves one property, by its name."""

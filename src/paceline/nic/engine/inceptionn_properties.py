@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Assume, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Assert, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
 
-from paceline.nic.engine.lanes import Choice, coded, faithful_tag, normalised, received, shift_amount, shifted, top_bit
+from paceline.nic.engine.lanes import (
+    Choice,
+    coded,
+    faithful_tag,
+    halved,
+    normalised,
+    received,
+    shift_amount,
+    shifted,
+    top_bit,
+)
 
 
 class FaithfulLane(Elaboratable):
-    """For every fp32 word and every k: decoding what is coded gives algorithm 2's value, and coding that again changes nothing.
+    """For every fp32 word: decoding what is coded gives algorithm 2's value, and coding that again changes nothing.
 
     The reference clears the low bits of the word: 8 + n for a two-byte payload, 16 + n for one byte, n = 127 - e; where nothing
     is left of the leading one too, the value is a zero with the word's sign. Such a -0 becomes +0 when it is coded again.
     """
 
+    def __init__(self, k: int) -> None:
+        self._k = k
+
     def elaborate(self, platform: object) -> Module:
+        """See ``Elaboratable``."""
         m = Module()
-        x, k = Signal(32), Signal(4)
-        m.d.comb += [x.eq(AnyConst(32)), k.eq(AnyConst(4)), Assume(k != 0)]
+        x, k = Signal(32), Const(self._k, 4)
+        m.d.comb += x.eq(AnyConst(32))
         once = through(m, x, k, "once")
         twice = through(m, once, k, "twice")
         m.d.comb += [Assert(once == published(x, k)), Assert(twice == Mux(once == 1 << 31, 0, once))]
@@ -31,7 +45,8 @@ def through(m: Module, word: Value, k: Value, name: str) -> Signal:
     m.d.comb += choice.eq(Cat(k, Const(0)))
     field = word[23:31]
     amount = shift_amount(m, field, scale)
-    tag, payload = coded(choice, word, faithful_tag(field, k), shifted(Cat(word[:23], field != 0), amount))
+    cut = halved(k, shifted(Cat(word[:23], field != 0), amount))
+    tag, payload = coded(choice.scaled, word, faithful_tag(field, k), cut)
     sent = Signal(32, name=f"sent_{name}")
     m.d.comb += sent.eq(Mux(tag == 3, payload, Mux(tag == 2, payload[:16], Mux(tag == 1, payload[:8], 0))))
     got = received(choice, tag, sent)

@@ -59,7 +59,9 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Any) -> dict[str, Any]
         dist.barrier()
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=False)
-        nn.functional.cross_entropy(model(data.train_x[own]), data.train_y[own]).backward()
+        (spec["loss_scale"] * nn.functional.cross_entropy(model(data.train_x[own]), data.train_y[own])).backward()
+        for parameter in model.parameters():
+            parameter.grad /= spec["loss_scale"]
         optimizer.step()
         steps.append(time.perf_counter() - start)
     with torch.no_grad():
@@ -70,7 +72,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Any) -> dict[str, Any]
 
     exchanges, codecs, sent = [], [], []
     for _ in range(spec["repeats"] + 1):
-        gradient = whole_gradient(model)
+        gradient = whole_gradient(model) * spec["loss_scale"]
         dist.barrier()
         before, start = sent_bytes(), time.perf_counter()
         hook.meter.begin_step()

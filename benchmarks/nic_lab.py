@@ -26,7 +26,7 @@ from paceline import lab
 HERE = Path(__file__).parent
 BOUND = 2.0**-10
 LOSS_SCALE = 16.0
-"""The bound is absolute. Without a scale some of HDC's layers lose all of their gradient, and up to a third of the whole is lost."""
+"""The bound is absolute. Without a scale some layers of HDC lose all of their gradient, and the whole up to a third."""
 COLUMNS = (
     "network",
     "data",

@@ -417,7 +417,7 @@ def where_lines() -> Iterator[str]:
 
 
 def test_the_tables_of_the_page_on_cards_are_those_of_the_results() -> None:
-    lines, page = list(where_lines()), (ROOT / "docs" / "nic-where.part.md").read_text().splitlines()
+    lines, page = list(where_lines()), (ROOT / "docs" / "nic.md").read_text().splitlines()
     assert len(lines) == 15 + 16
     assert not [line for line in lines if line not in page]
 

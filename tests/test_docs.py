@@ -29,7 +29,7 @@ PAGES = (
     "README.md",
     "docs/compression.md",
     "docs/lab.md",
-    "docs/nic-where.part.md",
+    "docs/nic.md",
     "docs/tour.md",
     "docs/planning.md",
     "docs/emit.md",

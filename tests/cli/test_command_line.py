@@ -93,10 +93,16 @@ COMMANDS = {
     "bench codec": "--size --codec --backend --threads --brief --json --help",
     "bench optimizer": "--network --optimizer --variant --device --threads --brief --json --help",
     "lab": "--help",
-    "lab up": "--hosts --link --latency --slurm --slots --loopback --name --brief --json --help",
+    "lab up": "--hosts --link --latency --slurm --slots --switch --nic --nic-ports --mtu --ipv6 --loopback --name"
+    " --brief --json --help",
     "lab exec": "COMMAND --per-host --timeout --name --json --help",
     "lab status": "--name --brief --json --help",
     "lab down": "--name --brief --json --help",
+    "nic": "--help",
+    "nic verify": "--values --no-proofs --brief --json --help",
+    "nic area": "--family --block --seeds --no-clock --brief --json --help",
+    "nic emit": "--out --brief --json --help",
+    "nic engine": "--brief --json --help",
 }
 """Every command with everything it takes. A script relies on these words: add, never rename."""
 

@@ -11,8 +11,8 @@ import pytest
 import paceline
 
 SRC = Path(paceline.__file__).parent
-INHERITED = frozenset({"forward"})
-"""Described by torch."""
+INHERITED = frozenset({"forward", "elaborate"})
+"""Described by torch, and by Amaranth."""
 FILES = sorted(SRC.rglob("*.py"))
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

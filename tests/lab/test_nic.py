@@ -272,7 +272,7 @@ def test_what_a_card_cannot_do_is_said_at_once(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(card, "program", lambda: tmp_path / "none")
     with pytest.raises(UserError, match="no network card; make native"):
         lab.up(2, "1Gb/s", name, nic="inceptionn")
-    assert lab.labs() == []
+    assert name not in lab.labs()
 
 
 def test_a_card_that_does_not_start_leaves_nothing(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

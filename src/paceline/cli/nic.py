@@ -24,7 +24,7 @@ EXAMPLE = """example:
 VERIFY = "example:\n  paceline nic verify --values 100000"
 AREA = "example:\n  paceline nic area --family ice40 --no-clock"
 EMIT = "example:\n  paceline nic emit --out build/verilog"
-ENGINE = "example:\n  paceline lab up --hosts 2 --link 10Mb/s --nic inceptionn,engine=$(paceline nic engine)"
+ENGINE = "example:\n  paceline nic engine"
 VALUES = 1_000_000
 
 
@@ -71,8 +71,12 @@ def _verify(o: argparse.Namespace) -> Answer:
         except UserError as error:
             left_out.append(f"{name}: {error}")
     proofs = _proofs(left_out) if o.proofs else []
-    good = all(check.agreed for check in checks) and all(proof.outcome != "refuted" for proof in proofs)
-    text = f"{len(checks)} comparisons with the codec: {'all agree' if all(c.agreed for c in checks) else 'THEY DIFFER'}"
+    wrong = [f"{c.what}: {c.difference}" for c in checks if not c.agreed]
+    wrong += [f"{p.name} is refuted" for p in proofs if p.outcome == "refuted"]
+    if wrong:
+        raise UserError(f"the engine is wrong: {wrong[0]}", "paceline nic emit, if its source has changed")
+    good = bool(checks) and not left_out
+    text = f"{len(checks)} comparisons with the codec: all agree" if checks else "nothing was compared"
     if proofs:
         text += f"; {sum(p.proved for p in proofs)} of {len(proofs)} properties proved"
     text += f"; {len(left_out)} left out" if left_out else ""

@@ -49,30 +49,26 @@ def blocks(path: Path) -> None:
         _arrow(axis, start, end)
     axis.text(56, 42, "fewer bytes,\nas many packets", ha="center", va="bottom", fontsize=8, color=INK)
     axis.text(56, 30.6, "unmarked:\nuntouched", ha="center", va="top", fontsize=8, color=INK)
-    stages = [
-        "8 lanes:\nclass, shift",
-        "merge 2",
-        "merge 4",
-        "merge 8,\ntag vector",
-        "rotate\n8 bytes",
-        "rotate\n1 byte",
+    compressor = (
+        "queue:\nblock scale",
+        "8 lanes:\ntag, shift",
+        "8 lanes:\nround",
+        "join\n2, 4, 8",
+        "shift by\n8 bytes",
+        "shift by\n1 byte",
         "full beats\nof 32 bytes",
-    ]
-    _row(axis, 12, "compressor", stages)
-    _row(
-        axis,
-        1,
-        "decompressor",
-        [
-            "64-byte\nbuffer",
-            "tags:\nlength",
-            "shift by\nlength",
-            "split 8",
-            "split 4, 2",
-            "8 lanes:\nnormalise",
-            "beats of\n8 values",
-        ],
     )
+    decompressor = (
+        "3 beats,\n32 ends",
+        "next burst:\n1 of 32",
+        "shift by\n8 bytes",
+        "shift by\n1 byte",
+        "part\n8, 4, 2",
+        "8 lanes:\nnormalise",
+        "beats of\n8 values",
+    )
+    _row(axis, 12, "compressor", compressor)
+    _row(axis, 1, "decompressor", decompressor)
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     pyplot.close(figure)
 
@@ -133,12 +129,53 @@ def timing(trace: Mapping[str, Sequence[int | str]], title: str, path: Path) -> 
     pyplot.close(figure)
 
 
+def simulated(decompress: bool) -> tuple[dict[str, list[int | str]], str]:
+    """A marked frame of 32 values behind one that passes, with stalls at the output: the signals of both streams by cycle."""
+    import numpy as np
+
+    from paceline.nic.bodies import encoded, header
+    from paceline.nic.engine.compressor import Compressor
+    from paceline.nic.engine.decompressor import Decompressor
+    from paceline.nic.simulation import Frame, simulate
+
+    values = (np.random.default_rng(3).standard_normal(64) * 0.05).astype(np.float32)
+    body = encoded(values, 10, False) if decompress else values.tobytes()
+    registers = {"head": 2, "k": 10, "scaled": 0, **({"values": 64} if decompress else {})}
+    frames = [Frame(header(2, marked=False) + bytes(64), registers), Frame(header(2) + body, registers)]
+    engine = Decompressor() if decompress else Compressor()
+    ran = simulate(engine, frames, pauses=[0, 0, 0, 0, 0, 2, 0, 1])
+    rows: dict[str, list[int | str]] = {}
+    for side in ("in", "out"):
+        valid, ready = (list(map(int, ran.trace[f"{side}.{name}"])) for name in ("valid", "ready"))
+        rows[f"{side} valid"], rows[f"{side} ready"] = list(valid), list(ready)
+        rows[f"{side} beat"] = _labels(valid, ready, [int(x) for x in ran.trace[f"{side}.first"]])
+    return (
+        rows,
+        f"{'decompressor' if decompress else 'compressor'}: a frame that passes, then one of 64 values; the output stalls",
+    )
+
+
+def _labels(valid: Sequence[int], ready: Sequence[int], first: Sequence[int]) -> list[int | str]:
+    """What each cycle shows: frame and beat, such as 2.3, while the beat is offered."""
+    labels: list[int | str] = []
+    frame, beat = 0, 0
+    fresh = True
+    for there, taken, begins in zip(valid, ready, first, strict=True):
+        if there and fresh:
+            frame, beat = (frame + 1, 1) if begins else (frame, beat + 1)
+        fresh = bool(there and taken) or (fresh and not there)
+        labels.append(f"{frame}.{beat}" if there else "")
+    return labels
+
+
 def main() -> None:
     """All three pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=PICTURES)
     out = parser.parse_args().out
     blocks(out / "nic_blocks.svg")
+    for decompress, name in ((False, "nic_compressor.svg"), (True, "nic_decompressor.svg")):
+        timing(*simulated(decompress), out / name)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rows import append
 
-from paceline.nic.area import PUBLISHED_GBPS, SYNTHESIS, Cells, rows
+from paceline.nic.area import PUBLISHED_GBPS, SYNTHESIS, Cells, blocks, rows
 
 COLUMNS = ("block", "on", "lut", "ff", "carry", "memory", "multiplier", "mhz", "mhz_least", "mhz_most", "seeds", "gbps", "note")
 
@@ -22,10 +22,11 @@ def main() -> None:
     """Measure and add rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=list(SYNTHESIS), default=list(SYNTHESIS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--blocks", nargs="+", choices=list(blocks()), default=[])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help="of the placements; none: cells alone")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    for found in rows(options.families, options.seeds):
+    for found in rows(options.families, options.seeds, options.blocks):
         row: dict[str, object] = dict.fromkeys(COLUMNS, "")
         if isinstance(found, Cells):
             row |= {"on": found.family, **{k: v for k, v in vars(found).items() if k in COLUMNS}}

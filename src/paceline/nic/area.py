@@ -206,11 +206,14 @@ def _ports(block: Any, flow: Any) -> Any:
     return Cat(Value.cast(value) for _, member, value in block.signature.flatten(block) if member.flow == flow)
 
 
-def rows(families: Sequence[str] = tuple(SYNTHESIS), seeds: Sequence[int] = (1, 2, 3)) -> Iterator[Cells | Clock]:
-    """Cells of all blocks on ``families``, then their clocks on those that a free program routes."""
-    for block in blocks():
+def rows(
+    families: Sequence[str] = tuple(SYNTHESIS), seeds: Sequence[int] = (1, 2, 3), names: Sequence[str] = ()
+) -> Iterator[Cells | Clock]:
+    """Cells of the named blocks (default all) on ``families``, then their clocks on those that a free program routes; without
+    seeds no clocks."""
+    for block in names or blocks():
         for family in families:
             yield cells(block, family)
         for family in families:
-            if family in ROUTERS:
+            if seeds and family in ROUTERS:
                 yield clock(block, family, seeds)

@@ -1,0 +1,81 @@
+"""Short forms of the benchmarks of the network card, so that none of them rots."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline import lab
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(script: str, *arguments: str) -> str:
+    """What a benchmark prints."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment, cwd=ROOT)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return finished.stdout
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+def test_the_study_in_the_lab_short(tmp_path: Path) -> None:
+    out = tmp_path / "lab.csv"
+    run(
+        "nic_lab.py",
+        "--hosts",
+        "2",
+        "--links",
+        "1Gb/s",
+        "--steps",
+        "1",
+        "--repeats",
+        "1",
+        "--out",
+        str(out),
+        "--picture",
+        str(tmp_path / "p.svg"),
+    )
+    found = {(r["system"], r["codec_at"]): r for r in rows(out)}
+    assert len(found) == 10 and all(r["replicas_equal"] == "True" for r in found.values())
+    for system in ("WA + C", "INC + C"):
+        assert found[system, "host"]["weights"] == found[system, "nic"]["weights"]
+    assert float(found["INC + C", "nic"]["link_mb"]) < float(found["INC", ""]["link_mb"]) / 1.5
+    assert (tmp_path / "p.svg").stat().st_size > 10_000
+
+
+def test_the_cycles_are_those_of_the_results(tmp_path: Path) -> None:
+    pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
+    out = tmp_path / "cycles.csv"
+    run("nic_cycles.py", "--out", str(out))
+    kept = rows(ROOT / "benchmarks" / "results" / "nic_cycles.csv")
+    names = ("engine", "format", "first_out_cycles", "cycles_a_frame", "beats_out_a_frame")
+    assert [[r[n] for n in names] for r in rows(out)] == [[r[n] for n in names] for r in kept]
+
+
+@pytest.mark.skipif(not shutil.which("yosys"), reason="yosys is missing (Debian: apt-get install yosys)")
+def test_the_area_of_one_block(tmp_path: Path) -> None:
+    pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
+    out = tmp_path / "area.csv"
+    run("nic_area.py", "--blocks", "inceptionn lane", "--families", "ice40", "--seeds", "--out", str(out))
+    (row,) = rows(out)
+    assert row["block"] == "inceptionn lane" and int(row["lut"]) > 100
+
+
+def test_the_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
+    run("nic_pictures.py", "--out", str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"nic_blocks.svg", "nic_compressor.svg", "nic_decompressor.svg"}

@@ -1,0 +1,92 @@
+"""DDP through a lab's network cards and through its switch: the bits of the codec on the hosts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline import lab
+
+pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+SCRIPT = """
+import hashlib, json, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+import paceline
+from paceline.errors import UserError
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+found = {}
+for name, given in json.loads(sys.argv[1]).items():
+    torch.manual_seed(0)
+    model = DDP(nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 50), nn.Tanh(), nn.Linear(50, 1)))
+    try:
+        hook = paceline.attach(model, given.pop("compression"), check_every=1, timeout_s=60, **given.pop("options", {}), **given)
+    except UserError as error:
+        found[name] = str(error)
+        continue
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(3):
+        x = torch.randn(20, 300, generator=torch.Generator().manual_seed(10 * step + dist.get_rank()))
+        optimizer.zero_grad()
+        (30 * model(x).square().mean()).backward()
+        optimizer.step()
+    count = torch.tensor([2**40 + dist.get_rank()])  # on the job's own group, which no card touches
+    dist.all_reduce(count)
+    digest = hashlib.sha256(b"".join((p.detach() + 0.0).numpy().tobytes() for p in model.parameters())).hexdigest()
+    found[name] = [digest, int(count)]
+print("FOUND " + json.dumps(found), flush=True)
+"""
+CODED = {"compression": "inceptionn", "options": {"bound": 2.0**-10}}
+
+
+def run(cluster: Any, tmp_path: Path, cases: dict[str, Any]) -> list[dict[str, Any]]:
+    """What every rank found."""
+    script = tmp_path / "rank.py"
+    script.write_text(SCRIPT)
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(p for p in sys.path if p)}
+    results = cluster.run([sys.executable, str(script), json.dumps(cases)], env=environment, timeout=120)
+    return [json.loads(result.stdout.partition("FOUND ")[2]) for result in results]
+
+
+def test_training_through_cards_ends_with_the_weights_of_the_codec_on_the_hosts(tmp_path: Path) -> None:
+    cases = {
+        "ring": {**CODED, "exchange": "ring"},
+        "aggregator": {**CODED, "exchange": "parameter_server", "compress_pull": False},
+    }
+    with lab.up(2, "1Gb/s", "nicbits") as cluster:
+        on_hosts = run(cluster, tmp_path, {name: {**case, "codec_at": "host"} for name, case in cases.items()})
+    with lab.up(2, "1Gb/s", "nicbits", nic="inceptionn,bound=2^-10") as cluster:
+        in_cards = run(cluster, tmp_path, {name: {**case, "codec_at": "nic"} for name, case in cases.items()})
+        before, after = (
+            sum(getattr(card, name) for card in cluster.cards() if card) for name in ("bytes_before", "bytes_after")
+        )
+        refused = run(
+            cluster,
+            tmp_path,
+            {
+                "bound": {"compression": "inceptionn", "options": {"bound": 2.0**-8}, "exchange": "ring", "codec_at": "nic"},
+                "switch": {"compression": "dense", "exchange": "switch"},
+            },
+        )
+    assert after < before / 1.5
+    for rank in (0, 1):
+        for name in cases:
+            assert in_cards[rank][name] == on_hosts[0][name]
+            assert in_cards[rank][name][1] == 2**41 + 1
+        assert "this host's card does inceptionn,bound=2^-10" in refused[rank]["bound"]
+        assert "paceline lab up --switch" in refused[rank]["switch"]
+
+
+def test_training_through_the_switch_ends_with_the_weights_of_the_sharded_exchange(tmp_path: Path) -> None:
+    """Ternary codes are drawn by worker and position, whatever carries them, and their sums are exact."""
+    cases = {name: {"compression": "terngrad", "exchange": name} for name in ("switch", "sharded")}
+    with lab.up(3, "1Gb/s", "nicswitch", switch_adds=True) as cluster:
+        found = run(cluster, tmp_path, cases)
+    assert all(rank["switch"] == rank["sharded"] == found[0]["switch"] for rank in found)

@@ -23,7 +23,7 @@ from paceline.codecs import Codec, Key
 from paceline.codecs.container import HEADER_BYTES, read_header
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import Ternary
-from paceline.training.switch_wire import CONTROL, STORE
+from paceline.training.switch_wire import CONTROL, STORE, meet_switch
 
 FOREVER = timedelta(days=365)
 AHEAD = 3  # chunks received but not yet added: as many as a worker has in flight
@@ -43,10 +43,10 @@ def add_messages(messages: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.as_tensor(codecs.encode(codec.summing(len(messages)), total, Key(0, 0), 0))
 
 
-def serve_group(group: Any, workers: int) -> None:
+def serve_group(up: Any, down: Any, workers: int) -> None:
     """Add the messages of one group of workers until they leave: then the engine raises RuntimeError, which ends the loop."""
     received: queue.Queue[tuple[int, list[torch.Tensor]] | None] = queue.Queue(AHEAD)
-    threading.Thread(target=_receive, args=(group, workers, received), daemon=True).start()
+    threading.Thread(target=_receive, args=(up, workers, received), daemon=True).start()
     sent: list[tuple[Any, torch.Tensor]] = []
     while (arrived := received.get()) is not None:
         tag, messages = arrived
@@ -57,7 +57,7 @@ def serve_group(group: Any, workers: int) -> None:
             os._exit(1)  # closes every connection: the workers learn it at once, where a thread's end would leave them waiting
         try:
             sent = [(work, data) for work, data in sent if not work.is_completed()]
-            sent += [(group.send([total], worker, tag), total) for worker in range(workers)]
+            sent += [(down.send([total], worker, tag), total) for worker in range(workers)]
         except RuntimeError:
             return
 
@@ -90,9 +90,8 @@ def main() -> None:
 
 
 def _meet(store: Any, number: int, workers: int, timeout_s: float) -> None:
-    prefix = dist.distributed_c10d.PrefixStore(f"group/{number}/", store)
-    group = dist.ProcessGroupGloo(prefix, workers, workers + 1, timedelta(seconds=timeout_s))
-    serve_group(group, workers)
+    up, down = meet_switch(store, number, workers, workers, timedelta(seconds=timeout_s))
+    serve_group(up, down, workers)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,17 @@ CONTROL = 0
 """Tag of rank 0's announcements: the tag and the bytes of each rank's next message, two int64."""
 
 
+def meet_switch(store: Any, group: int, rank: int, workers: int, timeout: timedelta) -> tuple[Any, Any]:
+    """The engine's groups of one group of workers and the switch, which is rank ``workers``: for the way up, and for the way down.
+
+    Two, because gloo's sender waits until the receiver announces itself on the same connection. There the switch's would wait
+    behind a sum, and the link would carry one direction at a time.
+    """
+    ways = (dist.distributed_c10d.PrefixStore(f"group/{group}/{way}/", store) for way in ("up", "down"))
+    up, down = (dist.ProcessGroupGloo(way, rank, workers + 1, timeout) for way in ways)
+    return up, down
+
+
 class SwitchWire(Wire):
     """Collectives over a process group, and a switch that adds what its ranks send."""
 
@@ -43,8 +54,7 @@ class SwitchWire(Wire):
             if self.rank == 0:
                 store.set(f"group/{numbers[0]}", f"{self.world_size} {wire.timeout_s}")
             dist.broadcast_object_list(numbers, dist.get_global_rank(wire.group, 0), group=wire.group)
-            prefix = dist.distributed_c10d.PrefixStore(f"group/{numbers[0]}/", store)
-            self._switch: Any = dist.ProcessGroupGloo(prefix, self.rank, self.world_size + 1, timeout)
+            self._up, self._down = meet_switch(store, numbers[0], self.rank, self.world_size, timeout)
         self._sent = CONTROL
 
     def through_switch(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
@@ -57,8 +67,8 @@ class SwitchWire(Wire):
         announced = torch.tensor([self._sent, message.numel()])
         switch = self.world_size
         with collective():
-            works = [self._switch.recv([received], switch, self._sent)]
+            works = [self._down.recv([received], switch, self._sent)]
             if self.rank == 0:
-                works.append(self._switch.send([announced], switch, CONTROL))
-            works.append(self._switch.send([message], switch, self._sent))
+                works.append(self._up.send([announced], switch, CONTROL))
+            works.append(self._up.send([message], switch, self._sent))
         return Pending(self, name, works, lambda: received, (message, announced))

@@ -77,3 +77,22 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
     run("nic_pictures.py", "--out", str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"nic_blocks.svg", "nic_compressor.svg", "nic_decompressor.svg"}
+
+
+PLACES = {"": "", "host": "host", "nic": "card"}
+
+
+def lab_lines() -> list[str]:
+    """The rows of the study in the lab as the page shows them."""
+    lines = []
+    for r in rows(ROOT / "benchmarks" / "results" / "nic_lab.csv"):
+        times = f"{float(r['exchange_s']):.3g} s ({float(r['exchange_low_s']):.3g} to {float(r['exchange_high_s']):.3g})"
+        lines.append(
+            f"| {r['link']} | {r['system']} | {PLACES[r['codec_at']]} | {times} | {float(r['link_mb']):.3g} MB | {float(r['comm_cut']):.0%} |"
+        )
+    return lines
+
+
+def test_the_table_of_the_page_is_that_of_the_results() -> None:
+    page = (ROOT / "docs" / "nic.md").read_text().splitlines()
+    assert len(lab_lines()) >= 30 and not [line for line in lab_lines() if line not in page]

@@ -25,7 +25,7 @@ CONTROL = 0
 
 
 def meet_switch(store: Any, group: int, rank: int, workers: int, timeout: timedelta) -> tuple[Any, Any]:
-    """The engine's groups of one group of workers and the switch, which is rank ``workers``: for the way up, and for the way down.
+    """The engine's groups of some workers and the switch, which is rank ``workers``: for the way up, and for the way down.
 
     Two, because gloo's sender waits until the receiver announces itself on the same connection. There the switch's would wait
     behind a sum, and the link would carry one direction at a time.

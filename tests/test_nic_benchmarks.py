@@ -87,9 +87,8 @@ def lab_lines() -> list[str]:
     lines = []
     for r in rows(ROOT / "benchmarks" / "results" / "nic_lab.csv"):
         times = f"{float(r['exchange_s']):.3g} s ({float(r['exchange_low_s']):.3g} to {float(r['exchange_high_s']):.3g})"
-        lines.append(
-            f"| {r['link']} | {r['system']} | {PLACES[r['codec_at']]} | {times} | {float(r['link_mb']):.3g} MB | {float(r['comm_cut']):.0%} |"
-        )
+        sent = f"{float(r['link_mb']):.3g} MB | {float(r['comm_cut']):.0%}"
+        lines.append(f"| {r['link']} | {r['system']} | {PLACES[r['codec_at']]} | {times} | {sent} |")
     return lines
 
 

@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "codec_at of nothing": ({"codec_at": "cpu"}, "unknown place of the codec 'cpu'"),
     "codec_at of a value": ({"compression": VALUE, "codec_at": "host"}, "codec_at belongs to the GradientExchange; "),
     "codec_at nic": ({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn"),
-    "codec_at gpu": ({"codec_at": "gpu"}, "training runs it where the gradients live, here at the host"),
+    "codec_at gpu": ({"codec_at": "gpu"}, "training runs it where the gradients live"),
     "a switch": ({"exchange": "switch"}, "paceline lab up --switch"),
     "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "attach runs one server, not 2"),
     "switch": ({"exchange": "switch"}, "paceline lab up --switch"),

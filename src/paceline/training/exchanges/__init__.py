@@ -18,9 +18,9 @@ CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], CollectiveSteps[None]]]
     "ring": ring,
     "sharded": partial(push_pull, exchange="sharded"),
     "parameter_server": partial(push_pull, exchange="parameter_server"),
-    "switch": in_switch,
 }
-"""Exchanges by name. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
+"""Exchanges between ranks, by name; ``switch`` needs one rank more. ``allreduce`` is the engine's, and ``hierarchical`` wraps
+``sharded`` (``exchange_group``)."""
 
 
 def exchange_streams(
@@ -38,6 +38,8 @@ def exchange_streams(
 
 
 def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], CollectiveSteps[None]]:
+    if name == "switch":
+        return in_switch
     return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)
 
 

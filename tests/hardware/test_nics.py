@@ -56,3 +56,11 @@ def test_a_cluster_keeps_its_card_through_changes_and_json() -> None:
     assert Cluster.from_json(asdict(four)) == four
     with pytest.raises(UserError, match="another card"):
         four.changed(nic="vc709")
+
+
+def test_the_help_of_the_command_line_names_those_of_the_catalogue() -> None:
+    from paceline.cli.prediction_arguments import CARDS, SWITCHES
+    from paceline.hardware import aggregations, nics
+
+    assert CARDS.split(", ") == [card.name for card in nics()]
+    assert SWITCHES.split(", ") == [switch.name for switch in aggregations()]

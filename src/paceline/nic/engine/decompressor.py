@@ -2,8 +2,8 @@
 
     beats -> window of three beats -> bursts (one a cycle) -> part (3 levels) -> lanes (3 stages) -> beats
 
-Where a burst begins is known only from the one before. So the length of a burst is worked out for every place of a beat before
-the beat is reached, and the loop from one burst to the next is a choice among 32 lengths and one addition.
+Where a burst begins is known only from the one before. So the end of a burst is worked out for every place of a beat before the
+beat is reached, and the loop from one burst to the next is a choice among 32 ends.
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from card_pipe import MISSING, NONE, Offload, PipeCard, frames, gradient, host_frame, message, on_wire, tcp_frame
 from paceline.codecs import decode, encode, get
+from paceline.errors import UserError
 from paceline.lab.card import program
 from paceline.nic import frame
 from paceline.nic.packet import ACK, COMPRESSED, FIN, PSH, RST, SYN, URG, cut, parse
+from paceline.nic.verilated import library
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 PORTS = count(1024)
@@ -368,3 +370,25 @@ def test_an_engine_takes_the_codecs_place(tmp_path: Path) -> None:
         assert len(payloads([packed])) == 12 + 4 + 48 + 600 and pipe.receive(packed) == [] and pipe.counters().damaged == 1
     bad = subprocess.run([str(program()), "--pipe", "--engine", "/none.so"], capture_output=True, text=True, timeout=20)
     assert bad.returncode == 2 and bad.stderr.startswith("_nic_card: /none.so") and len(bad.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("codec", "k"), [("inceptionn", 10), ("inceptionn", 15), ("inceptionn-scaled", 6), ("inceptionn-scaled", 14)]
+)
+def test_the_engines_verilog_is_the_codec_of_the_card_bit_for_bit(codec: str, k: int) -> None:
+    """The same packets through two cards: one codes in C++, one in Verilator's model of the emitted Verilog."""
+    try:
+        engine = str(library())
+    except UserError as error:
+        pytest.skip(str(error))
+    rng, sequence = np.random.default_rng(k), 1
+    with PipeCard(codec=codec, k=k) as ours, PipeCard("--engine", engine, codec=codec, k=k) as verilog:
+        for count in (16, 17, 100, 338, 349, 350):
+            values = (rng.standard_normal(count) * 10 ** rng.uniform(-5, 1, count)).astype(np.float32)
+            data = message(values.tobytes())
+            frame, sequence = tcp_frame(data, sequence), sequence + len(data)
+            packed = ours.transmit(frame)
+            assert packed == verilog.transmit(frame)
+            assert [ours.receive(one) for one in packed] == [verilog.receive(one) for one in packed]
+        assert ours.counters().compressed == verilog.counters().compressed > 0
+        assert verilog.counters().damaged == 0

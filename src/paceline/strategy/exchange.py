@@ -104,10 +104,9 @@ def chunk_elements(exchange: str) -> int:
     return SWITCH_CHUNK if exchange == "switch" else CHUNK_ELEMENTS
 
 
-def chunk_bounds(count: int, exchange: str = "") -> list[tuple[int, int]]:
-    """``(start, stop)`` of the chunks of a stream, ``chunk_elements`` each, the last one possibly short."""
-    size = chunk_elements(exchange)
-    return [(start, min(start + size, count)) for start in range(0, count, size)]
+def chunk_bounds(count: int) -> list[tuple[int, int]]:
+    """``(start, stop)`` of the chunks of a stream: ``CHUNK_ELEMENTS`` each, the last one possibly short."""
+    return [(start, min(start + CHUNK_ELEMENTS, count)) for start in range(0, count, CHUNK_ELEMENTS)]
 
 
 def phases(plan: BucketPlan, compression: Compression, exchange: str, world_size: int) -> list[Phase]:

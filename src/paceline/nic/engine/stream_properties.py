@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Assume, Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from paceline.nic.engine.stream import BEAT_BYTES, LANES, Beat
@@ -115,31 +115,6 @@ class Untouched(_Bench):
         return m
 
 
-class Counted(_Bench):
-    """Frames that entered in the first ``cycles`` cycles have all left ``patience`` cycles later, and no others."""
-
-    def __init__(self, make: Callable[[], Any], cycles: int, patience: int, most_values: int = 8) -> None:
-        super().__init__(make, most_values)
-        self._cycles, self._end = cycles, cycles + patience
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        engine = self._engine(m)
-        source, out = self._inputs(m, engine), engine.beats_out
-        m.d.comb += out.ready.eq(1)
-        drain = _counted(m, out)
-        cycle = Signal(8)
-        m.d.sync += cycle.eq(cycle + (cycle != self._end))
-        entry = engine.beats_in if hasattr(engine, "beats_in") else engine.beats_1
-        with m.If(cycle >= self._cycles):
-            m.d.comb += [Assume(~entry.valid), Assume(~source.inside)]
-        with m.If(drain.passes):
-            m.d.comb += Assert(out.payload.first == ~drain.inside)
-        with m.If(cycle == self._end):
-            m.d.comb += [Assert(source.frames == drain.frames), Assert(~drain.inside)]
-        return m
-
-
 def _counted(m: Module, stream: Any) -> _Side:
     frames, beats, inside = Signal(_COUNT), Signal(_COUNT), Signal()
     passes = stream.valid & stream.ready
@@ -151,55 +126,6 @@ def _counted(m: Module, stream: Any) -> _Side:
             frames.eq(Mux(last & (frames != top), frames + 1, frames)),
         ]
     return _Side(passes, frames, beats, inside)
-
-
-class AlignedBytes(Elaboratable):
-    """The byte at any place of any stream of chunks is the byte at this place behind the aligner: none lost, doubled or moved.
-
-    Args:
-        make: makes the aligner.
-        bit: of every byte, which is followed; the other seven are looked at by other proofs.
-        places: width of the counters of bytes.
-    """
-
-    def __init__(self, make: Callable[[], Any], bit: int, places: int = 8) -> None:
-        self._make, self._bit, self._places = make, bit, places
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        aligner = self._make()
-        m.submodules.aligner = aligner
-        chunks, beats = aligner.chunks, aligner.beats
-        chunk, beat = chunks.payload, beats.payload
-        m.d.comb += [chunks.valid.eq(AnySeq(1)), chunk.as_value().eq(AnySeq(len(chunk.as_value()))), beats.ready.eq(AnySeq(1))]
-        size = len(chunk.data) // 8
-        m.d.comb += Assume((chunk.bytes != 0) & (chunk.bytes <= size))
-        for k in range(size):
-            m.d.comb += Assume((chunk.bytes > k) | ~chunk.data[8 * k + self._bit])
-        waited, before = Signal(), Signal.like(chunk.as_value())
-        m.d.sync += [waited.eq(chunks.valid & ~chunks.ready), before.eq(chunk.as_value())]
-        m.d.comb += Assume(~waited | (chunks.valid & (before == chunk.as_value())))
-        place = AnyConst(self._places)
-        came, went, witness, ended = Signal(self._places + 1), Signal(self._places + 1), Signal(), Signal()
-        chunk_bits, beat_bits = (Cat(part.data[self._bit :: 8]) for part in (chunk, beat))
-        closes = Signal(self._places + 1)  # the bytes of the first frame, once its last chunk is in
-        inside = place - came
-        with m.If(chunks.valid & chunks.ready & ~ended):
-            m.d.sync += [came.eq(came + chunk.bytes), ended.eq(chunk.last)]
-            with m.If(chunk.last):
-                m.d.sync += closes.eq(came + chunk.bytes)
-            with m.If((place >= came) & (inside < chunk.bytes)):
-                m.d.sync += witness.eq(chunk_bits.bit_select(inside[:6], 1))
-        over = Signal()
-        offset = place - went
-        with m.If(beats.valid & beats.ready & ~over):
-            m.d.sync += [went.eq(went + beat.bytes), over.eq(beat.last)]
-            m.d.comb += [Assert(went + beat.bytes <= came), Assert(beat.last | (beat.bytes == BEAT_BYTES))]
-            with m.If((place >= went) & (offset < beat.bytes)):
-                m.d.comb += Assert(beat_bits.bit_select(offset[:5], 1) == witness)
-            with m.If(beat.last):
-                m.d.comb += Assert(ended & (went + beat.bytes == closes))
-        return m
 
 
 class FreeLanes(wiring.Component):

@@ -119,7 +119,7 @@ SETTINGS = {
     ),
 }
 SHORT = {
-    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=24, hidden=(24, 24), epochs=(1, 1, 1, 1), speedup=1.2),
+    "lstm": replace(SETTINGS["lstm"], vocabulary=100, width=48, hidden=(48, 48), epochs=(1, 1, 1, 1), speedup=1.1),
     "transformer": replace(
         SETTINGS["transformer"],
         vocabulary=100,
@@ -127,7 +127,7 @@ SHORT = {
         head_width=8,
         blocks=((4, 64),) * 2,
         epochs=(1, 1, 1, 1),
-        speedup=1.1,
+        speedup=1.05,
     ),
 }
 

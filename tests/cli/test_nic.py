@@ -29,6 +29,7 @@ def test_without_tools_everything_is_left_out_by_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
     assert main(["nic", "verify", "--values", "10"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "apt-get install verilator" in text and "apt-get install yosys" in text and text.startswith("nothing was compared")

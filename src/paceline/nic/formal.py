@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -23,13 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.errors import UserError
+from paceline.nic.programs import program
 
 Method = Literal["bounded", "induction", "reachability"]
 Solver = Literal["z3", "cvc5", "abc"]
-
-PACKAGES = {"yosys": "yosys", "yosys-smtbmc": "yosys", "yosys-abc": "yosys", "z3": "z3", "cvc5": "cvc5"}
-"""The Debian package of each program."""
 
 _PREPARE = "read_rtlil design.il\nprep -top top\nflatten\nmemory_map\nasync2sync\ndffunmap\nopt_clean\n"
 _AIGER = (
@@ -62,13 +58,9 @@ class Proof:
         return self.outcome == "proved"
 
 
-def missing_program(solver: Solver) -> str:
-    """One line on a program that is missing for ``solver``; nothing where all are there."""
-    wanted = ("yosys", "yosys-abc") if solver == "abc" else ("yosys", "yosys-smtbmc", solver)
-    for program in wanted:
-        if not shutil.which(program):
-            return f"{program} is missing (Debian: apt-get install {PACKAGES[program]})"
-    return ""
+def programs(solver: Solver) -> tuple[str, ...]:
+    """The programs that a proof with this solver needs."""
+    return ("yosys", "yosys-abc") if solver == "abc" else ("yosys", "yosys-smtbmc", solver)
 
 
 def prove(
@@ -82,9 +74,8 @@ def prove(
     Raises:
         UserError: a program is missing.
     """
-    if line := missing_program(solver):
-        package = line.rsplit(" ", 1)[1].rstrip(")")
-        raise UserError(line.partition(" (")[0], f"install it: apt-get install {package}")
+    for name_of_program in programs(solver):
+        program(name_of_program)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from paceline.errors import UserError
 from paceline.nic.emission import VERILOG
+from paceline.nic.programs import program
 
-MISSING = "verilator is missing (Debian: apt-get install verilator)"
 _ENGINES = ("compressor", "decompressor")
 _WRAPPER = Path(__file__).with_suffix(".cpp")
 _VERILATOR = ("--cc", "--no-timing", "-O3", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
@@ -74,11 +74,7 @@ def library(verilog: Path = VERILOG) -> Path:
     for source in sources:
         if not source.is_file():
             raise UserError(f"there is no {source}", "write the engines' Verilog first: paceline nic emit")
-    verilator, compiler = shutil.which("verilator"), shutil.which(os.environ.get("CXX") or "g++")
-    if verilator is None:
-        raise UserError(MISSING)
-    if compiler is None:
-        raise UserError("a C++ compiler is missing (Debian: apt-get install g++)")
+    verilator, compiler = program("verilator"), shutil.which(os.environ.get("CXX", "")) or program("g++")
     version = _output([verilator, "--version"])
     digest = hashlib.sha256("\0".join([version, *_VERILATOR, *_COMPILER, *_LINKER, compiler]).encode())
     for source in [*sources, _WRAPPER]:

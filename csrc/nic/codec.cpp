@@ -76,6 +76,20 @@ size_t Codec::encode(const float* x, size_t n, bool v6, uint8_t* to, size_t room
     return end ? size_t(end - to) : 0;
 }
 
+bool Codec::round(float* x, size_t n) const {
+    if (n > kMostValues) return false;
+    static thread_local uint8_t body[5 * kMostValues];
+    uint8_t* const room = body + sizeof body;
+    if (format_ == kScaled) {
+        const ScaledFormat scaled(k_);
+        const uint8_t* const end = encode_blocks(scaled, x, n, body, room);
+        return end && decode_blocks(scaled, body, end, x, n) == end;
+    }
+    const FaithfulFormat faithful(k_);
+    const uint8_t* const end = faithful.encode(x, n, nullptr, body, room);
+    return end && faithful.decode(body, end, nullptr, x, n, 0) == end;
+}
+
 bool Codec::decode(Format format, int k, const uint8_t* body, size_t bytes, bool v6, float* out, size_t n) const {
     if (n > kMostValues || k < 1 || k > (format == kScaled ? ScaledFormat::kMostK : FaithfulFormat::kMostK)) return false;
     if (n == 0) return bytes == 0;

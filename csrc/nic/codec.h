@@ -24,6 +24,9 @@ class Codec {
     // Writes the body of n values, at most `room` bytes. Returns its bytes; 0 where it does not fit, or a value has no form.
     size_t encode(const float* x, size_t n, bool v6, uint8_t* to, size_t room) const;
 
+    // Replaces n values by what decoding their code gives. False where a value has no form. Always in C++: an engine's decoder belongs to the thread that decodes.
+    bool round(float* x, size_t n) const;
+
     // Reads what a card with any of these codecs wrote. False for anything else.
     bool decode(Format format, int k, const uint8_t* body, size_t bytes, bool v6, float* out, size_t n) const;
 

@@ -52,6 +52,25 @@ uint32_t crc32c(uint32_t crc, const uint8_t* p, size_t n) {
     return ~crc;
 }
 
+bool round_in_place(const Codec& codec, const uint8_t* payload, size_t n, const Run* runs, size_t count, uint8_t* to) {
+    static thread_local float values[kMostValues];
+    size_t floats = 0, at = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (floats + runs[i].values > kMostValues) return false;
+        std::memcpy(values + floats, payload + (at += runs[i].raw), 4 * size_t{runs[i].values});
+        at += 4 * size_t{runs[i].values}, floats += runs[i].values;
+    }
+    if (!codec.round(values, floats)) return false;
+    std::memcpy(to, payload, n);
+    const float* value = values;
+    uint8_t* place = to;
+    for (size_t i = 0; i < count; value += runs[i++].values) {
+        std::memcpy(place += runs[i].raw, value, 4 * size_t{runs[i].values});
+        place += 4 * size_t{runs[i].values};
+    }
+    return std::memcmp(to, payload, n) != 0;
+}
+
 size_t pack(const Codec& codec, const uint8_t* payload, size_t n, const Run* runs, size_t count, bool v6, uint8_t* to, size_t room) {
     static thread_local float values[kMostValues];
     size_t raw = 0, floats = 0;

@@ -17,7 +17,11 @@ inline bool has_magic(const uint8_t* payload, size_t n) { return n >= 2 && paylo
 // Writes n bytes of payload, cut into runs, as a card sends them; at most `room` bytes. Returns its bytes, 0 where they do not fit.
 size_t pack(const Codec& codec, const uint8_t* payload, size_t n, const Run* runs, size_t count, bool v6, uint8_t* to, size_t room);
 
-// The same without compression, for a host's own packet that looks like a card's. Always 12 bytes more than n.
+// The same values in their places in `to`, n bytes, for a segment that would not become smaller. False where that
+// changes nothing, or a value has no form; `to` may then be written.
+bool round_in_place(const Codec& codec, const uint8_t* payload, size_t n, const Run* runs, size_t count, uint8_t* to);
+
+// A segment without compression, for a host's own packet that looks like a card's. Always 12 bytes more than n.
 size_t pack_verbatim(const uint8_t* payload, size_t n, uint8_t dscp, uint8_t* to);
 
 // A card's segment that is sound so far as its header says: lengths add up and the checksum is right.

@@ -73,7 +73,7 @@ bool Transmitter::compress(const Frame& frame, const TcpPacket& packet, size_t s
     counts_.left_alone.add(counts.left_alone), counts_.retransmitted.add(counts.retransmitted), counts_.gaps.add(counts.gaps);
 
     Run runs[kMostRuns];
-    size_t run_count, after = 0, compressed = 0;
+    size_t run_count, after = 0, compressed = 0, rounded = 0;
     const bool few = stream.runs(packet.sequence, n, runs, 1, &run_count);
     if (few && !run_count) return counts_.bytes_after.add(n), false;
     const size_t kept = to.frames.size();
@@ -83,15 +83,21 @@ bool Transmitter::compress(const Frame& frame, const TcpPacket& packet, size_t s
         const size_t bytes = std::min(segment, n - offset);
         segment_headers(at, frame.data, packet, i, offset, i + 1 == count);
         size_t packed = 0;
+        bool in_place = false;
         if (stream.runs(packet.sequence + uint32_t(offset), bytes, runs, kMostRuns, &run_count) && run_count) {
             engine_.take(bytes);
             packed = pack(codec_, payload + offset, bytes, runs, run_count, packet.v6, at + packet.payload, bytes - 1);
+            in_place = !packed && round_in_place(codec_, payload + offset, bytes, runs, run_count, at + packet.payload);
         }
         if (packed) {
             set_dscp(at, packet.v6, kCompressed);
             compressed++;
         } else {
-            std::memcpy(at + packet.payload, payload + offset, packed = bytes);
+            if (in_place)
+                rounded++;
+            else
+                std::memcpy(at + packet.payload, payload + offset, bytes);
+            packed = bytes;
         }
         after += packed;
         const size_t size = packet.payload + packed;
@@ -99,7 +105,7 @@ bool Transmitter::compress(const Frame& frame, const TcpPacket& packet, size_t s
         to.put(at, size);
         at += size;
     }
-    if (!compressed) {
+    if (!compressed && !rounded) {
         to.frames.resize(kept);
         counts_.bytes_after.add(n);
         return false;

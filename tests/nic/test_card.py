@@ -205,7 +205,28 @@ def test_random_bytes_pass(data: bytes, kind: bytes, faithful: PipeCard) -> None
     assert faithful.ask(kind, data) == [(NONE, data)]
 
 
-def test_values_that_do_not_shrink_pass_untouched(faithful: PipeCard, scaled: PipeCard) -> None:
+@given(
+    seed=st.integers(0, 99),
+    count=st.integers(16, 700),
+    spread=st.sampled_from([0.02, 0.5, 1.0]),
+    cuts=st.lists(st.integers(1, 180)),
+)
+def test_whether_a_segment_shrinks_does_not_change_what_arrives(
+    seed: int, count: int, spread: float, cuts: list[int], faithful: PipeCard, scaled: PipeCard
+) -> None:
+    values = gradient(count, seed, spread)
+    stream, port = message(values), new_port()
+    sent = frames(stream, [4 * cut for cut in cuts if 4 * cut < len(stream)], 1, port=port)
+    restored = [faithful.receive(faithful.transmit(one)[0])[0] for one in sent]
+    codec = get("inceptionn", bound=2.0**-10)
+    assert payloads(restored) == stream[: -len(values)] + decode(encode(codec, np.frombuffer(values, np.float32))).tobytes()
+    card = frame.Card(frame.SCALED, 6, 9000)
+    for one in sent:
+        wire = scaled.transmit(one)
+        assert wire == card.transmit(one) and scaled.receive(wire[0]) == card.receive(wire[0])
+
+
+def test_what_coding_does_not_change_passes_untouched(faithful: PipeCard, scaled: PipeCard) -> None:
     large = tcp_frame(message(gradient(2000, 1, 1e6)), 1, port=new_port())
     assert faithful.ask(b"T", *host_frame(large, 1448)) == [(host_frame(large, 1448)[1], large)]
     broken = np.frombuffer(gradient(700, 2), np.float32).copy()

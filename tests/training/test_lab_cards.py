@@ -82,8 +82,7 @@ def test_training_through_cards_is_training_with_the_codec_on_the_hosts(tmp_path
         for name in cases:
             card, host = in_cards[rank][name], on_hosts[0][name]
             assert card["digest"] == in_cards[0][name]["digest"]  # replicas, to the bit
-            # A short segment that would not shrink passes as it is, so a few partial sums keep more than the codec's bits.
-            assert card["weights"] == pytest.approx(host["weights"], abs=2e-3)
+            assert card["digest"] == host["digest"]
             assert card["count"] == 2**41 + 1
         assert "this host's card does inceptionn,bound=2^-10" in refused[rank]["bound"]
         assert "paceline lab up --switch" in refused[rank]["switch"]

@@ -97,7 +97,7 @@ _CRC = [_crc_of_byte(byte) for byte in range(256)]
 
 
 def pack(payload: bytes, runs: Runs, format: int, k: int) -> bytes | None:
-    """What a card sends for a segment's payload: None where that would not be smaller, or a value has no form."""
+    """The packed segment of a segment's payload: None where it would not be smaller, or a value has no form."""
     raw, values = [], []
     for raw_bytes, count in runs:
         raw.append(payload[:raw_bytes])
@@ -109,7 +109,25 @@ def pack(payload: bytes, runs: Runs, format: int, k: int) -> bytes | None:
     except ValueError:
         return None
     made = _with_header(format, k, restored, runs, b"".join(raw) + body)
-    return made if len(made) < restored and len(runs) <= 255 else None
+    return made if len(made) < restored else None
+
+
+def round_in_place(payload: bytes, runs: Runs, format: int, k: int) -> bytes:
+    """A segment with each value replaced by what decoding its code gives; as it came where a value has no form."""
+    places, at = list[slice](), 0
+    for raw, count in runs:
+        places.append(slice(at + raw, at + raw + 4 * count))
+        at = places[-1].stop
+    values = np.frombuffer(b"".join(payload[place] for place in places), np.float32)
+    try:
+        decoded = decode_values(encode_values(values, format, k), values.size, format, k).tobytes()
+    except ValueError:
+        return payload
+    rounded = bytearray(payload)
+    for place in places:
+        size = place.stop - place.start
+        rounded[place], decoded = decoded[:size], decoded[size:]
+    return bytes(rounded)
 
 
 def _with_header(format: int, k: int, restored: int, runs: Runs, rest: bytes) -> bytes:
@@ -227,8 +245,12 @@ class Card:
         assert frame is not None
         payload = segment[frame.payload :]
         runs = flow.runs(frame.sequence, payload)
-        packed = pack(payload, runs, self.format, self.k) if runs else None
-        return segment if packed is None else frame.changed(packed, dscp=COMPRESSED)
+        if not runs or len(runs) > 255:
+            return segment
+        packed = pack(payload, runs, self.format, self.k)
+        if packed is None:
+            return frame.changed(round_in_place(payload, runs, self.format, self.k))
+        return frame.changed(packed, dscp=COMPRESSED)
 
     def _guarded(self, frame: TcpFrame, size: int) -> list[bytes]:
         """Segments that a peer would take for a card's own travel inside one, in halves where they would not fit."""

@@ -19,6 +19,7 @@ from typing import Any
 from paceline import lab
 from paceline.calibration.constants import CATALOGUE
 from paceline.hardware import cluster as make_cluster
+from paceline.hardware import nic
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -42,12 +43,13 @@ def actual(link: str) -> str:
 
 
 @contextmanager
-def cluster(hosts: int, link: str) -> Iterator[Any]:
-    """An emulated cluster for the length of the block; loopback has no links to wait for."""
+def cluster(hosts: int, link: str, nic: str = "") -> Iterator[Any]:
+    """An emulated cluster for the length of the block, its hosts behind cards where ``nic`` names one; loopback has no links to
+    wait for, and no cards."""
     if link == "loopback":
         yield lab.loopback(hosts)
     else:
-        with lab.up(hosts, link, name=f"b{os.getpid()}") as emulated:
+        with lab.up(hosts, link, name=f"b{os.getpid()}", **({"nic": nic} if nic else {})) as emulated:
             yield emulated
 
 
@@ -122,8 +124,8 @@ def predicted(
     """The step that Paceline predicts: paced compute, the link's datasheet rate, codecs on this machine's shared cores.
 
     Nothing of the exchange is measured; only what this machine's processors are worth together. ``torch:`` hooks are
-    predicted as what they send. ``at_most`` is what this machine's cores carry for each host, in bytes/s;
-    ``codec_cores`` what a codec has of them, by default an equal part.
+    predicted as what they send. With ``codec_at`` nic the codec is in a card, ``case["card"]``. ``at_most`` is what this
+    machine's cores carry for each host, in bytes/s; ``codec_cores`` what a codec has of them, by default an equal part.
     """
     name = {"torch:dense": "dense", "torch:fp16": "bf16", "torch:bf16": "bf16"}.get(case["compression"], case["compression"])
     options = dict(case.get("options", {}))
@@ -131,6 +133,8 @@ def predicted(
     where = make_cluster(CPU, 1, hosts, link)
     rate = where.network.bandwidth
     where = where.changed(network=replace(where.network, bandwidth=replace(rate, value=min(rate.value, at_most))))
+    if case.get("codec_at") == "nic":
+        where = where.changed(nic=nic(case.get("card", "")))
     strategy = Strategy.of(
         world_size=hosts,
         global_batch_size=hosts,
@@ -138,6 +142,7 @@ def predicted(
         exchange=case.get("exchange", ""),
         options={**options, **case.get("assumed", {})},
         compress_pull=pull,
+        codec_at=case.get("codec_at", ""),
     )
     share = codec_cores or cores_worth() / hosts
     low, typical, high = (replace(level, codec_cores=share) for level in CATALOGUE)

@@ -16,24 +16,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from link_bytes import sent_bytes
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline.models.hdc import hdc
 from paceline.training.data import load
-
-LINKS = ("w0", "pl0", "lo")
-"""The host's end of the link: behind a card, without one, and where there is no network."""
-
-
-def sent_bytes() -> int:
-    """Bytes that have left this host on its link."""
-    rows = {
-        line.partition(":")[0].strip(): line.partition(":")[2].split()
-        for line in Path("/proc/net/dev").read_text().splitlines()
-    }
-    return int(next(rows[name] for name in LINKS if name in rows)[8])
 
 
 def whole_gradient(model: nn.Module) -> torch.Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from link_bytes import sent_bytes
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -99,7 +99,8 @@ def wrap(model: Paced, case: dict[str, Any]) -> tuple[DistributedDataParallel, A
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook if name.endswith("fp16") else _bf16_hook)
         return ddp, None
     options = case.get("options", {})
-    return ddp, paceline.attach(ddp, name, exchange=case.get("exchange", ""), check_every=0, **options)
+    place = {"codec_at": case["codec_at"]} if "codec_at" in case else {}
+    return ddp, paceline.attach(ddp, name, exchange=case.get("exchange", ""), check_every=0, **place, **options)
 
 
 def _bf16_hook(state, bucket):  # type: ignore[no-untyped-def]
@@ -107,15 +108,6 @@ def _bf16_hook(state, bucket):  # type: ignore[no-untyped-def]
     small = bucket.buffer().to(torch.bfloat16).div_(dist.get_world_size())
     future = dist.all_reduce(small, async_op=True).get_future()
     return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
-
-
-def sent_bytes() -> int:
-    """Bytes that have left this host's interface, headers included; 0 where there is no interface of its own."""
-    path = Path("/sys/class/net") / os.environ.get("GLOO_SOCKET_IFNAME", "lo") / "statistics/tx_bytes"
-    proc = Path("/proc/net/dev").read_text()
-    name = path.parts[4]
-    line = next((x for x in proc.splitlines() if x.strip().startswith(f"{name}:")), "")
-    return int(line.partition(":")[2].split()[8]) if line else 0
 
 
 def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[str, Any]:

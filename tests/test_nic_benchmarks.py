@@ -55,6 +55,19 @@ def test_the_study_in_the_lab_short(tmp_path: Path) -> None:
     assert (tmp_path / "p.svg").stat().st_size > 10_000
 
 
+@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+def test_networks_through_cards_short(tmp_path: Path) -> None:
+    out, picture = tmp_path / "networks.csv", tmp_path / "p.svg"
+    few = ["--networks", "hdc", "--links", "1Gb/s", "--hosts", "2", "--warm", "0", "--steps", "1"]
+    run("nic_networks.py", *few, "--out", str(out), "--picture", str(picture))
+    found = {(r["system"], r["codec_at"]): r for r in rows(out)}
+    assert list(found)[:4] == [("WA", ""), ("WA + C", "host"), ("INC", ""), ("INC + C", "host")] and len(found) == 6
+    card, dense = found["INC + C", "nic"], found["INC", ""]
+    assert float(card["link_mb"]) < float(dense["link_mb"]) / 4  # headers and 28 bytes a segment stay
+    assert 0 < float(card["hardware_s"]) <= float(card["predicted_s"]) and card["published_over_wa"] == "0.355"
+    assert picture.stat().st_size > 10_000
+
+
 def test_the_cycles_are_those_of_the_results(tmp_path: Path) -> None:
     pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
     out = tmp_path / "cycles.csv"

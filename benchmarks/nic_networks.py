@@ -47,7 +47,7 @@ def cases(data: dict[str, Any], ratio: float, hosts: int) -> tuple[list[dict[str
 
 
 def lab_card(hosts: int) -> str:
-    """The lab's card as ``paceline.hardware.nic`` names it: the codec on one host's part of the processors, both ways at once."""
+    """The lab's card as ``hardware.nic`` names it: the codec on one host's part of the processors, both ways at once."""
     strategy = Strategy.of(world_size=hosts, global_batch_size=hosts, compression="inceptionn")
     rate = strategy.description.cpu_rate
     share = lab_cases.cores_worth() / hosts
@@ -133,6 +133,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.lines import Line2D
 
     links, nets = (list(dict.fromkeys(r[key] for r in rows)) for key in ("link", "network"))
     size = (3.2 * len(nets), 2.9 * len(links))
@@ -159,7 +160,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
     marks = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
     names = ["measured (median, range)", "predicted for the lab", "predicted, card in hardware", "published, 10 Gb/s"]
     figure.legend(
-        [*marks, pyplot.Line2D([], [], color="k")], names, ncols=4, frameon=False, fontsize=8, loc="outside lower left"
+        [*marks, Line2D([], [], color="k")], names, ncols=4, frameon=False, fontsize=8, loc="outside lower left"
     )
     heading = f"{rows[0]['hosts']} hosts behind user-space cards, all on one machine; compute is a sleep, gradients are made up"
     figure.suptitle(f"{heading} ({lab_cases.TABLE_III})", fontsize=8, x=0.01, ha="left")

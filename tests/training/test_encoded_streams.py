@@ -63,11 +63,11 @@ def send(
         exchange_group(setup, gradients_, dense)
         return values.numpy()
 
-    before, group.CHUNK_ELEMENTS = group.CHUNK_ELEMENTS, chunk
+    before, group.chunk_elements = group.chunk_elements, lambda _: chunk
     try:
         return LocalGroup(n).run(rank), feedbacks
     finally:
-        group.CHUNK_ELEMENTS = before
+        group.chunk_elements = before
 
 
 @given(

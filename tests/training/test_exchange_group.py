@@ -118,7 +118,7 @@ def one_step_each(rank: int, workers: int, cases: str) -> dict[str, Any]:
     local = [backward(odd_model(), rank, step) for step in range(STEPS)]
     results: dict[Any, Any] = {"stock": backward(DDP(odd_model()), rank, 0)}
     for compression, way, chunk, clip in CASES_OF[cases]:
-        group.CHUNK_ELEMENTS = chunk
+        group.chunk_elements = lambda _, chunk=chunk: chunk
         model = wrap(odd_model(), strategy(workers, compression, way))
         hook = attach(model, compression, exchange=way, seed=SEED, clip=clip, ranks_per_node=nodes(way, workers))
         seen, sent, metered = [], [], []
@@ -152,7 +152,7 @@ def several_epochs_each(rank: int, workers: int, ways: str) -> dict[str, Any]:
     x, y = torch.randn(60, 37, generator=g), torch.randint(0, 7, (60,), generator=g)
     data = Dataset("toy", x[:50], y[:50], x[50:], y[50:])  # two steps an epoch
     digests: dict[str, Any] = {}
-    group.CHUNK_ELEMENTS = SEVERAL
+    group.chunk_elements = lambda _: SEVERAL
     for compression, way in EPOCHS_OF[ways]:
         for optimizer in OPTIMIZERS if (compression, way) == ("terngrad", "sharded") else ["momentum"]:
             s = strategy(workers, compression, way, optimizer)

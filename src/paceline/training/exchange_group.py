@@ -14,7 +14,7 @@ from paceline.codecs import Codec, Key, backends, key, moments_of
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
-from paceline.strategy import CHUNK_ELEMENTS, carrier, chunk_elements, shard_bounds
+from paceline.strategy import carrier, chunk_elements, shard_bounds
 from paceline.training.card_stream import CardStream, CardWire
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
@@ -273,7 +273,7 @@ def _dense(values: torch.Tensor) -> Stream:
 def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
     """Exchange the streams; the flag of each says whether it is encoded. Cards see only what they may compress."""
     carried = [(stream, carrier(setup.exchange, encoded)) for stream, encoded in streams]
-    size = min(CHUNK_ELEMENTS, chunk_elements(setup.exchange))
+    size = chunk_elements(setup.exchange)
     in_card = [(stream, name) for stream, name in carried if isinstance(stream, CardStream)]
     if setup.card is not None and in_card:
         exchange_streams(in_card, setup.card, size, setup.compress_pull)

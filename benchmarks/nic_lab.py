@@ -22,6 +22,7 @@ from typing import Any
 from rows import append, read
 
 from paceline import lab
+from paceline.units import parse_bandwidth
 
 HERE = Path(__file__).parent
 BOUND = 2.0**-10
@@ -150,8 +151,34 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
+def gains(rows: list[dict[str, Any]], link: str, system: str) -> tuple[float, float]:
+    """Times as fast as with the codec on the host: with a card that costs nothing, and with the card of the lab.
+
+    The first saves the host what its codec was measured to take; no card can save more.
+    """
+    own = {r["codec_at"]: r for r in rows if (r["link"], r["system"]) == (link, system)}
+    host, card = own["host"], own["nic"]
+    whole = host["exchange_s"]
+    return whole / (whole - host["codec_s"]), whole / card["exchange_s"]
+
+
+def draw_gains(axis: Any, rows: list[dict[str, Any]], links: list[str]) -> None:
+    """From which link on a card would pay, over the links' rates."""
+    links = sorted(links, key=parse_bandwidth)
+    rates = [parse_bandwidth(link) * 8e-6 for link in links]
+    for system, marker in (("WA + C", "s"), ("INC + C", "o")):
+        free, run = zip(*(gains(rows, link, system) for link in links), strict=True)
+        axis.plot(rates, free, marker=marker, color="#7fb069", label=f"{system}, a card that costs nothing")
+        axis.plot(rates, run, marker=marker, color="#3b6ea8", label=f"{system}, the card of the lab")
+    axis.axhline(1, color="k", lw=0.6)
+    axis.set_xscale("log")
+    axis.set_xlabel("link, Mb/s", fontsize=8)
+    axis.set_title("times as fast as codec on host", loc="left", fontsize=10, fontweight="bold")
+    axis.legend(frameon=False, fontsize=7)
+
+
 def picture(rows: list[dict[str, Any]], path: Path) -> None:
-    """Exchange time over the link's rate, a line for each system and place of the codec."""
+    """Seconds of an exchange by link, a bar for each system and place of the codec; and what a card gains."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -159,9 +186,9 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
 
     links = list(dict.fromkeys(r["link"] for r in rows))
     systems = list(dict.fromkeys((r["system"], r["codec_at"]) for r in rows))
-    figure, axes = pyplot.subplots(1, len(links), figsize=(3.6 * len(links), 4.2), squeeze=False)
+    figure, axes = pyplot.subplots(1, len(links) + 1, figsize=(3.4 * len(links) + 3.6, 4.2), squeeze=False)
     colours = {"": "#8a8f98", "host": "#c9a24b", "nic": "#3b6ea8"}
-    for axis, link in zip(axes[0], links, strict=True):
+    for axis, link in zip(axes[0], links, strict=False):
         own = {(r["system"], r["codec_at"]): r for r in rows if r["link"] == link}
         for place, key in enumerate(systems):
             if key not in own:
@@ -174,8 +201,9 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_title(f"links of {link}", loc="left", fontsize=10, fontweight="bold")
         axis.set_xlabel("seconds of one exchange", fontsize=8)
         axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[0][1:]:
+    for axis in axes[0][1:-1]:
         axis.set_yticklabels([])
+    draw_gains(axes[0][-1], rows, links)
     hosts = rows[0]["hosts"]
     heading = (
         f"HDC (1.4 million gradients), {hosts} hosts, all on one machine; median and range of {rows[0]['repeats']} exchanges"

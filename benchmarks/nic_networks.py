@@ -159,9 +159,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
         lane[0].set_ylabel("step over WA's", fontsize=8)
     marks = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
     names = ["measured (median, range)", "predicted for the lab", "predicted, card in hardware", "published, 10 Gb/s"]
-    figure.legend(
-        [*marks, Line2D([], [], color="k")], names, ncols=4, frameon=False, fontsize=8, loc="outside lower left"
-    )
+    figure.legend([*marks, Line2D([], [], color="k")], names, ncols=4, frameon=False, fontsize=8, loc="outside lower left")
     heading = f"{rows[0]['hosts']} hosts behind user-space cards, all on one machine; compute is a sleep, gradients are made up"
     figure.suptitle(f"{heading} ({lab_cases.TABLE_III})", fontsize=8, x=0.01, ha="left")
     figure.savefig(path, metadata={"Date": None})

@@ -132,7 +132,7 @@ class Decompressor(wiring.Component):
 
         with m.If(move):
             m.d.sync += [reaches.eq(0), ends_frame.eq(0), room.eq(available), read_exponent.eq(0), bad.eq(now_bad)]
-            with m.If(reaches & (reach > room)):
+            with m.If(reaches & ~short & (reach > room)):
                 m.d.sync += [short.eq(1), dropping.eq(1)]
         with m.If(dropping & here[0]):
             m.d.comb += advance.eq(1)

@@ -1223,18 +1223,18 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2095 ;
   wire \$2096 ;
   wire \$2097 ;
-  wire [3:0] \$2098 ;
-  wire [4:0] \$2099 ;
+  wire \$2098 ;
+  wire \$2099 ;
   wire \$21 ;
   wire [46:0] \$210 ;
-  wire [16:0] \$2100 ;
-  wire [16:0] \$2101 ;
+  wire [3:0] \$2100 ;
+  wire [4:0] \$2101 ;
   wire [16:0] \$2102 ;
   wire [16:0] \$2103 ;
   wire [16:0] \$2104 ;
   wire [16:0] \$2105 ;
-  wire \$2106 ;
-  wire \$2107 ;
+  wire [16:0] \$2106 ;
+  wire [16:0] \$2107 ;
   wire \$2108 ;
   wire \$2109 ;
   wire [46:0] \$211 ;
@@ -1250,20 +1250,20 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2119 ;
   wire \$212 ;
   wire \$2120 ;
-  wire [3:0] \$2121 ;
+  wire \$2121 ;
   wire \$2122 ;
-  wire \$2123 ;
-  wire [16:0] \$2124 ;
-  wire [16:0] \$2125 ;
+  wire [3:0] \$2123 ;
+  wire \$2124 ;
+  wire \$2125 ;
   wire [16:0] \$2126 ;
-  wire \$2127 ;
-  wire \$2128 ;
-  wire [16:0] \$2129 ;
+  wire [16:0] \$2127 ;
+  wire [16:0] \$2128 ;
+  wire \$2129 ;
   wire \$213 ;
-  wire [16:0] \$2130 ;
+  wire \$2130 ;
   wire [16:0] \$2131 ;
-  wire \$2132 ;
-  wire \$2133 ;
+  wire [16:0] \$2132 ;
+  wire [16:0] \$2133 ;
   wire \$2134 ;
   wire \$2135 ;
   wire \$2136 ;
@@ -1283,356 +1283,356 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2149 ;
   wire [10:0] \$215 ;
   wire \$2150 ;
-  wire [7:0] \$2151 ;
-  wire [7:0] \$2152 ;
-  wire \$2153 ;
-  wire \$2154 ;
-  wire [6:0] \$2155 ;
+  wire \$2151 ;
+  wire \$2152 ;
+  wire [7:0] \$2153 ;
+  wire [7:0] \$2154 ;
+  wire \$2155 ;
   wire \$2156 ;
-  wire \$2157 ;
+  wire [6:0] \$2157 ;
   wire \$2158 ;
-  wire [6:0] \$2159 ;
+  wire \$2159 ;
   wire [11:0] \$216 ;
   wire \$2160 ;
-  wire \$2161 ;
+  wire [6:0] \$2161 ;
   wire \$2162 ;
   wire \$2163 ;
   wire \$2164 ;
-  wire [6:0] \$2165 ;
+  wire \$2165 ;
   wire \$2166 ;
-  wire \$2167 ;
-  wire [6:0] \$2168 ;
+  wire [6:0] \$2167 ;
+  wire \$2168 ;
   wire \$2169 ;
   wire [5:0] \$217 ;
-  wire \$2170 ;
-  wire [6:0] \$2171 ;
-  wire [6:0] \$2172 ;
-  wire \$2173 ;
-  wire [14:0] \$2174 ;
+  wire [6:0] \$2170 ;
+  wire \$2171 ;
+  wire \$2172 ;
+  wire [6:0] \$2173 ;
+  wire [6:0] \$2174 ;
   wire \$2175 ;
-  wire [7:0] \$2176 ;
+  wire [14:0] \$2176 ;
   wire \$2177 ;
-  wire \$2178 ;
+  wire [7:0] \$2178 ;
   wire \$2179 ;
   wire [46:0] \$218 ;
   wire \$2180 ;
-  wire [4:0] \$2181 ;
-  reg [327:0] \$2182 ;
+  wire \$2181 ;
+  wire \$2182 ;
   wire [4:0] \$2183 ;
-  reg [271:0] \$2184 ;
-  wire [255:0] \$2185 ;
-  wire \$2186 ;
-  wire \$2187 ;
+  reg [327:0] \$2184 ;
+  wire [4:0] \$2185 ;
+  reg [271:0] \$2186 ;
+  wire [255:0] \$2187 ;
   wire \$2188 ;
   wire \$2189 ;
   wire \$219 ;
   wire \$2190 ;
   wire \$2191 ;
-  wire [3:0] \$2192 ;
+  wire \$2192 ;
   wire \$2193 ;
-  wire \$2194 ;
+  wire [3:0] \$2194 ;
   wire \$2195 ;
   wire \$2196 ;
   wire \$2197 ;
   wire \$2198 ;
-  wire [3:0] \$2199 ;
+  wire \$2199 ;
   wire \$22 ;
   wire [11:0] \$220 ;
-  wire [4:0] \$2200 ;
-  wire \$2201 ;
-  wire \$2202 ;
+  wire \$2200 ;
+  wire [3:0] \$2201 ;
+  wire [4:0] \$2202 ;
   wire \$2203 ;
   wire \$2204 ;
   wire \$2205 ;
   wire \$2206 ;
-  wire [3:0] \$2207 ;
+  wire \$2207 ;
   wire \$2208 ;
-  wire \$2209 ;
+  wire [3:0] \$2209 ;
   wire [15:0] \$221 ;
   wire \$2210 ;
   wire \$2211 ;
   wire \$2212 ;
   wire \$2213 ;
-  wire [3:0] \$2214 ;
-  wire [4:0] \$2215 ;
-  wire \$2216 ;
-  wire \$2217 ;
+  wire \$2214 ;
+  wire \$2215 ;
+  wire [3:0] \$2216 ;
+  wire [4:0] \$2217 ;
   wire \$2218 ;
   wire \$2219 ;
   wire [46:0] \$222 ;
   wire \$2220 ;
   wire \$2221 ;
-  wire [3:0] \$2222 ;
+  wire \$2222 ;
   wire \$2223 ;
-  wire \$2224 ;
+  wire [3:0] \$2224 ;
   wire \$2225 ;
   wire \$2226 ;
   wire \$2227 ;
   wire \$2228 ;
-  wire [3:0] \$2229 ;
+  wire \$2229 ;
   wire [46:0] \$223 ;
-  wire [4:0] \$2230 ;
-  wire \$2231 ;
-  wire \$2232 ;
+  wire \$2230 ;
+  wire [3:0] \$2231 ;
+  wire [4:0] \$2232 ;
   wire \$2233 ;
   wire \$2234 ;
   wire \$2235 ;
   wire \$2236 ;
-  wire [3:0] \$2237 ;
+  wire \$2237 ;
   wire \$2238 ;
-  wire \$2239 ;
+  wire [3:0] \$2239 ;
   wire \$224 ;
   wire \$2240 ;
   wire \$2241 ;
   wire \$2242 ;
   wire \$2243 ;
-  wire [3:0] \$2244 ;
-  wire [4:0] \$2245 ;
-  wire \$2246 ;
-  wire \$2247 ;
+  wire \$2244 ;
+  wire \$2245 ;
+  wire [3:0] \$2246 ;
+  wire [4:0] \$2247 ;
   wire \$2248 ;
   wire \$2249 ;
   wire \$225 ;
   wire \$2250 ;
   wire \$2251 ;
-  wire [3:0] \$2252 ;
+  wire \$2252 ;
   wire \$2253 ;
-  wire \$2254 ;
+  wire [3:0] \$2254 ;
   wire \$2255 ;
   wire \$2256 ;
   wire \$2257 ;
   wire \$2258 ;
-  wire [3:0] \$2259 ;
+  wire \$2259 ;
   wire \$226 ;
-  wire [4:0] \$2260 ;
-  wire [255:0] \$2261 ;
-  wire [255:0] \$2262 ;
+  wire \$2260 ;
+  wire [3:0] \$2261 ;
+  wire [4:0] \$2262 ;
   wire [255:0] \$2263 ;
   wire [255:0] \$2264 ;
   wire [255:0] \$2265 ;
-  wire \$2266 ;
-  wire \$2267 ;
+  wire [255:0] \$2266 ;
+  wire [255:0] \$2267 ;
   wire \$2268 ;
   wire \$2269 ;
   wire [10:0] \$227 ;
   wire \$2270 ;
   wire \$2271 ;
-  wire [3:0] \$2272 ;
+  wire \$2272 ;
   wire \$2273 ;
-  wire \$2274 ;
+  wire [3:0] \$2274 ;
   wire \$2275 ;
   wire \$2276 ;
   wire \$2277 ;
   wire \$2278 ;
-  wire [3:0] \$2279 ;
+  wire \$2279 ;
   wire [11:0] \$228 ;
-  wire [4:0] \$2280 ;
-  wire [255:0] \$2281 ;
-  wire [255:0] \$2282 ;
+  wire \$2280 ;
+  wire [3:0] \$2281 ;
+  wire [4:0] \$2282 ;
   wire [255:0] \$2283 ;
   wire [255:0] \$2284 ;
   wire [255:0] \$2285 ;
   wire [255:0] \$2286 ;
-  wire \$2287 ;
-  wire \$2288 ;
+  wire [255:0] \$2287 ;
+  wire [255:0] \$2288 ;
   wire \$2289 ;
   wire [5:0] \$229 ;
   wire \$2290 ;
   wire \$2291 ;
   wire \$2292 ;
-  wire [3:0] \$2293 ;
+  wire \$2293 ;
   wire \$2294 ;
-  wire \$2295 ;
+  wire [3:0] \$2295 ;
   wire \$2296 ;
   wire \$2297 ;
   wire \$2298 ;
   wire \$2299 ;
   wire \$23 ;
   wire [46:0] \$230 ;
-  wire [3:0] \$2300 ;
-  wire [4:0] \$2301 ;
-  wire \$2302 ;
-  wire \$2303 ;
+  wire \$2300 ;
+  wire \$2301 ;
+  wire [3:0] \$2302 ;
+  wire [4:0] \$2303 ;
   wire \$2304 ;
   wire \$2305 ;
   wire \$2306 ;
   wire \$2307 ;
-  wire [3:0] \$2308 ;
+  wire \$2308 ;
   wire \$2309 ;
   wire \$231 ;
-  wire \$2310 ;
+  wire [3:0] \$2310 ;
   wire \$2311 ;
   wire \$2312 ;
   wire \$2313 ;
   wire \$2314 ;
-  wire [3:0] \$2315 ;
-  wire [4:0] \$2316 ;
-  wire [255:0] \$2317 ;
-  wire [255:0] \$2318 ;
+  wire \$2315 ;
+  wire \$2316 ;
+  wire [3:0] \$2317 ;
+  wire [4:0] \$2318 ;
   wire [255:0] \$2319 ;
   wire [11:0] \$232 ;
   wire [255:0] \$2320 ;
   wire [255:0] \$2321 ;
-  wire \$2322 ;
-  wire \$2323 ;
+  wire [255:0] \$2322 ;
+  wire [255:0] \$2323 ;
   wire \$2324 ;
   wire \$2325 ;
   wire \$2326 ;
   wire \$2327 ;
-  wire [3:0] \$2328 ;
+  wire \$2328 ;
   wire \$2329 ;
   wire [15:0] \$233 ;
-  wire \$2330 ;
+  wire [3:0] \$2330 ;
   wire \$2331 ;
   wire \$2332 ;
   wire \$2333 ;
   wire \$2334 ;
-  wire [3:0] \$2335 ;
-  wire [4:0] \$2336 ;
-  wire [255:0] \$2337 ;
-  wire [255:0] \$2338 ;
+  wire \$2335 ;
+  wire \$2336 ;
+  wire [3:0] \$2337 ;
+  wire [4:0] \$2338 ;
   wire [255:0] \$2339 ;
   wire [46:0] \$234 ;
   wire [255:0] \$2340 ;
   wire [255:0] \$2341 ;
   wire [255:0] \$2342 ;
   wire [255:0] \$2343 ;
-  wire \$2344 ;
-  wire \$2345 ;
+  wire [255:0] \$2344 ;
+  wire [255:0] \$2345 ;
   wire \$2346 ;
   wire \$2347 ;
   wire \$2348 ;
   wire \$2349 ;
   wire [46:0] \$235 ;
-  wire [3:0] \$2350 ;
+  wire \$2350 ;
   wire \$2351 ;
-  wire \$2352 ;
+  wire [3:0] \$2352 ;
   wire \$2353 ;
   wire \$2354 ;
   wire \$2355 ;
   wire \$2356 ;
-  wire [3:0] \$2357 ;
-  wire [4:0] \$2358 ;
-  wire \$2359 ;
+  wire \$2357 ;
+  wire \$2358 ;
+  wire [3:0] \$2359 ;
   wire \$236 ;
-  wire \$2360 ;
+  wire [4:0] \$2360 ;
   wire \$2361 ;
   wire \$2362 ;
   wire \$2363 ;
   wire \$2364 ;
-  wire [3:0] \$2365 ;
+  wire \$2365 ;
   wire \$2366 ;
-  wire \$2367 ;
+  wire [3:0] \$2367 ;
   wire \$2368 ;
   wire \$2369 ;
   wire \$237 ;
   wire \$2370 ;
   wire \$2371 ;
-  wire [3:0] \$2372 ;
-  wire [4:0] \$2373 ;
-  wire \$2374 ;
-  wire \$2375 ;
+  wire \$2372 ;
+  wire \$2373 ;
+  wire [3:0] \$2374 ;
+  wire [4:0] \$2375 ;
   wire \$2376 ;
   wire \$2377 ;
   wire \$2378 ;
   wire \$2379 ;
   wire \$238 ;
-  wire [3:0] \$2380 ;
+  wire \$2380 ;
   wire \$2381 ;
-  wire \$2382 ;
+  wire [3:0] \$2382 ;
   wire \$2383 ;
   wire \$2384 ;
   wire \$2385 ;
   wire \$2386 ;
-  wire [3:0] \$2387 ;
-  wire [4:0] \$2388 ;
-  wire [255:0] \$2389 ;
+  wire \$2387 ;
+  wire \$2388 ;
+  wire [3:0] \$2389 ;
   wire \$239 ;
-  wire [255:0] \$2390 ;
+  wire [4:0] \$2390 ;
   wire [255:0] \$2391 ;
   wire [255:0] \$2392 ;
   wire [255:0] \$2393 ;
-  wire \$2394 ;
-  wire \$2395 ;
+  wire [255:0] \$2394 ;
+  wire [255:0] \$2395 ;
   wire \$2396 ;
   wire \$2397 ;
   wire \$2398 ;
   wire \$2399 ;
   wire \$24 ;
   wire \$240 ;
-  wire [3:0] \$2400 ;
+  wire \$2400 ;
   wire \$2401 ;
-  wire \$2402 ;
+  wire [3:0] \$2402 ;
   wire \$2403 ;
   wire \$2404 ;
   wire \$2405 ;
   wire \$2406 ;
-  wire [3:0] \$2407 ;
-  wire [4:0] \$2408 ;
-  wire [255:0] \$2409 ;
+  wire \$2407 ;
+  wire \$2408 ;
+  wire [3:0] \$2409 ;
   wire \$241 ;
-  wire [255:0] \$2410 ;
+  wire [4:0] \$2410 ;
   wire [255:0] \$2411 ;
   wire [255:0] \$2412 ;
   wire [255:0] \$2413 ;
   wire [255:0] \$2414 ;
-  wire \$2415 ;
-  wire \$2416 ;
+  wire [255:0] \$2415 ;
+  wire [255:0] \$2416 ;
   wire \$2417 ;
   wire \$2418 ;
   wire \$2419 ;
   wire \$242 ;
   wire \$2420 ;
-  wire [3:0] \$2421 ;
+  wire \$2421 ;
   wire \$2422 ;
-  wire \$2423 ;
+  wire [3:0] \$2423 ;
   wire \$2424 ;
   wire \$2425 ;
   wire \$2426 ;
   wire \$2427 ;
-  wire [3:0] \$2428 ;
-  wire [4:0] \$2429 ;
+  wire \$2428 ;
+  wire \$2429 ;
   wire \$243 ;
-  wire \$2430 ;
-  wire \$2431 ;
+  wire [3:0] \$2430 ;
+  wire [4:0] \$2431 ;
   wire \$2432 ;
   wire \$2433 ;
   wire \$2434 ;
   wire \$2435 ;
-  wire [3:0] \$2436 ;
+  wire \$2436 ;
   wire \$2437 ;
-  wire \$2438 ;
+  wire [3:0] \$2438 ;
   wire \$2439 ;
   wire \$244 ;
   wire \$2440 ;
   wire \$2441 ;
   wire \$2442 ;
-  wire [3:0] \$2443 ;
-  wire [4:0] \$2444 ;
-  wire [255:0] \$2445 ;
-  wire [255:0] \$2446 ;
+  wire \$2443 ;
+  wire \$2444 ;
+  wire [3:0] \$2445 ;
+  wire [4:0] \$2446 ;
   wire [255:0] \$2447 ;
   wire [255:0] \$2448 ;
   wire [255:0] \$2449 ;
   wire [7:0] \$245 ;
-  wire \$2450 ;
-  wire \$2451 ;
+  wire [255:0] \$2450 ;
+  wire [255:0] \$2451 ;
   wire \$2452 ;
   wire \$2453 ;
   wire \$2454 ;
   wire \$2455 ;
-  wire [3:0] \$2456 ;
+  wire \$2456 ;
   wire \$2457 ;
-  wire \$2458 ;
+  wire [3:0] \$2458 ;
   wire \$2459 ;
   wire \$246 ;
   wire \$2460 ;
   wire \$2461 ;
   wire \$2462 ;
-  wire [3:0] \$2463 ;
-  wire [4:0] \$2464 ;
-  wire [255:0] \$2465 ;
-  wire [255:0] \$2466 ;
+  wire \$2463 ;
+  wire \$2464 ;
+  wire [3:0] \$2465 ;
+  wire [4:0] \$2466 ;
   wire [255:0] \$2467 ;
   wire [255:0] \$2468 ;
   wire [255:0] \$2469 ;
@@ -1640,301 +1640,301 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [255:0] \$2470 ;
   wire [255:0] \$2471 ;
   wire [255:0] \$2472 ;
-  wire \$2473 ;
-  wire \$2474 ;
+  wire [255:0] \$2473 ;
+  wire [255:0] \$2474 ;
   wire \$2475 ;
   wire \$2476 ;
   wire \$2477 ;
   wire \$2478 ;
-  wire [3:0] \$2479 ;
+  wire \$2479 ;
   wire \$248 ;
   wire \$2480 ;
-  wire \$2481 ;
+  wire [3:0] \$2481 ;
   wire \$2482 ;
   wire \$2483 ;
   wire \$2484 ;
   wire \$2485 ;
-  wire [3:0] \$2486 ;
-  wire [4:0] \$2487 ;
-  wire \$2488 ;
-  wire \$2489 ;
+  wire \$2486 ;
+  wire \$2487 ;
+  wire [3:0] \$2488 ;
+  wire [4:0] \$2489 ;
   wire [7:0] \$249 ;
   wire \$2490 ;
   wire \$2491 ;
   wire \$2492 ;
   wire \$2493 ;
-  wire [3:0] \$2494 ;
+  wire \$2494 ;
   wire \$2495 ;
-  wire \$2496 ;
+  wire [3:0] \$2496 ;
   wire \$2497 ;
   wire \$2498 ;
   wire \$2499 ;
   wire \$25 ;
   wire \$250 ;
   wire \$2500 ;
-  wire [3:0] \$2501 ;
-  wire [4:0] \$2502 ;
-  wire \$2503 ;
-  wire \$2504 ;
+  wire \$2501 ;
+  wire \$2502 ;
+  wire [3:0] \$2503 ;
+  wire [4:0] \$2504 ;
   wire \$2505 ;
   wire \$2506 ;
   wire \$2507 ;
   wire \$2508 ;
-  wire [3:0] \$2509 ;
+  wire \$2509 ;
   wire [7:0] \$251 ;
   wire \$2510 ;
-  wire \$2511 ;
+  wire [3:0] \$2511 ;
   wire \$2512 ;
   wire \$2513 ;
   wire \$2514 ;
   wire \$2515 ;
-  wire [3:0] \$2516 ;
-  wire [4:0] \$2517 ;
-  wire \$2518 ;
-  wire \$2519 ;
+  wire \$2516 ;
+  wire \$2517 ;
+  wire [3:0] \$2518 ;
+  wire [4:0] \$2519 ;
   wire \$252 ;
   wire \$2520 ;
   wire \$2521 ;
   wire \$2522 ;
   wire \$2523 ;
-  wire [3:0] \$2524 ;
+  wire \$2524 ;
   wire \$2525 ;
-  wire \$2526 ;
+  wire [3:0] \$2526 ;
   wire \$2527 ;
   wire \$2528 ;
   wire \$2529 ;
   wire [7:0] \$253 ;
   wire \$2530 ;
-  wire [3:0] \$2531 ;
-  wire [4:0] \$2532 ;
-  wire [255:0] \$2533 ;
-  wire [255:0] \$2534 ;
+  wire \$2531 ;
+  wire \$2532 ;
+  wire [3:0] \$2533 ;
+  wire [4:0] \$2534 ;
   wire [255:0] \$2535 ;
   wire [255:0] \$2536 ;
   wire [255:0] \$2537 ;
-  wire \$2538 ;
-  wire \$2539 ;
+  wire [255:0] \$2538 ;
+  wire [255:0] \$2539 ;
   wire \$254 ;
   wire \$2540 ;
   wire \$2541 ;
   wire \$2542 ;
   wire \$2543 ;
-  wire [3:0] \$2544 ;
+  wire \$2544 ;
   wire \$2545 ;
-  wire \$2546 ;
+  wire [3:0] \$2546 ;
   wire \$2547 ;
   wire \$2548 ;
   wire \$2549 ;
   wire [7:0] \$255 ;
   wire \$2550 ;
-  wire [3:0] \$2551 ;
-  wire [4:0] \$2552 ;
-  wire [255:0] \$2553 ;
-  wire [255:0] \$2554 ;
+  wire \$2551 ;
+  wire \$2552 ;
+  wire [3:0] \$2553 ;
+  wire [4:0] \$2554 ;
   wire [255:0] \$2555 ;
   wire [255:0] \$2556 ;
   wire [255:0] \$2557 ;
   wire [255:0] \$2558 ;
-  wire \$2559 ;
+  wire [255:0] \$2559 ;
   wire \$256 ;
-  wire \$2560 ;
+  wire [255:0] \$2560 ;
   wire \$2561 ;
   wire \$2562 ;
   wire \$2563 ;
   wire \$2564 ;
-  wire [3:0] \$2565 ;
+  wire \$2565 ;
   wire \$2566 ;
-  wire \$2567 ;
+  wire [3:0] \$2567 ;
   wire \$2568 ;
   wire \$2569 ;
   wire [3:0] \$257 ;
   wire \$2570 ;
   wire \$2571 ;
-  wire [3:0] \$2572 ;
-  wire [4:0] \$2573 ;
-  wire \$2574 ;
-  wire \$2575 ;
+  wire \$2572 ;
+  wire \$2573 ;
+  wire [3:0] \$2574 ;
+  wire [4:0] \$2575 ;
   wire \$2576 ;
   wire \$2577 ;
   wire \$2578 ;
   wire \$2579 ;
   wire [7:0] \$258 ;
-  wire [3:0] \$2580 ;
+  wire \$2580 ;
   wire \$2581 ;
-  wire \$2582 ;
+  wire [3:0] \$2582 ;
   wire \$2583 ;
   wire \$2584 ;
   wire \$2585 ;
   wire \$2586 ;
-  wire [3:0] \$2587 ;
-  wire [4:0] \$2588 ;
-  wire [255:0] \$2589 ;
+  wire \$2587 ;
+  wire \$2588 ;
+  wire [3:0] \$2589 ;
   wire \$259 ;
-  wire [255:0] \$2590 ;
+  wire [4:0] \$2590 ;
   wire [255:0] \$2591 ;
   wire [255:0] \$2592 ;
   wire [255:0] \$2593 ;
-  wire \$2594 ;
-  wire \$2595 ;
+  wire [255:0] \$2594 ;
+  wire [255:0] \$2595 ;
   wire \$2596 ;
   wire \$2597 ;
   wire \$2598 ;
   wire \$2599 ;
   wire \$26 ;
   wire [7:0] \$260 ;
-  wire [3:0] \$2600 ;
+  wire \$2600 ;
   wire \$2601 ;
-  wire \$2602 ;
+  wire [3:0] \$2602 ;
   wire \$2603 ;
   wire \$2604 ;
   wire \$2605 ;
   wire \$2606 ;
-  wire [3:0] \$2607 ;
-  wire [4:0] \$2608 ;
-  wire [255:0] \$2609 ;
+  wire \$2607 ;
+  wire \$2608 ;
+  wire [3:0] \$2609 ;
   wire \$261 ;
-  wire [255:0] \$2610 ;
+  wire [4:0] \$2610 ;
   wire [255:0] \$2611 ;
   wire [255:0] \$2612 ;
   wire [255:0] \$2613 ;
   wire [255:0] \$2614 ;
   wire [255:0] \$2615 ;
-  wire \$2616 ;
-  wire \$2617 ;
+  wire [255:0] \$2616 ;
+  wire [255:0] \$2617 ;
   wire \$2618 ;
   wire \$2619 ;
   wire [7:0] \$262 ;
   wire \$2620 ;
   wire \$2621 ;
-  wire [3:0] \$2622 ;
+  wire \$2622 ;
   wire \$2623 ;
-  wire \$2624 ;
+  wire [3:0] \$2624 ;
   wire \$2625 ;
   wire \$2626 ;
   wire \$2627 ;
   wire \$2628 ;
-  wire [3:0] \$2629 ;
+  wire \$2629 ;
   wire \$263 ;
-  wire [4:0] \$2630 ;
-  wire \$2631 ;
-  wire \$2632 ;
+  wire \$2630 ;
+  wire [3:0] \$2631 ;
+  wire [4:0] \$2632 ;
   wire \$2633 ;
   wire \$2634 ;
   wire \$2635 ;
   wire \$2636 ;
-  wire [3:0] \$2637 ;
+  wire \$2637 ;
   wire \$2638 ;
-  wire \$2639 ;
+  wire [3:0] \$2639 ;
   wire [7:0] \$264 ;
   wire \$2640 ;
   wire \$2641 ;
   wire \$2642 ;
   wire \$2643 ;
-  wire [3:0] \$2644 ;
-  wire [4:0] \$2645 ;
-  wire \$2646 ;
-  wire \$2647 ;
+  wire \$2644 ;
+  wire \$2645 ;
+  wire [3:0] \$2646 ;
+  wire [4:0] \$2647 ;
   wire \$2648 ;
   wire \$2649 ;
   wire \$265 ;
   wire \$2650 ;
   wire \$2651 ;
-  wire [3:0] \$2652 ;
+  wire \$2652 ;
   wire \$2653 ;
-  wire \$2654 ;
+  wire [3:0] \$2654 ;
   wire \$2655 ;
   wire \$2656 ;
   wire \$2657 ;
   wire \$2658 ;
-  wire [3:0] \$2659 ;
+  wire \$2659 ;
   wire [7:0] \$266 ;
-  wire [4:0] \$2660 ;
-  wire [255:0] \$2661 ;
-  wire [255:0] \$2662 ;
+  wire \$2660 ;
+  wire [3:0] \$2661 ;
+  wire [4:0] \$2662 ;
   wire [255:0] \$2663 ;
   wire [255:0] \$2664 ;
   wire [255:0] \$2665 ;
-  wire \$2666 ;
-  wire \$2667 ;
+  wire [255:0] \$2666 ;
+  wire [255:0] \$2667 ;
   wire \$2668 ;
   wire \$2669 ;
   wire \$267 ;
   wire \$2670 ;
   wire \$2671 ;
-  wire [3:0] \$2672 ;
+  wire \$2672 ;
   wire \$2673 ;
-  wire \$2674 ;
+  wire [3:0] \$2674 ;
   wire \$2675 ;
   wire \$2676 ;
   wire \$2677 ;
   wire \$2678 ;
-  wire [3:0] \$2679 ;
+  wire \$2679 ;
   wire [7:0] \$268 ;
-  wire [4:0] \$2680 ;
-  wire [255:0] \$2681 ;
-  wire [255:0] \$2682 ;
+  wire \$2680 ;
+  wire [3:0] \$2681 ;
+  wire [4:0] \$2682 ;
   wire [255:0] \$2683 ;
   wire [255:0] \$2684 ;
   wire [255:0] \$2685 ;
   wire [255:0] \$2686 ;
-  wire \$2687 ;
-  wire \$2688 ;
+  wire [255:0] \$2687 ;
+  wire [255:0] \$2688 ;
   wire \$2689 ;
   wire \$269 ;
   wire \$2690 ;
   wire \$2691 ;
   wire \$2692 ;
-  wire [3:0] \$2693 ;
+  wire \$2693 ;
   wire \$2694 ;
-  wire \$2695 ;
+  wire [3:0] \$2695 ;
   wire \$2696 ;
   wire \$2697 ;
   wire \$2698 ;
   wire \$2699 ;
   wire \$27 ;
   wire [3:0] \$270 ;
-  wire [3:0] \$2700 ;
-  wire [4:0] \$2701 ;
-  wire \$2702 ;
-  wire \$2703 ;
+  wire \$2700 ;
+  wire \$2701 ;
+  wire [3:0] \$2702 ;
+  wire [4:0] \$2703 ;
   wire \$2704 ;
   wire \$2705 ;
   wire \$2706 ;
   wire \$2707 ;
-  wire [3:0] \$2708 ;
+  wire \$2708 ;
   wire \$2709 ;
   wire [4:0] \$271 ;
-  wire \$2710 ;
+  wire [3:0] \$2710 ;
   wire \$2711 ;
   wire \$2712 ;
   wire \$2713 ;
   wire \$2714 ;
-  wire [3:0] \$2715 ;
-  wire [4:0] \$2716 ;
-  wire [255:0] \$2717 ;
-  wire [255:0] \$2718 ;
+  wire \$2715 ;
+  wire \$2716 ;
+  wire [3:0] \$2717 ;
+  wire [4:0] \$2718 ;
   wire [255:0] \$2719 ;
   wire [7:0] \$272 ;
   wire [255:0] \$2720 ;
   wire [255:0] \$2721 ;
-  wire \$2722 ;
-  wire \$2723 ;
+  wire [255:0] \$2722 ;
+  wire [255:0] \$2723 ;
   wire \$2724 ;
   wire \$2725 ;
   wire \$2726 ;
   wire \$2727 ;
-  wire [3:0] \$2728 ;
+  wire \$2728 ;
   wire \$2729 ;
   wire \$273 ;
-  wire \$2730 ;
+  wire [3:0] \$2730 ;
   wire \$2731 ;
   wire \$2732 ;
   wire \$2733 ;
   wire \$2734 ;
-  wire [3:0] \$2735 ;
-  wire [4:0] \$2736 ;
-  wire [255:0] \$2737 ;
-  wire [255:0] \$2738 ;
+  wire \$2735 ;
+  wire \$2736 ;
+  wire [3:0] \$2737 ;
+  wire [4:0] \$2738 ;
   wire [255:0] \$2739 ;
   wire [7:0] \$274 ;
   wire [255:0] \$2740 ;
@@ -1942,309 +1942,309 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [255:0] \$2742 ;
   wire [255:0] \$2743 ;
   wire [255:0] \$2744 ;
-  wire \$2745 ;
-  wire \$2746 ;
+  wire [255:0] \$2745 ;
+  wire [255:0] \$2746 ;
   wire \$2747 ;
   wire \$2748 ;
   wire \$2749 ;
   wire \$275 ;
   wire \$2750 ;
-  wire [3:0] \$2751 ;
+  wire \$2751 ;
   wire \$2752 ;
-  wire \$2753 ;
+  wire [3:0] \$2753 ;
   wire \$2754 ;
   wire \$2755 ;
   wire \$2756 ;
   wire \$2757 ;
-  wire [3:0] \$2758 ;
+  wire \$2758 ;
   wire \$2759 ;
   wire [7:0] \$276 ;
-  wire \$2760 ;
+  wire [3:0] \$2760 ;
   wire \$2761 ;
   wire \$2762 ;
   wire \$2763 ;
   wire \$2764 ;
-  wire [3:0] \$2765 ;
+  wire \$2765 ;
   wire \$2766 ;
-  wire \$2767 ;
+  wire [3:0] \$2767 ;
   wire \$2768 ;
   wire \$2769 ;
   wire \$277 ;
   wire \$2770 ;
   wire \$2771 ;
-  wire [3:0] \$2772 ;
-  wire [127:0] \$2773 ;
-  wire [127:0] \$2774 ;
+  wire \$2772 ;
+  wire \$2773 ;
+  wire [3:0] \$2774 ;
   wire [127:0] \$2775 ;
-  wire \$2776 ;
-  wire \$2777 ;
+  wire [127:0] \$2776 ;
+  wire [127:0] \$2777 ;
   wire \$2778 ;
   wire \$2779 ;
   wire [7:0] \$278 ;
   wire \$2780 ;
   wire \$2781 ;
-  wire [3:0] \$2782 ;
-  wire [127:0] \$2783 ;
-  wire [127:0] \$2784 ;
+  wire \$2782 ;
+  wire \$2783 ;
+  wire [3:0] \$2784 ;
   wire [127:0] \$2785 ;
   wire [127:0] \$2786 ;
-  wire \$2787 ;
-  wire \$2788 ;
+  wire [127:0] \$2787 ;
+  wire [127:0] \$2788 ;
   wire \$2789 ;
   wire \$279 ;
   wire \$2790 ;
   wire \$2791 ;
   wire \$2792 ;
-  wire [3:0] \$2793 ;
+  wire \$2793 ;
   wire \$2794 ;
-  wire \$2795 ;
+  wire [3:0] \$2795 ;
   wire \$2796 ;
   wire \$2797 ;
   wire \$2798 ;
   wire \$2799 ;
   wire \$28 ;
   wire [7:0] \$280 ;
-  wire [3:0] \$2800 ;
-  wire [127:0] \$2801 ;
-  wire [127:0] \$2802 ;
+  wire \$2800 ;
+  wire \$2801 ;
+  wire [3:0] \$2802 ;
   wire [127:0] \$2803 ;
-  wire \$2804 ;
-  wire \$2805 ;
+  wire [127:0] \$2804 ;
+  wire [127:0] \$2805 ;
   wire \$2806 ;
   wire \$2807 ;
   wire \$2808 ;
   wire \$2809 ;
   wire \$281 ;
-  wire [3:0] \$2810 ;
-  wire [127:0] \$2811 ;
-  wire [127:0] \$2812 ;
+  wire \$2810 ;
+  wire \$2811 ;
+  wire [3:0] \$2812 ;
   wire [127:0] \$2813 ;
   wire [127:0] \$2814 ;
   wire [127:0] \$2815 ;
-  wire \$2816 ;
-  wire \$2817 ;
+  wire [127:0] \$2816 ;
+  wire [127:0] \$2817 ;
   wire \$2818 ;
   wire \$2819 ;
   wire [7:0] \$282 ;
   wire \$2820 ;
   wire \$2821 ;
-  wire [3:0] \$2822 ;
+  wire \$2822 ;
   wire \$2823 ;
-  wire \$2824 ;
+  wire [3:0] \$2824 ;
   wire \$2825 ;
   wire \$2826 ;
   wire \$2827 ;
   wire \$2828 ;
-  wire [3:0] \$2829 ;
+  wire \$2829 ;
   wire \$283 ;
   wire \$2830 ;
-  wire \$2831 ;
+  wire [3:0] \$2831 ;
   wire \$2832 ;
   wire \$2833 ;
   wire \$2834 ;
   wire \$2835 ;
-  wire [3:0] \$2836 ;
-  wire [127:0] \$2837 ;
-  wire [127:0] \$2838 ;
+  wire \$2836 ;
+  wire \$2837 ;
+  wire [3:0] \$2838 ;
   wire [127:0] \$2839 ;
   wire [3:0] \$284 ;
-  wire \$2840 ;
-  wire \$2841 ;
+  wire [127:0] \$2840 ;
+  wire [127:0] \$2841 ;
   wire \$2842 ;
   wire \$2843 ;
   wire \$2844 ;
   wire \$2845 ;
-  wire [3:0] \$2846 ;
-  wire [127:0] \$2847 ;
-  wire [127:0] \$2848 ;
+  wire \$2846 ;
+  wire \$2847 ;
+  wire [3:0] \$2848 ;
   wire [127:0] \$2849 ;
   wire [7:0] \$285 ;
   wire [127:0] \$2850 ;
-  wire \$2851 ;
-  wire \$2852 ;
+  wire [127:0] \$2851 ;
+  wire [127:0] \$2852 ;
   wire \$2853 ;
   wire \$2854 ;
   wire \$2855 ;
   wire \$2856 ;
-  wire [3:0] \$2857 ;
+  wire \$2857 ;
   wire \$2858 ;
-  wire \$2859 ;
+  wire [3:0] \$2859 ;
   wire \$286 ;
   wire \$2860 ;
   wire \$2861 ;
   wire \$2862 ;
   wire \$2863 ;
-  wire [3:0] \$2864 ;
-  wire [127:0] \$2865 ;
-  wire [127:0] \$2866 ;
+  wire \$2864 ;
+  wire \$2865 ;
+  wire [3:0] \$2866 ;
   wire [127:0] \$2867 ;
-  wire \$2868 ;
-  wire \$2869 ;
+  wire [127:0] \$2868 ;
+  wire [127:0] \$2869 ;
   wire [7:0] \$287 ;
   wire \$2870 ;
   wire \$2871 ;
   wire \$2872 ;
   wire \$2873 ;
-  wire [3:0] \$2874 ;
-  wire [127:0] \$2875 ;
-  wire [127:0] \$2876 ;
+  wire \$2874 ;
+  wire \$2875 ;
+  wire [3:0] \$2876 ;
   wire [127:0] \$2877 ;
   wire [127:0] \$2878 ;
   wire [127:0] \$2879 ;
   wire \$288 ;
-  wire \$2880 ;
-  wire \$2881 ;
+  wire [127:0] \$2880 ;
+  wire [127:0] \$2881 ;
   wire \$2882 ;
   wire \$2883 ;
   wire \$2884 ;
   wire \$2885 ;
-  wire [3:0] \$2886 ;
+  wire \$2886 ;
   wire \$2887 ;
-  wire \$2888 ;
+  wire [3:0] \$2888 ;
   wire \$2889 ;
   wire [7:0] \$289 ;
   wire \$2890 ;
   wire \$2891 ;
   wire \$2892 ;
-  wire [3:0] \$2893 ;
+  wire \$2893 ;
   wire \$2894 ;
-  wire \$2895 ;
+  wire [3:0] \$2895 ;
   wire \$2896 ;
   wire \$2897 ;
   wire \$2898 ;
   wire \$2899 ;
   wire \$29 ;
   wire \$290 ;
-  wire [3:0] \$2900 ;
+  wire \$2900 ;
   wire \$2901 ;
-  wire \$2902 ;
+  wire [3:0] \$2902 ;
   wire \$2903 ;
   wire \$2904 ;
   wire \$2905 ;
   wire \$2906 ;
-  wire [3:0] \$2907 ;
-  wire [127:0] \$2908 ;
-  wire [127:0] \$2909 ;
+  wire \$2907 ;
+  wire \$2908 ;
+  wire [3:0] \$2909 ;
   wire [7:0] \$291 ;
   wire [127:0] \$2910 ;
-  wire \$2911 ;
-  wire \$2912 ;
+  wire [127:0] \$2911 ;
+  wire [127:0] \$2912 ;
   wire \$2913 ;
   wire \$2914 ;
   wire \$2915 ;
   wire \$2916 ;
-  wire [3:0] \$2917 ;
-  wire [127:0] \$2918 ;
-  wire [127:0] \$2919 ;
+  wire \$2917 ;
+  wire \$2918 ;
+  wire [3:0] \$2919 ;
   wire \$292 ;
   wire [127:0] \$2920 ;
   wire [127:0] \$2921 ;
-  wire \$2922 ;
-  wire \$2923 ;
+  wire [127:0] \$2922 ;
+  wire [127:0] \$2923 ;
   wire \$2924 ;
   wire \$2925 ;
   wire \$2926 ;
   wire \$2927 ;
-  wire [3:0] \$2928 ;
+  wire \$2928 ;
   wire \$2929 ;
   wire [7:0] \$293 ;
-  wire \$2930 ;
+  wire [3:0] \$2930 ;
   wire \$2931 ;
   wire \$2932 ;
   wire \$2933 ;
   wire \$2934 ;
-  wire [3:0] \$2935 ;
-  wire [127:0] \$2936 ;
-  wire [127:0] \$2937 ;
+  wire \$2935 ;
+  wire \$2936 ;
+  wire [3:0] \$2937 ;
   wire [127:0] \$2938 ;
-  wire \$2939 ;
+  wire [127:0] \$2939 ;
   wire \$294 ;
-  wire \$2940 ;
+  wire [127:0] \$2940 ;
   wire \$2941 ;
   wire \$2942 ;
   wire \$2943 ;
   wire \$2944 ;
-  wire [3:0] \$2945 ;
-  wire [127:0] \$2946 ;
-  wire [127:0] \$2947 ;
+  wire \$2945 ;
+  wire \$2946 ;
+  wire [3:0] \$2947 ;
   wire [127:0] \$2948 ;
   wire [127:0] \$2949 ;
   wire [7:0] \$295 ;
   wire [127:0] \$2950 ;
-  wire \$2951 ;
-  wire \$2952 ;
+  wire [127:0] \$2951 ;
+  wire [127:0] \$2952 ;
   wire \$2953 ;
   wire \$2954 ;
   wire \$2955 ;
   wire \$2956 ;
-  wire [3:0] \$2957 ;
+  wire \$2957 ;
   wire \$2958 ;
-  wire \$2959 ;
+  wire [3:0] \$2959 ;
   wire \$296 ;
   wire \$2960 ;
   wire \$2961 ;
   wire \$2962 ;
   wire \$2963 ;
-  wire [3:0] \$2964 ;
+  wire \$2964 ;
   wire \$2965 ;
-  wire \$2966 ;
+  wire [3:0] \$2966 ;
   wire \$2967 ;
   wire \$2968 ;
   wire \$2969 ;
   wire [3:0] \$297 ;
   wire \$2970 ;
-  wire [3:0] \$2971 ;
-  wire [127:0] \$2972 ;
-  wire [127:0] \$2973 ;
+  wire \$2971 ;
+  wire \$2972 ;
+  wire [3:0] \$2973 ;
   wire [127:0] \$2974 ;
-  wire \$2975 ;
-  wire \$2976 ;
+  wire [127:0] \$2975 ;
+  wire [127:0] \$2976 ;
   wire \$2977 ;
   wire \$2978 ;
   wire \$2979 ;
   wire [4:0] \$298 ;
   wire \$2980 ;
-  wire [3:0] \$2981 ;
-  wire [127:0] \$2982 ;
-  wire [127:0] \$2983 ;
+  wire \$2981 ;
+  wire \$2982 ;
+  wire [3:0] \$2983 ;
   wire [127:0] \$2984 ;
   wire [127:0] \$2985 ;
-  wire \$2986 ;
-  wire \$2987 ;
+  wire [127:0] \$2986 ;
+  wire [127:0] \$2987 ;
   wire \$2988 ;
   wire \$2989 ;
   wire [5:0] \$299 ;
   wire \$2990 ;
   wire \$2991 ;
-  wire [3:0] \$2992 ;
+  wire \$2992 ;
   wire \$2993 ;
-  wire \$2994 ;
+  wire [3:0] \$2994 ;
   wire \$2995 ;
   wire \$2996 ;
   wire \$2997 ;
   wire \$2998 ;
-  wire [3:0] \$2999 ;
+  wire \$2999 ;
   wire \$3 ;
   wire \$30 ;
   wire [6:0] \$300 ;
-  wire [127:0] \$3000 ;
-  wire [127:0] \$3001 ;
+  wire \$3000 ;
+  wire [3:0] \$3001 ;
   wire [127:0] \$3002 ;
-  wire \$3003 ;
-  wire \$3004 ;
+  wire [127:0] \$3003 ;
+  wire [127:0] \$3004 ;
   wire \$3005 ;
   wire \$3006 ;
   wire \$3007 ;
   wire \$3008 ;
-  wire [3:0] \$3009 ;
+  wire \$3009 ;
   wire [7:0] \$301 ;
-  wire [127:0] \$3010 ;
-  wire [127:0] \$3011 ;
+  wire \$3010 ;
+  wire [3:0] \$3011 ;
   wire [127:0] \$3012 ;
   wire [127:0] \$3013 ;
   wire [127:0] \$3014 ;
-  wire \$3015 ;
-  wire \$3016 ;
+  wire [127:0] \$3015 ;
+  wire [127:0] \$3016 ;
   wire \$3017 ;
   wire \$3018 ;
   wire \$3019 ;
@@ -2253,37 +2253,37 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3021 ;
   wire \$3022 ;
   wire \$3023 ;
-  wire [63:0] \$3024 ;
-  wire [63:0] \$3025 ;
+  wire \$3024 ;
+  wire \$3025 ;
   wire [63:0] \$3026 ;
-  wire \$3027 ;
-  wire \$3028 ;
+  wire [63:0] \$3027 ;
+  wire [63:0] \$3028 ;
   wire \$3029 ;
   wire [7:0] \$303 ;
-  wire [63:0] \$3030 ;
-  wire [63:0] \$3031 ;
+  wire \$3030 ;
+  wire \$3031 ;
   wire [63:0] \$3032 ;
   wire [63:0] \$3033 ;
-  wire \$3034 ;
-  wire \$3035 ;
+  wire [63:0] \$3034 ;
+  wire [63:0] \$3035 ;
   wire \$3036 ;
   wire \$3037 ;
   wire \$3038 ;
   wire \$3039 ;
   wire \$304 ;
-  wire [63:0] \$3040 ;
-  wire [63:0] \$3041 ;
+  wire \$3040 ;
+  wire \$3041 ;
   wire [63:0] \$3042 ;
-  wire \$3043 ;
-  wire \$3044 ;
+  wire [63:0] \$3043 ;
+  wire [63:0] \$3044 ;
   wire \$3045 ;
-  wire [63:0] \$3046 ;
-  wire [63:0] \$3047 ;
+  wire \$3046 ;
+  wire \$3047 ;
   wire [63:0] \$3048 ;
   wire [63:0] \$3049 ;
   wire [7:0] \$305 ;
-  wire \$3050 ;
-  wire \$3051 ;
+  wire [63:0] \$3050 ;
+  wire [63:0] \$3051 ;
   wire \$3052 ;
   wire \$3053 ;
   wire \$3054 ;
@@ -2291,37 +2291,37 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3056 ;
   wire \$3057 ;
   wire \$3058 ;
-  wire [63:0] \$3059 ;
+  wire \$3059 ;
   wire \$306 ;
-  wire [63:0] \$3060 ;
+  wire \$3060 ;
   wire [63:0] \$3061 ;
-  wire \$3062 ;
-  wire \$3063 ;
+  wire [63:0] \$3062 ;
+  wire [63:0] \$3063 ;
   wire \$3064 ;
-  wire [63:0] \$3065 ;
-  wire [63:0] \$3066 ;
+  wire \$3065 ;
+  wire \$3066 ;
   wire [63:0] \$3067 ;
   wire [63:0] \$3068 ;
-  wire \$3069 ;
+  wire [63:0] \$3069 ;
   wire [7:0] \$307 ;
-  wire \$3070 ;
+  wire [63:0] \$3070 ;
   wire \$3071 ;
   wire \$3072 ;
   wire \$3073 ;
   wire \$3074 ;
-  wire [63:0] \$3075 ;
-  wire [63:0] \$3076 ;
+  wire \$3075 ;
+  wire \$3076 ;
   wire [63:0] \$3077 ;
-  wire \$3078 ;
-  wire \$3079 ;
+  wire [63:0] \$3078 ;
+  wire [63:0] \$3079 ;
   wire \$308 ;
   wire \$3080 ;
-  wire [63:0] \$3081 ;
-  wire [63:0] \$3082 ;
+  wire \$3081 ;
+  wire \$3082 ;
   wire [63:0] \$3083 ;
   wire [63:0] \$3084 ;
-  wire \$3085 ;
-  wire \$3086 ;
+  wire [63:0] \$3085 ;
+  wire [63:0] \$3086 ;
   wire \$3087 ;
   wire \$3088 ;
   wire \$3089 ;
@@ -2330,38 +2330,38 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3091 ;
   wire \$3092 ;
   wire \$3093 ;
-  wire [63:0] \$3094 ;
-  wire [63:0] \$3095 ;
+  wire \$3094 ;
+  wire \$3095 ;
   wire [63:0] \$3096 ;
-  wire \$3097 ;
-  wire \$3098 ;
+  wire [63:0] \$3097 ;
+  wire [63:0] \$3098 ;
   wire \$3099 ;
   wire \$31 ;
   wire \$310 ;
-  wire [63:0] \$3100 ;
-  wire [63:0] \$3101 ;
+  wire \$3100 ;
+  wire \$3101 ;
   wire [63:0] \$3102 ;
   wire [63:0] \$3103 ;
-  wire \$3104 ;
-  wire \$3105 ;
+  wire [63:0] \$3104 ;
+  wire [63:0] \$3105 ;
   wire \$3106 ;
   wire \$3107 ;
   wire \$3108 ;
   wire \$3109 ;
   wire [7:0] \$311 ;
-  wire [63:0] \$3110 ;
-  wire [63:0] \$3111 ;
+  wire \$3110 ;
+  wire \$3111 ;
   wire [63:0] \$3112 ;
-  wire \$3113 ;
-  wire \$3114 ;
+  wire [63:0] \$3113 ;
+  wire [63:0] \$3114 ;
   wire \$3115 ;
-  wire [63:0] \$3116 ;
-  wire [63:0] \$3117 ;
+  wire \$3116 ;
+  wire \$3117 ;
   wire [63:0] \$3118 ;
   wire [63:0] \$3119 ;
   wire \$312 ;
-  wire \$3120 ;
-  wire \$3121 ;
+  wire [63:0] \$3120 ;
+  wire [63:0] \$3121 ;
   wire \$3122 ;
   wire \$3123 ;
   wire \$3124 ;
@@ -2369,37 +2369,37 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3126 ;
   wire \$3127 ;
   wire \$3128 ;
-  wire [63:0] \$3129 ;
+  wire \$3129 ;
   wire [3:0] \$313 ;
-  wire [63:0] \$3130 ;
+  wire \$3130 ;
   wire [63:0] \$3131 ;
-  wire \$3132 ;
-  wire \$3133 ;
+  wire [63:0] \$3132 ;
+  wire [63:0] \$3133 ;
   wire \$3134 ;
-  wire [63:0] \$3135 ;
-  wire [63:0] \$3136 ;
+  wire \$3135 ;
+  wire \$3136 ;
   wire [63:0] \$3137 ;
   wire [63:0] \$3138 ;
-  wire \$3139 ;
+  wire [63:0] \$3139 ;
   wire [7:0] \$314 ;
-  wire \$3140 ;
+  wire [63:0] \$3140 ;
   wire \$3141 ;
   wire \$3142 ;
   wire \$3143 ;
   wire \$3144 ;
-  wire [63:0] \$3145 ;
-  wire [63:0] \$3146 ;
+  wire \$3145 ;
+  wire \$3146 ;
   wire [63:0] \$3147 ;
-  wire \$3148 ;
-  wire \$3149 ;
+  wire [63:0] \$3148 ;
+  wire [63:0] \$3149 ;
   wire \$315 ;
   wire \$3150 ;
-  wire [63:0] \$3151 ;
-  wire [63:0] \$3152 ;
+  wire \$3151 ;
+  wire \$3152 ;
   wire [63:0] \$3153 ;
   wire [63:0] \$3154 ;
-  wire \$3155 ;
-  wire \$3156 ;
+  wire [63:0] \$3155 ;
+  wire [63:0] \$3156 ;
   wire \$3157 ;
   wire \$3158 ;
   wire \$3159 ;
@@ -2413,43 +2413,43 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3166 ;
   wire \$3167 ;
   wire \$3168 ;
-  wire [1:0] \$3169 ;
+  wire \$3169 ;
   wire \$317 ;
   wire \$3170 ;
   wire [1:0] \$3171 ;
   wire \$3172 ;
-  wire [4:0] \$3173 ;
-  wire [4:0] \$3174 ;
-  wire [21:0] \$3175 ;
-  wire [15:0] \$3176 ;
-  wire [15:0] \$3177 ;
-  wire [1:0] \$3178 ;
-  wire \$3179 ;
+  wire [1:0] \$3173 ;
+  wire \$3174 ;
+  wire [4:0] \$3175 ;
+  wire [4:0] \$3176 ;
+  wire [21:0] \$3177 ;
+  wire [15:0] \$3178 ;
+  wire [15:0] \$3179 ;
   wire [7:0] \$318 ;
-  wire \$3180 ;
-  wire [1:0] \$3181 ;
+  wire [1:0] \$3180 ;
+  wire \$3181 ;
   wire \$3182 ;
   wire [1:0] \$3183 ;
   wire \$3184 ;
-  wire \$3185 ;
+  wire [1:0] \$3185 ;
   wire \$3186 ;
-  wire [1:0] \$3187 ;
+  wire \$3187 ;
   wire \$3188 ;
-  wire [15:0] \$3189 ;
+  wire [1:0] \$3189 ;
   wire \$319 ;
-  wire [16:0] \$3190 ;
+  wire \$3190 ;
   wire [15:0] \$3191 ;
-  wire [15:0] \$3192 ;
+  wire [16:0] \$3192 ;
   wire [15:0] \$3193 ;
-  wire \$3194 ;
-  wire \$3195 ;
-  wire [17:0] \$3196 ;
-  wire [15:0] \$3197 ;
-  wire [15:0] \$3198 ;
-  wire [3:0] \$3199 ;
+  wire [15:0] \$3194 ;
+  wire [15:0] \$3195 ;
+  wire \$3196 ;
+  wire \$3197 ;
+  wire [17:0] \$3198 ;
+  wire [15:0] \$3199 ;
   wire \$32 ;
   wire [7:0] \$320 ;
-  wire [3:0] \$3200 ;
+  wire [15:0] \$3200 ;
   wire [3:0] \$3201 ;
   wire [3:0] \$3202 ;
   wire [3:0] \$3203 ;
@@ -2464,41 +2464,41 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3211 ;
   wire [3:0] \$3212 ;
   wire [3:0] \$3213 ;
-  wire [1:0] \$3214 ;
-  wire \$3215 ;
+  wire [3:0] \$3214 ;
+  wire [3:0] \$3215 ;
   wire [1:0] \$3216 ;
   wire \$3217 ;
-  wire [4:0] \$3218 ;
-  wire [4:0] \$3219 ;
+  wire [1:0] \$3218 ;
+  wire \$3219 ;
   wire [7:0] \$322 ;
-  wire [21:0] \$3220 ;
-  wire [15:0] \$3221 ;
-  wire [15:0] \$3222 ;
-  wire [1:0] \$3223 ;
-  wire \$3224 ;
-  wire \$3225 ;
-  wire [1:0] \$3226 ;
+  wire [4:0] \$3220 ;
+  wire [4:0] \$3221 ;
+  wire [21:0] \$3222 ;
+  wire [15:0] \$3223 ;
+  wire [15:0] \$3224 ;
+  wire [1:0] \$3225 ;
+  wire \$3226 ;
   wire \$3227 ;
   wire [1:0] \$3228 ;
   wire \$3229 ;
   wire \$323 ;
-  wire \$3230 ;
+  wire [1:0] \$3230 ;
   wire \$3231 ;
-  wire [1:0] \$3232 ;
+  wire \$3232 ;
   wire \$3233 ;
-  wire [15:0] \$3234 ;
-  wire [16:0] \$3235 ;
+  wire [1:0] \$3234 ;
+  wire \$3235 ;
   wire [15:0] \$3236 ;
-  wire [15:0] \$3237 ;
+  wire [16:0] \$3237 ;
   wire [15:0] \$3238 ;
-  wire \$3239 ;
+  wire [15:0] \$3239 ;
   wire [7:0] \$324 ;
-  wire \$3240 ;
-  wire [17:0] \$3241 ;
-  wire [15:0] \$3242 ;
-  wire [15:0] \$3243 ;
-  wire [3:0] \$3244 ;
-  wire [3:0] \$3245 ;
+  wire [15:0] \$3240 ;
+  wire \$3241 ;
+  wire \$3242 ;
+  wire [17:0] \$3243 ;
+  wire [15:0] \$3244 ;
+  wire [15:0] \$3245 ;
   wire [3:0] \$3246 ;
   wire [3:0] \$3247 ;
   wire [3:0] \$3248 ;
@@ -2513,42 +2513,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3256 ;
   wire [3:0] \$3257 ;
   wire [3:0] \$3258 ;
-  wire [1:0] \$3259 ;
+  wire [3:0] \$3259 ;
   wire [3:0] \$326 ;
-  wire \$3260 ;
+  wire [3:0] \$3260 ;
   wire [1:0] \$3261 ;
   wire \$3262 ;
-  wire [4:0] \$3263 ;
-  wire [4:0] \$3264 ;
-  wire [21:0] \$3265 ;
-  wire [15:0] \$3266 ;
-  wire [15:0] \$3267 ;
-  wire [1:0] \$3268 ;
-  wire \$3269 ;
+  wire [1:0] \$3263 ;
+  wire \$3264 ;
+  wire [4:0] \$3265 ;
+  wire [4:0] \$3266 ;
+  wire [21:0] \$3267 ;
+  wire [15:0] \$3268 ;
+  wire [15:0] \$3269 ;
   wire [4:0] \$327 ;
-  wire \$3270 ;
-  wire [1:0] \$3271 ;
+  wire [1:0] \$3270 ;
+  wire \$3271 ;
   wire \$3272 ;
   wire [1:0] \$3273 ;
   wire \$3274 ;
-  wire \$3275 ;
+  wire [1:0] \$3275 ;
   wire \$3276 ;
-  wire [1:0] \$3277 ;
+  wire \$3277 ;
   wire \$3278 ;
-  wire [15:0] \$3279 ;
+  wire [1:0] \$3279 ;
   wire [7:0] \$328 ;
-  wire [16:0] \$3280 ;
+  wire \$3280 ;
   wire [15:0] \$3281 ;
-  wire [15:0] \$3282 ;
+  wire [16:0] \$3282 ;
   wire [15:0] \$3283 ;
-  wire \$3284 ;
-  wire \$3285 ;
-  wire [17:0] \$3286 ;
-  wire [15:0] \$3287 ;
-  wire [15:0] \$3288 ;
-  wire [3:0] \$3289 ;
+  wire [15:0] \$3284 ;
+  wire [15:0] \$3285 ;
+  wire \$3286 ;
+  wire \$3287 ;
+  wire [17:0] \$3288 ;
+  wire [15:0] \$3289 ;
   wire \$329 ;
-  wire [3:0] \$3290 ;
+  wire [15:0] \$3290 ;
   wire [3:0] \$3291 ;
   wire [3:0] \$3292 ;
   wire [3:0] \$3293 ;
@@ -2564,41 +2564,41 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3301 ;
   wire [3:0] \$3302 ;
   wire [3:0] \$3303 ;
-  wire [1:0] \$3304 ;
-  wire \$3305 ;
+  wire [3:0] \$3304 ;
+  wire [3:0] \$3305 ;
   wire [1:0] \$3306 ;
   wire \$3307 ;
-  wire [4:0] \$3308 ;
-  wire [4:0] \$3309 ;
+  wire [1:0] \$3308 ;
+  wire \$3309 ;
   wire \$331 ;
-  wire [21:0] \$3310 ;
-  wire [15:0] \$3311 ;
-  wire [15:0] \$3312 ;
-  wire [1:0] \$3313 ;
-  wire \$3314 ;
-  wire \$3315 ;
-  wire [1:0] \$3316 ;
+  wire [4:0] \$3310 ;
+  wire [4:0] \$3311 ;
+  wire [21:0] \$3312 ;
+  wire [15:0] \$3313 ;
+  wire [15:0] \$3314 ;
+  wire [1:0] \$3315 ;
+  wire \$3316 ;
   wire \$3317 ;
   wire [1:0] \$3318 ;
   wire \$3319 ;
   wire [7:0] \$332 ;
-  wire \$3320 ;
+  wire [1:0] \$3320 ;
   wire \$3321 ;
-  wire [1:0] \$3322 ;
+  wire \$3322 ;
   wire \$3323 ;
-  wire [15:0] \$3324 ;
-  wire [16:0] \$3325 ;
+  wire [1:0] \$3324 ;
+  wire \$3325 ;
   wire [15:0] \$3326 ;
-  wire [15:0] \$3327 ;
+  wire [16:0] \$3327 ;
   wire [15:0] \$3328 ;
-  wire \$3329 ;
+  wire [15:0] \$3329 ;
   wire \$333 ;
-  wire \$3330 ;
-  wire [17:0] \$3331 ;
-  wire [15:0] \$3332 ;
-  wire [15:0] \$3333 ;
-  wire [3:0] \$3334 ;
-  wire [3:0] \$3335 ;
+  wire [15:0] \$3330 ;
+  wire \$3331 ;
+  wire \$3332 ;
+  wire [17:0] \$3333 ;
+  wire [15:0] \$3334 ;
+  wire [15:0] \$3335 ;
   wire [3:0] \$3336 ;
   wire [3:0] \$3337 ;
   wire [3:0] \$3338 ;
@@ -2613,42 +2613,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3346 ;
   wire [3:0] \$3347 ;
   wire [3:0] \$3348 ;
-  wire [1:0] \$3349 ;
+  wire [3:0] \$3349 ;
   wire \$335 ;
-  wire \$3350 ;
+  wire [3:0] \$3350 ;
   wire [1:0] \$3351 ;
   wire \$3352 ;
-  wire [4:0] \$3353 ;
-  wire [4:0] \$3354 ;
-  wire [21:0] \$3355 ;
-  wire [15:0] \$3356 ;
-  wire [15:0] \$3357 ;
-  wire [1:0] \$3358 ;
-  wire \$3359 ;
+  wire [1:0] \$3353 ;
+  wire \$3354 ;
+  wire [4:0] \$3355 ;
+  wire [4:0] \$3356 ;
+  wire [21:0] \$3357 ;
+  wire [15:0] \$3358 ;
+  wire [15:0] \$3359 ;
   wire [7:0] \$336 ;
-  wire \$3360 ;
-  wire [1:0] \$3361 ;
+  wire [1:0] \$3360 ;
+  wire \$3361 ;
   wire \$3362 ;
   wire [1:0] \$3363 ;
   wire \$3364 ;
-  wire \$3365 ;
+  wire [1:0] \$3365 ;
   wire \$3366 ;
-  wire [1:0] \$3367 ;
+  wire \$3367 ;
   wire \$3368 ;
-  wire [15:0] \$3369 ;
+  wire [1:0] \$3369 ;
   wire \$337 ;
-  wire [16:0] \$3370 ;
+  wire \$3370 ;
   wire [15:0] \$3371 ;
-  wire [15:0] \$3372 ;
+  wire [16:0] \$3372 ;
   wire [15:0] \$3373 ;
-  wire \$3374 ;
-  wire \$3375 ;
-  wire [17:0] \$3376 ;
-  wire [15:0] \$3377 ;
-  wire [15:0] \$3378 ;
-  wire [3:0] \$3379 ;
+  wire [15:0] \$3374 ;
+  wire [15:0] \$3375 ;
+  wire \$3376 ;
+  wire \$3377 ;
+  wire [17:0] \$3378 ;
+  wire [15:0] \$3379 ;
   wire [7:0] \$338 ;
-  wire [3:0] \$3380 ;
+  wire [15:0] \$3380 ;
   wire [3:0] \$3381 ;
   wire [3:0] \$3382 ;
   wire [3:0] \$3383 ;
@@ -2663,42 +2663,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3391 ;
   wire [3:0] \$3392 ;
   wire [3:0] \$3393 ;
-  wire [1:0] \$3394 ;
-  wire \$3395 ;
+  wire [3:0] \$3394 ;
+  wire [3:0] \$3395 ;
   wire [1:0] \$3396 ;
   wire \$3397 ;
-  wire [4:0] \$3398 ;
-  wire [4:0] \$3399 ;
+  wire [1:0] \$3398 ;
+  wire \$3399 ;
   wire \$34 ;
   wire [3:0] \$340 ;
-  wire [21:0] \$3400 ;
-  wire [15:0] \$3401 ;
-  wire [15:0] \$3402 ;
-  wire [1:0] \$3403 ;
-  wire \$3404 ;
-  wire \$3405 ;
-  wire [1:0] \$3406 ;
+  wire [4:0] \$3400 ;
+  wire [4:0] \$3401 ;
+  wire [21:0] \$3402 ;
+  wire [15:0] \$3403 ;
+  wire [15:0] \$3404 ;
+  wire [1:0] \$3405 ;
+  wire \$3406 ;
   wire \$3407 ;
   wire [1:0] \$3408 ;
   wire \$3409 ;
   wire [7:0] \$341 ;
-  wire \$3410 ;
+  wire [1:0] \$3410 ;
   wire \$3411 ;
-  wire [1:0] \$3412 ;
+  wire \$3412 ;
   wire \$3413 ;
-  wire [15:0] \$3414 ;
-  wire [16:0] \$3415 ;
+  wire [1:0] \$3414 ;
+  wire \$3415 ;
   wire [15:0] \$3416 ;
-  wire [15:0] \$3417 ;
+  wire [16:0] \$3417 ;
   wire [15:0] \$3418 ;
-  wire \$3419 ;
+  wire [15:0] \$3419 ;
   wire \$342 ;
-  wire \$3420 ;
-  wire [17:0] \$3421 ;
-  wire [15:0] \$3422 ;
-  wire [15:0] \$3423 ;
-  wire [3:0] \$3424 ;
-  wire [3:0] \$3425 ;
+  wire [15:0] \$3420 ;
+  wire \$3421 ;
+  wire \$3422 ;
+  wire [17:0] \$3423 ;
+  wire [15:0] \$3424 ;
+  wire [15:0] \$3425 ;
   wire [3:0] \$3426 ;
   wire [3:0] \$3427 ;
   wire [3:0] \$3428 ;
@@ -2713,42 +2713,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3436 ;
   wire [3:0] \$3437 ;
   wire [3:0] \$3438 ;
-  wire [1:0] \$3439 ;
+  wire [3:0] \$3439 ;
   wire \$344 ;
-  wire \$3440 ;
+  wire [3:0] \$3440 ;
   wire [1:0] \$3441 ;
   wire \$3442 ;
-  wire [4:0] \$3443 ;
-  wire [4:0] \$3444 ;
-  wire [21:0] \$3445 ;
-  wire [15:0] \$3446 ;
-  wire [15:0] \$3447 ;
-  wire [1:0] \$3448 ;
-  wire \$3449 ;
+  wire [1:0] \$3443 ;
+  wire \$3444 ;
+  wire [4:0] \$3445 ;
+  wire [4:0] \$3446 ;
+  wire [21:0] \$3447 ;
+  wire [15:0] \$3448 ;
+  wire [15:0] \$3449 ;
   wire [7:0] \$345 ;
-  wire \$3450 ;
-  wire [1:0] \$3451 ;
+  wire [1:0] \$3450 ;
+  wire \$3451 ;
   wire \$3452 ;
   wire [1:0] \$3453 ;
   wire \$3454 ;
-  wire \$3455 ;
+  wire [1:0] \$3455 ;
   wire \$3456 ;
-  wire [1:0] \$3457 ;
+  wire \$3457 ;
   wire \$3458 ;
-  wire [15:0] \$3459 ;
+  wire [1:0] \$3459 ;
   wire \$346 ;
-  wire [16:0] \$3460 ;
+  wire \$3460 ;
   wire [15:0] \$3461 ;
-  wire [15:0] \$3462 ;
+  wire [16:0] \$3462 ;
   wire [15:0] \$3463 ;
-  wire \$3464 ;
-  wire \$3465 ;
-  wire [17:0] \$3466 ;
-  wire [15:0] \$3467 ;
-  wire [15:0] \$3468 ;
-  wire [3:0] \$3469 ;
+  wire [15:0] \$3464 ;
+  wire [15:0] \$3465 ;
+  wire \$3466 ;
+  wire \$3467 ;
+  wire [17:0] \$3468 ;
+  wire [15:0] \$3469 ;
   wire [7:0] \$347 ;
-  wire [3:0] \$3470 ;
+  wire [15:0] \$3470 ;
   wire [3:0] \$3471 ;
   wire [3:0] \$3472 ;
   wire [3:0] \$3473 ;
@@ -2763,42 +2763,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3481 ;
   wire [3:0] \$3482 ;
   wire [3:0] \$3483 ;
-  wire [1:0] \$3484 ;
-  wire \$3485 ;
+  wire [3:0] \$3484 ;
+  wire [3:0] \$3485 ;
   wire [1:0] \$3486 ;
   wire \$3487 ;
-  wire [4:0] \$3488 ;
-  wire [4:0] \$3489 ;
+  wire [1:0] \$3488 ;
+  wire \$3489 ;
   wire [7:0] \$349 ;
-  wire [21:0] \$3490 ;
-  wire [15:0] \$3491 ;
-  wire [15:0] \$3492 ;
-  wire [1:0] \$3493 ;
-  wire \$3494 ;
-  wire \$3495 ;
-  wire [1:0] \$3496 ;
+  wire [4:0] \$3490 ;
+  wire [4:0] \$3491 ;
+  wire [21:0] \$3492 ;
+  wire [15:0] \$3493 ;
+  wire [15:0] \$3494 ;
+  wire [1:0] \$3495 ;
+  wire \$3496 ;
   wire \$3497 ;
   wire [1:0] \$3498 ;
   wire \$3499 ;
   wire \$35 ;
   wire \$350 ;
-  wire \$3500 ;
+  wire [1:0] \$3500 ;
   wire \$3501 ;
-  wire [1:0] \$3502 ;
+  wire \$3502 ;
   wire \$3503 ;
-  wire [15:0] \$3504 ;
-  wire [16:0] \$3505 ;
+  wire [1:0] \$3504 ;
+  wire \$3505 ;
   wire [15:0] \$3506 ;
-  wire [15:0] \$3507 ;
+  wire [16:0] \$3507 ;
   wire [15:0] \$3508 ;
-  wire \$3509 ;
+  wire [15:0] \$3509 ;
   wire [7:0] \$351 ;
-  wire \$3510 ;
-  wire [17:0] \$3511 ;
-  wire [15:0] \$3512 ;
-  wire [15:0] \$3513 ;
-  wire [3:0] \$3514 ;
-  wire [3:0] \$3515 ;
+  wire [15:0] \$3510 ;
+  wire \$3511 ;
+  wire \$3512 ;
+  wire [17:0] \$3513 ;
+  wire [15:0] \$3514 ;
+  wire [15:0] \$3515 ;
   wire [3:0] \$3516 ;
   wire [3:0] \$3517 ;
   wire [3:0] \$3518 ;
@@ -2813,317 +2813,317 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$3526 ;
   wire [3:0] \$3527 ;
   wire [3:0] \$3528 ;
-  wire [1:0] \$3529 ;
+  wire [3:0] \$3529 ;
   wire [3:0] \$353 ;
-  wire \$3530 ;
+  wire [3:0] \$3530 ;
   wire [1:0] \$3531 ;
   wire \$3532 ;
-  wire \$3533 ;
+  wire [1:0] \$3533 ;
   wire \$3534 ;
-  wire [7:0] \$3535 ;
-  wire [6:0] \$3536 ;
-  wire \$3537 ;
-  wire \$3538 ;
+  wire \$3535 ;
+  wire \$3536 ;
+  wire [7:0] \$3537 ;
+  wire [6:0] \$3538 ;
   wire \$3539 ;
   wire [4:0] \$354 ;
   wire \$3540 ;
-  wire [1:0] \$3541 ;
+  wire \$3541 ;
   wire \$3542 ;
-  wire \$3543 ;
-  wire [4:0] \$3544 ;
-  wire [22:0] \$3545 ;
-  wire \$3546 ;
-  wire \$3547 ;
+  wire [1:0] \$3543 ;
+  wire \$3544 ;
+  wire \$3545 ;
+  wire [4:0] \$3546 ;
+  wire [22:0] \$3547 ;
   wire \$3548 ;
   wire \$3549 ;
   wire [5:0] \$355 ;
-  wire [1:0] \$3550 ;
+  wire \$3550 ;
   wire \$3551 ;
-  wire \$3552 ;
-  wire [1:0] \$3553 ;
+  wire [1:0] \$3552 ;
+  wire \$3553 ;
   wire \$3554 ;
   wire [1:0] \$3555 ;
   wire \$3556 ;
-  wire [4:0] \$3557 ;
-  wire [4:0] \$3558 ;
-  wire [21:0] \$3559 ;
+  wire [1:0] \$3557 ;
+  wire \$3558 ;
+  wire [4:0] \$3559 ;
   wire [6:0] \$356 ;
-  wire [15:0] \$3560 ;
-  wire [15:0] \$3561 ;
-  wire \$3562 ;
-  wire \$3563 ;
+  wire [4:0] \$3560 ;
+  wire [21:0] \$3561 ;
+  wire [15:0] \$3562 ;
+  wire [15:0] \$3563 ;
   wire \$3564 ;
   wire \$3565 ;
-  wire [1:0] \$3566 ;
+  wire \$3566 ;
   wire \$3567 ;
   wire [1:0] \$3568 ;
   wire \$3569 ;
   wire [7:0] \$357 ;
-  wire [4:0] \$3570 ;
-  wire [4:0] \$3571 ;
-  wire [21:0] \$3572 ;
-  wire [15:0] \$3573 ;
-  wire [15:0] \$3574 ;
-  wire [4:0] \$3575 ;
+  wire [1:0] \$3570 ;
+  wire \$3571 ;
+  wire [4:0] \$3572 ;
+  wire [4:0] \$3573 ;
+  wire [21:0] \$3574 ;
+  wire [15:0] \$3575 ;
   wire [15:0] \$3576 ;
-  wire \$3577 ;
-  wire [1:0] \$3578 ;
+  wire [4:0] \$3577 ;
+  wire [15:0] \$3578 ;
   wire \$3579 ;
   wire \$358 ;
   wire [1:0] \$3580 ;
   wire \$3581 ;
-  wire [4:0] \$3582 ;
-  wire [4:0] \$3583 ;
-  wire [21:0] \$3584 ;
-  wire [15:0] \$3585 ;
-  wire [15:0] \$3586 ;
-  wire [3:0] \$3587 ;
-  wire [4:0] \$3588 ;
-  wire [15:0] \$3589 ;
+  wire [1:0] \$3582 ;
+  wire \$3583 ;
+  wire [4:0] \$3584 ;
+  wire [4:0] \$3585 ;
+  wire [21:0] \$3586 ;
+  wire [15:0] \$3587 ;
+  wire [15:0] \$3588 ;
+  wire [3:0] \$3589 ;
   wire [7:0] \$359 ;
-  wire \$3590 ;
-  wire \$3591 ;
+  wire [4:0] \$3590 ;
+  wire [15:0] \$3591 ;
   wire \$3592 ;
-  wire [1:0] \$3593 ;
+  wire \$3593 ;
   wire \$3594 ;
   wire [1:0] \$3595 ;
   wire \$3596 ;
   wire [1:0] \$3597 ;
   wire \$3598 ;
-  wire [4:0] \$3599 ;
+  wire [1:0] \$3599 ;
   wire \$36 ;
   wire \$360 ;
-  wire [4:0] \$3600 ;
-  wire [21:0] \$3601 ;
-  wire [15:0] \$3602 ;
-  wire [15:0] \$3603 ;
-  wire [3:0] \$3604 ;
-  wire [4:0] \$3605 ;
-  wire [15:0] \$3606 ;
-  wire \$3607 ;
-  wire \$3608 ;
+  wire \$3600 ;
+  wire [4:0] \$3601 ;
+  wire [4:0] \$3602 ;
+  wire [21:0] \$3603 ;
+  wire [15:0] \$3604 ;
+  wire [15:0] \$3605 ;
+  wire [3:0] \$3606 ;
+  wire [4:0] \$3607 ;
+  wire [15:0] \$3608 ;
   wire \$3609 ;
   wire [7:0] \$361 ;
-  wire [1:0] \$3610 ;
+  wire \$3610 ;
   wire \$3611 ;
-  wire \$3612 ;
+  wire [1:0] \$3612 ;
   wire \$3613 ;
   wire \$3614 ;
   wire \$3615 ;
   wire \$3616 ;
   wire \$3617 ;
   wire \$3618 ;
-  wire [1:0] \$3619 ;
+  wire \$3619 ;
   wire \$362 ;
   wire \$3620 ;
-  wire \$3621 ;
+  wire [1:0] \$3621 ;
   wire \$3622 ;
   wire \$3623 ;
   wire \$3624 ;
   wire \$3625 ;
   wire \$3626 ;
-  wire [1:0] \$3627 ;
+  wire \$3627 ;
   wire \$3628 ;
   wire [1:0] \$3629 ;
   wire [7:0] \$363 ;
   wire \$3630 ;
-  wire \$3631 ;
+  wire [1:0] \$3631 ;
   wire \$3632 ;
-  wire [7:0] \$3633 ;
-  wire [6:0] \$3634 ;
-  wire \$3635 ;
-  wire \$3636 ;
+  wire \$3633 ;
+  wire \$3634 ;
+  wire [7:0] \$3635 ;
+  wire [6:0] \$3636 ;
   wire \$3637 ;
   wire \$3638 ;
-  wire [1:0] \$3639 ;
+  wire \$3639 ;
   wire \$364 ;
   wire \$3640 ;
-  wire \$3641 ;
-  wire [4:0] \$3642 ;
-  wire [22:0] \$3643 ;
-  wire \$3644 ;
-  wire \$3645 ;
+  wire [1:0] \$3641 ;
+  wire \$3642 ;
+  wire \$3643 ;
+  wire [4:0] \$3644 ;
+  wire [22:0] \$3645 ;
   wire \$3646 ;
   wire \$3647 ;
-  wire [1:0] \$3648 ;
+  wire \$3648 ;
   wire \$3649 ;
   wire [7:0] \$365 ;
-  wire \$3650 ;
-  wire [1:0] \$3651 ;
+  wire [1:0] \$3650 ;
+  wire \$3651 ;
   wire \$3652 ;
   wire [1:0] \$3653 ;
   wire \$3654 ;
-  wire [4:0] \$3655 ;
-  wire [4:0] \$3656 ;
-  wire [21:0] \$3657 ;
-  wire [15:0] \$3658 ;
-  wire [15:0] \$3659 ;
+  wire [1:0] \$3655 ;
+  wire \$3656 ;
+  wire [4:0] \$3657 ;
+  wire [4:0] \$3658 ;
+  wire [21:0] \$3659 ;
   wire \$366 ;
-  wire \$3660 ;
-  wire \$3661 ;
+  wire [15:0] \$3660 ;
+  wire [15:0] \$3661 ;
   wire \$3662 ;
   wire \$3663 ;
-  wire [1:0] \$3664 ;
+  wire \$3664 ;
   wire \$3665 ;
   wire [1:0] \$3666 ;
   wire \$3667 ;
-  wire [4:0] \$3668 ;
-  wire [4:0] \$3669 ;
+  wire [1:0] \$3668 ;
+  wire \$3669 ;
   wire [7:0] \$367 ;
-  wire [21:0] \$3670 ;
-  wire [15:0] \$3671 ;
-  wire [15:0] \$3672 ;
-  wire [4:0] \$3673 ;
+  wire [4:0] \$3670 ;
+  wire [4:0] \$3671 ;
+  wire [21:0] \$3672 ;
+  wire [15:0] \$3673 ;
   wire [15:0] \$3674 ;
-  wire \$3675 ;
-  wire [1:0] \$3676 ;
+  wire [4:0] \$3675 ;
+  wire [15:0] \$3676 ;
   wire \$3677 ;
   wire [1:0] \$3678 ;
   wire \$3679 ;
   wire \$368 ;
-  wire [4:0] \$3680 ;
-  wire [4:0] \$3681 ;
-  wire [21:0] \$3682 ;
-  wire [15:0] \$3683 ;
-  wire [15:0] \$3684 ;
-  wire [3:0] \$3685 ;
-  wire [4:0] \$3686 ;
-  wire [15:0] \$3687 ;
-  wire \$3688 ;
-  wire \$3689 ;
+  wire [1:0] \$3680 ;
+  wire \$3681 ;
+  wire [4:0] \$3682 ;
+  wire [4:0] \$3683 ;
+  wire [21:0] \$3684 ;
+  wire [15:0] \$3685 ;
+  wire [15:0] \$3686 ;
+  wire [3:0] \$3687 ;
+  wire [4:0] \$3688 ;
+  wire [15:0] \$3689 ;
   wire [3:0] \$369 ;
   wire \$3690 ;
-  wire [1:0] \$3691 ;
+  wire \$3691 ;
   wire \$3692 ;
   wire [1:0] \$3693 ;
   wire \$3694 ;
   wire [1:0] \$3695 ;
   wire \$3696 ;
-  wire [4:0] \$3697 ;
-  wire [4:0] \$3698 ;
-  wire [21:0] \$3699 ;
+  wire [1:0] \$3697 ;
+  wire \$3698 ;
+  wire [4:0] \$3699 ;
   wire \$37 ;
   wire [7:0] \$370 ;
-  wire [15:0] \$3700 ;
-  wire [15:0] \$3701 ;
-  wire [3:0] \$3702 ;
-  wire [4:0] \$3703 ;
-  wire [15:0] \$3704 ;
-  wire \$3705 ;
-  wire \$3706 ;
+  wire [4:0] \$3700 ;
+  wire [21:0] \$3701 ;
+  wire [15:0] \$3702 ;
+  wire [15:0] \$3703 ;
+  wire [3:0] \$3704 ;
+  wire [4:0] \$3705 ;
+  wire [15:0] \$3706 ;
   wire \$3707 ;
-  wire [1:0] \$3708 ;
+  wire \$3708 ;
   wire \$3709 ;
   wire \$371 ;
-  wire \$3710 ;
+  wire [1:0] \$3710 ;
   wire \$3711 ;
   wire \$3712 ;
   wire \$3713 ;
   wire \$3714 ;
   wire \$3715 ;
   wire \$3716 ;
-  wire [1:0] \$3717 ;
+  wire \$3717 ;
   wire \$3718 ;
-  wire \$3719 ;
+  wire [1:0] \$3719 ;
   wire [7:0] \$372 ;
   wire \$3720 ;
   wire \$3721 ;
   wire \$3722 ;
   wire \$3723 ;
   wire \$3724 ;
-  wire [1:0] \$3725 ;
+  wire \$3725 ;
   wire \$3726 ;
   wire [1:0] \$3727 ;
   wire \$3728 ;
-  wire \$3729 ;
+  wire [1:0] \$3729 ;
   wire \$373 ;
   wire \$3730 ;
-  wire [7:0] \$3731 ;
-  wire [6:0] \$3732 ;
-  wire \$3733 ;
-  wire \$3734 ;
+  wire \$3731 ;
+  wire \$3732 ;
+  wire [7:0] \$3733 ;
+  wire [6:0] \$3734 ;
   wire \$3735 ;
   wire \$3736 ;
-  wire [1:0] \$3737 ;
+  wire \$3737 ;
   wire \$3738 ;
-  wire \$3739 ;
+  wire [1:0] \$3739 ;
   wire [7:0] \$374 ;
-  wire [4:0] \$3740 ;
-  wire [22:0] \$3741 ;
-  wire \$3742 ;
-  wire \$3743 ;
+  wire \$3740 ;
+  wire \$3741 ;
+  wire [4:0] \$3742 ;
+  wire [22:0] \$3743 ;
   wire \$3744 ;
   wire \$3745 ;
-  wire [1:0] \$3746 ;
+  wire \$3746 ;
   wire \$3747 ;
-  wire \$3748 ;
-  wire [1:0] \$3749 ;
+  wire [1:0] \$3748 ;
+  wire \$3749 ;
   wire \$375 ;
   wire \$3750 ;
   wire [1:0] \$3751 ;
   wire \$3752 ;
-  wire [4:0] \$3753 ;
-  wire [4:0] \$3754 ;
-  wire [21:0] \$3755 ;
-  wire [15:0] \$3756 ;
-  wire [15:0] \$3757 ;
-  wire \$3758 ;
-  wire \$3759 ;
+  wire [1:0] \$3753 ;
+  wire \$3754 ;
+  wire [4:0] \$3755 ;
+  wire [4:0] \$3756 ;
+  wire [21:0] \$3757 ;
+  wire [15:0] \$3758 ;
+  wire [15:0] \$3759 ;
   wire [7:0] \$376 ;
   wire \$3760 ;
   wire \$3761 ;
-  wire [1:0] \$3762 ;
+  wire \$3762 ;
   wire \$3763 ;
   wire [1:0] \$3764 ;
   wire \$3765 ;
-  wire [4:0] \$3766 ;
-  wire [4:0] \$3767 ;
-  wire [21:0] \$3768 ;
-  wire [15:0] \$3769 ;
+  wire [1:0] \$3766 ;
+  wire \$3767 ;
+  wire [4:0] \$3768 ;
+  wire [4:0] \$3769 ;
   wire \$377 ;
-  wire [15:0] \$3770 ;
-  wire [4:0] \$3771 ;
+  wire [21:0] \$3770 ;
+  wire [15:0] \$3771 ;
   wire [15:0] \$3772 ;
-  wire \$3773 ;
-  wire [1:0] \$3774 ;
+  wire [4:0] \$3773 ;
+  wire [15:0] \$3774 ;
   wire \$3775 ;
   wire [1:0] \$3776 ;
   wire \$3777 ;
-  wire [4:0] \$3778 ;
-  wire [4:0] \$3779 ;
+  wire [1:0] \$3778 ;
+  wire \$3779 ;
   wire [7:0] \$378 ;
-  wire [21:0] \$3780 ;
-  wire [15:0] \$3781 ;
-  wire [15:0] \$3782 ;
-  wire [3:0] \$3783 ;
-  wire [4:0] \$3784 ;
-  wire [15:0] \$3785 ;
-  wire \$3786 ;
-  wire \$3787 ;
+  wire [4:0] \$3780 ;
+  wire [4:0] \$3781 ;
+  wire [21:0] \$3782 ;
+  wire [15:0] \$3783 ;
+  wire [15:0] \$3784 ;
+  wire [3:0] \$3785 ;
+  wire [4:0] \$3786 ;
+  wire [15:0] \$3787 ;
   wire \$3788 ;
-  wire [1:0] \$3789 ;
+  wire \$3789 ;
   wire \$379 ;
   wire \$3790 ;
   wire [1:0] \$3791 ;
   wire \$3792 ;
   wire [1:0] \$3793 ;
   wire \$3794 ;
-  wire [4:0] \$3795 ;
-  wire [4:0] \$3796 ;
-  wire [21:0] \$3797 ;
-  wire [15:0] \$3798 ;
-  wire [15:0] \$3799 ;
+  wire [1:0] \$3795 ;
+  wire \$3796 ;
+  wire [4:0] \$3797 ;
+  wire [4:0] \$3798 ;
+  wire [21:0] \$3799 ;
   wire \$38 ;
   wire [7:0] \$380 ;
-  wire [3:0] \$3800 ;
-  wire [4:0] \$3801 ;
-  wire [15:0] \$3802 ;
-  wire \$3803 ;
-  wire \$3804 ;
+  wire [15:0] \$3800 ;
+  wire [15:0] \$3801 ;
+  wire [3:0] \$3802 ;
+  wire [4:0] \$3803 ;
+  wire [15:0] \$3804 ;
   wire \$3805 ;
-  wire [1:0] \$3806 ;
+  wire \$3806 ;
   wire \$3807 ;
-  wire \$3808 ;
+  wire [1:0] \$3808 ;
   wire \$3809 ;
   wire \$381 ;
   wire \$3810 ;
@@ -3131,108 +3131,108 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3812 ;
   wire \$3813 ;
   wire \$3814 ;
-  wire [1:0] \$3815 ;
+  wire \$3815 ;
   wire \$3816 ;
-  wire \$3817 ;
+  wire [1:0] \$3817 ;
   wire \$3818 ;
   wire \$3819 ;
   wire [3:0] \$382 ;
   wire \$3820 ;
   wire \$3821 ;
   wire \$3822 ;
-  wire [1:0] \$3823 ;
+  wire \$3823 ;
   wire \$3824 ;
   wire [1:0] \$3825 ;
   wire \$3826 ;
-  wire \$3827 ;
+  wire [1:0] \$3827 ;
   wire \$3828 ;
-  wire [7:0] \$3829 ;
+  wire \$3829 ;
   wire [4:0] \$383 ;
-  wire [6:0] \$3830 ;
-  wire \$3831 ;
-  wire \$3832 ;
+  wire \$3830 ;
+  wire [7:0] \$3831 ;
+  wire [6:0] \$3832 ;
   wire \$3833 ;
   wire \$3834 ;
-  wire [1:0] \$3835 ;
+  wire \$3835 ;
   wire \$3836 ;
-  wire \$3837 ;
-  wire [4:0] \$3838 ;
-  wire [22:0] \$3839 ;
+  wire [1:0] \$3837 ;
+  wire \$3838 ;
+  wire \$3839 ;
   wire [7:0] \$384 ;
-  wire \$3840 ;
-  wire \$3841 ;
+  wire [4:0] \$3840 ;
+  wire [22:0] \$3841 ;
   wire \$3842 ;
   wire \$3843 ;
-  wire [1:0] \$3844 ;
+  wire \$3844 ;
   wire \$3845 ;
-  wire \$3846 ;
-  wire [1:0] \$3847 ;
+  wire [1:0] \$3846 ;
+  wire \$3847 ;
   wire \$3848 ;
   wire [1:0] \$3849 ;
   wire \$385 ;
   wire \$3850 ;
-  wire [4:0] \$3851 ;
-  wire [4:0] \$3852 ;
-  wire [21:0] \$3853 ;
-  wire [15:0] \$3854 ;
-  wire [15:0] \$3855 ;
-  wire \$3856 ;
-  wire \$3857 ;
+  wire [1:0] \$3851 ;
+  wire \$3852 ;
+  wire [4:0] \$3853 ;
+  wire [4:0] \$3854 ;
+  wire [21:0] \$3855 ;
+  wire [15:0] \$3856 ;
+  wire [15:0] \$3857 ;
   wire \$3858 ;
   wire \$3859 ;
   wire [7:0] \$386 ;
-  wire [1:0] \$3860 ;
+  wire \$3860 ;
   wire \$3861 ;
   wire [1:0] \$3862 ;
   wire \$3863 ;
-  wire [4:0] \$3864 ;
-  wire [4:0] \$3865 ;
-  wire [21:0] \$3866 ;
-  wire [15:0] \$3867 ;
-  wire [15:0] \$3868 ;
-  wire [4:0] \$3869 ;
+  wire [1:0] \$3864 ;
+  wire \$3865 ;
+  wire [4:0] \$3866 ;
+  wire [4:0] \$3867 ;
+  wire [21:0] \$3868 ;
+  wire [15:0] \$3869 ;
   wire \$387 ;
   wire [15:0] \$3870 ;
-  wire \$3871 ;
-  wire [1:0] \$3872 ;
+  wire [4:0] \$3871 ;
+  wire [15:0] \$3872 ;
   wire \$3873 ;
   wire [1:0] \$3874 ;
   wire \$3875 ;
-  wire [4:0] \$3876 ;
-  wire [4:0] \$3877 ;
-  wire [21:0] \$3878 ;
-  wire [15:0] \$3879 ;
+  wire [1:0] \$3876 ;
+  wire \$3877 ;
+  wire [4:0] \$3878 ;
+  wire [4:0] \$3879 ;
   wire [7:0] \$388 ;
-  wire [15:0] \$3880 ;
-  wire [3:0] \$3881 ;
-  wire [4:0] \$3882 ;
-  wire [15:0] \$3883 ;
-  wire \$3884 ;
-  wire \$3885 ;
+  wire [21:0] \$3880 ;
+  wire [15:0] \$3881 ;
+  wire [15:0] \$3882 ;
+  wire [3:0] \$3883 ;
+  wire [4:0] \$3884 ;
+  wire [15:0] \$3885 ;
   wire \$3886 ;
-  wire [1:0] \$3887 ;
+  wire \$3887 ;
   wire \$3888 ;
   wire [1:0] \$3889 ;
   wire \$389 ;
   wire \$3890 ;
   wire [1:0] \$3891 ;
   wire \$3892 ;
-  wire [4:0] \$3893 ;
-  wire [4:0] \$3894 ;
-  wire [21:0] \$3895 ;
-  wire [15:0] \$3896 ;
-  wire [15:0] \$3897 ;
-  wire [3:0] \$3898 ;
-  wire [4:0] \$3899 ;
+  wire [1:0] \$3893 ;
+  wire \$3894 ;
+  wire [4:0] \$3895 ;
+  wire [4:0] \$3896 ;
+  wire [21:0] \$3897 ;
+  wire [15:0] \$3898 ;
+  wire [15:0] \$3899 ;
   wire \$39 ;
   wire [7:0] \$390 ;
-  wire [15:0] \$3900 ;
-  wire \$3901 ;
-  wire \$3902 ;
+  wire [3:0] \$3900 ;
+  wire [4:0] \$3901 ;
+  wire [15:0] \$3902 ;
   wire \$3903 ;
-  wire [1:0] \$3904 ;
+  wire \$3904 ;
   wire \$3905 ;
-  wire \$3906 ;
+  wire [1:0] \$3906 ;
   wire \$3907 ;
   wire \$3908 ;
   wire \$3909 ;
@@ -3240,109 +3240,109 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3910 ;
   wire \$3911 ;
   wire \$3912 ;
-  wire [1:0] \$3913 ;
+  wire \$3913 ;
   wire \$3914 ;
-  wire \$3915 ;
+  wire [1:0] \$3915 ;
   wire \$3916 ;
   wire \$3917 ;
   wire \$3918 ;
   wire \$3919 ;
   wire [7:0] \$392 ;
   wire \$3920 ;
-  wire [1:0] \$3921 ;
+  wire \$3921 ;
   wire \$3922 ;
   wire [1:0] \$3923 ;
   wire \$3924 ;
-  wire \$3925 ;
+  wire [1:0] \$3925 ;
   wire \$3926 ;
-  wire [7:0] \$3927 ;
-  wire [6:0] \$3928 ;
-  wire \$3929 ;
+  wire \$3927 ;
+  wire \$3928 ;
+  wire [7:0] \$3929 ;
   wire \$393 ;
-  wire \$3930 ;
+  wire [6:0] \$3930 ;
   wire \$3931 ;
   wire \$3932 ;
-  wire [1:0] \$3933 ;
+  wire \$3933 ;
   wire \$3934 ;
-  wire \$3935 ;
-  wire [4:0] \$3936 ;
-  wire [22:0] \$3937 ;
-  wire \$3938 ;
-  wire \$3939 ;
+  wire [1:0] \$3935 ;
+  wire \$3936 ;
+  wire \$3937 ;
+  wire [4:0] \$3938 ;
+  wire [22:0] \$3939 ;
   wire [7:0] \$394 ;
   wire \$3940 ;
   wire \$3941 ;
-  wire [1:0] \$3942 ;
+  wire \$3942 ;
   wire \$3943 ;
-  wire \$3944 ;
-  wire [1:0] \$3945 ;
+  wire [1:0] \$3944 ;
+  wire \$3945 ;
   wire \$3946 ;
   wire [1:0] \$3947 ;
   wire \$3948 ;
-  wire [4:0] \$3949 ;
+  wire [1:0] \$3949 ;
   wire \$395 ;
-  wire [4:0] \$3950 ;
-  wire [21:0] \$3951 ;
-  wire [15:0] \$3952 ;
-  wire [15:0] \$3953 ;
-  wire \$3954 ;
-  wire \$3955 ;
+  wire \$3950 ;
+  wire [4:0] \$3951 ;
+  wire [4:0] \$3952 ;
+  wire [21:0] \$3953 ;
+  wire [15:0] \$3954 ;
+  wire [15:0] \$3955 ;
   wire \$3956 ;
   wire \$3957 ;
-  wire [1:0] \$3958 ;
+  wire \$3958 ;
   wire \$3959 ;
   wire [3:0] \$396 ;
   wire [1:0] \$3960 ;
   wire \$3961 ;
-  wire [4:0] \$3962 ;
-  wire [4:0] \$3963 ;
-  wire [21:0] \$3964 ;
-  wire [15:0] \$3965 ;
-  wire [15:0] \$3966 ;
-  wire [4:0] \$3967 ;
+  wire [1:0] \$3962 ;
+  wire \$3963 ;
+  wire [4:0] \$3964 ;
+  wire [4:0] \$3965 ;
+  wire [21:0] \$3966 ;
+  wire [15:0] \$3967 ;
   wire [15:0] \$3968 ;
-  wire \$3969 ;
+  wire [4:0] \$3969 ;
   wire [7:0] \$397 ;
-  wire [1:0] \$3970 ;
+  wire [15:0] \$3970 ;
   wire \$3971 ;
   wire [1:0] \$3972 ;
   wire \$3973 ;
-  wire [4:0] \$3974 ;
-  wire [4:0] \$3975 ;
-  wire [21:0] \$3976 ;
-  wire [15:0] \$3977 ;
-  wire [15:0] \$3978 ;
-  wire [3:0] \$3979 ;
+  wire [1:0] \$3974 ;
+  wire \$3975 ;
+  wire [4:0] \$3976 ;
+  wire [4:0] \$3977 ;
+  wire [21:0] \$3978 ;
+  wire [15:0] \$3979 ;
   wire \$398 ;
-  wire [4:0] \$3980 ;
-  wire [15:0] \$3981 ;
-  wire \$3982 ;
-  wire \$3983 ;
+  wire [15:0] \$3980 ;
+  wire [3:0] \$3981 ;
+  wire [4:0] \$3982 ;
+  wire [15:0] \$3983 ;
   wire \$3984 ;
-  wire [1:0] \$3985 ;
+  wire \$3985 ;
   wire \$3986 ;
   wire [1:0] \$3987 ;
   wire \$3988 ;
   wire [1:0] \$3989 ;
   wire [7:0] \$399 ;
   wire \$3990 ;
-  wire [4:0] \$3991 ;
-  wire [4:0] \$3992 ;
-  wire [21:0] \$3993 ;
-  wire [15:0] \$3994 ;
-  wire [15:0] \$3995 ;
-  wire [3:0] \$3996 ;
-  wire [4:0] \$3997 ;
-  wire [15:0] \$3998 ;
-  wire \$3999 ;
+  wire [1:0] \$3991 ;
+  wire \$3992 ;
+  wire [4:0] \$3993 ;
+  wire [4:0] \$3994 ;
+  wire [21:0] \$3995 ;
+  wire [15:0] \$3996 ;
+  wire [15:0] \$3997 ;
+  wire [3:0] \$3998 ;
+  wire [4:0] \$3999 ;
   wire \$4 ;
   wire \$40 ;
   wire \$400 ;
-  wire \$4000 ;
+  wire [15:0] \$4000 ;
   wire \$4001 ;
-  wire [1:0] \$4002 ;
+  wire \$4002 ;
   wire \$4003 ;
-  wire \$4004 ;
+  wire [1:0] \$4004 ;
   wire \$4005 ;
   wire \$4006 ;
   wire \$4007 ;
@@ -3350,324 +3350,324 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4009 ;
   wire [7:0] \$401 ;
   wire \$4010 ;
-  wire [1:0] \$4011 ;
+  wire \$4011 ;
   wire \$4012 ;
-  wire \$4013 ;
+  wire [1:0] \$4013 ;
   wire \$4014 ;
   wire \$4015 ;
   wire \$4016 ;
   wire \$4017 ;
   wire \$4018 ;
-  wire [1:0] \$4019 ;
+  wire \$4019 ;
   wire \$402 ;
   wire \$4020 ;
   wire [1:0] \$4021 ;
   wire \$4022 ;
-  wire \$4023 ;
+  wire [1:0] \$4023 ;
   wire \$4024 ;
-  wire [7:0] \$4025 ;
-  wire [6:0] \$4026 ;
-  wire \$4027 ;
-  wire \$4028 ;
+  wire \$4025 ;
+  wire \$4026 ;
+  wire [7:0] \$4027 ;
+  wire [6:0] \$4028 ;
   wire \$4029 ;
   wire [7:0] \$403 ;
   wire \$4030 ;
-  wire [1:0] \$4031 ;
+  wire \$4031 ;
   wire \$4032 ;
-  wire \$4033 ;
-  wire [4:0] \$4034 ;
-  wire [22:0] \$4035 ;
-  wire \$4036 ;
-  wire \$4037 ;
+  wire [1:0] \$4033 ;
+  wire \$4034 ;
+  wire \$4035 ;
+  wire [4:0] \$4036 ;
+  wire [22:0] \$4037 ;
   wire \$4038 ;
   wire \$4039 ;
   wire \$404 ;
-  wire [1:0] \$4040 ;
+  wire \$4040 ;
   wire \$4041 ;
-  wire \$4042 ;
-  wire [1:0] \$4043 ;
+  wire [1:0] \$4042 ;
+  wire \$4043 ;
   wire \$4044 ;
   wire [1:0] \$4045 ;
   wire \$4046 ;
-  wire [4:0] \$4047 ;
-  wire [4:0] \$4048 ;
-  wire [21:0] \$4049 ;
+  wire [1:0] \$4047 ;
+  wire \$4048 ;
+  wire [4:0] \$4049 ;
   wire [7:0] \$405 ;
-  wire [15:0] \$4050 ;
-  wire [15:0] \$4051 ;
-  wire \$4052 ;
-  wire \$4053 ;
+  wire [4:0] \$4050 ;
+  wire [21:0] \$4051 ;
+  wire [15:0] \$4052 ;
+  wire [15:0] \$4053 ;
   wire \$4054 ;
   wire \$4055 ;
-  wire [1:0] \$4056 ;
+  wire \$4056 ;
   wire \$4057 ;
   wire [1:0] \$4058 ;
   wire \$4059 ;
   wire \$406 ;
-  wire [4:0] \$4060 ;
-  wire [4:0] \$4061 ;
-  wire [21:0] \$4062 ;
-  wire [15:0] \$4063 ;
-  wire [15:0] \$4064 ;
-  wire [4:0] \$4065 ;
+  wire [1:0] \$4060 ;
+  wire \$4061 ;
+  wire [4:0] \$4062 ;
+  wire [4:0] \$4063 ;
+  wire [21:0] \$4064 ;
+  wire [15:0] \$4065 ;
   wire [15:0] \$4066 ;
-  wire \$4067 ;
-  wire [1:0] \$4068 ;
+  wire [4:0] \$4067 ;
+  wire [15:0] \$4068 ;
   wire \$4069 ;
   wire [7:0] \$407 ;
   wire [1:0] \$4070 ;
   wire \$4071 ;
-  wire [4:0] \$4072 ;
-  wire [4:0] \$4073 ;
-  wire [21:0] \$4074 ;
-  wire [15:0] \$4075 ;
-  wire [15:0] \$4076 ;
-  wire [3:0] \$4077 ;
-  wire [4:0] \$4078 ;
-  wire [15:0] \$4079 ;
+  wire [1:0] \$4072 ;
+  wire \$4073 ;
+  wire [4:0] \$4074 ;
+  wire [4:0] \$4075 ;
+  wire [21:0] \$4076 ;
+  wire [15:0] \$4077 ;
+  wire [15:0] \$4078 ;
+  wire [3:0] \$4079 ;
   wire \$408 ;
-  wire \$4080 ;
-  wire \$4081 ;
+  wire [4:0] \$4080 ;
+  wire [15:0] \$4081 ;
   wire \$4082 ;
-  wire [1:0] \$4083 ;
+  wire \$4083 ;
   wire \$4084 ;
   wire [1:0] \$4085 ;
   wire \$4086 ;
   wire [1:0] \$4087 ;
   wire \$4088 ;
-  wire [4:0] \$4089 ;
+  wire [1:0] \$4089 ;
   wire [3:0] \$409 ;
-  wire [4:0] \$4090 ;
-  wire [21:0] \$4091 ;
-  wire [15:0] \$4092 ;
-  wire [15:0] \$4093 ;
-  wire [3:0] \$4094 ;
-  wire [4:0] \$4095 ;
-  wire [15:0] \$4096 ;
-  wire \$4097 ;
-  wire \$4098 ;
+  wire \$4090 ;
+  wire [4:0] \$4091 ;
+  wire [4:0] \$4092 ;
+  wire [21:0] \$4093 ;
+  wire [15:0] \$4094 ;
+  wire [15:0] \$4095 ;
+  wire [3:0] \$4096 ;
+  wire [4:0] \$4097 ;
+  wire [15:0] \$4098 ;
   wire \$4099 ;
   wire \$41 ;
   wire [4:0] \$410 ;
-  wire [1:0] \$4100 ;
+  wire \$4100 ;
   wire \$4101 ;
-  wire \$4102 ;
+  wire [1:0] \$4102 ;
   wire \$4103 ;
   wire \$4104 ;
   wire \$4105 ;
   wire \$4106 ;
   wire \$4107 ;
   wire \$4108 ;
-  wire [1:0] \$4109 ;
+  wire \$4109 ;
   wire [5:0] \$411 ;
   wire \$4110 ;
-  wire \$4111 ;
+  wire [1:0] \$4111 ;
   wire \$4112 ;
   wire \$4113 ;
   wire \$4114 ;
   wire \$4115 ;
   wire \$4116 ;
-  wire [1:0] \$4117 ;
+  wire \$4117 ;
   wire \$4118 ;
   wire [1:0] \$4119 ;
   wire [6:0] \$412 ;
   wire \$4120 ;
-  wire \$4121 ;
+  wire [1:0] \$4121 ;
   wire \$4122 ;
-  wire [7:0] \$4123 ;
-  wire [6:0] \$4124 ;
-  wire \$4125 ;
-  wire \$4126 ;
+  wire \$4123 ;
+  wire \$4124 ;
+  wire [7:0] \$4125 ;
+  wire [6:0] \$4126 ;
   wire \$4127 ;
   wire \$4128 ;
-  wire [1:0] \$4129 ;
+  wire \$4129 ;
   wire [7:0] \$413 ;
   wire \$4130 ;
-  wire \$4131 ;
-  wire [4:0] \$4132 ;
-  wire [22:0] \$4133 ;
-  wire \$4134 ;
-  wire \$4135 ;
+  wire [1:0] \$4131 ;
+  wire \$4132 ;
+  wire \$4133 ;
+  wire [4:0] \$4134 ;
+  wire [22:0] \$4135 ;
   wire \$4136 ;
   wire \$4137 ;
-  wire [1:0] \$4138 ;
+  wire \$4138 ;
   wire \$4139 ;
   wire \$414 ;
-  wire \$4140 ;
-  wire [1:0] \$4141 ;
+  wire [1:0] \$4140 ;
+  wire \$4141 ;
   wire \$4142 ;
   wire [1:0] \$4143 ;
   wire \$4144 ;
-  wire [4:0] \$4145 ;
-  wire [4:0] \$4146 ;
-  wire [21:0] \$4147 ;
-  wire [15:0] \$4148 ;
-  wire [15:0] \$4149 ;
+  wire [1:0] \$4145 ;
+  wire \$4146 ;
+  wire [4:0] \$4147 ;
+  wire [4:0] \$4148 ;
+  wire [21:0] \$4149 ;
   wire [7:0] \$415 ;
-  wire \$4150 ;
-  wire \$4151 ;
+  wire [15:0] \$4150 ;
+  wire [15:0] \$4151 ;
   wire \$4152 ;
   wire \$4153 ;
-  wire [1:0] \$4154 ;
+  wire \$4154 ;
   wire \$4155 ;
   wire [1:0] \$4156 ;
   wire \$4157 ;
-  wire [4:0] \$4158 ;
-  wire [4:0] \$4159 ;
+  wire [1:0] \$4158 ;
+  wire \$4159 ;
   wire \$416 ;
-  wire [21:0] \$4160 ;
-  wire [15:0] \$4161 ;
-  wire [15:0] \$4162 ;
-  wire [4:0] \$4163 ;
+  wire [4:0] \$4160 ;
+  wire [4:0] \$4161 ;
+  wire [21:0] \$4162 ;
+  wire [15:0] \$4163 ;
   wire [15:0] \$4164 ;
-  wire \$4165 ;
-  wire [1:0] \$4166 ;
+  wire [4:0] \$4165 ;
+  wire [15:0] \$4166 ;
   wire \$4167 ;
   wire [1:0] \$4168 ;
   wire \$4169 ;
   wire [7:0] \$417 ;
-  wire [4:0] \$4170 ;
-  wire [4:0] \$4171 ;
-  wire [21:0] \$4172 ;
-  wire [15:0] \$4173 ;
-  wire [15:0] \$4174 ;
-  wire [3:0] \$4175 ;
-  wire [4:0] \$4176 ;
-  wire [15:0] \$4177 ;
-  wire \$4178 ;
-  wire \$4179 ;
+  wire [1:0] \$4170 ;
+  wire \$4171 ;
+  wire [4:0] \$4172 ;
+  wire [4:0] \$4173 ;
+  wire [21:0] \$4174 ;
+  wire [15:0] \$4175 ;
+  wire [15:0] \$4176 ;
+  wire [3:0] \$4177 ;
+  wire [4:0] \$4178 ;
+  wire [15:0] \$4179 ;
   wire \$418 ;
   wire \$4180 ;
-  wire [1:0] \$4181 ;
+  wire \$4181 ;
   wire \$4182 ;
   wire [1:0] \$4183 ;
   wire \$4184 ;
   wire [1:0] \$4185 ;
   wire \$4186 ;
-  wire [4:0] \$4187 ;
-  wire [4:0] \$4188 ;
-  wire [21:0] \$4189 ;
+  wire [1:0] \$4187 ;
+  wire \$4188 ;
+  wire [4:0] \$4189 ;
   wire [7:0] \$419 ;
-  wire [15:0] \$4190 ;
-  wire [15:0] \$4191 ;
-  wire [3:0] \$4192 ;
-  wire [4:0] \$4193 ;
-  wire [15:0] \$4194 ;
-  wire \$4195 ;
-  wire \$4196 ;
+  wire [4:0] \$4190 ;
+  wire [21:0] \$4191 ;
+  wire [15:0] \$4192 ;
+  wire [15:0] \$4193 ;
+  wire [3:0] \$4194 ;
+  wire [4:0] \$4195 ;
+  wire [15:0] \$4196 ;
   wire \$4197 ;
-  wire [1:0] \$4198 ;
+  wire \$4198 ;
   wire \$4199 ;
   wire \$42 ;
   wire \$420 ;
-  wire \$4200 ;
+  wire [1:0] \$4200 ;
   wire \$4201 ;
   wire \$4202 ;
   wire \$4203 ;
   wire \$4204 ;
   wire \$4205 ;
   wire \$4206 ;
-  wire [1:0] \$4207 ;
+  wire \$4207 ;
   wire \$4208 ;
-  wire \$4209 ;
+  wire [1:0] \$4209 ;
   wire [7:0] \$421 ;
   wire \$4210 ;
   wire \$4211 ;
   wire \$4212 ;
   wire \$4213 ;
   wire \$4214 ;
-  wire [1:0] \$4215 ;
+  wire \$4215 ;
   wire \$4216 ;
   wire [1:0] \$4217 ;
   wire \$4218 ;
-  wire \$4219 ;
+  wire [1:0] \$4219 ;
   wire \$422 ;
   wire \$4220 ;
-  wire [7:0] \$4221 ;
-  wire [6:0] \$4222 ;
-  wire \$4223 ;
-  wire \$4224 ;
+  wire \$4221 ;
+  wire \$4222 ;
+  wire [7:0] \$4223 ;
+  wire [6:0] \$4224 ;
   wire \$4225 ;
   wire \$4226 ;
-  wire [1:0] \$4227 ;
+  wire \$4227 ;
   wire \$4228 ;
-  wire \$4229 ;
+  wire [1:0] \$4229 ;
   wire [7:0] \$423 ;
-  wire [4:0] \$4230 ;
-  wire [22:0] \$4231 ;
-  wire \$4232 ;
-  wire \$4233 ;
+  wire \$4230 ;
+  wire \$4231 ;
+  wire [4:0] \$4232 ;
+  wire [22:0] \$4233 ;
   wire \$4234 ;
   wire \$4235 ;
-  wire [1:0] \$4236 ;
+  wire \$4236 ;
   wire \$4237 ;
-  wire \$4238 ;
-  wire [1:0] \$4239 ;
+  wire [1:0] \$4238 ;
+  wire \$4239 ;
   wire \$424 ;
   wire \$4240 ;
   wire [1:0] \$4241 ;
   wire \$4242 ;
-  wire [4:0] \$4243 ;
-  wire [4:0] \$4244 ;
-  wire [21:0] \$4245 ;
-  wire [15:0] \$4246 ;
-  wire [15:0] \$4247 ;
-  wire \$4248 ;
-  wire \$4249 ;
+  wire [1:0] \$4243 ;
+  wire \$4244 ;
+  wire [4:0] \$4245 ;
+  wire [4:0] \$4246 ;
+  wire [21:0] \$4247 ;
+  wire [15:0] \$4248 ;
+  wire [15:0] \$4249 ;
   wire [3:0] \$425 ;
   wire \$4250 ;
   wire \$4251 ;
-  wire [1:0] \$4252 ;
+  wire \$4252 ;
   wire \$4253 ;
   wire [1:0] \$4254 ;
   wire \$4255 ;
-  wire [4:0] \$4256 ;
-  wire [4:0] \$4257 ;
-  wire [21:0] \$4258 ;
-  wire [15:0] \$4259 ;
+  wire [1:0] \$4256 ;
+  wire \$4257 ;
+  wire [4:0] \$4258 ;
+  wire [4:0] \$4259 ;
   wire [7:0] \$426 ;
-  wire [15:0] \$4260 ;
-  wire [4:0] \$4261 ;
+  wire [21:0] \$4260 ;
+  wire [15:0] \$4261 ;
   wire [15:0] \$4262 ;
-  wire \$4263 ;
-  wire [1:0] \$4264 ;
+  wire [4:0] \$4263 ;
+  wire [15:0] \$4264 ;
   wire \$4265 ;
   wire [1:0] \$4266 ;
   wire \$4267 ;
-  wire [4:0] \$4268 ;
-  wire [4:0] \$4269 ;
+  wire [1:0] \$4268 ;
+  wire \$4269 ;
   wire \$427 ;
-  wire [21:0] \$4270 ;
-  wire [15:0] \$4271 ;
-  wire [15:0] \$4272 ;
-  wire [3:0] \$4273 ;
-  wire [4:0] \$4274 ;
-  wire [15:0] \$4275 ;
-  wire \$4276 ;
-  wire \$4277 ;
+  wire [4:0] \$4270 ;
+  wire [4:0] \$4271 ;
+  wire [21:0] \$4272 ;
+  wire [15:0] \$4273 ;
+  wire [15:0] \$4274 ;
+  wire [3:0] \$4275 ;
+  wire [4:0] \$4276 ;
+  wire [15:0] \$4277 ;
   wire \$4278 ;
-  wire [1:0] \$4279 ;
+  wire \$4279 ;
   wire [7:0] \$428 ;
   wire \$4280 ;
   wire [1:0] \$4281 ;
   wire \$4282 ;
   wire [1:0] \$4283 ;
   wire \$4284 ;
-  wire [4:0] \$4285 ;
-  wire [4:0] \$4286 ;
-  wire [21:0] \$4287 ;
-  wire [15:0] \$4288 ;
-  wire [15:0] \$4289 ;
+  wire [1:0] \$4285 ;
+  wire \$4286 ;
+  wire [4:0] \$4287 ;
+  wire [4:0] \$4288 ;
+  wire [21:0] \$4289 ;
   wire \$429 ;
-  wire [3:0] \$4290 ;
-  wire [4:0] \$4291 ;
-  wire [15:0] \$4292 ;
-  wire \$4293 ;
-  wire \$4294 ;
+  wire [15:0] \$4290 ;
+  wire [15:0] \$4291 ;
+  wire [3:0] \$4292 ;
+  wire [4:0] \$4293 ;
+  wire [15:0] \$4294 ;
   wire \$4295 ;
-  wire [1:0] \$4296 ;
+  wire \$4296 ;
   wire \$4297 ;
-  wire \$4298 ;
+  wire [1:0] \$4298 ;
   wire \$4299 ;
   wire \$43 ;
   wire [7:0] \$430 ;
@@ -3676,9 +3676,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4302 ;
   wire \$4303 ;
   wire \$4304 ;
-  wire [1:0] \$4305 ;
+  wire \$4305 ;
   wire \$4306 ;
-  wire \$4307 ;
+  wire [1:0] \$4307 ;
   wire \$4308 ;
   wire \$4309 ;
   wire \$431 ;
@@ -3722,8 +3722,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4344 ;
   wire \$4345 ;
   wire \$4346 ;
-  wire [31:0] \$4347 ;
-  wire [31:0] \$4348 ;
+  wire \$4347 ;
+  wire \$4348 ;
   wire [31:0] \$4349 ;
   wire \$435 ;
   wire [31:0] \$4350 ;
@@ -3731,8 +3731,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [31:0] \$4352 ;
   wire [31:0] \$4353 ;
   wire [31:0] \$4354 ;
-  wire \$4355 ;
-  wire \$4356 ;
+  wire [31:0] \$4355 ;
+  wire [31:0] \$4356 ;
   wire \$4357 ;
   wire \$4358 ;
   wire \$4359 ;
@@ -3756,10 +3756,10 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4375 ;
   wire \$4376 ;
   wire \$4377 ;
-  reg [288:0] \$4378 ;
-  reg [6:0] \$4379 ;
+  wire \$4378 ;
+  wire \$4379 ;
   wire [3:0] \$438 ;
-  reg [6:0] \$4380 ;
+  reg [288:0] \$4380 ;
   reg [6:0] \$4381 ;
   reg [6:0] \$4382 ;
   reg [6:0] \$4383 ;
@@ -3794,33 +3794,33 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [6:0] \$4409 ;
   wire \$441 ;
   reg [6:0] \$4410 ;
-  reg [288:0] \$4411 ;
-  reg \$4412 ;
-  reg \$4413 ;
+  reg [6:0] \$4411 ;
+  reg [6:0] \$4412 ;
+  reg [288:0] \$4413 ;
   reg \$4414 ;
   reg \$4415 ;
-  reg [6:0] \$4416 ;
+  reg \$4416 ;
   reg \$4417 ;
-  reg \$4418 ;
+  reg [6:0] \$4418 ;
   reg \$4419 ;
   wire [7:0] \$442 ;
   reg \$4420 ;
   reg \$4421 ;
-  reg [3:0] \$4422 ;
-  reg [13:0] \$4423 ;
-  reg \$4424 ;
-  reg [2:0] \$4425 ;
-  reg [4:0] \$4426 ;
-  reg \$4427 ;
-  reg [6:0] \$4428 ;
-  reg [6:0] \$4429 ;
+  reg \$4422 ;
+  reg \$4423 ;
+  reg [3:0] \$4424 ;
+  reg [13:0] \$4425 ;
+  reg \$4426 ;
+  reg [2:0] \$4427 ;
+  reg [4:0] \$4428 ;
+  reg \$4429 ;
   wire \$443 ;
-  reg \$4430 ;
-  reg \$4431 ;
-  reg [15:0] \$4432 ;
-  reg [6:0] \$4433 ;
-  reg [31:0] \$4434 ;
-  reg [31:0] \$4435 ;
+  reg [6:0] \$4430 ;
+  reg [6:0] \$4431 ;
+  reg \$4432 ;
+  reg \$4433 ;
+  reg [15:0] \$4434 ;
+  reg [6:0] \$4435 ;
   reg [31:0] \$4436 ;
   reg [31:0] \$4437 ;
   reg [31:0] \$4438 ;
@@ -3828,20 +3828,20 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$444 ;
   reg [31:0] \$4440 ;
   reg [31:0] \$4441 ;
-  reg [327:0] \$4442 ;
-  reg [2:0] \$4443 ;
-  reg [271:0] \$4444 ;
-  reg [127:0] \$4445 ;
-  reg [127:0] \$4446 ;
-  reg [15:0] \$4447 ;
-  reg [63:0] \$4448 ;
-  reg [63:0] \$4449 ;
+  reg [31:0] \$4442 ;
+  reg [31:0] \$4443 ;
+  reg [327:0] \$4444 ;
+  reg [2:0] \$4445 ;
+  reg [271:0] \$4446 ;
+  reg [127:0] \$4447 ;
+  reg [127:0] \$4448 ;
+  reg [15:0] \$4449 ;
   wire \$445 ;
   reg [63:0] \$4450 ;
   reg [63:0] \$4451 ;
-  reg [15:0] \$4452 ;
-  reg [31:0] \$4453 ;
-  reg [31:0] \$4454 ;
+  reg [63:0] \$4452 ;
+  reg [63:0] \$4453 ;
+  reg [15:0] \$4454 ;
   reg [31:0] \$4455 ;
   reg [31:0] \$4456 ;
   reg [31:0] \$4457 ;
@@ -3849,96 +3849,98 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [31:0] \$4459 ;
   wire [7:0] \$446 ;
   reg [31:0] \$4460 ;
-  reg [15:0] \$4461 ;
-  reg [15:0] \$4462 ;
+  reg [31:0] \$4461 ;
+  reg [31:0] \$4462 ;
   reg [15:0] \$4463 ;
-  reg \$4464 ;
-  reg [31:0] \$4465 ;
+  reg [15:0] \$4464 ;
+  reg [15:0] \$4465 ;
   reg \$4466 ;
-  reg [15:0] \$4467 ;
+  reg [31:0] \$4467 ;
   reg \$4468 ;
-  reg [31:0] \$4469 ;
+  reg [15:0] \$4469 ;
   wire \$447 ;
   reg \$4470 ;
-  reg [3:0] \$4471 ;
-  reg [15:0] \$4472 ;
-  reg \$4473 ;
-  reg [31:0] \$4474 ;
+  reg [31:0] \$4471 ;
+  reg \$4472 ;
+  reg [3:0] \$4473 ;
+  reg [15:0] \$4474 ;
   reg \$4475 ;
-  reg [15:0] \$4476 ;
+  reg [31:0] \$4476 ;
   reg \$4477 ;
-  reg [31:0] \$4478 ;
+  reg [15:0] \$4478 ;
   reg \$4479 ;
   wire [7:0] \$448 ;
-  reg [3:0] \$4480 ;
-  reg [15:0] \$4481 ;
-  reg \$4482 ;
-  reg [31:0] \$4483 ;
+  reg [31:0] \$4480 ;
+  reg \$4481 ;
+  reg [3:0] \$4482 ;
+  reg [15:0] \$4483 ;
   reg \$4484 ;
-  reg [15:0] \$4485 ;
+  reg [31:0] \$4485 ;
   reg \$4486 ;
-  reg [31:0] \$4487 ;
+  reg [15:0] \$4487 ;
   reg \$4488 ;
-  reg [3:0] \$4489 ;
+  reg [31:0] \$4489 ;
   wire \$449 ;
-  reg [15:0] \$4490 ;
-  reg \$4491 ;
-  reg [31:0] \$4492 ;
+  reg \$4490 ;
+  reg [3:0] \$4491 ;
+  reg [15:0] \$4492 ;
   reg \$4493 ;
-  reg [15:0] \$4494 ;
+  reg [31:0] \$4494 ;
   reg \$4495 ;
-  reg [31:0] \$4496 ;
+  reg [15:0] \$4496 ;
   reg \$4497 ;
-  reg [3:0] \$4498 ;
-  reg [15:0] \$4499 ;
+  reg [31:0] \$4498 ;
+  reg \$4499 ;
   wire \$45 ;
   wire [7:0] \$450 ;
-  reg \$4500 ;
-  reg [31:0] \$4501 ;
+  reg [3:0] \$4500 ;
+  reg [15:0] \$4501 ;
   reg \$4502 ;
-  reg [15:0] \$4503 ;
+  reg [31:0] \$4503 ;
   reg \$4504 ;
-  reg [31:0] \$4505 ;
+  reg [15:0] \$4505 ;
   reg \$4506 ;
-  reg [3:0] \$4507 ;
-  reg [15:0] \$4508 ;
-  reg \$4509 ;
+  reg [31:0] \$4507 ;
+  reg \$4508 ;
+  reg [3:0] \$4509 ;
   wire \$451 ;
-  reg [31:0] \$4510 ;
+  reg [15:0] \$4510 ;
   reg \$4511 ;
-  reg [15:0] \$4512 ;
+  reg [31:0] \$4512 ;
   reg \$4513 ;
-  reg [31:0] \$4514 ;
+  reg [15:0] \$4514 ;
   reg \$4515 ;
-  reg [3:0] \$4516 ;
-  reg [15:0] \$4517 ;
-  reg \$4518 ;
-  reg [31:0] \$4519 ;
+  reg [31:0] \$4516 ;
+  reg \$4517 ;
+  reg [3:0] \$4518 ;
+  reg [15:0] \$4519 ;
   wire [3:0] \$452 ;
   reg \$4520 ;
-  reg [15:0] \$4521 ;
+  reg [31:0] \$4521 ;
   reg \$4522 ;
-  reg [31:0] \$4523 ;
+  reg [15:0] \$4523 ;
   reg \$4524 ;
-  reg [3:0] \$4525 ;
-  reg [15:0] \$4526 ;
-  reg \$4527 ;
-  reg [31:0] \$4528 ;
+  reg [31:0] \$4525 ;
+  reg \$4526 ;
+  reg [3:0] \$4527 ;
+  reg [15:0] \$4528 ;
   reg \$4529 ;
   wire [7:0] \$453 ;
-  reg [15:0] \$4530 ;
+  reg [31:0] \$4530 ;
   reg \$4531 ;
-  reg [31:0] \$4532 ;
+  reg [15:0] \$4532 ;
   reg \$4533 ;
-  reg [3:0] \$4534 ;
+  reg [31:0] \$4534 ;
   reg \$4535 ;
-  reg \$4536 ;
+  reg [3:0] \$4536 ;
   reg \$4537 ;
   reg \$4538 ;
   reg \$4539 ;
   wire \$454 ;
-  reg [263:0] \$4540 ;
+  reg \$4540 ;
   reg \$4541 ;
+  reg [263:0] \$4542 ;
+  reg \$4543 ;
   wire [7:0] \$455 ;
   wire \$456 ;
   wire [7:0] \$457 ;
@@ -7050,2517 +7052,2519 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$2073  = \$2069  & \$2072 ;
   assign \$2074  = read_exponent & \$2073 ;
   assign \$2075  = \$signal$90  | \$2074 ;
-  assign \$2076  = \$signal$38  > \$signal$39 ;
+  assign \$2076  = ~ \$signal$86 ;
   assign \$2077  = \$signal$155  & \$2076 ;
-  assign \$2078  = dropping & here0;
-  assign \$2079  = ~ \$signal$76 ;
-  assign \$2080  = move & \$2079 ;
-  assign \$2081  = ~ dropping;
-  assign \$2082  = \$2080  & \$2081 ;
-  assign \$2083  = \$2082  & here0;
-  assign \$2084  = window0[103:96] == 4'h8;
-  assign \$2085  = ! window0[111:104];
-  assign \$2086  = \$2084  & \$2085 ;
-  assign \$2087  = window0[127:122] == 4'ha;
+  assign \$2078  = \$signal$38  > \$signal$39 ;
+  assign \$2079  = \$2077  & \$2078 ;
+  assign \$2080  = dropping & here0;
+  assign \$2081  = ~ \$signal$76 ;
+  assign \$2082  = move & \$2081 ;
+  assign \$2083  = ~ dropping;
+  assign \$2084  = \$2082  & \$2083 ;
+  assign \$2085  = \$2084  & here0;
+  assign \$2086  = window0[103:96] == 4'h8;
+  assign \$2087  = ! window0[111:104];
   assign \$2088  = \$2086  & \$2087 ;
-  assign \$2089  = window0[103:96] == 8'h86;
-  assign \$2090  = window0[111:104] == 8'hdd;
-  assign \$2091  = \$2089  & \$2090 ;
-  assign \$2092  = window0[115:112] == 2'h2;
+  assign \$2089  = window0[127:122] == 4'ha;
+  assign \$2090  = \$2088  & \$2089 ;
+  assign \$2091  = window0[103:96] == 8'h86;
+  assign \$2092  = window0[111:104] == 8'hdd;
   assign \$2093  = \$2091  & \$2092 ;
-  assign \$2094  = window0[127:126] == 2'h2;
+  assign \$2094  = window0[115:112] == 2'h2;
   assign \$2095  = \$2093  & \$2094 ;
-  assign \$2096  = \$2088  | \$2095 ;
-  assign \$2097  = window0[262] ? \$2096  : \$signal$82 ;
-  assign \$2098  = window0[262] ? window0[288:285] : \$signal$83 ;
-  assign \$2099  = \$2098  - 1'h1;
-  assign \$2100  = window0[284:269] + 3'h7;
-  assign \$2102  = window0[262] ? \$2101  : { 3'h0, \$signal$84  };
-  assign \$2103  = window0[284:269] + 3'h7;
-  assign \$2105  = window0[262] ? \$2104  : { 3'h0, \$signal$84  };
-  assign \$2106  = \$2105  == 1'h1;
-  assign \$2107  = window0[103:96] == 4'h8;
-  assign \$2108  = ! window0[111:104];
-  assign \$2109  = \$2107  & \$2108 ;
-  assign \$2110  = window0[127:122] == 4'ha;
+  assign \$2096  = window0[127:126] == 2'h2;
+  assign \$2097  = \$2095  & \$2096 ;
+  assign \$2098  = \$2090  | \$2097 ;
+  assign \$2099  = window0[262] ? \$2098  : \$signal$82 ;
+  assign \$2100  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$2101  = \$2100  - 1'h1;
+  assign \$2102  = window0[284:269] + 3'h7;
+  assign \$2104  = window0[262] ? \$2103  : { 3'h0, \$signal$84  };
+  assign \$2105  = window0[284:269] + 3'h7;
+  assign \$2107  = window0[262] ? \$2106  : { 3'h0, \$signal$84  };
+  assign \$2108  = \$2107  == 1'h1;
+  assign \$2109  = window0[103:96] == 4'h8;
+  assign \$2110  = ! window0[111:104];
   assign \$2111  = \$2109  & \$2110 ;
-  assign \$2112  = window0[103:96] == 8'h86;
-  assign \$2113  = window0[111:104] == 8'hdd;
-  assign \$2114  = \$2112  & \$2113 ;
-  assign \$2115  = window0[115:112] == 2'h2;
+  assign \$2112  = window0[127:122] == 4'ha;
+  assign \$2113  = \$2111  & \$2112 ;
+  assign \$2114  = window0[103:96] == 8'h86;
+  assign \$2115  = window0[111:104] == 8'hdd;
   assign \$2116  = \$2114  & \$2115 ;
-  assign \$2117  = window0[127:126] == 2'h2;
+  assign \$2117  = window0[115:112] == 2'h2;
   assign \$2118  = \$2116  & \$2117 ;
-  assign \$2119  = \$2111  | \$2118 ;
-  assign \$2120  = window0[262] ? \$2119  : \$signal$82 ;
-  assign \$2121  = window0[262] ? window0[288:285] : \$signal$83 ;
-  assign \$2122  = \$2121  <= 1'h1;
-  assign \$2123  = \$2120  & \$2122 ;
-  assign \$2124  = window0[284:269] + 3'h7;
-  assign \$2126  = window0[262] ? \$2125  : { 3'h0, \$signal$84  };
-  assign \$2127  = ! \$2126 ;
-  assign \$2128  = ~ \$2127 ;
-  assign \$2129  = window0[284:269] + 3'h7;
-  assign \$2131  = window0[262] ? \$2130  : { 3'h0, \$signal$84  };
-  assign \$2132  = ! \$2131 ;
-  assign \$2133  = ~ window0[263];
-  assign \$2134  = \$2132  & \$2133 ;
-  assign \$2135  = ~ \$signal$86 ;
-  assign \$2136  = \$signal$76  & \$2135 ;
-  assign \$2137  = move & \$2136 ;
-  assign \$2138  = \$2137  & here0;
-  assign \$2139  = ~ window0[263];
-  assign \$2140  = given__valid & \$2139 ;
-  assign \$2141  = ~ window1[263];
-  assign \$2142  = \$2140  & \$2141 ;
-  assign \$2143  = complete | \$2142 ;
-  assign \$2144  = \$2138  & \$2143 ;
-  assign \$2145  = | place[6:5];
-  assign \$2146  = ~ window0[263];
-  assign \$2147  = \$2145  & \$2146 ;
-  assign \$2148  = ~ has_exponent;
-  assign \$2149  = op_choice[4] & \$2148 ;
-  assign \$2150  = stored == 16'h8000;
-  assign \$2151  = place + 2'h2;
-  assign \$2152  = place + 2'h2;
-  assign \$2153  = op_choice[4] & has_exponent;
-  assign \$2154  = \$2153  & \$signal$89 ;
-  assign \$2155  = \$2154  ? place : \end ;
-  assign \$2156  = ~ window0[263];
-  assign \$2157  = op_choice[4] & has_exponent;
-  assign \$2158  = \$2157  & \$signal$89 ;
-  assign \$2159  = \$2158  ? place : \end ;
-  assign \$2160  = | \$2159 [6:5];
-  assign \$2161  = ~ window0[263];
-  assign \$2162  = \$2160  & \$2161 ;
-  assign \$2163  = op_choice[4] & has_exponent;
-  assign \$2164  = \$2163  & \$signal$89 ;
-  assign \$2165  = \$2164  ? place : \end ;
-  assign \$2166  = op_choice[4] & has_exponent;
-  assign \$2167  = \$2166  & \$signal$89 ;
-  assign \$2168  = \$2167  ? place : \end ;
-  assign \$2169  = op_choice[4] & has_exponent;
-  assign \$2170  = \$2169  & \$signal$89 ;
-  assign \$2171  = \$2170  ? place : \end ;
-  assign \$2172  = \$2162  ? { 1'h0, \$2168 [6], \$2165 [4:0] } : \$2171 ;
-  assign \$2173  = \$signal$76  & op_valid;
-  assign \$2174  = \$signal$84  - 1'h1;
-  assign \$2175  = \$signal$84  == 2'h2;
-  assign \$2176  = \$signal$93  + 1'h1;
-  assign \$2177  = ~ last_group;
-  assign \$2178  = \$signal$93  == 7'h7f;
-  assign \$2179  = op_choice[4] & \$2178 ;
-  assign \$2180  = control0[11] | op_late_error;
-  assign \$2181  = op_raw ? 5'h00 : place[4:0];
+  assign \$2119  = window0[127:126] == 2'h2;
+  assign \$2120  = \$2118  & \$2119 ;
+  assign \$2121  = \$2113  | \$2120 ;
+  assign \$2122  = window0[262] ? \$2121  : \$signal$82 ;
+  assign \$2123  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$2124  = \$2123  <= 1'h1;
+  assign \$2125  = \$2122  & \$2124 ;
+  assign \$2126  = window0[284:269] + 3'h7;
+  assign \$2128  = window0[262] ? \$2127  : { 3'h0, \$signal$84  };
+  assign \$2129  = ! \$2128 ;
+  assign \$2130  = ~ \$2129 ;
+  assign \$2131  = window0[284:269] + 3'h7;
+  assign \$2133  = window0[262] ? \$2132  : { 3'h0, \$signal$84  };
+  assign \$2134  = ! \$2133 ;
+  assign \$2135  = ~ window0[263];
+  assign \$2136  = \$2134  & \$2135 ;
+  assign \$2137  = ~ \$signal$86 ;
+  assign \$2138  = \$signal$76  & \$2137 ;
+  assign \$2139  = move & \$2138 ;
+  assign \$2140  = \$2139  & here0;
+  assign \$2141  = ~ window0[263];
+  assign \$2142  = given__valid & \$2141 ;
+  assign \$2143  = ~ window1[263];
+  assign \$2144  = \$2142  & \$2143 ;
+  assign \$2145  = complete | \$2144 ;
+  assign \$2146  = \$2140  & \$2145 ;
+  assign \$2147  = | place[6:5];
+  assign \$2148  = ~ window0[263];
+  assign \$2149  = \$2147  & \$2148 ;
+  assign \$2150  = ~ has_exponent;
+  assign \$2151  = op_choice[4] & \$2150 ;
+  assign \$2152  = stored == 16'h8000;
+  assign \$2153  = place + 2'h2;
+  assign \$2154  = place + 2'h2;
+  assign \$2155  = op_choice[4] & has_exponent;
+  assign \$2156  = \$2155  & \$signal$89 ;
+  assign \$2157  = \$2156  ? place : \end ;
+  assign \$2158  = ~ window0[263];
+  assign \$2159  = op_choice[4] & has_exponent;
+  assign \$2160  = \$2159  & \$signal$89 ;
+  assign \$2161  = \$2160  ? place : \end ;
+  assign \$2162  = | \$2161 [6:5];
+  assign \$2163  = ~ window0[263];
+  assign \$2164  = \$2162  & \$2163 ;
+  assign \$2165  = op_choice[4] & has_exponent;
+  assign \$2166  = \$2165  & \$signal$89 ;
+  assign \$2167  = \$2166  ? place : \end ;
+  assign \$2168  = op_choice[4] & has_exponent;
+  assign \$2169  = \$2168  & \$signal$89 ;
+  assign \$2170  = \$2169  ? place : \end ;
+  assign \$2171  = op_choice[4] & has_exponent;
+  assign \$2172  = \$2171  & \$signal$89 ;
+  assign \$2173  = \$2172  ? place : \end ;
+  assign \$2174  = \$2164  ? { 1'h0, \$2170 [6], \$2167 [4:0] } : \$2173 ;
+  assign \$2175  = \$signal$76  & op_valid;
+  assign \$2176  = \$signal$84  - 1'h1;
+  assign \$2177  = \$signal$84  == 2'h2;
+  assign \$2178  = \$signal$93  + 1'h1;
+  assign \$2179  = ~ last_group;
+  assign \$2180  = \$signal$93  == 7'h7f;
+  assign \$2181  = op_choice[4] & \$2180 ;
+  assign \$2182  = control0[11] | op_late_error;
   assign \$2183  = op_raw ? 5'h00 : place[4:0];
-  assign \$2185  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2186  = tags[1:0] == 1'h1;
-  assign \$2187  = tags[1:0] == 2'h2;
-  assign \$2188  = tags[1:0] == 2'h3;
-  assign \$2189  = tags[3:2] == 1'h1;
-  assign \$2190  = tags[3:2] == 2'h2;
-  assign \$2191  = tags[3:2] == 2'h3;
-  assign \$2192  = { \$2188 , \$2187 , \$2186  } + { \$2191 , \$2190 , \$2189  };
-  assign \$2193  = tags[5:4] == 1'h1;
-  assign \$2194  = tags[5:4] == 2'h2;
-  assign \$2195  = tags[5:4] == 2'h3;
-  assign \$2196  = tags[7:6] == 1'h1;
-  assign \$2197  = tags[7:6] == 2'h2;
-  assign \$2198  = tags[7:6] == 2'h3;
-  assign \$2199  = { \$2195 , \$2194 , \$2193  } + { \$2198 , \$2197 , \$2196  };
-  assign \$2200  = \$2192  + \$2199 ;
-  assign \$2201  = tags[1:0] == 1'h1;
-  assign \$2202  = tags[1:0] == 2'h2;
-  assign \$2203  = tags[1:0] == 2'h3;
-  assign \$2204  = tags[3:2] == 1'h1;
-  assign \$2205  = tags[3:2] == 2'h2;
-  assign \$2206  = tags[3:2] == 2'h3;
-  assign \$2207  = { \$2203 , \$2202 , \$2201  } + { \$2206 , \$2205 , \$2204  };
-  assign \$2208  = tags[5:4] == 1'h1;
-  assign \$2209  = tags[5:4] == 2'h2;
-  assign \$2210  = tags[5:4] == 2'h3;
-  assign \$2211  = tags[7:6] == 1'h1;
-  assign \$2212  = tags[7:6] == 2'h2;
-  assign \$2213  = tags[7:6] == 2'h3;
-  assign \$2214  = { \$2210 , \$2209 , \$2208  } + { \$2213 , \$2212 , \$2211  };
-  assign \$2215  = \$2207  + \$2214 ;
-  assign \$2216  = tags[1:0] == 1'h1;
-  assign \$2217  = tags[1:0] == 2'h2;
-  assign \$2218  = tags[1:0] == 2'h3;
-  assign \$2219  = tags[3:2] == 1'h1;
-  assign \$2220  = tags[3:2] == 2'h2;
-  assign \$2221  = tags[3:2] == 2'h3;
-  assign \$2222  = { \$2218 , \$2217 , \$2216  } + { \$2221 , \$2220 , \$2219  };
-  assign \$2223  = tags[5:4] == 1'h1;
-  assign \$2224  = tags[5:4] == 2'h2;
-  assign \$2225  = tags[5:4] == 2'h3;
-  assign \$2226  = tags[7:6] == 1'h1;
-  assign \$2227  = tags[7:6] == 2'h2;
-  assign \$2228  = tags[7:6] == 2'h3;
-  assign \$2229  = { \$2225 , \$2224 , \$2223  } + { \$2228 , \$2227 , \$2226  };
-  assign \$2230  = \$2222  + \$2229 ;
-  assign \$2231  = tags[1:0] == 1'h1;
-  assign \$2232  = tags[1:0] == 2'h2;
-  assign \$2233  = tags[1:0] == 2'h3;
-  assign \$2234  = tags[3:2] == 1'h1;
-  assign \$2235  = tags[3:2] == 2'h2;
-  assign \$2236  = tags[3:2] == 2'h3;
-  assign \$2237  = { \$2233 , \$2232 , \$2231  } + { \$2236 , \$2235 , \$2234  };
-  assign \$2238  = tags[5:4] == 1'h1;
-  assign \$2239  = tags[5:4] == 2'h2;
-  assign \$2240  = tags[5:4] == 2'h3;
-  assign \$2241  = tags[7:6] == 1'h1;
-  assign \$2242  = tags[7:6] == 2'h2;
-  assign \$2243  = tags[7:6] == 2'h3;
-  assign \$2244  = { \$2240 , \$2239 , \$2238  } + { \$2243 , \$2242 , \$2241  };
-  assign \$2245  = \$2237  + \$2244 ;
-  assign \$2246  = tags[1:0] == 1'h1;
-  assign \$2247  = tags[1:0] == 2'h2;
-  assign \$2248  = tags[1:0] == 2'h3;
-  assign \$2249  = tags[3:2] == 1'h1;
-  assign \$2250  = tags[3:2] == 2'h2;
-  assign \$2251  = tags[3:2] == 2'h3;
-  assign \$2252  = { \$2248 , \$2247 , \$2246  } + { \$2251 , \$2250 , \$2249  };
-  assign \$2253  = tags[5:4] == 1'h1;
-  assign \$2254  = tags[5:4] == 2'h2;
-  assign \$2255  = tags[5:4] == 2'h3;
-  assign \$2256  = tags[7:6] == 1'h1;
-  assign \$2257  = tags[7:6] == 2'h2;
-  assign \$2258  = tags[7:6] == 2'h3;
-  assign \$2259  = { \$2255 , \$2254 , \$2253  } + { \$2258 , \$2257 , \$2256  };
-  assign \$2260  = \$2252  + \$2259 ;
-  assign \$2261  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2185  = op_raw ? 5'h00 : place[4:0];
+  assign \$2187  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2188  = tags[1:0] == 1'h1;
+  assign \$2189  = tags[1:0] == 2'h2;
+  assign \$2190  = tags[1:0] == 2'h3;
+  assign \$2191  = tags[3:2] == 1'h1;
+  assign \$2192  = tags[3:2] == 2'h2;
+  assign \$2193  = tags[3:2] == 2'h3;
+  assign \$2194  = { \$2190 , \$2189 , \$2188  } + { \$2193 , \$2192 , \$2191  };
+  assign \$2195  = tags[5:4] == 1'h1;
+  assign \$2196  = tags[5:4] == 2'h2;
+  assign \$2197  = tags[5:4] == 2'h3;
+  assign \$2198  = tags[7:6] == 1'h1;
+  assign \$2199  = tags[7:6] == 2'h2;
+  assign \$2200  = tags[7:6] == 2'h3;
+  assign \$2201  = { \$2197 , \$2196 , \$2195  } + { \$2200 , \$2199 , \$2198  };
+  assign \$2202  = \$2194  + \$2201 ;
+  assign \$2203  = tags[1:0] == 1'h1;
+  assign \$2204  = tags[1:0] == 2'h2;
+  assign \$2205  = tags[1:0] == 2'h3;
+  assign \$2206  = tags[3:2] == 1'h1;
+  assign \$2207  = tags[3:2] == 2'h2;
+  assign \$2208  = tags[3:2] == 2'h3;
+  assign \$2209  = { \$2205 , \$2204 , \$2203  } + { \$2208 , \$2207 , \$2206  };
+  assign \$2210  = tags[5:4] == 1'h1;
+  assign \$2211  = tags[5:4] == 2'h2;
+  assign \$2212  = tags[5:4] == 2'h3;
+  assign \$2213  = tags[7:6] == 1'h1;
+  assign \$2214  = tags[7:6] == 2'h2;
+  assign \$2215  = tags[7:6] == 2'h3;
+  assign \$2216  = { \$2212 , \$2211 , \$2210  } + { \$2215 , \$2214 , \$2213  };
+  assign \$2217  = \$2209  + \$2216 ;
+  assign \$2218  = tags[1:0] == 1'h1;
+  assign \$2219  = tags[1:0] == 2'h2;
+  assign \$2220  = tags[1:0] == 2'h3;
+  assign \$2221  = tags[3:2] == 1'h1;
+  assign \$2222  = tags[3:2] == 2'h2;
+  assign \$2223  = tags[3:2] == 2'h3;
+  assign \$2224  = { \$2220 , \$2219 , \$2218  } + { \$2223 , \$2222 , \$2221  };
+  assign \$2225  = tags[5:4] == 1'h1;
+  assign \$2226  = tags[5:4] == 2'h2;
+  assign \$2227  = tags[5:4] == 2'h3;
+  assign \$2228  = tags[7:6] == 1'h1;
+  assign \$2229  = tags[7:6] == 2'h2;
+  assign \$2230  = tags[7:6] == 2'h3;
+  assign \$2231  = { \$2227 , \$2226 , \$2225  } + { \$2230 , \$2229 , \$2228  };
+  assign \$2232  = \$2224  + \$2231 ;
+  assign \$2233  = tags[1:0] == 1'h1;
+  assign \$2234  = tags[1:0] == 2'h2;
+  assign \$2235  = tags[1:0] == 2'h3;
+  assign \$2236  = tags[3:2] == 1'h1;
+  assign \$2237  = tags[3:2] == 2'h2;
+  assign \$2238  = tags[3:2] == 2'h3;
+  assign \$2239  = { \$2235 , \$2234 , \$2233  } + { \$2238 , \$2237 , \$2236  };
+  assign \$2240  = tags[5:4] == 1'h1;
+  assign \$2241  = tags[5:4] == 2'h2;
+  assign \$2242  = tags[5:4] == 2'h3;
+  assign \$2243  = tags[7:6] == 1'h1;
+  assign \$2244  = tags[7:6] == 2'h2;
+  assign \$2245  = tags[7:6] == 2'h3;
+  assign \$2246  = { \$2242 , \$2241 , \$2240  } + { \$2245 , \$2244 , \$2243  };
+  assign \$2247  = \$2239  + \$2246 ;
+  assign \$2248  = tags[1:0] == 1'h1;
+  assign \$2249  = tags[1:0] == 2'h2;
+  assign \$2250  = tags[1:0] == 2'h3;
+  assign \$2251  = tags[3:2] == 1'h1;
+  assign \$2252  = tags[3:2] == 2'h2;
+  assign \$2253  = tags[3:2] == 2'h3;
+  assign \$2254  = { \$2250 , \$2249 , \$2248  } + { \$2253 , \$2252 , \$2251  };
+  assign \$2255  = tags[5:4] == 1'h1;
+  assign \$2256  = tags[5:4] == 2'h2;
+  assign \$2257  = tags[5:4] == 2'h3;
+  assign \$2258  = tags[7:6] == 1'h1;
+  assign \$2259  = tags[7:6] == 2'h2;
+  assign \$2260  = tags[7:6] == 2'h3;
+  assign \$2261  = { \$2257 , \$2256 , \$2255  } + { \$2260 , \$2259 , \$2258  };
+  assign \$2262  = \$2254  + \$2261 ;
   assign \$2263  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2264  = \$2260 [0] ? \$2262  : \$2263 ;
-  assign \$2266  = tags[1:0] == 1'h1;
-  assign \$2267  = tags[1:0] == 2'h2;
-  assign \$2268  = tags[1:0] == 2'h3;
-  assign \$2269  = tags[3:2] == 1'h1;
-  assign \$2270  = tags[3:2] == 2'h2;
-  assign \$2271  = tags[3:2] == 2'h3;
-  assign \$2272  = { \$2268 , \$2267 , \$2266  } + { \$2271 , \$2270 , \$2269  };
-  assign \$2273  = tags[5:4] == 1'h1;
-  assign \$2274  = tags[5:4] == 2'h2;
-  assign \$2275  = tags[5:4] == 2'h3;
-  assign \$2276  = tags[7:6] == 1'h1;
-  assign \$2277  = tags[7:6] == 2'h2;
-  assign \$2278  = tags[7:6] == 2'h3;
-  assign \$2279  = { \$2275 , \$2274 , \$2273  } + { \$2278 , \$2277 , \$2276  };
-  assign \$2280  = \$2272  + \$2279 ;
-  assign \$2281  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2265  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2266  = \$2262 [0] ? \$2264  : \$2265 ;
+  assign \$2268  = tags[1:0] == 1'h1;
+  assign \$2269  = tags[1:0] == 2'h2;
+  assign \$2270  = tags[1:0] == 2'h3;
+  assign \$2271  = tags[3:2] == 1'h1;
+  assign \$2272  = tags[3:2] == 2'h2;
+  assign \$2273  = tags[3:2] == 2'h3;
+  assign \$2274  = { \$2270 , \$2269 , \$2268  } + { \$2273 , \$2272 , \$2271  };
+  assign \$2275  = tags[5:4] == 1'h1;
+  assign \$2276  = tags[5:4] == 2'h2;
+  assign \$2277  = tags[5:4] == 2'h3;
+  assign \$2278  = tags[7:6] == 1'h1;
+  assign \$2279  = tags[7:6] == 2'h2;
+  assign \$2280  = tags[7:6] == 2'h3;
+  assign \$2281  = { \$2277 , \$2276 , \$2275  } + { \$2280 , \$2279 , \$2278  };
+  assign \$2282  = \$2274  + \$2281 ;
   assign \$2283  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2284  = \$2280 [0] ? \$2282  : \$2283 ;
-  assign \$2285  = \$2245 [1] ? \$2265  : \$2284 ;
-  assign \$2287  = tags[1:0] == 1'h1;
-  assign \$2288  = tags[1:0] == 2'h2;
-  assign \$2289  = tags[1:0] == 2'h3;
-  assign \$2290  = tags[3:2] == 1'h1;
-  assign \$2291  = tags[3:2] == 2'h2;
-  assign \$2292  = tags[3:2] == 2'h3;
-  assign \$2293  = { \$2289 , \$2288 , \$2287  } + { \$2292 , \$2291 , \$2290  };
-  assign \$2294  = tags[5:4] == 1'h1;
-  assign \$2295  = tags[5:4] == 2'h2;
-  assign \$2296  = tags[5:4] == 2'h3;
-  assign \$2297  = tags[7:6] == 1'h1;
-  assign \$2298  = tags[7:6] == 2'h2;
-  assign \$2299  = tags[7:6] == 2'h3;
-  assign \$2300  = { \$2296 , \$2295 , \$2294  } + { \$2299 , \$2298 , \$2297  };
-  assign \$2301  = \$2293  + \$2300 ;
-  assign \$2302  = tags[1:0] == 1'h1;
-  assign \$2303  = tags[1:0] == 2'h2;
-  assign \$2304  = tags[1:0] == 2'h3;
-  assign \$2305  = tags[3:2] == 1'h1;
-  assign \$2306  = tags[3:2] == 2'h2;
-  assign \$2307  = tags[3:2] == 2'h3;
-  assign \$2308  = { \$2304 , \$2303 , \$2302  } + { \$2307 , \$2306 , \$2305  };
-  assign \$2309  = tags[5:4] == 1'h1;
-  assign \$2310  = tags[5:4] == 2'h2;
-  assign \$2311  = tags[5:4] == 2'h3;
-  assign \$2312  = tags[7:6] == 1'h1;
-  assign \$2313  = tags[7:6] == 2'h2;
-  assign \$2314  = tags[7:6] == 2'h3;
-  assign \$2315  = { \$2311 , \$2310 , \$2309  } + { \$2314 , \$2313 , \$2312  };
-  assign \$2316  = \$2308  + \$2315 ;
-  assign \$2317  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2285  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2286  = \$2282 [0] ? \$2284  : \$2285 ;
+  assign \$2287  = \$2247 [1] ? \$2267  : \$2286 ;
+  assign \$2289  = tags[1:0] == 1'h1;
+  assign \$2290  = tags[1:0] == 2'h2;
+  assign \$2291  = tags[1:0] == 2'h3;
+  assign \$2292  = tags[3:2] == 1'h1;
+  assign \$2293  = tags[3:2] == 2'h2;
+  assign \$2294  = tags[3:2] == 2'h3;
+  assign \$2295  = { \$2291 , \$2290 , \$2289  } + { \$2294 , \$2293 , \$2292  };
+  assign \$2296  = tags[5:4] == 1'h1;
+  assign \$2297  = tags[5:4] == 2'h2;
+  assign \$2298  = tags[5:4] == 2'h3;
+  assign \$2299  = tags[7:6] == 1'h1;
+  assign \$2300  = tags[7:6] == 2'h2;
+  assign \$2301  = tags[7:6] == 2'h3;
+  assign \$2302  = { \$2298 , \$2297 , \$2296  } + { \$2301 , \$2300 , \$2299  };
+  assign \$2303  = \$2295  + \$2302 ;
+  assign \$2304  = tags[1:0] == 1'h1;
+  assign \$2305  = tags[1:0] == 2'h2;
+  assign \$2306  = tags[1:0] == 2'h3;
+  assign \$2307  = tags[3:2] == 1'h1;
+  assign \$2308  = tags[3:2] == 2'h2;
+  assign \$2309  = tags[3:2] == 2'h3;
+  assign \$2310  = { \$2306 , \$2305 , \$2304  } + { \$2309 , \$2308 , \$2307  };
+  assign \$2311  = tags[5:4] == 1'h1;
+  assign \$2312  = tags[5:4] == 2'h2;
+  assign \$2313  = tags[5:4] == 2'h3;
+  assign \$2314  = tags[7:6] == 1'h1;
+  assign \$2315  = tags[7:6] == 2'h2;
+  assign \$2316  = tags[7:6] == 2'h3;
+  assign \$2317  = { \$2313 , \$2312 , \$2311  } + { \$2316 , \$2315 , \$2314  };
+  assign \$2318  = \$2310  + \$2317 ;
   assign \$2319  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2320  = \$2316 [0] ? \$2318  : \$2319 ;
-  assign \$2322  = tags[1:0] == 1'h1;
-  assign \$2323  = tags[1:0] == 2'h2;
-  assign \$2324  = tags[1:0] == 2'h3;
-  assign \$2325  = tags[3:2] == 1'h1;
-  assign \$2326  = tags[3:2] == 2'h2;
-  assign \$2327  = tags[3:2] == 2'h3;
-  assign \$2328  = { \$2324 , \$2323 , \$2322  } + { \$2327 , \$2326 , \$2325  };
-  assign \$2329  = tags[5:4] == 1'h1;
-  assign \$2330  = tags[5:4] == 2'h2;
-  assign \$2331  = tags[5:4] == 2'h3;
-  assign \$2332  = tags[7:6] == 1'h1;
-  assign \$2333  = tags[7:6] == 2'h2;
-  assign \$2334  = tags[7:6] == 2'h3;
-  assign \$2335  = { \$2331 , \$2330 , \$2329  } + { \$2334 , \$2333 , \$2332  };
-  assign \$2336  = \$2328  + \$2335 ;
-  assign \$2337  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2321  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2322  = \$2318 [0] ? \$2320  : \$2321 ;
+  assign \$2324  = tags[1:0] == 1'h1;
+  assign \$2325  = tags[1:0] == 2'h2;
+  assign \$2326  = tags[1:0] == 2'h3;
+  assign \$2327  = tags[3:2] == 1'h1;
+  assign \$2328  = tags[3:2] == 2'h2;
+  assign \$2329  = tags[3:2] == 2'h3;
+  assign \$2330  = { \$2326 , \$2325 , \$2324  } + { \$2329 , \$2328 , \$2327  };
+  assign \$2331  = tags[5:4] == 1'h1;
+  assign \$2332  = tags[5:4] == 2'h2;
+  assign \$2333  = tags[5:4] == 2'h3;
+  assign \$2334  = tags[7:6] == 1'h1;
+  assign \$2335  = tags[7:6] == 2'h2;
+  assign \$2336  = tags[7:6] == 2'h3;
+  assign \$2337  = { \$2333 , \$2332 , \$2331  } + { \$2336 , \$2335 , \$2334  };
+  assign \$2338  = \$2330  + \$2337 ;
   assign \$2339  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2340  = \$2336 [0] ? \$2338  : \$2339 ;
-  assign \$2341  = \$2301 [1] ? \$2321  : \$2340 ;
-  assign \$2342  = \$2230 [2] ? \$2286  : \$2341 ;
-  assign \$2344  = tags[1:0] == 1'h1;
-  assign \$2345  = tags[1:0] == 2'h2;
-  assign \$2346  = tags[1:0] == 2'h3;
-  assign \$2347  = tags[3:2] == 1'h1;
-  assign \$2348  = tags[3:2] == 2'h2;
-  assign \$2349  = tags[3:2] == 2'h3;
-  assign \$2350  = { \$2346 , \$2345 , \$2344  } + { \$2349 , \$2348 , \$2347  };
-  assign \$2351  = tags[5:4] == 1'h1;
-  assign \$2352  = tags[5:4] == 2'h2;
-  assign \$2353  = tags[5:4] == 2'h3;
-  assign \$2354  = tags[7:6] == 1'h1;
-  assign \$2355  = tags[7:6] == 2'h2;
-  assign \$2356  = tags[7:6] == 2'h3;
-  assign \$2357  = { \$2353 , \$2352 , \$2351  } + { \$2356 , \$2355 , \$2354  };
-  assign \$2358  = \$2350  + \$2357 ;
-  assign \$2359  = tags[1:0] == 1'h1;
-  assign \$2360  = tags[1:0] == 2'h2;
-  assign \$2361  = tags[1:0] == 2'h3;
-  assign \$2362  = tags[3:2] == 1'h1;
-  assign \$2363  = tags[3:2] == 2'h2;
-  assign \$2364  = tags[3:2] == 2'h3;
-  assign \$2365  = { \$2361 , \$2360 , \$2359  } + { \$2364 , \$2363 , \$2362  };
-  assign \$2366  = tags[5:4] == 1'h1;
-  assign \$2367  = tags[5:4] == 2'h2;
-  assign \$2368  = tags[5:4] == 2'h3;
-  assign \$2369  = tags[7:6] == 1'h1;
-  assign \$2370  = tags[7:6] == 2'h2;
-  assign \$2371  = tags[7:6] == 2'h3;
-  assign \$2372  = { \$2368 , \$2367 , \$2366  } + { \$2371 , \$2370 , \$2369  };
-  assign \$2373  = \$2365  + \$2372 ;
-  assign \$2374  = tags[1:0] == 1'h1;
-  assign \$2375  = tags[1:0] == 2'h2;
-  assign \$2376  = tags[1:0] == 2'h3;
-  assign \$2377  = tags[3:2] == 1'h1;
-  assign \$2378  = tags[3:2] == 2'h2;
-  assign \$2379  = tags[3:2] == 2'h3;
-  assign \$2380  = { \$2376 , \$2375 , \$2374  } + { \$2379 , \$2378 , \$2377  };
-  assign \$2381  = tags[5:4] == 1'h1;
-  assign \$2382  = tags[5:4] == 2'h2;
-  assign \$2383  = tags[5:4] == 2'h3;
-  assign \$2384  = tags[7:6] == 1'h1;
-  assign \$2385  = tags[7:6] == 2'h2;
-  assign \$2386  = tags[7:6] == 2'h3;
-  assign \$2387  = { \$2383 , \$2382 , \$2381  } + { \$2386 , \$2385 , \$2384  };
-  assign \$2388  = \$2380  + \$2387 ;
-  assign \$2389  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2341  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2342  = \$2338 [0] ? \$2340  : \$2341 ;
+  assign \$2343  = \$2303 [1] ? \$2323  : \$2342 ;
+  assign \$2344  = \$2232 [2] ? \$2288  : \$2343 ;
+  assign \$2346  = tags[1:0] == 1'h1;
+  assign \$2347  = tags[1:0] == 2'h2;
+  assign \$2348  = tags[1:0] == 2'h3;
+  assign \$2349  = tags[3:2] == 1'h1;
+  assign \$2350  = tags[3:2] == 2'h2;
+  assign \$2351  = tags[3:2] == 2'h3;
+  assign \$2352  = { \$2348 , \$2347 , \$2346  } + { \$2351 , \$2350 , \$2349  };
+  assign \$2353  = tags[5:4] == 1'h1;
+  assign \$2354  = tags[5:4] == 2'h2;
+  assign \$2355  = tags[5:4] == 2'h3;
+  assign \$2356  = tags[7:6] == 1'h1;
+  assign \$2357  = tags[7:6] == 2'h2;
+  assign \$2358  = tags[7:6] == 2'h3;
+  assign \$2359  = { \$2355 , \$2354 , \$2353  } + { \$2358 , \$2357 , \$2356  };
+  assign \$2360  = \$2352  + \$2359 ;
+  assign \$2361  = tags[1:0] == 1'h1;
+  assign \$2362  = tags[1:0] == 2'h2;
+  assign \$2363  = tags[1:0] == 2'h3;
+  assign \$2364  = tags[3:2] == 1'h1;
+  assign \$2365  = tags[3:2] == 2'h2;
+  assign \$2366  = tags[3:2] == 2'h3;
+  assign \$2367  = { \$2363 , \$2362 , \$2361  } + { \$2366 , \$2365 , \$2364  };
+  assign \$2368  = tags[5:4] == 1'h1;
+  assign \$2369  = tags[5:4] == 2'h2;
+  assign \$2370  = tags[5:4] == 2'h3;
+  assign \$2371  = tags[7:6] == 1'h1;
+  assign \$2372  = tags[7:6] == 2'h2;
+  assign \$2373  = tags[7:6] == 2'h3;
+  assign \$2374  = { \$2370 , \$2369 , \$2368  } + { \$2373 , \$2372 , \$2371  };
+  assign \$2375  = \$2367  + \$2374 ;
+  assign \$2376  = tags[1:0] == 1'h1;
+  assign \$2377  = tags[1:0] == 2'h2;
+  assign \$2378  = tags[1:0] == 2'h3;
+  assign \$2379  = tags[3:2] == 1'h1;
+  assign \$2380  = tags[3:2] == 2'h2;
+  assign \$2381  = tags[3:2] == 2'h3;
+  assign \$2382  = { \$2378 , \$2377 , \$2376  } + { \$2381 , \$2380 , \$2379  };
+  assign \$2383  = tags[5:4] == 1'h1;
+  assign \$2384  = tags[5:4] == 2'h2;
+  assign \$2385  = tags[5:4] == 2'h3;
+  assign \$2386  = tags[7:6] == 1'h1;
+  assign \$2387  = tags[7:6] == 2'h2;
+  assign \$2388  = tags[7:6] == 2'h3;
+  assign \$2389  = { \$2385 , \$2384 , \$2383  } + { \$2388 , \$2387 , \$2386  };
+  assign \$2390  = \$2382  + \$2389 ;
   assign \$2391  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2392  = \$2388 [0] ? \$2390  : \$2391 ;
-  assign \$2394  = tags[1:0] == 1'h1;
-  assign \$2395  = tags[1:0] == 2'h2;
-  assign \$2396  = tags[1:0] == 2'h3;
-  assign \$2397  = tags[3:2] == 1'h1;
-  assign \$2398  = tags[3:2] == 2'h2;
-  assign \$2399  = tags[3:2] == 2'h3;
-  assign \$2400  = { \$2396 , \$2395 , \$2394  } + { \$2399 , \$2398 , \$2397  };
-  assign \$2401  = tags[5:4] == 1'h1;
-  assign \$2402  = tags[5:4] == 2'h2;
-  assign \$2403  = tags[5:4] == 2'h3;
-  assign \$2404  = tags[7:6] == 1'h1;
-  assign \$2405  = tags[7:6] == 2'h2;
-  assign \$2406  = tags[7:6] == 2'h3;
-  assign \$2407  = { \$2403 , \$2402 , \$2401  } + { \$2406 , \$2405 , \$2404  };
-  assign \$2408  = \$2400  + \$2407 ;
-  assign \$2409  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2393  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2394  = \$2390 [0] ? \$2392  : \$2393 ;
+  assign \$2396  = tags[1:0] == 1'h1;
+  assign \$2397  = tags[1:0] == 2'h2;
+  assign \$2398  = tags[1:0] == 2'h3;
+  assign \$2399  = tags[3:2] == 1'h1;
+  assign \$2400  = tags[3:2] == 2'h2;
+  assign \$2401  = tags[3:2] == 2'h3;
+  assign \$2402  = { \$2398 , \$2397 , \$2396  } + { \$2401 , \$2400 , \$2399  };
+  assign \$2403  = tags[5:4] == 1'h1;
+  assign \$2404  = tags[5:4] == 2'h2;
+  assign \$2405  = tags[5:4] == 2'h3;
+  assign \$2406  = tags[7:6] == 1'h1;
+  assign \$2407  = tags[7:6] == 2'h2;
+  assign \$2408  = tags[7:6] == 2'h3;
+  assign \$2409  = { \$2405 , \$2404 , \$2403  } + { \$2408 , \$2407 , \$2406  };
+  assign \$2410  = \$2402  + \$2409 ;
   assign \$2411  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2412  = \$2408 [0] ? \$2410  : \$2411 ;
-  assign \$2413  = \$2373 [1] ? \$2393  : \$2412 ;
-  assign \$2415  = tags[1:0] == 1'h1;
-  assign \$2416  = tags[1:0] == 2'h2;
-  assign \$2417  = tags[1:0] == 2'h3;
-  assign \$2418  = tags[3:2] == 1'h1;
-  assign \$2419  = tags[3:2] == 2'h2;
-  assign \$2420  = tags[3:2] == 2'h3;
-  assign \$2421  = { \$2417 , \$2416 , \$2415  } + { \$2420 , \$2419 , \$2418  };
-  assign \$2422  = tags[5:4] == 1'h1;
-  assign \$2423  = tags[5:4] == 2'h2;
-  assign \$2424  = tags[5:4] == 2'h3;
-  assign \$2425  = tags[7:6] == 1'h1;
-  assign \$2426  = tags[7:6] == 2'h2;
-  assign \$2427  = tags[7:6] == 2'h3;
-  assign \$2428  = { \$2424 , \$2423 , \$2422  } + { \$2427 , \$2426 , \$2425  };
-  assign \$2429  = \$2421  + \$2428 ;
-  assign \$2430  = tags[1:0] == 1'h1;
-  assign \$2431  = tags[1:0] == 2'h2;
-  assign \$2432  = tags[1:0] == 2'h3;
-  assign \$2433  = tags[3:2] == 1'h1;
-  assign \$2434  = tags[3:2] == 2'h2;
-  assign \$2435  = tags[3:2] == 2'h3;
-  assign \$2436  = { \$2432 , \$2431 , \$2430  } + { \$2435 , \$2434 , \$2433  };
-  assign \$2437  = tags[5:4] == 1'h1;
-  assign \$2438  = tags[5:4] == 2'h2;
-  assign \$2439  = tags[5:4] == 2'h3;
-  assign \$2440  = tags[7:6] == 1'h1;
-  assign \$2441  = tags[7:6] == 2'h2;
-  assign \$2442  = tags[7:6] == 2'h3;
-  assign \$2443  = { \$2439 , \$2438 , \$2437  } + { \$2442 , \$2441 , \$2440  };
-  assign \$2444  = \$2436  + \$2443 ;
-  assign \$2445  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2413  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2414  = \$2410 [0] ? \$2412  : \$2413 ;
+  assign \$2415  = \$2375 [1] ? \$2395  : \$2414 ;
+  assign \$2417  = tags[1:0] == 1'h1;
+  assign \$2418  = tags[1:0] == 2'h2;
+  assign \$2419  = tags[1:0] == 2'h3;
+  assign \$2420  = tags[3:2] == 1'h1;
+  assign \$2421  = tags[3:2] == 2'h2;
+  assign \$2422  = tags[3:2] == 2'h3;
+  assign \$2423  = { \$2419 , \$2418 , \$2417  } + { \$2422 , \$2421 , \$2420  };
+  assign \$2424  = tags[5:4] == 1'h1;
+  assign \$2425  = tags[5:4] == 2'h2;
+  assign \$2426  = tags[5:4] == 2'h3;
+  assign \$2427  = tags[7:6] == 1'h1;
+  assign \$2428  = tags[7:6] == 2'h2;
+  assign \$2429  = tags[7:6] == 2'h3;
+  assign \$2430  = { \$2426 , \$2425 , \$2424  } + { \$2429 , \$2428 , \$2427  };
+  assign \$2431  = \$2423  + \$2430 ;
+  assign \$2432  = tags[1:0] == 1'h1;
+  assign \$2433  = tags[1:0] == 2'h2;
+  assign \$2434  = tags[1:0] == 2'h3;
+  assign \$2435  = tags[3:2] == 1'h1;
+  assign \$2436  = tags[3:2] == 2'h2;
+  assign \$2437  = tags[3:2] == 2'h3;
+  assign \$2438  = { \$2434 , \$2433 , \$2432  } + { \$2437 , \$2436 , \$2435  };
+  assign \$2439  = tags[5:4] == 1'h1;
+  assign \$2440  = tags[5:4] == 2'h2;
+  assign \$2441  = tags[5:4] == 2'h3;
+  assign \$2442  = tags[7:6] == 1'h1;
+  assign \$2443  = tags[7:6] == 2'h2;
+  assign \$2444  = tags[7:6] == 2'h3;
+  assign \$2445  = { \$2441 , \$2440 , \$2439  } + { \$2444 , \$2443 , \$2442  };
+  assign \$2446  = \$2438  + \$2445 ;
   assign \$2447  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2448  = \$2444 [0] ? \$2446  : \$2447 ;
-  assign \$2450  = tags[1:0] == 1'h1;
-  assign \$2451  = tags[1:0] == 2'h2;
-  assign \$2452  = tags[1:0] == 2'h3;
-  assign \$2453  = tags[3:2] == 1'h1;
-  assign \$2454  = tags[3:2] == 2'h2;
-  assign \$2455  = tags[3:2] == 2'h3;
-  assign \$2456  = { \$2452 , \$2451 , \$2450  } + { \$2455 , \$2454 , \$2453  };
-  assign \$2457  = tags[5:4] == 1'h1;
-  assign \$2458  = tags[5:4] == 2'h2;
-  assign \$2459  = tags[5:4] == 2'h3;
-  assign \$2460  = tags[7:6] == 1'h1;
-  assign \$2461  = tags[7:6] == 2'h2;
-  assign \$2462  = tags[7:6] == 2'h3;
-  assign \$2463  = { \$2459 , \$2458 , \$2457  } + { \$2462 , \$2461 , \$2460  };
-  assign \$2464  = \$2456  + \$2463 ;
-  assign \$2465  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2449  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2450  = \$2446 [0] ? \$2448  : \$2449 ;
+  assign \$2452  = tags[1:0] == 1'h1;
+  assign \$2453  = tags[1:0] == 2'h2;
+  assign \$2454  = tags[1:0] == 2'h3;
+  assign \$2455  = tags[3:2] == 1'h1;
+  assign \$2456  = tags[3:2] == 2'h2;
+  assign \$2457  = tags[3:2] == 2'h3;
+  assign \$2458  = { \$2454 , \$2453 , \$2452  } + { \$2457 , \$2456 , \$2455  };
+  assign \$2459  = tags[5:4] == 1'h1;
+  assign \$2460  = tags[5:4] == 2'h2;
+  assign \$2461  = tags[5:4] == 2'h3;
+  assign \$2462  = tags[7:6] == 1'h1;
+  assign \$2463  = tags[7:6] == 2'h2;
+  assign \$2464  = tags[7:6] == 2'h3;
+  assign \$2465  = { \$2461 , \$2460 , \$2459  } + { \$2464 , \$2463 , \$2462  };
+  assign \$2466  = \$2458  + \$2465 ;
   assign \$2467  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2468  = \$2464 [0] ? \$2466  : \$2467 ;
-  assign \$2469  = \$2429 [1] ? \$2449  : \$2468 ;
-  assign \$2470  = \$2358 [2] ? \$2414  : \$2469 ;
-  assign \$2471  = \$2215 [3] ? \$2343  : \$2470 ;
-  assign \$2473  = tags[1:0] == 1'h1;
-  assign \$2474  = tags[1:0] == 2'h2;
-  assign \$2475  = tags[1:0] == 2'h3;
-  assign \$2476  = tags[3:2] == 1'h1;
-  assign \$2477  = tags[3:2] == 2'h2;
-  assign \$2478  = tags[3:2] == 2'h3;
-  assign \$2479  = { \$2475 , \$2474 , \$2473  } + { \$2478 , \$2477 , \$2476  };
-  assign \$2480  = tags[5:4] == 1'h1;
-  assign \$2481  = tags[5:4] == 2'h2;
-  assign \$2482  = tags[5:4] == 2'h3;
-  assign \$2483  = tags[7:6] == 1'h1;
-  assign \$2484  = tags[7:6] == 2'h2;
-  assign \$2485  = tags[7:6] == 2'h3;
-  assign \$2486  = { \$2482 , \$2481 , \$2480  } + { \$2485 , \$2484 , \$2483  };
-  assign \$2487  = \$2479  + \$2486 ;
-  assign \$2488  = tags[1:0] == 1'h1;
-  assign \$2489  = tags[1:0] == 2'h2;
-  assign \$2490  = tags[1:0] == 2'h3;
-  assign \$2491  = tags[3:2] == 1'h1;
-  assign \$2492  = tags[3:2] == 2'h2;
-  assign \$2493  = tags[3:2] == 2'h3;
-  assign \$2494  = { \$2490 , \$2489 , \$2488  } + { \$2493 , \$2492 , \$2491  };
-  assign \$2495  = tags[5:4] == 1'h1;
-  assign \$2496  = tags[5:4] == 2'h2;
-  assign \$2497  = tags[5:4] == 2'h3;
-  assign \$2498  = tags[7:6] == 1'h1;
-  assign \$2499  = tags[7:6] == 2'h2;
-  assign \$2500  = tags[7:6] == 2'h3;
-  assign \$2501  = { \$2497 , \$2496 , \$2495  } + { \$2500 , \$2499 , \$2498  };
-  assign \$2502  = \$2494  + \$2501 ;
-  assign \$2503  = tags[1:0] == 1'h1;
-  assign \$2504  = tags[1:0] == 2'h2;
-  assign \$2505  = tags[1:0] == 2'h3;
-  assign \$2506  = tags[3:2] == 1'h1;
-  assign \$2507  = tags[3:2] == 2'h2;
-  assign \$2508  = tags[3:2] == 2'h3;
-  assign \$2509  = { \$2505 , \$2504 , \$2503  } + { \$2508 , \$2507 , \$2506  };
-  assign \$2510  = tags[5:4] == 1'h1;
-  assign \$2511  = tags[5:4] == 2'h2;
-  assign \$2512  = tags[5:4] == 2'h3;
-  assign \$2513  = tags[7:6] == 1'h1;
-  assign \$2514  = tags[7:6] == 2'h2;
-  assign \$2515  = tags[7:6] == 2'h3;
-  assign \$2516  = { \$2512 , \$2511 , \$2510  } + { \$2515 , \$2514 , \$2513  };
-  assign \$2517  = \$2509  + \$2516 ;
-  assign \$2518  = tags[1:0] == 1'h1;
-  assign \$2519  = tags[1:0] == 2'h2;
-  assign \$2520  = tags[1:0] == 2'h3;
-  assign \$2521  = tags[3:2] == 1'h1;
-  assign \$2522  = tags[3:2] == 2'h2;
-  assign \$2523  = tags[3:2] == 2'h3;
-  assign \$2524  = { \$2520 , \$2519 , \$2518  } + { \$2523 , \$2522 , \$2521  };
-  assign \$2525  = tags[5:4] == 1'h1;
-  assign \$2526  = tags[5:4] == 2'h2;
-  assign \$2527  = tags[5:4] == 2'h3;
-  assign \$2528  = tags[7:6] == 1'h1;
-  assign \$2529  = tags[7:6] == 2'h2;
-  assign \$2530  = tags[7:6] == 2'h3;
-  assign \$2531  = { \$2527 , \$2526 , \$2525  } + { \$2530 , \$2529 , \$2528  };
-  assign \$2532  = \$2524  + \$2531 ;
-  assign \$2533  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2469  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2470  = \$2466 [0] ? \$2468  : \$2469 ;
+  assign \$2471  = \$2431 [1] ? \$2451  : \$2470 ;
+  assign \$2472  = \$2360 [2] ? \$2416  : \$2471 ;
+  assign \$2473  = \$2217 [3] ? \$2345  : \$2472 ;
+  assign \$2475  = tags[1:0] == 1'h1;
+  assign \$2476  = tags[1:0] == 2'h2;
+  assign \$2477  = tags[1:0] == 2'h3;
+  assign \$2478  = tags[3:2] == 1'h1;
+  assign \$2479  = tags[3:2] == 2'h2;
+  assign \$2480  = tags[3:2] == 2'h3;
+  assign \$2481  = { \$2477 , \$2476 , \$2475  } + { \$2480 , \$2479 , \$2478  };
+  assign \$2482  = tags[5:4] == 1'h1;
+  assign \$2483  = tags[5:4] == 2'h2;
+  assign \$2484  = tags[5:4] == 2'h3;
+  assign \$2485  = tags[7:6] == 1'h1;
+  assign \$2486  = tags[7:6] == 2'h2;
+  assign \$2487  = tags[7:6] == 2'h3;
+  assign \$2488  = { \$2484 , \$2483 , \$2482  } + { \$2487 , \$2486 , \$2485  };
+  assign \$2489  = \$2481  + \$2488 ;
+  assign \$2490  = tags[1:0] == 1'h1;
+  assign \$2491  = tags[1:0] == 2'h2;
+  assign \$2492  = tags[1:0] == 2'h3;
+  assign \$2493  = tags[3:2] == 1'h1;
+  assign \$2494  = tags[3:2] == 2'h2;
+  assign \$2495  = tags[3:2] == 2'h3;
+  assign \$2496  = { \$2492 , \$2491 , \$2490  } + { \$2495 , \$2494 , \$2493  };
+  assign \$2497  = tags[5:4] == 1'h1;
+  assign \$2498  = tags[5:4] == 2'h2;
+  assign \$2499  = tags[5:4] == 2'h3;
+  assign \$2500  = tags[7:6] == 1'h1;
+  assign \$2501  = tags[7:6] == 2'h2;
+  assign \$2502  = tags[7:6] == 2'h3;
+  assign \$2503  = { \$2499 , \$2498 , \$2497  } + { \$2502 , \$2501 , \$2500  };
+  assign \$2504  = \$2496  + \$2503 ;
+  assign \$2505  = tags[1:0] == 1'h1;
+  assign \$2506  = tags[1:0] == 2'h2;
+  assign \$2507  = tags[1:0] == 2'h3;
+  assign \$2508  = tags[3:2] == 1'h1;
+  assign \$2509  = tags[3:2] == 2'h2;
+  assign \$2510  = tags[3:2] == 2'h3;
+  assign \$2511  = { \$2507 , \$2506 , \$2505  } + { \$2510 , \$2509 , \$2508  };
+  assign \$2512  = tags[5:4] == 1'h1;
+  assign \$2513  = tags[5:4] == 2'h2;
+  assign \$2514  = tags[5:4] == 2'h3;
+  assign \$2515  = tags[7:6] == 1'h1;
+  assign \$2516  = tags[7:6] == 2'h2;
+  assign \$2517  = tags[7:6] == 2'h3;
+  assign \$2518  = { \$2514 , \$2513 , \$2512  } + { \$2517 , \$2516 , \$2515  };
+  assign \$2519  = \$2511  + \$2518 ;
+  assign \$2520  = tags[1:0] == 1'h1;
+  assign \$2521  = tags[1:0] == 2'h2;
+  assign \$2522  = tags[1:0] == 2'h3;
+  assign \$2523  = tags[3:2] == 1'h1;
+  assign \$2524  = tags[3:2] == 2'h2;
+  assign \$2525  = tags[3:2] == 2'h3;
+  assign \$2526  = { \$2522 , \$2521 , \$2520  } + { \$2525 , \$2524 , \$2523  };
+  assign \$2527  = tags[5:4] == 1'h1;
+  assign \$2528  = tags[5:4] == 2'h2;
+  assign \$2529  = tags[5:4] == 2'h3;
+  assign \$2530  = tags[7:6] == 1'h1;
+  assign \$2531  = tags[7:6] == 2'h2;
+  assign \$2532  = tags[7:6] == 2'h3;
+  assign \$2533  = { \$2529 , \$2528 , \$2527  } + { \$2532 , \$2531 , \$2530  };
+  assign \$2534  = \$2526  + \$2533 ;
   assign \$2535  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2536  = \$2532 [0] ? \$2534  : \$2535 ;
-  assign \$2538  = tags[1:0] == 1'h1;
-  assign \$2539  = tags[1:0] == 2'h2;
-  assign \$2540  = tags[1:0] == 2'h3;
-  assign \$2541  = tags[3:2] == 1'h1;
-  assign \$2542  = tags[3:2] == 2'h2;
-  assign \$2543  = tags[3:2] == 2'h3;
-  assign \$2544  = { \$2540 , \$2539 , \$2538  } + { \$2543 , \$2542 , \$2541  };
-  assign \$2545  = tags[5:4] == 1'h1;
-  assign \$2546  = tags[5:4] == 2'h2;
-  assign \$2547  = tags[5:4] == 2'h3;
-  assign \$2548  = tags[7:6] == 1'h1;
-  assign \$2549  = tags[7:6] == 2'h2;
-  assign \$2550  = tags[7:6] == 2'h3;
-  assign \$2551  = { \$2547 , \$2546 , \$2545  } + { \$2550 , \$2549 , \$2548  };
-  assign \$2552  = \$2544  + \$2551 ;
-  assign \$2553  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2537  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2538  = \$2534 [0] ? \$2536  : \$2537 ;
+  assign \$2540  = tags[1:0] == 1'h1;
+  assign \$2541  = tags[1:0] == 2'h2;
+  assign \$2542  = tags[1:0] == 2'h3;
+  assign \$2543  = tags[3:2] == 1'h1;
+  assign \$2544  = tags[3:2] == 2'h2;
+  assign \$2545  = tags[3:2] == 2'h3;
+  assign \$2546  = { \$2542 , \$2541 , \$2540  } + { \$2545 , \$2544 , \$2543  };
+  assign \$2547  = tags[5:4] == 1'h1;
+  assign \$2548  = tags[5:4] == 2'h2;
+  assign \$2549  = tags[5:4] == 2'h3;
+  assign \$2550  = tags[7:6] == 1'h1;
+  assign \$2551  = tags[7:6] == 2'h2;
+  assign \$2552  = tags[7:6] == 2'h3;
+  assign \$2553  = { \$2549 , \$2548 , \$2547  } + { \$2552 , \$2551 , \$2550  };
+  assign \$2554  = \$2546  + \$2553 ;
   assign \$2555  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2556  = \$2552 [0] ? \$2554  : \$2555 ;
-  assign \$2557  = \$2517 [1] ? \$2537  : \$2556 ;
-  assign \$2559  = tags[1:0] == 1'h1;
-  assign \$2560  = tags[1:0] == 2'h2;
-  assign \$2561  = tags[1:0] == 2'h3;
-  assign \$2562  = tags[3:2] == 1'h1;
-  assign \$2563  = tags[3:2] == 2'h2;
-  assign \$2564  = tags[3:2] == 2'h3;
-  assign \$2565  = { \$2561 , \$2560 , \$2559  } + { \$2564 , \$2563 , \$2562  };
-  assign \$2566  = tags[5:4] == 1'h1;
-  assign \$2567  = tags[5:4] == 2'h2;
-  assign \$2568  = tags[5:4] == 2'h3;
-  assign \$2569  = tags[7:6] == 1'h1;
-  assign \$2570  = tags[7:6] == 2'h2;
-  assign \$2571  = tags[7:6] == 2'h3;
-  assign \$2572  = { \$2568 , \$2567 , \$2566  } + { \$2571 , \$2570 , \$2569  };
-  assign \$2573  = \$2565  + \$2572 ;
-  assign \$2574  = tags[1:0] == 1'h1;
-  assign \$2575  = tags[1:0] == 2'h2;
-  assign \$2576  = tags[1:0] == 2'h3;
-  assign \$2577  = tags[3:2] == 1'h1;
-  assign \$2578  = tags[3:2] == 2'h2;
-  assign \$2579  = tags[3:2] == 2'h3;
-  assign \$2580  = { \$2576 , \$2575 , \$2574  } + { \$2579 , \$2578 , \$2577  };
-  assign \$2581  = tags[5:4] == 1'h1;
-  assign \$2582  = tags[5:4] == 2'h2;
-  assign \$2583  = tags[5:4] == 2'h3;
-  assign \$2584  = tags[7:6] == 1'h1;
-  assign \$2585  = tags[7:6] == 2'h2;
-  assign \$2586  = tags[7:6] == 2'h3;
-  assign \$2587  = { \$2583 , \$2582 , \$2581  } + { \$2586 , \$2585 , \$2584  };
-  assign \$2588  = \$2580  + \$2587 ;
-  assign \$2589  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2557  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2558  = \$2554 [0] ? \$2556  : \$2557 ;
+  assign \$2559  = \$2519 [1] ? \$2539  : \$2558 ;
+  assign \$2561  = tags[1:0] == 1'h1;
+  assign \$2562  = tags[1:0] == 2'h2;
+  assign \$2563  = tags[1:0] == 2'h3;
+  assign \$2564  = tags[3:2] == 1'h1;
+  assign \$2565  = tags[3:2] == 2'h2;
+  assign \$2566  = tags[3:2] == 2'h3;
+  assign \$2567  = { \$2563 , \$2562 , \$2561  } + { \$2566 , \$2565 , \$2564  };
+  assign \$2568  = tags[5:4] == 1'h1;
+  assign \$2569  = tags[5:4] == 2'h2;
+  assign \$2570  = tags[5:4] == 2'h3;
+  assign \$2571  = tags[7:6] == 1'h1;
+  assign \$2572  = tags[7:6] == 2'h2;
+  assign \$2573  = tags[7:6] == 2'h3;
+  assign \$2574  = { \$2570 , \$2569 , \$2568  } + { \$2573 , \$2572 , \$2571  };
+  assign \$2575  = \$2567  + \$2574 ;
+  assign \$2576  = tags[1:0] == 1'h1;
+  assign \$2577  = tags[1:0] == 2'h2;
+  assign \$2578  = tags[1:0] == 2'h3;
+  assign \$2579  = tags[3:2] == 1'h1;
+  assign \$2580  = tags[3:2] == 2'h2;
+  assign \$2581  = tags[3:2] == 2'h3;
+  assign \$2582  = { \$2578 , \$2577 , \$2576  } + { \$2581 , \$2580 , \$2579  };
+  assign \$2583  = tags[5:4] == 1'h1;
+  assign \$2584  = tags[5:4] == 2'h2;
+  assign \$2585  = tags[5:4] == 2'h3;
+  assign \$2586  = tags[7:6] == 1'h1;
+  assign \$2587  = tags[7:6] == 2'h2;
+  assign \$2588  = tags[7:6] == 2'h3;
+  assign \$2589  = { \$2585 , \$2584 , \$2583  } + { \$2588 , \$2587 , \$2586  };
+  assign \$2590  = \$2582  + \$2589 ;
   assign \$2591  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2592  = \$2588 [0] ? \$2590  : \$2591 ;
-  assign \$2594  = tags[1:0] == 1'h1;
-  assign \$2595  = tags[1:0] == 2'h2;
-  assign \$2596  = tags[1:0] == 2'h3;
-  assign \$2597  = tags[3:2] == 1'h1;
-  assign \$2598  = tags[3:2] == 2'h2;
-  assign \$2599  = tags[3:2] == 2'h3;
-  assign \$2600  = { \$2596 , \$2595 , \$2594  } + { \$2599 , \$2598 , \$2597  };
-  assign \$2601  = tags[5:4] == 1'h1;
-  assign \$2602  = tags[5:4] == 2'h2;
-  assign \$2603  = tags[5:4] == 2'h3;
-  assign \$2604  = tags[7:6] == 1'h1;
-  assign \$2605  = tags[7:6] == 2'h2;
-  assign \$2606  = tags[7:6] == 2'h3;
-  assign \$2607  = { \$2603 , \$2602 , \$2601  } + { \$2606 , \$2605 , \$2604  };
-  assign \$2608  = \$2600  + \$2607 ;
-  assign \$2609  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2593  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2594  = \$2590 [0] ? \$2592  : \$2593 ;
+  assign \$2596  = tags[1:0] == 1'h1;
+  assign \$2597  = tags[1:0] == 2'h2;
+  assign \$2598  = tags[1:0] == 2'h3;
+  assign \$2599  = tags[3:2] == 1'h1;
+  assign \$2600  = tags[3:2] == 2'h2;
+  assign \$2601  = tags[3:2] == 2'h3;
+  assign \$2602  = { \$2598 , \$2597 , \$2596  } + { \$2601 , \$2600 , \$2599  };
+  assign \$2603  = tags[5:4] == 1'h1;
+  assign \$2604  = tags[5:4] == 2'h2;
+  assign \$2605  = tags[5:4] == 2'h3;
+  assign \$2606  = tags[7:6] == 1'h1;
+  assign \$2607  = tags[7:6] == 2'h2;
+  assign \$2608  = tags[7:6] == 2'h3;
+  assign \$2609  = { \$2605 , \$2604 , \$2603  } + { \$2608 , \$2607 , \$2606  };
+  assign \$2610  = \$2602  + \$2609 ;
   assign \$2611  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2612  = \$2608 [0] ? \$2610  : \$2611 ;
-  assign \$2613  = \$2573 [1] ? \$2593  : \$2612 ;
-  assign \$2614  = \$2502 [2] ? \$2558  : \$2613 ;
-  assign \$2616  = tags[1:0] == 1'h1;
-  assign \$2617  = tags[1:0] == 2'h2;
-  assign \$2618  = tags[1:0] == 2'h3;
-  assign \$2619  = tags[3:2] == 1'h1;
-  assign \$2620  = tags[3:2] == 2'h2;
-  assign \$2621  = tags[3:2] == 2'h3;
-  assign \$2622  = { \$2618 , \$2617 , \$2616  } + { \$2621 , \$2620 , \$2619  };
-  assign \$2623  = tags[5:4] == 1'h1;
-  assign \$2624  = tags[5:4] == 2'h2;
-  assign \$2625  = tags[5:4] == 2'h3;
-  assign \$2626  = tags[7:6] == 1'h1;
-  assign \$2627  = tags[7:6] == 2'h2;
-  assign \$2628  = tags[7:6] == 2'h3;
-  assign \$2629  = { \$2625 , \$2624 , \$2623  } + { \$2628 , \$2627 , \$2626  };
-  assign \$2630  = \$2622  + \$2629 ;
-  assign \$2631  = tags[1:0] == 1'h1;
-  assign \$2632  = tags[1:0] == 2'h2;
-  assign \$2633  = tags[1:0] == 2'h3;
-  assign \$2634  = tags[3:2] == 1'h1;
-  assign \$2635  = tags[3:2] == 2'h2;
-  assign \$2636  = tags[3:2] == 2'h3;
-  assign \$2637  = { \$2633 , \$2632 , \$2631  } + { \$2636 , \$2635 , \$2634  };
-  assign \$2638  = tags[5:4] == 1'h1;
-  assign \$2639  = tags[5:4] == 2'h2;
-  assign \$2640  = tags[5:4] == 2'h3;
-  assign \$2641  = tags[7:6] == 1'h1;
-  assign \$2642  = tags[7:6] == 2'h2;
-  assign \$2643  = tags[7:6] == 2'h3;
-  assign \$2644  = { \$2640 , \$2639 , \$2638  } + { \$2643 , \$2642 , \$2641  };
-  assign \$2645  = \$2637  + \$2644 ;
-  assign \$2646  = tags[1:0] == 1'h1;
-  assign \$2647  = tags[1:0] == 2'h2;
-  assign \$2648  = tags[1:0] == 2'h3;
-  assign \$2649  = tags[3:2] == 1'h1;
-  assign \$2650  = tags[3:2] == 2'h2;
-  assign \$2651  = tags[3:2] == 2'h3;
-  assign \$2652  = { \$2648 , \$2647 , \$2646  } + { \$2651 , \$2650 , \$2649  };
-  assign \$2653  = tags[5:4] == 1'h1;
-  assign \$2654  = tags[5:4] == 2'h2;
-  assign \$2655  = tags[5:4] == 2'h3;
-  assign \$2656  = tags[7:6] == 1'h1;
-  assign \$2657  = tags[7:6] == 2'h2;
-  assign \$2658  = tags[7:6] == 2'h3;
-  assign \$2659  = { \$2655 , \$2654 , \$2653  } + { \$2658 , \$2657 , \$2656  };
-  assign \$2660  = \$2652  + \$2659 ;
-  assign \$2661  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2613  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2614  = \$2610 [0] ? \$2612  : \$2613 ;
+  assign \$2615  = \$2575 [1] ? \$2595  : \$2614 ;
+  assign \$2616  = \$2504 [2] ? \$2560  : \$2615 ;
+  assign \$2618  = tags[1:0] == 1'h1;
+  assign \$2619  = tags[1:0] == 2'h2;
+  assign \$2620  = tags[1:0] == 2'h3;
+  assign \$2621  = tags[3:2] == 1'h1;
+  assign \$2622  = tags[3:2] == 2'h2;
+  assign \$2623  = tags[3:2] == 2'h3;
+  assign \$2624  = { \$2620 , \$2619 , \$2618  } + { \$2623 , \$2622 , \$2621  };
+  assign \$2625  = tags[5:4] == 1'h1;
+  assign \$2626  = tags[5:4] == 2'h2;
+  assign \$2627  = tags[5:4] == 2'h3;
+  assign \$2628  = tags[7:6] == 1'h1;
+  assign \$2629  = tags[7:6] == 2'h2;
+  assign \$2630  = tags[7:6] == 2'h3;
+  assign \$2631  = { \$2627 , \$2626 , \$2625  } + { \$2630 , \$2629 , \$2628  };
+  assign \$2632  = \$2624  + \$2631 ;
+  assign \$2633  = tags[1:0] == 1'h1;
+  assign \$2634  = tags[1:0] == 2'h2;
+  assign \$2635  = tags[1:0] == 2'h3;
+  assign \$2636  = tags[3:2] == 1'h1;
+  assign \$2637  = tags[3:2] == 2'h2;
+  assign \$2638  = tags[3:2] == 2'h3;
+  assign \$2639  = { \$2635 , \$2634 , \$2633  } + { \$2638 , \$2637 , \$2636  };
+  assign \$2640  = tags[5:4] == 1'h1;
+  assign \$2641  = tags[5:4] == 2'h2;
+  assign \$2642  = tags[5:4] == 2'h3;
+  assign \$2643  = tags[7:6] == 1'h1;
+  assign \$2644  = tags[7:6] == 2'h2;
+  assign \$2645  = tags[7:6] == 2'h3;
+  assign \$2646  = { \$2642 , \$2641 , \$2640  } + { \$2645 , \$2644 , \$2643  };
+  assign \$2647  = \$2639  + \$2646 ;
+  assign \$2648  = tags[1:0] == 1'h1;
+  assign \$2649  = tags[1:0] == 2'h2;
+  assign \$2650  = tags[1:0] == 2'h3;
+  assign \$2651  = tags[3:2] == 1'h1;
+  assign \$2652  = tags[3:2] == 2'h2;
+  assign \$2653  = tags[3:2] == 2'h3;
+  assign \$2654  = { \$2650 , \$2649 , \$2648  } + { \$2653 , \$2652 , \$2651  };
+  assign \$2655  = tags[5:4] == 1'h1;
+  assign \$2656  = tags[5:4] == 2'h2;
+  assign \$2657  = tags[5:4] == 2'h3;
+  assign \$2658  = tags[7:6] == 1'h1;
+  assign \$2659  = tags[7:6] == 2'h2;
+  assign \$2660  = tags[7:6] == 2'h3;
+  assign \$2661  = { \$2657 , \$2656 , \$2655  } + { \$2660 , \$2659 , \$2658  };
+  assign \$2662  = \$2654  + \$2661 ;
   assign \$2663  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2664  = \$2660 [0] ? \$2662  : \$2663 ;
-  assign \$2666  = tags[1:0] == 1'h1;
-  assign \$2667  = tags[1:0] == 2'h2;
-  assign \$2668  = tags[1:0] == 2'h3;
-  assign \$2669  = tags[3:2] == 1'h1;
-  assign \$2670  = tags[3:2] == 2'h2;
-  assign \$2671  = tags[3:2] == 2'h3;
-  assign \$2672  = { \$2668 , \$2667 , \$2666  } + { \$2671 , \$2670 , \$2669  };
-  assign \$2673  = tags[5:4] == 1'h1;
-  assign \$2674  = tags[5:4] == 2'h2;
-  assign \$2675  = tags[5:4] == 2'h3;
-  assign \$2676  = tags[7:6] == 1'h1;
-  assign \$2677  = tags[7:6] == 2'h2;
-  assign \$2678  = tags[7:6] == 2'h3;
-  assign \$2679  = { \$2675 , \$2674 , \$2673  } + { \$2678 , \$2677 , \$2676  };
-  assign \$2680  = \$2672  + \$2679 ;
-  assign \$2681  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2665  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2666  = \$2662 [0] ? \$2664  : \$2665 ;
+  assign \$2668  = tags[1:0] == 1'h1;
+  assign \$2669  = tags[1:0] == 2'h2;
+  assign \$2670  = tags[1:0] == 2'h3;
+  assign \$2671  = tags[3:2] == 1'h1;
+  assign \$2672  = tags[3:2] == 2'h2;
+  assign \$2673  = tags[3:2] == 2'h3;
+  assign \$2674  = { \$2670 , \$2669 , \$2668  } + { \$2673 , \$2672 , \$2671  };
+  assign \$2675  = tags[5:4] == 1'h1;
+  assign \$2676  = tags[5:4] == 2'h2;
+  assign \$2677  = tags[5:4] == 2'h3;
+  assign \$2678  = tags[7:6] == 1'h1;
+  assign \$2679  = tags[7:6] == 2'h2;
+  assign \$2680  = tags[7:6] == 2'h3;
+  assign \$2681  = { \$2677 , \$2676 , \$2675  } + { \$2680 , \$2679 , \$2678  };
+  assign \$2682  = \$2674  + \$2681 ;
   assign \$2683  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2684  = \$2680 [0] ? \$2682  : \$2683 ;
-  assign \$2685  = \$2645 [1] ? \$2665  : \$2684 ;
-  assign \$2687  = tags[1:0] == 1'h1;
-  assign \$2688  = tags[1:0] == 2'h2;
-  assign \$2689  = tags[1:0] == 2'h3;
-  assign \$2690  = tags[3:2] == 1'h1;
-  assign \$2691  = tags[3:2] == 2'h2;
-  assign \$2692  = tags[3:2] == 2'h3;
-  assign \$2693  = { \$2689 , \$2688 , \$2687  } + { \$2692 , \$2691 , \$2690  };
-  assign \$2694  = tags[5:4] == 1'h1;
-  assign \$2695  = tags[5:4] == 2'h2;
-  assign \$2696  = tags[5:4] == 2'h3;
-  assign \$2697  = tags[7:6] == 1'h1;
-  assign \$2698  = tags[7:6] == 2'h2;
-  assign \$2699  = tags[7:6] == 2'h3;
-  assign \$2700  = { \$2696 , \$2695 , \$2694  } + { \$2699 , \$2698 , \$2697  };
-  assign \$2701  = \$2693  + \$2700 ;
-  assign \$2702  = tags[1:0] == 1'h1;
-  assign \$2703  = tags[1:0] == 2'h2;
-  assign \$2704  = tags[1:0] == 2'h3;
-  assign \$2705  = tags[3:2] == 1'h1;
-  assign \$2706  = tags[3:2] == 2'h2;
-  assign \$2707  = tags[3:2] == 2'h3;
-  assign \$2708  = { \$2704 , \$2703 , \$2702  } + { \$2707 , \$2706 , \$2705  };
-  assign \$2709  = tags[5:4] == 1'h1;
-  assign \$2710  = tags[5:4] == 2'h2;
-  assign \$2711  = tags[5:4] == 2'h3;
-  assign \$2712  = tags[7:6] == 1'h1;
-  assign \$2713  = tags[7:6] == 2'h2;
-  assign \$2714  = tags[7:6] == 2'h3;
-  assign \$2715  = { \$2711 , \$2710 , \$2709  } + { \$2714 , \$2713 , \$2712  };
-  assign \$2716  = \$2708  + \$2715 ;
-  assign \$2717  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2685  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2686  = \$2682 [0] ? \$2684  : \$2685 ;
+  assign \$2687  = \$2647 [1] ? \$2667  : \$2686 ;
+  assign \$2689  = tags[1:0] == 1'h1;
+  assign \$2690  = tags[1:0] == 2'h2;
+  assign \$2691  = tags[1:0] == 2'h3;
+  assign \$2692  = tags[3:2] == 1'h1;
+  assign \$2693  = tags[3:2] == 2'h2;
+  assign \$2694  = tags[3:2] == 2'h3;
+  assign \$2695  = { \$2691 , \$2690 , \$2689  } + { \$2694 , \$2693 , \$2692  };
+  assign \$2696  = tags[5:4] == 1'h1;
+  assign \$2697  = tags[5:4] == 2'h2;
+  assign \$2698  = tags[5:4] == 2'h3;
+  assign \$2699  = tags[7:6] == 1'h1;
+  assign \$2700  = tags[7:6] == 2'h2;
+  assign \$2701  = tags[7:6] == 2'h3;
+  assign \$2702  = { \$2698 , \$2697 , \$2696  } + { \$2701 , \$2700 , \$2699  };
+  assign \$2703  = \$2695  + \$2702 ;
+  assign \$2704  = tags[1:0] == 1'h1;
+  assign \$2705  = tags[1:0] == 2'h2;
+  assign \$2706  = tags[1:0] == 2'h3;
+  assign \$2707  = tags[3:2] == 1'h1;
+  assign \$2708  = tags[3:2] == 2'h2;
+  assign \$2709  = tags[3:2] == 2'h3;
+  assign \$2710  = { \$2706 , \$2705 , \$2704  } + { \$2709 , \$2708 , \$2707  };
+  assign \$2711  = tags[5:4] == 1'h1;
+  assign \$2712  = tags[5:4] == 2'h2;
+  assign \$2713  = tags[5:4] == 2'h3;
+  assign \$2714  = tags[7:6] == 1'h1;
+  assign \$2715  = tags[7:6] == 2'h2;
+  assign \$2716  = tags[7:6] == 2'h3;
+  assign \$2717  = { \$2713 , \$2712 , \$2711  } + { \$2716 , \$2715 , \$2714  };
+  assign \$2718  = \$2710  + \$2717 ;
   assign \$2719  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2720  = \$2716 [0] ? \$2718  : \$2719 ;
-  assign \$2722  = tags[1:0] == 1'h1;
-  assign \$2723  = tags[1:0] == 2'h2;
-  assign \$2724  = tags[1:0] == 2'h3;
-  assign \$2725  = tags[3:2] == 1'h1;
-  assign \$2726  = tags[3:2] == 2'h2;
-  assign \$2727  = tags[3:2] == 2'h3;
-  assign \$2728  = { \$2724 , \$2723 , \$2722  } + { \$2727 , \$2726 , \$2725  };
-  assign \$2729  = tags[5:4] == 1'h1;
-  assign \$2730  = tags[5:4] == 2'h2;
-  assign \$2731  = tags[5:4] == 2'h3;
-  assign \$2732  = tags[7:6] == 1'h1;
-  assign \$2733  = tags[7:6] == 2'h2;
-  assign \$2734  = tags[7:6] == 2'h3;
-  assign \$2735  = { \$2731 , \$2730 , \$2729  } + { \$2734 , \$2733 , \$2732  };
-  assign \$2736  = \$2728  + \$2735 ;
-  assign \$2737  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2721  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2722  = \$2718 [0] ? \$2720  : \$2721 ;
+  assign \$2724  = tags[1:0] == 1'h1;
+  assign \$2725  = tags[1:0] == 2'h2;
+  assign \$2726  = tags[1:0] == 2'h3;
+  assign \$2727  = tags[3:2] == 1'h1;
+  assign \$2728  = tags[3:2] == 2'h2;
+  assign \$2729  = tags[3:2] == 2'h3;
+  assign \$2730  = { \$2726 , \$2725 , \$2724  } + { \$2729 , \$2728 , \$2727  };
+  assign \$2731  = tags[5:4] == 1'h1;
+  assign \$2732  = tags[5:4] == 2'h2;
+  assign \$2733  = tags[5:4] == 2'h3;
+  assign \$2734  = tags[7:6] == 1'h1;
+  assign \$2735  = tags[7:6] == 2'h2;
+  assign \$2736  = tags[7:6] == 2'h3;
+  assign \$2737  = { \$2733 , \$2732 , \$2731  } + { \$2736 , \$2735 , \$2734  };
+  assign \$2738  = \$2730  + \$2737 ;
   assign \$2739  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2740  = \$2736 [0] ? \$2738  : \$2739 ;
-  assign \$2741  = \$2701 [1] ? \$2721  : \$2740 ;
-  assign \$2742  = \$2630 [2] ? \$2686  : \$2741 ;
-  assign \$2743  = \$2487 [3] ? \$2615  : \$2742 ;
-  assign \$2744  = \$2200 [4] ? \$2472  : \$2743 ;
-  assign \$2745  = tags0[1:0] == 1'h1;
-  assign \$2746  = tags0[1:0] == 2'h2;
-  assign \$2747  = tags0[1:0] == 2'h3;
-  assign \$2748  = tags0[3:2] == 1'h1;
-  assign \$2749  = tags0[3:2] == 2'h2;
-  assign \$2750  = tags0[3:2] == 2'h3;
-  assign \$2751  = { \$2747 , \$2746 , \$2745  } + { \$2750 , \$2749 , \$2748  };
-  assign \$2752  = tags0[1:0] == 1'h1;
-  assign \$2753  = tags0[1:0] == 2'h2;
-  assign \$2754  = tags0[1:0] == 2'h3;
-  assign \$2755  = tags0[3:2] == 1'h1;
-  assign \$2756  = tags0[3:2] == 2'h2;
-  assign \$2757  = tags0[3:2] == 2'h3;
-  assign \$2758  = { \$2754 , \$2753 , \$2752  } + { \$2757 , \$2756 , \$2755  };
-  assign \$2759  = tags0[1:0] == 1'h1;
-  assign \$2760  = tags0[1:0] == 2'h2;
-  assign \$2761  = tags0[1:0] == 2'h3;
-  assign \$2762  = tags0[3:2] == 1'h1;
-  assign \$2763  = tags0[3:2] == 2'h2;
-  assign \$2764  = tags0[3:2] == 2'h3;
-  assign \$2765  = { \$2761 , \$2760 , \$2759  } + { \$2764 , \$2763 , \$2762  };
-  assign \$2766  = tags0[1:0] == 1'h1;
-  assign \$2767  = tags0[1:0] == 2'h2;
-  assign \$2768  = tags0[1:0] == 2'h3;
-  assign \$2769  = tags0[3:2] == 1'h1;
-  assign \$2770  = tags0[3:2] == 2'h2;
-  assign \$2771  = tags0[3:2] == 2'h3;
-  assign \$2772  = { \$2768 , \$2767 , \$2766  } + { \$2771 , \$2770 , \$2769  };
-  assign \$2774  = \$2772 [0] ? \$2773  : part0_0;
-  assign \$2776  = tags0[1:0] == 1'h1;
-  assign \$2777  = tags0[1:0] == 2'h2;
-  assign \$2778  = tags0[1:0] == 2'h3;
-  assign \$2779  = tags0[3:2] == 1'h1;
-  assign \$2780  = tags0[3:2] == 2'h2;
-  assign \$2781  = tags0[3:2] == 2'h3;
-  assign \$2782  = { \$2778 , \$2777 , \$2776  } + { \$2781 , \$2780 , \$2779  };
-  assign \$2784  = \$2782 [0] ? \$2783  : part0_0;
-  assign \$2785  = \$2765 [1] ? \$2775  : \$2784 ;
-  assign \$2787  = tags0[1:0] == 1'h1;
-  assign \$2788  = tags0[1:0] == 2'h2;
-  assign \$2789  = tags0[1:0] == 2'h3;
-  assign \$2790  = tags0[3:2] == 1'h1;
-  assign \$2791  = tags0[3:2] == 2'h2;
-  assign \$2792  = tags0[3:2] == 2'h3;
-  assign \$2793  = { \$2789 , \$2788 , \$2787  } + { \$2792 , \$2791 , \$2790  };
-  assign \$2794  = tags0[1:0] == 1'h1;
-  assign \$2795  = tags0[1:0] == 2'h2;
-  assign \$2796  = tags0[1:0] == 2'h3;
-  assign \$2797  = tags0[3:2] == 1'h1;
-  assign \$2798  = tags0[3:2] == 2'h2;
-  assign \$2799  = tags0[3:2] == 2'h3;
-  assign \$2800  = { \$2796 , \$2795 , \$2794  } + { \$2799 , \$2798 , \$2797  };
-  assign \$2802  = \$2800 [0] ? \$2801  : part0_0;
-  assign \$2804  = tags0[1:0] == 1'h1;
-  assign \$2805  = tags0[1:0] == 2'h2;
-  assign \$2806  = tags0[1:0] == 2'h3;
-  assign \$2807  = tags0[3:2] == 1'h1;
-  assign \$2808  = tags0[3:2] == 2'h2;
-  assign \$2809  = tags0[3:2] == 2'h3;
-  assign \$2810  = { \$2806 , \$2805 , \$2804  } + { \$2809 , \$2808 , \$2807  };
-  assign \$2812  = \$2810 [0] ? \$2811  : part0_0;
-  assign \$2813  = \$2793 [1] ? \$2803  : \$2812 ;
-  assign \$2814  = \$2758 [2] ? \$2786  : \$2813 ;
-  assign \$2816  = tags0[1:0] == 1'h1;
-  assign \$2817  = tags0[1:0] == 2'h2;
-  assign \$2818  = tags0[1:0] == 2'h3;
-  assign \$2819  = tags0[3:2] == 1'h1;
-  assign \$2820  = tags0[3:2] == 2'h2;
-  assign \$2821  = tags0[3:2] == 2'h3;
-  assign \$2822  = { \$2818 , \$2817 , \$2816  } + { \$2821 , \$2820 , \$2819  };
-  assign \$2823  = tags0[1:0] == 1'h1;
-  assign \$2824  = tags0[1:0] == 2'h2;
-  assign \$2825  = tags0[1:0] == 2'h3;
-  assign \$2826  = tags0[3:2] == 1'h1;
-  assign \$2827  = tags0[3:2] == 2'h2;
-  assign \$2828  = tags0[3:2] == 2'h3;
-  assign \$2829  = { \$2825 , \$2824 , \$2823  } + { \$2828 , \$2827 , \$2826  };
-  assign \$2830  = tags0[1:0] == 1'h1;
-  assign \$2831  = tags0[1:0] == 2'h2;
-  assign \$2832  = tags0[1:0] == 2'h3;
-  assign \$2833  = tags0[3:2] == 1'h1;
-  assign \$2834  = tags0[3:2] == 2'h2;
-  assign \$2835  = tags0[3:2] == 2'h3;
-  assign \$2836  = { \$2832 , \$2831 , \$2830  } + { \$2835 , \$2834 , \$2833  };
-  assign \$2838  = \$2836 [0] ? \$2837  : part0_0;
-  assign \$2840  = tags0[1:0] == 1'h1;
-  assign \$2841  = tags0[1:0] == 2'h2;
-  assign \$2842  = tags0[1:0] == 2'h3;
-  assign \$2843  = tags0[3:2] == 1'h1;
-  assign \$2844  = tags0[3:2] == 2'h2;
-  assign \$2845  = tags0[3:2] == 2'h3;
-  assign \$2846  = { \$2842 , \$2841 , \$2840  } + { \$2845 , \$2844 , \$2843  };
-  assign \$2848  = \$2846 [0] ? \$2847  : part0_0;
-  assign \$2849  = \$2829 [1] ? \$2839  : \$2848 ;
-  assign \$2851  = tags0[1:0] == 1'h1;
-  assign \$2852  = tags0[1:0] == 2'h2;
-  assign \$2853  = tags0[1:0] == 2'h3;
-  assign \$2854  = tags0[3:2] == 1'h1;
-  assign \$2855  = tags0[3:2] == 2'h2;
-  assign \$2856  = tags0[3:2] == 2'h3;
-  assign \$2857  = { \$2853 , \$2852 , \$2851  } + { \$2856 , \$2855 , \$2854  };
-  assign \$2858  = tags0[1:0] == 1'h1;
-  assign \$2859  = tags0[1:0] == 2'h2;
-  assign \$2860  = tags0[1:0] == 2'h3;
-  assign \$2861  = tags0[3:2] == 1'h1;
-  assign \$2862  = tags0[3:2] == 2'h2;
-  assign \$2863  = tags0[3:2] == 2'h3;
-  assign \$2864  = { \$2860 , \$2859 , \$2858  } + { \$2863 , \$2862 , \$2861  };
-  assign \$2866  = \$2864 [0] ? \$2865  : part0_0;
-  assign \$2868  = tags0[1:0] == 1'h1;
-  assign \$2869  = tags0[1:0] == 2'h2;
-  assign \$2870  = tags0[1:0] == 2'h3;
-  assign \$2871  = tags0[3:2] == 1'h1;
-  assign \$2872  = tags0[3:2] == 2'h2;
-  assign \$2873  = tags0[3:2] == 2'h3;
-  assign \$2874  = { \$2870 , \$2869 , \$2868  } + { \$2873 , \$2872 , \$2871  };
-  assign \$2876  = \$2874 [0] ? \$2875  : part0_0;
-  assign \$2877  = \$2857 [1] ? \$2867  : \$2876 ;
-  assign \$2878  = \$2822 [2] ? \$2850  : \$2877 ;
-  assign \$2879  = \$2751 [3] ? \$2815  : \$2878 ;
-  assign \$2880  = tags0[9:8] == 1'h1;
-  assign \$2881  = tags0[9:8] == 2'h2;
-  assign \$2882  = tags0[9:8] == 2'h3;
-  assign \$2883  = tags0[11:10] == 1'h1;
-  assign \$2884  = tags0[11:10] == 2'h2;
-  assign \$2885  = tags0[11:10] == 2'h3;
-  assign \$2886  = { \$2882 , \$2881 , \$2880  } + { \$2885 , \$2884 , \$2883  };
-  assign \$2887  = tags0[9:8] == 1'h1;
-  assign \$2888  = tags0[9:8] == 2'h2;
-  assign \$2889  = tags0[9:8] == 2'h3;
-  assign \$2890  = tags0[11:10] == 1'h1;
-  assign \$2891  = tags0[11:10] == 2'h2;
-  assign \$2892  = tags0[11:10] == 2'h3;
-  assign \$2893  = { \$2889 , \$2888 , \$2887  } + { \$2892 , \$2891 , \$2890  };
-  assign \$2894  = tags0[9:8] == 1'h1;
-  assign \$2895  = tags0[9:8] == 2'h2;
-  assign \$2896  = tags0[9:8] == 2'h3;
-  assign \$2897  = tags0[11:10] == 1'h1;
-  assign \$2898  = tags0[11:10] == 2'h2;
-  assign \$2899  = tags0[11:10] == 2'h3;
-  assign \$2900  = { \$2896 , \$2895 , \$2894  } + { \$2899 , \$2898 , \$2897  };
-  assign \$2901  = tags0[9:8] == 1'h1;
-  assign \$2902  = tags0[9:8] == 2'h2;
-  assign \$2903  = tags0[9:8] == 2'h3;
-  assign \$2904  = tags0[11:10] == 1'h1;
-  assign \$2905  = tags0[11:10] == 2'h2;
-  assign \$2906  = tags0[11:10] == 2'h3;
-  assign \$2907  = { \$2903 , \$2902 , \$2901  } + { \$2906 , \$2905 , \$2904  };
-  assign \$2909  = \$2907 [0] ? \$2908  : part0_1;
-  assign \$2911  = tags0[9:8] == 1'h1;
-  assign \$2912  = tags0[9:8] == 2'h2;
-  assign \$2913  = tags0[9:8] == 2'h3;
-  assign \$2914  = tags0[11:10] == 1'h1;
-  assign \$2915  = tags0[11:10] == 2'h2;
-  assign \$2916  = tags0[11:10] == 2'h3;
-  assign \$2917  = { \$2913 , \$2912 , \$2911  } + { \$2916 , \$2915 , \$2914  };
-  assign \$2919  = \$2917 [0] ? \$2918  : part0_1;
-  assign \$2920  = \$2900 [1] ? \$2910  : \$2919 ;
-  assign \$2922  = tags0[9:8] == 1'h1;
-  assign \$2923  = tags0[9:8] == 2'h2;
-  assign \$2924  = tags0[9:8] == 2'h3;
-  assign \$2925  = tags0[11:10] == 1'h1;
-  assign \$2926  = tags0[11:10] == 2'h2;
-  assign \$2927  = tags0[11:10] == 2'h3;
-  assign \$2928  = { \$2924 , \$2923 , \$2922  } + { \$2927 , \$2926 , \$2925  };
-  assign \$2929  = tags0[9:8] == 1'h1;
-  assign \$2930  = tags0[9:8] == 2'h2;
-  assign \$2931  = tags0[9:8] == 2'h3;
-  assign \$2932  = tags0[11:10] == 1'h1;
-  assign \$2933  = tags0[11:10] == 2'h2;
-  assign \$2934  = tags0[11:10] == 2'h3;
-  assign \$2935  = { \$2931 , \$2930 , \$2929  } + { \$2934 , \$2933 , \$2932  };
-  assign \$2937  = \$2935 [0] ? \$2936  : part0_1;
-  assign \$2939  = tags0[9:8] == 1'h1;
-  assign \$2940  = tags0[9:8] == 2'h2;
-  assign \$2941  = tags0[9:8] == 2'h3;
-  assign \$2942  = tags0[11:10] == 1'h1;
-  assign \$2943  = tags0[11:10] == 2'h2;
-  assign \$2944  = tags0[11:10] == 2'h3;
-  assign \$2945  = { \$2941 , \$2940 , \$2939  } + { \$2944 , \$2943 , \$2942  };
-  assign \$2947  = \$2945 [0] ? \$2946  : part0_1;
-  assign \$2948  = \$2928 [1] ? \$2938  : \$2947 ;
-  assign \$2949  = \$2893 [2] ? \$2921  : \$2948 ;
-  assign \$2951  = tags0[9:8] == 1'h1;
-  assign \$2952  = tags0[9:8] == 2'h2;
-  assign \$2953  = tags0[9:8] == 2'h3;
-  assign \$2954  = tags0[11:10] == 1'h1;
-  assign \$2955  = tags0[11:10] == 2'h2;
-  assign \$2956  = tags0[11:10] == 2'h3;
-  assign \$2957  = { \$2953 , \$2952 , \$2951  } + { \$2956 , \$2955 , \$2954  };
-  assign \$2958  = tags0[9:8] == 1'h1;
-  assign \$2959  = tags0[9:8] == 2'h2;
-  assign \$2960  = tags0[9:8] == 2'h3;
-  assign \$2961  = tags0[11:10] == 1'h1;
-  assign \$2962  = tags0[11:10] == 2'h2;
-  assign \$2963  = tags0[11:10] == 2'h3;
-  assign \$2964  = { \$2960 , \$2959 , \$2958  } + { \$2963 , \$2962 , \$2961  };
-  assign \$2965  = tags0[9:8] == 1'h1;
-  assign \$2966  = tags0[9:8] == 2'h2;
-  assign \$2967  = tags0[9:8] == 2'h3;
-  assign \$2968  = tags0[11:10] == 1'h1;
-  assign \$2969  = tags0[11:10] == 2'h2;
-  assign \$2970  = tags0[11:10] == 2'h3;
-  assign \$2971  = { \$2967 , \$2966 , \$2965  } + { \$2970 , \$2969 , \$2968  };
-  assign \$2973  = \$2971 [0] ? \$2972  : part0_1;
-  assign \$2975  = tags0[9:8] == 1'h1;
-  assign \$2976  = tags0[9:8] == 2'h2;
-  assign \$2977  = tags0[9:8] == 2'h3;
-  assign \$2978  = tags0[11:10] == 1'h1;
-  assign \$2979  = tags0[11:10] == 2'h2;
-  assign \$2980  = tags0[11:10] == 2'h3;
-  assign \$2981  = { \$2977 , \$2976 , \$2975  } + { \$2980 , \$2979 , \$2978  };
-  assign \$2983  = \$2981 [0] ? \$2982  : part0_1;
-  assign \$2984  = \$2964 [1] ? \$2974  : \$2983 ;
-  assign \$2986  = tags0[9:8] == 1'h1;
-  assign \$2987  = tags0[9:8] == 2'h2;
-  assign \$2988  = tags0[9:8] == 2'h3;
-  assign \$2989  = tags0[11:10] == 1'h1;
-  assign \$2990  = tags0[11:10] == 2'h2;
-  assign \$2991  = tags0[11:10] == 2'h3;
-  assign \$2992  = { \$2988 , \$2987 , \$2986  } + { \$2991 , \$2990 , \$2989  };
-  assign \$2993  = tags0[9:8] == 1'h1;
-  assign \$2994  = tags0[9:8] == 2'h2;
-  assign \$2995  = tags0[9:8] == 2'h3;
-  assign \$2996  = tags0[11:10] == 1'h1;
-  assign \$2997  = tags0[11:10] == 2'h2;
-  assign \$2998  = tags0[11:10] == 2'h3;
-  assign \$2999  = { \$2995 , \$2994 , \$2993  } + { \$2998 , \$2997 , \$2996  };
-  assign \$3001  = \$2999 [0] ? \$3000  : part0_1;
-  assign \$3003  = tags0[9:8] == 1'h1;
-  assign \$3004  = tags0[9:8] == 2'h2;
-  assign \$3005  = tags0[9:8] == 2'h3;
-  assign \$3006  = tags0[11:10] == 1'h1;
-  assign \$3007  = tags0[11:10] == 2'h2;
-  assign \$3008  = tags0[11:10] == 2'h3;
-  assign \$3009  = { \$3005 , \$3004 , \$3003  } + { \$3008 , \$3007 , \$3006  };
-  assign \$3011  = \$3009 [0] ? \$3010  : part0_1;
-  assign \$3012  = \$2992 [1] ? \$3002  : \$3011 ;
-  assign \$3013  = \$2957 [2] ? \$2985  : \$3012 ;
-  assign \$3014  = \$2886 [3] ? \$2950  : \$3013 ;
-  assign \$3015  = tags1[1:0] == 1'h1;
-  assign \$3016  = tags1[1:0] == 2'h2;
-  assign \$3017  = tags1[1:0] == 2'h3;
-  assign \$3018  = tags1[1:0] == 1'h1;
-  assign \$3019  = tags1[1:0] == 2'h2;
-  assign \$3020  = tags1[1:0] == 2'h3;
-  assign \$3021  = tags1[1:0] == 1'h1;
-  assign \$3022  = tags1[1:0] == 2'h2;
-  assign \$3023  = tags1[1:0] == 2'h3;
-  assign \$3025  = \$3021  ? \$3024  : part1_0;
-  assign \$3027  = tags1[1:0] == 1'h1;
-  assign \$3028  = tags1[1:0] == 2'h2;
-  assign \$3029  = tags1[1:0] == 2'h3;
-  assign \$3031  = \$3027  ? \$3030  : part1_0;
-  assign \$3032  = \$3019  ? \$3026  : \$3031 ;
-  assign \$3034  = tags1[1:0] == 1'h1;
-  assign \$3035  = tags1[1:0] == 2'h2;
-  assign \$3036  = tags1[1:0] == 2'h3;
-  assign \$3037  = tags1[1:0] == 1'h1;
-  assign \$3038  = tags1[1:0] == 2'h2;
-  assign \$3039  = tags1[1:0] == 2'h3;
-  assign \$3041  = \$3037  ? \$3040  : part1_0;
-  assign \$3043  = tags1[1:0] == 1'h1;
-  assign \$3044  = tags1[1:0] == 2'h2;
-  assign \$3045  = tags1[1:0] == 2'h3;
-  assign \$3047  = \$3043  ? \$3046  : part1_0;
-  assign \$3048  = \$3035  ? \$3042  : \$3047 ;
-  assign \$3049  = \$3017  ? \$3033  : \$3048 ;
-  assign \$3050  = tags1[5:4] == 1'h1;
-  assign \$3051  = tags1[5:4] == 2'h2;
-  assign \$3052  = tags1[5:4] == 2'h3;
-  assign \$3053  = tags1[5:4] == 1'h1;
-  assign \$3054  = tags1[5:4] == 2'h2;
-  assign \$3055  = tags1[5:4] == 2'h3;
-  assign \$3056  = tags1[5:4] == 1'h1;
-  assign \$3057  = tags1[5:4] == 2'h2;
-  assign \$3058  = tags1[5:4] == 2'h3;
-  assign \$3060  = \$3056  ? \$3059  : part1_1;
-  assign \$3062  = tags1[5:4] == 1'h1;
-  assign \$3063  = tags1[5:4] == 2'h2;
-  assign \$3064  = tags1[5:4] == 2'h3;
-  assign \$3066  = \$3062  ? \$3065  : part1_1;
-  assign \$3067  = \$3054  ? \$3061  : \$3066 ;
-  assign \$3069  = tags1[5:4] == 1'h1;
-  assign \$3070  = tags1[5:4] == 2'h2;
-  assign \$3071  = tags1[5:4] == 2'h3;
-  assign \$3072  = tags1[5:4] == 1'h1;
-  assign \$3073  = tags1[5:4] == 2'h2;
-  assign \$3074  = tags1[5:4] == 2'h3;
-  assign \$3076  = \$3072  ? \$3075  : part1_1;
-  assign \$3078  = tags1[5:4] == 1'h1;
-  assign \$3079  = tags1[5:4] == 2'h2;
-  assign \$3080  = tags1[5:4] == 2'h3;
-  assign \$3082  = \$3078  ? \$3081  : part1_1;
-  assign \$3083  = \$3070  ? \$3077  : \$3082 ;
-  assign \$3084  = \$3052  ? \$3068  : \$3083 ;
-  assign \$3085  = tags1[9:8] == 1'h1;
-  assign \$3086  = tags1[9:8] == 2'h2;
-  assign \$3087  = tags1[9:8] == 2'h3;
-  assign \$3088  = tags1[9:8] == 1'h1;
-  assign \$3089  = tags1[9:8] == 2'h2;
-  assign \$3090  = tags1[9:8] == 2'h3;
-  assign \$3091  = tags1[9:8] == 1'h1;
-  assign \$3092  = tags1[9:8] == 2'h2;
-  assign \$3093  = tags1[9:8] == 2'h3;
-  assign \$3095  = \$3091  ? \$3094  : part1_2;
-  assign \$3097  = tags1[9:8] == 1'h1;
-  assign \$3098  = tags1[9:8] == 2'h2;
-  assign \$3099  = tags1[9:8] == 2'h3;
-  assign \$3101  = \$3097  ? \$3100  : part1_2;
-  assign \$3102  = \$3089  ? \$3096  : \$3101 ;
-  assign \$3104  = tags1[9:8] == 1'h1;
-  assign \$3105  = tags1[9:8] == 2'h2;
-  assign \$3106  = tags1[9:8] == 2'h3;
-  assign \$3107  = tags1[9:8] == 1'h1;
-  assign \$3108  = tags1[9:8] == 2'h2;
-  assign \$3109  = tags1[9:8] == 2'h3;
-  assign \$3111  = \$3107  ? \$3110  : part1_2;
-  assign \$3113  = tags1[9:8] == 1'h1;
-  assign \$3114  = tags1[9:8] == 2'h2;
-  assign \$3115  = tags1[9:8] == 2'h3;
-  assign \$3117  = \$3113  ? \$3116  : part1_2;
-  assign \$3118  = \$3105  ? \$3112  : \$3117 ;
-  assign \$3119  = \$3087  ? \$3103  : \$3118 ;
-  assign \$3120  = tags1[13:12] == 1'h1;
-  assign \$3121  = tags1[13:12] == 2'h2;
-  assign \$3122  = tags1[13:12] == 2'h3;
-  assign \$3123  = tags1[13:12] == 1'h1;
-  assign \$3124  = tags1[13:12] == 2'h2;
-  assign \$3125  = tags1[13:12] == 2'h3;
-  assign \$3126  = tags1[13:12] == 1'h1;
-  assign \$3127  = tags1[13:12] == 2'h2;
-  assign \$3128  = tags1[13:12] == 2'h3;
-  assign \$3130  = \$3126  ? \$3129  : part1_3;
-  assign \$3132  = tags1[13:12] == 1'h1;
-  assign \$3133  = tags1[13:12] == 2'h2;
-  assign \$3134  = tags1[13:12] == 2'h3;
-  assign \$3136  = \$3132  ? \$3135  : part1_3;
-  assign \$3137  = \$3124  ? \$3131  : \$3136 ;
-  assign \$3139  = tags1[13:12] == 1'h1;
-  assign \$3140  = tags1[13:12] == 2'h2;
-  assign \$3141  = tags1[13:12] == 2'h3;
-  assign \$3142  = tags1[13:12] == 1'h1;
-  assign \$3143  = tags1[13:12] == 2'h2;
-  assign \$3144  = tags1[13:12] == 2'h3;
-  assign \$3146  = \$3142  ? \$3145  : part1_3;
-  assign \$3148  = tags1[13:12] == 1'h1;
-  assign \$3149  = tags1[13:12] == 2'h2;
-  assign \$3150  = tags1[13:12] == 2'h3;
-  assign \$3152  = \$3148  ? \$3151  : part1_3;
-  assign \$3153  = \$3140  ? \$3147  : \$3152 ;
-  assign \$3154  = \$3122  ? \$3138  : \$3153 ;
-  assign \$3155  = $signed(control4[28:19]) < $signed(9'h17a);
-  assign \$3156  = $signed(control4[28:19]) < $signed(9'h179);
-  assign \$3157  = $signed(control4[28:19]) < $signed(9'h178);
-  assign \$3158  = $signed(control4[28:19]) < $signed(9'h177);
-  assign \$3159  = $signed(control4[28:19]) < $signed(9'h176);
-  assign \$3160  = $signed(control4[28:19]) < $signed(9'h175);
-  assign \$3161  = $signed(control4[28:19]) < $signed(9'h174);
-  assign \$3162  = $signed(control4[28:19]) < $signed(9'h173);
-  assign \$3163  = $signed(control4[28:19]) < $signed(9'h172);
-  assign \$3164  = $signed(control4[28:19]) < $signed(9'h171);
-  assign \$3165  = $signed(control4[28:19]) < $signed(9'h170);
-  assign \$3166  = $signed(control4[28:19]) < $signed(9'h16f);
-  assign \$3167  = $signed(control4[28:19]) < $signed(9'h16e);
-  assign \$3168  = $signed(control4[28:19]) < $signed(9'h16d);
-  assign \$3169  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3170  = \$3169  == 2'h2;
+  assign \$2741  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2742  = \$2738 [0] ? \$2740  : \$2741 ;
+  assign \$2743  = \$2703 [1] ? \$2723  : \$2742 ;
+  assign \$2744  = \$2632 [2] ? \$2688  : \$2743 ;
+  assign \$2745  = \$2489 [3] ? \$2617  : \$2744 ;
+  assign \$2746  = \$2202 [4] ? \$2474  : \$2745 ;
+  assign \$2747  = tags0[1:0] == 1'h1;
+  assign \$2748  = tags0[1:0] == 2'h2;
+  assign \$2749  = tags0[1:0] == 2'h3;
+  assign \$2750  = tags0[3:2] == 1'h1;
+  assign \$2751  = tags0[3:2] == 2'h2;
+  assign \$2752  = tags0[3:2] == 2'h3;
+  assign \$2753  = { \$2749 , \$2748 , \$2747  } + { \$2752 , \$2751 , \$2750  };
+  assign \$2754  = tags0[1:0] == 1'h1;
+  assign \$2755  = tags0[1:0] == 2'h2;
+  assign \$2756  = tags0[1:0] == 2'h3;
+  assign \$2757  = tags0[3:2] == 1'h1;
+  assign \$2758  = tags0[3:2] == 2'h2;
+  assign \$2759  = tags0[3:2] == 2'h3;
+  assign \$2760  = { \$2756 , \$2755 , \$2754  } + { \$2759 , \$2758 , \$2757  };
+  assign \$2761  = tags0[1:0] == 1'h1;
+  assign \$2762  = tags0[1:0] == 2'h2;
+  assign \$2763  = tags0[1:0] == 2'h3;
+  assign \$2764  = tags0[3:2] == 1'h1;
+  assign \$2765  = tags0[3:2] == 2'h2;
+  assign \$2766  = tags0[3:2] == 2'h3;
+  assign \$2767  = { \$2763 , \$2762 , \$2761  } + { \$2766 , \$2765 , \$2764  };
+  assign \$2768  = tags0[1:0] == 1'h1;
+  assign \$2769  = tags0[1:0] == 2'h2;
+  assign \$2770  = tags0[1:0] == 2'h3;
+  assign \$2771  = tags0[3:2] == 1'h1;
+  assign \$2772  = tags0[3:2] == 2'h2;
+  assign \$2773  = tags0[3:2] == 2'h3;
+  assign \$2774  = { \$2770 , \$2769 , \$2768  } + { \$2773 , \$2772 , \$2771  };
+  assign \$2776  = \$2774 [0] ? \$2775  : part0_0;
+  assign \$2778  = tags0[1:0] == 1'h1;
+  assign \$2779  = tags0[1:0] == 2'h2;
+  assign \$2780  = tags0[1:0] == 2'h3;
+  assign \$2781  = tags0[3:2] == 1'h1;
+  assign \$2782  = tags0[3:2] == 2'h2;
+  assign \$2783  = tags0[3:2] == 2'h3;
+  assign \$2784  = { \$2780 , \$2779 , \$2778  } + { \$2783 , \$2782 , \$2781  };
+  assign \$2786  = \$2784 [0] ? \$2785  : part0_0;
+  assign \$2787  = \$2767 [1] ? \$2777  : \$2786 ;
+  assign \$2789  = tags0[1:0] == 1'h1;
+  assign \$2790  = tags0[1:0] == 2'h2;
+  assign \$2791  = tags0[1:0] == 2'h3;
+  assign \$2792  = tags0[3:2] == 1'h1;
+  assign \$2793  = tags0[3:2] == 2'h2;
+  assign \$2794  = tags0[3:2] == 2'h3;
+  assign \$2795  = { \$2791 , \$2790 , \$2789  } + { \$2794 , \$2793 , \$2792  };
+  assign \$2796  = tags0[1:0] == 1'h1;
+  assign \$2797  = tags0[1:0] == 2'h2;
+  assign \$2798  = tags0[1:0] == 2'h3;
+  assign \$2799  = tags0[3:2] == 1'h1;
+  assign \$2800  = tags0[3:2] == 2'h2;
+  assign \$2801  = tags0[3:2] == 2'h3;
+  assign \$2802  = { \$2798 , \$2797 , \$2796  } + { \$2801 , \$2800 , \$2799  };
+  assign \$2804  = \$2802 [0] ? \$2803  : part0_0;
+  assign \$2806  = tags0[1:0] == 1'h1;
+  assign \$2807  = tags0[1:0] == 2'h2;
+  assign \$2808  = tags0[1:0] == 2'h3;
+  assign \$2809  = tags0[3:2] == 1'h1;
+  assign \$2810  = tags0[3:2] == 2'h2;
+  assign \$2811  = tags0[3:2] == 2'h3;
+  assign \$2812  = { \$2808 , \$2807 , \$2806  } + { \$2811 , \$2810 , \$2809  };
+  assign \$2814  = \$2812 [0] ? \$2813  : part0_0;
+  assign \$2815  = \$2795 [1] ? \$2805  : \$2814 ;
+  assign \$2816  = \$2760 [2] ? \$2788  : \$2815 ;
+  assign \$2818  = tags0[1:0] == 1'h1;
+  assign \$2819  = tags0[1:0] == 2'h2;
+  assign \$2820  = tags0[1:0] == 2'h3;
+  assign \$2821  = tags0[3:2] == 1'h1;
+  assign \$2822  = tags0[3:2] == 2'h2;
+  assign \$2823  = tags0[3:2] == 2'h3;
+  assign \$2824  = { \$2820 , \$2819 , \$2818  } + { \$2823 , \$2822 , \$2821  };
+  assign \$2825  = tags0[1:0] == 1'h1;
+  assign \$2826  = tags0[1:0] == 2'h2;
+  assign \$2827  = tags0[1:0] == 2'h3;
+  assign \$2828  = tags0[3:2] == 1'h1;
+  assign \$2829  = tags0[3:2] == 2'h2;
+  assign \$2830  = tags0[3:2] == 2'h3;
+  assign \$2831  = { \$2827 , \$2826 , \$2825  } + { \$2830 , \$2829 , \$2828  };
+  assign \$2832  = tags0[1:0] == 1'h1;
+  assign \$2833  = tags0[1:0] == 2'h2;
+  assign \$2834  = tags0[1:0] == 2'h3;
+  assign \$2835  = tags0[3:2] == 1'h1;
+  assign \$2836  = tags0[3:2] == 2'h2;
+  assign \$2837  = tags0[3:2] == 2'h3;
+  assign \$2838  = { \$2834 , \$2833 , \$2832  } + { \$2837 , \$2836 , \$2835  };
+  assign \$2840  = \$2838 [0] ? \$2839  : part0_0;
+  assign \$2842  = tags0[1:0] == 1'h1;
+  assign \$2843  = tags0[1:0] == 2'h2;
+  assign \$2844  = tags0[1:0] == 2'h3;
+  assign \$2845  = tags0[3:2] == 1'h1;
+  assign \$2846  = tags0[3:2] == 2'h2;
+  assign \$2847  = tags0[3:2] == 2'h3;
+  assign \$2848  = { \$2844 , \$2843 , \$2842  } + { \$2847 , \$2846 , \$2845  };
+  assign \$2850  = \$2848 [0] ? \$2849  : part0_0;
+  assign \$2851  = \$2831 [1] ? \$2841  : \$2850 ;
+  assign \$2853  = tags0[1:0] == 1'h1;
+  assign \$2854  = tags0[1:0] == 2'h2;
+  assign \$2855  = tags0[1:0] == 2'h3;
+  assign \$2856  = tags0[3:2] == 1'h1;
+  assign \$2857  = tags0[3:2] == 2'h2;
+  assign \$2858  = tags0[3:2] == 2'h3;
+  assign \$2859  = { \$2855 , \$2854 , \$2853  } + { \$2858 , \$2857 , \$2856  };
+  assign \$2860  = tags0[1:0] == 1'h1;
+  assign \$2861  = tags0[1:0] == 2'h2;
+  assign \$2862  = tags0[1:0] == 2'h3;
+  assign \$2863  = tags0[3:2] == 1'h1;
+  assign \$2864  = tags0[3:2] == 2'h2;
+  assign \$2865  = tags0[3:2] == 2'h3;
+  assign \$2866  = { \$2862 , \$2861 , \$2860  } + { \$2865 , \$2864 , \$2863  };
+  assign \$2868  = \$2866 [0] ? \$2867  : part0_0;
+  assign \$2870  = tags0[1:0] == 1'h1;
+  assign \$2871  = tags0[1:0] == 2'h2;
+  assign \$2872  = tags0[1:0] == 2'h3;
+  assign \$2873  = tags0[3:2] == 1'h1;
+  assign \$2874  = tags0[3:2] == 2'h2;
+  assign \$2875  = tags0[3:2] == 2'h3;
+  assign \$2876  = { \$2872 , \$2871 , \$2870  } + { \$2875 , \$2874 , \$2873  };
+  assign \$2878  = \$2876 [0] ? \$2877  : part0_0;
+  assign \$2879  = \$2859 [1] ? \$2869  : \$2878 ;
+  assign \$2880  = \$2824 [2] ? \$2852  : \$2879 ;
+  assign \$2881  = \$2753 [3] ? \$2817  : \$2880 ;
+  assign \$2882  = tags0[9:8] == 1'h1;
+  assign \$2883  = tags0[9:8] == 2'h2;
+  assign \$2884  = tags0[9:8] == 2'h3;
+  assign \$2885  = tags0[11:10] == 1'h1;
+  assign \$2886  = tags0[11:10] == 2'h2;
+  assign \$2887  = tags0[11:10] == 2'h3;
+  assign \$2888  = { \$2884 , \$2883 , \$2882  } + { \$2887 , \$2886 , \$2885  };
+  assign \$2889  = tags0[9:8] == 1'h1;
+  assign \$2890  = tags0[9:8] == 2'h2;
+  assign \$2891  = tags0[9:8] == 2'h3;
+  assign \$2892  = tags0[11:10] == 1'h1;
+  assign \$2893  = tags0[11:10] == 2'h2;
+  assign \$2894  = tags0[11:10] == 2'h3;
+  assign \$2895  = { \$2891 , \$2890 , \$2889  } + { \$2894 , \$2893 , \$2892  };
+  assign \$2896  = tags0[9:8] == 1'h1;
+  assign \$2897  = tags0[9:8] == 2'h2;
+  assign \$2898  = tags0[9:8] == 2'h3;
+  assign \$2899  = tags0[11:10] == 1'h1;
+  assign \$2900  = tags0[11:10] == 2'h2;
+  assign \$2901  = tags0[11:10] == 2'h3;
+  assign \$2902  = { \$2898 , \$2897 , \$2896  } + { \$2901 , \$2900 , \$2899  };
+  assign \$2903  = tags0[9:8] == 1'h1;
+  assign \$2904  = tags0[9:8] == 2'h2;
+  assign \$2905  = tags0[9:8] == 2'h3;
+  assign \$2906  = tags0[11:10] == 1'h1;
+  assign \$2907  = tags0[11:10] == 2'h2;
+  assign \$2908  = tags0[11:10] == 2'h3;
+  assign \$2909  = { \$2905 , \$2904 , \$2903  } + { \$2908 , \$2907 , \$2906  };
+  assign \$2911  = \$2909 [0] ? \$2910  : part0_1;
+  assign \$2913  = tags0[9:8] == 1'h1;
+  assign \$2914  = tags0[9:8] == 2'h2;
+  assign \$2915  = tags0[9:8] == 2'h3;
+  assign \$2916  = tags0[11:10] == 1'h1;
+  assign \$2917  = tags0[11:10] == 2'h2;
+  assign \$2918  = tags0[11:10] == 2'h3;
+  assign \$2919  = { \$2915 , \$2914 , \$2913  } + { \$2918 , \$2917 , \$2916  };
+  assign \$2921  = \$2919 [0] ? \$2920  : part0_1;
+  assign \$2922  = \$2902 [1] ? \$2912  : \$2921 ;
+  assign \$2924  = tags0[9:8] == 1'h1;
+  assign \$2925  = tags0[9:8] == 2'h2;
+  assign \$2926  = tags0[9:8] == 2'h3;
+  assign \$2927  = tags0[11:10] == 1'h1;
+  assign \$2928  = tags0[11:10] == 2'h2;
+  assign \$2929  = tags0[11:10] == 2'h3;
+  assign \$2930  = { \$2926 , \$2925 , \$2924  } + { \$2929 , \$2928 , \$2927  };
+  assign \$2931  = tags0[9:8] == 1'h1;
+  assign \$2932  = tags0[9:8] == 2'h2;
+  assign \$2933  = tags0[9:8] == 2'h3;
+  assign \$2934  = tags0[11:10] == 1'h1;
+  assign \$2935  = tags0[11:10] == 2'h2;
+  assign \$2936  = tags0[11:10] == 2'h3;
+  assign \$2937  = { \$2933 , \$2932 , \$2931  } + { \$2936 , \$2935 , \$2934  };
+  assign \$2939  = \$2937 [0] ? \$2938  : part0_1;
+  assign \$2941  = tags0[9:8] == 1'h1;
+  assign \$2942  = tags0[9:8] == 2'h2;
+  assign \$2943  = tags0[9:8] == 2'h3;
+  assign \$2944  = tags0[11:10] == 1'h1;
+  assign \$2945  = tags0[11:10] == 2'h2;
+  assign \$2946  = tags0[11:10] == 2'h3;
+  assign \$2947  = { \$2943 , \$2942 , \$2941  } + { \$2946 , \$2945 , \$2944  };
+  assign \$2949  = \$2947 [0] ? \$2948  : part0_1;
+  assign \$2950  = \$2930 [1] ? \$2940  : \$2949 ;
+  assign \$2951  = \$2895 [2] ? \$2923  : \$2950 ;
+  assign \$2953  = tags0[9:8] == 1'h1;
+  assign \$2954  = tags0[9:8] == 2'h2;
+  assign \$2955  = tags0[9:8] == 2'h3;
+  assign \$2956  = tags0[11:10] == 1'h1;
+  assign \$2957  = tags0[11:10] == 2'h2;
+  assign \$2958  = tags0[11:10] == 2'h3;
+  assign \$2959  = { \$2955 , \$2954 , \$2953  } + { \$2958 , \$2957 , \$2956  };
+  assign \$2960  = tags0[9:8] == 1'h1;
+  assign \$2961  = tags0[9:8] == 2'h2;
+  assign \$2962  = tags0[9:8] == 2'h3;
+  assign \$2963  = tags0[11:10] == 1'h1;
+  assign \$2964  = tags0[11:10] == 2'h2;
+  assign \$2965  = tags0[11:10] == 2'h3;
+  assign \$2966  = { \$2962 , \$2961 , \$2960  } + { \$2965 , \$2964 , \$2963  };
+  assign \$2967  = tags0[9:8] == 1'h1;
+  assign \$2968  = tags0[9:8] == 2'h2;
+  assign \$2969  = tags0[9:8] == 2'h3;
+  assign \$2970  = tags0[11:10] == 1'h1;
+  assign \$2971  = tags0[11:10] == 2'h2;
+  assign \$2972  = tags0[11:10] == 2'h3;
+  assign \$2973  = { \$2969 , \$2968 , \$2967  } + { \$2972 , \$2971 , \$2970  };
+  assign \$2975  = \$2973 [0] ? \$2974  : part0_1;
+  assign \$2977  = tags0[9:8] == 1'h1;
+  assign \$2978  = tags0[9:8] == 2'h2;
+  assign \$2979  = tags0[9:8] == 2'h3;
+  assign \$2980  = tags0[11:10] == 1'h1;
+  assign \$2981  = tags0[11:10] == 2'h2;
+  assign \$2982  = tags0[11:10] == 2'h3;
+  assign \$2983  = { \$2979 , \$2978 , \$2977  } + { \$2982 , \$2981 , \$2980  };
+  assign \$2985  = \$2983 [0] ? \$2984  : part0_1;
+  assign \$2986  = \$2966 [1] ? \$2976  : \$2985 ;
+  assign \$2988  = tags0[9:8] == 1'h1;
+  assign \$2989  = tags0[9:8] == 2'h2;
+  assign \$2990  = tags0[9:8] == 2'h3;
+  assign \$2991  = tags0[11:10] == 1'h1;
+  assign \$2992  = tags0[11:10] == 2'h2;
+  assign \$2993  = tags0[11:10] == 2'h3;
+  assign \$2994  = { \$2990 , \$2989 , \$2988  } + { \$2993 , \$2992 , \$2991  };
+  assign \$2995  = tags0[9:8] == 1'h1;
+  assign \$2996  = tags0[9:8] == 2'h2;
+  assign \$2997  = tags0[9:8] == 2'h3;
+  assign \$2998  = tags0[11:10] == 1'h1;
+  assign \$2999  = tags0[11:10] == 2'h2;
+  assign \$3000  = tags0[11:10] == 2'h3;
+  assign \$3001  = { \$2997 , \$2996 , \$2995  } + { \$3000 , \$2999 , \$2998  };
+  assign \$3003  = \$3001 [0] ? \$3002  : part0_1;
+  assign \$3005  = tags0[9:8] == 1'h1;
+  assign \$3006  = tags0[9:8] == 2'h2;
+  assign \$3007  = tags0[9:8] == 2'h3;
+  assign \$3008  = tags0[11:10] == 1'h1;
+  assign \$3009  = tags0[11:10] == 2'h2;
+  assign \$3010  = tags0[11:10] == 2'h3;
+  assign \$3011  = { \$3007 , \$3006 , \$3005  } + { \$3010 , \$3009 , \$3008  };
+  assign \$3013  = \$3011 [0] ? \$3012  : part0_1;
+  assign \$3014  = \$2994 [1] ? \$3004  : \$3013 ;
+  assign \$3015  = \$2959 [2] ? \$2987  : \$3014 ;
+  assign \$3016  = \$2888 [3] ? \$2952  : \$3015 ;
+  assign \$3017  = tags1[1:0] == 1'h1;
+  assign \$3018  = tags1[1:0] == 2'h2;
+  assign \$3019  = tags1[1:0] == 2'h3;
+  assign \$3020  = tags1[1:0] == 1'h1;
+  assign \$3021  = tags1[1:0] == 2'h2;
+  assign \$3022  = tags1[1:0] == 2'h3;
+  assign \$3023  = tags1[1:0] == 1'h1;
+  assign \$3024  = tags1[1:0] == 2'h2;
+  assign \$3025  = tags1[1:0] == 2'h3;
+  assign \$3027  = \$3023  ? \$3026  : part1_0;
+  assign \$3029  = tags1[1:0] == 1'h1;
+  assign \$3030  = tags1[1:0] == 2'h2;
+  assign \$3031  = tags1[1:0] == 2'h3;
+  assign \$3033  = \$3029  ? \$3032  : part1_0;
+  assign \$3034  = \$3021  ? \$3028  : \$3033 ;
+  assign \$3036  = tags1[1:0] == 1'h1;
+  assign \$3037  = tags1[1:0] == 2'h2;
+  assign \$3038  = tags1[1:0] == 2'h3;
+  assign \$3039  = tags1[1:0] == 1'h1;
+  assign \$3040  = tags1[1:0] == 2'h2;
+  assign \$3041  = tags1[1:0] == 2'h3;
+  assign \$3043  = \$3039  ? \$3042  : part1_0;
+  assign \$3045  = tags1[1:0] == 1'h1;
+  assign \$3046  = tags1[1:0] == 2'h2;
+  assign \$3047  = tags1[1:0] == 2'h3;
+  assign \$3049  = \$3045  ? \$3048  : part1_0;
+  assign \$3050  = \$3037  ? \$3044  : \$3049 ;
+  assign \$3051  = \$3019  ? \$3035  : \$3050 ;
+  assign \$3052  = tags1[5:4] == 1'h1;
+  assign \$3053  = tags1[5:4] == 2'h2;
+  assign \$3054  = tags1[5:4] == 2'h3;
+  assign \$3055  = tags1[5:4] == 1'h1;
+  assign \$3056  = tags1[5:4] == 2'h2;
+  assign \$3057  = tags1[5:4] == 2'h3;
+  assign \$3058  = tags1[5:4] == 1'h1;
+  assign \$3059  = tags1[5:4] == 2'h2;
+  assign \$3060  = tags1[5:4] == 2'h3;
+  assign \$3062  = \$3058  ? \$3061  : part1_1;
+  assign \$3064  = tags1[5:4] == 1'h1;
+  assign \$3065  = tags1[5:4] == 2'h2;
+  assign \$3066  = tags1[5:4] == 2'h3;
+  assign \$3068  = \$3064  ? \$3067  : part1_1;
+  assign \$3069  = \$3056  ? \$3063  : \$3068 ;
+  assign \$3071  = tags1[5:4] == 1'h1;
+  assign \$3072  = tags1[5:4] == 2'h2;
+  assign \$3073  = tags1[5:4] == 2'h3;
+  assign \$3074  = tags1[5:4] == 1'h1;
+  assign \$3075  = tags1[5:4] == 2'h2;
+  assign \$3076  = tags1[5:4] == 2'h3;
+  assign \$3078  = \$3074  ? \$3077  : part1_1;
+  assign \$3080  = tags1[5:4] == 1'h1;
+  assign \$3081  = tags1[5:4] == 2'h2;
+  assign \$3082  = tags1[5:4] == 2'h3;
+  assign \$3084  = \$3080  ? \$3083  : part1_1;
+  assign \$3085  = \$3072  ? \$3079  : \$3084 ;
+  assign \$3086  = \$3054  ? \$3070  : \$3085 ;
+  assign \$3087  = tags1[9:8] == 1'h1;
+  assign \$3088  = tags1[9:8] == 2'h2;
+  assign \$3089  = tags1[9:8] == 2'h3;
+  assign \$3090  = tags1[9:8] == 1'h1;
+  assign \$3091  = tags1[9:8] == 2'h2;
+  assign \$3092  = tags1[9:8] == 2'h3;
+  assign \$3093  = tags1[9:8] == 1'h1;
+  assign \$3094  = tags1[9:8] == 2'h2;
+  assign \$3095  = tags1[9:8] == 2'h3;
+  assign \$3097  = \$3093  ? \$3096  : part1_2;
+  assign \$3099  = tags1[9:8] == 1'h1;
+  assign \$3100  = tags1[9:8] == 2'h2;
+  assign \$3101  = tags1[9:8] == 2'h3;
+  assign \$3103  = \$3099  ? \$3102  : part1_2;
+  assign \$3104  = \$3091  ? \$3098  : \$3103 ;
+  assign \$3106  = tags1[9:8] == 1'h1;
+  assign \$3107  = tags1[9:8] == 2'h2;
+  assign \$3108  = tags1[9:8] == 2'h3;
+  assign \$3109  = tags1[9:8] == 1'h1;
+  assign \$3110  = tags1[9:8] == 2'h2;
+  assign \$3111  = tags1[9:8] == 2'h3;
+  assign \$3113  = \$3109  ? \$3112  : part1_2;
+  assign \$3115  = tags1[9:8] == 1'h1;
+  assign \$3116  = tags1[9:8] == 2'h2;
+  assign \$3117  = tags1[9:8] == 2'h3;
+  assign \$3119  = \$3115  ? \$3118  : part1_2;
+  assign \$3120  = \$3107  ? \$3114  : \$3119 ;
+  assign \$3121  = \$3089  ? \$3105  : \$3120 ;
+  assign \$3122  = tags1[13:12] == 1'h1;
+  assign \$3123  = tags1[13:12] == 2'h2;
+  assign \$3124  = tags1[13:12] == 2'h3;
+  assign \$3125  = tags1[13:12] == 1'h1;
+  assign \$3126  = tags1[13:12] == 2'h2;
+  assign \$3127  = tags1[13:12] == 2'h3;
+  assign \$3128  = tags1[13:12] == 1'h1;
+  assign \$3129  = tags1[13:12] == 2'h2;
+  assign \$3130  = tags1[13:12] == 2'h3;
+  assign \$3132  = \$3128  ? \$3131  : part1_3;
+  assign \$3134  = tags1[13:12] == 1'h1;
+  assign \$3135  = tags1[13:12] == 2'h2;
+  assign \$3136  = tags1[13:12] == 2'h3;
+  assign \$3138  = \$3134  ? \$3137  : part1_3;
+  assign \$3139  = \$3126  ? \$3133  : \$3138 ;
+  assign \$3141  = tags1[13:12] == 1'h1;
+  assign \$3142  = tags1[13:12] == 2'h2;
+  assign \$3143  = tags1[13:12] == 2'h3;
+  assign \$3144  = tags1[13:12] == 1'h1;
+  assign \$3145  = tags1[13:12] == 2'h2;
+  assign \$3146  = tags1[13:12] == 2'h3;
+  assign \$3148  = \$3144  ? \$3147  : part1_3;
+  assign \$3150  = tags1[13:12] == 1'h1;
+  assign \$3151  = tags1[13:12] == 2'h2;
+  assign \$3152  = tags1[13:12] == 2'h3;
+  assign \$3154  = \$3150  ? \$3153  : part1_3;
+  assign \$3155  = \$3142  ? \$3149  : \$3154 ;
+  assign \$3156  = \$3124  ? \$3140  : \$3155 ;
+  assign \$3157  = $signed(control4[28:19]) < $signed(9'h17a);
+  assign \$3158  = $signed(control4[28:19]) < $signed(9'h179);
+  assign \$3159  = $signed(control4[28:19]) < $signed(9'h178);
+  assign \$3160  = $signed(control4[28:19]) < $signed(9'h177);
+  assign \$3161  = $signed(control4[28:19]) < $signed(9'h176);
+  assign \$3162  = $signed(control4[28:19]) < $signed(9'h175);
+  assign \$3163  = $signed(control4[28:19]) < $signed(9'h174);
+  assign \$3164  = $signed(control4[28:19]) < $signed(9'h173);
+  assign \$3165  = $signed(control4[28:19]) < $signed(9'h172);
+  assign \$3166  = $signed(control4[28:19]) < $signed(9'h171);
+  assign \$3167  = $signed(control4[28:19]) < $signed(9'h170);
+  assign \$3168  = $signed(control4[28:19]) < $signed(9'h16f);
+  assign \$3169  = $signed(control4[28:19]) < $signed(9'h16e);
+  assign \$3170  = $signed(control4[28:19]) < $signed(9'h16d);
   assign \$3171  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3172  = \$3171  == 1'h1;
-  assign \$3173  = 4'hf - control4[17:14];
-  assign \$3174  = control4[18] ? \$3173  : 5'h08;
-  assign \$3175  = part2_0[6:0] << \$3174 [3:0];
-  assign \$3176  = \$3172  ? \$3175 [15:0] : 16'h0000;
-  assign \$3177  = \$3170  ? { 1'h0, part2_0[14:0] } : \$3176 ;
-  assign \$3178  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3179  = \$3178  == 2'h2;
-  assign \$3180  = \$3179  ? part2_0[15] : part2_0[7];
-  assign \$3181  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3182  = \$3181  == 2'h2;
+  assign \$3172  = \$3171  == 2'h2;
+  assign \$3173  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3174  = \$3173  == 1'h1;
+  assign \$3175  = 4'hf - control4[17:14];
+  assign \$3176  = control4[18] ? \$3175  : 5'h08;
+  assign \$3177  = part2_0[6:0] << \$3176 [3:0];
+  assign \$3178  = \$3174  ? \$3177 [15:0] : 16'h0000;
+  assign \$3179  = \$3172  ? { 1'h0, part2_0[14:0] } : \$3178 ;
+  assign \$3180  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3181  = \$3180  == 2'h2;
+  assign \$3182  = \$3181  ? part2_0[15] : part2_0[7];
   assign \$3183  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3184  = \$3183  == 1'h1;
-  assign \$3185  = \$3182  | \$3184 ;
-  assign \$3186  = \$3180  & \$3185 ;
-  assign \$3187  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3188  = \$3187  == 2'h3;
-  assign \$3190  = \$signal$182  + \$3189 ;
-  assign \$3191  = ~ lost;
-  assign \$3192  = { lost[14:0], 1'h1 } & \$3191 ;
-  assign \$3193  = \$signal$182  & \$3192 ;
-  assign \$3194  = | \$3193 ;
-  assign \$3195  = \$3194  & lost[0];
-  assign \$3196  = \$3190  + \$3195 ;
-  assign \$3197  = ~ lost;
-  assign \$3198  = \$3196 [15:0] & \$3197 ;
-  assign \$3199  = \$signal$182 [1] ? 4'h1 : 4'h0;
-  assign \$3200  = \$signal$182 [2] ? 4'h2 : \$3199 ;
-  assign \$3201  = \$signal$182 [3] ? 4'h3 : \$3200 ;
-  assign \$3202  = \$signal$182 [4] ? 4'h4 : \$3201 ;
-  assign \$3203  = \$signal$182 [5] ? 4'h5 : \$3202 ;
-  assign \$3204  = \$signal$182 [6] ? 4'h6 : \$3203 ;
-  assign \$3205  = \$signal$182 [7] ? 4'h7 : \$3204 ;
-  assign \$3206  = \$signal$182 [8] ? 4'h8 : \$3205 ;
-  assign \$3207  = \$signal$182 [9] ? 4'h9 : \$3206 ;
-  assign \$3208  = \$signal$182 [10] ? 4'ha : \$3207 ;
-  assign \$3209  = \$signal$182 [11] ? 4'hb : \$3208 ;
-  assign \$3210  = \$signal$182 [12] ? 4'hc : \$3209 ;
-  assign \$3211  = \$signal$182 [13] ? 4'hd : \$3210 ;
-  assign \$3212  = \$signal$182 [14] ? 4'he : \$3211 ;
-  assign \$3213  = \$signal$182 [15] ? 4'hf : \$3212 ;
-  assign \$3214  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3215  = \$3214  == 2'h2;
+  assign \$3184  = \$3183  == 2'h2;
+  assign \$3185  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3186  = \$3185  == 1'h1;
+  assign \$3187  = \$3184  | \$3186 ;
+  assign \$3188  = \$3182  & \$3187 ;
+  assign \$3189  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3190  = \$3189  == 2'h3;
+  assign \$3192  = \$signal$182  + \$3191 ;
+  assign \$3193  = ~ lost;
+  assign \$3194  = { lost[14:0], 1'h1 } & \$3193 ;
+  assign \$3195  = \$signal$182  & \$3194 ;
+  assign \$3196  = | \$3195 ;
+  assign \$3197  = \$3196  & lost[0];
+  assign \$3198  = \$3192  + \$3197 ;
+  assign \$3199  = ~ lost;
+  assign \$3200  = \$3198 [15:0] & \$3199 ;
+  assign \$3201  = \$signal$182 [1] ? 4'h1 : 4'h0;
+  assign \$3202  = \$signal$182 [2] ? 4'h2 : \$3201 ;
+  assign \$3203  = \$signal$182 [3] ? 4'h3 : \$3202 ;
+  assign \$3204  = \$signal$182 [4] ? 4'h4 : \$3203 ;
+  assign \$3205  = \$signal$182 [5] ? 4'h5 : \$3204 ;
+  assign \$3206  = \$signal$182 [6] ? 4'h6 : \$3205 ;
+  assign \$3207  = \$signal$182 [7] ? 4'h7 : \$3206 ;
+  assign \$3208  = \$signal$182 [8] ? 4'h8 : \$3207 ;
+  assign \$3209  = \$signal$182 [9] ? 4'h9 : \$3208 ;
+  assign \$3210  = \$signal$182 [10] ? 4'ha : \$3209 ;
+  assign \$3211  = \$signal$182 [11] ? 4'hb : \$3210 ;
+  assign \$3212  = \$signal$182 [12] ? 4'hc : \$3211 ;
+  assign \$3213  = \$signal$182 [13] ? 4'hd : \$3212 ;
+  assign \$3214  = \$signal$182 [14] ? 4'he : \$3213 ;
+  assign \$3215  = \$signal$182 [15] ? 4'hf : \$3214 ;
   assign \$3216  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3217  = \$3216  == 1'h1;
-  assign \$3218  = 4'hf - control4[17:14];
-  assign \$3219  = control4[18] ? \$3218  : 5'h08;
-  assign \$3220  = part2_1[6:0] << \$3219 [3:0];
-  assign \$3221  = \$3217  ? \$3220 [15:0] : 16'h0000;
-  assign \$3222  = \$3215  ? { 1'h0, part2_1[14:0] } : \$3221 ;
-  assign \$3223  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3224  = \$3223  == 2'h2;
-  assign \$3225  = \$3224  ? part2_1[15] : part2_1[7];
-  assign \$3226  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3227  = \$3226  == 2'h2;
+  assign \$3217  = \$3216  == 2'h2;
+  assign \$3218  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3219  = \$3218  == 1'h1;
+  assign \$3220  = 4'hf - control4[17:14];
+  assign \$3221  = control4[18] ? \$3220  : 5'h08;
+  assign \$3222  = part2_1[6:0] << \$3221 [3:0];
+  assign \$3223  = \$3219  ? \$3222 [15:0] : 16'h0000;
+  assign \$3224  = \$3217  ? { 1'h0, part2_1[14:0] } : \$3223 ;
+  assign \$3225  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3226  = \$3225  == 2'h2;
+  assign \$3227  = \$3226  ? part2_1[15] : part2_1[7];
   assign \$3228  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3229  = \$3228  == 1'h1;
-  assign \$3230  = \$3227  | \$3229 ;
-  assign \$3231  = \$3225  & \$3230 ;
-  assign \$3232  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3233  = \$3232  == 2'h3;
-  assign \$3235  = \$signal$189  + \$3234 ;
-  assign \$3236  = ~ lost;
-  assign \$3237  = { lost[14:0], 1'h1 } & \$3236 ;
-  assign \$3238  = \$signal$189  & \$3237 ;
-  assign \$3239  = | \$3238 ;
-  assign \$3240  = \$3239  & lost[0];
-  assign \$3241  = \$3235  + \$3240 ;
-  assign \$3242  = ~ lost;
-  assign \$3243  = \$3241 [15:0] & \$3242 ;
-  assign \$3244  = \$signal$189 [1] ? 4'h1 : 4'h0;
-  assign \$3245  = \$signal$189 [2] ? 4'h2 : \$3244 ;
-  assign \$3246  = \$signal$189 [3] ? 4'h3 : \$3245 ;
-  assign \$3247  = \$signal$189 [4] ? 4'h4 : \$3246 ;
-  assign \$3248  = \$signal$189 [5] ? 4'h5 : \$3247 ;
-  assign \$3249  = \$signal$189 [6] ? 4'h6 : \$3248 ;
-  assign \$3250  = \$signal$189 [7] ? 4'h7 : \$3249 ;
-  assign \$3251  = \$signal$189 [8] ? 4'h8 : \$3250 ;
-  assign \$3252  = \$signal$189 [9] ? 4'h9 : \$3251 ;
-  assign \$3253  = \$signal$189 [10] ? 4'ha : \$3252 ;
-  assign \$3254  = \$signal$189 [11] ? 4'hb : \$3253 ;
-  assign \$3255  = \$signal$189 [12] ? 4'hc : \$3254 ;
-  assign \$3256  = \$signal$189 [13] ? 4'hd : \$3255 ;
-  assign \$3257  = \$signal$189 [14] ? 4'he : \$3256 ;
-  assign \$3258  = \$signal$189 [15] ? 4'hf : \$3257 ;
-  assign \$3259  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3260  = \$3259  == 2'h2;
+  assign \$3229  = \$3228  == 2'h2;
+  assign \$3230  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3231  = \$3230  == 1'h1;
+  assign \$3232  = \$3229  | \$3231 ;
+  assign \$3233  = \$3227  & \$3232 ;
+  assign \$3234  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3235  = \$3234  == 2'h3;
+  assign \$3237  = \$signal$189  + \$3236 ;
+  assign \$3238  = ~ lost;
+  assign \$3239  = { lost[14:0], 1'h1 } & \$3238 ;
+  assign \$3240  = \$signal$189  & \$3239 ;
+  assign \$3241  = | \$3240 ;
+  assign \$3242  = \$3241  & lost[0];
+  assign \$3243  = \$3237  + \$3242 ;
+  assign \$3244  = ~ lost;
+  assign \$3245  = \$3243 [15:0] & \$3244 ;
+  assign \$3246  = \$signal$189 [1] ? 4'h1 : 4'h0;
+  assign \$3247  = \$signal$189 [2] ? 4'h2 : \$3246 ;
+  assign \$3248  = \$signal$189 [3] ? 4'h3 : \$3247 ;
+  assign \$3249  = \$signal$189 [4] ? 4'h4 : \$3248 ;
+  assign \$3250  = \$signal$189 [5] ? 4'h5 : \$3249 ;
+  assign \$3251  = \$signal$189 [6] ? 4'h6 : \$3250 ;
+  assign \$3252  = \$signal$189 [7] ? 4'h7 : \$3251 ;
+  assign \$3253  = \$signal$189 [8] ? 4'h8 : \$3252 ;
+  assign \$3254  = \$signal$189 [9] ? 4'h9 : \$3253 ;
+  assign \$3255  = \$signal$189 [10] ? 4'ha : \$3254 ;
+  assign \$3256  = \$signal$189 [11] ? 4'hb : \$3255 ;
+  assign \$3257  = \$signal$189 [12] ? 4'hc : \$3256 ;
+  assign \$3258  = \$signal$189 [13] ? 4'hd : \$3257 ;
+  assign \$3259  = \$signal$189 [14] ? 4'he : \$3258 ;
+  assign \$3260  = \$signal$189 [15] ? 4'hf : \$3259 ;
   assign \$3261  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3262  = \$3261  == 1'h1;
-  assign \$3263  = 4'hf - control4[17:14];
-  assign \$3264  = control4[18] ? \$3263  : 5'h08;
-  assign \$3265  = part2_2[6:0] << \$3264 [3:0];
-  assign \$3266  = \$3262  ? \$3265 [15:0] : 16'h0000;
-  assign \$3267  = \$3260  ? { 1'h0, part2_2[14:0] } : \$3266 ;
-  assign \$3268  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3269  = \$3268  == 2'h2;
-  assign \$3270  = \$3269  ? part2_2[15] : part2_2[7];
-  assign \$3271  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3272  = \$3271  == 2'h2;
+  assign \$3262  = \$3261  == 2'h2;
+  assign \$3263  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3264  = \$3263  == 1'h1;
+  assign \$3265  = 4'hf - control4[17:14];
+  assign \$3266  = control4[18] ? \$3265  : 5'h08;
+  assign \$3267  = part2_2[6:0] << \$3266 [3:0];
+  assign \$3268  = \$3264  ? \$3267 [15:0] : 16'h0000;
+  assign \$3269  = \$3262  ? { 1'h0, part2_2[14:0] } : \$3268 ;
+  assign \$3270  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3271  = \$3270  == 2'h2;
+  assign \$3272  = \$3271  ? part2_2[15] : part2_2[7];
   assign \$3273  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3274  = \$3273  == 1'h1;
-  assign \$3275  = \$3272  | \$3274 ;
-  assign \$3276  = \$3270  & \$3275 ;
-  assign \$3277  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3278  = \$3277  == 2'h3;
-  assign \$3280  = \$signal$196  + \$3279 ;
-  assign \$3281  = ~ lost;
-  assign \$3282  = { lost[14:0], 1'h1 } & \$3281 ;
-  assign \$3283  = \$signal$196  & \$3282 ;
-  assign \$3284  = | \$3283 ;
-  assign \$3285  = \$3284  & lost[0];
-  assign \$3286  = \$3280  + \$3285 ;
-  assign \$3287  = ~ lost;
-  assign \$3288  = \$3286 [15:0] & \$3287 ;
-  assign \$3289  = \$signal$196 [1] ? 4'h1 : 4'h0;
-  assign \$3290  = \$signal$196 [2] ? 4'h2 : \$3289 ;
-  assign \$3291  = \$signal$196 [3] ? 4'h3 : \$3290 ;
-  assign \$3292  = \$signal$196 [4] ? 4'h4 : \$3291 ;
-  assign \$3293  = \$signal$196 [5] ? 4'h5 : \$3292 ;
-  assign \$3294  = \$signal$196 [6] ? 4'h6 : \$3293 ;
-  assign \$3295  = \$signal$196 [7] ? 4'h7 : \$3294 ;
-  assign \$3296  = \$signal$196 [8] ? 4'h8 : \$3295 ;
-  assign \$3297  = \$signal$196 [9] ? 4'h9 : \$3296 ;
-  assign \$3298  = \$signal$196 [10] ? 4'ha : \$3297 ;
-  assign \$3299  = \$signal$196 [11] ? 4'hb : \$3298 ;
-  assign \$3300  = \$signal$196 [12] ? 4'hc : \$3299 ;
-  assign \$3301  = \$signal$196 [13] ? 4'hd : \$3300 ;
-  assign \$3302  = \$signal$196 [14] ? 4'he : \$3301 ;
-  assign \$3303  = \$signal$196 [15] ? 4'hf : \$3302 ;
-  assign \$3304  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3305  = \$3304  == 2'h2;
+  assign \$3274  = \$3273  == 2'h2;
+  assign \$3275  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3276  = \$3275  == 1'h1;
+  assign \$3277  = \$3274  | \$3276 ;
+  assign \$3278  = \$3272  & \$3277 ;
+  assign \$3279  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3280  = \$3279  == 2'h3;
+  assign \$3282  = \$signal$196  + \$3281 ;
+  assign \$3283  = ~ lost;
+  assign \$3284  = { lost[14:0], 1'h1 } & \$3283 ;
+  assign \$3285  = \$signal$196  & \$3284 ;
+  assign \$3286  = | \$3285 ;
+  assign \$3287  = \$3286  & lost[0];
+  assign \$3288  = \$3282  + \$3287 ;
+  assign \$3289  = ~ lost;
+  assign \$3290  = \$3288 [15:0] & \$3289 ;
+  assign \$3291  = \$signal$196 [1] ? 4'h1 : 4'h0;
+  assign \$3292  = \$signal$196 [2] ? 4'h2 : \$3291 ;
+  assign \$3293  = \$signal$196 [3] ? 4'h3 : \$3292 ;
+  assign \$3294  = \$signal$196 [4] ? 4'h4 : \$3293 ;
+  assign \$3295  = \$signal$196 [5] ? 4'h5 : \$3294 ;
+  assign \$3296  = \$signal$196 [6] ? 4'h6 : \$3295 ;
+  assign \$3297  = \$signal$196 [7] ? 4'h7 : \$3296 ;
+  assign \$3298  = \$signal$196 [8] ? 4'h8 : \$3297 ;
+  assign \$3299  = \$signal$196 [9] ? 4'h9 : \$3298 ;
+  assign \$3300  = \$signal$196 [10] ? 4'ha : \$3299 ;
+  assign \$3301  = \$signal$196 [11] ? 4'hb : \$3300 ;
+  assign \$3302  = \$signal$196 [12] ? 4'hc : \$3301 ;
+  assign \$3303  = \$signal$196 [13] ? 4'hd : \$3302 ;
+  assign \$3304  = \$signal$196 [14] ? 4'he : \$3303 ;
+  assign \$3305  = \$signal$196 [15] ? 4'hf : \$3304 ;
   assign \$3306  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3307  = \$3306  == 1'h1;
-  assign \$3308  = 4'hf - control4[17:14];
-  assign \$3309  = control4[18] ? \$3308  : 5'h08;
-  assign \$3310  = part2_3[6:0] << \$3309 [3:0];
-  assign \$3311  = \$3307  ? \$3310 [15:0] : 16'h0000;
-  assign \$3312  = \$3305  ? { 1'h0, part2_3[14:0] } : \$3311 ;
-  assign \$3313  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3314  = \$3313  == 2'h2;
-  assign \$3315  = \$3314  ? part2_3[15] : part2_3[7];
-  assign \$3316  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3317  = \$3316  == 2'h2;
+  assign \$3307  = \$3306  == 2'h2;
+  assign \$3308  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3309  = \$3308  == 1'h1;
+  assign \$3310  = 4'hf - control4[17:14];
+  assign \$3311  = control4[18] ? \$3310  : 5'h08;
+  assign \$3312  = part2_3[6:0] << \$3311 [3:0];
+  assign \$3313  = \$3309  ? \$3312 [15:0] : 16'h0000;
+  assign \$3314  = \$3307  ? { 1'h0, part2_3[14:0] } : \$3313 ;
+  assign \$3315  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3316  = \$3315  == 2'h2;
+  assign \$3317  = \$3316  ? part2_3[15] : part2_3[7];
   assign \$3318  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3319  = \$3318  == 1'h1;
-  assign \$3320  = \$3317  | \$3319 ;
-  assign \$3321  = \$3315  & \$3320 ;
-  assign \$3322  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3323  = \$3322  == 2'h3;
-  assign \$3325  = \$signal$203  + \$3324 ;
-  assign \$3326  = ~ lost;
-  assign \$3327  = { lost[14:0], 1'h1 } & \$3326 ;
-  assign \$3328  = \$signal$203  & \$3327 ;
-  assign \$3329  = | \$3328 ;
-  assign \$3330  = \$3329  & lost[0];
-  assign \$3331  = \$3325  + \$3330 ;
-  assign \$3332  = ~ lost;
-  assign \$3333  = \$3331 [15:0] & \$3332 ;
-  assign \$3334  = \$signal$203 [1] ? 4'h1 : 4'h0;
-  assign \$3335  = \$signal$203 [2] ? 4'h2 : \$3334 ;
-  assign \$3336  = \$signal$203 [3] ? 4'h3 : \$3335 ;
-  assign \$3337  = \$signal$203 [4] ? 4'h4 : \$3336 ;
-  assign \$3338  = \$signal$203 [5] ? 4'h5 : \$3337 ;
-  assign \$3339  = \$signal$203 [6] ? 4'h6 : \$3338 ;
-  assign \$3340  = \$signal$203 [7] ? 4'h7 : \$3339 ;
-  assign \$3341  = \$signal$203 [8] ? 4'h8 : \$3340 ;
-  assign \$3342  = \$signal$203 [9] ? 4'h9 : \$3341 ;
-  assign \$3343  = \$signal$203 [10] ? 4'ha : \$3342 ;
-  assign \$3344  = \$signal$203 [11] ? 4'hb : \$3343 ;
-  assign \$3345  = \$signal$203 [12] ? 4'hc : \$3344 ;
-  assign \$3346  = \$signal$203 [13] ? 4'hd : \$3345 ;
-  assign \$3347  = \$signal$203 [14] ? 4'he : \$3346 ;
-  assign \$3348  = \$signal$203 [15] ? 4'hf : \$3347 ;
-  assign \$3349  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3350  = \$3349  == 2'h2;
+  assign \$3319  = \$3318  == 2'h2;
+  assign \$3320  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3321  = \$3320  == 1'h1;
+  assign \$3322  = \$3319  | \$3321 ;
+  assign \$3323  = \$3317  & \$3322 ;
+  assign \$3324  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3325  = \$3324  == 2'h3;
+  assign \$3327  = \$signal$203  + \$3326 ;
+  assign \$3328  = ~ lost;
+  assign \$3329  = { lost[14:0], 1'h1 } & \$3328 ;
+  assign \$3330  = \$signal$203  & \$3329 ;
+  assign \$3331  = | \$3330 ;
+  assign \$3332  = \$3331  & lost[0];
+  assign \$3333  = \$3327  + \$3332 ;
+  assign \$3334  = ~ lost;
+  assign \$3335  = \$3333 [15:0] & \$3334 ;
+  assign \$3336  = \$signal$203 [1] ? 4'h1 : 4'h0;
+  assign \$3337  = \$signal$203 [2] ? 4'h2 : \$3336 ;
+  assign \$3338  = \$signal$203 [3] ? 4'h3 : \$3337 ;
+  assign \$3339  = \$signal$203 [4] ? 4'h4 : \$3338 ;
+  assign \$3340  = \$signal$203 [5] ? 4'h5 : \$3339 ;
+  assign \$3341  = \$signal$203 [6] ? 4'h6 : \$3340 ;
+  assign \$3342  = \$signal$203 [7] ? 4'h7 : \$3341 ;
+  assign \$3343  = \$signal$203 [8] ? 4'h8 : \$3342 ;
+  assign \$3344  = \$signal$203 [9] ? 4'h9 : \$3343 ;
+  assign \$3345  = \$signal$203 [10] ? 4'ha : \$3344 ;
+  assign \$3346  = \$signal$203 [11] ? 4'hb : \$3345 ;
+  assign \$3347  = \$signal$203 [12] ? 4'hc : \$3346 ;
+  assign \$3348  = \$signal$203 [13] ? 4'hd : \$3347 ;
+  assign \$3349  = \$signal$203 [14] ? 4'he : \$3348 ;
+  assign \$3350  = \$signal$203 [15] ? 4'hf : \$3349 ;
   assign \$3351  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3352  = \$3351  == 1'h1;
-  assign \$3353  = 4'hf - control4[17:14];
-  assign \$3354  = control4[18] ? \$3353  : 5'h08;
-  assign \$3355  = part2_4[6:0] << \$3354 [3:0];
-  assign \$3356  = \$3352  ? \$3355 [15:0] : 16'h0000;
-  assign \$3357  = \$3350  ? { 1'h0, part2_4[14:0] } : \$3356 ;
-  assign \$3358  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3359  = \$3358  == 2'h2;
-  assign \$3360  = \$3359  ? part2_4[15] : part2_4[7];
-  assign \$3361  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3362  = \$3361  == 2'h2;
+  assign \$3352  = \$3351  == 2'h2;
+  assign \$3353  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3354  = \$3353  == 1'h1;
+  assign \$3355  = 4'hf - control4[17:14];
+  assign \$3356  = control4[18] ? \$3355  : 5'h08;
+  assign \$3357  = part2_4[6:0] << \$3356 [3:0];
+  assign \$3358  = \$3354  ? \$3357 [15:0] : 16'h0000;
+  assign \$3359  = \$3352  ? { 1'h0, part2_4[14:0] } : \$3358 ;
+  assign \$3360  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3361  = \$3360  == 2'h2;
+  assign \$3362  = \$3361  ? part2_4[15] : part2_4[7];
   assign \$3363  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3364  = \$3363  == 1'h1;
-  assign \$3365  = \$3362  | \$3364 ;
-  assign \$3366  = \$3360  & \$3365 ;
-  assign \$3367  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3368  = \$3367  == 2'h3;
-  assign \$3370  = \$signal$210  + \$3369 ;
-  assign \$3371  = ~ lost;
-  assign \$3372  = { lost[14:0], 1'h1 } & \$3371 ;
-  assign \$3373  = \$signal$210  & \$3372 ;
-  assign \$3374  = | \$3373 ;
-  assign \$3375  = \$3374  & lost[0];
-  assign \$3376  = \$3370  + \$3375 ;
-  assign \$3377  = ~ lost;
-  assign \$3378  = \$3376 [15:0] & \$3377 ;
-  assign \$3379  = \$signal$210 [1] ? 4'h1 : 4'h0;
-  assign \$3380  = \$signal$210 [2] ? 4'h2 : \$3379 ;
-  assign \$3381  = \$signal$210 [3] ? 4'h3 : \$3380 ;
-  assign \$3382  = \$signal$210 [4] ? 4'h4 : \$3381 ;
-  assign \$3383  = \$signal$210 [5] ? 4'h5 : \$3382 ;
-  assign \$3384  = \$signal$210 [6] ? 4'h6 : \$3383 ;
-  assign \$3385  = \$signal$210 [7] ? 4'h7 : \$3384 ;
-  assign \$3386  = \$signal$210 [8] ? 4'h8 : \$3385 ;
-  assign \$3387  = \$signal$210 [9] ? 4'h9 : \$3386 ;
-  assign \$3388  = \$signal$210 [10] ? 4'ha : \$3387 ;
-  assign \$3389  = \$signal$210 [11] ? 4'hb : \$3388 ;
-  assign \$3390  = \$signal$210 [12] ? 4'hc : \$3389 ;
-  assign \$3391  = \$signal$210 [13] ? 4'hd : \$3390 ;
-  assign \$3392  = \$signal$210 [14] ? 4'he : \$3391 ;
-  assign \$3393  = \$signal$210 [15] ? 4'hf : \$3392 ;
-  assign \$3394  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3395  = \$3394  == 2'h2;
+  assign \$3364  = \$3363  == 2'h2;
+  assign \$3365  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3366  = \$3365  == 1'h1;
+  assign \$3367  = \$3364  | \$3366 ;
+  assign \$3368  = \$3362  & \$3367 ;
+  assign \$3369  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3370  = \$3369  == 2'h3;
+  assign \$3372  = \$signal$210  + \$3371 ;
+  assign \$3373  = ~ lost;
+  assign \$3374  = { lost[14:0], 1'h1 } & \$3373 ;
+  assign \$3375  = \$signal$210  & \$3374 ;
+  assign \$3376  = | \$3375 ;
+  assign \$3377  = \$3376  & lost[0];
+  assign \$3378  = \$3372  + \$3377 ;
+  assign \$3379  = ~ lost;
+  assign \$3380  = \$3378 [15:0] & \$3379 ;
+  assign \$3381  = \$signal$210 [1] ? 4'h1 : 4'h0;
+  assign \$3382  = \$signal$210 [2] ? 4'h2 : \$3381 ;
+  assign \$3383  = \$signal$210 [3] ? 4'h3 : \$3382 ;
+  assign \$3384  = \$signal$210 [4] ? 4'h4 : \$3383 ;
+  assign \$3385  = \$signal$210 [5] ? 4'h5 : \$3384 ;
+  assign \$3386  = \$signal$210 [6] ? 4'h6 : \$3385 ;
+  assign \$3387  = \$signal$210 [7] ? 4'h7 : \$3386 ;
+  assign \$3388  = \$signal$210 [8] ? 4'h8 : \$3387 ;
+  assign \$3389  = \$signal$210 [9] ? 4'h9 : \$3388 ;
+  assign \$3390  = \$signal$210 [10] ? 4'ha : \$3389 ;
+  assign \$3391  = \$signal$210 [11] ? 4'hb : \$3390 ;
+  assign \$3392  = \$signal$210 [12] ? 4'hc : \$3391 ;
+  assign \$3393  = \$signal$210 [13] ? 4'hd : \$3392 ;
+  assign \$3394  = \$signal$210 [14] ? 4'he : \$3393 ;
+  assign \$3395  = \$signal$210 [15] ? 4'hf : \$3394 ;
   assign \$3396  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3397  = \$3396  == 1'h1;
-  assign \$3398  = 4'hf - control4[17:14];
-  assign \$3399  = control4[18] ? \$3398  : 5'h08;
-  assign \$3400  = part2_5[6:0] << \$3399 [3:0];
-  assign \$3401  = \$3397  ? \$3400 [15:0] : 16'h0000;
-  assign \$3402  = \$3395  ? { 1'h0, part2_5[14:0] } : \$3401 ;
-  assign \$3403  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3404  = \$3403  == 2'h2;
-  assign \$3405  = \$3404  ? part2_5[15] : part2_5[7];
-  assign \$3406  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3407  = \$3406  == 2'h2;
+  assign \$3397  = \$3396  == 2'h2;
+  assign \$3398  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3399  = \$3398  == 1'h1;
+  assign \$3400  = 4'hf - control4[17:14];
+  assign \$3401  = control4[18] ? \$3400  : 5'h08;
+  assign \$3402  = part2_5[6:0] << \$3401 [3:0];
+  assign \$3403  = \$3399  ? \$3402 [15:0] : 16'h0000;
+  assign \$3404  = \$3397  ? { 1'h0, part2_5[14:0] } : \$3403 ;
+  assign \$3405  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3406  = \$3405  == 2'h2;
+  assign \$3407  = \$3406  ? part2_5[15] : part2_5[7];
   assign \$3408  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3409  = \$3408  == 1'h1;
-  assign \$3410  = \$3407  | \$3409 ;
-  assign \$3411  = \$3405  & \$3410 ;
-  assign \$3412  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3413  = \$3412  == 2'h3;
-  assign \$3415  = \$signal$217  + \$3414 ;
-  assign \$3416  = ~ lost;
-  assign \$3417  = { lost[14:0], 1'h1 } & \$3416 ;
-  assign \$3418  = \$signal$217  & \$3417 ;
-  assign \$3419  = | \$3418 ;
-  assign \$3420  = \$3419  & lost[0];
-  assign \$3421  = \$3415  + \$3420 ;
-  assign \$3422  = ~ lost;
-  assign \$3423  = \$3421 [15:0] & \$3422 ;
-  assign \$3424  = \$signal$217 [1] ? 4'h1 : 4'h0;
-  assign \$3425  = \$signal$217 [2] ? 4'h2 : \$3424 ;
-  assign \$3426  = \$signal$217 [3] ? 4'h3 : \$3425 ;
-  assign \$3427  = \$signal$217 [4] ? 4'h4 : \$3426 ;
-  assign \$3428  = \$signal$217 [5] ? 4'h5 : \$3427 ;
-  assign \$3429  = \$signal$217 [6] ? 4'h6 : \$3428 ;
-  assign \$3430  = \$signal$217 [7] ? 4'h7 : \$3429 ;
-  assign \$3431  = \$signal$217 [8] ? 4'h8 : \$3430 ;
-  assign \$3432  = \$signal$217 [9] ? 4'h9 : \$3431 ;
-  assign \$3433  = \$signal$217 [10] ? 4'ha : \$3432 ;
-  assign \$3434  = \$signal$217 [11] ? 4'hb : \$3433 ;
-  assign \$3435  = \$signal$217 [12] ? 4'hc : \$3434 ;
-  assign \$3436  = \$signal$217 [13] ? 4'hd : \$3435 ;
-  assign \$3437  = \$signal$217 [14] ? 4'he : \$3436 ;
-  assign \$3438  = \$signal$217 [15] ? 4'hf : \$3437 ;
-  assign \$3439  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3440  = \$3439  == 2'h2;
+  assign \$3409  = \$3408  == 2'h2;
+  assign \$3410  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3411  = \$3410  == 1'h1;
+  assign \$3412  = \$3409  | \$3411 ;
+  assign \$3413  = \$3407  & \$3412 ;
+  assign \$3414  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3415  = \$3414  == 2'h3;
+  assign \$3417  = \$signal$217  + \$3416 ;
+  assign \$3418  = ~ lost;
+  assign \$3419  = { lost[14:0], 1'h1 } & \$3418 ;
+  assign \$3420  = \$signal$217  & \$3419 ;
+  assign \$3421  = | \$3420 ;
+  assign \$3422  = \$3421  & lost[0];
+  assign \$3423  = \$3417  + \$3422 ;
+  assign \$3424  = ~ lost;
+  assign \$3425  = \$3423 [15:0] & \$3424 ;
+  assign \$3426  = \$signal$217 [1] ? 4'h1 : 4'h0;
+  assign \$3427  = \$signal$217 [2] ? 4'h2 : \$3426 ;
+  assign \$3428  = \$signal$217 [3] ? 4'h3 : \$3427 ;
+  assign \$3429  = \$signal$217 [4] ? 4'h4 : \$3428 ;
+  assign \$3430  = \$signal$217 [5] ? 4'h5 : \$3429 ;
+  assign \$3431  = \$signal$217 [6] ? 4'h6 : \$3430 ;
+  assign \$3432  = \$signal$217 [7] ? 4'h7 : \$3431 ;
+  assign \$3433  = \$signal$217 [8] ? 4'h8 : \$3432 ;
+  assign \$3434  = \$signal$217 [9] ? 4'h9 : \$3433 ;
+  assign \$3435  = \$signal$217 [10] ? 4'ha : \$3434 ;
+  assign \$3436  = \$signal$217 [11] ? 4'hb : \$3435 ;
+  assign \$3437  = \$signal$217 [12] ? 4'hc : \$3436 ;
+  assign \$3438  = \$signal$217 [13] ? 4'hd : \$3437 ;
+  assign \$3439  = \$signal$217 [14] ? 4'he : \$3438 ;
+  assign \$3440  = \$signal$217 [15] ? 4'hf : \$3439 ;
   assign \$3441  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3442  = \$3441  == 1'h1;
-  assign \$3443  = 4'hf - control4[17:14];
-  assign \$3444  = control4[18] ? \$3443  : 5'h08;
-  assign \$3445  = part2_6[6:0] << \$3444 [3:0];
-  assign \$3446  = \$3442  ? \$3445 [15:0] : 16'h0000;
-  assign \$3447  = \$3440  ? { 1'h0, part2_6[14:0] } : \$3446 ;
-  assign \$3448  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3449  = \$3448  == 2'h2;
-  assign \$3450  = \$3449  ? part2_6[15] : part2_6[7];
-  assign \$3451  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3452  = \$3451  == 2'h2;
+  assign \$3442  = \$3441  == 2'h2;
+  assign \$3443  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3444  = \$3443  == 1'h1;
+  assign \$3445  = 4'hf - control4[17:14];
+  assign \$3446  = control4[18] ? \$3445  : 5'h08;
+  assign \$3447  = part2_6[6:0] << \$3446 [3:0];
+  assign \$3448  = \$3444  ? \$3447 [15:0] : 16'h0000;
+  assign \$3449  = \$3442  ? { 1'h0, part2_6[14:0] } : \$3448 ;
+  assign \$3450  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3451  = \$3450  == 2'h2;
+  assign \$3452  = \$3451  ? part2_6[15] : part2_6[7];
   assign \$3453  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3454  = \$3453  == 1'h1;
-  assign \$3455  = \$3452  | \$3454 ;
-  assign \$3456  = \$3450  & \$3455 ;
-  assign \$3457  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3458  = \$3457  == 2'h3;
-  assign \$3460  = \$signal$224  + \$3459 ;
-  assign \$3461  = ~ lost;
-  assign \$3462  = { lost[14:0], 1'h1 } & \$3461 ;
-  assign \$3463  = \$signal$224  & \$3462 ;
-  assign \$3464  = | \$3463 ;
-  assign \$3465  = \$3464  & lost[0];
-  assign \$3466  = \$3460  + \$3465 ;
-  assign \$3467  = ~ lost;
-  assign \$3468  = \$3466 [15:0] & \$3467 ;
-  assign \$3469  = \$signal$224 [1] ? 4'h1 : 4'h0;
-  assign \$3470  = \$signal$224 [2] ? 4'h2 : \$3469 ;
-  assign \$3471  = \$signal$224 [3] ? 4'h3 : \$3470 ;
-  assign \$3472  = \$signal$224 [4] ? 4'h4 : \$3471 ;
-  assign \$3473  = \$signal$224 [5] ? 4'h5 : \$3472 ;
-  assign \$3474  = \$signal$224 [6] ? 4'h6 : \$3473 ;
-  assign \$3475  = \$signal$224 [7] ? 4'h7 : \$3474 ;
-  assign \$3476  = \$signal$224 [8] ? 4'h8 : \$3475 ;
-  assign \$3477  = \$signal$224 [9] ? 4'h9 : \$3476 ;
-  assign \$3478  = \$signal$224 [10] ? 4'ha : \$3477 ;
-  assign \$3479  = \$signal$224 [11] ? 4'hb : \$3478 ;
-  assign \$3480  = \$signal$224 [12] ? 4'hc : \$3479 ;
-  assign \$3481  = \$signal$224 [13] ? 4'hd : \$3480 ;
-  assign \$3482  = \$signal$224 [14] ? 4'he : \$3481 ;
-  assign \$3483  = \$signal$224 [15] ? 4'hf : \$3482 ;
-  assign \$3484  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3485  = \$3484  == 2'h2;
+  assign \$3454  = \$3453  == 2'h2;
+  assign \$3455  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3456  = \$3455  == 1'h1;
+  assign \$3457  = \$3454  | \$3456 ;
+  assign \$3458  = \$3452  & \$3457 ;
+  assign \$3459  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3460  = \$3459  == 2'h3;
+  assign \$3462  = \$signal$224  + \$3461 ;
+  assign \$3463  = ~ lost;
+  assign \$3464  = { lost[14:0], 1'h1 } & \$3463 ;
+  assign \$3465  = \$signal$224  & \$3464 ;
+  assign \$3466  = | \$3465 ;
+  assign \$3467  = \$3466  & lost[0];
+  assign \$3468  = \$3462  + \$3467 ;
+  assign \$3469  = ~ lost;
+  assign \$3470  = \$3468 [15:0] & \$3469 ;
+  assign \$3471  = \$signal$224 [1] ? 4'h1 : 4'h0;
+  assign \$3472  = \$signal$224 [2] ? 4'h2 : \$3471 ;
+  assign \$3473  = \$signal$224 [3] ? 4'h3 : \$3472 ;
+  assign \$3474  = \$signal$224 [4] ? 4'h4 : \$3473 ;
+  assign \$3475  = \$signal$224 [5] ? 4'h5 : \$3474 ;
+  assign \$3476  = \$signal$224 [6] ? 4'h6 : \$3475 ;
+  assign \$3477  = \$signal$224 [7] ? 4'h7 : \$3476 ;
+  assign \$3478  = \$signal$224 [8] ? 4'h8 : \$3477 ;
+  assign \$3479  = \$signal$224 [9] ? 4'h9 : \$3478 ;
+  assign \$3480  = \$signal$224 [10] ? 4'ha : \$3479 ;
+  assign \$3481  = \$signal$224 [11] ? 4'hb : \$3480 ;
+  assign \$3482  = \$signal$224 [12] ? 4'hc : \$3481 ;
+  assign \$3483  = \$signal$224 [13] ? 4'hd : \$3482 ;
+  assign \$3484  = \$signal$224 [14] ? 4'he : \$3483 ;
+  assign \$3485  = \$signal$224 [15] ? 4'hf : \$3484 ;
   assign \$3486  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3487  = \$3486  == 1'h1;
-  assign \$3488  = 4'hf - control4[17:14];
-  assign \$3489  = control4[18] ? \$3488  : 5'h08;
-  assign \$3490  = part2_7[6:0] << \$3489 [3:0];
-  assign \$3491  = \$3487  ? \$3490 [15:0] : 16'h0000;
-  assign \$3492  = \$3485  ? { 1'h0, part2_7[14:0] } : \$3491 ;
-  assign \$3493  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3494  = \$3493  == 2'h2;
-  assign \$3495  = \$3494  ? part2_7[15] : part2_7[7];
-  assign \$3496  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3497  = \$3496  == 2'h2;
+  assign \$3487  = \$3486  == 2'h2;
+  assign \$3488  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3489  = \$3488  == 1'h1;
+  assign \$3490  = 4'hf - control4[17:14];
+  assign \$3491  = control4[18] ? \$3490  : 5'h08;
+  assign \$3492  = part2_7[6:0] << \$3491 [3:0];
+  assign \$3493  = \$3489  ? \$3492 [15:0] : 16'h0000;
+  assign \$3494  = \$3487  ? { 1'h0, part2_7[14:0] } : \$3493 ;
+  assign \$3495  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3496  = \$3495  == 2'h2;
+  assign \$3497  = \$3496  ? part2_7[15] : part2_7[7];
   assign \$3498  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3499  = \$3498  == 1'h1;
-  assign \$3500  = \$3497  | \$3499 ;
-  assign \$3501  = \$3495  & \$3500 ;
-  assign \$3502  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3503  = \$3502  == 2'h3;
-  assign \$3505  = \$signal$231  + \$3504 ;
-  assign \$3506  = ~ lost;
-  assign \$3507  = { lost[14:0], 1'h1 } & \$3506 ;
-  assign \$3508  = \$signal$231  & \$3507 ;
-  assign \$3509  = | \$3508 ;
-  assign \$3510  = \$3509  & lost[0];
-  assign \$3511  = \$3505  + \$3510 ;
-  assign \$3512  = ~ lost;
-  assign \$3513  = \$3511 [15:0] & \$3512 ;
-  assign \$3514  = \$signal$231 [1] ? 4'h1 : 4'h0;
-  assign \$3515  = \$signal$231 [2] ? 4'h2 : \$3514 ;
-  assign \$3516  = \$signal$231 [3] ? 4'h3 : \$3515 ;
-  assign \$3517  = \$signal$231 [4] ? 4'h4 : \$3516 ;
-  assign \$3518  = \$signal$231 [5] ? 4'h5 : \$3517 ;
-  assign \$3519  = \$signal$231 [6] ? 4'h6 : \$3518 ;
-  assign \$3520  = \$signal$231 [7] ? 4'h7 : \$3519 ;
-  assign \$3521  = \$signal$231 [8] ? 4'h8 : \$3520 ;
-  assign \$3522  = \$signal$231 [9] ? 4'h9 : \$3521 ;
-  assign \$3523  = \$signal$231 [10] ? 4'ha : \$3522 ;
-  assign \$3524  = \$signal$231 [11] ? 4'hb : \$3523 ;
-  assign \$3525  = \$signal$231 [12] ? 4'hc : \$3524 ;
-  assign \$3526  = \$signal$231 [13] ? 4'hd : \$3525 ;
-  assign \$3527  = \$signal$231 [14] ? 4'he : \$3526 ;
-  assign \$3528  = \$signal$231 [15] ? 4'hf : \$3527 ;
-  assign \$3529  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3530  = \$3529  == 2'h3;
+  assign \$3499  = \$3498  == 2'h2;
+  assign \$3500  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3501  = \$3500  == 1'h1;
+  assign \$3502  = \$3499  | \$3501 ;
+  assign \$3503  = \$3497  & \$3502 ;
+  assign \$3504  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3505  = \$3504  == 2'h3;
+  assign \$3507  = \$signal$231  + \$3506 ;
+  assign \$3508  = ~ lost;
+  assign \$3509  = { lost[14:0], 1'h1 } & \$3508 ;
+  assign \$3510  = \$signal$231  & \$3509 ;
+  assign \$3511  = | \$3510 ;
+  assign \$3512  = \$3511  & lost[0];
+  assign \$3513  = \$3507  + \$3512 ;
+  assign \$3514  = ~ lost;
+  assign \$3515  = \$3513 [15:0] & \$3514 ;
+  assign \$3516  = \$signal$231 [1] ? 4'h1 : 4'h0;
+  assign \$3517  = \$signal$231 [2] ? 4'h2 : \$3516 ;
+  assign \$3518  = \$signal$231 [3] ? 4'h3 : \$3517 ;
+  assign \$3519  = \$signal$231 [4] ? 4'h4 : \$3518 ;
+  assign \$3520  = \$signal$231 [5] ? 4'h5 : \$3519 ;
+  assign \$3521  = \$signal$231 [6] ? 4'h6 : \$3520 ;
+  assign \$3522  = \$signal$231 [7] ? 4'h7 : \$3521 ;
+  assign \$3523  = \$signal$231 [8] ? 4'h8 : \$3522 ;
+  assign \$3524  = \$signal$231 [9] ? 4'h9 : \$3523 ;
+  assign \$3525  = \$signal$231 [10] ? 4'ha : \$3524 ;
+  assign \$3526  = \$signal$231 [11] ? 4'hb : \$3525 ;
+  assign \$3527  = \$signal$231 [12] ? 4'hc : \$3526 ;
+  assign \$3528  = \$signal$231 [13] ? 4'hd : \$3527 ;
+  assign \$3529  = \$signal$231 [14] ? 4'he : \$3528 ;
+  assign \$3530  = \$signal$231 [15] ? 4'hf : \$3529 ;
   assign \$3531  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3532  = \$3531  == 1'h1;
-  assign \$3533  = ! part2_0[6:0];
-  assign \$3534  = control4[17:14] > 3'h6;
-  assign \$3535  = 1'h1 << control4[16:14];
-  assign \$3536  = \$3534  ? 7'h7f : \$3535 [6:0];
-  assign \$3537  = part2_0[6:0] > \$3536 ;
-  assign \$3538  = \$3533  | \$3537 ;
-  assign \$3539  = \$3532  & \$3538 ;
-  assign \$3540  = \$3530  | \$3539 ;
-  assign \$3541  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3542  = \$3541  == 2'h2;
-  assign \$3543  = control4[17:14] < 3'h7;
-  assign \$3544  = 4'he - control4[17:14];
-  assign \$3545  = 8'hff << \$3544 [3:0];
-  assign \$3546  = part2_0[14:0] < \$3545 [14:0];
-  assign \$3547  = \$3543  | \$3546 ;
-  assign \$3548  = \$3542  & \$3547 ;
-  assign \$3549  = \$3540  | \$3548 ;
-  assign \$3550  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3551  = \$3550  == 1'h1;
-  assign \$3552  = control4[17:14] > 3'h7;
-  assign \$3553  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3554  = \$3553  == 2'h2;
+  assign \$3532  = \$3531  == 2'h3;
+  assign \$3533  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3534  = \$3533  == 1'h1;
+  assign \$3535  = ! part2_0[6:0];
+  assign \$3536  = control4[17:14] > 3'h6;
+  assign \$3537  = 1'h1 << control4[16:14];
+  assign \$3538  = \$3536  ? 7'h7f : \$3537 [6:0];
+  assign \$3539  = part2_0[6:0] > \$3538 ;
+  assign \$3540  = \$3535  | \$3539 ;
+  assign \$3541  = \$3534  & \$3540 ;
+  assign \$3542  = \$3532  | \$3541 ;
+  assign \$3543  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3544  = \$3543  == 2'h2;
+  assign \$3545  = control4[17:14] < 3'h7;
+  assign \$3546  = 4'he - control4[17:14];
+  assign \$3547  = 8'hff << \$3546 [3:0];
+  assign \$3548  = part2_0[14:0] < \$3547 [14:0];
+  assign \$3549  = \$3545  | \$3548 ;
+  assign \$3550  = \$3544  & \$3549 ;
+  assign \$3551  = \$3542  | \$3550 ;
+  assign \$3552  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3553  = \$3552  == 1'h1;
+  assign \$3554  = control4[17:14] > 3'h7;
   assign \$3555  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3556  = \$3555  == 1'h1;
-  assign \$3557  = 4'hf - control4[17:14];
-  assign \$3558  = control4[18] ? \$3557  : 5'h08;
-  assign \$3559  = part2_0[6:0] << \$3558 [3:0];
-  assign \$3560  = \$3556  ? \$3559 [15:0] : 16'h0000;
-  assign \$3561  = \$3554  ? { 1'h0, part2_0[14:0] } : \$3560 ;
-  assign \$3562  = ! \$3561 ;
-  assign \$3563  = \$3552  & \$3562 ;
-  assign \$3564  = ~ \$3563 ;
-  assign \$3565  = \$3551  & \$3564 ;
-  assign \$3566  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3567  = \$3566  == 2'h2;
+  assign \$3556  = \$3555  == 2'h2;
+  assign \$3557  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3558  = \$3557  == 1'h1;
+  assign \$3559  = 4'hf - control4[17:14];
+  assign \$3560  = control4[18] ? \$3559  : 5'h08;
+  assign \$3561  = part2_0[6:0] << \$3560 [3:0];
+  assign \$3562  = \$3558  ? \$3561 [15:0] : 16'h0000;
+  assign \$3563  = \$3556  ? { 1'h0, part2_0[14:0] } : \$3562 ;
+  assign \$3564  = ! \$3563 ;
+  assign \$3565  = \$3554  & \$3564 ;
+  assign \$3566  = ~ \$3565 ;
+  assign \$3567  = \$3553  & \$3566 ;
   assign \$3568  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3569  = \$3568  == 1'h1;
-  assign \$3570  = 4'hf - control4[17:14];
-  assign \$3571  = control4[18] ? \$3570  : 5'h08;
-  assign \$3572  = part2_0[6:0] << \$3571 [3:0];
-  assign \$3573  = \$3569  ? \$3572 [15:0] : 16'h0000;
-  assign \$3574  = \$3567  ? { 1'h0, part2_0[14:0] } : \$3573 ;
-  assign \$3575  = 4'hf - control4[17:14];
-  assign \$3576  = 1'h1 << \$3575 [3:0];
-  assign \$3577  = \$3574  < \$3576 ;
-  assign \$3578  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3579  = \$3578  == 2'h2;
+  assign \$3569  = \$3568  == 2'h2;
+  assign \$3570  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3571  = \$3570  == 1'h1;
+  assign \$3572  = 4'hf - control4[17:14];
+  assign \$3573  = control4[18] ? \$3572  : 5'h08;
+  assign \$3574  = part2_0[6:0] << \$3573 [3:0];
+  assign \$3575  = \$3571  ? \$3574 [15:0] : 16'h0000;
+  assign \$3576  = \$3569  ? { 1'h0, part2_0[14:0] } : \$3575 ;
+  assign \$3577  = 4'hf - control4[17:14];
+  assign \$3578  = 1'h1 << \$3577 [3:0];
+  assign \$3579  = \$3576  < \$3578 ;
   assign \$3580  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3581  = \$3580  == 1'h1;
-  assign \$3582  = 4'hf - control4[17:14];
-  assign \$3583  = control4[18] ? \$3582  : 5'h08;
-  assign \$3584  = part2_0[6:0] << \$3583 [3:0];
-  assign \$3585  = \$3581  ? \$3584 [15:0] : 16'h0000;
-  assign \$3586  = \$3579  ? { 1'h0, part2_0[14:0] } : \$3585 ;
-  assign \$3588  = 4'hf - \$3587 ;
-  assign \$3589  = 1'h1 << \$3588 [3:0];
-  assign \$3590  = \$3586  >= \$3589 ;
-  assign \$3591  = \$3577  | \$3590 ;
-  assign \$3592  = \$3565  & \$3591 ;
-  assign \$3593  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3594  = \$3593  == 2'h2;
+  assign \$3581  = \$3580  == 2'h2;
+  assign \$3582  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3583  = \$3582  == 1'h1;
+  assign \$3584  = 4'hf - control4[17:14];
+  assign \$3585  = control4[18] ? \$3584  : 5'h08;
+  assign \$3586  = part2_0[6:0] << \$3585 [3:0];
+  assign \$3587  = \$3583  ? \$3586 [15:0] : 16'h0000;
+  assign \$3588  = \$3581  ? { 1'h0, part2_0[14:0] } : \$3587 ;
+  assign \$3590  = 4'hf - \$3589 ;
+  assign \$3591  = 1'h1 << \$3590 [3:0];
+  assign \$3592  = \$3588  >= \$3591 ;
+  assign \$3593  = \$3579  | \$3592 ;
+  assign \$3594  = \$3567  & \$3593 ;
   assign \$3595  = control4[2] ? 2'h0 : tags2[1:0];
   assign \$3596  = \$3595  == 2'h2;
   assign \$3597  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3598  = \$3597  == 1'h1;
-  assign \$3599  = 4'hf - control4[17:14];
-  assign \$3600  = control4[18] ? \$3599  : 5'h08;
-  assign \$3601  = part2_0[6:0] << \$3600 [3:0];
-  assign \$3602  = \$3598  ? \$3601 [15:0] : 16'h0000;
-  assign \$3603  = \$3596  ? { 1'h0, part2_0[14:0] } : \$3602 ;
-  assign \$3605  = 4'hf - \$3604 ;
-  assign \$3606  = 1'h1 << \$3605 [3:0];
-  assign \$3607  = \$3603  < \$3606 ;
-  assign \$3608  = \$3594  & \$3607 ;
-  assign \$3609  = \$3592  | \$3608 ;
-  assign \$3610  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3611  = \$3610  == 2'h3;
-  assign \$3612  = part2_0[30:23] < 7'h7f;
-  assign \$3613  = \$3611  & \$3612 ;
-  assign \$3614  = \$3609  | \$3613 ;
-  assign \$3615  = control4[18] ? \$3549  : \$3614 ;
-  assign \$3616  = | control4[31:29];
-  assign \$3617  = control4[31:29] <= 1'h0;
-  assign \$3618  = \$3616  & \$3617 ;
-  assign \$3619  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3620  = | \$3619 ;
-  assign \$3621  = \$3618  & \$3620 ;
-  assign \$3622  = \$3615  | \$3621 ;
-  assign \$3623  = ~ control4[1];
-  assign \$3624  = \$3622  & \$3623 ;
-  assign \$3625  = ~ control4[2];
+  assign \$3598  = \$3597  == 2'h2;
+  assign \$3599  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3600  = \$3599  == 1'h1;
+  assign \$3601  = 4'hf - control4[17:14];
+  assign \$3602  = control4[18] ? \$3601  : 5'h08;
+  assign \$3603  = part2_0[6:0] << \$3602 [3:0];
+  assign \$3604  = \$3600  ? \$3603 [15:0] : 16'h0000;
+  assign \$3605  = \$3598  ? { 1'h0, part2_0[14:0] } : \$3604 ;
+  assign \$3607  = 4'hf - \$3606 ;
+  assign \$3608  = 1'h1 << \$3607 [3:0];
+  assign \$3609  = \$3605  < \$3608 ;
+  assign \$3610  = \$3596  & \$3609 ;
+  assign \$3611  = \$3594  | \$3610 ;
+  assign \$3612  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3613  = \$3612  == 2'h3;
+  assign \$3614  = part2_0[30:23] < 7'h7f;
+  assign \$3615  = \$3613  & \$3614 ;
+  assign \$3616  = \$3611  | \$3615 ;
+  assign \$3617  = control4[18] ? \$3551  : \$3616 ;
+  assign \$3618  = | control4[31:29];
+  assign \$3619  = control4[31:29] <= 1'h0;
+  assign \$3620  = \$3618  & \$3619 ;
+  assign \$3621  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3622  = | \$3621 ;
+  assign \$3623  = \$3620  & \$3622 ;
+  assign \$3624  = \$3617  | \$3623 ;
+  assign \$3625  = ~ control4[1];
   assign \$3626  = \$3624  & \$3625 ;
-  assign \$3627  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3628  = \$3627  == 2'h3;
+  assign \$3627  = ~ control4[2];
+  assign \$3628  = \$3626  & \$3627 ;
   assign \$3629  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3630  = \$3629  == 1'h1;
-  assign \$3631  = ! part2_1[6:0];
-  assign \$3632  = control4[17:14] > 3'h6;
-  assign \$3633  = 1'h1 << control4[16:14];
-  assign \$3634  = \$3632  ? 7'h7f : \$3633 [6:0];
-  assign \$3635  = part2_1[6:0] > \$3634 ;
-  assign \$3636  = \$3631  | \$3635 ;
-  assign \$3637  = \$3630  & \$3636 ;
-  assign \$3638  = \$3628  | \$3637 ;
-  assign \$3639  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3640  = \$3639  == 2'h2;
-  assign \$3641  = control4[17:14] < 3'h7;
-  assign \$3642  = 4'he - control4[17:14];
-  assign \$3643  = 8'hff << \$3642 [3:0];
-  assign \$3644  = part2_1[14:0] < \$3643 [14:0];
-  assign \$3645  = \$3641  | \$3644 ;
-  assign \$3646  = \$3640  & \$3645 ;
-  assign \$3647  = \$3638  | \$3646 ;
-  assign \$3648  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3649  = \$3648  == 1'h1;
-  assign \$3650  = control4[17:14] > 3'h7;
-  assign \$3651  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3652  = \$3651  == 2'h2;
+  assign \$3630  = \$3629  == 2'h3;
+  assign \$3631  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3632  = \$3631  == 1'h1;
+  assign \$3633  = ! part2_1[6:0];
+  assign \$3634  = control4[17:14] > 3'h6;
+  assign \$3635  = 1'h1 << control4[16:14];
+  assign \$3636  = \$3634  ? 7'h7f : \$3635 [6:0];
+  assign \$3637  = part2_1[6:0] > \$3636 ;
+  assign \$3638  = \$3633  | \$3637 ;
+  assign \$3639  = \$3632  & \$3638 ;
+  assign \$3640  = \$3630  | \$3639 ;
+  assign \$3641  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3642  = \$3641  == 2'h2;
+  assign \$3643  = control4[17:14] < 3'h7;
+  assign \$3644  = 4'he - control4[17:14];
+  assign \$3645  = 8'hff << \$3644 [3:0];
+  assign \$3646  = part2_1[14:0] < \$3645 [14:0];
+  assign \$3647  = \$3643  | \$3646 ;
+  assign \$3648  = \$3642  & \$3647 ;
+  assign \$3649  = \$3640  | \$3648 ;
+  assign \$3650  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3651  = \$3650  == 1'h1;
+  assign \$3652  = control4[17:14] > 3'h7;
   assign \$3653  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3654  = \$3653  == 1'h1;
-  assign \$3655  = 4'hf - control4[17:14];
-  assign \$3656  = control4[18] ? \$3655  : 5'h08;
-  assign \$3657  = part2_1[6:0] << \$3656 [3:0];
-  assign \$3658  = \$3654  ? \$3657 [15:0] : 16'h0000;
-  assign \$3659  = \$3652  ? { 1'h0, part2_1[14:0] } : \$3658 ;
-  assign \$3660  = ! \$3659 ;
-  assign \$3661  = \$3650  & \$3660 ;
-  assign \$3662  = ~ \$3661 ;
-  assign \$3663  = \$3649  & \$3662 ;
-  assign \$3664  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3665  = \$3664  == 2'h2;
+  assign \$3654  = \$3653  == 2'h2;
+  assign \$3655  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3656  = \$3655  == 1'h1;
+  assign \$3657  = 4'hf - control4[17:14];
+  assign \$3658  = control4[18] ? \$3657  : 5'h08;
+  assign \$3659  = part2_1[6:0] << \$3658 [3:0];
+  assign \$3660  = \$3656  ? \$3659 [15:0] : 16'h0000;
+  assign \$3661  = \$3654  ? { 1'h0, part2_1[14:0] } : \$3660 ;
+  assign \$3662  = ! \$3661 ;
+  assign \$3663  = \$3652  & \$3662 ;
+  assign \$3664  = ~ \$3663 ;
+  assign \$3665  = \$3651  & \$3664 ;
   assign \$3666  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3667  = \$3666  == 1'h1;
-  assign \$3668  = 4'hf - control4[17:14];
-  assign \$3669  = control4[18] ? \$3668  : 5'h08;
-  assign \$3670  = part2_1[6:0] << \$3669 [3:0];
-  assign \$3671  = \$3667  ? \$3670 [15:0] : 16'h0000;
-  assign \$3672  = \$3665  ? { 1'h0, part2_1[14:0] } : \$3671 ;
-  assign \$3673  = 4'hf - control4[17:14];
-  assign \$3674  = 1'h1 << \$3673 [3:0];
-  assign \$3675  = \$3672  < \$3674 ;
-  assign \$3676  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3677  = \$3676  == 2'h2;
+  assign \$3667  = \$3666  == 2'h2;
+  assign \$3668  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3669  = \$3668  == 1'h1;
+  assign \$3670  = 4'hf - control4[17:14];
+  assign \$3671  = control4[18] ? \$3670  : 5'h08;
+  assign \$3672  = part2_1[6:0] << \$3671 [3:0];
+  assign \$3673  = \$3669  ? \$3672 [15:0] : 16'h0000;
+  assign \$3674  = \$3667  ? { 1'h0, part2_1[14:0] } : \$3673 ;
+  assign \$3675  = 4'hf - control4[17:14];
+  assign \$3676  = 1'h1 << \$3675 [3:0];
+  assign \$3677  = \$3674  < \$3676 ;
   assign \$3678  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3679  = \$3678  == 1'h1;
-  assign \$3680  = 4'hf - control4[17:14];
-  assign \$3681  = control4[18] ? \$3680  : 5'h08;
-  assign \$3682  = part2_1[6:0] << \$3681 [3:0];
-  assign \$3683  = \$3679  ? \$3682 [15:0] : 16'h0000;
-  assign \$3684  = \$3677  ? { 1'h0, part2_1[14:0] } : \$3683 ;
-  assign \$3686  = 4'hf - \$3685 ;
-  assign \$3687  = 1'h1 << \$3686 [3:0];
-  assign \$3688  = \$3684  >= \$3687 ;
-  assign \$3689  = \$3675  | \$3688 ;
-  assign \$3690  = \$3663  & \$3689 ;
-  assign \$3691  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3692  = \$3691  == 2'h2;
+  assign \$3679  = \$3678  == 2'h2;
+  assign \$3680  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3681  = \$3680  == 1'h1;
+  assign \$3682  = 4'hf - control4[17:14];
+  assign \$3683  = control4[18] ? \$3682  : 5'h08;
+  assign \$3684  = part2_1[6:0] << \$3683 [3:0];
+  assign \$3685  = \$3681  ? \$3684 [15:0] : 16'h0000;
+  assign \$3686  = \$3679  ? { 1'h0, part2_1[14:0] } : \$3685 ;
+  assign \$3688  = 4'hf - \$3687 ;
+  assign \$3689  = 1'h1 << \$3688 [3:0];
+  assign \$3690  = \$3686  >= \$3689 ;
+  assign \$3691  = \$3677  | \$3690 ;
+  assign \$3692  = \$3665  & \$3691 ;
   assign \$3693  = control4[2] ? 2'h0 : tags2[3:2];
   assign \$3694  = \$3693  == 2'h2;
   assign \$3695  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3696  = \$3695  == 1'h1;
-  assign \$3697  = 4'hf - control4[17:14];
-  assign \$3698  = control4[18] ? \$3697  : 5'h08;
-  assign \$3699  = part2_1[6:0] << \$3698 [3:0];
-  assign \$3700  = \$3696  ? \$3699 [15:0] : 16'h0000;
-  assign \$3701  = \$3694  ? { 1'h0, part2_1[14:0] } : \$3700 ;
-  assign \$3703  = 4'hf - \$3702 ;
-  assign \$3704  = 1'h1 << \$3703 [3:0];
-  assign \$3705  = \$3701  < \$3704 ;
-  assign \$3706  = \$3692  & \$3705 ;
-  assign \$3707  = \$3690  | \$3706 ;
-  assign \$3708  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3709  = \$3708  == 2'h3;
-  assign \$3710  = part2_1[30:23] < 7'h7f;
-  assign \$3711  = \$3709  & \$3710 ;
-  assign \$3712  = \$3707  | \$3711 ;
-  assign \$3713  = control4[18] ? \$3647  : \$3712 ;
-  assign \$3714  = | control4[31:29];
-  assign \$3715  = control4[31:29] <= 1'h1;
-  assign \$3716  = \$3714  & \$3715 ;
-  assign \$3717  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3718  = | \$3717 ;
-  assign \$3719  = \$3716  & \$3718 ;
-  assign \$3720  = \$3713  | \$3719 ;
-  assign \$3721  = ~ control4[1];
-  assign \$3722  = \$3720  & \$3721 ;
-  assign \$3723  = ~ control4[2];
+  assign \$3696  = \$3695  == 2'h2;
+  assign \$3697  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3698  = \$3697  == 1'h1;
+  assign \$3699  = 4'hf - control4[17:14];
+  assign \$3700  = control4[18] ? \$3699  : 5'h08;
+  assign \$3701  = part2_1[6:0] << \$3700 [3:0];
+  assign \$3702  = \$3698  ? \$3701 [15:0] : 16'h0000;
+  assign \$3703  = \$3696  ? { 1'h0, part2_1[14:0] } : \$3702 ;
+  assign \$3705  = 4'hf - \$3704 ;
+  assign \$3706  = 1'h1 << \$3705 [3:0];
+  assign \$3707  = \$3703  < \$3706 ;
+  assign \$3708  = \$3694  & \$3707 ;
+  assign \$3709  = \$3692  | \$3708 ;
+  assign \$3710  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3711  = \$3710  == 2'h3;
+  assign \$3712  = part2_1[30:23] < 7'h7f;
+  assign \$3713  = \$3711  & \$3712 ;
+  assign \$3714  = \$3709  | \$3713 ;
+  assign \$3715  = control4[18] ? \$3649  : \$3714 ;
+  assign \$3716  = | control4[31:29];
+  assign \$3717  = control4[31:29] <= 1'h1;
+  assign \$3718  = \$3716  & \$3717 ;
+  assign \$3719  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3720  = | \$3719 ;
+  assign \$3721  = \$3718  & \$3720 ;
+  assign \$3722  = \$3715  | \$3721 ;
+  assign \$3723  = ~ control4[1];
   assign \$3724  = \$3722  & \$3723 ;
-  assign \$3725  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3726  = \$3725  == 2'h3;
+  assign \$3725  = ~ control4[2];
+  assign \$3726  = \$3724  & \$3725 ;
   assign \$3727  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3728  = \$3727  == 1'h1;
-  assign \$3729  = ! part2_2[6:0];
-  assign \$3730  = control4[17:14] > 3'h6;
-  assign \$3731  = 1'h1 << control4[16:14];
-  assign \$3732  = \$3730  ? 7'h7f : \$3731 [6:0];
-  assign \$3733  = part2_2[6:0] > \$3732 ;
-  assign \$3734  = \$3729  | \$3733 ;
-  assign \$3735  = \$3728  & \$3734 ;
-  assign \$3736  = \$3726  | \$3735 ;
-  assign \$3737  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3738  = \$3737  == 2'h2;
-  assign \$3739  = control4[17:14] < 3'h7;
-  assign \$3740  = 4'he - control4[17:14];
-  assign \$3741  = 8'hff << \$3740 [3:0];
-  assign \$3742  = part2_2[14:0] < \$3741 [14:0];
-  assign \$3743  = \$3739  | \$3742 ;
-  assign \$3744  = \$3738  & \$3743 ;
-  assign \$3745  = \$3736  | \$3744 ;
-  assign \$3746  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3747  = \$3746  == 1'h1;
-  assign \$3748  = control4[17:14] > 3'h7;
-  assign \$3749  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3750  = \$3749  == 2'h2;
+  assign \$3728  = \$3727  == 2'h3;
+  assign \$3729  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3730  = \$3729  == 1'h1;
+  assign \$3731  = ! part2_2[6:0];
+  assign \$3732  = control4[17:14] > 3'h6;
+  assign \$3733  = 1'h1 << control4[16:14];
+  assign \$3734  = \$3732  ? 7'h7f : \$3733 [6:0];
+  assign \$3735  = part2_2[6:0] > \$3734 ;
+  assign \$3736  = \$3731  | \$3735 ;
+  assign \$3737  = \$3730  & \$3736 ;
+  assign \$3738  = \$3728  | \$3737 ;
+  assign \$3739  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3740  = \$3739  == 2'h2;
+  assign \$3741  = control4[17:14] < 3'h7;
+  assign \$3742  = 4'he - control4[17:14];
+  assign \$3743  = 8'hff << \$3742 [3:0];
+  assign \$3744  = part2_2[14:0] < \$3743 [14:0];
+  assign \$3745  = \$3741  | \$3744 ;
+  assign \$3746  = \$3740  & \$3745 ;
+  assign \$3747  = \$3738  | \$3746 ;
+  assign \$3748  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3749  = \$3748  == 1'h1;
+  assign \$3750  = control4[17:14] > 3'h7;
   assign \$3751  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3752  = \$3751  == 1'h1;
-  assign \$3753  = 4'hf - control4[17:14];
-  assign \$3754  = control4[18] ? \$3753  : 5'h08;
-  assign \$3755  = part2_2[6:0] << \$3754 [3:0];
-  assign \$3756  = \$3752  ? \$3755 [15:0] : 16'h0000;
-  assign \$3757  = \$3750  ? { 1'h0, part2_2[14:0] } : \$3756 ;
-  assign \$3758  = ! \$3757 ;
-  assign \$3759  = \$3748  & \$3758 ;
-  assign \$3760  = ~ \$3759 ;
-  assign \$3761  = \$3747  & \$3760 ;
-  assign \$3762  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3763  = \$3762  == 2'h2;
+  assign \$3752  = \$3751  == 2'h2;
+  assign \$3753  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3754  = \$3753  == 1'h1;
+  assign \$3755  = 4'hf - control4[17:14];
+  assign \$3756  = control4[18] ? \$3755  : 5'h08;
+  assign \$3757  = part2_2[6:0] << \$3756 [3:0];
+  assign \$3758  = \$3754  ? \$3757 [15:0] : 16'h0000;
+  assign \$3759  = \$3752  ? { 1'h0, part2_2[14:0] } : \$3758 ;
+  assign \$3760  = ! \$3759 ;
+  assign \$3761  = \$3750  & \$3760 ;
+  assign \$3762  = ~ \$3761 ;
+  assign \$3763  = \$3749  & \$3762 ;
   assign \$3764  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3765  = \$3764  == 1'h1;
-  assign \$3766  = 4'hf - control4[17:14];
-  assign \$3767  = control4[18] ? \$3766  : 5'h08;
-  assign \$3768  = part2_2[6:0] << \$3767 [3:0];
-  assign \$3769  = \$3765  ? \$3768 [15:0] : 16'h0000;
-  assign \$3770  = \$3763  ? { 1'h0, part2_2[14:0] } : \$3769 ;
-  assign \$3771  = 4'hf - control4[17:14];
-  assign \$3772  = 1'h1 << \$3771 [3:0];
-  assign \$3773  = \$3770  < \$3772 ;
-  assign \$3774  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3775  = \$3774  == 2'h2;
+  assign \$3765  = \$3764  == 2'h2;
+  assign \$3766  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3767  = \$3766  == 1'h1;
+  assign \$3768  = 4'hf - control4[17:14];
+  assign \$3769  = control4[18] ? \$3768  : 5'h08;
+  assign \$3770  = part2_2[6:0] << \$3769 [3:0];
+  assign \$3771  = \$3767  ? \$3770 [15:0] : 16'h0000;
+  assign \$3772  = \$3765  ? { 1'h0, part2_2[14:0] } : \$3771 ;
+  assign \$3773  = 4'hf - control4[17:14];
+  assign \$3774  = 1'h1 << \$3773 [3:0];
+  assign \$3775  = \$3772  < \$3774 ;
   assign \$3776  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3777  = \$3776  == 1'h1;
-  assign \$3778  = 4'hf - control4[17:14];
-  assign \$3779  = control4[18] ? \$3778  : 5'h08;
-  assign \$3780  = part2_2[6:0] << \$3779 [3:0];
-  assign \$3781  = \$3777  ? \$3780 [15:0] : 16'h0000;
-  assign \$3782  = \$3775  ? { 1'h0, part2_2[14:0] } : \$3781 ;
-  assign \$3784  = 4'hf - \$3783 ;
-  assign \$3785  = 1'h1 << \$3784 [3:0];
-  assign \$3786  = \$3782  >= \$3785 ;
-  assign \$3787  = \$3773  | \$3786 ;
-  assign \$3788  = \$3761  & \$3787 ;
-  assign \$3789  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3790  = \$3789  == 2'h2;
+  assign \$3777  = \$3776  == 2'h2;
+  assign \$3778  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3779  = \$3778  == 1'h1;
+  assign \$3780  = 4'hf - control4[17:14];
+  assign \$3781  = control4[18] ? \$3780  : 5'h08;
+  assign \$3782  = part2_2[6:0] << \$3781 [3:0];
+  assign \$3783  = \$3779  ? \$3782 [15:0] : 16'h0000;
+  assign \$3784  = \$3777  ? { 1'h0, part2_2[14:0] } : \$3783 ;
+  assign \$3786  = 4'hf - \$3785 ;
+  assign \$3787  = 1'h1 << \$3786 [3:0];
+  assign \$3788  = \$3784  >= \$3787 ;
+  assign \$3789  = \$3775  | \$3788 ;
+  assign \$3790  = \$3763  & \$3789 ;
   assign \$3791  = control4[2] ? 2'h0 : tags2[5:4];
   assign \$3792  = \$3791  == 2'h2;
   assign \$3793  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3794  = \$3793  == 1'h1;
-  assign \$3795  = 4'hf - control4[17:14];
-  assign \$3796  = control4[18] ? \$3795  : 5'h08;
-  assign \$3797  = part2_2[6:0] << \$3796 [3:0];
-  assign \$3798  = \$3794  ? \$3797 [15:0] : 16'h0000;
-  assign \$3799  = \$3792  ? { 1'h0, part2_2[14:0] } : \$3798 ;
-  assign \$3801  = 4'hf - \$3800 ;
-  assign \$3802  = 1'h1 << \$3801 [3:0];
-  assign \$3803  = \$3799  < \$3802 ;
-  assign \$3804  = \$3790  & \$3803 ;
-  assign \$3805  = \$3788  | \$3804 ;
-  assign \$3806  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3807  = \$3806  == 2'h3;
-  assign \$3808  = part2_2[30:23] < 7'h7f;
-  assign \$3809  = \$3807  & \$3808 ;
-  assign \$3810  = \$3805  | \$3809 ;
-  assign \$3811  = control4[18] ? \$3745  : \$3810 ;
-  assign \$3812  = | control4[31:29];
-  assign \$3813  = control4[31:29] <= 2'h2;
-  assign \$3814  = \$3812  & \$3813 ;
-  assign \$3815  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3816  = | \$3815 ;
-  assign \$3817  = \$3814  & \$3816 ;
-  assign \$3818  = \$3811  | \$3817 ;
-  assign \$3819  = ~ control4[1];
-  assign \$3820  = \$3818  & \$3819 ;
-  assign \$3821  = ~ control4[2];
+  assign \$3794  = \$3793  == 2'h2;
+  assign \$3795  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3796  = \$3795  == 1'h1;
+  assign \$3797  = 4'hf - control4[17:14];
+  assign \$3798  = control4[18] ? \$3797  : 5'h08;
+  assign \$3799  = part2_2[6:0] << \$3798 [3:0];
+  assign \$3800  = \$3796  ? \$3799 [15:0] : 16'h0000;
+  assign \$3801  = \$3794  ? { 1'h0, part2_2[14:0] } : \$3800 ;
+  assign \$3803  = 4'hf - \$3802 ;
+  assign \$3804  = 1'h1 << \$3803 [3:0];
+  assign \$3805  = \$3801  < \$3804 ;
+  assign \$3806  = \$3792  & \$3805 ;
+  assign \$3807  = \$3790  | \$3806 ;
+  assign \$3808  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3809  = \$3808  == 2'h3;
+  assign \$3810  = part2_2[30:23] < 7'h7f;
+  assign \$3811  = \$3809  & \$3810 ;
+  assign \$3812  = \$3807  | \$3811 ;
+  assign \$3813  = control4[18] ? \$3747  : \$3812 ;
+  assign \$3814  = | control4[31:29];
+  assign \$3815  = control4[31:29] <= 2'h2;
+  assign \$3816  = \$3814  & \$3815 ;
+  assign \$3817  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3818  = | \$3817 ;
+  assign \$3819  = \$3816  & \$3818 ;
+  assign \$3820  = \$3813  | \$3819 ;
+  assign \$3821  = ~ control4[1];
   assign \$3822  = \$3820  & \$3821 ;
-  assign \$3823  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3824  = \$3823  == 2'h3;
+  assign \$3823  = ~ control4[2];
+  assign \$3824  = \$3822  & \$3823 ;
   assign \$3825  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3826  = \$3825  == 1'h1;
-  assign \$3827  = ! part2_3[6:0];
-  assign \$3828  = control4[17:14] > 3'h6;
-  assign \$3829  = 1'h1 << control4[16:14];
-  assign \$3830  = \$3828  ? 7'h7f : \$3829 [6:0];
-  assign \$3831  = part2_3[6:0] > \$3830 ;
-  assign \$3832  = \$3827  | \$3831 ;
-  assign \$3833  = \$3826  & \$3832 ;
-  assign \$3834  = \$3824  | \$3833 ;
-  assign \$3835  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3836  = \$3835  == 2'h2;
-  assign \$3837  = control4[17:14] < 3'h7;
-  assign \$3838  = 4'he - control4[17:14];
-  assign \$3839  = 8'hff << \$3838 [3:0];
-  assign \$3840  = part2_3[14:0] < \$3839 [14:0];
-  assign \$3841  = \$3837  | \$3840 ;
-  assign \$3842  = \$3836  & \$3841 ;
-  assign \$3843  = \$3834  | \$3842 ;
-  assign \$3844  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3845  = \$3844  == 1'h1;
-  assign \$3846  = control4[17:14] > 3'h7;
-  assign \$3847  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3848  = \$3847  == 2'h2;
+  assign \$3826  = \$3825  == 2'h3;
+  assign \$3827  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3828  = \$3827  == 1'h1;
+  assign \$3829  = ! part2_3[6:0];
+  assign \$3830  = control4[17:14] > 3'h6;
+  assign \$3831  = 1'h1 << control4[16:14];
+  assign \$3832  = \$3830  ? 7'h7f : \$3831 [6:0];
+  assign \$3833  = part2_3[6:0] > \$3832 ;
+  assign \$3834  = \$3829  | \$3833 ;
+  assign \$3835  = \$3828  & \$3834 ;
+  assign \$3836  = \$3826  | \$3835 ;
+  assign \$3837  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3838  = \$3837  == 2'h2;
+  assign \$3839  = control4[17:14] < 3'h7;
+  assign \$3840  = 4'he - control4[17:14];
+  assign \$3841  = 8'hff << \$3840 [3:0];
+  assign \$3842  = part2_3[14:0] < \$3841 [14:0];
+  assign \$3843  = \$3839  | \$3842 ;
+  assign \$3844  = \$3838  & \$3843 ;
+  assign \$3845  = \$3836  | \$3844 ;
+  assign \$3846  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3847  = \$3846  == 1'h1;
+  assign \$3848  = control4[17:14] > 3'h7;
   assign \$3849  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3850  = \$3849  == 1'h1;
-  assign \$3851  = 4'hf - control4[17:14];
-  assign \$3852  = control4[18] ? \$3851  : 5'h08;
-  assign \$3853  = part2_3[6:0] << \$3852 [3:0];
-  assign \$3854  = \$3850  ? \$3853 [15:0] : 16'h0000;
-  assign \$3855  = \$3848  ? { 1'h0, part2_3[14:0] } : \$3854 ;
-  assign \$3856  = ! \$3855 ;
-  assign \$3857  = \$3846  & \$3856 ;
-  assign \$3858  = ~ \$3857 ;
-  assign \$3859  = \$3845  & \$3858 ;
-  assign \$3860  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3861  = \$3860  == 2'h2;
+  assign \$3850  = \$3849  == 2'h2;
+  assign \$3851  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3852  = \$3851  == 1'h1;
+  assign \$3853  = 4'hf - control4[17:14];
+  assign \$3854  = control4[18] ? \$3853  : 5'h08;
+  assign \$3855  = part2_3[6:0] << \$3854 [3:0];
+  assign \$3856  = \$3852  ? \$3855 [15:0] : 16'h0000;
+  assign \$3857  = \$3850  ? { 1'h0, part2_3[14:0] } : \$3856 ;
+  assign \$3858  = ! \$3857 ;
+  assign \$3859  = \$3848  & \$3858 ;
+  assign \$3860  = ~ \$3859 ;
+  assign \$3861  = \$3847  & \$3860 ;
   assign \$3862  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3863  = \$3862  == 1'h1;
-  assign \$3864  = 4'hf - control4[17:14];
-  assign \$3865  = control4[18] ? \$3864  : 5'h08;
-  assign \$3866  = part2_3[6:0] << \$3865 [3:0];
-  assign \$3867  = \$3863  ? \$3866 [15:0] : 16'h0000;
-  assign \$3868  = \$3861  ? { 1'h0, part2_3[14:0] } : \$3867 ;
-  assign \$3869  = 4'hf - control4[17:14];
-  assign \$3870  = 1'h1 << \$3869 [3:0];
-  assign \$3871  = \$3868  < \$3870 ;
-  assign \$3872  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3873  = \$3872  == 2'h2;
+  assign \$3863  = \$3862  == 2'h2;
+  assign \$3864  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3865  = \$3864  == 1'h1;
+  assign \$3866  = 4'hf - control4[17:14];
+  assign \$3867  = control4[18] ? \$3866  : 5'h08;
+  assign \$3868  = part2_3[6:0] << \$3867 [3:0];
+  assign \$3869  = \$3865  ? \$3868 [15:0] : 16'h0000;
+  assign \$3870  = \$3863  ? { 1'h0, part2_3[14:0] } : \$3869 ;
+  assign \$3871  = 4'hf - control4[17:14];
+  assign \$3872  = 1'h1 << \$3871 [3:0];
+  assign \$3873  = \$3870  < \$3872 ;
   assign \$3874  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3875  = \$3874  == 1'h1;
-  assign \$3876  = 4'hf - control4[17:14];
-  assign \$3877  = control4[18] ? \$3876  : 5'h08;
-  assign \$3878  = part2_3[6:0] << \$3877 [3:0];
-  assign \$3879  = \$3875  ? \$3878 [15:0] : 16'h0000;
-  assign \$3880  = \$3873  ? { 1'h0, part2_3[14:0] } : \$3879 ;
-  assign \$3882  = 4'hf - \$3881 ;
-  assign \$3883  = 1'h1 << \$3882 [3:0];
-  assign \$3884  = \$3880  >= \$3883 ;
-  assign \$3885  = \$3871  | \$3884 ;
-  assign \$3886  = \$3859  & \$3885 ;
-  assign \$3887  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3888  = \$3887  == 2'h2;
+  assign \$3875  = \$3874  == 2'h2;
+  assign \$3876  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3877  = \$3876  == 1'h1;
+  assign \$3878  = 4'hf - control4[17:14];
+  assign \$3879  = control4[18] ? \$3878  : 5'h08;
+  assign \$3880  = part2_3[6:0] << \$3879 [3:0];
+  assign \$3881  = \$3877  ? \$3880 [15:0] : 16'h0000;
+  assign \$3882  = \$3875  ? { 1'h0, part2_3[14:0] } : \$3881 ;
+  assign \$3884  = 4'hf - \$3883 ;
+  assign \$3885  = 1'h1 << \$3884 [3:0];
+  assign \$3886  = \$3882  >= \$3885 ;
+  assign \$3887  = \$3873  | \$3886 ;
+  assign \$3888  = \$3861  & \$3887 ;
   assign \$3889  = control4[2] ? 2'h0 : tags2[7:6];
   assign \$3890  = \$3889  == 2'h2;
   assign \$3891  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3892  = \$3891  == 1'h1;
-  assign \$3893  = 4'hf - control4[17:14];
-  assign \$3894  = control4[18] ? \$3893  : 5'h08;
-  assign \$3895  = part2_3[6:0] << \$3894 [3:0];
-  assign \$3896  = \$3892  ? \$3895 [15:0] : 16'h0000;
-  assign \$3897  = \$3890  ? { 1'h0, part2_3[14:0] } : \$3896 ;
-  assign \$3899  = 4'hf - \$3898 ;
-  assign \$3900  = 1'h1 << \$3899 [3:0];
-  assign \$3901  = \$3897  < \$3900 ;
-  assign \$3902  = \$3888  & \$3901 ;
-  assign \$3903  = \$3886  | \$3902 ;
-  assign \$3904  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3905  = \$3904  == 2'h3;
-  assign \$3906  = part2_3[30:23] < 7'h7f;
-  assign \$3907  = \$3905  & \$3906 ;
-  assign \$3908  = \$3903  | \$3907 ;
-  assign \$3909  = control4[18] ? \$3843  : \$3908 ;
-  assign \$3910  = | control4[31:29];
-  assign \$3911  = control4[31:29] <= 2'h3;
-  assign \$3912  = \$3910  & \$3911 ;
-  assign \$3913  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3914  = | \$3913 ;
-  assign \$3915  = \$3912  & \$3914 ;
-  assign \$3916  = \$3909  | \$3915 ;
-  assign \$3917  = ~ control4[1];
-  assign \$3918  = \$3916  & \$3917 ;
-  assign \$3919  = ~ control4[2];
+  assign \$3892  = \$3891  == 2'h2;
+  assign \$3893  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3894  = \$3893  == 1'h1;
+  assign \$3895  = 4'hf - control4[17:14];
+  assign \$3896  = control4[18] ? \$3895  : 5'h08;
+  assign \$3897  = part2_3[6:0] << \$3896 [3:0];
+  assign \$3898  = \$3894  ? \$3897 [15:0] : 16'h0000;
+  assign \$3899  = \$3892  ? { 1'h0, part2_3[14:0] } : \$3898 ;
+  assign \$3901  = 4'hf - \$3900 ;
+  assign \$3902  = 1'h1 << \$3901 [3:0];
+  assign \$3903  = \$3899  < \$3902 ;
+  assign \$3904  = \$3890  & \$3903 ;
+  assign \$3905  = \$3888  | \$3904 ;
+  assign \$3906  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3907  = \$3906  == 2'h3;
+  assign \$3908  = part2_3[30:23] < 7'h7f;
+  assign \$3909  = \$3907  & \$3908 ;
+  assign \$3910  = \$3905  | \$3909 ;
+  assign \$3911  = control4[18] ? \$3845  : \$3910 ;
+  assign \$3912  = | control4[31:29];
+  assign \$3913  = control4[31:29] <= 2'h3;
+  assign \$3914  = \$3912  & \$3913 ;
+  assign \$3915  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3916  = | \$3915 ;
+  assign \$3917  = \$3914  & \$3916 ;
+  assign \$3918  = \$3911  | \$3917 ;
+  assign \$3919  = ~ control4[1];
   assign \$3920  = \$3918  & \$3919 ;
-  assign \$3921  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3922  = \$3921  == 2'h3;
+  assign \$3921  = ~ control4[2];
+  assign \$3922  = \$3920  & \$3921 ;
   assign \$3923  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3924  = \$3923  == 1'h1;
-  assign \$3925  = ! part2_4[6:0];
-  assign \$3926  = control4[17:14] > 3'h6;
-  assign \$3927  = 1'h1 << control4[16:14];
-  assign \$3928  = \$3926  ? 7'h7f : \$3927 [6:0];
-  assign \$3929  = part2_4[6:0] > \$3928 ;
-  assign \$3930  = \$3925  | \$3929 ;
-  assign \$3931  = \$3924  & \$3930 ;
-  assign \$3932  = \$3922  | \$3931 ;
-  assign \$3933  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3934  = \$3933  == 2'h2;
-  assign \$3935  = control4[17:14] < 3'h7;
-  assign \$3936  = 4'he - control4[17:14];
-  assign \$3937  = 8'hff << \$3936 [3:0];
-  assign \$3938  = part2_4[14:0] < \$3937 [14:0];
-  assign \$3939  = \$3935  | \$3938 ;
-  assign \$3940  = \$3934  & \$3939 ;
-  assign \$3941  = \$3932  | \$3940 ;
-  assign \$3942  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3943  = \$3942  == 1'h1;
-  assign \$3944  = control4[17:14] > 3'h7;
-  assign \$3945  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3946  = \$3945  == 2'h2;
+  assign \$3924  = \$3923  == 2'h3;
+  assign \$3925  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3926  = \$3925  == 1'h1;
+  assign \$3927  = ! part2_4[6:0];
+  assign \$3928  = control4[17:14] > 3'h6;
+  assign \$3929  = 1'h1 << control4[16:14];
+  assign \$3930  = \$3928  ? 7'h7f : \$3929 [6:0];
+  assign \$3931  = part2_4[6:0] > \$3930 ;
+  assign \$3932  = \$3927  | \$3931 ;
+  assign \$3933  = \$3926  & \$3932 ;
+  assign \$3934  = \$3924  | \$3933 ;
+  assign \$3935  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3936  = \$3935  == 2'h2;
+  assign \$3937  = control4[17:14] < 3'h7;
+  assign \$3938  = 4'he - control4[17:14];
+  assign \$3939  = 8'hff << \$3938 [3:0];
+  assign \$3940  = part2_4[14:0] < \$3939 [14:0];
+  assign \$3941  = \$3937  | \$3940 ;
+  assign \$3942  = \$3936  & \$3941 ;
+  assign \$3943  = \$3934  | \$3942 ;
+  assign \$3944  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3945  = \$3944  == 1'h1;
+  assign \$3946  = control4[17:14] > 3'h7;
   assign \$3947  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3948  = \$3947  == 1'h1;
-  assign \$3949  = 4'hf - control4[17:14];
-  assign \$3950  = control4[18] ? \$3949  : 5'h08;
-  assign \$3951  = part2_4[6:0] << \$3950 [3:0];
-  assign \$3952  = \$3948  ? \$3951 [15:0] : 16'h0000;
-  assign \$3953  = \$3946  ? { 1'h0, part2_4[14:0] } : \$3952 ;
-  assign \$3954  = ! \$3953 ;
-  assign \$3955  = \$3944  & \$3954 ;
-  assign \$3956  = ~ \$3955 ;
-  assign \$3957  = \$3943  & \$3956 ;
-  assign \$3958  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3959  = \$3958  == 2'h2;
+  assign \$3948  = \$3947  == 2'h2;
+  assign \$3949  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3950  = \$3949  == 1'h1;
+  assign \$3951  = 4'hf - control4[17:14];
+  assign \$3952  = control4[18] ? \$3951  : 5'h08;
+  assign \$3953  = part2_4[6:0] << \$3952 [3:0];
+  assign \$3954  = \$3950  ? \$3953 [15:0] : 16'h0000;
+  assign \$3955  = \$3948  ? { 1'h0, part2_4[14:0] } : \$3954 ;
+  assign \$3956  = ! \$3955 ;
+  assign \$3957  = \$3946  & \$3956 ;
+  assign \$3958  = ~ \$3957 ;
+  assign \$3959  = \$3945  & \$3958 ;
   assign \$3960  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3961  = \$3960  == 1'h1;
-  assign \$3962  = 4'hf - control4[17:14];
-  assign \$3963  = control4[18] ? \$3962  : 5'h08;
-  assign \$3964  = part2_4[6:0] << \$3963 [3:0];
-  assign \$3965  = \$3961  ? \$3964 [15:0] : 16'h0000;
-  assign \$3966  = \$3959  ? { 1'h0, part2_4[14:0] } : \$3965 ;
-  assign \$3967  = 4'hf - control4[17:14];
-  assign \$3968  = 1'h1 << \$3967 [3:0];
-  assign \$3969  = \$3966  < \$3968 ;
-  assign \$3970  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3971  = \$3970  == 2'h2;
+  assign \$3961  = \$3960  == 2'h2;
+  assign \$3962  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3963  = \$3962  == 1'h1;
+  assign \$3964  = 4'hf - control4[17:14];
+  assign \$3965  = control4[18] ? \$3964  : 5'h08;
+  assign \$3966  = part2_4[6:0] << \$3965 [3:0];
+  assign \$3967  = \$3963  ? \$3966 [15:0] : 16'h0000;
+  assign \$3968  = \$3961  ? { 1'h0, part2_4[14:0] } : \$3967 ;
+  assign \$3969  = 4'hf - control4[17:14];
+  assign \$3970  = 1'h1 << \$3969 [3:0];
+  assign \$3971  = \$3968  < \$3970 ;
   assign \$3972  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3973  = \$3972  == 1'h1;
-  assign \$3974  = 4'hf - control4[17:14];
-  assign \$3975  = control4[18] ? \$3974  : 5'h08;
-  assign \$3976  = part2_4[6:0] << \$3975 [3:0];
-  assign \$3977  = \$3973  ? \$3976 [15:0] : 16'h0000;
-  assign \$3978  = \$3971  ? { 1'h0, part2_4[14:0] } : \$3977 ;
-  assign \$3980  = 4'hf - \$3979 ;
-  assign \$3981  = 1'h1 << \$3980 [3:0];
-  assign \$3982  = \$3978  >= \$3981 ;
-  assign \$3983  = \$3969  | \$3982 ;
-  assign \$3984  = \$3957  & \$3983 ;
-  assign \$3985  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3986  = \$3985  == 2'h2;
+  assign \$3973  = \$3972  == 2'h2;
+  assign \$3974  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3975  = \$3974  == 1'h1;
+  assign \$3976  = 4'hf - control4[17:14];
+  assign \$3977  = control4[18] ? \$3976  : 5'h08;
+  assign \$3978  = part2_4[6:0] << \$3977 [3:0];
+  assign \$3979  = \$3975  ? \$3978 [15:0] : 16'h0000;
+  assign \$3980  = \$3973  ? { 1'h0, part2_4[14:0] } : \$3979 ;
+  assign \$3982  = 4'hf - \$3981 ;
+  assign \$3983  = 1'h1 << \$3982 [3:0];
+  assign \$3984  = \$3980  >= \$3983 ;
+  assign \$3985  = \$3971  | \$3984 ;
+  assign \$3986  = \$3959  & \$3985 ;
   assign \$3987  = control4[2] ? 2'h0 : tags2[9:8];
   assign \$3988  = \$3987  == 2'h2;
   assign \$3989  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3990  = \$3989  == 1'h1;
-  assign \$3991  = 4'hf - control4[17:14];
-  assign \$3992  = control4[18] ? \$3991  : 5'h08;
-  assign \$3993  = part2_4[6:0] << \$3992 [3:0];
-  assign \$3994  = \$3990  ? \$3993 [15:0] : 16'h0000;
-  assign \$3995  = \$3988  ? { 1'h0, part2_4[14:0] } : \$3994 ;
-  assign \$3997  = 4'hf - \$3996 ;
-  assign \$3998  = 1'h1 << \$3997 [3:0];
-  assign \$3999  = \$3995  < \$3998 ;
-  assign \$4000  = \$3986  & \$3999 ;
-  assign \$4001  = \$3984  | \$4000 ;
-  assign \$4002  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4003  = \$4002  == 2'h3;
-  assign \$4004  = part2_4[30:23] < 7'h7f;
-  assign \$4005  = \$4003  & \$4004 ;
-  assign \$4006  = \$4001  | \$4005 ;
-  assign \$4007  = control4[18] ? \$3941  : \$4006 ;
-  assign \$4008  = | control4[31:29];
-  assign \$4009  = control4[31:29] <= 3'h4;
-  assign \$4010  = \$4008  & \$4009 ;
-  assign \$4011  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4012  = | \$4011 ;
-  assign \$4013  = \$4010  & \$4012 ;
-  assign \$4014  = \$4007  | \$4013 ;
-  assign \$4015  = ~ control4[1];
-  assign \$4016  = \$4014  & \$4015 ;
-  assign \$4017  = ~ control4[2];
+  assign \$3990  = \$3989  == 2'h2;
+  assign \$3991  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3992  = \$3991  == 1'h1;
+  assign \$3993  = 4'hf - control4[17:14];
+  assign \$3994  = control4[18] ? \$3993  : 5'h08;
+  assign \$3995  = part2_4[6:0] << \$3994 [3:0];
+  assign \$3996  = \$3992  ? \$3995 [15:0] : 16'h0000;
+  assign \$3997  = \$3990  ? { 1'h0, part2_4[14:0] } : \$3996 ;
+  assign \$3999  = 4'hf - \$3998 ;
+  assign \$4000  = 1'h1 << \$3999 [3:0];
+  assign \$4001  = \$3997  < \$4000 ;
+  assign \$4002  = \$3988  & \$4001 ;
+  assign \$4003  = \$3986  | \$4002 ;
+  assign \$4004  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4005  = \$4004  == 2'h3;
+  assign \$4006  = part2_4[30:23] < 7'h7f;
+  assign \$4007  = \$4005  & \$4006 ;
+  assign \$4008  = \$4003  | \$4007 ;
+  assign \$4009  = control4[18] ? \$3943  : \$4008 ;
+  assign \$4010  = | control4[31:29];
+  assign \$4011  = control4[31:29] <= 3'h4;
+  assign \$4012  = \$4010  & \$4011 ;
+  assign \$4013  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4014  = | \$4013 ;
+  assign \$4015  = \$4012  & \$4014 ;
+  assign \$4016  = \$4009  | \$4015 ;
+  assign \$4017  = ~ control4[1];
   assign \$4018  = \$4016  & \$4017 ;
-  assign \$4019  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4020  = \$4019  == 2'h3;
+  assign \$4019  = ~ control4[2];
+  assign \$4020  = \$4018  & \$4019 ;
   assign \$4021  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4022  = \$4021  == 1'h1;
-  assign \$4023  = ! part2_5[6:0];
-  assign \$4024  = control4[17:14] > 3'h6;
-  assign \$4025  = 1'h1 << control4[16:14];
-  assign \$4026  = \$4024  ? 7'h7f : \$4025 [6:0];
-  assign \$4027  = part2_5[6:0] > \$4026 ;
-  assign \$4028  = \$4023  | \$4027 ;
-  assign \$4029  = \$4022  & \$4028 ;
-  assign \$4030  = \$4020  | \$4029 ;
-  assign \$4031  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4032  = \$4031  == 2'h2;
-  assign \$4033  = control4[17:14] < 3'h7;
-  assign \$4034  = 4'he - control4[17:14];
-  assign \$4035  = 8'hff << \$4034 [3:0];
-  assign \$4036  = part2_5[14:0] < \$4035 [14:0];
-  assign \$4037  = \$4033  | \$4036 ;
-  assign \$4038  = \$4032  & \$4037 ;
-  assign \$4039  = \$4030  | \$4038 ;
-  assign \$4040  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4041  = \$4040  == 1'h1;
-  assign \$4042  = control4[17:14] > 3'h7;
-  assign \$4043  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4044  = \$4043  == 2'h2;
+  assign \$4022  = \$4021  == 2'h3;
+  assign \$4023  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4024  = \$4023  == 1'h1;
+  assign \$4025  = ! part2_5[6:0];
+  assign \$4026  = control4[17:14] > 3'h6;
+  assign \$4027  = 1'h1 << control4[16:14];
+  assign \$4028  = \$4026  ? 7'h7f : \$4027 [6:0];
+  assign \$4029  = part2_5[6:0] > \$4028 ;
+  assign \$4030  = \$4025  | \$4029 ;
+  assign \$4031  = \$4024  & \$4030 ;
+  assign \$4032  = \$4022  | \$4031 ;
+  assign \$4033  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4034  = \$4033  == 2'h2;
+  assign \$4035  = control4[17:14] < 3'h7;
+  assign \$4036  = 4'he - control4[17:14];
+  assign \$4037  = 8'hff << \$4036 [3:0];
+  assign \$4038  = part2_5[14:0] < \$4037 [14:0];
+  assign \$4039  = \$4035  | \$4038 ;
+  assign \$4040  = \$4034  & \$4039 ;
+  assign \$4041  = \$4032  | \$4040 ;
+  assign \$4042  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4043  = \$4042  == 1'h1;
+  assign \$4044  = control4[17:14] > 3'h7;
   assign \$4045  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4046  = \$4045  == 1'h1;
-  assign \$4047  = 4'hf - control4[17:14];
-  assign \$4048  = control4[18] ? \$4047  : 5'h08;
-  assign \$4049  = part2_5[6:0] << \$4048 [3:0];
-  assign \$4050  = \$4046  ? \$4049 [15:0] : 16'h0000;
-  assign \$4051  = \$4044  ? { 1'h0, part2_5[14:0] } : \$4050 ;
-  assign \$4052  = ! \$4051 ;
-  assign \$4053  = \$4042  & \$4052 ;
-  assign \$4054  = ~ \$4053 ;
-  assign \$4055  = \$4041  & \$4054 ;
-  assign \$4056  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4057  = \$4056  == 2'h2;
+  assign \$4046  = \$4045  == 2'h2;
+  assign \$4047  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4048  = \$4047  == 1'h1;
+  assign \$4049  = 4'hf - control4[17:14];
+  assign \$4050  = control4[18] ? \$4049  : 5'h08;
+  assign \$4051  = part2_5[6:0] << \$4050 [3:0];
+  assign \$4052  = \$4048  ? \$4051 [15:0] : 16'h0000;
+  assign \$4053  = \$4046  ? { 1'h0, part2_5[14:0] } : \$4052 ;
+  assign \$4054  = ! \$4053 ;
+  assign \$4055  = \$4044  & \$4054 ;
+  assign \$4056  = ~ \$4055 ;
+  assign \$4057  = \$4043  & \$4056 ;
   assign \$4058  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4059  = \$4058  == 1'h1;
-  assign \$4060  = 4'hf - control4[17:14];
-  assign \$4061  = control4[18] ? \$4060  : 5'h08;
-  assign \$4062  = part2_5[6:0] << \$4061 [3:0];
-  assign \$4063  = \$4059  ? \$4062 [15:0] : 16'h0000;
-  assign \$4064  = \$4057  ? { 1'h0, part2_5[14:0] } : \$4063 ;
-  assign \$4065  = 4'hf - control4[17:14];
-  assign \$4066  = 1'h1 << \$4065 [3:0];
-  assign \$4067  = \$4064  < \$4066 ;
-  assign \$4068  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4069  = \$4068  == 2'h2;
+  assign \$4059  = \$4058  == 2'h2;
+  assign \$4060  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4061  = \$4060  == 1'h1;
+  assign \$4062  = 4'hf - control4[17:14];
+  assign \$4063  = control4[18] ? \$4062  : 5'h08;
+  assign \$4064  = part2_5[6:0] << \$4063 [3:0];
+  assign \$4065  = \$4061  ? \$4064 [15:0] : 16'h0000;
+  assign \$4066  = \$4059  ? { 1'h0, part2_5[14:0] } : \$4065 ;
+  assign \$4067  = 4'hf - control4[17:14];
+  assign \$4068  = 1'h1 << \$4067 [3:0];
+  assign \$4069  = \$4066  < \$4068 ;
   assign \$4070  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4071  = \$4070  == 1'h1;
-  assign \$4072  = 4'hf - control4[17:14];
-  assign \$4073  = control4[18] ? \$4072  : 5'h08;
-  assign \$4074  = part2_5[6:0] << \$4073 [3:0];
-  assign \$4075  = \$4071  ? \$4074 [15:0] : 16'h0000;
-  assign \$4076  = \$4069  ? { 1'h0, part2_5[14:0] } : \$4075 ;
-  assign \$4078  = 4'hf - \$4077 ;
-  assign \$4079  = 1'h1 << \$4078 [3:0];
-  assign \$4080  = \$4076  >= \$4079 ;
-  assign \$4081  = \$4067  | \$4080 ;
-  assign \$4082  = \$4055  & \$4081 ;
-  assign \$4083  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4084  = \$4083  == 2'h2;
+  assign \$4071  = \$4070  == 2'h2;
+  assign \$4072  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4073  = \$4072  == 1'h1;
+  assign \$4074  = 4'hf - control4[17:14];
+  assign \$4075  = control4[18] ? \$4074  : 5'h08;
+  assign \$4076  = part2_5[6:0] << \$4075 [3:0];
+  assign \$4077  = \$4073  ? \$4076 [15:0] : 16'h0000;
+  assign \$4078  = \$4071  ? { 1'h0, part2_5[14:0] } : \$4077 ;
+  assign \$4080  = 4'hf - \$4079 ;
+  assign \$4081  = 1'h1 << \$4080 [3:0];
+  assign \$4082  = \$4078  >= \$4081 ;
+  assign \$4083  = \$4069  | \$4082 ;
+  assign \$4084  = \$4057  & \$4083 ;
   assign \$4085  = control4[2] ? 2'h0 : tags2[11:10];
   assign \$4086  = \$4085  == 2'h2;
   assign \$4087  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4088  = \$4087  == 1'h1;
-  assign \$4089  = 4'hf - control4[17:14];
-  assign \$4090  = control4[18] ? \$4089  : 5'h08;
-  assign \$4091  = part2_5[6:0] << \$4090 [3:0];
-  assign \$4092  = \$4088  ? \$4091 [15:0] : 16'h0000;
-  assign \$4093  = \$4086  ? { 1'h0, part2_5[14:0] } : \$4092 ;
-  assign \$4095  = 4'hf - \$4094 ;
-  assign \$4096  = 1'h1 << \$4095 [3:0];
-  assign \$4097  = \$4093  < \$4096 ;
-  assign \$4098  = \$4084  & \$4097 ;
-  assign \$4099  = \$4082  | \$4098 ;
-  assign \$4100  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4101  = \$4100  == 2'h3;
-  assign \$4102  = part2_5[30:23] < 7'h7f;
-  assign \$4103  = \$4101  & \$4102 ;
-  assign \$4104  = \$4099  | \$4103 ;
-  assign \$4105  = control4[18] ? \$4039  : \$4104 ;
-  assign \$4106  = | control4[31:29];
-  assign \$4107  = control4[31:29] <= 3'h5;
-  assign \$4108  = \$4106  & \$4107 ;
-  assign \$4109  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4110  = | \$4109 ;
-  assign \$4111  = \$4108  & \$4110 ;
-  assign \$4112  = \$4105  | \$4111 ;
-  assign \$4113  = ~ control4[1];
-  assign \$4114  = \$4112  & \$4113 ;
-  assign \$4115  = ~ control4[2];
+  assign \$4088  = \$4087  == 2'h2;
+  assign \$4089  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4090  = \$4089  == 1'h1;
+  assign \$4091  = 4'hf - control4[17:14];
+  assign \$4092  = control4[18] ? \$4091  : 5'h08;
+  assign \$4093  = part2_5[6:0] << \$4092 [3:0];
+  assign \$4094  = \$4090  ? \$4093 [15:0] : 16'h0000;
+  assign \$4095  = \$4088  ? { 1'h0, part2_5[14:0] } : \$4094 ;
+  assign \$4097  = 4'hf - \$4096 ;
+  assign \$4098  = 1'h1 << \$4097 [3:0];
+  assign \$4099  = \$4095  < \$4098 ;
+  assign \$4100  = \$4086  & \$4099 ;
+  assign \$4101  = \$4084  | \$4100 ;
+  assign \$4102  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4103  = \$4102  == 2'h3;
+  assign \$4104  = part2_5[30:23] < 7'h7f;
+  assign \$4105  = \$4103  & \$4104 ;
+  assign \$4106  = \$4101  | \$4105 ;
+  assign \$4107  = control4[18] ? \$4041  : \$4106 ;
+  assign \$4108  = | control4[31:29];
+  assign \$4109  = control4[31:29] <= 3'h5;
+  assign \$4110  = \$4108  & \$4109 ;
+  assign \$4111  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4112  = | \$4111 ;
+  assign \$4113  = \$4110  & \$4112 ;
+  assign \$4114  = \$4107  | \$4113 ;
+  assign \$4115  = ~ control4[1];
   assign \$4116  = \$4114  & \$4115 ;
-  assign \$4117  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4118  = \$4117  == 2'h3;
+  assign \$4117  = ~ control4[2];
+  assign \$4118  = \$4116  & \$4117 ;
   assign \$4119  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4120  = \$4119  == 1'h1;
-  assign \$4121  = ! part2_6[6:0];
-  assign \$4122  = control4[17:14] > 3'h6;
-  assign \$4123  = 1'h1 << control4[16:14];
-  assign \$4124  = \$4122  ? 7'h7f : \$4123 [6:0];
-  assign \$4125  = part2_6[6:0] > \$4124 ;
-  assign \$4126  = \$4121  | \$4125 ;
-  assign \$4127  = \$4120  & \$4126 ;
-  assign \$4128  = \$4118  | \$4127 ;
-  assign \$4129  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4130  = \$4129  == 2'h2;
-  assign \$4131  = control4[17:14] < 3'h7;
-  assign \$4132  = 4'he - control4[17:14];
-  assign \$4133  = 8'hff << \$4132 [3:0];
-  assign \$4134  = part2_6[14:0] < \$4133 [14:0];
-  assign \$4135  = \$4131  | \$4134 ;
-  assign \$4136  = \$4130  & \$4135 ;
-  assign \$4137  = \$4128  | \$4136 ;
-  assign \$4138  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4139  = \$4138  == 1'h1;
-  assign \$4140  = control4[17:14] > 3'h7;
-  assign \$4141  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4142  = \$4141  == 2'h2;
+  assign \$4120  = \$4119  == 2'h3;
+  assign \$4121  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4122  = \$4121  == 1'h1;
+  assign \$4123  = ! part2_6[6:0];
+  assign \$4124  = control4[17:14] > 3'h6;
+  assign \$4125  = 1'h1 << control4[16:14];
+  assign \$4126  = \$4124  ? 7'h7f : \$4125 [6:0];
+  assign \$4127  = part2_6[6:0] > \$4126 ;
+  assign \$4128  = \$4123  | \$4127 ;
+  assign \$4129  = \$4122  & \$4128 ;
+  assign \$4130  = \$4120  | \$4129 ;
+  assign \$4131  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4132  = \$4131  == 2'h2;
+  assign \$4133  = control4[17:14] < 3'h7;
+  assign \$4134  = 4'he - control4[17:14];
+  assign \$4135  = 8'hff << \$4134 [3:0];
+  assign \$4136  = part2_6[14:0] < \$4135 [14:0];
+  assign \$4137  = \$4133  | \$4136 ;
+  assign \$4138  = \$4132  & \$4137 ;
+  assign \$4139  = \$4130  | \$4138 ;
+  assign \$4140  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4141  = \$4140  == 1'h1;
+  assign \$4142  = control4[17:14] > 3'h7;
   assign \$4143  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4144  = \$4143  == 1'h1;
-  assign \$4145  = 4'hf - control4[17:14];
-  assign \$4146  = control4[18] ? \$4145  : 5'h08;
-  assign \$4147  = part2_6[6:0] << \$4146 [3:0];
-  assign \$4148  = \$4144  ? \$4147 [15:0] : 16'h0000;
-  assign \$4149  = \$4142  ? { 1'h0, part2_6[14:0] } : \$4148 ;
-  assign \$4150  = ! \$4149 ;
-  assign \$4151  = \$4140  & \$4150 ;
-  assign \$4152  = ~ \$4151 ;
-  assign \$4153  = \$4139  & \$4152 ;
-  assign \$4154  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4155  = \$4154  == 2'h2;
+  assign \$4144  = \$4143  == 2'h2;
+  assign \$4145  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4146  = \$4145  == 1'h1;
+  assign \$4147  = 4'hf - control4[17:14];
+  assign \$4148  = control4[18] ? \$4147  : 5'h08;
+  assign \$4149  = part2_6[6:0] << \$4148 [3:0];
+  assign \$4150  = \$4146  ? \$4149 [15:0] : 16'h0000;
+  assign \$4151  = \$4144  ? { 1'h0, part2_6[14:0] } : \$4150 ;
+  assign \$4152  = ! \$4151 ;
+  assign \$4153  = \$4142  & \$4152 ;
+  assign \$4154  = ~ \$4153 ;
+  assign \$4155  = \$4141  & \$4154 ;
   assign \$4156  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4157  = \$4156  == 1'h1;
-  assign \$4158  = 4'hf - control4[17:14];
-  assign \$4159  = control4[18] ? \$4158  : 5'h08;
-  assign \$4160  = part2_6[6:0] << \$4159 [3:0];
-  assign \$4161  = \$4157  ? \$4160 [15:0] : 16'h0000;
-  assign \$4162  = \$4155  ? { 1'h0, part2_6[14:0] } : \$4161 ;
-  assign \$4163  = 4'hf - control4[17:14];
-  assign \$4164  = 1'h1 << \$4163 [3:0];
-  assign \$4165  = \$4162  < \$4164 ;
-  assign \$4166  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4167  = \$4166  == 2'h2;
+  assign \$4157  = \$4156  == 2'h2;
+  assign \$4158  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4159  = \$4158  == 1'h1;
+  assign \$4160  = 4'hf - control4[17:14];
+  assign \$4161  = control4[18] ? \$4160  : 5'h08;
+  assign \$4162  = part2_6[6:0] << \$4161 [3:0];
+  assign \$4163  = \$4159  ? \$4162 [15:0] : 16'h0000;
+  assign \$4164  = \$4157  ? { 1'h0, part2_6[14:0] } : \$4163 ;
+  assign \$4165  = 4'hf - control4[17:14];
+  assign \$4166  = 1'h1 << \$4165 [3:0];
+  assign \$4167  = \$4164  < \$4166 ;
   assign \$4168  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4169  = \$4168  == 1'h1;
-  assign \$4170  = 4'hf - control4[17:14];
-  assign \$4171  = control4[18] ? \$4170  : 5'h08;
-  assign \$4172  = part2_6[6:0] << \$4171 [3:0];
-  assign \$4173  = \$4169  ? \$4172 [15:0] : 16'h0000;
-  assign \$4174  = \$4167  ? { 1'h0, part2_6[14:0] } : \$4173 ;
-  assign \$4176  = 4'hf - \$4175 ;
-  assign \$4177  = 1'h1 << \$4176 [3:0];
-  assign \$4178  = \$4174  >= \$4177 ;
-  assign \$4179  = \$4165  | \$4178 ;
-  assign \$4180  = \$4153  & \$4179 ;
-  assign \$4181  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4182  = \$4181  == 2'h2;
+  assign \$4169  = \$4168  == 2'h2;
+  assign \$4170  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4171  = \$4170  == 1'h1;
+  assign \$4172  = 4'hf - control4[17:14];
+  assign \$4173  = control4[18] ? \$4172  : 5'h08;
+  assign \$4174  = part2_6[6:0] << \$4173 [3:0];
+  assign \$4175  = \$4171  ? \$4174 [15:0] : 16'h0000;
+  assign \$4176  = \$4169  ? { 1'h0, part2_6[14:0] } : \$4175 ;
+  assign \$4178  = 4'hf - \$4177 ;
+  assign \$4179  = 1'h1 << \$4178 [3:0];
+  assign \$4180  = \$4176  >= \$4179 ;
+  assign \$4181  = \$4167  | \$4180 ;
+  assign \$4182  = \$4155  & \$4181 ;
   assign \$4183  = control4[2] ? 2'h0 : tags2[13:12];
   assign \$4184  = \$4183  == 2'h2;
   assign \$4185  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4186  = \$4185  == 1'h1;
-  assign \$4187  = 4'hf - control4[17:14];
-  assign \$4188  = control4[18] ? \$4187  : 5'h08;
-  assign \$4189  = part2_6[6:0] << \$4188 [3:0];
-  assign \$4190  = \$4186  ? \$4189 [15:0] : 16'h0000;
-  assign \$4191  = \$4184  ? { 1'h0, part2_6[14:0] } : \$4190 ;
-  assign \$4193  = 4'hf - \$4192 ;
-  assign \$4194  = 1'h1 << \$4193 [3:0];
-  assign \$4195  = \$4191  < \$4194 ;
-  assign \$4196  = \$4182  & \$4195 ;
-  assign \$4197  = \$4180  | \$4196 ;
-  assign \$4198  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4199  = \$4198  == 2'h3;
-  assign \$4200  = part2_6[30:23] < 7'h7f;
-  assign \$4201  = \$4199  & \$4200 ;
-  assign \$4202  = \$4197  | \$4201 ;
-  assign \$4203  = control4[18] ? \$4137  : \$4202 ;
-  assign \$4204  = | control4[31:29];
-  assign \$4205  = control4[31:29] <= 3'h6;
-  assign \$4206  = \$4204  & \$4205 ;
-  assign \$4207  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4208  = | \$4207 ;
-  assign \$4209  = \$4206  & \$4208 ;
-  assign \$4210  = \$4203  | \$4209 ;
-  assign \$4211  = ~ control4[1];
-  assign \$4212  = \$4210  & \$4211 ;
-  assign \$4213  = ~ control4[2];
+  assign \$4186  = \$4185  == 2'h2;
+  assign \$4187  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4188  = \$4187  == 1'h1;
+  assign \$4189  = 4'hf - control4[17:14];
+  assign \$4190  = control4[18] ? \$4189  : 5'h08;
+  assign \$4191  = part2_6[6:0] << \$4190 [3:0];
+  assign \$4192  = \$4188  ? \$4191 [15:0] : 16'h0000;
+  assign \$4193  = \$4186  ? { 1'h0, part2_6[14:0] } : \$4192 ;
+  assign \$4195  = 4'hf - \$4194 ;
+  assign \$4196  = 1'h1 << \$4195 [3:0];
+  assign \$4197  = \$4193  < \$4196 ;
+  assign \$4198  = \$4184  & \$4197 ;
+  assign \$4199  = \$4182  | \$4198 ;
+  assign \$4200  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4201  = \$4200  == 2'h3;
+  assign \$4202  = part2_6[30:23] < 7'h7f;
+  assign \$4203  = \$4201  & \$4202 ;
+  assign \$4204  = \$4199  | \$4203 ;
+  assign \$4205  = control4[18] ? \$4139  : \$4204 ;
+  assign \$4206  = | control4[31:29];
+  assign \$4207  = control4[31:29] <= 3'h6;
+  assign \$4208  = \$4206  & \$4207 ;
+  assign \$4209  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4210  = | \$4209 ;
+  assign \$4211  = \$4208  & \$4210 ;
+  assign \$4212  = \$4205  | \$4211 ;
+  assign \$4213  = ~ control4[1];
   assign \$4214  = \$4212  & \$4213 ;
-  assign \$4215  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4216  = \$4215  == 2'h3;
+  assign \$4215  = ~ control4[2];
+  assign \$4216  = \$4214  & \$4215 ;
   assign \$4217  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4218  = \$4217  == 1'h1;
-  assign \$4219  = ! part2_7[6:0];
-  assign \$4220  = control4[17:14] > 3'h6;
-  assign \$4221  = 1'h1 << control4[16:14];
-  assign \$4222  = \$4220  ? 7'h7f : \$4221 [6:0];
-  assign \$4223  = part2_7[6:0] > \$4222 ;
-  assign \$4224  = \$4219  | \$4223 ;
-  assign \$4225  = \$4218  & \$4224 ;
-  assign \$4226  = \$4216  | \$4225 ;
-  assign \$4227  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4228  = \$4227  == 2'h2;
-  assign \$4229  = control4[17:14] < 3'h7;
-  assign \$4230  = 4'he - control4[17:14];
-  assign \$4231  = 8'hff << \$4230 [3:0];
-  assign \$4232  = part2_7[14:0] < \$4231 [14:0];
-  assign \$4233  = \$4229  | \$4232 ;
-  assign \$4234  = \$4228  & \$4233 ;
-  assign \$4235  = \$4226  | \$4234 ;
-  assign \$4236  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4237  = \$4236  == 1'h1;
-  assign \$4238  = control4[17:14] > 3'h7;
-  assign \$4239  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4240  = \$4239  == 2'h2;
+  assign \$4218  = \$4217  == 2'h3;
+  assign \$4219  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4220  = \$4219  == 1'h1;
+  assign \$4221  = ! part2_7[6:0];
+  assign \$4222  = control4[17:14] > 3'h6;
+  assign \$4223  = 1'h1 << control4[16:14];
+  assign \$4224  = \$4222  ? 7'h7f : \$4223 [6:0];
+  assign \$4225  = part2_7[6:0] > \$4224 ;
+  assign \$4226  = \$4221  | \$4225 ;
+  assign \$4227  = \$4220  & \$4226 ;
+  assign \$4228  = \$4218  | \$4227 ;
+  assign \$4229  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4230  = \$4229  == 2'h2;
+  assign \$4231  = control4[17:14] < 3'h7;
+  assign \$4232  = 4'he - control4[17:14];
+  assign \$4233  = 8'hff << \$4232 [3:0];
+  assign \$4234  = part2_7[14:0] < \$4233 [14:0];
+  assign \$4235  = \$4231  | \$4234 ;
+  assign \$4236  = \$4230  & \$4235 ;
+  assign \$4237  = \$4228  | \$4236 ;
+  assign \$4238  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4239  = \$4238  == 1'h1;
+  assign \$4240  = control4[17:14] > 3'h7;
   assign \$4241  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4242  = \$4241  == 1'h1;
-  assign \$4243  = 4'hf - control4[17:14];
-  assign \$4244  = control4[18] ? \$4243  : 5'h08;
-  assign \$4245  = part2_7[6:0] << \$4244 [3:0];
-  assign \$4246  = \$4242  ? \$4245 [15:0] : 16'h0000;
-  assign \$4247  = \$4240  ? { 1'h0, part2_7[14:0] } : \$4246 ;
-  assign \$4248  = ! \$4247 ;
-  assign \$4249  = \$4238  & \$4248 ;
-  assign \$4250  = ~ \$4249 ;
-  assign \$4251  = \$4237  & \$4250 ;
-  assign \$4252  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4253  = \$4252  == 2'h2;
+  assign \$4242  = \$4241  == 2'h2;
+  assign \$4243  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4244  = \$4243  == 1'h1;
+  assign \$4245  = 4'hf - control4[17:14];
+  assign \$4246  = control4[18] ? \$4245  : 5'h08;
+  assign \$4247  = part2_7[6:0] << \$4246 [3:0];
+  assign \$4248  = \$4244  ? \$4247 [15:0] : 16'h0000;
+  assign \$4249  = \$4242  ? { 1'h0, part2_7[14:0] } : \$4248 ;
+  assign \$4250  = ! \$4249 ;
+  assign \$4251  = \$4240  & \$4250 ;
+  assign \$4252  = ~ \$4251 ;
+  assign \$4253  = \$4239  & \$4252 ;
   assign \$4254  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4255  = \$4254  == 1'h1;
-  assign \$4256  = 4'hf - control4[17:14];
-  assign \$4257  = control4[18] ? \$4256  : 5'h08;
-  assign \$4258  = part2_7[6:0] << \$4257 [3:0];
-  assign \$4259  = \$4255  ? \$4258 [15:0] : 16'h0000;
-  assign \$4260  = \$4253  ? { 1'h0, part2_7[14:0] } : \$4259 ;
-  assign \$4261  = 4'hf - control4[17:14];
-  assign \$4262  = 1'h1 << \$4261 [3:0];
-  assign \$4263  = \$4260  < \$4262 ;
-  assign \$4264  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4265  = \$4264  == 2'h2;
+  assign \$4255  = \$4254  == 2'h2;
+  assign \$4256  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4257  = \$4256  == 1'h1;
+  assign \$4258  = 4'hf - control4[17:14];
+  assign \$4259  = control4[18] ? \$4258  : 5'h08;
+  assign \$4260  = part2_7[6:0] << \$4259 [3:0];
+  assign \$4261  = \$4257  ? \$4260 [15:0] : 16'h0000;
+  assign \$4262  = \$4255  ? { 1'h0, part2_7[14:0] } : \$4261 ;
+  assign \$4263  = 4'hf - control4[17:14];
+  assign \$4264  = 1'h1 << \$4263 [3:0];
+  assign \$4265  = \$4262  < \$4264 ;
   assign \$4266  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4267  = \$4266  == 1'h1;
-  assign \$4268  = 4'hf - control4[17:14];
-  assign \$4269  = control4[18] ? \$4268  : 5'h08;
-  assign \$4270  = part2_7[6:0] << \$4269 [3:0];
-  assign \$4271  = \$4267  ? \$4270 [15:0] : 16'h0000;
-  assign \$4272  = \$4265  ? { 1'h0, part2_7[14:0] } : \$4271 ;
-  assign \$4274  = 4'hf - \$4273 ;
-  assign \$4275  = 1'h1 << \$4274 [3:0];
-  assign \$4276  = \$4272  >= \$4275 ;
-  assign \$4277  = \$4263  | \$4276 ;
-  assign \$4278  = \$4251  & \$4277 ;
-  assign \$4279  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4280  = \$4279  == 2'h2;
+  assign \$4267  = \$4266  == 2'h2;
+  assign \$4268  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4269  = \$4268  == 1'h1;
+  assign \$4270  = 4'hf - control4[17:14];
+  assign \$4271  = control4[18] ? \$4270  : 5'h08;
+  assign \$4272  = part2_7[6:0] << \$4271 [3:0];
+  assign \$4273  = \$4269  ? \$4272 [15:0] : 16'h0000;
+  assign \$4274  = \$4267  ? { 1'h0, part2_7[14:0] } : \$4273 ;
+  assign \$4276  = 4'hf - \$4275 ;
+  assign \$4277  = 1'h1 << \$4276 [3:0];
+  assign \$4278  = \$4274  >= \$4277 ;
+  assign \$4279  = \$4265  | \$4278 ;
+  assign \$4280  = \$4253  & \$4279 ;
   assign \$4281  = control4[2] ? 2'h0 : tags2[15:14];
   assign \$4282  = \$4281  == 2'h2;
   assign \$4283  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4284  = \$4283  == 1'h1;
-  assign \$4285  = 4'hf - control4[17:14];
-  assign \$4286  = control4[18] ? \$4285  : 5'h08;
-  assign \$4287  = part2_7[6:0] << \$4286 [3:0];
-  assign \$4288  = \$4284  ? \$4287 [15:0] : 16'h0000;
-  assign \$4289  = \$4282  ? { 1'h0, part2_7[14:0] } : \$4288 ;
-  assign \$4291  = 4'hf - \$4290 ;
-  assign \$4292  = 1'h1 << \$4291 [3:0];
-  assign \$4293  = \$4289  < \$4292 ;
-  assign \$4294  = \$4280  & \$4293 ;
-  assign \$4295  = \$4278  | \$4294 ;
-  assign \$4296  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4297  = \$4296  == 2'h3;
-  assign \$4298  = part2_7[30:23] < 7'h7f;
-  assign \$4299  = \$4297  & \$4298 ;
-  assign \$4300  = \$4295  | \$4299 ;
-  assign \$4301  = control4[18] ? \$4235  : \$4300 ;
-  assign \$4302  = | control4[31:29];
-  assign \$4303  = control4[31:29] <= 3'h7;
-  assign \$4304  = \$4302  & \$4303 ;
-  assign \$4305  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4306  = | \$4305 ;
-  assign \$4307  = \$4304  & \$4306 ;
-  assign \$4308  = \$4301  | \$4307 ;
-  assign \$4309  = ~ control4[1];
-  assign \$4310  = \$4308  & \$4309 ;
-  assign \$4311  = ~ control4[2];
+  assign \$4284  = \$4283  == 2'h2;
+  assign \$4285  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4286  = \$4285  == 1'h1;
+  assign \$4287  = 4'hf - control4[17:14];
+  assign \$4288  = control4[18] ? \$4287  : 5'h08;
+  assign \$4289  = part2_7[6:0] << \$4288 [3:0];
+  assign \$4290  = \$4286  ? \$4289 [15:0] : 16'h0000;
+  assign \$4291  = \$4284  ? { 1'h0, part2_7[14:0] } : \$4290 ;
+  assign \$4293  = 4'hf - \$4292 ;
+  assign \$4294  = 1'h1 << \$4293 [3:0];
+  assign \$4295  = \$4291  < \$4294 ;
+  assign \$4296  = \$4282  & \$4295 ;
+  assign \$4297  = \$4280  | \$4296 ;
+  assign \$4298  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4299  = \$4298  == 2'h3;
+  assign \$4300  = part2_7[30:23] < 7'h7f;
+  assign \$4301  = \$4299  & \$4300 ;
+  assign \$4302  = \$4297  | \$4301 ;
+  assign \$4303  = control4[18] ? \$4237  : \$4302 ;
+  assign \$4304  = | control4[31:29];
+  assign \$4305  = control4[31:29] <= 3'h7;
+  assign \$4306  = \$4304  & \$4305 ;
+  assign \$4307  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4308  = | \$4307 ;
+  assign \$4309  = \$4306  & \$4308 ;
+  assign \$4310  = \$4303  | \$4309 ;
+  assign \$4311  = ~ control4[1];
   assign \$4312  = \$4310  & \$4311 ;
-  assign \$4313  = | { \$4312 , \$4214 , \$4116 , \$4018 , \$3920 , \$3822 , \$3724 , \$3626  };
-  assign \$4314  = control6[12] ? 1'h0 : \$signal$240 ;
-  assign \$4315  = | \$signal$102 [15:14];
-  assign \$4316  = | \$signal$109 [15:14];
-  assign \$4317  = | \$signal$116 [15:14];
-  assign \$4318  = | \$signal$123 [15:14];
-  assign \$4319  = | \$signal$130 [15:14];
-  assign \$4320  = | \$signal$137 [15:14];
-  assign \$4321  = | \$signal$144 [15:14];
-  assign \$4322  = | \$signal$151 [15:14];
-  assign \$4323  = | { \$4322 , \$4321 , \$4320 , \$4319 , \$4318 , \$4317 , \$4316 , \$4315  };
-  assign \$4324  = \$4314  | \$4323 ;
-  assign \$4325  = control6[3] ? 1'h0 : wrong;
-  assign \$4326  = \$4325  | control6[11];
-  assign \$4327  = \$4326  | illegal2;
-  assign \$4328  = control6[18] & control6[13];
-  assign \$4329  = ~ control6[1];
-  assign \$4330  = \$4328  & \$4329 ;
-  assign \$4331  = ~ control6[2];
+  assign \$4313  = ~ control4[2];
+  assign \$4314  = \$4312  & \$4313 ;
+  assign \$4315  = | { \$4314 , \$4216 , \$4118 , \$4020 , \$3922 , \$3824 , \$3726 , \$3628  };
+  assign \$4316  = control6[12] ? 1'h0 : \$signal$240 ;
+  assign \$4317  = | \$signal$102 [15:14];
+  assign \$4318  = | \$signal$109 [15:14];
+  assign \$4319  = | \$signal$116 [15:14];
+  assign \$4320  = | \$signal$123 [15:14];
+  assign \$4321  = | \$signal$130 [15:14];
+  assign \$4322  = | \$signal$137 [15:14];
+  assign \$4323  = | \$signal$144 [15:14];
+  assign \$4324  = | \$signal$151 [15:14];
+  assign \$4325  = | { \$4324 , \$4323 , \$4322 , \$4321 , \$4320 , \$4319 , \$4318 , \$4317  };
+  assign \$4326  = \$4316  | \$4325 ;
+  assign \$4327  = control6[3] ? 1'h0 : wrong;
+  assign \$4328  = \$4327  | control6[11];
+  assign \$4329  = \$4328  | illegal2;
+  assign \$4330  = control6[18] & control6[13];
+  assign \$4331  = ~ control6[1];
   assign \$4332  = \$4330  & \$4331 ;
-  assign \$4333  = control6[12] ? 1'h0 : \$signal$240 ;
-  assign \$4334  = | \$signal$102 [15:14];
-  assign \$4335  = | \$signal$109 [15:14];
-  assign \$4336  = | \$signal$116 [15:14];
-  assign \$4337  = | \$signal$123 [15:14];
-  assign \$4338  = | \$signal$130 [15:14];
-  assign \$4339  = | \$signal$137 [15:14];
-  assign \$4340  = | \$signal$144 [15:14];
-  assign \$4341  = | \$signal$151 [15:14];
-  assign \$4342  = | { \$4341 , \$4340 , \$4339 , \$4338 , \$4337 , \$4336 , \$4335 , \$4334  };
-  assign \$4343  = \$4333  | \$4342 ;
-  assign \$4344  = ~ \$4343 ;
-  assign \$4345  = \$4332  & \$4344 ;
-  assign \$4346  = \$4327  | \$4345 ;
-  assign \$4347  = \$signal$188  ? \$signal$187  : { \$signal$186 , bits };
-  assign \$4348  = \$signal$195  ? \$signal$194  : { \$signal$193 , \bits$112  };
-  assign \$4349  = \$signal$202  ? \$signal$201  : { \$signal$200 , \bits$119  };
-  assign \$4350  = \$signal$209  ? \$signal$208  : { \$signal$207 , \bits$126  };
-  assign \$4351  = \$signal$216  ? \$signal$215  : { \$signal$214 , \bits$133  };
-  assign \$4352  = \$signal$223  ? \$signal$222  : { \$signal$221 , \bits$140  };
-  assign \$4353  = \$signal$230  ? \$signal$229  : { \$signal$228 , \bits$147  };
-  assign \$4354  = \$signal$237  ? \$signal$236  : { \$signal$235 , \bits$154  };
-  assign \$4355  = control6[3] ? 1'h0 : wrong;
-  assign \$4356  = \$4355  | control6[11];
-  assign \$4357  = \$4356  | illegal2;
-  assign \$4358  = control6[18] & control6[13];
-  assign \$4359  = ~ control6[1];
-  assign \$4360  = \$4358  & \$4359 ;
-  assign \$4361  = ~ control6[2];
+  assign \$4333  = ~ control6[2];
+  assign \$4334  = \$4332  & \$4333 ;
+  assign \$4335  = control6[12] ? 1'h0 : \$signal$240 ;
+  assign \$4336  = | \$signal$102 [15:14];
+  assign \$4337  = | \$signal$109 [15:14];
+  assign \$4338  = | \$signal$116 [15:14];
+  assign \$4339  = | \$signal$123 [15:14];
+  assign \$4340  = | \$signal$130 [15:14];
+  assign \$4341  = | \$signal$137 [15:14];
+  assign \$4342  = | \$signal$144 [15:14];
+  assign \$4343  = | \$signal$151 [15:14];
+  assign \$4344  = | { \$4343 , \$4342 , \$4341 , \$4340 , \$4339 , \$4338 , \$4337 , \$4336  };
+  assign \$4345  = \$4335  | \$4344 ;
+  assign \$4346  = ~ \$4345 ;
+  assign \$4347  = \$4334  & \$4346 ;
+  assign \$4348  = \$4329  | \$4347 ;
+  assign \$4349  = \$signal$188  ? \$signal$187  : { \$signal$186 , bits };
+  assign \$4350  = \$signal$195  ? \$signal$194  : { \$signal$193 , \bits$112  };
+  assign \$4351  = \$signal$202  ? \$signal$201  : { \$signal$200 , \bits$119  };
+  assign \$4352  = \$signal$209  ? \$signal$208  : { \$signal$207 , \bits$126  };
+  assign \$4353  = \$signal$216  ? \$signal$215  : { \$signal$214 , \bits$133  };
+  assign \$4354  = \$signal$223  ? \$signal$222  : { \$signal$221 , \bits$140  };
+  assign \$4355  = \$signal$230  ? \$signal$229  : { \$signal$228 , \bits$147  };
+  assign \$4356  = \$signal$237  ? \$signal$236  : { \$signal$235 , \bits$154  };
+  assign \$4357  = control6[3] ? 1'h0 : wrong;
+  assign \$4358  = \$4357  | control6[11];
+  assign \$4359  = \$4358  | illegal2;
+  assign \$4360  = control6[18] & control6[13];
+  assign \$4361  = ~ control6[1];
   assign \$4362  = \$4360  & \$4361 ;
-  assign \$4363  = control6[12] ? 1'h0 : \$signal$240 ;
-  assign \$4364  = | \$signal$102 [15:14];
-  assign \$4365  = | \$signal$109 [15:14];
-  assign \$4366  = | \$signal$116 [15:14];
-  assign \$4367  = | \$signal$123 [15:14];
-  assign \$4368  = | \$signal$130 [15:14];
-  assign \$4369  = | \$signal$137 [15:14];
-  assign \$4370  = | \$signal$144 [15:14];
-  assign \$4371  = | \$signal$151 [15:14];
-  assign \$4372  = | { \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366 , \$4365 , \$4364  };
-  assign \$4373  = \$4363  | \$4372 ;
-  assign \$4374  = ~ \$4373 ;
-  assign \$4375  = \$4362  & \$4374 ;
-  assign \$4376  = \$4357  | \$4375 ;
-  assign \$4377  = \$4376  & control6[4];
+  assign \$4363  = ~ control6[2];
+  assign \$4364  = \$4362  & \$4363 ;
+  assign \$4365  = control6[12] ? 1'h0 : \$signal$240 ;
+  assign \$4366  = | \$signal$102 [15:14];
+  assign \$4367  = | \$signal$109 [15:14];
+  assign \$4368  = | \$signal$116 [15:14];
+  assign \$4369  = | \$signal$123 [15:14];
+  assign \$4370  = | \$signal$130 [15:14];
+  assign \$4371  = | \$signal$137 [15:14];
+  assign \$4372  = | \$signal$144 [15:14];
+  assign \$4373  = | \$signal$151 [15:14];
+  assign \$4374  = | { \$4373 , \$4372 , \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366  };
+  assign \$4375  = \$4365  | \$4374 ;
+  assign \$4376  = ~ \$4375 ;
+  assign \$4377  = \$4364  & \$4376 ;
+  assign \$4378  = \$4359  | \$4377 ;
+  assign \$4379  = \$4378  & control6[4];
   always @(posedge clk)
-    window0 <= \$4378 ;
+    window0 <= \$4380 ;
   always @(posedge clk)
-    end0 <= \$4379 ;
+    end0 <= \$4381 ;
   always @(posedge clk)
-    end1 <= \$4380 ;
+    end1 <= \$4382 ;
   always @(posedge clk)
-    end2 <= \$4381 ;
+    end2 <= \$4383 ;
   always @(posedge clk)
-    end3 <= \$4382 ;
+    end3 <= \$4384 ;
   always @(posedge clk)
-    end4 <= \$4383 ;
+    end4 <= \$4385 ;
   always @(posedge clk)
-    end5 <= \$4384 ;
+    end5 <= \$4386 ;
   always @(posedge clk)
-    end6 <= \$4385 ;
+    end6 <= \$4387 ;
   always @(posedge clk)
-    end7 <= \$4386 ;
+    end7 <= \$4388 ;
   always @(posedge clk)
-    end8 <= \$4387 ;
+    end8 <= \$4389 ;
   always @(posedge clk)
-    end9 <= \$4388 ;
+    end9 <= \$4390 ;
   always @(posedge clk)
-    end10 <= \$4389 ;
+    end10 <= \$4391 ;
   always @(posedge clk)
-    end11 <= \$4390 ;
+    end11 <= \$4392 ;
   always @(posedge clk)
-    end12 <= \$4391 ;
+    end12 <= \$4393 ;
   always @(posedge clk)
-    end13 <= \$4392 ;
+    end13 <= \$4394 ;
   always @(posedge clk)
-    end14 <= \$4393 ;
+    end14 <= \$4395 ;
   always @(posedge clk)
-    end15 <= \$4394 ;
+    end15 <= \$4396 ;
   always @(posedge clk)
-    end16 <= \$4395 ;
+    end16 <= \$4397 ;
   always @(posedge clk)
-    end17 <= \$4396 ;
+    end17 <= \$4398 ;
   always @(posedge clk)
-    end18 <= \$4397 ;
+    end18 <= \$4399 ;
   always @(posedge clk)
-    end19 <= \$4398 ;
+    end19 <= \$4400 ;
   always @(posedge clk)
-    end20 <= \$4399 ;
+    end20 <= \$4401 ;
   always @(posedge clk)
-    end21 <= \$4400 ;
+    end21 <= \$4402 ;
   always @(posedge clk)
-    end22 <= \$4401 ;
+    end22 <= \$4403 ;
   always @(posedge clk)
-    end23 <= \$4402 ;
+    end23 <= \$4404 ;
   always @(posedge clk)
-    end24 <= \$4403 ;
+    end24 <= \$4405 ;
   always @(posedge clk)
-    end25 <= \$4404 ;
+    end25 <= \$4406 ;
   always @(posedge clk)
-    end26 <= \$4405 ;
+    end26 <= \$4407 ;
   always @(posedge clk)
-    end27 <= \$4406 ;
+    end27 <= \$4408 ;
   always @(posedge clk)
-    end28 <= \$4407 ;
+    end28 <= \$4409 ;
   always @(posedge clk)
-    end29 <= \$4408 ;
+    end29 <= \$4410 ;
   always @(posedge clk)
-    end30 <= \$4409 ;
+    end30 <= \$4411 ;
   always @(posedge clk)
-    end31 <= \$4410 ;
+    end31 <= \$4412 ;
   always @(posedge clk)
-    window1 <= \$4411 ;
+    window1 <= \$4413 ;
   always @(posedge clk)
-    here0 <= \$4412 ;
+    here0 <= \$4414 ;
   always @(posedge clk)
-    here1 <= \$4413 ;
+    here1 <= \$4415 ;
   always @(posedge clk)
-    \$signal$155  <= \$4414 ;
+    \$signal$155  <= \$4416 ;
   always @(posedge clk)
-    \$signal$37  <= \$4415 ;
+    \$signal$37  <= \$4417 ;
   always @(posedge clk)
-    \$signal$39  <= \$4416 ;
+    \$signal$39  <= \$4418 ;
   always @(posedge clk)
-    read_exponent <= \$4417 ;
+    read_exponent <= \$4419 ;
   always @(posedge clk)
-    \$signal$90  <= \$4418 ;
+    \$signal$90  <= \$4420 ;
   always @(posedge clk)
-    \$signal$86  <= \$4419 ;
+    \$signal$86  <= \$4421 ;
   always @(posedge clk)
-    dropping <= \$4420 ;
+    dropping <= \$4422 ;
   always @(posedge clk)
-    \$signal$82  <= \$4421 ;
+    \$signal$82  <= \$4423 ;
   always @(posedge clk)
-    \$signal$83  <= \$4422 ;
+    \$signal$83  <= \$4424 ;
   always @(posedge clk)
-    \$signal$84  <= \$4423 ;
+    \$signal$84  <= \$4425 ;
   always @(posedge clk)
-    last_group <= \$4424 ;
+    last_group <= \$4426 ;
   always @(posedge clk)
-    \$signal$35  <= \$4425 ;
+    \$signal$35  <= \$4427 ;
   always @(posedge clk)
-    op_choice <= \$4426 ;
+    op_choice <= \$4428 ;
   always @(posedge clk)
-    \$signal$76  <= \$4427 ;
+    \$signal$76  <= \$4429 ;
   always @(posedge clk)
-    place <= \$4428 ;
+    place <= \$4430 ;
   always @(posedge clk)
-    \$signal$93  <= \$4429 ;
+    \$signal$93  <= \$4431 ;
   always @(posedge clk)
-    \$signal$89  <= \$4430 ;
+    \$signal$89  <= \$4432 ;
   always @(posedge clk)
-    has_exponent <= \$4431 ;
+    has_exponent <= \$4433 ;
   always @(posedge clk)
-    \$signal$32  <= \$4432 ;
+    \$signal$32  <= \$4434 ;
   always @(posedge clk)
-    \$signal$38  <= \$4433 ;
+    \$signal$38  <= \$4435 ;
   always @(posedge clk)
-    control0 <= \$4434 ;
+    control0 <= \$4436 ;
   always @(posedge clk)
-    control1 <= \$4435 ;
+    control1 <= \$4437 ;
   always @(posedge clk)
-    control2 <= \$4436 ;
+    control2 <= \$4438 ;
   always @(posedge clk)
-    control3 <= \$4437 ;
+    control3 <= \$4439 ;
   always @(posedge clk)
-    control4 <= \$4438 ;
+    control4 <= \$4440 ;
   always @(posedge clk)
-    control5 <= \$4439 ;
+    control5 <= \$4441 ;
   always @(posedge clk)
-    control6 <= \$4440 ;
+    control6 <= \$4442 ;
   always @(posedge clk)
-    control7 <= \$4441 ;
+    control7 <= \$4443 ;
   always @(posedge clk)
-    \$signal$162  <= \$4442 ;
+    \$signal$162  <= \$4444 ;
   always @(posedge clk)
-    \$signal$163  <= \$4443 ;
+    \$signal$163  <= \$4445 ;
   always @(posedge clk)
-    burst <= \$4444 ;
+    burst <= \$4446 ;
   always @(posedge clk)
-    part0_0 <= \$4445 ;
+    part0_0 <= \$4447 ;
   always @(posedge clk)
-    part0_1 <= \$4446 ;
+    part0_1 <= \$4448 ;
   always @(posedge clk)
-    tags0 <= \$4447 ;
+    tags0 <= \$4449 ;
   always @(posedge clk)
-    part1_0 <= \$4448 ;
+    part1_0 <= \$4450 ;
   always @(posedge clk)
-    part1_1 <= \$4449 ;
+    part1_1 <= \$4451 ;
   always @(posedge clk)
-    part1_2 <= \$4450 ;
+    part1_2 <= \$4452 ;
   always @(posedge clk)
-    part1_3 <= \$4451 ;
+    part1_3 <= \$4453 ;
   always @(posedge clk)
-    tags1 <= \$4452 ;
+    tags1 <= \$4454 ;
   always @(posedge clk)
-    part2_0 <= \$4453 ;
+    part2_0 <= \$4455 ;
   always @(posedge clk)
-    part2_1 <= \$4454 ;
+    part2_1 <= \$4456 ;
   always @(posedge clk)
-    part2_2 <= \$4455 ;
+    part2_2 <= \$4457 ;
   always @(posedge clk)
-    part2_3 <= \$4456 ;
+    part2_3 <= \$4458 ;
   always @(posedge clk)
-    part2_4 <= \$4457 ;
+    part2_4 <= \$4459 ;
   always @(posedge clk)
-    part2_5 <= \$4458 ;
+    part2_5 <= \$4460 ;
   always @(posedge clk)
-    part2_6 <= \$4459 ;
+    part2_6 <= \$4461 ;
   always @(posedge clk)
-    part2_7 <= \$4460 ;
+    part2_7 <= \$4462 ;
   always @(posedge clk)
-    tags2 <= \$4461 ;
+    tags2 <= \$4463 ;
   always @(posedge clk)
-    lost <= \$4462 ;
+    lost <= \$4464 ;
   always @(posedge clk)
-    \$signal$182  <= \$4463 ;
+    \$signal$182  <= \$4465 ;
   always @(posedge clk)
-    \$signal$183  <= \$4464 ;
+    \$signal$183  <= \$4466 ;
   always @(posedge clk)
-    \$signal$184  <= \$4465 ;
+    \$signal$184  <= \$4467 ;
   always @(posedge clk)
-    \$signal$185  <= \$4466 ;
+    \$signal$185  <= \$4468 ;
   always @(posedge clk)
-    \$signal$102  <= \$4467 ;
+    \$signal$102  <= \$4469 ;
   always @(posedge clk)
-    \$signal$186  <= \$4468 ;
+    \$signal$186  <= \$4470 ;
   always @(posedge clk)
-    \$signal$187  <= \$4469 ;
+    \$signal$187  <= \$4471 ;
   always @(posedge clk)
-    \$signal$188  <= \$4470 ;
+    \$signal$188  <= \$4472 ;
   always @(posedge clk)
-    \$signal$100  <= \$4471 ;
+    \$signal$100  <= \$4473 ;
   always @(posedge clk)
-    \$signal$189  <= \$4472 ;
+    \$signal$189  <= \$4474 ;
   always @(posedge clk)
-    \$signal$190  <= \$4473 ;
+    \$signal$190  <= \$4475 ;
   always @(posedge clk)
-    \$signal$191  <= \$4474 ;
+    \$signal$191  <= \$4476 ;
   always @(posedge clk)
-    \$signal$192  <= \$4475 ;
+    \$signal$192  <= \$4477 ;
   always @(posedge clk)
-    \$signal$109  <= \$4476 ;
+    \$signal$109  <= \$4478 ;
   always @(posedge clk)
-    \$signal$193  <= \$4477 ;
+    \$signal$193  <= \$4479 ;
   always @(posedge clk)
-    \$signal$194  <= \$4478 ;
+    \$signal$194  <= \$4480 ;
   always @(posedge clk)
-    \$signal$195  <= \$4479 ;
+    \$signal$195  <= \$4481 ;
   always @(posedge clk)
-    \$signal$107  <= \$4480 ;
+    \$signal$107  <= \$4482 ;
   always @(posedge clk)
-    \$signal$196  <= \$4481 ;
+    \$signal$196  <= \$4483 ;
   always @(posedge clk)
-    \$signal$197  <= \$4482 ;
+    \$signal$197  <= \$4484 ;
   always @(posedge clk)
-    \$signal$198  <= \$4483 ;
+    \$signal$198  <= \$4485 ;
   always @(posedge clk)
-    \$signal$199  <= \$4484 ;
+    \$signal$199  <= \$4486 ;
   always @(posedge clk)
-    \$signal$116  <= \$4485 ;
+    \$signal$116  <= \$4487 ;
   always @(posedge clk)
-    \$signal$200  <= \$4486 ;
+    \$signal$200  <= \$4488 ;
   always @(posedge clk)
-    \$signal$201  <= \$4487 ;
+    \$signal$201  <= \$4489 ;
   always @(posedge clk)
-    \$signal$202  <= \$4488 ;
+    \$signal$202  <= \$4490 ;
   always @(posedge clk)
-    \$signal$114  <= \$4489 ;
+    \$signal$114  <= \$4491 ;
   always @(posedge clk)
-    \$signal$203  <= \$4490 ;
+    \$signal$203  <= \$4492 ;
   always @(posedge clk)
-    \$signal$204  <= \$4491 ;
+    \$signal$204  <= \$4493 ;
   always @(posedge clk)
-    \$signal$205  <= \$4492 ;
+    \$signal$205  <= \$4494 ;
   always @(posedge clk)
-    \$signal$206  <= \$4493 ;
+    \$signal$206  <= \$4495 ;
   always @(posedge clk)
-    \$signal$123  <= \$4494 ;
+    \$signal$123  <= \$4496 ;
   always @(posedge clk)
-    \$signal$207  <= \$4495 ;
+    \$signal$207  <= \$4497 ;
   always @(posedge clk)
-    \$signal$208  <= \$4496 ;
+    \$signal$208  <= \$4498 ;
   always @(posedge clk)
-    \$signal$209  <= \$4497 ;
+    \$signal$209  <= \$4499 ;
   always @(posedge clk)
-    \$signal$121  <= \$4498 ;
+    \$signal$121  <= \$4500 ;
   always @(posedge clk)
-    \$signal$210  <= \$4499 ;
+    \$signal$210  <= \$4501 ;
   always @(posedge clk)
-    \$signal$211  <= \$4500 ;
+    \$signal$211  <= \$4502 ;
   always @(posedge clk)
-    \$signal$212  <= \$4501 ;
+    \$signal$212  <= \$4503 ;
   always @(posedge clk)
-    \$signal$213  <= \$4502 ;
+    \$signal$213  <= \$4504 ;
   always @(posedge clk)
-    \$signal$130  <= \$4503 ;
+    \$signal$130  <= \$4505 ;
   always @(posedge clk)
-    \$signal$214  <= \$4504 ;
+    \$signal$214  <= \$4506 ;
   always @(posedge clk)
-    \$signal$215  <= \$4505 ;
+    \$signal$215  <= \$4507 ;
   always @(posedge clk)
-    \$signal$216  <= \$4506 ;
+    \$signal$216  <= \$4508 ;
   always @(posedge clk)
-    \$signal$128  <= \$4507 ;
+    \$signal$128  <= \$4509 ;
   always @(posedge clk)
-    \$signal$217  <= \$4508 ;
+    \$signal$217  <= \$4510 ;
   always @(posedge clk)
-    \$signal$218  <= \$4509 ;
+    \$signal$218  <= \$4511 ;
   always @(posedge clk)
-    \$signal$219  <= \$4510 ;
+    \$signal$219  <= \$4512 ;
   always @(posedge clk)
-    \$signal$220  <= \$4511 ;
+    \$signal$220  <= \$4513 ;
   always @(posedge clk)
-    \$signal$137  <= \$4512 ;
+    \$signal$137  <= \$4514 ;
   always @(posedge clk)
-    \$signal$221  <= \$4513 ;
+    \$signal$221  <= \$4515 ;
   always @(posedge clk)
-    \$signal$222  <= \$4514 ;
+    \$signal$222  <= \$4516 ;
   always @(posedge clk)
-    \$signal$223  <= \$4515 ;
+    \$signal$223  <= \$4517 ;
   always @(posedge clk)
-    \$signal$135  <= \$4516 ;
+    \$signal$135  <= \$4518 ;
   always @(posedge clk)
-    \$signal$224  <= \$4517 ;
+    \$signal$224  <= \$4519 ;
   always @(posedge clk)
-    \$signal$225  <= \$4518 ;
+    \$signal$225  <= \$4520 ;
   always @(posedge clk)
-    \$signal$226  <= \$4519 ;
+    \$signal$226  <= \$4521 ;
   always @(posedge clk)
-    \$signal$227  <= \$4520 ;
+    \$signal$227  <= \$4522 ;
   always @(posedge clk)
-    \$signal$144  <= \$4521 ;
+    \$signal$144  <= \$4523 ;
   always @(posedge clk)
-    \$signal$228  <= \$4522 ;
+    \$signal$228  <= \$4524 ;
   always @(posedge clk)
-    \$signal$229  <= \$4523 ;
+    \$signal$229  <= \$4525 ;
   always @(posedge clk)
-    \$signal$230  <= \$4524 ;
+    \$signal$230  <= \$4526 ;
   always @(posedge clk)
-    \$signal$142  <= \$4525 ;
+    \$signal$142  <= \$4527 ;
   always @(posedge clk)
-    \$signal$231  <= \$4526 ;
+    \$signal$231  <= \$4528 ;
   always @(posedge clk)
-    \$signal$232  <= \$4527 ;
+    \$signal$232  <= \$4529 ;
   always @(posedge clk)
-    \$signal$233  <= \$4528 ;
+    \$signal$233  <= \$4530 ;
   always @(posedge clk)
-    \$signal$234  <= \$4529 ;
+    \$signal$234  <= \$4531 ;
   always @(posedge clk)
-    \$signal$151  <= \$4530 ;
+    \$signal$151  <= \$4532 ;
   always @(posedge clk)
-    \$signal$235  <= \$4531 ;
+    \$signal$235  <= \$4533 ;
   always @(posedge clk)
-    \$signal$236  <= \$4532 ;
+    \$signal$236  <= \$4534 ;
   always @(posedge clk)
-    \$signal$237  <= \$4533 ;
+    \$signal$237  <= \$4535 ;
   always @(posedge clk)
-    \$signal$149  <= \$4534 ;
+    \$signal$149  <= \$4536 ;
   always @(posedge clk)
-    \$signal$238  <= \$4535 ;
+    \$signal$238  <= \$4537 ;
   always @(posedge clk)
-    illegal2 <= \$4536 ;
+    illegal2 <= \$4538 ;
   always @(posedge clk)
-    beats_out__valid <= \$4537 ;
+    beats_out__valid <= \$4539 ;
   always @(posedge clk)
-    \$signal$240  <= \$4538 ;
+    \$signal$240  <= \$4540 ;
   always @(posedge clk)
-    wrong <= \$4539 ;
+    wrong <= \$4541 ;
   always @(posedge clk)
-    beats_out__payload <= \$4540 ;
+    beats_out__payload <= \$4542 ;
   always @(posedge clk)
-    error <= \$4541 ;
+    error <= \$4543 ;
   \decompressor.entry  entry (
     .clk(clk),
     .given__payload(given__payload),
@@ -9718,15 +9722,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    casez (\$2181 [4:3])
+    casez (\$2183 [4:3])
       2'h0:
-          \$2182  = { window1[71:0], window0[255:0] };
+          \$2184  = { window1[71:0], window0[255:0] };
       2'h1:
-          \$2182  = { window1[135:0], window0[255:64] };
+          \$2184  = { window1[135:0], window0[255:64] };
       2'h2:
-          \$2182  = { window1[199:0], window0[255:128] };
+          \$2184  = { window1[199:0], window0[255:128] };
       2'h3:
-          \$2182  = { given__payload[7:0], window1[255:0], window0[255:192] };
+          \$2184  = { given__payload[7:0], window1[255:0], window0[255:192] };
     endcase
   end
   always @* begin
@@ -9734,21 +9738,21 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
     (* full_case = 32'd1 *)
     casez (\$signal$163 )
       3'h0:
-          \$2184  = \$signal$162 [271:0];
+          \$2186  = \$signal$162 [271:0];
       3'h1:
-          \$2184  = \$signal$162 [279:8];
+          \$2186  = \$signal$162 [279:8];
       3'h2:
-          \$2184  = \$signal$162 [287:16];
+          \$2186  = \$signal$162 [287:16];
       3'h3:
-          \$2184  = \$signal$162 [295:24];
+          \$2186  = \$signal$162 [295:24];
       3'h4:
-          \$2184  = \$signal$162 [303:32];
+          \$2186  = \$signal$162 [303:32];
       3'h5:
-          \$2184  = \$signal$162 [311:40];
+          \$2186  = \$signal$162 [311:40];
       3'h6:
-          \$2184  = \$signal$162 [319:48];
+          \$2186  = \$signal$162 [319:48];
       3'h7:
-          \$2184  = \$signal$162 [327:56];
+          \$2186  = \$signal$162 [327:56];
     endcase
   end
   always @* begin
@@ -9982,39 +9986,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4378  = window0;
+    \$4380  = window0;
     if (\$244 ) begin
-      \$4378  = window1;
+      \$4380  = window1;
     end
     if (rst) begin
-      \$4378  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$4380  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4379  = end0;
+    \$4381  = end0;
     if (\$244 ) begin
-      \$4379  = \$300 ;
-    end
-    if (rst) begin
-      \$4379  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4380  = end1;
-    if (\$244 ) begin
-      \$4380  = \$356 ;
-    end
-    if (rst) begin
-      \$4380  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4381  = end2;
-    if (\$244 ) begin
-      \$4381  = \$412 ;
+      \$4381  = \$300 ;
     end
     if (rst) begin
       \$4381  = 7'h00;
@@ -10022,9 +10006,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4382  = end3;
+    \$4382  = end1;
     if (\$244 ) begin
-      \$4382  = \$468 ;
+      \$4382  = \$356 ;
     end
     if (rst) begin
       \$4382  = 7'h00;
@@ -10032,9 +10016,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4383  = end4;
+    \$4383  = end2;
     if (\$244 ) begin
-      \$4383  = \$524 ;
+      \$4383  = \$412 ;
     end
     if (rst) begin
       \$4383  = 7'h00;
@@ -10042,9 +10026,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4384  = end5;
+    \$4384  = end3;
     if (\$244 ) begin
-      \$4384  = \$580 ;
+      \$4384  = \$468 ;
     end
     if (rst) begin
       \$4384  = 7'h00;
@@ -10052,9 +10036,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4385  = end6;
+    \$4385  = end4;
     if (\$244 ) begin
-      \$4385  = \$636 ;
+      \$4385  = \$524 ;
     end
     if (rst) begin
       \$4385  = 7'h00;
@@ -10062,9 +10046,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4386  = end7;
+    \$4386  = end5;
     if (\$244 ) begin
-      \$4386  = \$692 ;
+      \$4386  = \$580 ;
     end
     if (rst) begin
       \$4386  = 7'h00;
@@ -10072,9 +10056,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4387  = end8;
+    \$4387  = end6;
     if (\$244 ) begin
-      \$4387  = \$748 ;
+      \$4387  = \$636 ;
     end
     if (rst) begin
       \$4387  = 7'h00;
@@ -10082,9 +10066,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4388  = end9;
+    \$4388  = end7;
     if (\$244 ) begin
-      \$4388  = \$804 ;
+      \$4388  = \$692 ;
     end
     if (rst) begin
       \$4388  = 7'h00;
@@ -10092,9 +10076,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4389  = end10;
+    \$4389  = end8;
     if (\$244 ) begin
-      \$4389  = \$860 ;
+      \$4389  = \$748 ;
     end
     if (rst) begin
       \$4389  = 7'h00;
@@ -10102,9 +10086,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4390  = end11;
+    \$4390  = end9;
     if (\$244 ) begin
-      \$4390  = \$916 ;
+      \$4390  = \$804 ;
     end
     if (rst) begin
       \$4390  = 7'h00;
@@ -10112,9 +10096,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4391  = end12;
+    \$4391  = end10;
     if (\$244 ) begin
-      \$4391  = \$972 ;
+      \$4391  = \$860 ;
     end
     if (rst) begin
       \$4391  = 7'h00;
@@ -10122,9 +10106,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4392  = end13;
+    \$4392  = end11;
     if (\$244 ) begin
-      \$4392  = \$1028 ;
+      \$4392  = \$916 ;
     end
     if (rst) begin
       \$4392  = 7'h00;
@@ -10132,9 +10116,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4393  = end14;
+    \$4393  = end12;
     if (\$244 ) begin
-      \$4393  = \$1084 ;
+      \$4393  = \$972 ;
     end
     if (rst) begin
       \$4393  = 7'h00;
@@ -10142,9 +10126,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4394  = end15;
+    \$4394  = end13;
     if (\$244 ) begin
-      \$4394  = \$1140 ;
+      \$4394  = \$1028 ;
     end
     if (rst) begin
       \$4394  = 7'h00;
@@ -10152,9 +10136,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4395  = end16;
+    \$4395  = end14;
     if (\$244 ) begin
-      \$4395  = \$1196 ;
+      \$4395  = \$1084 ;
     end
     if (rst) begin
       \$4395  = 7'h00;
@@ -10162,9 +10146,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4396  = end17;
+    \$4396  = end15;
     if (\$244 ) begin
-      \$4396  = \$1252 ;
+      \$4396  = \$1140 ;
     end
     if (rst) begin
       \$4396  = 7'h00;
@@ -10172,9 +10156,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4397  = end18;
+    \$4397  = end16;
     if (\$244 ) begin
-      \$4397  = \$1308 ;
+      \$4397  = \$1196 ;
     end
     if (rst) begin
       \$4397  = 7'h00;
@@ -10182,9 +10166,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4398  = end19;
+    \$4398  = end17;
     if (\$244 ) begin
-      \$4398  = \$1364 ;
+      \$4398  = \$1252 ;
     end
     if (rst) begin
       \$4398  = 7'h00;
@@ -10192,9 +10176,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4399  = end20;
+    \$4399  = end18;
     if (\$244 ) begin
-      \$4399  = \$1420 ;
+      \$4399  = \$1308 ;
     end
     if (rst) begin
       \$4399  = 7'h00;
@@ -10202,9 +10186,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4400  = end21;
+    \$4400  = end19;
     if (\$244 ) begin
-      \$4400  = \$1476 ;
+      \$4400  = \$1364 ;
     end
     if (rst) begin
       \$4400  = 7'h00;
@@ -10212,9 +10196,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4401  = end22;
+    \$4401  = end20;
     if (\$244 ) begin
-      \$4401  = \$1532 ;
+      \$4401  = \$1420 ;
     end
     if (rst) begin
       \$4401  = 7'h00;
@@ -10222,9 +10206,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4402  = end23;
+    \$4402  = end21;
     if (\$244 ) begin
-      \$4402  = \$1588 ;
+      \$4402  = \$1476 ;
     end
     if (rst) begin
       \$4402  = 7'h00;
@@ -10232,9 +10216,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4403  = end24;
+    \$4403  = end22;
     if (\$244 ) begin
-      \$4403  = \$1644 ;
+      \$4403  = \$1532 ;
     end
     if (rst) begin
       \$4403  = 7'h00;
@@ -10242,9 +10226,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4404  = end25;
+    \$4404  = end23;
     if (\$244 ) begin
-      \$4404  = \$1700 ;
+      \$4404  = \$1588 ;
     end
     if (rst) begin
       \$4404  = 7'h00;
@@ -10252,9 +10236,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4405  = end26;
+    \$4405  = end24;
     if (\$244 ) begin
-      \$4405  = \$1756 ;
+      \$4405  = \$1644 ;
     end
     if (rst) begin
       \$4405  = 7'h00;
@@ -10262,9 +10246,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4406  = end27;
+    \$4406  = end25;
     if (\$244 ) begin
-      \$4406  = \$1812 ;
+      \$4406  = \$1700 ;
     end
     if (rst) begin
       \$4406  = 7'h00;
@@ -10272,9 +10256,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4407  = end28;
+    \$4407  = end26;
     if (\$244 ) begin
-      \$4407  = \$1868 ;
+      \$4407  = \$1756 ;
     end
     if (rst) begin
       \$4407  = 7'h00;
@@ -10282,9 +10266,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4408  = end29;
+    \$4408  = end27;
     if (\$244 ) begin
-      \$4408  = \$1924 ;
+      \$4408  = \$1812 ;
     end
     if (rst) begin
       \$4408  = 7'h00;
@@ -10292,9 +10276,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4409  = end30;
+    \$4409  = end28;
     if (\$244 ) begin
-      \$4409  = \$1980 ;
+      \$4409  = \$1868 ;
     end
     if (rst) begin
       \$4409  = 7'h00;
@@ -10302,9 +10286,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4410  = end31;
+    \$4410  = end29;
     if (\$244 ) begin
-      \$4410  = \$2036 ;
+      \$4410  = \$1924 ;
     end
     if (rst) begin
       \$4410  = 7'h00;
@@ -10312,123 +10296,111 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4411  = window1;
+    \$4411  = end30;
+    if (\$244 ) begin
+      \$4411  = \$1980 ;
+    end
+    if (rst) begin
+      \$4411  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4412  = end31;
+    if (\$244 ) begin
+      \$4412  = \$2036 ;
+    end
+    if (rst) begin
+      \$4412  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4413  = window1;
     if (\$2044 ) begin
-      \$4411  = given__payload;
+      \$4413  = given__payload;
     end
     if (rst) begin
-      \$4411  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$4413  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4412  = \$2052 ;
+    \$4414  = \$2052 ;
     if (rst) begin
-      \$4412  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4413  = \$2068 ;
-    if (rst) begin
-      \$4413  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4414  = \$signal$155 ;
-    if (move) begin
       \$4414  = 1'h0;
     end
-    if (\$2144 ) begin
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4415  = \$2068 ;
+    if (rst) begin
+      \$4415  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4416  = \$signal$155 ;
+    if (move) begin
+      \$4416  = 1'h0;
+    end
+    if (\$2146 ) begin
       (* full_case = 32'd1 *)
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-        \$4414  = 1'h1;
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4416  = 1'h1;
       end else begin
         (* full_case = 32'd1 *)
         if (last_group) begin
         end else begin
-          \$4414  = 1'h1;
+          \$4416  = 1'h1;
         end
       end
     end
     if (rst) begin
-      \$4414  = 1'h0;
+      \$4416  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4415  = \$signal$37 ;
+    \$4417  = \$signal$37 ;
     if (move) begin
-      \$4415  = 1'h0;
+      \$4417  = 1'h0;
     end
-    if (\$2144 ) begin
+    if (\$2146 ) begin
       (* full_case = 32'd1 *)
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
       end else begin
         if (last_group) begin
-          \$4415  = 1'h1;
+          \$4417  = 1'h1;
         end
       end
     end
     if (rst) begin
-      \$4415  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4416  = \$signal$39 ;
-    if (move) begin
-      \$4416  = \$17 [6:0];
-    end
-    if (rst) begin
-      \$4416  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4417  = read_exponent;
-    if (move) begin
-      \$4417  = 1'h0;
-    end
-    if (\$2144 ) begin
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-        \$4417  = 1'h1;
-      end
-    end
-    if (rst) begin
       \$4417  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4418  = \$signal$90 ;
+    \$4418  = \$signal$39 ;
     if (move) begin
-      \$4418  = \$2075 ;
-    end
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4418  = 1'h0;
-      end
+      \$4418  = \$17 [6:0];
     end
     if (rst) begin
-      \$4418  = 1'h0;
+      \$4418  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4419  = \$signal$86 ;
+    \$4419  = read_exponent;
     if (move) begin
-      if (\$2077 ) begin
+      \$4419  = 1'h0;
+    end
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
         \$4419  = 1'h1;
-      end
-    end
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4419  = window0[263];
       end
     end
     if (rst) begin
@@ -10437,30 +10409,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4420  = dropping;
+    \$4420  = \$signal$90 ;
     if (move) begin
-      if (\$2077 ) begin
-        \$4420  = 1'h1;
-      end
+      \$4420  = \$2075 ;
     end
-    if (\$2078 ) begin
-      if (window0[263]) begin
+    if (\$2085 ) begin
+      if (\$2125 ) begin
         \$4420  = 1'h0;
-      end
-    end
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4420  = \$2134 ;
-      end
-    end
-    if (\$2144 ) begin
-      (* full_case = 32'd1 *)
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-      end else begin
-        if (last_group) begin
-          \$4420  = \$2156 ;
-        end
       end
     end
     if (rst) begin
@@ -10469,9 +10424,16 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4421  = \$signal$82 ;
-    if (\$2083 ) begin
-      \$4421  = \$2097 ;
+    \$4421  = \$signal$86 ;
+    if (move) begin
+      if (\$2079 ) begin
+        \$4421  = 1'h1;
+      end
+    end
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4421  = window0[263];
+      end
     end
     if (rst) begin
       \$4421  = 1'h0;
@@ -10479,220 +10441,241 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4422  = \$signal$83 ;
-    if (\$2083 ) begin
-      \$4422  = \$2099 [3:0];
-    end
-    if (rst) begin
-      \$4422  = 4'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4423  = \$signal$84 ;
-    if (\$2083 ) begin
-      if (window0[262]) begin
-        \$4423  = \$2102 [13:0];
+    \$4422  = dropping;
+    if (move) begin
+      if (\$2079 ) begin
+        \$4422  = 1'h1;
       end
     end
-    if (\$2173 ) begin
-      \$4423  = \$2174 [13:0];
-    end
-    if (rst) begin
-      \$4423  = 14'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4424  = last_group;
-    if (\$2083 ) begin
-      if (window0[262]) begin
-        \$4424  = \$2106 ;
+    if (\$2080 ) begin
+      if (window0[263]) begin
+        \$4422  = 1'h0;
       end
     end
-    if (\$2173 ) begin
-      \$4424  = \$2175 ;
-    end
-    if (rst) begin
-      \$4424  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4425  = \$signal$35 ;
-    if (\$2083 ) begin
-      if (window0[262]) begin
-        \$4425  = window0[271:269];
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4422  = \$2136 ;
       end
     end
-    if (rst) begin
-      \$4425  = 3'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4426  = op_choice;
-    if (\$2083 ) begin
-      if (window0[262]) begin
-        \$4426  = window0[268:264];
-      end
-    end
-    if (rst) begin
-      \$4426  = 5'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4427  = \$signal$76 ;
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4427  = \$2128 ;
-      end
-    end
-    if (\$2173 ) begin
-      \$4427  = \$2177 ;
-    end
-    if (rst) begin
-      \$4427  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4428  = place;
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4428  = 7'h00;
-      end
-    end
-    if (\$2144 ) begin
+    if (\$2146 ) begin
       (* full_case = 32'd1 *)
-      if (\$2147 ) begin
-        \$4428  = { 1'h0, place[6], place[4:0] };
-      end else if (\$2149 ) begin
-        \$4428  = \$2151 [6:0];
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
       end else begin
-        (* full_case = 32'd1 *)
         if (last_group) begin
-        end else begin
-          \$4428  = \$2172 ;
+          \$4422  = \$2158 ;
         end
       end
     end
     if (rst) begin
-      \$4428  = 7'h00;
+      \$4422  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4429  = \$signal$93 ;
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4429  = 7'h00;
-      end
-    end
-    if (\$2173 ) begin
-      \$4429  = \$2176 [6:0];
+    \$4423  = \$signal$82 ;
+    if (\$2085 ) begin
+      \$4423  = \$2099 ;
     end
     if (rst) begin
-      \$4429  = 7'h00;
+      \$4423  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4430  = \$signal$89 ;
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4430  = 1'h0;
-      end
-    end
-    if (\$2144 ) begin
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-        \$4430  = \$2150 ;
-      end
+    \$4424  = \$signal$83 ;
+    if (\$2085 ) begin
+      \$4424  = \$2101 [3:0];
     end
     if (rst) begin
-      \$4430  = 1'h0;
+      \$4424  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4431  = has_exponent;
-    if (\$2083 ) begin
-      if (\$2123 ) begin
-        \$4431  = 1'h0;
+    \$4425  = \$signal$84 ;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4425  = \$2104 [13:0];
       end
     end
-    if (\$2144 ) begin
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-        \$4431  = 1'h1;
-      end
-    end
-    if (\$2173 ) begin
-      if (\$2179 ) begin
-        \$4431  = 1'h0;
-      end
+    if (\$2175 ) begin
+      \$4425  = \$2176 [13:0];
     end
     if (rst) begin
-      \$4431  = 1'h0;
+      \$4425  = 14'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4432  = \$signal$32 ;
-    if (\$2144 ) begin
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-        \$4432  = stored;
+    \$4426  = last_group;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4426  = \$2108 ;
+      end
+    end
+    if (\$2175 ) begin
+      \$4426  = \$2177 ;
+    end
+    if (rst) begin
+      \$4426  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4427  = \$signal$35 ;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4427  = window0[271:269];
       end
     end
     if (rst) begin
-      \$4432  = 16'h0000;
+      \$4427  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4433  = \$signal$38 ;
-    if (\$2144 ) begin
+    \$4428  = op_choice;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4428  = window0[268:264];
+      end
+    end
+    if (rst) begin
+      \$4428  = 5'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4429  = \$signal$76 ;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4429  = \$2130 ;
+      end
+    end
+    if (\$2175 ) begin
+      \$4429  = \$2179 ;
+    end
+    if (rst) begin
+      \$4429  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4430  = place;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4430  = 7'h00;
+      end
+    end
+    if (\$2146 ) begin
       (* full_case = 32'd1 *)
-      if (\$2147 ) begin
-      end else if (\$2149 ) begin
-        \$4433  = \$2152 [6:0];
+      if (\$2149 ) begin
+        \$4430  = { 1'h0, place[6], place[4:0] };
+      end else if (\$2151 ) begin
+        \$4430  = \$2153 [6:0];
       end else begin
-        \$4433  = \$2155 ;
+        (* full_case = 32'd1 *)
+        if (last_group) begin
+        end else begin
+          \$4430  = \$2174 ;
+        end
       end
     end
     if (rst) begin
-      \$4433  = 7'h00;
+      \$4430  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4434  = control0;
-    if (move) begin
-      \$4434  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
+    \$4431  = \$signal$93 ;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4431  = 7'h00;
+      end
+    end
+    if (\$2175 ) begin
+      \$4431  = \$2178 [6:0];
     end
     if (rst) begin
-      \$4434  = 32'd0;
+      \$4431  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4435  = control1;
-    if (move) begin
-      { \$4435 [31:12], \$4435 [10:0] } = { control0[31:12], control0[10:0] };
-      \$4435 [11] = \$2180 ;
+    \$4432  = \$signal$89 ;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4432  = 1'h0;
+      end
+    end
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4432  = \$2152 ;
+      end
     end
     if (rst) begin
-      \$4435  = 32'd0;
+      \$4432  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4436  = control2;
+    \$4433  = has_exponent;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4433  = 1'h0;
+      end
+    end
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4433  = 1'h1;
+      end
+    end
+    if (\$2175 ) begin
+      if (\$2181 ) begin
+        \$4433  = 1'h0;
+      end
+    end
+    if (rst) begin
+      \$4433  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4434  = \$signal$32 ;
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4434  = stored;
+      end
+    end
+    if (rst) begin
+      \$4434  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4435  = \$signal$38 ;
+    if (\$2146 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4435  = \$2154 [6:0];
+      end else begin
+        \$4435  = \$2157 ;
+      end
+    end
+    if (rst) begin
+      \$4435  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4436  = control0;
     if (move) begin
-      \$4436  = control1;
+      \$4436  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
     end
     if (rst) begin
       \$4436  = 32'd0;
@@ -10700,9 +10683,10 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4437  = control3;
+    \$4437  = control1;
     if (move) begin
-      \$4437  = control2;
+      { \$4437 [31:12], \$4437 [10:0] } = { control0[31:12], control0[10:0] };
+      \$4437 [11] = \$2182 ;
     end
     if (rst) begin
       \$4437  = 32'd0;
@@ -10710,9 +10694,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4438  = control4;
+    \$4438  = control2;
     if (move) begin
-      \$4438  = control3;
+      \$4438  = control1;
     end
     if (rst) begin
       \$4438  = 32'd0;
@@ -10720,9 +10704,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4439  = control5;
+    \$4439  = control3;
     if (move) begin
-      \$4439  = control4;
+      \$4439  = control2;
     end
     if (rst) begin
       \$4439  = 32'd0;
@@ -10730,9 +10714,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4440  = control6;
+    \$4440  = control4;
     if (move) begin
-      \$4440  = control5;
+      \$4440  = control3;
     end
     if (rst) begin
       \$4440  = 32'd0;
@@ -10740,9 +10724,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4441  = control7;
+    \$4441  = control5;
     if (move) begin
-      \$4441  = control6;
+      \$4441  = control4;
     end
     if (rst) begin
       \$4441  = 32'd0;
@@ -10750,89 +10734,89 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4442  = \$signal$162 ;
+    \$4442  = control6;
     if (move) begin
-      \$4442  = \$2182 ;
+      \$4442  = control5;
     end
     if (rst) begin
-      \$4442  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$4442  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4443  = \$signal$163 ;
+    \$4443  = control7;
     if (move) begin
-      \$4443  = \$2183 [2:0];
+      \$4443  = control6;
     end
     if (rst) begin
-      \$4443  = 3'h0;
+      \$4443  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4444  = burst;
+    \$4444  = \$signal$162 ;
     if (move) begin
       \$4444  = \$2184 ;
     end
     if (rst) begin
-      \$4444  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
+      \$4444  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4445  = part0_0;
+    \$4445  = \$signal$163 ;
     if (move) begin
-      \$4445  = \$2185 [127:0];
+      \$4445  = \$2185 [2:0];
     end
     if (rst) begin
-      \$4445  = 128'h00000000000000000000000000000000;
+      \$4445  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4446  = part0_1;
+    \$4446  = burst;
     if (move) begin
-      \$4446  = \$2744 [127:0];
+      \$4446  = \$2186 ;
     end
     if (rst) begin
-      \$4446  = 128'h00000000000000000000000000000000;
+      \$4446  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4447  = tags0;
+    \$4447  = part0_0;
     if (move) begin
-      \$4447  = tags;
+      \$4447  = \$2187 [127:0];
     end
     if (rst) begin
-      \$4447  = 16'h0000;
+      \$4447  = 128'h00000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4448  = part1_0;
+    \$4448  = part0_1;
     if (move) begin
-      \$4448  = part0_0[63:0];
+      \$4448  = \$2746 [127:0];
     end
     if (rst) begin
-      \$4448  = 64'h0000000000000000;
+      \$4448  = 128'h00000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4449  = part1_1;
+    \$4449  = tags0;
     if (move) begin
-      \$4449  = \$2879 [63:0];
+      \$4449  = tags;
     end
     if (rst) begin
-      \$4449  = 64'h0000000000000000;
+      \$4449  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4450  = part1_2;
+    \$4450  = part1_0;
     if (move) begin
-      \$4450  = part0_1[63:0];
+      \$4450  = part0_0[63:0];
     end
     if (rst) begin
       \$4450  = 64'h0000000000000000;
@@ -10840,9 +10824,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4451  = part1_3;
+    \$4451  = part1_1;
     if (move) begin
-      \$4451  = \$3014 [63:0];
+      \$4451  = \$2881 [63:0];
     end
     if (rst) begin
       \$4451  = 64'h0000000000000000;
@@ -10850,39 +10834,39 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4452  = tags1;
+    \$4452  = part1_2;
     if (move) begin
-      \$4452  = tags0;
+      \$4452  = part0_1[63:0];
     end
     if (rst) begin
-      \$4452  = 16'h0000;
+      \$4452  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4453  = part2_0;
+    \$4453  = part1_3;
     if (move) begin
-      \$4453  = part1_0[31:0];
+      \$4453  = \$3016 [63:0];
     end
     if (rst) begin
-      \$4453  = 32'd0;
+      \$4453  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4454  = part2_1;
+    \$4454  = tags1;
     if (move) begin
-      \$4454  = \$3049 [31:0];
+      \$4454  = tags0;
     end
     if (rst) begin
-      \$4454  = 32'd0;
+      \$4454  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4455  = part2_2;
+    \$4455  = part2_0;
     if (move) begin
-      \$4455  = part1_1[31:0];
+      \$4455  = part1_0[31:0];
     end
     if (rst) begin
       \$4455  = 32'd0;
@@ -10890,9 +10874,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4456  = part2_3;
+    \$4456  = part2_1;
     if (move) begin
-      \$4456  = \$3084 [31:0];
+      \$4456  = \$3051 [31:0];
     end
     if (rst) begin
       \$4456  = 32'd0;
@@ -10900,9 +10884,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4457  = part2_4;
+    \$4457  = part2_2;
     if (move) begin
-      \$4457  = part1_2[31:0];
+      \$4457  = part1_1[31:0];
     end
     if (rst) begin
       \$4457  = 32'd0;
@@ -10910,9 +10894,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4458  = part2_5;
+    \$4458  = part2_3;
     if (move) begin
-      \$4458  = \$3119 [31:0];
+      \$4458  = \$3086 [31:0];
     end
     if (rst) begin
       \$4458  = 32'd0;
@@ -10920,9 +10904,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4459  = part2_6;
+    \$4459  = part2_4;
     if (move) begin
-      \$4459  = part1_3[31:0];
+      \$4459  = part1_2[31:0];
     end
     if (rst) begin
       \$4459  = 32'd0;
@@ -10930,9 +10914,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4460  = part2_7;
+    \$4460  = part2_5;
     if (move) begin
-      \$4460  = \$3154 [31:0];
+      \$4460  = \$3121 [31:0];
     end
     if (rst) begin
       \$4460  = 32'd0;
@@ -10940,29 +10924,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4461  = tags2;
+    \$4461  = part2_6;
     if (move) begin
-      \$4461  = tags1;
+      \$4461  = part1_3[31:0];
     end
     if (rst) begin
-      \$4461  = 16'h0000;
+      \$4461  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4462  = lost;
+    \$4462  = part2_7;
     if (move) begin
-      \$4462  = { 2'h0, \$3168 , \$3167 , \$3166 , \$3165 , \$3164 , \$3163 , \$3162 , \$3161 , \$3160 , \$3159 , \$3158 , \$3157 , \$3156 , \$3155  };
+      \$4462  = \$3156 [31:0];
     end
     if (rst) begin
-      \$4462  = 16'h0000;
+      \$4462  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4463  = \$signal$182 ;
+    \$4463  = tags2;
     if (move) begin
-      \$4463  = \$3177 ;
+      \$4463  = tags1;
     end
     if (rst) begin
       \$4463  = 16'h0000;
@@ -10970,27 +10954,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4464  = \$signal$183 ;
+    \$4464  = lost;
     if (move) begin
-      \$4464  = \$3186 ;
+      \$4464  = { 2'h0, \$3170 , \$3169 , \$3168 , \$3167 , \$3166 , \$3165 , \$3164 , \$3163 , \$3162 , \$3161 , \$3160 , \$3159 , \$3158 , \$3157  };
     end
     if (rst) begin
-      \$4464  = 1'h0;
+      \$4464  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4465  = \$signal$184 ;
+    \$4465  = \$signal$182 ;
     if (move) begin
-      \$4465  = part2_0;
+      \$4465  = \$3179 ;
     end
     if (rst) begin
-      \$4465  = 32'd0;
+      \$4465  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4466  = \$signal$185 ;
+    \$4466  = \$signal$183 ;
     if (move) begin
       \$4466  = \$3188 ;
     end
@@ -11000,19 +10984,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4467  = \$signal$102 ;
+    \$4467  = \$signal$184 ;
     if (move) begin
-      \$4467  = \$3198 ;
+      \$4467  = part2_0;
     end
     if (rst) begin
-      \$4467  = 16'h0000;
+      \$4467  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4468  = \$signal$186 ;
+    \$4468  = \$signal$185 ;
     if (move) begin
-      \$4468  = \$signal$183 ;
+      \$4468  = \$3190 ;
     end
     if (rst) begin
       \$4468  = 1'h0;
@@ -11020,19 +11004,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4469  = \$signal$187 ;
+    \$4469  = \$signal$102 ;
     if (move) begin
-      \$4469  = \$signal$184 ;
+      \$4469  = \$3200 ;
     end
     if (rst) begin
-      \$4469  = 32'd0;
+      \$4469  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4470  = \$signal$188 ;
+    \$4470  = \$signal$186 ;
     if (move) begin
-      \$4470  = \$signal$185 ;
+      \$4470  = \$signal$183 ;
     end
     if (rst) begin
       \$4470  = 1'h0;
@@ -11040,47 +11024,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4471  = \$signal$100 ;
+    \$4471  = \$signal$187 ;
     if (move) begin
-      \$4471  = \$3213 ;
+      \$4471  = \$signal$184 ;
     end
     if (rst) begin
-      \$4471  = 4'h0;
+      \$4471  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4472  = \$signal$189 ;
+    \$4472  = \$signal$188 ;
     if (move) begin
-      \$4472  = \$3222 ;
+      \$4472  = \$signal$185 ;
     end
     if (rst) begin
-      \$4472  = 16'h0000;
+      \$4472  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4473  = \$signal$190 ;
+    \$4473  = \$signal$100 ;
     if (move) begin
-      \$4473  = \$3231 ;
+      \$4473  = \$3215 ;
     end
     if (rst) begin
-      \$4473  = 1'h0;
+      \$4473  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4474  = \$signal$191 ;
+    \$4474  = \$signal$189 ;
     if (move) begin
-      \$4474  = part2_1;
+      \$4474  = \$3224 ;
     end
     if (rst) begin
-      \$4474  = 32'd0;
+      \$4474  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4475  = \$signal$192 ;
+    \$4475  = \$signal$190 ;
     if (move) begin
       \$4475  = \$3233 ;
     end
@@ -11090,19 +11074,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4476  = \$signal$109 ;
+    \$4476  = \$signal$191 ;
     if (move) begin
-      \$4476  = \$3243 ;
+      \$4476  = part2_1;
     end
     if (rst) begin
-      \$4476  = 16'h0000;
+      \$4476  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4477  = \$signal$193 ;
+    \$4477  = \$signal$192 ;
     if (move) begin
-      \$4477  = \$signal$190 ;
+      \$4477  = \$3235 ;
     end
     if (rst) begin
       \$4477  = 1'h0;
@@ -11110,19 +11094,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4478  = \$signal$194 ;
+    \$4478  = \$signal$109 ;
     if (move) begin
-      \$4478  = \$signal$191 ;
+      \$4478  = \$3245 ;
     end
     if (rst) begin
-      \$4478  = 32'd0;
+      \$4478  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4479  = \$signal$195 ;
+    \$4479  = \$signal$193 ;
     if (move) begin
-      \$4479  = \$signal$192 ;
+      \$4479  = \$signal$190 ;
     end
     if (rst) begin
       \$4479  = 1'h0;
@@ -11130,47 +11114,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4480  = \$signal$107 ;
+    \$4480  = \$signal$194 ;
     if (move) begin
-      \$4480  = \$3258 ;
+      \$4480  = \$signal$191 ;
     end
     if (rst) begin
-      \$4480  = 4'h0;
+      \$4480  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4481  = \$signal$196 ;
+    \$4481  = \$signal$195 ;
     if (move) begin
-      \$4481  = \$3267 ;
+      \$4481  = \$signal$192 ;
     end
     if (rst) begin
-      \$4481  = 16'h0000;
+      \$4481  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4482  = \$signal$197 ;
+    \$4482  = \$signal$107 ;
     if (move) begin
-      \$4482  = \$3276 ;
+      \$4482  = \$3260 ;
     end
     if (rst) begin
-      \$4482  = 1'h0;
+      \$4482  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4483  = \$signal$198 ;
+    \$4483  = \$signal$196 ;
     if (move) begin
-      \$4483  = part2_2;
+      \$4483  = \$3269 ;
     end
     if (rst) begin
-      \$4483  = 32'd0;
+      \$4483  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4484  = \$signal$199 ;
+    \$4484  = \$signal$197 ;
     if (move) begin
       \$4484  = \$3278 ;
     end
@@ -11180,19 +11164,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4485  = \$signal$116 ;
+    \$4485  = \$signal$198 ;
     if (move) begin
-      \$4485  = \$3288 ;
+      \$4485  = part2_2;
     end
     if (rst) begin
-      \$4485  = 16'h0000;
+      \$4485  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4486  = \$signal$200 ;
+    \$4486  = \$signal$199 ;
     if (move) begin
-      \$4486  = \$signal$197 ;
+      \$4486  = \$3280 ;
     end
     if (rst) begin
       \$4486  = 1'h0;
@@ -11200,19 +11184,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4487  = \$signal$201 ;
+    \$4487  = \$signal$116 ;
     if (move) begin
-      \$4487  = \$signal$198 ;
+      \$4487  = \$3290 ;
     end
     if (rst) begin
-      \$4487  = 32'd0;
+      \$4487  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4488  = \$signal$202 ;
+    \$4488  = \$signal$200 ;
     if (move) begin
-      \$4488  = \$signal$199 ;
+      \$4488  = \$signal$197 ;
     end
     if (rst) begin
       \$4488  = 1'h0;
@@ -11220,47 +11204,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4489  = \$signal$114 ;
+    \$4489  = \$signal$201 ;
     if (move) begin
-      \$4489  = \$3303 ;
+      \$4489  = \$signal$198 ;
     end
     if (rst) begin
-      \$4489  = 4'h0;
+      \$4489  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4490  = \$signal$203 ;
+    \$4490  = \$signal$202 ;
     if (move) begin
-      \$4490  = \$3312 ;
+      \$4490  = \$signal$199 ;
     end
     if (rst) begin
-      \$4490  = 16'h0000;
+      \$4490  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4491  = \$signal$204 ;
+    \$4491  = \$signal$114 ;
     if (move) begin
-      \$4491  = \$3321 ;
+      \$4491  = \$3305 ;
     end
     if (rst) begin
-      \$4491  = 1'h0;
+      \$4491  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4492  = \$signal$205 ;
+    \$4492  = \$signal$203 ;
     if (move) begin
-      \$4492  = part2_3;
+      \$4492  = \$3314 ;
     end
     if (rst) begin
-      \$4492  = 32'd0;
+      \$4492  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4493  = \$signal$206 ;
+    \$4493  = \$signal$204 ;
     if (move) begin
       \$4493  = \$3323 ;
     end
@@ -11270,19 +11254,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4494  = \$signal$123 ;
+    \$4494  = \$signal$205 ;
     if (move) begin
-      \$4494  = \$3333 ;
+      \$4494  = part2_3;
     end
     if (rst) begin
-      \$4494  = 16'h0000;
+      \$4494  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4495  = \$signal$207 ;
+    \$4495  = \$signal$206 ;
     if (move) begin
-      \$4495  = \$signal$204 ;
+      \$4495  = \$3325 ;
     end
     if (rst) begin
       \$4495  = 1'h0;
@@ -11290,19 +11274,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4496  = \$signal$208 ;
+    \$4496  = \$signal$123 ;
     if (move) begin
-      \$4496  = \$signal$205 ;
+      \$4496  = \$3335 ;
     end
     if (rst) begin
-      \$4496  = 32'd0;
+      \$4496  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4497  = \$signal$209 ;
+    \$4497  = \$signal$207 ;
     if (move) begin
-      \$4497  = \$signal$206 ;
+      \$4497  = \$signal$204 ;
     end
     if (rst) begin
       \$4497  = 1'h0;
@@ -11310,47 +11294,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4498  = \$signal$121 ;
+    \$4498  = \$signal$208 ;
     if (move) begin
-      \$4498  = \$3348 ;
+      \$4498  = \$signal$205 ;
     end
     if (rst) begin
-      \$4498  = 4'h0;
+      \$4498  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4499  = \$signal$210 ;
+    \$4499  = \$signal$209 ;
     if (move) begin
-      \$4499  = \$3357 ;
+      \$4499  = \$signal$206 ;
     end
     if (rst) begin
-      \$4499  = 16'h0000;
+      \$4499  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4500  = \$signal$211 ;
+    \$4500  = \$signal$121 ;
     if (move) begin
-      \$4500  = \$3366 ;
+      \$4500  = \$3350 ;
     end
     if (rst) begin
-      \$4500  = 1'h0;
+      \$4500  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4501  = \$signal$212 ;
+    \$4501  = \$signal$210 ;
     if (move) begin
-      \$4501  = part2_4;
+      \$4501  = \$3359 ;
     end
     if (rst) begin
-      \$4501  = 32'd0;
+      \$4501  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4502  = \$signal$213 ;
+    \$4502  = \$signal$211 ;
     if (move) begin
       \$4502  = \$3368 ;
     end
@@ -11360,19 +11344,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4503  = \$signal$130 ;
+    \$4503  = \$signal$212 ;
     if (move) begin
-      \$4503  = \$3378 ;
+      \$4503  = part2_4;
     end
     if (rst) begin
-      \$4503  = 16'h0000;
+      \$4503  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4504  = \$signal$214 ;
+    \$4504  = \$signal$213 ;
     if (move) begin
-      \$4504  = \$signal$211 ;
+      \$4504  = \$3370 ;
     end
     if (rst) begin
       \$4504  = 1'h0;
@@ -11380,19 +11364,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4505  = \$signal$215 ;
+    \$4505  = \$signal$130 ;
     if (move) begin
-      \$4505  = \$signal$212 ;
+      \$4505  = \$3380 ;
     end
     if (rst) begin
-      \$4505  = 32'd0;
+      \$4505  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4506  = \$signal$216 ;
+    \$4506  = \$signal$214 ;
     if (move) begin
-      \$4506  = \$signal$213 ;
+      \$4506  = \$signal$211 ;
     end
     if (rst) begin
       \$4506  = 1'h0;
@@ -11400,47 +11384,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4507  = \$signal$128 ;
+    \$4507  = \$signal$215 ;
     if (move) begin
-      \$4507  = \$3393 ;
+      \$4507  = \$signal$212 ;
     end
     if (rst) begin
-      \$4507  = 4'h0;
+      \$4507  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4508  = \$signal$217 ;
+    \$4508  = \$signal$216 ;
     if (move) begin
-      \$4508  = \$3402 ;
+      \$4508  = \$signal$213 ;
     end
     if (rst) begin
-      \$4508  = 16'h0000;
+      \$4508  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4509  = \$signal$218 ;
+    \$4509  = \$signal$128 ;
     if (move) begin
-      \$4509  = \$3411 ;
+      \$4509  = \$3395 ;
     end
     if (rst) begin
-      \$4509  = 1'h0;
+      \$4509  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4510  = \$signal$219 ;
+    \$4510  = \$signal$217 ;
     if (move) begin
-      \$4510  = part2_5;
+      \$4510  = \$3404 ;
     end
     if (rst) begin
-      \$4510  = 32'd0;
+      \$4510  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4511  = \$signal$220 ;
+    \$4511  = \$signal$218 ;
     if (move) begin
       \$4511  = \$3413 ;
     end
@@ -11450,19 +11434,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4512  = \$signal$137 ;
+    \$4512  = \$signal$219 ;
     if (move) begin
-      \$4512  = \$3423 ;
+      \$4512  = part2_5;
     end
     if (rst) begin
-      \$4512  = 16'h0000;
+      \$4512  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4513  = \$signal$221 ;
+    \$4513  = \$signal$220 ;
     if (move) begin
-      \$4513  = \$signal$218 ;
+      \$4513  = \$3415 ;
     end
     if (rst) begin
       \$4513  = 1'h0;
@@ -11470,19 +11454,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4514  = \$signal$222 ;
+    \$4514  = \$signal$137 ;
     if (move) begin
-      \$4514  = \$signal$219 ;
+      \$4514  = \$3425 ;
     end
     if (rst) begin
-      \$4514  = 32'd0;
+      \$4514  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4515  = \$signal$223 ;
+    \$4515  = \$signal$221 ;
     if (move) begin
-      \$4515  = \$signal$220 ;
+      \$4515  = \$signal$218 ;
     end
     if (rst) begin
       \$4515  = 1'h0;
@@ -11490,47 +11474,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4516  = \$signal$135 ;
+    \$4516  = \$signal$222 ;
     if (move) begin
-      \$4516  = \$3438 ;
+      \$4516  = \$signal$219 ;
     end
     if (rst) begin
-      \$4516  = 4'h0;
+      \$4516  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4517  = \$signal$224 ;
+    \$4517  = \$signal$223 ;
     if (move) begin
-      \$4517  = \$3447 ;
+      \$4517  = \$signal$220 ;
     end
     if (rst) begin
-      \$4517  = 16'h0000;
+      \$4517  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4518  = \$signal$225 ;
+    \$4518  = \$signal$135 ;
     if (move) begin
-      \$4518  = \$3456 ;
+      \$4518  = \$3440 ;
     end
     if (rst) begin
-      \$4518  = 1'h0;
+      \$4518  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4519  = \$signal$226 ;
+    \$4519  = \$signal$224 ;
     if (move) begin
-      \$4519  = part2_6;
+      \$4519  = \$3449 ;
     end
     if (rst) begin
-      \$4519  = 32'd0;
+      \$4519  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4520  = \$signal$227 ;
+    \$4520  = \$signal$225 ;
     if (move) begin
       \$4520  = \$3458 ;
     end
@@ -11540,19 +11524,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4521  = \$signal$144 ;
+    \$4521  = \$signal$226 ;
     if (move) begin
-      \$4521  = \$3468 ;
+      \$4521  = part2_6;
     end
     if (rst) begin
-      \$4521  = 16'h0000;
+      \$4521  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4522  = \$signal$228 ;
+    \$4522  = \$signal$227 ;
     if (move) begin
-      \$4522  = \$signal$225 ;
+      \$4522  = \$3460 ;
     end
     if (rst) begin
       \$4522  = 1'h0;
@@ -11560,19 +11544,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4523  = \$signal$229 ;
+    \$4523  = \$signal$144 ;
     if (move) begin
-      \$4523  = \$signal$226 ;
+      \$4523  = \$3470 ;
     end
     if (rst) begin
-      \$4523  = 32'd0;
+      \$4523  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4524  = \$signal$230 ;
+    \$4524  = \$signal$228 ;
     if (move) begin
-      \$4524  = \$signal$227 ;
+      \$4524  = \$signal$225 ;
     end
     if (rst) begin
       \$4524  = 1'h0;
@@ -11580,47 +11564,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4525  = \$signal$142 ;
+    \$4525  = \$signal$229 ;
     if (move) begin
-      \$4525  = \$3483 ;
+      \$4525  = \$signal$226 ;
     end
     if (rst) begin
-      \$4525  = 4'h0;
+      \$4525  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4526  = \$signal$231 ;
+    \$4526  = \$signal$230 ;
     if (move) begin
-      \$4526  = \$3492 ;
+      \$4526  = \$signal$227 ;
     end
     if (rst) begin
-      \$4526  = 16'h0000;
+      \$4526  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4527  = \$signal$232 ;
+    \$4527  = \$signal$142 ;
     if (move) begin
-      \$4527  = \$3501 ;
+      \$4527  = \$3485 ;
     end
     if (rst) begin
-      \$4527  = 1'h0;
+      \$4527  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4528  = \$signal$233 ;
+    \$4528  = \$signal$231 ;
     if (move) begin
-      \$4528  = part2_7;
+      \$4528  = \$3494 ;
     end
     if (rst) begin
-      \$4528  = 32'd0;
+      \$4528  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4529  = \$signal$234 ;
+    \$4529  = \$signal$232 ;
     if (move) begin
       \$4529  = \$3503 ;
     end
@@ -11630,19 +11614,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4530  = \$signal$151 ;
+    \$4530  = \$signal$233 ;
     if (move) begin
-      \$4530  = \$3513 ;
+      \$4530  = part2_7;
     end
     if (rst) begin
-      \$4530  = 16'h0000;
+      \$4530  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4531  = \$signal$235 ;
+    \$4531  = \$signal$234 ;
     if (move) begin
-      \$4531  = \$signal$232 ;
+      \$4531  = \$3505 ;
     end
     if (rst) begin
       \$4531  = 1'h0;
@@ -11650,19 +11634,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4532  = \$signal$236 ;
+    \$4532  = \$signal$151 ;
     if (move) begin
-      \$4532  = \$signal$233 ;
+      \$4532  = \$3515 ;
     end
     if (rst) begin
-      \$4532  = 32'd0;
+      \$4532  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4533  = \$signal$237 ;
+    \$4533  = \$signal$235 ;
     if (move) begin
-      \$4533  = \$signal$234 ;
+      \$4533  = \$signal$232 ;
     end
     if (rst) begin
       \$4533  = 1'h0;
@@ -11670,19 +11654,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4534  = \$signal$149 ;
+    \$4534  = \$signal$236 ;
     if (move) begin
-      \$4534  = \$3528 ;
+      \$4534  = \$signal$233 ;
     end
     if (rst) begin
-      \$4534  = 4'h0;
+      \$4534  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4535  = \$signal$238 ;
+    \$4535  = \$signal$237 ;
     if (move) begin
-      \$4535  = \$4313 ;
+      \$4535  = \$signal$234 ;
     end
     if (rst) begin
       \$4535  = 1'h0;
@@ -11690,19 +11674,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4536  = illegal2;
+    \$4536  = \$signal$149 ;
     if (move) begin
-      \$4536  = \$signal$238 ;
+      \$4536  = \$3530 ;
     end
     if (rst) begin
-      \$4536  = 1'h0;
+      \$4536  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4537  = beats_out__valid;
+    \$4537  = \$signal$238 ;
     if (move) begin
-      \$4537  = control6[0];
+      \$4537  = \$4315 ;
     end
     if (rst) begin
       \$4537  = 1'h0;
@@ -11710,11 +11694,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4538  = \$signal$240 ;
+    \$4538  = illegal2;
     if (move) begin
-      if (control6[0]) begin
-        \$4538  = \$4324 ;
-      end
+      \$4538  = \$signal$238 ;
     end
     if (rst) begin
       \$4538  = 1'h0;
@@ -11722,11 +11704,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4539  = wrong;
+    \$4539  = beats_out__valid;
     if (move) begin
-      if (control6[0]) begin
-        \$4539  = \$4346 ;
-      end
+      \$4539  = control6[0];
     end
     if (rst) begin
       \$4539  = 1'h0;
@@ -11734,29 +11714,53 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4540  = beats_out__payload;
+    \$4540  = \$signal$240 ;
     if (move) begin
       if (control6[0]) begin
-        \$4540 [255:0] = { \$4354 , \$4353 , \$4352 , \$4351 , \$4350 , \$4349 , \$4348 , \$4347  };
-        \$4540 [261:256] = control6[10:5];
-        \$4540 [262] = control6[3];
-        \$4540 [263] = control6[4];
+        \$4540  = \$4326 ;
       end
     end
     if (rst) begin
-      \$4540  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+      \$4540  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4541  = error;
+    \$4541  = wrong;
     if (move) begin
       if (control6[0]) begin
-        \$4541  = \$4377 ;
+        \$4541  = \$4348 ;
       end
     end
     if (rst) begin
       \$4541  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4542  = beats_out__payload;
+    if (move) begin
+      if (control6[0]) begin
+        \$4542 [255:0] = { \$4356 , \$4355 , \$4354 , \$4353 , \$4352 , \$4351 , \$4350 , \$4349  };
+        \$4542 [261:256] = control6[10:5];
+        \$4542 [262] = control6[3];
+        \$4542 [263] = control6[4];
+      end
+    end
+    if (rst) begin
+      \$4542  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4543  = error;
+    if (move) begin
+      if (control6[0]) begin
+        \$4543  = \$4379 ;
+      end
+    end
+    if (rst) begin
+      \$4543  = 1'h0;
     end
   end
   assign taken__valid = beats_in__valid;
@@ -11957,123 +11961,123 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$52  = { 3'h0, \$51 [16:3] };
   assign \$74  = { 3'h0, \$73 [16:3] };
   assign \$95  = { 3'h0, \$94 [16:3] };
-  assign \$2101  = { 3'h0, \$2100 [16:3] };
-  assign \$2104  = { 3'h0, \$2103 [16:3] };
-  assign \$2125  = { 3'h0, \$2124 [16:3] };
-  assign \$2130  = { 3'h0, \$2129 [16:3] };
-  assign \$2262  = { 8'h00, \$2261 [255:8] };
-  assign \$2265  = { 16'h0000, \$2264 [255:16] };
-  assign \$2282  = { 8'h00, \$2281 [255:8] };
-  assign \$2286  = { 32'h00000000, \$2285 [255:32] };
-  assign \$2318  = { 8'h00, \$2317 [255:8] };
-  assign \$2321  = { 16'h0000, \$2320 [255:16] };
-  assign \$2338  = { 8'h00, \$2337 [255:8] };
-  assign \$2343  = { 64'h0000000000000000, \$2342 [255:64] };
-  assign \$2390  = { 8'h00, \$2389 [255:8] };
-  assign \$2393  = { 16'h0000, \$2392 [255:16] };
-  assign \$2410  = { 8'h00, \$2409 [255:8] };
-  assign \$2414  = { 32'h00000000, \$2413 [255:32] };
-  assign \$2446  = { 8'h00, \$2445 [255:8] };
-  assign \$2449  = { 16'h0000, \$2448 [255:16] };
-  assign \$2466  = { 8'h00, \$2465 [255:8] };
-  assign \$2472  = { 128'h00000000000000000000000000000000, \$2471 [255:128] };
-  assign \$2534  = { 8'h00, \$2533 [255:8] };
-  assign \$2537  = { 16'h0000, \$2536 [255:16] };
-  assign \$2554  = { 8'h00, \$2553 [255:8] };
-  assign \$2558  = { 32'h00000000, \$2557 [255:32] };
-  assign \$2590  = { 8'h00, \$2589 [255:8] };
-  assign \$2593  = { 16'h0000, \$2592 [255:16] };
-  assign \$2610  = { 8'h00, \$2609 [255:8] };
-  assign \$2615  = { 64'h0000000000000000, \$2614 [255:64] };
-  assign \$2662  = { 8'h00, \$2661 [255:8] };
-  assign \$2665  = { 16'h0000, \$2664 [255:16] };
-  assign \$2682  = { 8'h00, \$2681 [255:8] };
-  assign \$2686  = { 32'h00000000, \$2685 [255:32] };
-  assign \$2718  = { 8'h00, \$2717 [255:8] };
-  assign \$2721  = { 16'h0000, \$2720 [255:16] };
-  assign \$2738  = { 8'h00, \$2737 [255:8] };
-  assign \$2773  = { 8'h00, part0_0[127:8] };
-  assign \$2775  = { 16'h0000, \$2774 [127:16] };
-  assign \$2783  = { 8'h00, part0_0[127:8] };
-  assign \$2786  = { 32'h00000000, \$2785 [127:32] };
-  assign \$2801  = { 8'h00, part0_0[127:8] };
-  assign \$2803  = { 16'h0000, \$2802 [127:16] };
-  assign \$2811  = { 8'h00, part0_0[127:8] };
-  assign \$2815  = { 64'h0000000000000000, \$2814 [127:64] };
-  assign \$2837  = { 8'h00, part0_0[127:8] };
-  assign \$2839  = { 16'h0000, \$2838 [127:16] };
-  assign \$2847  = { 8'h00, part0_0[127:8] };
-  assign \$2850  = { 32'h00000000, \$2849 [127:32] };
-  assign \$2865  = { 8'h00, part0_0[127:8] };
-  assign \$2867  = { 16'h0000, \$2866 [127:16] };
-  assign \$2875  = { 8'h00, part0_0[127:8] };
-  assign \$2908  = { 8'h00, part0_1[127:8] };
-  assign \$2910  = { 16'h0000, \$2909 [127:16] };
-  assign \$2918  = { 8'h00, part0_1[127:8] };
-  assign \$2921  = { 32'h00000000, \$2920 [127:32] };
-  assign \$2936  = { 8'h00, part0_1[127:8] };
-  assign \$2938  = { 16'h0000, \$2937 [127:16] };
-  assign \$2946  = { 8'h00, part0_1[127:8] };
-  assign \$2950  = { 64'h0000000000000000, \$2949 [127:64] };
-  assign \$2972  = { 8'h00, part0_1[127:8] };
-  assign \$2974  = { 16'h0000, \$2973 [127:16] };
-  assign \$2982  = { 8'h00, part0_1[127:8] };
-  assign \$2985  = { 32'h00000000, \$2984 [127:32] };
-  assign \$3000  = { 8'h00, part0_1[127:8] };
-  assign \$3002  = { 16'h0000, \$3001 [127:16] };
-  assign \$3010  = { 8'h00, part0_1[127:8] };
-  assign \$3024  = { 8'h00, part1_0[63:8] };
-  assign \$3026  = { 16'h0000, \$3025 [63:16] };
-  assign \$3030  = { 8'h00, part1_0[63:8] };
-  assign \$3033  = { 32'h00000000, \$3032 [63:32] };
-  assign \$3040  = { 8'h00, part1_0[63:8] };
-  assign \$3042  = { 16'h0000, \$3041 [63:16] };
-  assign \$3046  = { 8'h00, part1_0[63:8] };
-  assign \$3059  = { 8'h00, part1_1[63:8] };
-  assign \$3061  = { 16'h0000, \$3060 [63:16] };
-  assign \$3065  = { 8'h00, part1_1[63:8] };
-  assign \$3068  = { 32'h00000000, \$3067 [63:32] };
-  assign \$3075  = { 8'h00, part1_1[63:8] };
-  assign \$3077  = { 16'h0000, \$3076 [63:16] };
-  assign \$3081  = { 8'h00, part1_1[63:8] };
-  assign \$3094  = { 8'h00, part1_2[63:8] };
-  assign \$3096  = { 16'h0000, \$3095 [63:16] };
-  assign \$3100  = { 8'h00, part1_2[63:8] };
-  assign \$3103  = { 32'h00000000, \$3102 [63:32] };
-  assign \$3110  = { 8'h00, part1_2[63:8] };
-  assign \$3112  = { 16'h0000, \$3111 [63:16] };
-  assign \$3116  = { 8'h00, part1_2[63:8] };
-  assign \$3129  = { 8'h00, part1_3[63:8] };
-  assign \$3131  = { 16'h0000, \$3130 [63:16] };
-  assign \$3135  = { 8'h00, part1_3[63:8] };
-  assign \$3138  = { 32'h00000000, \$3137 [63:32] };
-  assign \$3145  = { 8'h00, part1_3[63:8] };
-  assign \$3147  = { 16'h0000, \$3146 [63:16] };
-  assign \$3151  = { 8'h00, part1_3[63:8] };
-  assign \$3189  = { 1'h0, lost[15:1] };
-  assign \$3234  = { 1'h0, lost[15:1] };
-  assign \$3279  = { 1'h0, lost[15:1] };
-  assign \$3324  = { 1'h0, lost[15:1] };
-  assign \$3369  = { 1'h0, lost[15:1] };
-  assign \$3414  = { 1'h0, lost[15:1] };
-  assign \$3459  = { 1'h0, lost[15:1] };
-  assign \$3504  = { 1'h0, lost[15:1] };
-  assign \$3587  = { 1'h0, control4[17:15] };
-  assign \$3604  = { 1'h0, control4[17:15] };
-  assign \$3685  = { 1'h0, control4[17:15] };
-  assign \$3702  = { 1'h0, control4[17:15] };
-  assign \$3783  = { 1'h0, control4[17:15] };
-  assign \$3800  = { 1'h0, control4[17:15] };
-  assign \$3881  = { 1'h0, control4[17:15] };
-  assign \$3898  = { 1'h0, control4[17:15] };
-  assign \$3979  = { 1'h0, control4[17:15] };
-  assign \$3996  = { 1'h0, control4[17:15] };
-  assign \$4077  = { 1'h0, control4[17:15] };
-  assign \$4094  = { 1'h0, control4[17:15] };
-  assign \$4175  = { 1'h0, control4[17:15] };
-  assign \$4192  = { 1'h0, control4[17:15] };
-  assign \$4273  = { 1'h0, control4[17:15] };
-  assign \$4290  = { 1'h0, control4[17:15] };
+  assign \$2103  = { 3'h0, \$2102 [16:3] };
+  assign \$2106  = { 3'h0, \$2105 [16:3] };
+  assign \$2127  = { 3'h0, \$2126 [16:3] };
+  assign \$2132  = { 3'h0, \$2131 [16:3] };
+  assign \$2264  = { 8'h00, \$2263 [255:8] };
+  assign \$2267  = { 16'h0000, \$2266 [255:16] };
+  assign \$2284  = { 8'h00, \$2283 [255:8] };
+  assign \$2288  = { 32'h00000000, \$2287 [255:32] };
+  assign \$2320  = { 8'h00, \$2319 [255:8] };
+  assign \$2323  = { 16'h0000, \$2322 [255:16] };
+  assign \$2340  = { 8'h00, \$2339 [255:8] };
+  assign \$2345  = { 64'h0000000000000000, \$2344 [255:64] };
+  assign \$2392  = { 8'h00, \$2391 [255:8] };
+  assign \$2395  = { 16'h0000, \$2394 [255:16] };
+  assign \$2412  = { 8'h00, \$2411 [255:8] };
+  assign \$2416  = { 32'h00000000, \$2415 [255:32] };
+  assign \$2448  = { 8'h00, \$2447 [255:8] };
+  assign \$2451  = { 16'h0000, \$2450 [255:16] };
+  assign \$2468  = { 8'h00, \$2467 [255:8] };
+  assign \$2474  = { 128'h00000000000000000000000000000000, \$2473 [255:128] };
+  assign \$2536  = { 8'h00, \$2535 [255:8] };
+  assign \$2539  = { 16'h0000, \$2538 [255:16] };
+  assign \$2556  = { 8'h00, \$2555 [255:8] };
+  assign \$2560  = { 32'h00000000, \$2559 [255:32] };
+  assign \$2592  = { 8'h00, \$2591 [255:8] };
+  assign \$2595  = { 16'h0000, \$2594 [255:16] };
+  assign \$2612  = { 8'h00, \$2611 [255:8] };
+  assign \$2617  = { 64'h0000000000000000, \$2616 [255:64] };
+  assign \$2664  = { 8'h00, \$2663 [255:8] };
+  assign \$2667  = { 16'h0000, \$2666 [255:16] };
+  assign \$2684  = { 8'h00, \$2683 [255:8] };
+  assign \$2688  = { 32'h00000000, \$2687 [255:32] };
+  assign \$2720  = { 8'h00, \$2719 [255:8] };
+  assign \$2723  = { 16'h0000, \$2722 [255:16] };
+  assign \$2740  = { 8'h00, \$2739 [255:8] };
+  assign \$2775  = { 8'h00, part0_0[127:8] };
+  assign \$2777  = { 16'h0000, \$2776 [127:16] };
+  assign \$2785  = { 8'h00, part0_0[127:8] };
+  assign \$2788  = { 32'h00000000, \$2787 [127:32] };
+  assign \$2803  = { 8'h00, part0_0[127:8] };
+  assign \$2805  = { 16'h0000, \$2804 [127:16] };
+  assign \$2813  = { 8'h00, part0_0[127:8] };
+  assign \$2817  = { 64'h0000000000000000, \$2816 [127:64] };
+  assign \$2839  = { 8'h00, part0_0[127:8] };
+  assign \$2841  = { 16'h0000, \$2840 [127:16] };
+  assign \$2849  = { 8'h00, part0_0[127:8] };
+  assign \$2852  = { 32'h00000000, \$2851 [127:32] };
+  assign \$2867  = { 8'h00, part0_0[127:8] };
+  assign \$2869  = { 16'h0000, \$2868 [127:16] };
+  assign \$2877  = { 8'h00, part0_0[127:8] };
+  assign \$2910  = { 8'h00, part0_1[127:8] };
+  assign \$2912  = { 16'h0000, \$2911 [127:16] };
+  assign \$2920  = { 8'h00, part0_1[127:8] };
+  assign \$2923  = { 32'h00000000, \$2922 [127:32] };
+  assign \$2938  = { 8'h00, part0_1[127:8] };
+  assign \$2940  = { 16'h0000, \$2939 [127:16] };
+  assign \$2948  = { 8'h00, part0_1[127:8] };
+  assign \$2952  = { 64'h0000000000000000, \$2951 [127:64] };
+  assign \$2974  = { 8'h00, part0_1[127:8] };
+  assign \$2976  = { 16'h0000, \$2975 [127:16] };
+  assign \$2984  = { 8'h00, part0_1[127:8] };
+  assign \$2987  = { 32'h00000000, \$2986 [127:32] };
+  assign \$3002  = { 8'h00, part0_1[127:8] };
+  assign \$3004  = { 16'h0000, \$3003 [127:16] };
+  assign \$3012  = { 8'h00, part0_1[127:8] };
+  assign \$3026  = { 8'h00, part1_0[63:8] };
+  assign \$3028  = { 16'h0000, \$3027 [63:16] };
+  assign \$3032  = { 8'h00, part1_0[63:8] };
+  assign \$3035  = { 32'h00000000, \$3034 [63:32] };
+  assign \$3042  = { 8'h00, part1_0[63:8] };
+  assign \$3044  = { 16'h0000, \$3043 [63:16] };
+  assign \$3048  = { 8'h00, part1_0[63:8] };
+  assign \$3061  = { 8'h00, part1_1[63:8] };
+  assign \$3063  = { 16'h0000, \$3062 [63:16] };
+  assign \$3067  = { 8'h00, part1_1[63:8] };
+  assign \$3070  = { 32'h00000000, \$3069 [63:32] };
+  assign \$3077  = { 8'h00, part1_1[63:8] };
+  assign \$3079  = { 16'h0000, \$3078 [63:16] };
+  assign \$3083  = { 8'h00, part1_1[63:8] };
+  assign \$3096  = { 8'h00, part1_2[63:8] };
+  assign \$3098  = { 16'h0000, \$3097 [63:16] };
+  assign \$3102  = { 8'h00, part1_2[63:8] };
+  assign \$3105  = { 32'h00000000, \$3104 [63:32] };
+  assign \$3112  = { 8'h00, part1_2[63:8] };
+  assign \$3114  = { 16'h0000, \$3113 [63:16] };
+  assign \$3118  = { 8'h00, part1_2[63:8] };
+  assign \$3131  = { 8'h00, part1_3[63:8] };
+  assign \$3133  = { 16'h0000, \$3132 [63:16] };
+  assign \$3137  = { 8'h00, part1_3[63:8] };
+  assign \$3140  = { 32'h00000000, \$3139 [63:32] };
+  assign \$3147  = { 8'h00, part1_3[63:8] };
+  assign \$3149  = { 16'h0000, \$3148 [63:16] };
+  assign \$3153  = { 8'h00, part1_3[63:8] };
+  assign \$3191  = { 1'h0, lost[15:1] };
+  assign \$3236  = { 1'h0, lost[15:1] };
+  assign \$3281  = { 1'h0, lost[15:1] };
+  assign \$3326  = { 1'h0, lost[15:1] };
+  assign \$3371  = { 1'h0, lost[15:1] };
+  assign \$3416  = { 1'h0, lost[15:1] };
+  assign \$3461  = { 1'h0, lost[15:1] };
+  assign \$3506  = { 1'h0, lost[15:1] };
+  assign \$3589  = { 1'h0, control4[17:15] };
+  assign \$3606  = { 1'h0, control4[17:15] };
+  assign \$3687  = { 1'h0, control4[17:15] };
+  assign \$3704  = { 1'h0, control4[17:15] };
+  assign \$3785  = { 1'h0, control4[17:15] };
+  assign \$3802  = { 1'h0, control4[17:15] };
+  assign \$3883  = { 1'h0, control4[17:15] };
+  assign \$3900  = { 1'h0, control4[17:15] };
+  assign \$3981  = { 1'h0, control4[17:15] };
+  assign \$3998  = { 1'h0, control4[17:15] };
+  assign \$4079  = { 1'h0, control4[17:15] };
+  assign \$4096  = { 1'h0, control4[17:15] };
+  assign \$4177  = { 1'h0, control4[17:15] };
+  assign \$4194  = { 1'h0, control4[17:15] };
+  assign \$4275  = { 1'h0, control4[17:15] };
+  assign \$4292  = { 1'h0, control4[17:15] };
 endmodule
 
 module \decompressor.entry (\port$0$6 , \port$0$10 , \port$0$11 , \port$0$27 , taken__valid, clk, rst, given__ready, taken__ready, given__payload, given__valid, \port$0$2 );

@@ -157,6 +157,16 @@ def test_one_beat_a_cycle_in_where_nothing_expands():
     assert gaps.min() == 1 and np.median(gaps) == 1
 
 
+def test_one_beat_a_cycle_in_where_bursts_of_30_and_34_bytes_alternate():
+    values = np.full((64, 8), 3.0, np.float32)
+    values[::2, 0] = 0
+    packed, _ = agree([frame(values.ravel(), 10, False)] * 2)
+    taken = [
+        cycle for cycle, pair in enumerate(zip(packed.trace["in.valid"], packed.trace["in.ready"], strict=True)) if all(pair)
+    ]
+    assert len(taken) == taken[-1] - taken[0] + 1
+
+
 def test_the_output_is_full_where_values_expand():
     packed, _ = agree([frame(np.full(2048, 3.0, np.float32), 10, False)])
     beats = 2 + 256 * 34 // 32  # of 34 bytes a burst

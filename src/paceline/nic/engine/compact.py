@@ -23,7 +23,7 @@ def moved_down(value: Value, by: Value, most: int, bits: int) -> Value:
     """``bits`` bits of the value from byte ``by`` on, 0 to ``most``, a power of two."""
     result = Cat(value, Const(0, max(0, bits + 8 * most - len(value))))
     for level in range(most.bit_length()):
-        result = Mux(by[level], result >> (8 << level), result)[: max(bits, len(result))]
+        result = Mux(by[level], result >> (8 << level), result)
     return result[:bits]
 
 

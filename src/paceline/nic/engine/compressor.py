@@ -12,18 +12,8 @@ from amaranth.lib.wiring import In, Out
 
 from paceline.nic.engine.align import CHUNK_BYTES, Aligner
 from paceline.nic.engine.compact import joined, registers
-from paceline.nic.engine.lanes import (
-    EMPTY,
-    Choice,
-    Halved,
-    Shifted,
-    coded,
-    faithful_tag,
-    halved,
-    payload_bytes,
-    shift_amount,
-    shifted,
-)
+from paceline.nic.engine.lane import SCALE_BIAS, Lane
+from paceline.nic.engine.lanes import EMPTY, Choice, payload_bytes
 from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Pipeline, is_marked, signature
 
 BLOCK_BEATS = 128
@@ -37,7 +27,6 @@ class _Queued(data.Struct):
 
     data: 8 * BEAT_BYTES
     bytes: 6
-    first: 1
     last: 1
     values: 1
     ends: 1
@@ -98,7 +87,7 @@ class Compressor(wiring.Component):
             room.eq(queue.w_rdy & (pending < 3)),
             self.beats_in.ready.eq(room),
             queue.w_en.eq(self.beats_in.valid & room),
-            queue.w_data.eq(Cat(beat.data, beat.bytes, beat.first, beat.last, values, ends, now_choice)),
+            queue.w_data.eq(Cat(beat.data, beat.bytes, beat.last, values, ends, now_choice)),
         ]
         taken = queue.w_en
         with m.If(taken):
@@ -160,7 +149,6 @@ class Compressor(wiring.Component):
         control = data.StructLayout(
             {
                 "valid": 1,
-                "first": 1,
                 "last": 1,
                 "error": 1,
                 "values": 1,
@@ -177,81 +165,35 @@ class Compressor(wiring.Component):
         m.d.comb += exponent16.eq(stored)
         prefix = needs_scale & (begins | skips)
         error = needs_scale & scale.illegal
-        now = Cat(present, entry.first, entry.last, error, entry.values, prefix, skips, entry.bytes, exponent16, entry.choice)
-        e = Mux(needs_scale, scale.exponent, 0)
-        words = [entry.data[32 * i : 32 * i + 32] for i in range(LANES)]
-
-        value0, there0 = [], []
-        e0 = Signal(signed(10))
-        for i, word in enumerate(words):
-            value0.append(Signal(32, name=f"value0_{i}"))
-            there0.append(Signal(name=f"there{i}"))
-            stages.register((value0[i], word), (there0[i], 4 * i < entry.bytes))
-        stages.register((controls[0].as_value(), now), (e0, e))
-        # Stage 1: tags by exponent, and how far to shift. Stage 2: shift. Stage 3: cut. Stage 4: round and choose.
-        value1, value2, tag1, tag2, amount1 = [], [], [], [], []
-        tags4, payloads4 = [], []
-        for i in range(LANES):
-            field = value0[i][23:31]
-            value1.append(Signal(32, name=f"value1_{i}"))
-            tag1.append(Signal(2, name=f"tag1_{i}"))
-            amount1.append(Signal(6, name=f"amount{i}"))
-            there1 = Signal(name=f"there1_{i}")
-            tag = faithful_tag(field, controls[0].choice.k)
-            stages.register(
-                (value1[i], value0[i]), (tag1[i], tag), (amount1[i], shift_amount(m, field, e0)), (there1, there0[i])
-            )
-
-            moved = shifted(Cat(value1[i][:23], value1[i][23:31] != 0), amount1[i])
-            value2.append(Signal(32, name=f"value2_{i}"))
-            tag2.append(Signal(2, name=f"tag2_{i}"))
-            there2 = Signal(name=f"there2_{i}")
-            whole, half, below = Signal(16, name=f"whole{i}"), Signal(name=f"half{i}"), Signal(name=f"below{i}")
-            stages.register(
-                (value2[i], value1[i]),
-                (tag2[i], tag1[i]),
-                (there2, there1),
-                (whole, moved.whole),
-                (half, moved.half),
-                (below, moved.below),
-            )
-            cuts = halved(controls[2].choice.k, Shifted(whole, half, below))
-            value3, tag3, there3 = Signal(32, name=f"value3_{i}"), Signal(2, name=f"tag3_{i}"), Signal(name=f"there3_{i}")
-            large, small = Signal(16, name=f"large{i}"), Signal(16, name=f"small{i}")
-            large_up, small_up = Signal(name=f"large_up{i}"), Signal(name=f"small_up{i}")
-            stages.register(
-                (value3, value2[i]),
-                (tag3, tag2[i]),
-                (there3, there2),
-                (large, cuts.large),
-                (large_up, cuts.large_up),
-                (small, cuts.small),
-                (small_up, cuts.small_up),
-            )
-            code, payload = coded(controls[3].choice.scaled, value3, tag3, Halved(large, large_up, small, small_up))
-            passes = ~controls[3].values
-            tags4.append(Signal(2, name=f"tag4_{i}"))
-            payloads4.append(Signal(32, name=f"payload{i}"))
-            final = Mux(passes, 3, Mux(there3 & ~controls[3].empty, code, 0))
-            kept = Signal(32, name=f"kept{i}")
-            with m.Switch(final):
-                with m.Case(1):
-                    m.d.comb += kept.eq(payload[:8])
-                with m.Case(2):
-                    m.d.comb += kept.eq(payload[:16])
-                with m.Case(3):
-                    m.d.comb += kept.eq(Mux(passes, value3, payload))
-            stages.register((tags4[i], final), (payloads4[i], kept))
+        now = Cat(present, entry.last, error, entry.values, prefix, skips, entry.bytes, exponent16, entry.choice)
+        # The lanes take four stages; their inputs are registers.
+        base, present_lanes = Signal(9), Signal(LANES)
+        stages.register((base, Mux(needs_scale, scale.exponent, 0) + SCALE_BIAS))
+        stages.register((present_lanes, Cat((4 * i < entry.bytes) & ~skips for i in range(LANES))))
+        values = [Signal(32, name=f"value{i}") for i in range(LANES)]
+        stages.register(*((values[i], entry.data[32 * i : 32 * i + 32]) for i in range(LANES)))
+        stages.register((controls[0].as_value(), now))
+        lanes = [Lane() for _ in range(LANES)]
+        for i, lane in enumerate(lanes):
+            m.submodules[f"lane{i}"] = lane
+            m.d.comb += [
+                lane.enable.eq(move),
+                lane.value.eq(values[i]),
+                lane.exists.eq(present_lanes[i]),
+                lane.passes.eq(~controls[0].values),
+                lane.choice.eq(controls[0].choice),
+                lane.scale.eq(base),
+            ]
         for n in range(1, 5):
             stages.register((controls[n].as_value(), controls[n - 1].as_value()))
         # Joins, each level behind registers.
-        parts, sizes = list(payloads4), [payload_bytes(tag) for tag in tags4]
-        tags = Cat(*tags4)
+        parts, sizes = [lane.payload for lane in lanes], [payload_bytes(lane.tag) for lane in lanes]
+        tags = Cat(lane.tag for lane in lanes)
         for level in range(3):
-            values, counts = joined(parts, sizes)
-            parts, sizes = registers(values, f"joined{level}_"), registers(counts, f"size{level}_")
+            wider, counts = joined(parts, sizes)
+            parts, sizes = registers(wider, f"joined{level}_"), registers(counts, f"size{level}_")
             vector = Signal(16, name=f"tags{level}")
-            stages.register(*zip(parts, values, strict=True), *zip(sizes, counts, strict=True), (vector, tags))
+            stages.register(*zip(parts, wider, strict=True), *zip(sizes, counts, strict=True), (vector, tags))
             stages.register((controls[5 + level].as_value(), controls[4 + level].as_value()))
             tags = vector
         # A chunk: exponent, tags, payloads, each where it is sent.
@@ -271,7 +213,6 @@ class Compressor(wiring.Component):
         stages.register(
             (out.payload.data, chunk),
             (out.payload.bytes, size),
-            (out.payload.first, last.first),
             (out.payload.last, last.last),
             (out.payload.error, last.error),
         )

@@ -22,11 +22,20 @@ from paceline.nic.engine.lanes import (
     rounded,
     top_bit,
 )
-from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Beat, Pipeline, is_marked, signature
+from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Beat, Pipeline, Skid, is_marked, signature
 
 BURST_BYTES = 34
 COUNT_BITS = 16
 _BLOCK_GROUPS = 128
+
+
+class _Entry(data.Struct):
+    """A beat, and the registers as they were when it came."""
+
+    beat: Beat
+    choice: Choice
+    values: COUNT_BITS
+    head: HEADS
 
 
 class Decompressor(wiring.Component):
@@ -60,10 +69,15 @@ class Decompressor(wiring.Component):
 
     def _window(self, m: Module, move: Signal) -> "_Operation":
         """Three beats, the place in the first, and what leaves for the pipeline in this cycle."""
-        window = [Signal(Beat, name=f"window{n}") for n in range(3)]
-        here = [Signal(name=f"here{n}") for n in range(3)]
-        registers_of = data.StructLayout({"choice": Choice, "values": COUNT_BITS, "head": HEADS})
-        taken_with = [Signal(registers_of, name=f"taken_with{n}") for n in range(3)]
+        m.submodules.entry = entry = Skid(_Entry)
+        m.d.comb += [
+            entry.taken.valid.eq(self.beats_in.valid),
+            entry.taken.payload.eq(Cat(self.beats_in.payload, self.k, self.scaled, self.values, self.head)),
+            self.beats_in.ready.eq(entry.taken.ready),
+        ]
+        entries = [*(Signal(_Entry, name=f"window{n}") for n in range(2)), entry.given.payload]
+        here = [*(Signal(name=f"here{n}") for n in range(2)), entry.given.valid]
+        window = [each.beat for each in entries]
         ends = Array(Signal(7, name=f"end{place}") for place in range(BEAT_BYTES))
 
         # A beat moves up to a place that is empty or left. The first place needs the ends of its bursts, and the last of them
@@ -71,26 +85,15 @@ class Decompressor(wiring.Component):
         advance = Signal()
         up0 = (~here[0] | advance) & here[1] & (window[1].last | here[2])
         up1 = (~here[1] | up0) & here[2]
-        free = ~here[2] | up1
-        taken = free & self.beats_in.valid
-        m.d.comb += self.beats_in.ready.eq(free)
+        m.d.comb += entry.given.ready.eq(up1)
         with m.If(up0):
-            m.d.sync += [window[0].eq(window[1]), taken_with[0].eq(taken_with[1])]
+            m.d.sync += entries[0].eq(entries[1])
             octets = Cat(window[1].data, Mux(window[1].last, 0, window[2].data[:8]))
             for place in range(BEAT_BYTES):
                 m.d.sync += ends[place].eq(total_bytes(octets[8 * place : 8 * place + 16]) + (place + 2))
         with m.If(up1):
-            m.d.sync += [window[1].eq(window[2]), taken_with[1].eq(taken_with[2])]
-        with m.If(taken):
-            m.d.sync += [
-                window[2].eq(self.beats_in.payload),
-                taken_with[2].eq(Cat(self.k, self.scaled, self.values, self.head)),
-            ]
-        m.d.sync += [
-            here[0].eq(up0 | (here[0] & ~advance)),
-            here[1].eq(up1 | (here[1] & ~up0)),
-            here[2].eq(taken | (here[2] & ~up1)),
-        ]
+            m.d.sync += entries[1].eq(entries[2])
+        m.d.sync += [here[0].eq(up0 | (here[0] & ~advance)), here[1].eq(up1 | (here[1] & ~up0))]
 
         beat = window[0]
         place = Signal(7)
@@ -103,14 +106,20 @@ class Decompressor(wiring.Component):
         marked, heads, groups, rest = Signal(), Signal(HEADS), Signal(14), Signal(3)
         body, short, dropping = Signal(), Signal(), Signal()  # short: the input has ended too early
         block, empty, bad, exponent = Signal(range(_BLOCK_GROUPS)), Signal(), Signal(), Signal(signed(16))
-        choice = Signal(Choice)
+        choice, last_group = Signal(Choice), Signal()
+        # Late: how far the burst before reaches, and whether its bytes are there or it ends the frame. Off the loop.
+        reach, room, reaches, ends_frame = Signal(7), Signal(7), Signal(), Signal()
+        read_exponent = Signal()
+        wrong_exponent = (exponent != EMPTY) & ((exponent < LEAST_EXPONENT) | (exponent > MOST_EXPONENT))
+        now_bad = bad | (read_exponent & wrong_exponent)
         op = _Operation()
         m.d.comb += [
             op.octets.eq(Cat(beat.data, window[1].data, window[2].data)),
             op.place.eq(place[:5]),
             op.choice.eq(choice),
             op.scale.eq(Mux(choice.scaled, exponent[:10].as_signed(), 0)),
-            op.rest.eq(Mux(groups == 1, rest, 0)),
+            op.rest.eq(Mux(last_group, rest, 0)),
+            op.late_error.eq(ends_frame & (reach != room)),
         ]
         end = Signal(7)
         m.d.comb += end.eq(ends[place[:5]])
@@ -121,6 +130,10 @@ class Decompressor(wiring.Component):
         has_exponent = Signal()  # of the block that is under way
         wants_exponent = choice.scaled & ~has_exponent
 
+        with m.If(move):
+            m.d.sync += [reaches.eq(0), ends_frame.eq(0), room.eq(available), read_exponent.eq(0), bad.eq(now_bad)]
+            with m.If(reaches & ~short & (reach > room)):
+                m.d.sync += [short.eq(1), dropping.eq(1)]
         with m.If(dropping & here[0]):
             m.d.comb += advance.eq(1)
             with m.If(beat.last):
@@ -129,8 +142,8 @@ class Decompressor(wiring.Component):
         with m.If(move & ~body & ~dropping & here[0]):
             # Header beats, and whole frames that are not marked.
             now_marked = Mux(beat.first, is_marked(beat.data), marked)
-            now_heads = Mux(beat.first, taken_with[0].head, heads)
-            now_groups = Mux(beat.first, (taken_with[0].values + (LANES - 1)) >> 3, groups)
+            now_heads = Mux(beat.first, entries[0].head, heads)
+            now_groups = Mux(beat.first, (entries[0].values + (LANES - 1)) >> 3, groups)
             ends_head = now_marked & (now_heads <= 1)
             nothing = now_groups == 0
             m.d.comb += [
@@ -144,7 +157,12 @@ class Decompressor(wiring.Component):
             ]
             m.d.sync += [marked.eq(now_marked), heads.eq(now_heads - 1)]
             with m.If(beat.first):
-                m.d.sync += [groups.eq(now_groups), rest.eq(taken_with[0].values[:3]), choice.eq(taken_with[0].choice)]
+                m.d.sync += [
+                    groups.eq(now_groups),
+                    last_group.eq(now_groups == 1),
+                    rest.eq(entries[0].values[:3]),
+                    choice.eq(entries[0].choice),
+                ]
             with m.If(ends_head):
                 m.d.sync += [
                     body.eq(~nothing),
@@ -159,48 +177,39 @@ class Decompressor(wiring.Component):
 
         bursts = body & ~short
         zeros = choice.scaled & has_exponent & empty
-        # A burst leaves when nothing that it can need is still to come. Whether its bytes are there is known one cycle later:
-        # that comparison is off the loop, and what it refuses has left as a burst of a frame with an error.
+        # A burst leaves when nothing that it can need is still to come. Whether its bytes are there is known later. What that
+        # refuses has left as a burst of a frame with an error, and so has one burst behind it.
         known = complete | third
         with m.If(move & bursts & here[0] & known):
-            with m.If((place >= BEAT_BYTES) & ~beat.last):
+            with m.If(place[5:].any() & ~beat.last):
                 m.d.comb += advance.eq(1)
-                m.d.sync += place.eq(place - BEAT_BYTES)
+                m.d.sync += place.eq(_less_a_beat(place))
             with m.Elif(wants_exponent):
-                m.d.sync += [
-                    exponent.eq(stored),
-                    empty.eq(stored == EMPTY),
-                    bad.eq(bad | ((stored != EMPTY) & ((stored < LEAST_EXPONENT) | (stored > MOST_EXPONENT)))),
-                    has_exponent.eq(1),
-                    place.eq(place + 2),
-                ]
-                with m.If(place + 2 > available):
-                    m.d.sync += [short.eq(1), dropping.eq(1)]
+                behind = place + 2
+                m.d.sync += [exponent.eq(stored), empty.eq(stored == EMPTY), read_exponent.eq(1), has_exponent.eq(1)]
+                m.d.sync += [place.eq(behind), reach.eq(behind), reaches.eq(1)]
             with m.Else():
-                m.d.comb += [op.valid.eq(1), op.zero.eq(zeros)]
                 reached = Mux(zeros, place, end)
-                with m.If(groups == 1):
-                    m.d.comb += [advance.eq(1), op.error.eq(bad | ~complete | (reached != available))]
-                    m.d.sync += dropping.eq(~beat.last)
+                m.d.comb += [op.valid.eq(1), op.zero.eq(zeros)]
+                m.d.sync += reach.eq(reached)
+                with m.If(last_group):
+                    m.d.comb += [advance.eq(1), op.error.eq(now_bad | ~complete)]
+                    m.d.sync += [ends_frame.eq(1), dropping.eq(~beat.last)]
                 with m.Else():
-                    with m.If((reached >= BEAT_BYTES) & ~beat.last):
-                        m.d.comb += advance.eq(1)
-                        m.d.sync += place.eq(reached - BEAT_BYTES)
-                    with m.Else():
-                        m.d.sync += place.eq(reached)
-                    with m.If(~zeros & (end > available)):
-                        m.d.sync += [short.eq(1), dropping.eq(1)]
+                    over = reached[5:].any() & ~beat.last
+                    m.d.comb += advance.eq(over)
+                    m.d.sync += [place.eq(Mux(over, _less_a_beat(reached), reached)), reaches.eq(1)]
         with m.If(move & body & short):
             m.d.comb += [op.valid.eq(1), op.zero.eq(1), op.error.eq(1)]
         with m.If(body & op.valid):
             ends_block = choice.scaled & (block == _BLOCK_GROUPS - 1)
             m.d.comb += [
                 op.begins.eq(block == 0),
-                op.ends.eq(ends_block | (groups == 1)),
-                op.last.eq(groups == 1),
-                op.bytes.eq(Mux((groups == 1) & (rest != 0), Cat(Const(0, 2), rest), BEAT_BYTES)),
+                op.ends.eq(ends_block | last_group),
+                op.last.eq(last_group),
+                op.bytes.eq(Mux(last_group & (rest != 0), Cat(Const(0, 2), rest), BEAT_BYTES)),
             ]
-            m.d.sync += [groups.eq(groups - 1), block.eq(block + 1), body.eq(groups != 1)]
+            m.d.sync += [groups.eq(groups - 1), last_group.eq(groups == 2), block.eq(block + 1), body.eq(~last_group)]
             with m.If(ends_block):
                 m.d.sync += has_exponent.eq(0)
         return op
@@ -213,6 +222,7 @@ class Decompressor(wiring.Component):
         stages.register((controls[0].as_value(), Cat(*(getattr(op, name) for name in names))))
         for n in range(1, 8):
             stages.register((controls[n].as_value(), controls[n - 1].as_value()))
+        stages.register((controls[1].error, controls[0].error | op.late_error))
         # The burst moves down by its place: by eights, then by ones.
         by_eights, ones = Signal(8 * (BURST_BYTES + 7)), Signal(3)
         coarse = [op.octets[64 * n : 64 * n + 8 * (BURST_BYTES + 7)] for n in range(4)]
@@ -281,12 +291,18 @@ class Decompressor(wiring.Component):
         m.d.comb += move.eq(~self.beats_out.valid | self.beats_out.ready)
 
 
+def _less_a_beat(place: Value) -> Value:
+    """A place of 32 to 65 less 32: without a borrow."""
+    return Cat(place[:5], place[6])
+
+
 class _Operation:
     """What leaves the window in a cycle: a beat that passes (raw), a burst, or eight zeros."""
 
     def __init__(self) -> None:
         self.valid, self.raw, self.zero = Signal(name="op_valid"), Signal(name="op_raw"), Signal(name="op_zero")
         self.first, self.last, self.bytes = Signal(name="op_first"), Signal(name="op_last"), Signal(6, name="op_bytes")
+        self.late_error = Signal(name="op_late_error")  # of what left the window the last time the stages moved
         self.error, self.begins, self.ends = Signal(name="op_error"), Signal(name="op_begins"), Signal(name="op_ends")
         self.choice, self.scale = Signal(Choice, name="op_choice"), Signal(signed(10), name="op_scale")
         self.rest, self.place = Signal(3, name="op_rest"), Signal(5, name="op_place")

@@ -47,16 +47,15 @@ class Shifted:
     below: Value
 
 
-def shift_amount(m: Module, exponent: Value, scale: Value) -> Value:
+def shift_amount(exponent: Value, scale: Value) -> Value:
     """How far a significand moves down, 0 to 63: at 40 and more nothing of it is left above the half.
 
     Args:
-        exponent: the field of the value.
-        scale: e, signed.
+        exponent: the field of the value. Above ``scale`` the result has no meaning: such a value keeps all its bits.
+        scale: e + 150.
     """
-    amount = Signal(signed(12))
-    m.d.comb += amount.eq(scale + 150 - Mux(exponent == 0, 1, exponent))
-    return Mux(amount < 0, 0, Mux(amount > 63, 63, amount[:6]))
+    amount = scale - Mux(exponent == 0, 1, exponent)
+    return amount[:6] | amount[6:9].any().replicate(6)
 
 
 def shifted(significand: Value, amount: Value) -> Shifted:

@@ -3,8 +3,9 @@
 A frame is header beats, which pass unchanged, then payload beats. Byte 0 of a beat is its lowest, and first on the wire.
 """
 
-from amaranth.hdl import Module, Value
-from amaranth.lib import data, stream
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 BEAT_BYTES = 32
 LANES = 8
@@ -38,6 +39,36 @@ def is_marked(beat: Value) -> Value:
     ipv4 = (octets[12] == 0x08) & (octets[13] == 0x00) & (octets[15][2:] == MARK >> 2)
     ipv6 = (octets[12] == 0x86) & (octets[13] == 0xDD) & (octets[14][:4] == MARK >> 4) & (octets[15][6:] == MARK >> 2 & 3)
     return ipv4 | ipv6
+
+
+class Skid(wiring.Component):
+    """Two entries between two streams, so that neither ``valid`` nor ``ready`` passes through without a register.
+
+    Args:
+        shape: of what the streams carry.
+    """
+
+    def __init__(self, shape: ShapeLike) -> None:
+        super().__init__({"taken": In(stream.Signature(shape)), "given": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: object) -> Module:
+        """The circuit."""
+        m = Module()
+        spare, full = Signal.like(Value.cast(self.taken.payload)), Signal()
+        arrives, moves = self.taken.valid & ~full, ~self.given.valid | self.given.ready
+        payload = Value.cast(self.given.payload)
+        m.d.comb += self.taken.ready.eq(~full)
+        with m.If(moves):
+            m.d.sync += [
+                payload.eq(Mux(full, spare, self.taken.payload)),
+                self.given.valid.eq(full | self.taken.valid),
+                full.eq(0),
+            ]
+        with m.Else():
+            m.d.sync += full.eq(full | arrives)
+        with m.If(~full):
+            m.d.sync += spare.eq(self.taken.payload)
+        return m
 
 
 class Pipeline:

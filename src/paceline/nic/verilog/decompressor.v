@@ -3,12 +3,12 @@
 module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats_out__ready, clk, rst, beats_in__ready, beats_out__payload, beats_out__valid, error, head);
   reg \$auto$verilog_backend.cc:2355:dump_module$1  = 0;
   wire \$1 ;
-  wire \$10 ;
+  wire [5:0] \$10 ;
   wire \$100 ;
   wire [7:0] \$1000 ;
   wire \$1001 ;
-  wire [3:0] \$1002 ;
-  wire [4:0] \$1003 ;
+  wire [7:0] \$1002 ;
+  wire \$1003 ;
   wire [7:0] \$1004 ;
   wire \$1005 ;
   wire [7:0] \$1006 ;
@@ -18,11 +18,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$101 ;
   wire [7:0] \$1010 ;
   wire \$1011 ;
-  wire [7:0] \$1012 ;
-  wire \$1013 ;
-  wire [7:0] \$1014 ;
-  wire \$1015 ;
-  wire [3:0] \$1016 ;
+  wire [3:0] \$1012 ;
+  wire [7:0] \$1013 ;
+  wire \$1014 ;
+  wire [7:0] \$1015 ;
+  wire \$1016 ;
   wire [7:0] \$1017 ;
   wire \$1018 ;
   wire [7:0] \$1019 ;
@@ -32,15 +32,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1022 ;
   wire [7:0] \$1023 ;
   wire \$1024 ;
-  wire [7:0] \$1025 ;
-  wire \$1026 ;
-  wire [7:0] \$1027 ;
-  wire \$1028 ;
-  wire [3:0] \$1029 ;
+  wire [3:0] \$1025 ;
+  wire [4:0] \$1026 ;
+  wire [5:0] \$1027 ;
+  wire [6:0] \$1028 ;
+  wire [7:0] \$1029 ;
   wire \$103 ;
-  wire [4:0] \$1030 ;
-  wire [5:0] \$1031 ;
-  wire [6:0] \$1032 ;
+  wire \$1030 ;
+  wire [7:0] \$1031 ;
+  wire \$1032 ;
   wire [7:0] \$1033 ;
   wire \$1034 ;
   wire [7:0] \$1035 ;
@@ -50,11 +50,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1039 ;
   wire \$104 ;
   wire \$1040 ;
-  wire [7:0] \$1041 ;
-  wire \$1042 ;
-  wire [7:0] \$1043 ;
-  wire \$1044 ;
-  wire [3:0] \$1045 ;
+  wire [3:0] \$1041 ;
+  wire [7:0] \$1042 ;
+  wire \$1043 ;
+  wire [7:0] \$1044 ;
+  wire \$1045 ;
   wire [7:0] \$1046 ;
   wire \$1047 ;
   wire [7:0] \$1048 ;
@@ -64,12 +64,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1051 ;
   wire [7:0] \$1052 ;
   wire \$1053 ;
-  wire [7:0] \$1054 ;
-  wire \$1055 ;
+  wire [3:0] \$1054 ;
+  wire [4:0] \$1055 ;
   wire [7:0] \$1056 ;
   wire \$1057 ;
-  wire [3:0] \$1058 ;
-  wire [4:0] \$1059 ;
+  wire [7:0] \$1058 ;
+  wire \$1059 ;
   wire \$106 ;
   wire [7:0] \$1060 ;
   wire \$1061 ;
@@ -79,12 +79,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1065 ;
   wire [7:0] \$1066 ;
   wire \$1067 ;
-  wire [7:0] \$1068 ;
-  wire \$1069 ;
+  wire [3:0] \$1068 ;
+  wire [7:0] \$1069 ;
   wire \$107 ;
-  wire [7:0] \$1070 ;
-  wire \$1071 ;
-  wire [3:0] \$1072 ;
+  wire \$1070 ;
+  wire [7:0] \$1071 ;
+  wire \$1072 ;
   wire [7:0] \$1073 ;
   wire \$1074 ;
   wire [7:0] \$1075 ;
@@ -94,14 +94,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1079 ;
   wire \$108 ;
   wire \$1080 ;
-  wire [7:0] \$1081 ;
-  wire \$1082 ;
-  wire [7:0] \$1083 ;
-  wire \$1084 ;
-  wire [3:0] \$1085 ;
-  wire [4:0] \$1086 ;
-  wire [5:0] \$1087 ;
-  wire [6:0] \$1088 ;
+  wire [3:0] \$1081 ;
+  wire [4:0] \$1082 ;
+  wire [5:0] \$1083 ;
+  wire [6:0] \$1084 ;
+  wire [7:0] \$1085 ;
+  wire \$1086 ;
+  wire [7:0] \$1087 ;
+  wire \$1088 ;
   wire [7:0] \$1089 ;
   wire \$109 ;
   wire \$1090 ;
@@ -111,13 +111,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1094 ;
   wire [7:0] \$1095 ;
   wire \$1096 ;
-  wire [7:0] \$1097 ;
-  wire \$1098 ;
-  wire [7:0] \$1099 ;
-  wire \$11 ;
+  wire [3:0] \$1097 ;
+  wire [7:0] \$1098 ;
+  wire \$1099 ;
+  wire [6:0] \$11 ;
   wire \$110 ;
-  wire \$1100 ;
-  wire [3:0] \$1101 ;
+  wire [7:0] \$1100 ;
+  wire \$1101 ;
   wire [7:0] \$1102 ;
   wire \$1103 ;
   wire [7:0] \$1104 ;
@@ -127,12 +127,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1108 ;
   wire \$1109 ;
   wire \$111 ;
-  wire [7:0] \$1110 ;
-  wire \$1111 ;
+  wire [3:0] \$1110 ;
+  wire [4:0] \$1111 ;
   wire [7:0] \$1112 ;
   wire \$1113 ;
-  wire [3:0] \$1114 ;
-  wire [4:0] \$1115 ;
+  wire [7:0] \$1114 ;
+  wire \$1115 ;
   wire [7:0] \$1116 ;
   wire \$1117 ;
   wire [7:0] \$1118 ;
@@ -142,11 +142,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1121 ;
   wire [7:0] \$1122 ;
   wire \$1123 ;
-  wire [7:0] \$1124 ;
-  wire \$1125 ;
-  wire [7:0] \$1126 ;
-  wire \$1127 ;
-  wire [3:0] \$1128 ;
+  wire [3:0] \$1124 ;
+  wire [7:0] \$1125 ;
+  wire \$1126 ;
+  wire [7:0] \$1127 ;
+  wire \$1128 ;
   wire [7:0] \$1129 ;
   wire \$113 ;
   wire \$1130 ;
@@ -156,15 +156,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1134 ;
   wire [7:0] \$1135 ;
   wire \$1136 ;
-  wire [7:0] \$1137 ;
-  wire \$1138 ;
-  wire [7:0] \$1139 ;
+  wire [3:0] \$1137 ;
+  wire [4:0] \$1138 ;
+  wire [5:0] \$1139 ;
   wire \$114 ;
-  wire \$1140 ;
-  wire [3:0] \$1141 ;
-  wire [4:0] \$1142 ;
-  wire [5:0] \$1143 ;
-  wire [6:0] \$1144 ;
+  wire [6:0] \$1140 ;
+  wire [7:0] \$1141 ;
+  wire \$1142 ;
+  wire [7:0] \$1143 ;
+  wire \$1144 ;
   wire [7:0] \$1145 ;
   wire \$1146 ;
   wire [7:0] \$1147 ;
@@ -174,11 +174,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1150 ;
   wire [7:0] \$1151 ;
   wire \$1152 ;
-  wire [7:0] \$1153 ;
-  wire \$1154 ;
-  wire [7:0] \$1155 ;
-  wire \$1156 ;
-  wire [3:0] \$1157 ;
+  wire [3:0] \$1153 ;
+  wire [7:0] \$1154 ;
+  wire \$1155 ;
+  wire [7:0] \$1156 ;
+  wire \$1157 ;
   wire [7:0] \$1158 ;
   wire \$1159 ;
   wire \$116 ;
@@ -188,13 +188,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1163 ;
   wire [7:0] \$1164 ;
   wire \$1165 ;
-  wire [7:0] \$1166 ;
-  wire \$1167 ;
+  wire [3:0] \$1166 ;
+  wire [4:0] \$1167 ;
   wire [7:0] \$1168 ;
   wire \$1169 ;
   wire \$117 ;
-  wire [3:0] \$1170 ;
-  wire [4:0] \$1171 ;
+  wire [7:0] \$1170 ;
+  wire \$1171 ;
   wire [7:0] \$1172 ;
   wire \$1173 ;
   wire [7:0] \$1174 ;
@@ -204,11 +204,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1178 ;
   wire \$1179 ;
   wire \$118 ;
-  wire [7:0] \$1180 ;
-  wire \$1181 ;
-  wire [7:0] \$1182 ;
-  wire \$1183 ;
-  wire [3:0] \$1184 ;
+  wire [3:0] \$1180 ;
+  wire [7:0] \$1181 ;
+  wire \$1182 ;
+  wire [7:0] \$1183 ;
+  wire \$1184 ;
   wire [7:0] \$1185 ;
   wire \$1186 ;
   wire [7:0] \$1187 ;
@@ -218,16 +218,16 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1190 ;
   wire [7:0] \$1191 ;
   wire \$1192 ;
-  wire [7:0] \$1193 ;
-  wire \$1194 ;
-  wire [7:0] \$1195 ;
-  wire \$1196 ;
-  wire [3:0] \$1197 ;
-  wire [4:0] \$1198 ;
-  wire [5:0] \$1199 ;
-  wire [5:0] \$12 ;
+  wire [3:0] \$1193 ;
+  wire [4:0] \$1194 ;
+  wire [5:0] \$1195 ;
+  wire [6:0] \$1196 ;
+  wire [7:0] \$1197 ;
+  wire \$1198 ;
+  wire [7:0] \$1199 ;
+  wire \$12 ;
   wire \$120 ;
-  wire [6:0] \$1200 ;
+  wire \$1200 ;
   wire [7:0] \$1201 ;
   wire \$1202 ;
   wire [7:0] \$1203 ;
@@ -236,12 +236,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1206 ;
   wire [7:0] \$1207 ;
   wire \$1208 ;
-  wire [7:0] \$1209 ;
+  wire [3:0] \$1209 ;
   wire \$121 ;
-  wire \$1210 ;
-  wire [7:0] \$1211 ;
-  wire \$1212 ;
-  wire [3:0] \$1213 ;
+  wire [7:0] \$1210 ;
+  wire \$1211 ;
+  wire [7:0] \$1212 ;
+  wire \$1213 ;
   wire [7:0] \$1214 ;
   wire \$1215 ;
   wire [7:0] \$1216 ;
@@ -251,12 +251,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$122 ;
   wire [7:0] \$1220 ;
   wire \$1221 ;
-  wire [7:0] \$1222 ;
-  wire \$1223 ;
+  wire [3:0] \$1222 ;
+  wire [4:0] \$1223 ;
   wire [7:0] \$1224 ;
   wire \$1225 ;
-  wire [3:0] \$1226 ;
-  wire [4:0] \$1227 ;
+  wire [7:0] \$1226 ;
+  wire \$1227 ;
   wire [7:0] \$1228 ;
   wire \$1229 ;
   wire \$123 ;
@@ -266,12 +266,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1233 ;
   wire [7:0] \$1234 ;
   wire \$1235 ;
-  wire [7:0] \$1236 ;
-  wire \$1237 ;
-  wire [7:0] \$1238 ;
-  wire \$1239 ;
+  wire [3:0] \$1236 ;
+  wire [7:0] \$1237 ;
+  wire \$1238 ;
+  wire [7:0] \$1239 ;
   wire \$124 ;
-  wire [3:0] \$1240 ;
+  wire \$1240 ;
   wire [7:0] \$1241 ;
   wire \$1242 ;
   wire [7:0] \$1243 ;
@@ -280,15 +280,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1246 ;
   wire [7:0] \$1247 ;
   wire \$1248 ;
-  wire [7:0] \$1249 ;
-  wire [6:0] \$125 ;
-  wire \$1250 ;
-  wire [7:0] \$1251 ;
-  wire \$1252 ;
-  wire [3:0] \$1253 ;
-  wire [4:0] \$1254 ;
-  wire [5:0] \$1255 ;
-  wire [6:0] \$1256 ;
+  wire [3:0] \$1249 ;
+  wire \$125 ;
+  wire [4:0] \$1250 ;
+  wire [5:0] \$1251 ;
+  wire [6:0] \$1252 ;
+  wire [7:0] \$1253 ;
+  wire \$1254 ;
+  wire [7:0] \$1255 ;
+  wire \$1256 ;
   wire [7:0] \$1257 ;
   wire \$1258 ;
   wire [7:0] \$1259 ;
@@ -298,11 +298,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1262 ;
   wire [7:0] \$1263 ;
   wire \$1264 ;
-  wire [7:0] \$1265 ;
-  wire \$1266 ;
-  wire [7:0] \$1267 ;
-  wire \$1268 ;
-  wire [3:0] \$1269 ;
+  wire [3:0] \$1265 ;
+  wire [7:0] \$1266 ;
+  wire \$1267 ;
+  wire [7:0] \$1268 ;
+  wire \$1269 ;
   wire \$127 ;
   wire [7:0] \$1270 ;
   wire \$1271 ;
@@ -312,46 +312,46 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1275 ;
   wire [7:0] \$1276 ;
   wire \$1277 ;
-  wire [7:0] \$1278 ;
-  wire \$1279 ;
+  wire [3:0] \$1278 ;
+  wire [4:0] \$1279 ;
   wire \$128 ;
   wire [7:0] \$1280 ;
   wire \$1281 ;
-  wire [3:0] \$1282 ;
-  wire [4:0] \$1283 ;
+  wire [7:0] \$1282 ;
+  wire \$1283 ;
   wire [7:0] \$1284 ;
   wire \$1285 ;
   wire [7:0] \$1286 ;
   wire \$1287 ;
   wire [7:0] \$1288 ;
   wire \$1289 ;
-  wire \$129 ;
+  wire [6:0] \$129 ;
   wire [7:0] \$1290 ;
   wire \$1291 ;
-  wire [7:0] \$1292 ;
-  wire \$1293 ;
-  wire [7:0] \$1294 ;
-  wire \$1295 ;
-  wire [3:0] \$1296 ;
+  wire [3:0] \$1292 ;
+  wire [7:0] \$1293 ;
+  wire \$1294 ;
+  wire [7:0] \$1295 ;
+  wire \$1296 ;
   wire [7:0] \$1297 ;
   wire \$1298 ;
   wire [7:0] \$1299 ;
-  wire [6:0] \$13 ;
-  wire [6:0] \$130 ;
+  wire \$13 ;
+  wire \$130 ;
   wire \$1300 ;
   wire [7:0] \$1301 ;
   wire \$1302 ;
   wire [7:0] \$1303 ;
   wire \$1304 ;
-  wire [7:0] \$1305 ;
-  wire \$1306 ;
-  wire [7:0] \$1307 ;
-  wire \$1308 ;
-  wire [3:0] \$1309 ;
+  wire [3:0] \$1305 ;
+  wire [4:0] \$1306 ;
+  wire [5:0] \$1307 ;
+  wire [6:0] \$1308 ;
+  wire [7:0] \$1309 ;
   wire \$131 ;
-  wire [4:0] \$1310 ;
-  wire [5:0] \$1311 ;
-  wire [6:0] \$1312 ;
+  wire \$1310 ;
+  wire [7:0] \$1311 ;
+  wire \$1312 ;
   wire [7:0] \$1313 ;
   wire \$1314 ;
   wire [7:0] \$1315 ;
@@ -361,11 +361,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1319 ;
   wire \$132 ;
   wire \$1320 ;
-  wire [7:0] \$1321 ;
-  wire \$1322 ;
-  wire [7:0] \$1323 ;
-  wire \$1324 ;
-  wire [3:0] \$1325 ;
+  wire [3:0] \$1321 ;
+  wire [7:0] \$1322 ;
+  wire \$1323 ;
+  wire [7:0] \$1324 ;
+  wire \$1325 ;
   wire [7:0] \$1326 ;
   wire \$1327 ;
   wire [7:0] \$1328 ;
@@ -375,12 +375,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1331 ;
   wire [7:0] \$1332 ;
   wire \$1333 ;
-  wire [7:0] \$1334 ;
-  wire \$1335 ;
+  wire [3:0] \$1334 ;
+  wire [4:0] \$1335 ;
   wire [7:0] \$1336 ;
   wire \$1337 ;
-  wire [3:0] \$1338 ;
-  wire [4:0] \$1339 ;
+  wire [7:0] \$1338 ;
+  wire \$1339 ;
   wire \$134 ;
   wire [7:0] \$1340 ;
   wire \$1341 ;
@@ -390,12 +390,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1345 ;
   wire [7:0] \$1346 ;
   wire \$1347 ;
-  wire [7:0] \$1348 ;
-  wire \$1349 ;
+  wire [3:0] \$1348 ;
+  wire [7:0] \$1349 ;
   wire \$135 ;
-  wire [7:0] \$1350 ;
-  wire \$1351 ;
-  wire [3:0] \$1352 ;
+  wire \$1350 ;
+  wire [7:0] \$1351 ;
+  wire \$1352 ;
   wire [7:0] \$1353 ;
   wire \$1354 ;
   wire [7:0] \$1355 ;
@@ -405,14 +405,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1359 ;
   wire \$136 ;
   wire \$1360 ;
-  wire [7:0] \$1361 ;
-  wire \$1362 ;
-  wire [7:0] \$1363 ;
-  wire \$1364 ;
-  wire [3:0] \$1365 ;
-  wire [4:0] \$1366 ;
-  wire [5:0] \$1367 ;
-  wire [6:0] \$1368 ;
+  wire [3:0] \$1361 ;
+  wire [4:0] \$1362 ;
+  wire [5:0] \$1363 ;
+  wire [6:0] \$1364 ;
+  wire [7:0] \$1365 ;
+  wire \$1366 ;
+  wire [7:0] \$1367 ;
+  wire \$1368 ;
   wire [7:0] \$1369 ;
   wire \$137 ;
   wire \$1370 ;
@@ -422,12 +422,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1374 ;
   wire [7:0] \$1375 ;
   wire \$1376 ;
-  wire [7:0] \$1377 ;
-  wire \$1378 ;
-  wire [7:0] \$1379 ;
+  wire [3:0] \$1377 ;
+  wire [7:0] \$1378 ;
+  wire \$1379 ;
   wire \$138 ;
-  wire \$1380 ;
-  wire [3:0] \$1381 ;
+  wire [7:0] \$1380 ;
+  wire \$1381 ;
   wire [7:0] \$1382 ;
   wire \$1383 ;
   wire [7:0] \$1384 ;
@@ -437,12 +437,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1388 ;
   wire \$1389 ;
   wire \$139 ;
-  wire [7:0] \$1390 ;
-  wire \$1391 ;
+  wire [3:0] \$1390 ;
+  wire [4:0] \$1391 ;
   wire [7:0] \$1392 ;
   wire \$1393 ;
-  wire [3:0] \$1394 ;
-  wire [4:0] \$1395 ;
+  wire [7:0] \$1394 ;
+  wire \$1395 ;
   wire [7:0] \$1396 ;
   wire \$1397 ;
   wire [7:0] \$1398 ;
@@ -453,11 +453,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1401 ;
   wire [7:0] \$1402 ;
   wire \$1403 ;
-  wire [7:0] \$1404 ;
-  wire \$1405 ;
-  wire [7:0] \$1406 ;
-  wire \$1407 ;
-  wire [3:0] \$1408 ;
+  wire [3:0] \$1404 ;
+  wire [7:0] \$1405 ;
+  wire \$1406 ;
+  wire [7:0] \$1407 ;
+  wire \$1408 ;
   wire [7:0] \$1409 ;
   wire \$141 ;
   wire \$1410 ;
@@ -467,45 +467,45 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1414 ;
   wire [7:0] \$1415 ;
   wire \$1416 ;
-  wire [7:0] \$1417 ;
-  wire \$1418 ;
-  wire [7:0] \$1419 ;
-  wire \$142 ;
-  wire \$1420 ;
-  wire [3:0] \$1421 ;
-  wire [4:0] \$1422 ;
-  wire [5:0] \$1423 ;
-  wire [6:0] \$1424 ;
+  wire [3:0] \$1417 ;
+  wire [4:0] \$1418 ;
+  wire [5:0] \$1419 ;
+  wire [5:0] \$142 ;
+  wire [6:0] \$1420 ;
+  wire [7:0] \$1421 ;
+  wire \$1422 ;
+  wire [7:0] \$1423 ;
+  wire \$1424 ;
   wire [7:0] \$1425 ;
   wire \$1426 ;
   wire [7:0] \$1427 ;
   wire \$1428 ;
   wire [7:0] \$1429 ;
-  wire \$143 ;
+  wire [10:0] \$143 ;
   wire \$1430 ;
   wire [7:0] \$1431 ;
   wire \$1432 ;
-  wire [7:0] \$1433 ;
-  wire \$1434 ;
-  wire [7:0] \$1435 ;
-  wire \$1436 ;
-  wire [3:0] \$1437 ;
+  wire [3:0] \$1433 ;
+  wire [7:0] \$1434 ;
+  wire \$1435 ;
+  wire [7:0] \$1436 ;
+  wire \$1437 ;
   wire [7:0] \$1438 ;
   wire \$1439 ;
-  wire \$144 ;
+  wire [11:0] \$144 ;
   wire [7:0] \$1440 ;
   wire \$1441 ;
   wire [7:0] \$1442 ;
   wire \$1443 ;
   wire [7:0] \$1444 ;
   wire \$1445 ;
-  wire [7:0] \$1446 ;
-  wire \$1447 ;
+  wire [3:0] \$1446 ;
+  wire [4:0] \$1447 ;
   wire [7:0] \$1448 ;
   wire \$1449 ;
-  wire \$145 ;
-  wire [3:0] \$1450 ;
-  wire [4:0] \$1451 ;
+  wire [5:0] \$145 ;
+  wire [7:0] \$1450 ;
+  wire \$1451 ;
   wire [7:0] \$1452 ;
   wire \$1453 ;
   wire [7:0] \$1454 ;
@@ -514,30 +514,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1457 ;
   wire [7:0] \$1458 ;
   wire \$1459 ;
-  wire [5:0] \$146 ;
-  wire [7:0] \$1460 ;
-  wire \$1461 ;
-  wire [7:0] \$1462 ;
-  wire \$1463 ;
-  wire [3:0] \$1464 ;
+  wire [46:0] \$146 ;
+  wire [3:0] \$1460 ;
+  wire [7:0] \$1461 ;
+  wire \$1462 ;
+  wire [7:0] \$1463 ;
+  wire \$1464 ;
   wire [7:0] \$1465 ;
   wire \$1466 ;
   wire [7:0] \$1467 ;
   wire \$1468 ;
   wire [7:0] \$1469 ;
-  wire [10:0] \$147 ;
+  wire \$147 ;
   wire \$1470 ;
   wire [7:0] \$1471 ;
   wire \$1472 ;
-  wire [7:0] \$1473 ;
-  wire \$1474 ;
-  wire [7:0] \$1475 ;
-  wire \$1476 ;
-  wire [3:0] \$1477 ;
-  wire [4:0] \$1478 ;
-  wire [5:0] \$1479 ;
+  wire [3:0] \$1473 ;
+  wire [4:0] \$1474 ;
+  wire [5:0] \$1475 ;
+  wire [6:0] \$1476 ;
+  wire [7:0] \$1477 ;
+  wire \$1478 ;
+  wire [7:0] \$1479 ;
   wire [11:0] \$148 ;
-  wire [6:0] \$1480 ;
+  wire \$1480 ;
   wire [7:0] \$1481 ;
   wire \$1482 ;
   wire [7:0] \$1483 ;
@@ -546,12 +546,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1486 ;
   wire [7:0] \$1487 ;
   wire \$1488 ;
-  wire [7:0] \$1489 ;
-  wire [5:0] \$149 ;
-  wire \$1490 ;
-  wire [7:0] \$1491 ;
-  wire \$1492 ;
-  wire [3:0] \$1493 ;
+  wire [3:0] \$1489 ;
+  wire [15:0] \$149 ;
+  wire [7:0] \$1490 ;
+  wire \$1491 ;
+  wire [7:0] \$1492 ;
+  wire \$1493 ;
   wire [7:0] \$1494 ;
   wire \$1495 ;
   wire [7:0] \$1496 ;
@@ -562,27 +562,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [46:0] \$150 ;
   wire [7:0] \$1500 ;
   wire \$1501 ;
-  wire [7:0] \$1502 ;
-  wire \$1503 ;
+  wire [3:0] \$1502 ;
+  wire [4:0] \$1503 ;
   wire [7:0] \$1504 ;
   wire \$1505 ;
-  wire [3:0] \$1506 ;
-  wire [4:0] \$1507 ;
+  wire [7:0] \$1506 ;
+  wire \$1507 ;
   wire [7:0] \$1508 ;
   wire \$1509 ;
-  wire \$151 ;
+  wire [46:0] \$151 ;
   wire [7:0] \$1510 ;
   wire \$1511 ;
   wire [7:0] \$1512 ;
   wire \$1513 ;
   wire [7:0] \$1514 ;
   wire \$1515 ;
-  wire [7:0] \$1516 ;
-  wire \$1517 ;
-  wire [7:0] \$1518 ;
-  wire \$1519 ;
-  wire [11:0] \$152 ;
-  wire [3:0] \$1520 ;
+  wire [3:0] \$1516 ;
+  wire [7:0] \$1517 ;
+  wire \$1518 ;
+  wire [7:0] \$1519 ;
+  wire \$152 ;
+  wire \$1520 ;
   wire [7:0] \$1521 ;
   wire \$1522 ;
   wire [7:0] \$1523 ;
@@ -591,30 +591,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1526 ;
   wire [7:0] \$1527 ;
   wire \$1528 ;
-  wire [7:0] \$1529 ;
-  wire [15:0] \$153 ;
-  wire \$1530 ;
-  wire [7:0] \$1531 ;
-  wire \$1532 ;
-  wire [3:0] \$1533 ;
-  wire [4:0] \$1534 ;
-  wire [5:0] \$1535 ;
-  wire [6:0] \$1536 ;
+  wire [3:0] \$1529 ;
+  wire \$153 ;
+  wire [4:0] \$1530 ;
+  wire [5:0] \$1531 ;
+  wire [6:0] \$1532 ;
+  wire [7:0] \$1533 ;
+  wire \$1534 ;
+  wire [7:0] \$1535 ;
+  wire \$1536 ;
   wire [7:0] \$1537 ;
   wire \$1538 ;
   wire [7:0] \$1539 ;
-  wire [46:0] \$154 ;
+  wire \$154 ;
   wire \$1540 ;
   wire [7:0] \$1541 ;
   wire \$1542 ;
   wire [7:0] \$1543 ;
   wire \$1544 ;
-  wire [7:0] \$1545 ;
-  wire \$1546 ;
-  wire [7:0] \$1547 ;
-  wire \$1548 ;
-  wire [3:0] \$1549 ;
-  wire [46:0] \$155 ;
+  wire [3:0] \$1545 ;
+  wire [7:0] \$1546 ;
+  wire \$1547 ;
+  wire [7:0] \$1548 ;
+  wire \$1549 ;
+  wire [10:0] \$155 ;
   wire [7:0] \$1550 ;
   wire \$1551 ;
   wire [7:0] \$1552 ;
@@ -623,45 +623,45 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1555 ;
   wire [7:0] \$1556 ;
   wire \$1557 ;
-  wire [7:0] \$1558 ;
-  wire \$1559 ;
-  wire \$156 ;
+  wire [3:0] \$1558 ;
+  wire [4:0] \$1559 ;
+  wire [11:0] \$156 ;
   wire [7:0] \$1560 ;
   wire \$1561 ;
-  wire [3:0] \$1562 ;
-  wire [4:0] \$1563 ;
+  wire [7:0] \$1562 ;
+  wire \$1563 ;
   wire [7:0] \$1564 ;
   wire \$1565 ;
   wire [7:0] \$1566 ;
   wire \$1567 ;
   wire [7:0] \$1568 ;
   wire \$1569 ;
-  wire \$157 ;
+  wire [5:0] \$157 ;
   wire [7:0] \$1570 ;
   wire \$1571 ;
-  wire [7:0] \$1572 ;
-  wire \$1573 ;
-  wire [7:0] \$1574 ;
-  wire \$1575 ;
-  wire [3:0] \$1576 ;
+  wire [3:0] \$1572 ;
+  wire [7:0] \$1573 ;
+  wire \$1574 ;
+  wire [7:0] \$1575 ;
+  wire \$1576 ;
   wire [7:0] \$1577 ;
   wire \$1578 ;
   wire [7:0] \$1579 ;
-  wire \$158 ;
+  wire [46:0] \$158 ;
   wire \$1580 ;
   wire [7:0] \$1581 ;
   wire \$1582 ;
   wire [7:0] \$1583 ;
   wire \$1584 ;
-  wire [7:0] \$1585 ;
-  wire \$1586 ;
-  wire [7:0] \$1587 ;
-  wire \$1588 ;
-  wire [3:0] \$1589 ;
-  wire [10:0] \$159 ;
-  wire [4:0] \$1590 ;
-  wire [5:0] \$1591 ;
-  wire [6:0] \$1592 ;
+  wire [3:0] \$1585 ;
+  wire [4:0] \$1586 ;
+  wire [5:0] \$1587 ;
+  wire [6:0] \$1588 ;
+  wire [7:0] \$1589 ;
+  wire \$159 ;
+  wire \$1590 ;
+  wire [7:0] \$1591 ;
+  wire \$1592 ;
   wire [7:0] \$1593 ;
   wire \$1594 ;
   wire [7:0] \$1595 ;
@@ -669,29 +669,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1597 ;
   wire \$1598 ;
   wire [7:0] \$1599 ;
-  wire \$16 ;
+  wire [5:0] \$16 ;
   wire [11:0] \$160 ;
   wire \$1600 ;
-  wire [7:0] \$1601 ;
-  wire \$1602 ;
-  wire [7:0] \$1603 ;
-  wire \$1604 ;
-  wire [3:0] \$1605 ;
+  wire [3:0] \$1601 ;
+  wire [7:0] \$1602 ;
+  wire \$1603 ;
+  wire [7:0] \$1604 ;
+  wire \$1605 ;
   wire [7:0] \$1606 ;
   wire \$1607 ;
   wire [7:0] \$1608 ;
   wire \$1609 ;
-  wire [5:0] \$161 ;
+  wire [15:0] \$161 ;
   wire [7:0] \$1610 ;
   wire \$1611 ;
   wire [7:0] \$1612 ;
   wire \$1613 ;
-  wire [7:0] \$1614 ;
-  wire \$1615 ;
+  wire [3:0] \$1614 ;
+  wire [4:0] \$1615 ;
   wire [7:0] \$1616 ;
   wire \$1617 ;
-  wire [3:0] \$1618 ;
-  wire [4:0] \$1619 ;
+  wire [7:0] \$1618 ;
+  wire \$1619 ;
   wire [46:0] \$162 ;
   wire [7:0] \$1620 ;
   wire \$1621 ;
@@ -701,12 +701,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1625 ;
   wire [7:0] \$1626 ;
   wire \$1627 ;
-  wire [7:0] \$1628 ;
-  wire \$1629 ;
-  wire \$163 ;
-  wire [7:0] \$1630 ;
-  wire \$1631 ;
-  wire [3:0] \$1632 ;
+  wire [3:0] \$1628 ;
+  wire [7:0] \$1629 ;
+  wire [46:0] \$163 ;
+  wire \$1630 ;
+  wire [7:0] \$1631 ;
+  wire \$1632 ;
   wire [7:0] \$1633 ;
   wire \$1634 ;
   wire [7:0] \$1635 ;
@@ -714,18 +714,18 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1637 ;
   wire \$1638 ;
   wire [7:0] \$1639 ;
-  wire [11:0] \$164 ;
+  wire \$164 ;
   wire \$1640 ;
-  wire [7:0] \$1641 ;
-  wire \$1642 ;
-  wire [7:0] \$1643 ;
-  wire \$1644 ;
-  wire [3:0] \$1645 ;
-  wire [4:0] \$1646 ;
-  wire [5:0] \$1647 ;
-  wire [6:0] \$1648 ;
+  wire [3:0] \$1641 ;
+  wire [4:0] \$1642 ;
+  wire [5:0] \$1643 ;
+  wire [6:0] \$1644 ;
+  wire [7:0] \$1645 ;
+  wire \$1646 ;
+  wire [7:0] \$1647 ;
+  wire \$1648 ;
   wire [7:0] \$1649 ;
-  wire [15:0] \$165 ;
+  wire \$165 ;
   wire \$1650 ;
   wire [7:0] \$1651 ;
   wire \$1652 ;
@@ -733,12 +733,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1654 ;
   wire [7:0] \$1655 ;
   wire \$1656 ;
-  wire [7:0] \$1657 ;
-  wire \$1658 ;
-  wire [7:0] \$1659 ;
-  wire [46:0] \$166 ;
-  wire \$1660 ;
-  wire [3:0] \$1661 ;
+  wire [3:0] \$1657 ;
+  wire [7:0] \$1658 ;
+  wire \$1659 ;
+  wire \$166 ;
+  wire [7:0] \$1660 ;
+  wire \$1661 ;
   wire [7:0] \$1662 ;
   wire \$1663 ;
   wire [7:0] \$1664 ;
@@ -747,29 +747,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1667 ;
   wire [7:0] \$1668 ;
   wire \$1669 ;
-  wire [46:0] \$167 ;
-  wire [7:0] \$1670 ;
-  wire \$1671 ;
+  wire [10:0] \$167 ;
+  wire [3:0] \$1670 ;
+  wire [4:0] \$1671 ;
   wire [7:0] \$1672 ;
   wire \$1673 ;
-  wire [3:0] \$1674 ;
-  wire [4:0] \$1675 ;
+  wire [7:0] \$1674 ;
+  wire \$1675 ;
   wire [7:0] \$1676 ;
   wire \$1677 ;
   wire [7:0] \$1678 ;
   wire \$1679 ;
-  wire \$168 ;
+  wire [11:0] \$168 ;
   wire [7:0] \$1680 ;
   wire \$1681 ;
   wire [7:0] \$1682 ;
   wire \$1683 ;
-  wire [7:0] \$1684 ;
-  wire \$1685 ;
-  wire [7:0] \$1686 ;
-  wire \$1687 ;
-  wire [3:0] \$1688 ;
+  wire [3:0] \$1684 ;
+  wire [7:0] \$1685 ;
+  wire \$1686 ;
+  wire [7:0] \$1687 ;
+  wire \$1688 ;
   wire [7:0] \$1689 ;
-  wire \$169 ;
+  wire [5:0] \$169 ;
   wire \$1690 ;
   wire [7:0] \$1691 ;
   wire \$1692 ;
@@ -777,30 +777,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1694 ;
   wire [7:0] \$1695 ;
   wire \$1696 ;
-  wire [7:0] \$1697 ;
-  wire \$1698 ;
-  wire [7:0] \$1699 ;
-  wire \$17 ;
-  wire \$170 ;
-  wire \$1700 ;
-  wire [3:0] \$1701 ;
-  wire [4:0] \$1702 ;
-  wire [5:0] \$1703 ;
-  wire [6:0] \$1704 ;
+  wire [3:0] \$1697 ;
+  wire [4:0] \$1698 ;
+  wire [5:0] \$1699 ;
+  wire [7:0] \$17 ;
+  wire [46:0] \$170 ;
+  wire [6:0] \$1700 ;
+  wire [7:0] \$1701 ;
+  wire \$1702 ;
+  wire [7:0] \$1703 ;
+  wire \$1704 ;
   wire [7:0] \$1705 ;
   wire \$1706 ;
   wire [7:0] \$1707 ;
   wire \$1708 ;
   wire [7:0] \$1709 ;
-  wire [10:0] \$171 ;
+  wire \$171 ;
   wire \$1710 ;
   wire [7:0] \$1711 ;
   wire \$1712 ;
-  wire [7:0] \$1713 ;
-  wire \$1714 ;
-  wire [7:0] \$1715 ;
-  wire \$1716 ;
-  wire [3:0] \$1717 ;
+  wire [3:0] \$1713 ;
+  wire [7:0] \$1714 ;
+  wire \$1715 ;
+  wire [7:0] \$1716 ;
+  wire \$1717 ;
   wire [7:0] \$1718 ;
   wire \$1719 ;
   wire [11:0] \$172 ;
@@ -810,13 +810,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1723 ;
   wire [7:0] \$1724 ;
   wire \$1725 ;
-  wire [7:0] \$1726 ;
-  wire \$1727 ;
+  wire [3:0] \$1726 ;
+  wire [4:0] \$1727 ;
   wire [7:0] \$1728 ;
   wire \$1729 ;
-  wire [5:0] \$173 ;
-  wire [3:0] \$1730 ;
-  wire [4:0] \$1731 ;
+  wire [15:0] \$173 ;
+  wire [7:0] \$1730 ;
+  wire \$1731 ;
   wire [7:0] \$1732 ;
   wire \$1733 ;
   wire [7:0] \$1734 ;
@@ -826,29 +826,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1738 ;
   wire \$1739 ;
   wire [46:0] \$174 ;
-  wire [7:0] \$1740 ;
-  wire \$1741 ;
-  wire [7:0] \$1742 ;
-  wire \$1743 ;
-  wire [3:0] \$1744 ;
+  wire [3:0] \$1740 ;
+  wire [7:0] \$1741 ;
+  wire \$1742 ;
+  wire [7:0] \$1743 ;
+  wire \$1744 ;
   wire [7:0] \$1745 ;
   wire \$1746 ;
   wire [7:0] \$1747 ;
   wire \$1748 ;
   wire [7:0] \$1749 ;
-  wire \$175 ;
+  wire [46:0] \$175 ;
   wire \$1750 ;
   wire [7:0] \$1751 ;
   wire \$1752 ;
-  wire [7:0] \$1753 ;
-  wire \$1754 ;
-  wire [7:0] \$1755 ;
-  wire \$1756 ;
-  wire [3:0] \$1757 ;
-  wire [4:0] \$1758 ;
-  wire [5:0] \$1759 ;
-  wire [11:0] \$176 ;
-  wire [6:0] \$1760 ;
+  wire [3:0] \$1753 ;
+  wire [4:0] \$1754 ;
+  wire [5:0] \$1755 ;
+  wire [6:0] \$1756 ;
+  wire [7:0] \$1757 ;
+  wire \$1758 ;
+  wire [7:0] \$1759 ;
+  wire \$176 ;
+  wire \$1760 ;
   wire [7:0] \$1761 ;
   wire \$1762 ;
   wire [7:0] \$1763 ;
@@ -857,43 +857,43 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1766 ;
   wire [7:0] \$1767 ;
   wire \$1768 ;
-  wire [7:0] \$1769 ;
-  wire [15:0] \$177 ;
-  wire \$1770 ;
-  wire [7:0] \$1771 ;
-  wire \$1772 ;
-  wire [3:0] \$1773 ;
+  wire [3:0] \$1769 ;
+  wire \$177 ;
+  wire [7:0] \$1770 ;
+  wire \$1771 ;
+  wire [7:0] \$1772 ;
+  wire \$1773 ;
   wire [7:0] \$1774 ;
   wire \$1775 ;
   wire [7:0] \$1776 ;
   wire \$1777 ;
   wire [7:0] \$1778 ;
   wire \$1779 ;
-  wire [46:0] \$178 ;
+  wire \$178 ;
   wire [7:0] \$1780 ;
   wire \$1781 ;
-  wire [7:0] \$1782 ;
-  wire \$1783 ;
+  wire [3:0] \$1782 ;
+  wire [4:0] \$1783 ;
   wire [7:0] \$1784 ;
   wire \$1785 ;
-  wire [3:0] \$1786 ;
-  wire [4:0] \$1787 ;
+  wire [7:0] \$1786 ;
+  wire \$1787 ;
   wire [7:0] \$1788 ;
   wire \$1789 ;
-  wire [46:0] \$179 ;
+  wire [10:0] \$179 ;
   wire [7:0] \$1790 ;
   wire \$1791 ;
   wire [7:0] \$1792 ;
   wire \$1793 ;
   wire [7:0] \$1794 ;
   wire \$1795 ;
-  wire [7:0] \$1796 ;
-  wire \$1797 ;
-  wire [7:0] \$1798 ;
-  wire \$1799 ;
-  wire [5:0] \$18 ;
-  wire \$180 ;
-  wire [3:0] \$1800 ;
+  wire [3:0] \$1796 ;
+  wire [7:0] \$1797 ;
+  wire \$1798 ;
+  wire [7:0] \$1799 ;
+  wire \$18 ;
+  wire [11:0] \$180 ;
+  wire \$1800 ;
   wire [7:0] \$1801 ;
   wire \$1802 ;
   wire [7:0] \$1803 ;
@@ -902,30 +902,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1806 ;
   wire [7:0] \$1807 ;
   wire \$1808 ;
-  wire [7:0] \$1809 ;
-  wire \$181 ;
-  wire \$1810 ;
-  wire [7:0] \$1811 ;
-  wire \$1812 ;
-  wire [3:0] \$1813 ;
-  wire [4:0] \$1814 ;
-  wire [5:0] \$1815 ;
-  wire [6:0] \$1816 ;
+  wire [3:0] \$1809 ;
+  wire [5:0] \$181 ;
+  wire [4:0] \$1810 ;
+  wire [5:0] \$1811 ;
+  wire [6:0] \$1812 ;
+  wire [7:0] \$1813 ;
+  wire \$1814 ;
+  wire [7:0] \$1815 ;
+  wire \$1816 ;
   wire [7:0] \$1817 ;
   wire \$1818 ;
   wire [7:0] \$1819 ;
-  wire \$182 ;
+  wire [46:0] \$182 ;
   wire \$1820 ;
   wire [7:0] \$1821 ;
   wire \$1822 ;
   wire [7:0] \$1823 ;
   wire \$1824 ;
-  wire [7:0] \$1825 ;
-  wire \$1826 ;
-  wire [7:0] \$1827 ;
-  wire \$1828 ;
-  wire [3:0] \$1829 ;
-  wire [10:0] \$183 ;
+  wire [3:0] \$1825 ;
+  wire [7:0] \$1826 ;
+  wire \$1827 ;
+  wire [7:0] \$1828 ;
+  wire \$1829 ;
+  wire \$183 ;
   wire [7:0] \$1830 ;
   wire \$1831 ;
   wire [7:0] \$1832 ;
@@ -934,27 +934,27 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1835 ;
   wire [7:0] \$1836 ;
   wire \$1837 ;
-  wire [7:0] \$1838 ;
-  wire \$1839 ;
+  wire [3:0] \$1838 ;
+  wire [4:0] \$1839 ;
   wire [11:0] \$184 ;
   wire [7:0] \$1840 ;
   wire \$1841 ;
-  wire [3:0] \$1842 ;
-  wire [4:0] \$1843 ;
+  wire [7:0] \$1842 ;
+  wire \$1843 ;
   wire [7:0] \$1844 ;
   wire \$1845 ;
   wire [7:0] \$1846 ;
   wire \$1847 ;
   wire [7:0] \$1848 ;
   wire \$1849 ;
-  wire [5:0] \$185 ;
+  wire [15:0] \$185 ;
   wire [7:0] \$1850 ;
   wire \$1851 ;
-  wire [7:0] \$1852 ;
-  wire \$1853 ;
-  wire [7:0] \$1854 ;
-  wire \$1855 ;
-  wire [3:0] \$1856 ;
+  wire [3:0] \$1852 ;
+  wire [7:0] \$1853 ;
+  wire \$1854 ;
+  wire [7:0] \$1855 ;
+  wire \$1856 ;
   wire [7:0] \$1857 ;
   wire \$1858 ;
   wire [7:0] \$1859 ;
@@ -964,15 +964,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1862 ;
   wire [7:0] \$1863 ;
   wire \$1864 ;
-  wire [7:0] \$1865 ;
-  wire \$1866 ;
-  wire [7:0] \$1867 ;
-  wire \$1868 ;
-  wire [3:0] \$1869 ;
-  wire \$187 ;
-  wire [4:0] \$1870 ;
-  wire [5:0] \$1871 ;
-  wire [6:0] \$1872 ;
+  wire [3:0] \$1865 ;
+  wire [4:0] \$1866 ;
+  wire [5:0] \$1867 ;
+  wire [6:0] \$1868 ;
+  wire [7:0] \$1869 ;
+  wire [46:0] \$187 ;
+  wire \$1870 ;
+  wire [7:0] \$1871 ;
+  wire \$1872 ;
   wire [7:0] \$1873 ;
   wire \$1874 ;
   wire [7:0] \$1875 ;
@@ -980,30 +980,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1877 ;
   wire \$1878 ;
   wire [7:0] \$1879 ;
-  wire [11:0] \$188 ;
+  wire \$188 ;
   wire \$1880 ;
-  wire [7:0] \$1881 ;
-  wire \$1882 ;
-  wire [7:0] \$1883 ;
-  wire \$1884 ;
-  wire [3:0] \$1885 ;
+  wire [3:0] \$1881 ;
+  wire [7:0] \$1882 ;
+  wire \$1883 ;
+  wire [7:0] \$1884 ;
+  wire \$1885 ;
   wire [7:0] \$1886 ;
   wire \$1887 ;
   wire [7:0] \$1888 ;
   wire \$1889 ;
-  wire [15:0] \$189 ;
+  wire \$189 ;
   wire [7:0] \$1890 ;
   wire \$1891 ;
   wire [7:0] \$1892 ;
   wire \$1893 ;
-  wire [7:0] \$1894 ;
-  wire \$1895 ;
+  wire [3:0] \$1894 ;
+  wire [4:0] \$1895 ;
   wire [7:0] \$1896 ;
   wire \$1897 ;
-  wire [3:0] \$1898 ;
-  wire [4:0] \$1899 ;
-  wire [7:0] \$19 ;
-  wire [46:0] \$190 ;
+  wire [7:0] \$1898 ;
+  wire \$1899 ;
+  wire \$19 ;
+  wire \$190 ;
   wire [7:0] \$1900 ;
   wire \$1901 ;
   wire [7:0] \$1902 ;
@@ -1012,12 +1012,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1905 ;
   wire [7:0] \$1906 ;
   wire \$1907 ;
-  wire [7:0] \$1908 ;
-  wire \$1909 ;
-  wire [46:0] \$191 ;
-  wire [7:0] \$1910 ;
-  wire \$1911 ;
-  wire [3:0] \$1912 ;
+  wire [3:0] \$1908 ;
+  wire [7:0] \$1909 ;
+  wire [10:0] \$191 ;
+  wire \$1910 ;
+  wire [7:0] \$1911 ;
+  wire \$1912 ;
   wire [7:0] \$1913 ;
   wire \$1914 ;
   wire [7:0] \$1915 ;
@@ -1025,18 +1025,18 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1917 ;
   wire \$1918 ;
   wire [7:0] \$1919 ;
-  wire \$192 ;
+  wire [11:0] \$192 ;
   wire \$1920 ;
-  wire [7:0] \$1921 ;
-  wire \$1922 ;
-  wire [7:0] \$1923 ;
-  wire \$1924 ;
-  wire [3:0] \$1925 ;
-  wire [4:0] \$1926 ;
-  wire [5:0] \$1927 ;
-  wire [6:0] \$1928 ;
+  wire [3:0] \$1921 ;
+  wire [4:0] \$1922 ;
+  wire [5:0] \$1923 ;
+  wire [6:0] \$1924 ;
+  wire [7:0] \$1925 ;
+  wire \$1926 ;
+  wire [7:0] \$1927 ;
+  wire \$1928 ;
   wire [7:0] \$1929 ;
-  wire \$193 ;
+  wire [5:0] \$193 ;
   wire \$1930 ;
   wire [7:0] \$1931 ;
   wire \$1932 ;
@@ -1044,12 +1044,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1934 ;
   wire [7:0] \$1935 ;
   wire \$1936 ;
-  wire [7:0] \$1937 ;
-  wire \$1938 ;
-  wire [7:0] \$1939 ;
-  wire \$194 ;
-  wire \$1940 ;
-  wire [3:0] \$1941 ;
+  wire [3:0] \$1937 ;
+  wire [7:0] \$1938 ;
+  wire \$1939 ;
+  wire [46:0] \$194 ;
+  wire [7:0] \$1940 ;
+  wire \$1941 ;
   wire [7:0] \$1942 ;
   wire \$1943 ;
   wire [7:0] \$1944 ;
@@ -1058,13 +1058,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1947 ;
   wire [7:0] \$1948 ;
   wire \$1949 ;
-  wire [10:0] \$195 ;
-  wire [7:0] \$1950 ;
-  wire \$1951 ;
+  wire \$195 ;
+  wire [3:0] \$1950 ;
+  wire [4:0] \$1951 ;
   wire [7:0] \$1952 ;
   wire \$1953 ;
-  wire [3:0] \$1954 ;
-  wire [4:0] \$1955 ;
+  wire [7:0] \$1954 ;
+  wire \$1955 ;
   wire [7:0] \$1956 ;
   wire \$1957 ;
   wire [7:0] \$1958 ;
@@ -1074,13 +1074,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1961 ;
   wire [7:0] \$1962 ;
   wire \$1963 ;
-  wire [7:0] \$1964 ;
-  wire \$1965 ;
-  wire [7:0] \$1966 ;
-  wire \$1967 ;
-  wire [3:0] \$1968 ;
+  wire [3:0] \$1964 ;
+  wire [7:0] \$1965 ;
+  wire \$1966 ;
+  wire [7:0] \$1967 ;
+  wire \$1968 ;
   wire [7:0] \$1969 ;
-  wire [5:0] \$197 ;
+  wire [15:0] \$197 ;
   wire \$1970 ;
   wire [7:0] \$1971 ;
   wire \$1972 ;
@@ -1088,47 +1088,47 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1974 ;
   wire [7:0] \$1975 ;
   wire \$1976 ;
-  wire [7:0] \$1977 ;
-  wire \$1978 ;
-  wire [7:0] \$1979 ;
+  wire [3:0] \$1977 ;
+  wire [4:0] \$1978 ;
+  wire [5:0] \$1979 ;
   wire [46:0] \$198 ;
-  wire \$1980 ;
-  wire [3:0] \$1981 ;
-  wire [4:0] \$1982 ;
-  wire [5:0] \$1983 ;
-  wire [6:0] \$1984 ;
+  wire [6:0] \$1980 ;
+  wire [7:0] \$1981 ;
+  wire \$1982 ;
+  wire [7:0] \$1983 ;
+  wire \$1984 ;
   wire [7:0] \$1985 ;
   wire \$1986 ;
   wire [7:0] \$1987 ;
   wire \$1988 ;
   wire [7:0] \$1989 ;
-  wire \$199 ;
+  wire [46:0] \$199 ;
   wire \$1990 ;
   wire [7:0] \$1991 ;
   wire \$1992 ;
-  wire [7:0] \$1993 ;
-  wire \$1994 ;
-  wire [7:0] \$1995 ;
-  wire \$1996 ;
-  wire [3:0] \$1997 ;
+  wire [3:0] \$1993 ;
+  wire [7:0] \$1994 ;
+  wire \$1995 ;
+  wire [7:0] \$1996 ;
+  wire \$1997 ;
   wire [7:0] \$1998 ;
   wire \$1999 ;
   wire \$2 ;
   wire \$20 ;
-  wire [11:0] \$200 ;
+  wire \$200 ;
   wire [7:0] \$2000 ;
   wire \$2001 ;
   wire [7:0] \$2002 ;
   wire \$2003 ;
   wire [7:0] \$2004 ;
   wire \$2005 ;
-  wire [7:0] \$2006 ;
-  wire \$2007 ;
+  wire [3:0] \$2006 ;
+  wire [4:0] \$2007 ;
   wire [7:0] \$2008 ;
   wire \$2009 ;
-  wire [15:0] \$201 ;
-  wire [3:0] \$2010 ;
-  wire [4:0] \$2011 ;
+  wire \$201 ;
+  wire [7:0] \$2010 ;
+  wire \$2011 ;
   wire [7:0] \$2012 ;
   wire \$2013 ;
   wire [7:0] \$2014 ;
@@ -1137,30 +1137,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2017 ;
   wire [7:0] \$2018 ;
   wire \$2019 ;
-  wire [46:0] \$202 ;
-  wire [7:0] \$2020 ;
-  wire \$2021 ;
-  wire [7:0] \$2022 ;
-  wire \$2023 ;
-  wire [3:0] \$2024 ;
+  wire \$202 ;
+  wire [3:0] \$2020 ;
+  wire [7:0] \$2021 ;
+  wire \$2022 ;
+  wire [7:0] \$2023 ;
+  wire \$2024 ;
   wire [7:0] \$2025 ;
   wire \$2026 ;
   wire [7:0] \$2027 ;
   wire \$2028 ;
   wire [7:0] \$2029 ;
-  wire [46:0] \$203 ;
+  wire [10:0] \$203 ;
   wire \$2030 ;
   wire [7:0] \$2031 ;
   wire \$2032 ;
-  wire [7:0] \$2033 ;
-  wire \$2034 ;
-  wire [7:0] \$2035 ;
-  wire \$2036 ;
-  wire [3:0] \$2037 ;
-  wire [4:0] \$2038 ;
-  wire [5:0] \$2039 ;
-  wire \$204 ;
-  wire [6:0] \$2040 ;
+  wire [3:0] \$2033 ;
+  wire [4:0] \$2034 ;
+  wire [5:0] \$2035 ;
+  wire [6:0] \$2036 ;
+  wire \$2037 ;
+  wire \$2038 ;
+  wire \$2039 ;
+  wire [11:0] \$204 ;
+  wire \$2040 ;
   wire \$2041 ;
   wire \$2042 ;
   wire \$2043 ;
@@ -1170,7 +1170,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2047 ;
   wire \$2048 ;
   wire \$2049 ;
-  wire \$205 ;
+  wire [5:0] \$205 ;
   wire \$2050 ;
   wire \$2051 ;
   wire \$2052 ;
@@ -1181,7 +1181,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2057 ;
   wire \$2058 ;
   wire \$2059 ;
-  wire \$206 ;
+  wire [46:0] \$206 ;
   wire \$2060 ;
   wire \$2061 ;
   wire \$2062 ;
@@ -1192,7 +1192,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2067 ;
   wire \$2068 ;
   wire \$2069 ;
-  wire [10:0] \$207 ;
+  wire \$207 ;
   wire \$2070 ;
   wire \$2071 ;
   wire \$2072 ;
@@ -1214,7 +1214,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2087 ;
   wire \$2088 ;
   wire \$2089 ;
-  wire [5:0] \$209 ;
+  wire [15:0] \$209 ;
   wire \$2090 ;
   wire \$2091 ;
   wire \$2092 ;
@@ -1227,17 +1227,17 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2099 ;
   wire \$21 ;
   wire [46:0] \$210 ;
-  wire \$2100 ;
-  wire \$2101 ;
-  wire \$2102 ;
-  wire \$2103 ;
-  wire \$2104 ;
-  wire \$2105 ;
-  wire \$2106 ;
-  wire \$2107 ;
+  wire [3:0] \$2100 ;
+  wire [4:0] \$2101 ;
+  wire [16:0] \$2102 ;
+  wire [16:0] \$2103 ;
+  wire [16:0] \$2104 ;
+  wire [16:0] \$2105 ;
+  wire [16:0] \$2106 ;
+  wire [16:0] \$2107 ;
   wire \$2108 ;
   wire \$2109 ;
-  wire \$211 ;
+  wire [46:0] \$211 ;
   wire \$2110 ;
   wire \$2111 ;
   wire \$2112 ;
@@ -1248,312 +1248,312 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2117 ;
   wire \$2118 ;
   wire \$2119 ;
-  wire [11:0] \$212 ;
+  wire \$212 ;
   wire \$2120 ;
   wire \$2121 ;
   wire \$2122 ;
-  wire \$2123 ;
+  wire [3:0] \$2123 ;
   wire \$2124 ;
   wire \$2125 ;
-  wire [3:0] \$2126 ;
-  wire [4:0] \$2127 ;
+  wire [16:0] \$2126 ;
+  wire [16:0] \$2127 ;
   wire [16:0] \$2128 ;
-  wire [16:0] \$2129 ;
-  wire [15:0] \$213 ;
-  wire [16:0] \$2130 ;
-  wire \$2131 ;
-  wire \$2132 ;
-  wire \$2133 ;
+  wire \$2129 ;
+  wire \$213 ;
+  wire \$2130 ;
+  wire [16:0] \$2131 ;
+  wire [16:0] \$2132 ;
+  wire [16:0] \$2133 ;
   wire \$2134 ;
   wire \$2135 ;
   wire \$2136 ;
   wire \$2137 ;
   wire \$2138 ;
   wire \$2139 ;
-  wire [46:0] \$214 ;
+  wire \$214 ;
   wire \$2140 ;
   wire \$2141 ;
   wire \$2142 ;
   wire \$2143 ;
   wire \$2144 ;
-  wire [3:0] \$2145 ;
+  wire \$2145 ;
   wire \$2146 ;
   wire \$2147 ;
-  wire [16:0] \$2148 ;
-  wire [16:0] \$2149 ;
-  wire [46:0] \$215 ;
-  wire [16:0] \$2150 ;
+  wire \$2148 ;
+  wire \$2149 ;
+  wire [10:0] \$215 ;
+  wire \$2150 ;
   wire \$2151 ;
   wire \$2152 ;
-  wire [16:0] \$2153 ;
-  wire [16:0] \$2154 ;
-  wire [16:0] \$2155 ;
+  wire [7:0] \$2153 ;
+  wire [7:0] \$2154 ;
+  wire \$2155 ;
   wire \$2156 ;
-  wire \$2157 ;
+  wire [6:0] \$2157 ;
   wire \$2158 ;
   wire \$2159 ;
-  wire \$216 ;
+  wire [11:0] \$216 ;
   wire \$2160 ;
-  wire \$2161 ;
+  wire [6:0] \$2161 ;
   wire \$2162 ;
   wire \$2163 ;
   wire \$2164 ;
   wire \$2165 ;
   wire \$2166 ;
-  wire \$2167 ;
+  wire [6:0] \$2167 ;
   wire \$2168 ;
   wire \$2169 ;
-  wire \$217 ;
-  wire \$2170 ;
+  wire [5:0] \$217 ;
+  wire [6:0] \$2170 ;
   wire \$2171 ;
   wire \$2172 ;
-  wire \$2173 ;
-  wire [7:0] \$2174 ;
+  wire [6:0] \$2173 ;
+  wire [6:0] \$2174 ;
   wire \$2175 ;
-  wire \$2176 ;
+  wire [14:0] \$2176 ;
   wire \$2177 ;
-  wire \$2178 ;
+  wire [7:0] \$2178 ;
   wire \$2179 ;
-  wire \$218 ;
+  wire [46:0] \$218 ;
   wire \$2180 ;
   wire \$2181 ;
-  wire [7:0] \$2182 ;
-  wire [7:0] \$2183 ;
-  wire \$2184 ;
-  wire \$2185 ;
-  wire \$2186 ;
-  wire \$2187 ;
+  wire \$2182 ;
+  wire [4:0] \$2183 ;
+  reg [327:0] \$2184 ;
+  wire [4:0] \$2185 ;
+  reg [271:0] \$2186 ;
+  wire [255:0] \$2187 ;
   wire \$2188 ;
-  wire [6:0] \$2189 ;
-  wire [10:0] \$219 ;
+  wire \$2189 ;
+  wire \$219 ;
   wire \$2190 ;
   wire \$2191 ;
   wire \$2192 ;
   wire \$2193 ;
-  wire \$2194 ;
-  wire [6:0] \$2195 ;
-  wire [7:0] \$2196 ;
+  wire [3:0] \$2194 ;
+  wire \$2195 ;
+  wire \$2196 ;
   wire \$2197 ;
   wire \$2198 ;
-  wire [6:0] \$2199 ;
+  wire \$2199 ;
   wire \$22 ;
   wire [11:0] \$220 ;
   wire \$2200 ;
-  wire \$2201 ;
-  wire \$2202 ;
+  wire [3:0] \$2201 ;
+  wire [4:0] \$2202 ;
   wire \$2203 ;
   wire \$2204 ;
   wire \$2205 ;
-  wire [14:0] \$2206 ;
-  wire [7:0] \$2207 ;
+  wire \$2206 ;
+  wire \$2207 ;
   wire \$2208 ;
-  wire \$2209 ;
-  wire [5:0] \$221 ;
+  wire [3:0] \$2209 ;
+  wire [15:0] \$221 ;
   wire \$2210 ;
-  wire [4:0] \$2211 ;
-  reg [327:0] \$2212 ;
-  wire [4:0] \$2213 ;
-  reg [271:0] \$2214 ;
-  wire [255:0] \$2215 ;
-  wire \$2216 ;
-  wire \$2217 ;
+  wire \$2211 ;
+  wire \$2212 ;
+  wire \$2213 ;
+  wire \$2214 ;
+  wire \$2215 ;
+  wire [3:0] \$2216 ;
+  wire [4:0] \$2217 ;
   wire \$2218 ;
   wire \$2219 ;
   wire [46:0] \$222 ;
   wire \$2220 ;
   wire \$2221 ;
-  wire [3:0] \$2222 ;
+  wire \$2222 ;
   wire \$2223 ;
-  wire \$2224 ;
+  wire [3:0] \$2224 ;
   wire \$2225 ;
   wire \$2226 ;
   wire \$2227 ;
   wire \$2228 ;
-  wire [3:0] \$2229 ;
-  wire \$223 ;
-  wire [4:0] \$2230 ;
-  wire \$2231 ;
-  wire \$2232 ;
+  wire \$2229 ;
+  wire [46:0] \$223 ;
+  wire \$2230 ;
+  wire [3:0] \$2231 ;
+  wire [4:0] \$2232 ;
   wire \$2233 ;
   wire \$2234 ;
   wire \$2235 ;
   wire \$2236 ;
-  wire [3:0] \$2237 ;
+  wire \$2237 ;
   wire \$2238 ;
-  wire \$2239 ;
-  wire [11:0] \$224 ;
+  wire [3:0] \$2239 ;
+  wire \$224 ;
   wire \$2240 ;
   wire \$2241 ;
   wire \$2242 ;
   wire \$2243 ;
-  wire [3:0] \$2244 ;
-  wire [4:0] \$2245 ;
-  wire \$2246 ;
-  wire \$2247 ;
+  wire \$2244 ;
+  wire \$2245 ;
+  wire [3:0] \$2246 ;
+  wire [4:0] \$2247 ;
   wire \$2248 ;
   wire \$2249 ;
-  wire [15:0] \$225 ;
+  wire \$225 ;
   wire \$2250 ;
   wire \$2251 ;
-  wire [3:0] \$2252 ;
+  wire \$2252 ;
   wire \$2253 ;
-  wire \$2254 ;
+  wire [3:0] \$2254 ;
   wire \$2255 ;
   wire \$2256 ;
   wire \$2257 ;
   wire \$2258 ;
-  wire [3:0] \$2259 ;
-  wire [46:0] \$226 ;
-  wire [4:0] \$2260 ;
-  wire \$2261 ;
-  wire \$2262 ;
-  wire \$2263 ;
-  wire \$2264 ;
-  wire \$2265 ;
-  wire \$2266 ;
-  wire [3:0] \$2267 ;
+  wire \$2259 ;
+  wire \$226 ;
+  wire \$2260 ;
+  wire [3:0] \$2261 ;
+  wire [4:0] \$2262 ;
+  wire [255:0] \$2263 ;
+  wire [255:0] \$2264 ;
+  wire [255:0] \$2265 ;
+  wire [255:0] \$2266 ;
+  wire [255:0] \$2267 ;
   wire \$2268 ;
   wire \$2269 ;
-  wire [46:0] \$227 ;
+  wire [10:0] \$227 ;
   wire \$2270 ;
   wire \$2271 ;
   wire \$2272 ;
   wire \$2273 ;
   wire [3:0] \$2274 ;
-  wire [4:0] \$2275 ;
+  wire \$2275 ;
   wire \$2276 ;
   wire \$2277 ;
   wire \$2278 ;
   wire \$2279 ;
-  wire \$228 ;
+  wire [11:0] \$228 ;
   wire \$2280 ;
-  wire \$2281 ;
-  wire [3:0] \$2282 ;
-  wire \$2283 ;
-  wire \$2284 ;
-  wire \$2285 ;
-  wire \$2286 ;
-  wire \$2287 ;
-  wire \$2288 ;
-  wire [3:0] \$2289 ;
-  wire \$229 ;
-  wire [4:0] \$2290 ;
-  wire [255:0] \$2291 ;
-  wire [255:0] \$2292 ;
-  wire [255:0] \$2293 ;
-  wire [255:0] \$2294 ;
-  wire [255:0] \$2295 ;
+  wire [3:0] \$2281 ;
+  wire [4:0] \$2282 ;
+  wire [255:0] \$2283 ;
+  wire [255:0] \$2284 ;
+  wire [255:0] \$2285 ;
+  wire [255:0] \$2286 ;
+  wire [255:0] \$2287 ;
+  wire [255:0] \$2288 ;
+  wire \$2289 ;
+  wire [5:0] \$229 ;
+  wire \$2290 ;
+  wire \$2291 ;
+  wire \$2292 ;
+  wire \$2293 ;
+  wire \$2294 ;
+  wire [3:0] \$2295 ;
   wire \$2296 ;
   wire \$2297 ;
   wire \$2298 ;
   wire \$2299 ;
   wire \$23 ;
-  wire \$230 ;
+  wire [46:0] \$230 ;
   wire \$2300 ;
   wire \$2301 ;
   wire [3:0] \$2302 ;
-  wire \$2303 ;
+  wire [4:0] \$2303 ;
   wire \$2304 ;
   wire \$2305 ;
   wire \$2306 ;
   wire \$2307 ;
   wire \$2308 ;
-  wire [3:0] \$2309 ;
-  wire [10:0] \$231 ;
-  wire [4:0] \$2310 ;
-  wire [255:0] \$2311 ;
-  wire [255:0] \$2312 ;
-  wire [255:0] \$2313 ;
-  wire [255:0] \$2314 ;
-  wire [255:0] \$2315 ;
-  wire [255:0] \$2316 ;
-  wire \$2317 ;
-  wire \$2318 ;
-  wire \$2319 ;
+  wire \$2309 ;
+  wire \$231 ;
+  wire [3:0] \$2310 ;
+  wire \$2311 ;
+  wire \$2312 ;
+  wire \$2313 ;
+  wire \$2314 ;
+  wire \$2315 ;
+  wire \$2316 ;
+  wire [3:0] \$2317 ;
+  wire [4:0] \$2318 ;
+  wire [255:0] \$2319 ;
   wire [11:0] \$232 ;
-  wire \$2320 ;
-  wire \$2321 ;
-  wire \$2322 ;
-  wire [3:0] \$2323 ;
+  wire [255:0] \$2320 ;
+  wire [255:0] \$2321 ;
+  wire [255:0] \$2322 ;
+  wire [255:0] \$2323 ;
   wire \$2324 ;
   wire \$2325 ;
   wire \$2326 ;
   wire \$2327 ;
   wire \$2328 ;
   wire \$2329 ;
-  wire [5:0] \$233 ;
+  wire [15:0] \$233 ;
   wire [3:0] \$2330 ;
-  wire [4:0] \$2331 ;
+  wire \$2331 ;
   wire \$2332 ;
   wire \$2333 ;
   wire \$2334 ;
   wire \$2335 ;
   wire \$2336 ;
-  wire \$2337 ;
-  wire [3:0] \$2338 ;
-  wire \$2339 ;
+  wire [3:0] \$2337 ;
+  wire [4:0] \$2338 ;
+  wire [255:0] \$2339 ;
   wire [46:0] \$234 ;
-  wire \$2340 ;
-  wire \$2341 ;
-  wire \$2342 ;
-  wire \$2343 ;
-  wire \$2344 ;
-  wire [3:0] \$2345 ;
-  wire [4:0] \$2346 ;
-  wire [255:0] \$2347 ;
-  wire [255:0] \$2348 ;
-  wire [255:0] \$2349 ;
-  wire \$235 ;
-  wire [255:0] \$2350 ;
-  wire [255:0] \$2351 ;
-  wire \$2352 ;
+  wire [255:0] \$2340 ;
+  wire [255:0] \$2341 ;
+  wire [255:0] \$2342 ;
+  wire [255:0] \$2343 ;
+  wire [255:0] \$2344 ;
+  wire [255:0] \$2345 ;
+  wire \$2346 ;
+  wire \$2347 ;
+  wire \$2348 ;
+  wire \$2349 ;
+  wire [46:0] \$235 ;
+  wire \$2350 ;
+  wire \$2351 ;
+  wire [3:0] \$2352 ;
   wire \$2353 ;
   wire \$2354 ;
   wire \$2355 ;
   wire \$2356 ;
   wire \$2357 ;
-  wire [3:0] \$2358 ;
-  wire \$2359 ;
-  wire [11:0] \$236 ;
-  wire \$2360 ;
+  wire \$2358 ;
+  wire [3:0] \$2359 ;
+  wire \$236 ;
+  wire [4:0] \$2360 ;
   wire \$2361 ;
   wire \$2362 ;
   wire \$2363 ;
   wire \$2364 ;
-  wire [3:0] \$2365 ;
-  wire [4:0] \$2366 ;
-  wire [255:0] \$2367 ;
-  wire [255:0] \$2368 ;
-  wire [255:0] \$2369 ;
-  wire [15:0] \$237 ;
-  wire [255:0] \$2370 ;
-  wire [255:0] \$2371 ;
-  wire [255:0] \$2372 ;
-  wire [255:0] \$2373 ;
-  wire \$2374 ;
-  wire \$2375 ;
+  wire \$2365 ;
+  wire \$2366 ;
+  wire [3:0] \$2367 ;
+  wire \$2368 ;
+  wire \$2369 ;
+  wire \$237 ;
+  wire \$2370 ;
+  wire \$2371 ;
+  wire \$2372 ;
+  wire \$2373 ;
+  wire [3:0] \$2374 ;
+  wire [4:0] \$2375 ;
   wire \$2376 ;
   wire \$2377 ;
   wire \$2378 ;
   wire \$2379 ;
-  wire [46:0] \$238 ;
-  wire [3:0] \$2380 ;
+  wire \$238 ;
+  wire \$2380 ;
   wire \$2381 ;
-  wire \$2382 ;
+  wire [3:0] \$2382 ;
   wire \$2383 ;
   wire \$2384 ;
   wire \$2385 ;
   wire \$2386 ;
-  wire [3:0] \$2387 ;
-  wire [4:0] \$2388 ;
-  wire \$2389 ;
-  wire [46:0] \$239 ;
-  wire \$2390 ;
-  wire \$2391 ;
-  wire \$2392 ;
-  wire \$2393 ;
-  wire \$2394 ;
-  wire [3:0] \$2395 ;
+  wire \$2387 ;
+  wire \$2388 ;
+  wire [3:0] \$2389 ;
+  wire \$239 ;
+  wire [4:0] \$2390 ;
+  wire [255:0] \$2391 ;
+  wire [255:0] \$2392 ;
+  wire [255:0] \$2393 ;
+  wire [255:0] \$2394 ;
+  wire [255:0] \$2395 ;
   wire \$2396 ;
   wire \$2397 ;
   wire \$2398 ;
@@ -1563,29 +1563,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2400 ;
   wire \$2401 ;
   wire [3:0] \$2402 ;
-  wire [4:0] \$2403 ;
+  wire \$2403 ;
   wire \$2404 ;
   wire \$2405 ;
   wire \$2406 ;
   wire \$2407 ;
   wire \$2408 ;
-  wire \$2409 ;
+  wire [3:0] \$2409 ;
   wire \$241 ;
-  wire [3:0] \$2410 ;
-  wire \$2411 ;
-  wire \$2412 ;
-  wire \$2413 ;
-  wire \$2414 ;
-  wire \$2415 ;
-  wire \$2416 ;
-  wire [3:0] \$2417 ;
-  wire [4:0] \$2418 ;
-  wire [255:0] \$2419 ;
+  wire [4:0] \$2410 ;
+  wire [255:0] \$2411 ;
+  wire [255:0] \$2412 ;
+  wire [255:0] \$2413 ;
+  wire [255:0] \$2414 ;
+  wire [255:0] \$2415 ;
+  wire [255:0] \$2416 ;
+  wire \$2417 ;
+  wire \$2418 ;
+  wire \$2419 ;
   wire \$242 ;
-  wire [255:0] \$2420 ;
-  wire [255:0] \$2421 ;
-  wire [255:0] \$2422 ;
-  wire [255:0] \$2423 ;
+  wire \$2420 ;
+  wire \$2421 ;
+  wire \$2422 ;
+  wire [3:0] \$2423 ;
   wire \$2424 ;
   wire \$2425 ;
   wire \$2426 ;
@@ -1594,29 +1594,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2429 ;
   wire \$243 ;
   wire [3:0] \$2430 ;
-  wire \$2431 ;
+  wire [4:0] \$2431 ;
   wire \$2432 ;
   wire \$2433 ;
   wire \$2434 ;
   wire \$2435 ;
   wire \$2436 ;
-  wire [3:0] \$2437 ;
-  wire [4:0] \$2438 ;
-  wire [255:0] \$2439 ;
+  wire \$2437 ;
+  wire [3:0] \$2438 ;
+  wire \$2439 ;
   wire \$244 ;
-  wire [255:0] \$2440 ;
-  wire [255:0] \$2441 ;
-  wire [255:0] \$2442 ;
-  wire [255:0] \$2443 ;
-  wire [255:0] \$2444 ;
-  wire \$2445 ;
-  wire \$2446 ;
-  wire \$2447 ;
-  wire \$2448 ;
-  wire \$2449 ;
-  wire \$245 ;
-  wire \$2450 ;
-  wire [3:0] \$2451 ;
+  wire \$2440 ;
+  wire \$2441 ;
+  wire \$2442 ;
+  wire \$2443 ;
+  wire \$2444 ;
+  wire [3:0] \$2445 ;
+  wire [4:0] \$2446 ;
+  wire [255:0] \$2447 ;
+  wire [255:0] \$2448 ;
+  wire [255:0] \$2449 ;
+  wire [7:0] \$245 ;
+  wire [255:0] \$2450 ;
+  wire [255:0] \$2451 ;
   wire \$2452 ;
   wire \$2453 ;
   wire \$2454 ;
@@ -1624,96 +1624,96 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2456 ;
   wire \$2457 ;
   wire [3:0] \$2458 ;
-  wire [4:0] \$2459 ;
+  wire \$2459 ;
   wire \$246 ;
   wire \$2460 ;
   wire \$2461 ;
   wire \$2462 ;
   wire \$2463 ;
   wire \$2464 ;
-  wire \$2465 ;
-  wire [3:0] \$2466 ;
-  wire \$2467 ;
-  wire \$2468 ;
-  wire \$2469 ;
-  wire \$247 ;
-  wire \$2470 ;
-  wire \$2471 ;
-  wire \$2472 ;
-  wire [3:0] \$2473 ;
-  wire [4:0] \$2474 ;
-  wire [255:0] \$2475 ;
-  wire [255:0] \$2476 ;
-  wire [255:0] \$2477 ;
-  wire [255:0] \$2478 ;
-  wire [255:0] \$2479 ;
+  wire [3:0] \$2465 ;
+  wire [4:0] \$2466 ;
+  wire [255:0] \$2467 ;
+  wire [255:0] \$2468 ;
+  wire [255:0] \$2469 ;
+  wire [7:0] \$247 ;
+  wire [255:0] \$2470 ;
+  wire [255:0] \$2471 ;
+  wire [255:0] \$2472 ;
+  wire [255:0] \$2473 ;
+  wire [255:0] \$2474 ;
+  wire \$2475 ;
+  wire \$2476 ;
+  wire \$2477 ;
+  wire \$2478 ;
+  wire \$2479 ;
   wire \$248 ;
   wire \$2480 ;
-  wire \$2481 ;
+  wire [3:0] \$2481 ;
   wire \$2482 ;
   wire \$2483 ;
   wire \$2484 ;
   wire \$2485 ;
-  wire [3:0] \$2486 ;
+  wire \$2486 ;
   wire \$2487 ;
-  wire \$2488 ;
-  wire \$2489 ;
+  wire [3:0] \$2488 ;
+  wire [4:0] \$2489 ;
   wire [7:0] \$249 ;
   wire \$2490 ;
   wire \$2491 ;
   wire \$2492 ;
-  wire [3:0] \$2493 ;
-  wire [4:0] \$2494 ;
-  wire [255:0] \$2495 ;
-  wire [255:0] \$2496 ;
-  wire [255:0] \$2497 ;
-  wire [255:0] \$2498 ;
-  wire [255:0] \$2499 ;
+  wire \$2493 ;
+  wire \$2494 ;
+  wire \$2495 ;
+  wire [3:0] \$2496 ;
+  wire \$2497 ;
+  wire \$2498 ;
+  wire \$2499 ;
   wire \$25 ;
   wire \$250 ;
-  wire [255:0] \$2500 ;
-  wire [255:0] \$2501 ;
-  wire [255:0] \$2502 ;
-  wire \$2503 ;
-  wire \$2504 ;
+  wire \$2500 ;
+  wire \$2501 ;
+  wire \$2502 ;
+  wire [3:0] \$2503 ;
+  wire [4:0] \$2504 ;
   wire \$2505 ;
   wire \$2506 ;
   wire \$2507 ;
   wire \$2508 ;
-  wire [3:0] \$2509 ;
+  wire \$2509 ;
   wire [7:0] \$251 ;
   wire \$2510 ;
-  wire \$2511 ;
+  wire [3:0] \$2511 ;
   wire \$2512 ;
   wire \$2513 ;
   wire \$2514 ;
   wire \$2515 ;
-  wire [3:0] \$2516 ;
-  wire [4:0] \$2517 ;
-  wire \$2518 ;
-  wire \$2519 ;
+  wire \$2516 ;
+  wire \$2517 ;
+  wire [3:0] \$2518 ;
+  wire [4:0] \$2519 ;
   wire \$252 ;
   wire \$2520 ;
   wire \$2521 ;
   wire \$2522 ;
   wire \$2523 ;
-  wire [3:0] \$2524 ;
+  wire \$2524 ;
   wire \$2525 ;
-  wire \$2526 ;
+  wire [3:0] \$2526 ;
   wire \$2527 ;
   wire \$2528 ;
   wire \$2529 ;
   wire [7:0] \$253 ;
   wire \$2530 ;
-  wire [3:0] \$2531 ;
-  wire [4:0] \$2532 ;
-  wire \$2533 ;
-  wire \$2534 ;
-  wire \$2535 ;
-  wire \$2536 ;
-  wire \$2537 ;
-  wire \$2538 ;
-  wire [3:0] \$2539 ;
+  wire \$2531 ;
+  wire \$2532 ;
+  wire [3:0] \$2533 ;
+  wire [4:0] \$2534 ;
+  wire [255:0] \$2535 ;
+  wire [255:0] \$2536 ;
+  wire [255:0] \$2537 ;
+  wire [255:0] \$2538 ;
+  wire [255:0] \$2539 ;
   wire \$254 ;
   wire \$2540 ;
   wire \$2541 ;
@@ -1722,140 +1722,140 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2544 ;
   wire \$2545 ;
   wire [3:0] \$2546 ;
-  wire [4:0] \$2547 ;
+  wire \$2547 ;
   wire \$2548 ;
   wire \$2549 ;
   wire [7:0] \$255 ;
   wire \$2550 ;
   wire \$2551 ;
   wire \$2552 ;
-  wire \$2553 ;
-  wire [3:0] \$2554 ;
-  wire \$2555 ;
-  wire \$2556 ;
-  wire \$2557 ;
-  wire \$2558 ;
-  wire \$2559 ;
+  wire [3:0] \$2553 ;
+  wire [4:0] \$2554 ;
+  wire [255:0] \$2555 ;
+  wire [255:0] \$2556 ;
+  wire [255:0] \$2557 ;
+  wire [255:0] \$2558 ;
+  wire [255:0] \$2559 ;
   wire \$256 ;
-  wire \$2560 ;
-  wire [3:0] \$2561 ;
-  wire [4:0] \$2562 ;
-  wire [255:0] \$2563 ;
-  wire [255:0] \$2564 ;
-  wire [255:0] \$2565 ;
-  wire [255:0] \$2566 ;
-  wire [255:0] \$2567 ;
+  wire [255:0] \$2560 ;
+  wire \$2561 ;
+  wire \$2562 ;
+  wire \$2563 ;
+  wire \$2564 ;
+  wire \$2565 ;
+  wire \$2566 ;
+  wire [3:0] \$2567 ;
   wire \$2568 ;
   wire \$2569 ;
-  wire [7:0] \$257 ;
+  wire [3:0] \$257 ;
   wire \$2570 ;
   wire \$2571 ;
   wire \$2572 ;
   wire \$2573 ;
   wire [3:0] \$2574 ;
-  wire \$2575 ;
+  wire [4:0] \$2575 ;
   wire \$2576 ;
   wire \$2577 ;
   wire \$2578 ;
   wire \$2579 ;
-  wire \$258 ;
+  wire [7:0] \$258 ;
   wire \$2580 ;
-  wire [3:0] \$2581 ;
-  wire [4:0] \$2582 ;
-  wire [255:0] \$2583 ;
-  wire [255:0] \$2584 ;
-  wire [255:0] \$2585 ;
-  wire [255:0] \$2586 ;
-  wire [255:0] \$2587 ;
-  wire [255:0] \$2588 ;
-  wire \$2589 ;
-  wire [7:0] \$259 ;
-  wire \$2590 ;
-  wire \$2591 ;
-  wire \$2592 ;
-  wire \$2593 ;
-  wire \$2594 ;
-  wire [3:0] \$2595 ;
+  wire \$2581 ;
+  wire [3:0] \$2582 ;
+  wire \$2583 ;
+  wire \$2584 ;
+  wire \$2585 ;
+  wire \$2586 ;
+  wire \$2587 ;
+  wire \$2588 ;
+  wire [3:0] \$2589 ;
+  wire \$259 ;
+  wire [4:0] \$2590 ;
+  wire [255:0] \$2591 ;
+  wire [255:0] \$2592 ;
+  wire [255:0] \$2593 ;
+  wire [255:0] \$2594 ;
+  wire [255:0] \$2595 ;
   wire \$2596 ;
   wire \$2597 ;
   wire \$2598 ;
   wire \$2599 ;
   wire \$26 ;
-  wire \$260 ;
+  wire [7:0] \$260 ;
   wire \$2600 ;
   wire \$2601 ;
   wire [3:0] \$2602 ;
-  wire [4:0] \$2603 ;
+  wire \$2603 ;
   wire \$2604 ;
   wire \$2605 ;
   wire \$2606 ;
   wire \$2607 ;
   wire \$2608 ;
-  wire \$2609 ;
-  wire [3:0] \$261 ;
-  wire [3:0] \$2610 ;
-  wire \$2611 ;
-  wire \$2612 ;
-  wire \$2613 ;
-  wire \$2614 ;
-  wire \$2615 ;
-  wire \$2616 ;
-  wire [3:0] \$2617 ;
-  wire [4:0] \$2618 ;
-  wire [255:0] \$2619 ;
+  wire [3:0] \$2609 ;
+  wire \$261 ;
+  wire [4:0] \$2610 ;
+  wire [255:0] \$2611 ;
+  wire [255:0] \$2612 ;
+  wire [255:0] \$2613 ;
+  wire [255:0] \$2614 ;
+  wire [255:0] \$2615 ;
+  wire [255:0] \$2616 ;
+  wire [255:0] \$2617 ;
+  wire \$2618 ;
+  wire \$2619 ;
   wire [7:0] \$262 ;
-  wire [255:0] \$2620 ;
-  wire [255:0] \$2621 ;
-  wire [255:0] \$2622 ;
-  wire [255:0] \$2623 ;
-  wire \$2624 ;
+  wire \$2620 ;
+  wire \$2621 ;
+  wire \$2622 ;
+  wire \$2623 ;
+  wire [3:0] \$2624 ;
   wire \$2625 ;
   wire \$2626 ;
   wire \$2627 ;
   wire \$2628 ;
   wire \$2629 ;
   wire \$263 ;
-  wire [3:0] \$2630 ;
-  wire \$2631 ;
-  wire \$2632 ;
+  wire \$2630 ;
+  wire [3:0] \$2631 ;
+  wire [4:0] \$2632 ;
   wire \$2633 ;
   wire \$2634 ;
   wire \$2635 ;
   wire \$2636 ;
-  wire [3:0] \$2637 ;
-  wire [4:0] \$2638 ;
-  wire [255:0] \$2639 ;
+  wire \$2637 ;
+  wire \$2638 ;
+  wire [3:0] \$2639 ;
   wire [7:0] \$264 ;
-  wire [255:0] \$2640 ;
-  wire [255:0] \$2641 ;
-  wire [255:0] \$2642 ;
-  wire [255:0] \$2643 ;
-  wire [255:0] \$2644 ;
-  wire [255:0] \$2645 ;
-  wire \$2646 ;
-  wire \$2647 ;
+  wire \$2640 ;
+  wire \$2641 ;
+  wire \$2642 ;
+  wire \$2643 ;
+  wire \$2644 ;
+  wire \$2645 ;
+  wire [3:0] \$2646 ;
+  wire [4:0] \$2647 ;
   wire \$2648 ;
   wire \$2649 ;
   wire \$265 ;
   wire \$2650 ;
   wire \$2651 ;
-  wire [3:0] \$2652 ;
+  wire \$2652 ;
   wire \$2653 ;
-  wire \$2654 ;
+  wire [3:0] \$2654 ;
   wire \$2655 ;
   wire \$2656 ;
   wire \$2657 ;
   wire \$2658 ;
-  wire [3:0] \$2659 ;
+  wire \$2659 ;
   wire [7:0] \$266 ;
-  wire [4:0] \$2660 ;
-  wire \$2661 ;
-  wire \$2662 ;
-  wire \$2663 ;
-  wire \$2664 ;
-  wire \$2665 ;
-  wire \$2666 ;
-  wire [3:0] \$2667 ;
+  wire \$2660 ;
+  wire [3:0] \$2661 ;
+  wire [4:0] \$2662 ;
+  wire [255:0] \$2663 ;
+  wire [255:0] \$2664 ;
+  wire [255:0] \$2665 ;
+  wire [255:0] \$2666 ;
+  wire [255:0] \$2667 ;
   wire \$2668 ;
   wire \$2669 ;
   wire \$267 ;
@@ -1864,61 +1864,61 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2672 ;
   wire \$2673 ;
   wire [3:0] \$2674 ;
-  wire [4:0] \$2675 ;
+  wire \$2675 ;
   wire \$2676 ;
   wire \$2677 ;
   wire \$2678 ;
   wire \$2679 ;
   wire [7:0] \$268 ;
   wire \$2680 ;
-  wire \$2681 ;
-  wire [3:0] \$2682 ;
-  wire \$2683 ;
-  wire \$2684 ;
-  wire \$2685 ;
-  wire \$2686 ;
-  wire \$2687 ;
-  wire \$2688 ;
-  wire [3:0] \$2689 ;
+  wire [3:0] \$2681 ;
+  wire [4:0] \$2682 ;
+  wire [255:0] \$2683 ;
+  wire [255:0] \$2684 ;
+  wire [255:0] \$2685 ;
+  wire [255:0] \$2686 ;
+  wire [255:0] \$2687 ;
+  wire [255:0] \$2688 ;
+  wire \$2689 ;
   wire \$269 ;
-  wire [4:0] \$2690 ;
-  wire [255:0] \$2691 ;
-  wire [255:0] \$2692 ;
-  wire [255:0] \$2693 ;
-  wire [255:0] \$2694 ;
-  wire [255:0] \$2695 ;
+  wire \$2690 ;
+  wire \$2691 ;
+  wire \$2692 ;
+  wire \$2693 ;
+  wire \$2694 ;
+  wire [3:0] \$2695 ;
   wire \$2696 ;
   wire \$2697 ;
   wire \$2698 ;
   wire \$2699 ;
   wire \$27 ;
-  wire [7:0] \$270 ;
+  wire [3:0] \$270 ;
   wire \$2700 ;
   wire \$2701 ;
   wire [3:0] \$2702 ;
-  wire \$2703 ;
+  wire [4:0] \$2703 ;
   wire \$2704 ;
   wire \$2705 ;
   wire \$2706 ;
   wire \$2707 ;
   wire \$2708 ;
-  wire [3:0] \$2709 ;
-  wire \$271 ;
-  wire [4:0] \$2710 ;
-  wire [255:0] \$2711 ;
-  wire [255:0] \$2712 ;
-  wire [255:0] \$2713 ;
-  wire [255:0] \$2714 ;
-  wire [255:0] \$2715 ;
-  wire [255:0] \$2716 ;
-  wire \$2717 ;
-  wire \$2718 ;
-  wire \$2719 ;
+  wire \$2709 ;
+  wire [4:0] \$271 ;
+  wire [3:0] \$2710 ;
+  wire \$2711 ;
+  wire \$2712 ;
+  wire \$2713 ;
+  wire \$2714 ;
+  wire \$2715 ;
+  wire \$2716 ;
+  wire [3:0] \$2717 ;
+  wire [4:0] \$2718 ;
+  wire [255:0] \$2719 ;
   wire [7:0] \$272 ;
-  wire \$2720 ;
-  wire \$2721 ;
-  wire \$2722 ;
-  wire [3:0] \$2723 ;
+  wire [255:0] \$2720 ;
+  wire [255:0] \$2721 ;
+  wire [255:0] \$2722 ;
+  wire [255:0] \$2723 ;
   wire \$2724 ;
   wire \$2725 ;
   wire \$2726 ;
@@ -1927,69 +1927,69 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2729 ;
   wire \$273 ;
   wire [3:0] \$2730 ;
-  wire [4:0] \$2731 ;
+  wire \$2731 ;
   wire \$2732 ;
   wire \$2733 ;
   wire \$2734 ;
   wire \$2735 ;
   wire \$2736 ;
-  wire \$2737 ;
-  wire [3:0] \$2738 ;
-  wire \$2739 ;
-  wire [3:0] \$274 ;
-  wire \$2740 ;
-  wire \$2741 ;
-  wire \$2742 ;
-  wire \$2743 ;
-  wire \$2744 ;
-  wire [3:0] \$2745 ;
-  wire [4:0] \$2746 ;
-  wire [255:0] \$2747 ;
-  wire [255:0] \$2748 ;
-  wire [255:0] \$2749 ;
-  wire [4:0] \$275 ;
-  wire [255:0] \$2750 ;
-  wire [255:0] \$2751 ;
+  wire [3:0] \$2737 ;
+  wire [4:0] \$2738 ;
+  wire [255:0] \$2739 ;
+  wire [7:0] \$274 ;
+  wire [255:0] \$2740 ;
+  wire [255:0] \$2741 ;
+  wire [255:0] \$2742 ;
+  wire [255:0] \$2743 ;
+  wire [255:0] \$2744 ;
+  wire [255:0] \$2745 ;
+  wire [255:0] \$2746 ;
+  wire \$2747 ;
+  wire \$2748 ;
+  wire \$2749 ;
+  wire \$275 ;
+  wire \$2750 ;
+  wire \$2751 ;
   wire \$2752 ;
-  wire \$2753 ;
+  wire [3:0] \$2753 ;
   wire \$2754 ;
   wire \$2755 ;
   wire \$2756 ;
   wire \$2757 ;
-  wire [3:0] \$2758 ;
+  wire \$2758 ;
   wire \$2759 ;
   wire [7:0] \$276 ;
-  wire \$2760 ;
+  wire [3:0] \$2760 ;
   wire \$2761 ;
   wire \$2762 ;
   wire \$2763 ;
   wire \$2764 ;
-  wire [3:0] \$2765 ;
-  wire [4:0] \$2766 ;
-  wire [255:0] \$2767 ;
-  wire [255:0] \$2768 ;
-  wire [255:0] \$2769 ;
+  wire \$2765 ;
+  wire \$2766 ;
+  wire [3:0] \$2767 ;
+  wire \$2768 ;
+  wire \$2769 ;
   wire \$277 ;
-  wire [255:0] \$2770 ;
-  wire [255:0] \$2771 ;
-  wire [255:0] \$2772 ;
-  wire [255:0] \$2773 ;
-  wire [255:0] \$2774 ;
-  wire \$2775 ;
-  wire \$2776 ;
-  wire \$2777 ;
+  wire \$2770 ;
+  wire \$2771 ;
+  wire \$2772 ;
+  wire \$2773 ;
+  wire [3:0] \$2774 ;
+  wire [127:0] \$2775 ;
+  wire [127:0] \$2776 ;
+  wire [127:0] \$2777 ;
   wire \$2778 ;
   wire \$2779 ;
   wire [7:0] \$278 ;
   wire \$2780 ;
-  wire [3:0] \$2781 ;
+  wire \$2781 ;
   wire \$2782 ;
   wire \$2783 ;
-  wire \$2784 ;
-  wire \$2785 ;
-  wire \$2786 ;
-  wire \$2787 ;
-  wire [3:0] \$2788 ;
+  wire [3:0] \$2784 ;
+  wire [127:0] \$2785 ;
+  wire [127:0] \$2786 ;
+  wire [127:0] \$2787 ;
+  wire [127:0] \$2788 ;
   wire \$2789 ;
   wire \$279 ;
   wire \$2790 ;
@@ -2022,46 +2022,46 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [127:0] \$2814 ;
   wire [127:0] \$2815 ;
   wire [127:0] \$2816 ;
-  wire \$2817 ;
+  wire [127:0] \$2817 ;
   wire \$2818 ;
   wire \$2819 ;
   wire [7:0] \$282 ;
   wire \$2820 ;
   wire \$2821 ;
   wire \$2822 ;
-  wire [3:0] \$2823 ;
-  wire \$2824 ;
+  wire \$2823 ;
+  wire [3:0] \$2824 ;
   wire \$2825 ;
   wire \$2826 ;
   wire \$2827 ;
   wire \$2828 ;
   wire \$2829 ;
   wire \$283 ;
-  wire [3:0] \$2830 ;
-  wire [127:0] \$2831 ;
-  wire [127:0] \$2832 ;
-  wire [127:0] \$2833 ;
+  wire \$2830 ;
+  wire [3:0] \$2831 ;
+  wire \$2832 ;
+  wire \$2833 ;
   wire \$2834 ;
   wire \$2835 ;
   wire \$2836 ;
   wire \$2837 ;
-  wire \$2838 ;
-  wire \$2839 ;
-  wire [7:0] \$284 ;
-  wire [3:0] \$2840 ;
+  wire [3:0] \$2838 ;
+  wire [127:0] \$2839 ;
+  wire [3:0] \$284 ;
+  wire [127:0] \$2840 ;
   wire [127:0] \$2841 ;
-  wire [127:0] \$2842 ;
-  wire [127:0] \$2843 ;
-  wire [127:0] \$2844 ;
-  wire [127:0] \$2845 ;
+  wire \$2842 ;
+  wire \$2843 ;
+  wire \$2844 ;
+  wire \$2845 ;
   wire \$2846 ;
   wire \$2847 ;
-  wire \$2848 ;
-  wire \$2849 ;
-  wire \$285 ;
-  wire \$2850 ;
-  wire \$2851 ;
-  wire [3:0] \$2852 ;
+  wire [3:0] \$2848 ;
+  wire [127:0] \$2849 ;
+  wire [7:0] \$285 ;
+  wire [127:0] \$2850 ;
+  wire [127:0] \$2851 ;
+  wire [127:0] \$2852 ;
   wire \$2853 ;
   wire \$2854 ;
   wire \$2855 ;
@@ -2069,7 +2069,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2857 ;
   wire \$2858 ;
   wire [3:0] \$2859 ;
-  wire [7:0] \$286 ;
+  wire \$286 ;
   wire \$2860 ;
   wire \$2861 ;
   wire \$2862 ;
@@ -2080,7 +2080,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [127:0] \$2867 ;
   wire [127:0] \$2868 ;
   wire [127:0] \$2869 ;
-  wire \$287 ;
+  wire [7:0] \$287 ;
   wire \$2870 ;
   wire \$2871 ;
   wire \$2872 ;
@@ -2091,56 +2091,56 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [127:0] \$2877 ;
   wire [127:0] \$2878 ;
   wire [127:0] \$2879 ;
-  wire [3:0] \$288 ;
+  wire \$288 ;
   wire [127:0] \$2880 ;
-  wire \$2881 ;
+  wire [127:0] \$2881 ;
   wire \$2882 ;
   wire \$2883 ;
   wire \$2884 ;
   wire \$2885 ;
   wire \$2886 ;
-  wire [3:0] \$2887 ;
-  wire \$2888 ;
+  wire \$2887 ;
+  wire [3:0] \$2888 ;
   wire \$2889 ;
   wire [7:0] \$289 ;
   wire \$2890 ;
   wire \$2891 ;
   wire \$2892 ;
   wire \$2893 ;
-  wire [3:0] \$2894 ;
-  wire [127:0] \$2895 ;
-  wire [127:0] \$2896 ;
-  wire [127:0] \$2897 ;
+  wire \$2894 ;
+  wire [3:0] \$2895 ;
+  wire \$2896 ;
+  wire \$2897 ;
   wire \$2898 ;
   wire \$2899 ;
   wire \$29 ;
   wire \$290 ;
   wire \$2900 ;
   wire \$2901 ;
-  wire \$2902 ;
+  wire [3:0] \$2902 ;
   wire \$2903 ;
-  wire [3:0] \$2904 ;
-  wire [127:0] \$2905 ;
-  wire [127:0] \$2906 ;
-  wire [127:0] \$2907 ;
-  wire [127:0] \$2908 ;
-  wire [127:0] \$2909 ;
+  wire \$2904 ;
+  wire \$2905 ;
+  wire \$2906 ;
+  wire \$2907 ;
+  wire \$2908 ;
+  wire [3:0] \$2909 ;
   wire [7:0] \$291 ;
-  wire \$2910 ;
-  wire \$2911 ;
-  wire \$2912 ;
+  wire [127:0] \$2910 ;
+  wire [127:0] \$2911 ;
+  wire [127:0] \$2912 ;
   wire \$2913 ;
   wire \$2914 ;
   wire \$2915 ;
-  wire [3:0] \$2916 ;
+  wire \$2916 ;
   wire \$2917 ;
   wire \$2918 ;
-  wire \$2919 ;
+  wire [3:0] \$2919 ;
   wire \$292 ;
-  wire \$2920 ;
-  wire \$2921 ;
-  wire \$2922 ;
-  wire [3:0] \$2923 ;
+  wire [127:0] \$2920 ;
+  wire [127:0] \$2921 ;
+  wire [127:0] \$2922 ;
+  wire [127:0] \$2923 ;
   wire \$2924 ;
   wire \$2925 ;
   wire \$2926 ;
@@ -2172,48 +2172,48 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$295 ;
   wire [127:0] \$2950 ;
   wire [127:0] \$2951 ;
-  wire \$2952 ;
+  wire [127:0] \$2952 ;
   wire \$2953 ;
   wire \$2954 ;
   wire \$2955 ;
   wire \$2956 ;
   wire \$2957 ;
-  wire [3:0] \$2958 ;
-  wire \$2959 ;
+  wire \$2958 ;
+  wire [3:0] \$2959 ;
   wire \$296 ;
   wire \$2960 ;
   wire \$2961 ;
   wire \$2962 ;
   wire \$2963 ;
   wire \$2964 ;
-  wire [3:0] \$2965 ;
-  wire [127:0] \$2966 ;
-  wire [127:0] \$2967 ;
-  wire [127:0] \$2968 ;
+  wire \$2965 ;
+  wire [3:0] \$2966 ;
+  wire \$2967 ;
+  wire \$2968 ;
   wire \$2969 ;
-  wire [7:0] \$297 ;
+  wire [3:0] \$297 ;
   wire \$2970 ;
   wire \$2971 ;
   wire \$2972 ;
-  wire \$2973 ;
-  wire \$2974 ;
-  wire [3:0] \$2975 ;
+  wire [3:0] \$2973 ;
+  wire [127:0] \$2974 ;
+  wire [127:0] \$2975 ;
   wire [127:0] \$2976 ;
-  wire [127:0] \$2977 ;
-  wire [127:0] \$2978 ;
-  wire [127:0] \$2979 ;
-  wire \$298 ;
-  wire [127:0] \$2980 ;
+  wire \$2977 ;
+  wire \$2978 ;
+  wire \$2979 ;
+  wire [4:0] \$298 ;
+  wire \$2980 ;
   wire \$2981 ;
   wire \$2982 ;
-  wire \$2983 ;
-  wire \$2984 ;
-  wire \$2985 ;
-  wire \$2986 ;
-  wire [3:0] \$2987 ;
+  wire [3:0] \$2983 ;
+  wire [127:0] \$2984 ;
+  wire [127:0] \$2985 ;
+  wire [127:0] \$2986 ;
+  wire [127:0] \$2987 ;
   wire \$2988 ;
   wire \$2989 ;
-  wire [7:0] \$299 ;
+  wire [5:0] \$299 ;
   wire \$2990 ;
   wire \$2991 ;
   wire \$2992 ;
@@ -2226,7 +2226,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2999 ;
   wire \$3 ;
   wire \$30 ;
-  wire \$300 ;
+  wire [6:0] \$300 ;
   wire \$3000 ;
   wire [3:0] \$3001 ;
   wire [127:0] \$3002 ;
@@ -2237,80 +2237,80 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3007 ;
   wire \$3008 ;
   wire \$3009 ;
-  wire [3:0] \$301 ;
+  wire [7:0] \$301 ;
   wire \$3010 ;
   wire [3:0] \$3011 ;
   wire [127:0] \$3012 ;
   wire [127:0] \$3013 ;
   wire [127:0] \$3014 ;
   wire [127:0] \$3015 ;
-  wire \$3016 ;
+  wire [127:0] \$3016 ;
   wire \$3017 ;
   wire \$3018 ;
   wire \$3019 ;
-  wire [4:0] \$302 ;
+  wire \$302 ;
   wire \$3020 ;
   wire \$3021 ;
-  wire [3:0] \$3022 ;
+  wire \$3022 ;
   wire \$3023 ;
   wire \$3024 ;
   wire \$3025 ;
-  wire \$3026 ;
-  wire \$3027 ;
-  wire \$3028 ;
-  wire [3:0] \$3029 ;
-  wire [5:0] \$303 ;
-  wire [127:0] \$3030 ;
-  wire [127:0] \$3031 ;
-  wire [127:0] \$3032 ;
-  wire \$3033 ;
-  wire \$3034 ;
-  wire \$3035 ;
+  wire [63:0] \$3026 ;
+  wire [63:0] \$3027 ;
+  wire [63:0] \$3028 ;
+  wire \$3029 ;
+  wire [7:0] \$303 ;
+  wire \$3030 ;
+  wire \$3031 ;
+  wire [63:0] \$3032 ;
+  wire [63:0] \$3033 ;
+  wire [63:0] \$3034 ;
+  wire [63:0] \$3035 ;
   wire \$3036 ;
   wire \$3037 ;
   wire \$3038 ;
-  wire [3:0] \$3039 ;
-  wire [6:0] \$304 ;
-  wire [127:0] \$3040 ;
-  wire [127:0] \$3041 ;
-  wire [127:0] \$3042 ;
-  wire [127:0] \$3043 ;
-  wire [127:0] \$3044 ;
+  wire \$3039 ;
+  wire \$304 ;
+  wire \$3040 ;
+  wire \$3041 ;
+  wire [63:0] \$3042 ;
+  wire [63:0] \$3043 ;
+  wire [63:0] \$3044 ;
   wire \$3045 ;
   wire \$3046 ;
   wire \$3047 ;
-  wire \$3048 ;
-  wire \$3049 ;
+  wire [63:0] \$3048 ;
+  wire [63:0] \$3049 ;
   wire [7:0] \$305 ;
-  wire \$3050 ;
-  wire \$3051 ;
+  wire [63:0] \$3050 ;
+  wire [63:0] \$3051 ;
   wire \$3052 ;
   wire \$3053 ;
-  wire [63:0] \$3054 ;
-  wire [63:0] \$3055 ;
-  wire [63:0] \$3056 ;
+  wire \$3054 ;
+  wire \$3055 ;
+  wire \$3056 ;
   wire \$3057 ;
   wire \$3058 ;
   wire \$3059 ;
   wire \$306 ;
-  wire [63:0] \$3060 ;
+  wire \$3060 ;
   wire [63:0] \$3061 ;
   wire [63:0] \$3062 ;
   wire [63:0] \$3063 ;
   wire \$3064 ;
   wire \$3065 ;
   wire \$3066 ;
-  wire \$3067 ;
-  wire \$3068 ;
-  wire \$3069 ;
+  wire [63:0] \$3067 ;
+  wire [63:0] \$3068 ;
+  wire [63:0] \$3069 ;
   wire [7:0] \$307 ;
   wire [63:0] \$3070 ;
-  wire [63:0] \$3071 ;
-  wire [63:0] \$3072 ;
+  wire \$3071 ;
+  wire \$3072 ;
   wire \$3073 ;
   wire \$3074 ;
   wire \$3075 ;
-  wire [63:0] \$3076 ;
+  wire \$3076 ;
   wire [63:0] \$3077 ;
   wire [63:0] \$3078 ;
   wire [63:0] \$3079 ;
@@ -2318,20 +2318,20 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3080 ;
   wire \$3081 ;
   wire \$3082 ;
-  wire \$3083 ;
-  wire \$3084 ;
-  wire \$3085 ;
-  wire \$3086 ;
+  wire [63:0] \$3083 ;
+  wire [63:0] \$3084 ;
+  wire [63:0] \$3085 ;
+  wire [63:0] \$3086 ;
   wire \$3087 ;
   wire \$3088 ;
-  wire [63:0] \$3089 ;
+  wire \$3089 ;
   wire [7:0] \$309 ;
-  wire [63:0] \$3090 ;
-  wire [63:0] \$3091 ;
+  wire \$3090 ;
+  wire \$3091 ;
   wire \$3092 ;
   wire \$3093 ;
   wire \$3094 ;
-  wire [63:0] \$3095 ;
+  wire \$3095 ;
   wire [63:0] \$3096 ;
   wire [63:0] \$3097 ;
   wire [63:0] \$3098 ;
@@ -2340,1366 +2340,1366 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$310 ;
   wire \$3100 ;
   wire \$3101 ;
-  wire \$3102 ;
-  wire \$3103 ;
-  wire \$3104 ;
+  wire [63:0] \$3102 ;
+  wire [63:0] \$3103 ;
+  wire [63:0] \$3104 ;
   wire [63:0] \$3105 ;
-  wire [63:0] \$3106 ;
-  wire [63:0] \$3107 ;
+  wire \$3106 ;
+  wire \$3107 ;
   wire \$3108 ;
   wire \$3109 ;
   wire [7:0] \$311 ;
   wire \$3110 ;
-  wire [63:0] \$3111 ;
+  wire \$3111 ;
   wire [63:0] \$3112 ;
   wire [63:0] \$3113 ;
   wire [63:0] \$3114 ;
   wire \$3115 ;
   wire \$3116 ;
   wire \$3117 ;
-  wire \$3118 ;
-  wire \$3119 ;
+  wire [63:0] \$3118 ;
+  wire [63:0] \$3119 ;
   wire \$312 ;
-  wire \$3120 ;
-  wire \$3121 ;
+  wire [63:0] \$3120 ;
+  wire [63:0] \$3121 ;
   wire \$3122 ;
   wire \$3123 ;
-  wire [63:0] \$3124 ;
-  wire [63:0] \$3125 ;
-  wire [63:0] \$3126 ;
+  wire \$3124 ;
+  wire \$3125 ;
+  wire \$3126 ;
   wire \$3127 ;
   wire \$3128 ;
   wire \$3129 ;
-  wire [7:0] \$313 ;
-  wire [63:0] \$3130 ;
+  wire [3:0] \$313 ;
+  wire \$3130 ;
   wire [63:0] \$3131 ;
   wire [63:0] \$3132 ;
   wire [63:0] \$3133 ;
   wire \$3134 ;
   wire \$3135 ;
   wire \$3136 ;
-  wire \$3137 ;
-  wire \$3138 ;
-  wire \$3139 ;
-  wire \$314 ;
+  wire [63:0] \$3137 ;
+  wire [63:0] \$3138 ;
+  wire [63:0] \$3139 ;
+  wire [7:0] \$314 ;
   wire [63:0] \$3140 ;
-  wire [63:0] \$3141 ;
-  wire [63:0] \$3142 ;
+  wire \$3141 ;
+  wire \$3142 ;
   wire \$3143 ;
   wire \$3144 ;
   wire \$3145 ;
-  wire [63:0] \$3146 ;
+  wire \$3146 ;
   wire [63:0] \$3147 ;
   wire [63:0] \$3148 ;
   wire [63:0] \$3149 ;
-  wire [7:0] \$315 ;
+  wire \$315 ;
   wire \$3150 ;
   wire \$3151 ;
   wire \$3152 ;
-  wire \$3153 ;
-  wire \$3154 ;
-  wire \$3155 ;
-  wire \$3156 ;
+  wire [63:0] \$3153 ;
+  wire [63:0] \$3154 ;
+  wire [63:0] \$3155 ;
+  wire [63:0] \$3156 ;
   wire \$3157 ;
   wire \$3158 ;
-  wire [63:0] \$3159 ;
-  wire \$316 ;
-  wire [63:0] \$3160 ;
-  wire [63:0] \$3161 ;
+  wire \$3159 ;
+  wire [7:0] \$316 ;
+  wire \$3160 ;
+  wire \$3161 ;
   wire \$3162 ;
   wire \$3163 ;
   wire \$3164 ;
-  wire [63:0] \$3165 ;
-  wire [63:0] \$3166 ;
-  wire [63:0] \$3167 ;
-  wire [63:0] \$3168 ;
+  wire \$3165 ;
+  wire \$3166 ;
+  wire \$3167 ;
+  wire \$3168 ;
   wire \$3169 ;
-  wire [3:0] \$317 ;
+  wire \$317 ;
   wire \$3170 ;
-  wire \$3171 ;
+  wire [1:0] \$3171 ;
   wire \$3172 ;
-  wire \$3173 ;
+  wire [1:0] \$3173 ;
   wire \$3174 ;
-  wire [63:0] \$3175 ;
-  wire [63:0] \$3176 ;
-  wire [63:0] \$3177 ;
-  wire \$3178 ;
-  wire \$3179 ;
+  wire [4:0] \$3175 ;
+  wire [4:0] \$3176 ;
+  wire [21:0] \$3177 ;
+  wire [15:0] \$3178 ;
+  wire [15:0] \$3179 ;
   wire [7:0] \$318 ;
-  wire \$3180 ;
-  wire [63:0] \$3181 ;
-  wire [63:0] \$3182 ;
-  wire [63:0] \$3183 ;
-  wire [63:0] \$3184 ;
-  wire \$3185 ;
+  wire [1:0] \$3180 ;
+  wire \$3181 ;
+  wire \$3182 ;
+  wire [1:0] \$3183 ;
+  wire \$3184 ;
+  wire [1:0] \$3185 ;
   wire \$3186 ;
   wire \$3187 ;
   wire \$3188 ;
-  wire \$3189 ;
+  wire [1:0] \$3189 ;
   wire \$319 ;
   wire \$3190 ;
-  wire \$3191 ;
-  wire \$3192 ;
-  wire \$3193 ;
-  wire \$3194 ;
-  wire \$3195 ;
+  wire [15:0] \$3191 ;
+  wire [16:0] \$3192 ;
+  wire [15:0] \$3193 ;
+  wire [15:0] \$3194 ;
+  wire [15:0] \$3195 ;
   wire \$3196 ;
   wire \$3197 ;
-  wire \$3198 ;
-  wire [1:0] \$3199 ;
+  wire [17:0] \$3198 ;
+  wire [15:0] \$3199 ;
   wire \$32 ;
   wire [7:0] \$320 ;
-  wire \$3200 ;
-  wire [1:0] \$3201 ;
-  wire \$3202 ;
-  wire [4:0] \$3203 ;
-  wire [4:0] \$3204 ;
-  wire [21:0] \$3205 ;
-  wire [15:0] \$3206 ;
-  wire [15:0] \$3207 ;
-  wire [1:0] \$3208 ;
-  wire \$3209 ;
+  wire [15:0] \$3200 ;
+  wire [3:0] \$3201 ;
+  wire [3:0] \$3202 ;
+  wire [3:0] \$3203 ;
+  wire [3:0] \$3204 ;
+  wire [3:0] \$3205 ;
+  wire [3:0] \$3206 ;
+  wire [3:0] \$3207 ;
+  wire [3:0] \$3208 ;
+  wire [3:0] \$3209 ;
   wire \$321 ;
-  wire \$3210 ;
-  wire [1:0] \$3211 ;
-  wire \$3212 ;
-  wire [1:0] \$3213 ;
-  wire \$3214 ;
-  wire \$3215 ;
-  wire \$3216 ;
-  wire [1:0] \$3217 ;
-  wire \$3218 ;
-  wire [15:0] \$3219 ;
+  wire [3:0] \$3210 ;
+  wire [3:0] \$3211 ;
+  wire [3:0] \$3212 ;
+  wire [3:0] \$3213 ;
+  wire [3:0] \$3214 ;
+  wire [3:0] \$3215 ;
+  wire [1:0] \$3216 ;
+  wire \$3217 ;
+  wire [1:0] \$3218 ;
+  wire \$3219 ;
   wire [7:0] \$322 ;
-  wire [16:0] \$3220 ;
-  wire [15:0] \$3221 ;
-  wire [15:0] \$3222 ;
+  wire [4:0] \$3220 ;
+  wire [4:0] \$3221 ;
+  wire [21:0] \$3222 ;
   wire [15:0] \$3223 ;
-  wire \$3224 ;
-  wire \$3225 ;
-  wire [17:0] \$3226 ;
-  wire [15:0] \$3227 ;
-  wire [15:0] \$3228 ;
-  wire [3:0] \$3229 ;
+  wire [15:0] \$3224 ;
+  wire [1:0] \$3225 ;
+  wire \$3226 ;
+  wire \$3227 ;
+  wire [1:0] \$3228 ;
+  wire \$3229 ;
   wire \$323 ;
-  wire [3:0] \$3230 ;
-  wire [3:0] \$3231 ;
-  wire [3:0] \$3232 ;
-  wire [3:0] \$3233 ;
-  wire [3:0] \$3234 ;
-  wire [3:0] \$3235 ;
-  wire [3:0] \$3236 ;
-  wire [3:0] \$3237 ;
-  wire [3:0] \$3238 ;
-  wire [3:0] \$3239 ;
+  wire [1:0] \$3230 ;
+  wire \$3231 ;
+  wire \$3232 ;
+  wire \$3233 ;
+  wire [1:0] \$3234 ;
+  wire \$3235 ;
+  wire [15:0] \$3236 ;
+  wire [16:0] \$3237 ;
+  wire [15:0] \$3238 ;
+  wire [15:0] \$3239 ;
   wire [7:0] \$324 ;
-  wire [3:0] \$3240 ;
-  wire [3:0] \$3241 ;
-  wire [3:0] \$3242 ;
-  wire [3:0] \$3243 ;
-  wire [1:0] \$3244 ;
-  wire \$3245 ;
-  wire [1:0] \$3246 ;
-  wire \$3247 ;
-  wire [4:0] \$3248 ;
-  wire [4:0] \$3249 ;
+  wire [15:0] \$3240 ;
+  wire \$3241 ;
+  wire \$3242 ;
+  wire [17:0] \$3243 ;
+  wire [15:0] \$3244 ;
+  wire [15:0] \$3245 ;
+  wire [3:0] \$3246 ;
+  wire [3:0] \$3247 ;
+  wire [3:0] \$3248 ;
+  wire [3:0] \$3249 ;
   wire \$325 ;
-  wire [21:0] \$3250 ;
-  wire [15:0] \$3251 ;
-  wire [15:0] \$3252 ;
-  wire [1:0] \$3253 ;
-  wire \$3254 ;
-  wire \$3255 ;
-  wire [1:0] \$3256 ;
-  wire \$3257 ;
-  wire [1:0] \$3258 ;
-  wire \$3259 ;
-  wire [7:0] \$326 ;
-  wire \$3260 ;
-  wire \$3261 ;
-  wire [1:0] \$3262 ;
-  wire \$3263 ;
-  wire [15:0] \$3264 ;
-  wire [16:0] \$3265 ;
-  wire [15:0] \$3266 ;
-  wire [15:0] \$3267 ;
+  wire [3:0] \$3250 ;
+  wire [3:0] \$3251 ;
+  wire [3:0] \$3252 ;
+  wire [3:0] \$3253 ;
+  wire [3:0] \$3254 ;
+  wire [3:0] \$3255 ;
+  wire [3:0] \$3256 ;
+  wire [3:0] \$3257 ;
+  wire [3:0] \$3258 ;
+  wire [3:0] \$3259 ;
+  wire [3:0] \$326 ;
+  wire [3:0] \$3260 ;
+  wire [1:0] \$3261 ;
+  wire \$3262 ;
+  wire [1:0] \$3263 ;
+  wire \$3264 ;
+  wire [4:0] \$3265 ;
+  wire [4:0] \$3266 ;
+  wire [21:0] \$3267 ;
   wire [15:0] \$3268 ;
-  wire \$3269 ;
-  wire \$327 ;
-  wire \$3270 ;
-  wire [17:0] \$3271 ;
-  wire [15:0] \$3272 ;
-  wire [15:0] \$3273 ;
-  wire [3:0] \$3274 ;
-  wire [3:0] \$3275 ;
-  wire [3:0] \$3276 ;
-  wire [3:0] \$3277 ;
-  wire [3:0] \$3278 ;
-  wire [3:0] \$3279 ;
+  wire [15:0] \$3269 ;
+  wire [4:0] \$327 ;
+  wire [1:0] \$3270 ;
+  wire \$3271 ;
+  wire \$3272 ;
+  wire [1:0] \$3273 ;
+  wire \$3274 ;
+  wire [1:0] \$3275 ;
+  wire \$3276 ;
+  wire \$3277 ;
+  wire \$3278 ;
+  wire [1:0] \$3279 ;
   wire [7:0] \$328 ;
-  wire [3:0] \$3280 ;
-  wire [3:0] \$3281 ;
-  wire [3:0] \$3282 ;
-  wire [3:0] \$3283 ;
-  wire [3:0] \$3284 ;
-  wire [3:0] \$3285 ;
-  wire [3:0] \$3286 ;
-  wire [3:0] \$3287 ;
-  wire [3:0] \$3288 ;
-  wire [1:0] \$3289 ;
+  wire \$3280 ;
+  wire [15:0] \$3281 ;
+  wire [16:0] \$3282 ;
+  wire [15:0] \$3283 ;
+  wire [15:0] \$3284 ;
+  wire [15:0] \$3285 ;
+  wire \$3286 ;
+  wire \$3287 ;
+  wire [17:0] \$3288 ;
+  wire [15:0] \$3289 ;
   wire \$329 ;
-  wire \$3290 ;
-  wire [1:0] \$3291 ;
-  wire \$3292 ;
-  wire [4:0] \$3293 ;
-  wire [4:0] \$3294 ;
-  wire [21:0] \$3295 ;
-  wire [15:0] \$3296 ;
-  wire [15:0] \$3297 ;
-  wire [1:0] \$3298 ;
-  wire \$3299 ;
+  wire [15:0] \$3290 ;
+  wire [3:0] \$3291 ;
+  wire [3:0] \$3292 ;
+  wire [3:0] \$3293 ;
+  wire [3:0] \$3294 ;
+  wire [3:0] \$3295 ;
+  wire [3:0] \$3296 ;
+  wire [3:0] \$3297 ;
+  wire [3:0] \$3298 ;
+  wire [3:0] \$3299 ;
   wire \$33 ;
-  wire [3:0] \$330 ;
-  wire \$3300 ;
-  wire [1:0] \$3301 ;
-  wire \$3302 ;
-  wire [1:0] \$3303 ;
-  wire \$3304 ;
-  wire \$3305 ;
-  wire \$3306 ;
-  wire [1:0] \$3307 ;
-  wire \$3308 ;
-  wire [15:0] \$3309 ;
-  wire [4:0] \$331 ;
-  wire [16:0] \$3310 ;
-  wire [15:0] \$3311 ;
-  wire [15:0] \$3312 ;
+  wire [7:0] \$330 ;
+  wire [3:0] \$3300 ;
+  wire [3:0] \$3301 ;
+  wire [3:0] \$3302 ;
+  wire [3:0] \$3303 ;
+  wire [3:0] \$3304 ;
+  wire [3:0] \$3305 ;
+  wire [1:0] \$3306 ;
+  wire \$3307 ;
+  wire [1:0] \$3308 ;
+  wire \$3309 ;
+  wire \$331 ;
+  wire [4:0] \$3310 ;
+  wire [4:0] \$3311 ;
+  wire [21:0] \$3312 ;
   wire [15:0] \$3313 ;
-  wire \$3314 ;
-  wire \$3315 ;
-  wire [17:0] \$3316 ;
-  wire [15:0] \$3317 ;
-  wire [15:0] \$3318 ;
-  wire [3:0] \$3319 ;
+  wire [15:0] \$3314 ;
+  wire [1:0] \$3315 ;
+  wire \$3316 ;
+  wire \$3317 ;
+  wire [1:0] \$3318 ;
+  wire \$3319 ;
   wire [7:0] \$332 ;
-  wire [3:0] \$3320 ;
-  wire [3:0] \$3321 ;
-  wire [3:0] \$3322 ;
-  wire [3:0] \$3323 ;
-  wire [3:0] \$3324 ;
-  wire [3:0] \$3325 ;
-  wire [3:0] \$3326 ;
-  wire [3:0] \$3327 ;
-  wire [3:0] \$3328 ;
-  wire [3:0] \$3329 ;
+  wire [1:0] \$3320 ;
+  wire \$3321 ;
+  wire \$3322 ;
+  wire \$3323 ;
+  wire [1:0] \$3324 ;
+  wire \$3325 ;
+  wire [15:0] \$3326 ;
+  wire [16:0] \$3327 ;
+  wire [15:0] \$3328 ;
+  wire [15:0] \$3329 ;
   wire \$333 ;
-  wire [3:0] \$3330 ;
-  wire [3:0] \$3331 ;
-  wire [3:0] \$3332 ;
-  wire [3:0] \$3333 ;
-  wire [1:0] \$3334 ;
-  wire \$3335 ;
-  wire [1:0] \$3336 ;
-  wire \$3337 ;
-  wire [4:0] \$3338 ;
-  wire [4:0] \$3339 ;
+  wire [15:0] \$3330 ;
+  wire \$3331 ;
+  wire \$3332 ;
+  wire [17:0] \$3333 ;
+  wire [15:0] \$3334 ;
+  wire [15:0] \$3335 ;
+  wire [3:0] \$3336 ;
+  wire [3:0] \$3337 ;
+  wire [3:0] \$3338 ;
+  wire [3:0] \$3339 ;
   wire [7:0] \$334 ;
-  wire [21:0] \$3340 ;
-  wire [15:0] \$3341 ;
-  wire [15:0] \$3342 ;
-  wire [1:0] \$3343 ;
-  wire \$3344 ;
-  wire \$3345 ;
-  wire [1:0] \$3346 ;
-  wire \$3347 ;
-  wire [1:0] \$3348 ;
-  wire \$3349 ;
+  wire [3:0] \$3340 ;
+  wire [3:0] \$3341 ;
+  wire [3:0] \$3342 ;
+  wire [3:0] \$3343 ;
+  wire [3:0] \$3344 ;
+  wire [3:0] \$3345 ;
+  wire [3:0] \$3346 ;
+  wire [3:0] \$3347 ;
+  wire [3:0] \$3348 ;
+  wire [3:0] \$3349 ;
   wire \$335 ;
-  wire \$3350 ;
-  wire \$3351 ;
-  wire [1:0] \$3352 ;
-  wire \$3353 ;
-  wire [15:0] \$3354 ;
-  wire [16:0] \$3355 ;
-  wire [15:0] \$3356 ;
-  wire [15:0] \$3357 ;
+  wire [3:0] \$3350 ;
+  wire [1:0] \$3351 ;
+  wire \$3352 ;
+  wire [1:0] \$3353 ;
+  wire \$3354 ;
+  wire [4:0] \$3355 ;
+  wire [4:0] \$3356 ;
+  wire [21:0] \$3357 ;
   wire [15:0] \$3358 ;
-  wire \$3359 ;
+  wire [15:0] \$3359 ;
   wire [7:0] \$336 ;
-  wire \$3360 ;
-  wire [17:0] \$3361 ;
-  wire [15:0] \$3362 ;
-  wire [15:0] \$3363 ;
-  wire [3:0] \$3364 ;
-  wire [3:0] \$3365 ;
-  wire [3:0] \$3366 ;
-  wire [3:0] \$3367 ;
-  wire [3:0] \$3368 ;
-  wire [3:0] \$3369 ;
+  wire [1:0] \$3360 ;
+  wire \$3361 ;
+  wire \$3362 ;
+  wire [1:0] \$3363 ;
+  wire \$3364 ;
+  wire [1:0] \$3365 ;
+  wire \$3366 ;
+  wire \$3367 ;
+  wire \$3368 ;
+  wire [1:0] \$3369 ;
   wire \$337 ;
-  wire [3:0] \$3370 ;
-  wire [3:0] \$3371 ;
-  wire [3:0] \$3372 ;
-  wire [3:0] \$3373 ;
-  wire [3:0] \$3374 ;
-  wire [3:0] \$3375 ;
-  wire [3:0] \$3376 ;
-  wire [3:0] \$3377 ;
-  wire [3:0] \$3378 ;
-  wire [1:0] \$3379 ;
+  wire \$3370 ;
+  wire [15:0] \$3371 ;
+  wire [16:0] \$3372 ;
+  wire [15:0] \$3373 ;
+  wire [15:0] \$3374 ;
+  wire [15:0] \$3375 ;
+  wire \$3376 ;
+  wire \$3377 ;
+  wire [17:0] \$3378 ;
+  wire [15:0] \$3379 ;
   wire [7:0] \$338 ;
-  wire \$3380 ;
-  wire [1:0] \$3381 ;
-  wire \$3382 ;
-  wire [4:0] \$3383 ;
-  wire [4:0] \$3384 ;
-  wire [21:0] \$3385 ;
-  wire [15:0] \$3386 ;
-  wire [15:0] \$3387 ;
-  wire [1:0] \$3388 ;
-  wire \$3389 ;
+  wire [15:0] \$3380 ;
+  wire [3:0] \$3381 ;
+  wire [3:0] \$3382 ;
+  wire [3:0] \$3383 ;
+  wire [3:0] \$3384 ;
+  wire [3:0] \$3385 ;
+  wire [3:0] \$3386 ;
+  wire [3:0] \$3387 ;
+  wire [3:0] \$3388 ;
+  wire [3:0] \$3389 ;
   wire \$339 ;
-  wire \$3390 ;
-  wire [1:0] \$3391 ;
-  wire \$3392 ;
-  wire [1:0] \$3393 ;
-  wire \$3394 ;
-  wire \$3395 ;
-  wire \$3396 ;
-  wire [1:0] \$3397 ;
-  wire \$3398 ;
-  wire [15:0] \$3399 ;
+  wire [3:0] \$3390 ;
+  wire [3:0] \$3391 ;
+  wire [3:0] \$3392 ;
+  wire [3:0] \$3393 ;
+  wire [3:0] \$3394 ;
+  wire [3:0] \$3395 ;
+  wire [1:0] \$3396 ;
+  wire \$3397 ;
+  wire [1:0] \$3398 ;
+  wire \$3399 ;
   wire \$34 ;
-  wire [7:0] \$340 ;
-  wire [16:0] \$3400 ;
-  wire [15:0] \$3401 ;
-  wire [15:0] \$3402 ;
+  wire [3:0] \$340 ;
+  wire [4:0] \$3400 ;
+  wire [4:0] \$3401 ;
+  wire [21:0] \$3402 ;
   wire [15:0] \$3403 ;
-  wire \$3404 ;
-  wire \$3405 ;
-  wire [17:0] \$3406 ;
-  wire [15:0] \$3407 ;
-  wire [15:0] \$3408 ;
-  wire [3:0] \$3409 ;
-  wire \$341 ;
-  wire [3:0] \$3410 ;
-  wire [3:0] \$3411 ;
-  wire [3:0] \$3412 ;
-  wire [3:0] \$3413 ;
-  wire [3:0] \$3414 ;
-  wire [3:0] \$3415 ;
-  wire [3:0] \$3416 ;
-  wire [3:0] \$3417 ;
-  wire [3:0] \$3418 ;
-  wire [3:0] \$3419 ;
-  wire [7:0] \$342 ;
-  wire [3:0] \$3420 ;
-  wire [3:0] \$3421 ;
-  wire [3:0] \$3422 ;
-  wire [3:0] \$3423 ;
-  wire [1:0] \$3424 ;
-  wire \$3425 ;
-  wire [1:0] \$3426 ;
-  wire \$3427 ;
-  wire [4:0] \$3428 ;
-  wire [4:0] \$3429 ;
-  wire \$343 ;
-  wire [21:0] \$3430 ;
-  wire [15:0] \$3431 ;
-  wire [15:0] \$3432 ;
-  wire [1:0] \$3433 ;
-  wire \$3434 ;
-  wire \$3435 ;
-  wire [1:0] \$3436 ;
-  wire \$3437 ;
-  wire [1:0] \$3438 ;
-  wire \$3439 ;
-  wire [3:0] \$344 ;
-  wire \$3440 ;
-  wire \$3441 ;
-  wire [1:0] \$3442 ;
-  wire \$3443 ;
-  wire [15:0] \$3444 ;
-  wire [16:0] \$3445 ;
-  wire [15:0] \$3446 ;
-  wire [15:0] \$3447 ;
+  wire [15:0] \$3404 ;
+  wire [1:0] \$3405 ;
+  wire \$3406 ;
+  wire \$3407 ;
+  wire [1:0] \$3408 ;
+  wire \$3409 ;
+  wire [7:0] \$341 ;
+  wire [1:0] \$3410 ;
+  wire \$3411 ;
+  wire \$3412 ;
+  wire \$3413 ;
+  wire [1:0] \$3414 ;
+  wire \$3415 ;
+  wire [15:0] \$3416 ;
+  wire [16:0] \$3417 ;
+  wire [15:0] \$3418 ;
+  wire [15:0] \$3419 ;
+  wire \$342 ;
+  wire [15:0] \$3420 ;
+  wire \$3421 ;
+  wire \$3422 ;
+  wire [17:0] \$3423 ;
+  wire [15:0] \$3424 ;
+  wire [15:0] \$3425 ;
+  wire [3:0] \$3426 ;
+  wire [3:0] \$3427 ;
+  wire [3:0] \$3428 ;
+  wire [3:0] \$3429 ;
+  wire [7:0] \$343 ;
+  wire [3:0] \$3430 ;
+  wire [3:0] \$3431 ;
+  wire [3:0] \$3432 ;
+  wire [3:0] \$3433 ;
+  wire [3:0] \$3434 ;
+  wire [3:0] \$3435 ;
+  wire [3:0] \$3436 ;
+  wire [3:0] \$3437 ;
+  wire [3:0] \$3438 ;
+  wire [3:0] \$3439 ;
+  wire \$344 ;
+  wire [3:0] \$3440 ;
+  wire [1:0] \$3441 ;
+  wire \$3442 ;
+  wire [1:0] \$3443 ;
+  wire \$3444 ;
+  wire [4:0] \$3445 ;
+  wire [4:0] \$3446 ;
+  wire [21:0] \$3447 ;
   wire [15:0] \$3448 ;
-  wire \$3449 ;
+  wire [15:0] \$3449 ;
   wire [7:0] \$345 ;
-  wire \$3450 ;
-  wire [17:0] \$3451 ;
-  wire [15:0] \$3452 ;
-  wire [15:0] \$3453 ;
-  wire [3:0] \$3454 ;
-  wire [3:0] \$3455 ;
-  wire [3:0] \$3456 ;
-  wire [3:0] \$3457 ;
-  wire [3:0] \$3458 ;
-  wire [3:0] \$3459 ;
+  wire [1:0] \$3450 ;
+  wire \$3451 ;
+  wire \$3452 ;
+  wire [1:0] \$3453 ;
+  wire \$3454 ;
+  wire [1:0] \$3455 ;
+  wire \$3456 ;
+  wire \$3457 ;
+  wire \$3458 ;
+  wire [1:0] \$3459 ;
   wire \$346 ;
-  wire [3:0] \$3460 ;
-  wire [3:0] \$3461 ;
-  wire [3:0] \$3462 ;
-  wire [3:0] \$3463 ;
-  wire [3:0] \$3464 ;
-  wire [3:0] \$3465 ;
-  wire [3:0] \$3466 ;
-  wire [3:0] \$3467 ;
-  wire [3:0] \$3468 ;
-  wire [1:0] \$3469 ;
+  wire \$3460 ;
+  wire [15:0] \$3461 ;
+  wire [16:0] \$3462 ;
+  wire [15:0] \$3463 ;
+  wire [15:0] \$3464 ;
+  wire [15:0] \$3465 ;
+  wire \$3466 ;
+  wire \$3467 ;
+  wire [17:0] \$3468 ;
+  wire [15:0] \$3469 ;
   wire [7:0] \$347 ;
-  wire \$3470 ;
-  wire [1:0] \$3471 ;
-  wire \$3472 ;
-  wire [4:0] \$3473 ;
-  wire [4:0] \$3474 ;
-  wire [21:0] \$3475 ;
-  wire [15:0] \$3476 ;
-  wire [15:0] \$3477 ;
-  wire [1:0] \$3478 ;
-  wire \$3479 ;
+  wire [15:0] \$3470 ;
+  wire [3:0] \$3471 ;
+  wire [3:0] \$3472 ;
+  wire [3:0] \$3473 ;
+  wire [3:0] \$3474 ;
+  wire [3:0] \$3475 ;
+  wire [3:0] \$3476 ;
+  wire [3:0] \$3477 ;
+  wire [3:0] \$3478 ;
+  wire [3:0] \$3479 ;
   wire \$348 ;
-  wire \$3480 ;
-  wire [1:0] \$3481 ;
-  wire \$3482 ;
-  wire [1:0] \$3483 ;
-  wire \$3484 ;
-  wire \$3485 ;
-  wire \$3486 ;
-  wire [1:0] \$3487 ;
-  wire \$3488 ;
-  wire [15:0] \$3489 ;
+  wire [3:0] \$3480 ;
+  wire [3:0] \$3481 ;
+  wire [3:0] \$3482 ;
+  wire [3:0] \$3483 ;
+  wire [3:0] \$3484 ;
+  wire [3:0] \$3485 ;
+  wire [1:0] \$3486 ;
+  wire \$3487 ;
+  wire [1:0] \$3488 ;
+  wire \$3489 ;
   wire [7:0] \$349 ;
-  wire [16:0] \$3490 ;
-  wire [15:0] \$3491 ;
-  wire [15:0] \$3492 ;
+  wire [4:0] \$3490 ;
+  wire [4:0] \$3491 ;
+  wire [21:0] \$3492 ;
   wire [15:0] \$3493 ;
-  wire \$3494 ;
-  wire \$3495 ;
-  wire [17:0] \$3496 ;
-  wire [15:0] \$3497 ;
-  wire [15:0] \$3498 ;
-  wire [3:0] \$3499 ;
+  wire [15:0] \$3494 ;
+  wire [1:0] \$3495 ;
+  wire \$3496 ;
+  wire \$3497 ;
+  wire [1:0] \$3498 ;
+  wire \$3499 ;
   wire \$35 ;
   wire \$350 ;
-  wire [3:0] \$3500 ;
-  wire [3:0] \$3501 ;
-  wire [3:0] \$3502 ;
-  wire [3:0] \$3503 ;
-  wire [3:0] \$3504 ;
-  wire [3:0] \$3505 ;
-  wire [3:0] \$3506 ;
-  wire [3:0] \$3507 ;
-  wire [3:0] \$3508 ;
-  wire [3:0] \$3509 ;
+  wire [1:0] \$3500 ;
+  wire \$3501 ;
+  wire \$3502 ;
+  wire \$3503 ;
+  wire [1:0] \$3504 ;
+  wire \$3505 ;
+  wire [15:0] \$3506 ;
+  wire [16:0] \$3507 ;
+  wire [15:0] \$3508 ;
+  wire [15:0] \$3509 ;
   wire [7:0] \$351 ;
-  wire [3:0] \$3510 ;
-  wire [3:0] \$3511 ;
-  wire [3:0] \$3512 ;
-  wire [3:0] \$3513 ;
-  wire [1:0] \$3514 ;
-  wire \$3515 ;
-  wire [1:0] \$3516 ;
-  wire \$3517 ;
-  wire [4:0] \$3518 ;
-  wire [4:0] \$3519 ;
+  wire [15:0] \$3510 ;
+  wire \$3511 ;
+  wire \$3512 ;
+  wire [17:0] \$3513 ;
+  wire [15:0] \$3514 ;
+  wire [15:0] \$3515 ;
+  wire [3:0] \$3516 ;
+  wire [3:0] \$3517 ;
+  wire [3:0] \$3518 ;
+  wire [3:0] \$3519 ;
   wire \$352 ;
-  wire [21:0] \$3520 ;
-  wire [15:0] \$3521 ;
-  wire [15:0] \$3522 ;
-  wire [1:0] \$3523 ;
-  wire \$3524 ;
-  wire \$3525 ;
-  wire [1:0] \$3526 ;
-  wire \$3527 ;
-  wire [1:0] \$3528 ;
-  wire \$3529 ;
-  wire [7:0] \$353 ;
-  wire \$3530 ;
-  wire \$3531 ;
-  wire [1:0] \$3532 ;
-  wire \$3533 ;
-  wire [15:0] \$3534 ;
-  wire [16:0] \$3535 ;
-  wire [15:0] \$3536 ;
-  wire [15:0] \$3537 ;
-  wire [15:0] \$3538 ;
+  wire [3:0] \$3520 ;
+  wire [3:0] \$3521 ;
+  wire [3:0] \$3522 ;
+  wire [3:0] \$3523 ;
+  wire [3:0] \$3524 ;
+  wire [3:0] \$3525 ;
+  wire [3:0] \$3526 ;
+  wire [3:0] \$3527 ;
+  wire [3:0] \$3528 ;
+  wire [3:0] \$3529 ;
+  wire [3:0] \$353 ;
+  wire [3:0] \$3530 ;
+  wire [1:0] \$3531 ;
+  wire \$3532 ;
+  wire [1:0] \$3533 ;
+  wire \$3534 ;
+  wire \$3535 ;
+  wire \$3536 ;
+  wire [7:0] \$3537 ;
+  wire [6:0] \$3538 ;
   wire \$3539 ;
-  wire \$354 ;
+  wire [4:0] \$354 ;
   wire \$3540 ;
-  wire [17:0] \$3541 ;
-  wire [15:0] \$3542 ;
-  wire [15:0] \$3543 ;
-  wire [3:0] \$3544 ;
-  wire [3:0] \$3545 ;
-  wire [3:0] \$3546 ;
-  wire [3:0] \$3547 ;
-  wire [3:0] \$3548 ;
-  wire [3:0] \$3549 ;
-  wire [7:0] \$355 ;
-  wire [3:0] \$3550 ;
-  wire [3:0] \$3551 ;
-  wire [3:0] \$3552 ;
-  wire [3:0] \$3553 ;
-  wire [3:0] \$3554 ;
-  wire [3:0] \$3555 ;
-  wire [3:0] \$3556 ;
-  wire [3:0] \$3557 ;
-  wire [3:0] \$3558 ;
-  wire [1:0] \$3559 ;
-  wire \$356 ;
-  wire \$3560 ;
-  wire [1:0] \$3561 ;
-  wire \$3562 ;
-  wire \$3563 ;
+  wire \$3541 ;
+  wire \$3542 ;
+  wire [1:0] \$3543 ;
+  wire \$3544 ;
+  wire \$3545 ;
+  wire [4:0] \$3546 ;
+  wire [22:0] \$3547 ;
+  wire \$3548 ;
+  wire \$3549 ;
+  wire [5:0] \$355 ;
+  wire \$3550 ;
+  wire \$3551 ;
+  wire [1:0] \$3552 ;
+  wire \$3553 ;
+  wire \$3554 ;
+  wire [1:0] \$3555 ;
+  wire \$3556 ;
+  wire [1:0] \$3557 ;
+  wire \$3558 ;
+  wire [4:0] \$3559 ;
+  wire [6:0] \$356 ;
+  wire [4:0] \$3560 ;
+  wire [21:0] \$3561 ;
+  wire [15:0] \$3562 ;
+  wire [15:0] \$3563 ;
   wire \$3564 ;
-  wire [7:0] \$3565 ;
-  wire [6:0] \$3566 ;
+  wire \$3565 ;
+  wire \$3566 ;
   wire \$3567 ;
-  wire \$3568 ;
+  wire [1:0] \$3568 ;
   wire \$3569 ;
-  wire [3:0] \$357 ;
-  wire \$3570 ;
-  wire [1:0] \$3571 ;
-  wire \$3572 ;
-  wire \$3573 ;
-  wire [4:0] \$3574 ;
-  wire [22:0] \$3575 ;
-  wire \$3576 ;
-  wire \$3577 ;
-  wire \$3578 ;
+  wire [7:0] \$357 ;
+  wire [1:0] \$3570 ;
+  wire \$3571 ;
+  wire [4:0] \$3572 ;
+  wire [4:0] \$3573 ;
+  wire [21:0] \$3574 ;
+  wire [15:0] \$3575 ;
+  wire [15:0] \$3576 ;
+  wire [4:0] \$3577 ;
+  wire [15:0] \$3578 ;
   wire \$3579 ;
-  wire [4:0] \$358 ;
+  wire \$358 ;
   wire [1:0] \$3580 ;
   wire \$3581 ;
-  wire \$3582 ;
-  wire [1:0] \$3583 ;
-  wire \$3584 ;
-  wire [1:0] \$3585 ;
-  wire \$3586 ;
-  wire [4:0] \$3587 ;
-  wire [4:0] \$3588 ;
-  wire [21:0] \$3589 ;
-  wire [5:0] \$359 ;
-  wire [15:0] \$3590 ;
+  wire [1:0] \$3582 ;
+  wire \$3583 ;
+  wire [4:0] \$3584 ;
+  wire [4:0] \$3585 ;
+  wire [21:0] \$3586 ;
+  wire [15:0] \$3587 ;
+  wire [15:0] \$3588 ;
+  wire [3:0] \$3589 ;
+  wire [7:0] \$359 ;
+  wire [4:0] \$3590 ;
   wire [15:0] \$3591 ;
   wire \$3592 ;
   wire \$3593 ;
   wire \$3594 ;
-  wire \$3595 ;
-  wire [1:0] \$3596 ;
-  wire \$3597 ;
-  wire [1:0] \$3598 ;
-  wire \$3599 ;
+  wire [1:0] \$3595 ;
+  wire \$3596 ;
+  wire [1:0] \$3597 ;
+  wire \$3598 ;
+  wire [1:0] \$3599 ;
   wire \$36 ;
-  wire [6:0] \$360 ;
-  wire [4:0] \$3600 ;
+  wire \$360 ;
+  wire \$3600 ;
   wire [4:0] \$3601 ;
-  wire [21:0] \$3602 ;
-  wire [15:0] \$3603 ;
+  wire [4:0] \$3602 ;
+  wire [21:0] \$3603 ;
   wire [15:0] \$3604 ;
-  wire [4:0] \$3605 ;
-  wire [15:0] \$3606 ;
-  wire \$3607 ;
-  wire [1:0] \$3608 ;
+  wire [15:0] \$3605 ;
+  wire [3:0] \$3606 ;
+  wire [4:0] \$3607 ;
+  wire [15:0] \$3608 ;
   wire \$3609 ;
   wire [7:0] \$361 ;
-  wire [1:0] \$3610 ;
+  wire \$3610 ;
   wire \$3611 ;
-  wire [4:0] \$3612 ;
-  wire [4:0] \$3613 ;
-  wire [21:0] \$3614 ;
-  wire [15:0] \$3615 ;
-  wire [15:0] \$3616 ;
-  wire [3:0] \$3617 ;
-  wire [4:0] \$3618 ;
-  wire [15:0] \$3619 ;
+  wire [1:0] \$3612 ;
+  wire \$3613 ;
+  wire \$3614 ;
+  wire \$3615 ;
+  wire \$3616 ;
+  wire \$3617 ;
+  wire \$3618 ;
+  wire \$3619 ;
   wire \$362 ;
   wire \$3620 ;
-  wire \$3621 ;
+  wire [1:0] \$3621 ;
   wire \$3622 ;
-  wire [1:0] \$3623 ;
+  wire \$3623 ;
   wire \$3624 ;
-  wire [1:0] \$3625 ;
+  wire \$3625 ;
   wire \$3626 ;
-  wire [1:0] \$3627 ;
+  wire \$3627 ;
   wire \$3628 ;
-  wire [4:0] \$3629 ;
+  wire [1:0] \$3629 ;
   wire [7:0] \$363 ;
-  wire [4:0] \$3630 ;
-  wire [21:0] \$3631 ;
-  wire [15:0] \$3632 ;
-  wire [15:0] \$3633 ;
-  wire [3:0] \$3634 ;
-  wire [4:0] \$3635 ;
-  wire [15:0] \$3636 ;
+  wire \$3630 ;
+  wire [1:0] \$3631 ;
+  wire \$3632 ;
+  wire \$3633 ;
+  wire \$3634 ;
+  wire [7:0] \$3635 ;
+  wire [6:0] \$3636 ;
   wire \$3637 ;
   wire \$3638 ;
   wire \$3639 ;
   wire \$364 ;
-  wire [1:0] \$3640 ;
-  wire \$3641 ;
+  wire \$3640 ;
+  wire [1:0] \$3641 ;
   wire \$3642 ;
   wire \$3643 ;
-  wire \$3644 ;
-  wire \$3645 ;
+  wire [4:0] \$3644 ;
+  wire [22:0] \$3645 ;
   wire \$3646 ;
   wire \$3647 ;
   wire \$3648 ;
-  wire [1:0] \$3649 ;
+  wire \$3649 ;
   wire [7:0] \$365 ;
-  wire \$3650 ;
+  wire [1:0] \$3650 ;
   wire \$3651 ;
   wire \$3652 ;
-  wire \$3653 ;
+  wire [1:0] \$3653 ;
   wire \$3654 ;
-  wire \$3655 ;
+  wire [1:0] \$3655 ;
   wire \$3656 ;
-  wire [1:0] \$3657 ;
-  wire \$3658 ;
-  wire [1:0] \$3659 ;
+  wire [4:0] \$3657 ;
+  wire [4:0] \$3658 ;
+  wire [21:0] \$3659 ;
   wire \$366 ;
-  wire \$3660 ;
-  wire \$3661 ;
+  wire [15:0] \$3660 ;
+  wire [15:0] \$3661 ;
   wire \$3662 ;
-  wire [7:0] \$3663 ;
-  wire [6:0] \$3664 ;
+  wire \$3663 ;
+  wire \$3664 ;
   wire \$3665 ;
-  wire \$3666 ;
+  wire [1:0] \$3666 ;
   wire \$3667 ;
-  wire \$3668 ;
-  wire [1:0] \$3669 ;
+  wire [1:0] \$3668 ;
+  wire \$3669 ;
   wire [7:0] \$367 ;
-  wire \$3670 ;
-  wire \$3671 ;
-  wire [4:0] \$3672 ;
-  wire [22:0] \$3673 ;
-  wire \$3674 ;
-  wire \$3675 ;
-  wire \$3676 ;
+  wire [4:0] \$3670 ;
+  wire [4:0] \$3671 ;
+  wire [21:0] \$3672 ;
+  wire [15:0] \$3673 ;
+  wire [15:0] \$3674 ;
+  wire [4:0] \$3675 ;
+  wire [15:0] \$3676 ;
   wire \$3677 ;
   wire [1:0] \$3678 ;
   wire \$3679 ;
   wire \$368 ;
-  wire \$3680 ;
-  wire [1:0] \$3681 ;
-  wire \$3682 ;
-  wire [1:0] \$3683 ;
-  wire \$3684 ;
-  wire [4:0] \$3685 ;
-  wire [4:0] \$3686 ;
-  wire [21:0] \$3687 ;
-  wire [15:0] \$3688 ;
+  wire [1:0] \$3680 ;
+  wire \$3681 ;
+  wire [4:0] \$3682 ;
+  wire [4:0] \$3683 ;
+  wire [21:0] \$3684 ;
+  wire [15:0] \$3685 ;
+  wire [15:0] \$3686 ;
+  wire [3:0] \$3687 ;
+  wire [4:0] \$3688 ;
   wire [15:0] \$3689 ;
-  wire [7:0] \$369 ;
+  wire [3:0] \$369 ;
   wire \$3690 ;
   wire \$3691 ;
   wire \$3692 ;
-  wire \$3693 ;
-  wire [1:0] \$3694 ;
-  wire \$3695 ;
-  wire [1:0] \$3696 ;
-  wire \$3697 ;
-  wire [4:0] \$3698 ;
+  wire [1:0] \$3693 ;
+  wire \$3694 ;
+  wire [1:0] \$3695 ;
+  wire \$3696 ;
+  wire [1:0] \$3697 ;
+  wire \$3698 ;
   wire [4:0] \$3699 ;
   wire \$37 ;
-  wire \$370 ;
-  wire [21:0] \$3700 ;
-  wire [15:0] \$3701 ;
+  wire [7:0] \$370 ;
+  wire [4:0] \$3700 ;
+  wire [21:0] \$3701 ;
   wire [15:0] \$3702 ;
-  wire [4:0] \$3703 ;
-  wire [15:0] \$3704 ;
-  wire \$3705 ;
-  wire [1:0] \$3706 ;
+  wire [15:0] \$3703 ;
+  wire [3:0] \$3704 ;
+  wire [4:0] \$3705 ;
+  wire [15:0] \$3706 ;
   wire \$3707 ;
-  wire [1:0] \$3708 ;
+  wire \$3708 ;
   wire \$3709 ;
-  wire [7:0] \$371 ;
-  wire [4:0] \$3710 ;
-  wire [4:0] \$3711 ;
-  wire [21:0] \$3712 ;
-  wire [15:0] \$3713 ;
-  wire [15:0] \$3714 ;
-  wire [3:0] \$3715 ;
-  wire [4:0] \$3716 ;
-  wire [15:0] \$3717 ;
+  wire \$371 ;
+  wire [1:0] \$3710 ;
+  wire \$3711 ;
+  wire \$3712 ;
+  wire \$3713 ;
+  wire \$3714 ;
+  wire \$3715 ;
+  wire \$3716 ;
+  wire \$3717 ;
   wire \$3718 ;
-  wire \$3719 ;
-  wire \$372 ;
+  wire [1:0] \$3719 ;
+  wire [7:0] \$372 ;
   wire \$3720 ;
-  wire [1:0] \$3721 ;
+  wire \$3721 ;
   wire \$3722 ;
-  wire [1:0] \$3723 ;
+  wire \$3723 ;
   wire \$3724 ;
-  wire [1:0] \$3725 ;
+  wire \$3725 ;
   wire \$3726 ;
-  wire [4:0] \$3727 ;
-  wire [4:0] \$3728 ;
-  wire [21:0] \$3729 ;
-  wire [3:0] \$373 ;
-  wire [15:0] \$3730 ;
-  wire [15:0] \$3731 ;
-  wire [3:0] \$3732 ;
-  wire [4:0] \$3733 ;
-  wire [15:0] \$3734 ;
+  wire [1:0] \$3727 ;
+  wire \$3728 ;
+  wire [1:0] \$3729 ;
+  wire \$373 ;
+  wire \$3730 ;
+  wire \$3731 ;
+  wire \$3732 ;
+  wire [7:0] \$3733 ;
+  wire [6:0] \$3734 ;
   wire \$3735 ;
   wire \$3736 ;
   wire \$3737 ;
-  wire [1:0] \$3738 ;
-  wire \$3739 ;
+  wire \$3738 ;
+  wire [1:0] \$3739 ;
   wire [7:0] \$374 ;
   wire \$3740 ;
   wire \$3741 ;
-  wire \$3742 ;
-  wire \$3743 ;
+  wire [4:0] \$3742 ;
+  wire [22:0] \$3743 ;
   wire \$3744 ;
   wire \$3745 ;
   wire \$3746 ;
-  wire [1:0] \$3747 ;
-  wire \$3748 ;
+  wire \$3747 ;
+  wire [1:0] \$3748 ;
   wire \$3749 ;
   wire \$375 ;
   wire \$3750 ;
-  wire \$3751 ;
+  wire [1:0] \$3751 ;
   wire \$3752 ;
-  wire \$3753 ;
+  wire [1:0] \$3753 ;
   wire \$3754 ;
-  wire [1:0] \$3755 ;
-  wire \$3756 ;
-  wire [1:0] \$3757 ;
-  wire \$3758 ;
-  wire \$3759 ;
+  wire [4:0] \$3755 ;
+  wire [4:0] \$3756 ;
+  wire [21:0] \$3757 ;
+  wire [15:0] \$3758 ;
+  wire [15:0] \$3759 ;
   wire [7:0] \$376 ;
   wire \$3760 ;
-  wire [7:0] \$3761 ;
-  wire [6:0] \$3762 ;
+  wire \$3761 ;
+  wire \$3762 ;
   wire \$3763 ;
-  wire \$3764 ;
+  wire [1:0] \$3764 ;
   wire \$3765 ;
-  wire \$3766 ;
-  wire [1:0] \$3767 ;
-  wire \$3768 ;
-  wire \$3769 ;
+  wire [1:0] \$3766 ;
+  wire \$3767 ;
+  wire [4:0] \$3768 ;
+  wire [4:0] \$3769 ;
   wire \$377 ;
-  wire [4:0] \$3770 ;
-  wire [22:0] \$3771 ;
-  wire \$3772 ;
-  wire \$3773 ;
-  wire \$3774 ;
+  wire [21:0] \$3770 ;
+  wire [15:0] \$3771 ;
+  wire [15:0] \$3772 ;
+  wire [4:0] \$3773 ;
+  wire [15:0] \$3774 ;
   wire \$3775 ;
   wire [1:0] \$3776 ;
   wire \$3777 ;
-  wire \$3778 ;
-  wire [1:0] \$3779 ;
+  wire [1:0] \$3778 ;
+  wire \$3779 ;
   wire [7:0] \$378 ;
-  wire \$3780 ;
-  wire [1:0] \$3781 ;
-  wire \$3782 ;
-  wire [4:0] \$3783 ;
-  wire [4:0] \$3784 ;
-  wire [21:0] \$3785 ;
-  wire [15:0] \$3786 ;
+  wire [4:0] \$3780 ;
+  wire [4:0] \$3781 ;
+  wire [21:0] \$3782 ;
+  wire [15:0] \$3783 ;
+  wire [15:0] \$3784 ;
+  wire [3:0] \$3785 ;
+  wire [4:0] \$3786 ;
   wire [15:0] \$3787 ;
   wire \$3788 ;
   wire \$3789 ;
   wire \$379 ;
   wire \$3790 ;
-  wire \$3791 ;
-  wire [1:0] \$3792 ;
-  wire \$3793 ;
-  wire [1:0] \$3794 ;
-  wire \$3795 ;
-  wire [4:0] \$3796 ;
+  wire [1:0] \$3791 ;
+  wire \$3792 ;
+  wire [1:0] \$3793 ;
+  wire \$3794 ;
+  wire [1:0] \$3795 ;
+  wire \$3796 ;
   wire [4:0] \$3797 ;
-  wire [21:0] \$3798 ;
-  wire [15:0] \$3799 ;
+  wire [4:0] \$3798 ;
+  wire [21:0] \$3799 ;
   wire \$38 ;
   wire [7:0] \$380 ;
   wire [15:0] \$3800 ;
-  wire [4:0] \$3801 ;
-  wire [15:0] \$3802 ;
-  wire \$3803 ;
-  wire [1:0] \$3804 ;
+  wire [15:0] \$3801 ;
+  wire [3:0] \$3802 ;
+  wire [4:0] \$3803 ;
+  wire [15:0] \$3804 ;
   wire \$3805 ;
-  wire [1:0] \$3806 ;
+  wire \$3806 ;
   wire \$3807 ;
-  wire [4:0] \$3808 ;
-  wire [4:0] \$3809 ;
+  wire [1:0] \$3808 ;
+  wire \$3809 ;
   wire \$381 ;
-  wire [21:0] \$3810 ;
-  wire [15:0] \$3811 ;
-  wire [15:0] \$3812 ;
-  wire [3:0] \$3813 ;
-  wire [4:0] \$3814 ;
-  wire [15:0] \$3815 ;
+  wire \$3810 ;
+  wire \$3811 ;
+  wire \$3812 ;
+  wire \$3813 ;
+  wire \$3814 ;
+  wire \$3815 ;
   wire \$3816 ;
-  wire \$3817 ;
+  wire [1:0] \$3817 ;
   wire \$3818 ;
-  wire [1:0] \$3819 ;
-  wire [7:0] \$382 ;
+  wire \$3819 ;
+  wire [3:0] \$382 ;
   wire \$3820 ;
-  wire [1:0] \$3821 ;
+  wire \$3821 ;
   wire \$3822 ;
-  wire [1:0] \$3823 ;
+  wire \$3823 ;
   wire \$3824 ;
-  wire [4:0] \$3825 ;
-  wire [4:0] \$3826 ;
-  wire [21:0] \$3827 ;
-  wire [15:0] \$3828 ;
-  wire [15:0] \$3829 ;
-  wire \$383 ;
-  wire [3:0] \$3830 ;
-  wire [4:0] \$3831 ;
-  wire [15:0] \$3832 ;
+  wire [1:0] \$3825 ;
+  wire \$3826 ;
+  wire [1:0] \$3827 ;
+  wire \$3828 ;
+  wire \$3829 ;
+  wire [4:0] \$383 ;
+  wire \$3830 ;
+  wire [7:0] \$3831 ;
+  wire [6:0] \$3832 ;
   wire \$3833 ;
   wire \$3834 ;
   wire \$3835 ;
-  wire [1:0] \$3836 ;
-  wire \$3837 ;
+  wire \$3836 ;
+  wire [1:0] \$3837 ;
   wire \$3838 ;
   wire \$3839 ;
   wire [7:0] \$384 ;
-  wire \$3840 ;
-  wire \$3841 ;
+  wire [4:0] \$3840 ;
+  wire [22:0] \$3841 ;
   wire \$3842 ;
   wire \$3843 ;
   wire \$3844 ;
-  wire [1:0] \$3845 ;
-  wire \$3846 ;
+  wire \$3845 ;
+  wire [1:0] \$3846 ;
   wire \$3847 ;
   wire \$3848 ;
-  wire \$3849 ;
+  wire [1:0] \$3849 ;
   wire \$385 ;
   wire \$3850 ;
-  wire \$3851 ;
+  wire [1:0] \$3851 ;
   wire \$3852 ;
-  wire [1:0] \$3853 ;
-  wire \$3854 ;
-  wire [1:0] \$3855 ;
-  wire \$3856 ;
-  wire \$3857 ;
+  wire [4:0] \$3853 ;
+  wire [4:0] \$3854 ;
+  wire [21:0] \$3855 ;
+  wire [15:0] \$3856 ;
+  wire [15:0] \$3857 ;
   wire \$3858 ;
-  wire [7:0] \$3859 ;
-  wire [3:0] \$386 ;
-  wire [6:0] \$3860 ;
+  wire \$3859 ;
+  wire [7:0] \$386 ;
+  wire \$3860 ;
   wire \$3861 ;
-  wire \$3862 ;
+  wire [1:0] \$3862 ;
   wire \$3863 ;
-  wire \$3864 ;
-  wire [1:0] \$3865 ;
-  wire \$3866 ;
-  wire \$3867 ;
-  wire [4:0] \$3868 ;
-  wire [22:0] \$3869 ;
-  wire [4:0] \$387 ;
-  wire \$3870 ;
-  wire \$3871 ;
-  wire \$3872 ;
+  wire [1:0] \$3864 ;
+  wire \$3865 ;
+  wire [4:0] \$3866 ;
+  wire [4:0] \$3867 ;
+  wire [21:0] \$3868 ;
+  wire [15:0] \$3869 ;
+  wire \$387 ;
+  wire [15:0] \$3870 ;
+  wire [4:0] \$3871 ;
+  wire [15:0] \$3872 ;
   wire \$3873 ;
   wire [1:0] \$3874 ;
   wire \$3875 ;
-  wire \$3876 ;
-  wire [1:0] \$3877 ;
-  wire \$3878 ;
-  wire [1:0] \$3879 ;
+  wire [1:0] \$3876 ;
+  wire \$3877 ;
+  wire [4:0] \$3878 ;
+  wire [4:0] \$3879 ;
   wire [7:0] \$388 ;
-  wire \$3880 ;
-  wire [4:0] \$3881 ;
-  wire [4:0] \$3882 ;
-  wire [21:0] \$3883 ;
-  wire [15:0] \$3884 ;
+  wire [21:0] \$3880 ;
+  wire [15:0] \$3881 ;
+  wire [15:0] \$3882 ;
+  wire [3:0] \$3883 ;
+  wire [4:0] \$3884 ;
   wire [15:0] \$3885 ;
   wire \$3886 ;
   wire \$3887 ;
   wire \$3888 ;
-  wire \$3889 ;
+  wire [1:0] \$3889 ;
   wire \$389 ;
-  wire [1:0] \$3890 ;
-  wire \$3891 ;
-  wire [1:0] \$3892 ;
-  wire \$3893 ;
-  wire [4:0] \$3894 ;
+  wire \$3890 ;
+  wire [1:0] \$3891 ;
+  wire \$3892 ;
+  wire [1:0] \$3893 ;
+  wire \$3894 ;
   wire [4:0] \$3895 ;
-  wire [21:0] \$3896 ;
-  wire [15:0] \$3897 ;
+  wire [4:0] \$3896 ;
+  wire [21:0] \$3897 ;
   wire [15:0] \$3898 ;
-  wire [4:0] \$3899 ;
+  wire [15:0] \$3899 ;
   wire \$39 ;
   wire [7:0] \$390 ;
-  wire [15:0] \$3900 ;
-  wire \$3901 ;
-  wire [1:0] \$3902 ;
+  wire [3:0] \$3900 ;
+  wire [4:0] \$3901 ;
+  wire [15:0] \$3902 ;
   wire \$3903 ;
-  wire [1:0] \$3904 ;
+  wire \$3904 ;
   wire \$3905 ;
-  wire [4:0] \$3906 ;
-  wire [4:0] \$3907 ;
-  wire [21:0] \$3908 ;
-  wire [15:0] \$3909 ;
+  wire [1:0] \$3906 ;
+  wire \$3907 ;
+  wire \$3908 ;
+  wire \$3909 ;
   wire \$391 ;
-  wire [15:0] \$3910 ;
-  wire [3:0] \$3911 ;
-  wire [4:0] \$3912 ;
-  wire [15:0] \$3913 ;
+  wire \$3910 ;
+  wire \$3911 ;
+  wire \$3912 ;
+  wire \$3913 ;
   wire \$3914 ;
-  wire \$3915 ;
+  wire [1:0] \$3915 ;
   wire \$3916 ;
-  wire [1:0] \$3917 ;
+  wire \$3917 ;
   wire \$3918 ;
-  wire [1:0] \$3919 ;
+  wire \$3919 ;
   wire [7:0] \$392 ;
   wire \$3920 ;
-  wire [1:0] \$3921 ;
+  wire \$3921 ;
   wire \$3922 ;
-  wire [4:0] \$3923 ;
-  wire [4:0] \$3924 ;
-  wire [21:0] \$3925 ;
-  wire [15:0] \$3926 ;
-  wire [15:0] \$3927 ;
-  wire [3:0] \$3928 ;
-  wire [4:0] \$3929 ;
+  wire [1:0] \$3923 ;
+  wire \$3924 ;
+  wire [1:0] \$3925 ;
+  wire \$3926 ;
+  wire \$3927 ;
+  wire \$3928 ;
+  wire [7:0] \$3929 ;
   wire \$393 ;
-  wire [15:0] \$3930 ;
+  wire [6:0] \$3930 ;
   wire \$3931 ;
   wire \$3932 ;
   wire \$3933 ;
-  wire [1:0] \$3934 ;
-  wire \$3935 ;
+  wire \$3934 ;
+  wire [1:0] \$3935 ;
   wire \$3936 ;
   wire \$3937 ;
-  wire \$3938 ;
-  wire \$3939 ;
+  wire [4:0] \$3938 ;
+  wire [22:0] \$3939 ;
   wire [7:0] \$394 ;
   wire \$3940 ;
   wire \$3941 ;
   wire \$3942 ;
-  wire [1:0] \$3943 ;
-  wire \$3944 ;
+  wire \$3943 ;
+  wire [1:0] \$3944 ;
   wire \$3945 ;
   wire \$3946 ;
-  wire \$3947 ;
+  wire [1:0] \$3947 ;
   wire \$3948 ;
-  wire \$3949 ;
+  wire [1:0] \$3949 ;
   wire \$395 ;
   wire \$3950 ;
-  wire [1:0] \$3951 ;
-  wire \$3952 ;
-  wire [1:0] \$3953 ;
-  wire \$3954 ;
-  wire \$3955 ;
+  wire [4:0] \$3951 ;
+  wire [4:0] \$3952 ;
+  wire [21:0] \$3953 ;
+  wire [15:0] \$3954 ;
+  wire [15:0] \$3955 ;
   wire \$3956 ;
-  wire [7:0] \$3957 ;
-  wire [6:0] \$3958 ;
+  wire \$3957 ;
+  wire \$3958 ;
   wire \$3959 ;
-  wire [7:0] \$396 ;
-  wire \$3960 ;
+  wire [3:0] \$396 ;
+  wire [1:0] \$3960 ;
   wire \$3961 ;
-  wire \$3962 ;
-  wire [1:0] \$3963 ;
-  wire \$3964 ;
-  wire \$3965 ;
-  wire [4:0] \$3966 ;
-  wire [22:0] \$3967 ;
-  wire \$3968 ;
-  wire \$3969 ;
-  wire \$397 ;
-  wire \$3970 ;
+  wire [1:0] \$3962 ;
+  wire \$3963 ;
+  wire [4:0] \$3964 ;
+  wire [4:0] \$3965 ;
+  wire [21:0] \$3966 ;
+  wire [15:0] \$3967 ;
+  wire [15:0] \$3968 ;
+  wire [4:0] \$3969 ;
+  wire [7:0] \$397 ;
+  wire [15:0] \$3970 ;
   wire \$3971 ;
   wire [1:0] \$3972 ;
   wire \$3973 ;
-  wire \$3974 ;
-  wire [1:0] \$3975 ;
-  wire \$3976 ;
-  wire [1:0] \$3977 ;
-  wire \$3978 ;
-  wire [4:0] \$3979 ;
-  wire [7:0] \$398 ;
-  wire [4:0] \$3980 ;
-  wire [21:0] \$3981 ;
-  wire [15:0] \$3982 ;
+  wire [1:0] \$3974 ;
+  wire \$3975 ;
+  wire [4:0] \$3976 ;
+  wire [4:0] \$3977 ;
+  wire [21:0] \$3978 ;
+  wire [15:0] \$3979 ;
+  wire \$398 ;
+  wire [15:0] \$3980 ;
+  wire [3:0] \$3981 ;
+  wire [4:0] \$3982 ;
   wire [15:0] \$3983 ;
   wire \$3984 ;
   wire \$3985 ;
   wire \$3986 ;
-  wire \$3987 ;
-  wire [1:0] \$3988 ;
-  wire \$3989 ;
-  wire \$399 ;
-  wire [1:0] \$3990 ;
-  wire \$3991 ;
-  wire [4:0] \$3992 ;
+  wire [1:0] \$3987 ;
+  wire \$3988 ;
+  wire [1:0] \$3989 ;
+  wire [7:0] \$399 ;
+  wire \$3990 ;
+  wire [1:0] \$3991 ;
+  wire \$3992 ;
   wire [4:0] \$3993 ;
-  wire [21:0] \$3994 ;
-  wire [15:0] \$3995 ;
+  wire [4:0] \$3994 ;
+  wire [21:0] \$3995 ;
   wire [15:0] \$3996 ;
-  wire [4:0] \$3997 ;
-  wire [15:0] \$3998 ;
-  wire \$3999 ;
+  wire [15:0] \$3997 ;
+  wire [3:0] \$3998 ;
+  wire [4:0] \$3999 ;
   wire \$4 ;
   wire \$40 ;
-  wire [3:0] \$400 ;
-  wire [1:0] \$4000 ;
+  wire \$400 ;
+  wire [15:0] \$4000 ;
   wire \$4001 ;
-  wire [1:0] \$4002 ;
+  wire \$4002 ;
   wire \$4003 ;
-  wire [4:0] \$4004 ;
-  wire [4:0] \$4005 ;
-  wire [21:0] \$4006 ;
-  wire [15:0] \$4007 ;
-  wire [15:0] \$4008 ;
-  wire [3:0] \$4009 ;
+  wire [1:0] \$4004 ;
+  wire \$4005 ;
+  wire \$4006 ;
+  wire \$4007 ;
+  wire \$4008 ;
+  wire \$4009 ;
   wire [7:0] \$401 ;
-  wire [4:0] \$4010 ;
-  wire [15:0] \$4011 ;
+  wire \$4010 ;
+  wire \$4011 ;
   wire \$4012 ;
-  wire \$4013 ;
+  wire [1:0] \$4013 ;
   wire \$4014 ;
-  wire [1:0] \$4015 ;
+  wire \$4015 ;
   wire \$4016 ;
-  wire [1:0] \$4017 ;
+  wire \$4017 ;
   wire \$4018 ;
-  wire [1:0] \$4019 ;
+  wire \$4019 ;
   wire \$402 ;
   wire \$4020 ;
-  wire [4:0] \$4021 ;
-  wire [4:0] \$4022 ;
-  wire [21:0] \$4023 ;
-  wire [15:0] \$4024 ;
-  wire [15:0] \$4025 ;
-  wire [3:0] \$4026 ;
-  wire [4:0] \$4027 ;
-  wire [15:0] \$4028 ;
+  wire [1:0] \$4021 ;
+  wire \$4022 ;
+  wire [1:0] \$4023 ;
+  wire \$4024 ;
+  wire \$4025 ;
+  wire \$4026 ;
+  wire [7:0] \$4027 ;
+  wire [6:0] \$4028 ;
   wire \$4029 ;
   wire [7:0] \$403 ;
   wire \$4030 ;
   wire \$4031 ;
-  wire [1:0] \$4032 ;
-  wire \$4033 ;
+  wire \$4032 ;
+  wire [1:0] \$4033 ;
   wire \$4034 ;
   wire \$4035 ;
-  wire \$4036 ;
-  wire \$4037 ;
+  wire [4:0] \$4036 ;
+  wire [22:0] \$4037 ;
   wire \$4038 ;
   wire \$4039 ;
   wire \$404 ;
   wire \$4040 ;
-  wire [1:0] \$4041 ;
-  wire \$4042 ;
+  wire \$4041 ;
+  wire [1:0] \$4042 ;
   wire \$4043 ;
   wire \$4044 ;
-  wire \$4045 ;
+  wire [1:0] \$4045 ;
   wire \$4046 ;
-  wire \$4047 ;
+  wire [1:0] \$4047 ;
   wire \$4048 ;
-  wire [1:0] \$4049 ;
+  wire [4:0] \$4049 ;
   wire [7:0] \$405 ;
-  wire \$4050 ;
-  wire [1:0] \$4051 ;
-  wire \$4052 ;
-  wire \$4053 ;
+  wire [4:0] \$4050 ;
+  wire [21:0] \$4051 ;
+  wire [15:0] \$4052 ;
+  wire [15:0] \$4053 ;
   wire \$4054 ;
-  wire [7:0] \$4055 ;
-  wire [6:0] \$4056 ;
+  wire \$4055 ;
+  wire \$4056 ;
   wire \$4057 ;
-  wire \$4058 ;
+  wire [1:0] \$4058 ;
   wire \$4059 ;
   wire \$406 ;
-  wire \$4060 ;
-  wire [1:0] \$4061 ;
-  wire \$4062 ;
-  wire \$4063 ;
-  wire [4:0] \$4064 ;
-  wire [22:0] \$4065 ;
-  wire \$4066 ;
-  wire \$4067 ;
-  wire \$4068 ;
+  wire [1:0] \$4060 ;
+  wire \$4061 ;
+  wire [4:0] \$4062 ;
+  wire [4:0] \$4063 ;
+  wire [21:0] \$4064 ;
+  wire [15:0] \$4065 ;
+  wire [15:0] \$4066 ;
+  wire [4:0] \$4067 ;
+  wire [15:0] \$4068 ;
   wire \$4069 ;
   wire [7:0] \$407 ;
   wire [1:0] \$4070 ;
   wire \$4071 ;
-  wire \$4072 ;
-  wire [1:0] \$4073 ;
-  wire \$4074 ;
-  wire [1:0] \$4075 ;
-  wire \$4076 ;
-  wire [4:0] \$4077 ;
-  wire [4:0] \$4078 ;
-  wire [21:0] \$4079 ;
+  wire [1:0] \$4072 ;
+  wire \$4073 ;
+  wire [4:0] \$4074 ;
+  wire [4:0] \$4075 ;
+  wire [21:0] \$4076 ;
+  wire [15:0] \$4077 ;
+  wire [15:0] \$4078 ;
+  wire [3:0] \$4079 ;
   wire \$408 ;
-  wire [15:0] \$4080 ;
+  wire [4:0] \$4080 ;
   wire [15:0] \$4081 ;
   wire \$4082 ;
   wire \$4083 ;
   wire \$4084 ;
-  wire \$4085 ;
-  wire [1:0] \$4086 ;
-  wire \$4087 ;
-  wire [1:0] \$4088 ;
-  wire \$4089 ;
-  wire [7:0] \$409 ;
-  wire [4:0] \$4090 ;
+  wire [1:0] \$4085 ;
+  wire \$4086 ;
+  wire [1:0] \$4087 ;
+  wire \$4088 ;
+  wire [1:0] \$4089 ;
+  wire [3:0] \$409 ;
+  wire \$4090 ;
   wire [4:0] \$4091 ;
-  wire [21:0] \$4092 ;
-  wire [15:0] \$4093 ;
+  wire [4:0] \$4092 ;
+  wire [21:0] \$4093 ;
   wire [15:0] \$4094 ;
-  wire [4:0] \$4095 ;
-  wire [15:0] \$4096 ;
-  wire \$4097 ;
-  wire [1:0] \$4098 ;
+  wire [15:0] \$4095 ;
+  wire [3:0] \$4096 ;
+  wire [4:0] \$4097 ;
+  wire [15:0] \$4098 ;
   wire \$4099 ;
   wire \$41 ;
-  wire \$410 ;
-  wire [1:0] \$4100 ;
+  wire [4:0] \$410 ;
+  wire \$4100 ;
   wire \$4101 ;
-  wire [4:0] \$4102 ;
-  wire [4:0] \$4103 ;
-  wire [21:0] \$4104 ;
-  wire [15:0] \$4105 ;
-  wire [15:0] \$4106 ;
-  wire [3:0] \$4107 ;
-  wire [4:0] \$4108 ;
-  wire [15:0] \$4109 ;
-  wire [7:0] \$411 ;
+  wire [1:0] \$4102 ;
+  wire \$4103 ;
+  wire \$4104 ;
+  wire \$4105 ;
+  wire \$4106 ;
+  wire \$4107 ;
+  wire \$4108 ;
+  wire \$4109 ;
+  wire [5:0] \$411 ;
   wire \$4110 ;
-  wire \$4111 ;
+  wire [1:0] \$4111 ;
   wire \$4112 ;
-  wire [1:0] \$4113 ;
+  wire \$4113 ;
   wire \$4114 ;
-  wire [1:0] \$4115 ;
+  wire \$4115 ;
   wire \$4116 ;
-  wire [1:0] \$4117 ;
+  wire \$4117 ;
   wire \$4118 ;
-  wire [4:0] \$4119 ;
-  wire \$412 ;
-  wire [4:0] \$4120 ;
-  wire [21:0] \$4121 ;
-  wire [15:0] \$4122 ;
-  wire [15:0] \$4123 ;
-  wire [3:0] \$4124 ;
-  wire [4:0] \$4125 ;
-  wire [15:0] \$4126 ;
+  wire [1:0] \$4119 ;
+  wire [6:0] \$412 ;
+  wire \$4120 ;
+  wire [1:0] \$4121 ;
+  wire \$4122 ;
+  wire \$4123 ;
+  wire \$4124 ;
+  wire [7:0] \$4125 ;
+  wire [6:0] \$4126 ;
   wire \$4127 ;
   wire \$4128 ;
   wire \$4129 ;
-  wire [3:0] \$413 ;
-  wire [1:0] \$4130 ;
-  wire \$4131 ;
+  wire [7:0] \$413 ;
+  wire \$4130 ;
+  wire [1:0] \$4131 ;
   wire \$4132 ;
   wire \$4133 ;
-  wire \$4134 ;
-  wire \$4135 ;
+  wire [4:0] \$4134 ;
+  wire [22:0] \$4135 ;
   wire \$4136 ;
   wire \$4137 ;
   wire \$4138 ;
-  wire [1:0] \$4139 ;
-  wire [4:0] \$414 ;
-  wire \$4140 ;
+  wire \$4139 ;
+  wire \$414 ;
+  wire [1:0] \$4140 ;
   wire \$4141 ;
   wire \$4142 ;
-  wire \$4143 ;
+  wire [1:0] \$4143 ;
   wire \$4144 ;
-  wire \$4145 ;
+  wire [1:0] \$4145 ;
   wire \$4146 ;
-  wire [1:0] \$4147 ;
-  wire \$4148 ;
-  wire [1:0] \$4149 ;
-  wire [5:0] \$415 ;
-  wire \$4150 ;
-  wire \$4151 ;
+  wire [4:0] \$4147 ;
+  wire [4:0] \$4148 ;
+  wire [21:0] \$4149 ;
+  wire [7:0] \$415 ;
+  wire [15:0] \$4150 ;
+  wire [15:0] \$4151 ;
   wire \$4152 ;
-  wire [7:0] \$4153 ;
-  wire [6:0] \$4154 ;
+  wire \$4153 ;
+  wire \$4154 ;
   wire \$4155 ;
-  wire \$4156 ;
+  wire [1:0] \$4156 ;
   wire \$4157 ;
-  wire \$4158 ;
-  wire [1:0] \$4159 ;
-  wire [6:0] \$416 ;
-  wire \$4160 ;
-  wire \$4161 ;
-  wire [4:0] \$4162 ;
-  wire [22:0] \$4163 ;
-  wire \$4164 ;
-  wire \$4165 ;
-  wire \$4166 ;
+  wire [1:0] \$4158 ;
+  wire \$4159 ;
+  wire \$416 ;
+  wire [4:0] \$4160 ;
+  wire [4:0] \$4161 ;
+  wire [21:0] \$4162 ;
+  wire [15:0] \$4163 ;
+  wire [15:0] \$4164 ;
+  wire [4:0] \$4165 ;
+  wire [15:0] \$4166 ;
   wire \$4167 ;
   wire [1:0] \$4168 ;
   wire \$4169 ;
   wire [7:0] \$417 ;
-  wire \$4170 ;
-  wire [1:0] \$4171 ;
-  wire \$4172 ;
-  wire [1:0] \$4173 ;
-  wire \$4174 ;
-  wire [4:0] \$4175 ;
-  wire [4:0] \$4176 ;
-  wire [21:0] \$4177 ;
-  wire [15:0] \$4178 ;
+  wire [1:0] \$4170 ;
+  wire \$4171 ;
+  wire [4:0] \$4172 ;
+  wire [4:0] \$4173 ;
+  wire [21:0] \$4174 ;
+  wire [15:0] \$4175 ;
+  wire [15:0] \$4176 ;
+  wire [3:0] \$4177 ;
+  wire [4:0] \$4178 ;
   wire [15:0] \$4179 ;
   wire \$418 ;
   wire \$4180 ;
   wire \$4181 ;
   wire \$4182 ;
-  wire \$4183 ;
-  wire [1:0] \$4184 ;
-  wire \$4185 ;
-  wire [1:0] \$4186 ;
-  wire \$4187 ;
-  wire [4:0] \$4188 ;
+  wire [1:0] \$4183 ;
+  wire \$4184 ;
+  wire [1:0] \$4185 ;
+  wire \$4186 ;
+  wire [1:0] \$4187 ;
+  wire \$4188 ;
   wire [4:0] \$4189 ;
   wire [7:0] \$419 ;
-  wire [21:0] \$4190 ;
-  wire [15:0] \$4191 ;
+  wire [4:0] \$4190 ;
+  wire [21:0] \$4191 ;
   wire [15:0] \$4192 ;
-  wire [4:0] \$4193 ;
-  wire [15:0] \$4194 ;
-  wire \$4195 ;
-  wire [1:0] \$4196 ;
+  wire [15:0] \$4193 ;
+  wire [3:0] \$4194 ;
+  wire [4:0] \$4195 ;
+  wire [15:0] \$4196 ;
   wire \$4197 ;
-  wire [1:0] \$4198 ;
+  wire \$4198 ;
   wire \$4199 ;
   wire \$42 ;
   wire \$420 ;
-  wire [4:0] \$4200 ;
-  wire [4:0] \$4201 ;
-  wire [21:0] \$4202 ;
-  wire [15:0] \$4203 ;
-  wire [15:0] \$4204 ;
-  wire [3:0] \$4205 ;
-  wire [4:0] \$4206 ;
-  wire [15:0] \$4207 ;
+  wire [1:0] \$4200 ;
+  wire \$4201 ;
+  wire \$4202 ;
+  wire \$4203 ;
+  wire \$4204 ;
+  wire \$4205 ;
+  wire \$4206 ;
+  wire \$4207 ;
   wire \$4208 ;
-  wire \$4209 ;
+  wire [1:0] \$4209 ;
   wire [7:0] \$421 ;
   wire \$4210 ;
-  wire [1:0] \$4211 ;
+  wire \$4211 ;
   wire \$4212 ;
-  wire [1:0] \$4213 ;
+  wire \$4213 ;
   wire \$4214 ;
-  wire [1:0] \$4215 ;
+  wire \$4215 ;
   wire \$4216 ;
-  wire [4:0] \$4217 ;
-  wire [4:0] \$4218 ;
-  wire [21:0] \$4219 ;
+  wire [1:0] \$4217 ;
+  wire \$4218 ;
+  wire [1:0] \$4219 ;
   wire \$422 ;
-  wire [15:0] \$4220 ;
-  wire [15:0] \$4221 ;
-  wire [3:0] \$4222 ;
-  wire [4:0] \$4223 ;
-  wire [15:0] \$4224 ;
+  wire \$4220 ;
+  wire \$4221 ;
+  wire \$4222 ;
+  wire [7:0] \$4223 ;
+  wire [6:0] \$4224 ;
   wire \$4225 ;
   wire \$4226 ;
   wire \$4227 ;
-  wire [1:0] \$4228 ;
-  wire \$4229 ;
+  wire \$4228 ;
+  wire [1:0] \$4229 ;
   wire [7:0] \$423 ;
   wire \$4230 ;
   wire \$4231 ;
-  wire \$4232 ;
-  wire \$4233 ;
+  wire [4:0] \$4232 ;
+  wire [22:0] \$4233 ;
   wire \$4234 ;
   wire \$4235 ;
   wire \$4236 ;
-  wire [1:0] \$4237 ;
-  wire \$4238 ;
+  wire \$4237 ;
+  wire [1:0] \$4238 ;
   wire \$4239 ;
   wire \$424 ;
   wire \$4240 ;
-  wire \$4241 ;
+  wire [1:0] \$4241 ;
   wire \$4242 ;
-  wire \$4243 ;
+  wire [1:0] \$4243 ;
   wire \$4244 ;
-  wire [1:0] \$4245 ;
-  wire \$4246 ;
-  wire [1:0] \$4247 ;
-  wire \$4248 ;
-  wire \$4249 ;
-  wire [7:0] \$425 ;
+  wire [4:0] \$4245 ;
+  wire [4:0] \$4246 ;
+  wire [21:0] \$4247 ;
+  wire [15:0] \$4248 ;
+  wire [15:0] \$4249 ;
+  wire [3:0] \$425 ;
   wire \$4250 ;
-  wire [7:0] \$4251 ;
-  wire [6:0] \$4252 ;
+  wire \$4251 ;
+  wire \$4252 ;
   wire \$4253 ;
-  wire \$4254 ;
+  wire [1:0] \$4254 ;
   wire \$4255 ;
-  wire \$4256 ;
-  wire [1:0] \$4257 ;
-  wire \$4258 ;
-  wire \$4259 ;
-  wire \$426 ;
-  wire [4:0] \$4260 ;
-  wire [22:0] \$4261 ;
-  wire \$4262 ;
-  wire \$4263 ;
-  wire \$4264 ;
+  wire [1:0] \$4256 ;
+  wire \$4257 ;
+  wire [4:0] \$4258 ;
+  wire [4:0] \$4259 ;
+  wire [7:0] \$426 ;
+  wire [21:0] \$4260 ;
+  wire [15:0] \$4261 ;
+  wire [15:0] \$4262 ;
+  wire [4:0] \$4263 ;
+  wire [15:0] \$4264 ;
   wire \$4265 ;
   wire [1:0] \$4266 ;
   wire \$4267 ;
-  wire \$4268 ;
-  wire [1:0] \$4269 ;
-  wire [7:0] \$427 ;
-  wire \$4270 ;
-  wire [1:0] \$4271 ;
-  wire \$4272 ;
-  wire [4:0] \$4273 ;
-  wire [4:0] \$4274 ;
-  wire [21:0] \$4275 ;
-  wire [15:0] \$4276 ;
+  wire [1:0] \$4268 ;
+  wire \$4269 ;
+  wire \$427 ;
+  wire [4:0] \$4270 ;
+  wire [4:0] \$4271 ;
+  wire [21:0] \$4272 ;
+  wire [15:0] \$4273 ;
+  wire [15:0] \$4274 ;
+  wire [3:0] \$4275 ;
+  wire [4:0] \$4276 ;
   wire [15:0] \$4277 ;
   wire \$4278 ;
   wire \$4279 ;
-  wire \$428 ;
+  wire [7:0] \$428 ;
   wire \$4280 ;
-  wire \$4281 ;
-  wire [1:0] \$4282 ;
-  wire \$4283 ;
-  wire [1:0] \$4284 ;
-  wire \$4285 ;
-  wire [4:0] \$4286 ;
+  wire [1:0] \$4281 ;
+  wire \$4282 ;
+  wire [1:0] \$4283 ;
+  wire \$4284 ;
+  wire [1:0] \$4285 ;
+  wire \$4286 ;
   wire [4:0] \$4287 ;
-  wire [21:0] \$4288 ;
-  wire [15:0] \$4289 ;
-  wire [3:0] \$429 ;
+  wire [4:0] \$4288 ;
+  wire [21:0] \$4289 ;
+  wire \$429 ;
   wire [15:0] \$4290 ;
-  wire [4:0] \$4291 ;
-  wire [15:0] \$4292 ;
-  wire \$4293 ;
-  wire [1:0] \$4294 ;
+  wire [15:0] \$4291 ;
+  wire [3:0] \$4292 ;
+  wire [4:0] \$4293 ;
+  wire [15:0] \$4294 ;
   wire \$4295 ;
-  wire [1:0] \$4296 ;
+  wire \$4296 ;
   wire \$4297 ;
-  wire [4:0] \$4298 ;
-  wire [4:0] \$4299 ;
+  wire [1:0] \$4298 ;
+  wire \$4299 ;
   wire \$43 ;
   wire [7:0] \$430 ;
-  wire [21:0] \$4300 ;
-  wire [15:0] \$4301 ;
-  wire [15:0] \$4302 ;
-  wire [3:0] \$4303 ;
-  wire [4:0] \$4304 ;
-  wire [15:0] \$4305 ;
+  wire \$4300 ;
+  wire \$4301 ;
+  wire \$4302 ;
+  wire \$4303 ;
+  wire \$4304 ;
+  wire \$4305 ;
   wire \$4306 ;
-  wire \$4307 ;
+  wire [1:0] \$4307 ;
   wire \$4308 ;
-  wire [1:0] \$4309 ;
+  wire \$4309 ;
   wire \$431 ;
   wire \$4310 ;
-  wire [1:0] \$4311 ;
+  wire \$4311 ;
   wire \$4312 ;
-  wire [1:0] \$4313 ;
+  wire \$4313 ;
   wire \$4314 ;
-  wire [4:0] \$4315 ;
-  wire [4:0] \$4316 ;
-  wire [21:0] \$4317 ;
-  wire [15:0] \$4318 ;
-  wire [15:0] \$4319 ;
+  wire \$4315 ;
+  wire \$4316 ;
+  wire \$4317 ;
+  wire \$4318 ;
+  wire \$4319 ;
   wire [7:0] \$432 ;
-  wire [3:0] \$4320 ;
-  wire [4:0] \$4321 ;
-  wire [15:0] \$4322 ;
+  wire \$4320 ;
+  wire \$4321 ;
+  wire \$4322 ;
   wire \$4323 ;
   wire \$4324 ;
   wire \$4325 ;
-  wire [1:0] \$4326 ;
+  wire \$4326 ;
   wire \$4327 ;
   wire \$4328 ;
   wire \$4329 ;
@@ -3709,7 +3709,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4332 ;
   wire \$4333 ;
   wire \$4334 ;
-  wire [1:0] \$4335 ;
+  wire \$4335 ;
   wire \$4336 ;
   wire \$4337 ;
   wire \$4338 ;
@@ -3724,15 +3724,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4346 ;
   wire \$4347 ;
   wire \$4348 ;
-  wire \$4349 ;
+  wire [31:0] \$4349 ;
   wire \$435 ;
-  wire \$4350 ;
-  wire \$4351 ;
-  wire \$4352 ;
-  wire \$4353 ;
-  wire \$4354 ;
-  wire \$4355 ;
-  wire \$4356 ;
+  wire [31:0] \$4350 ;
+  wire [31:0] \$4351 ;
+  wire [31:0] \$4352 ;
+  wire [31:0] \$4353 ;
+  wire [31:0] \$4354 ;
+  wire [31:0] \$4355 ;
+  wire [31:0] \$4356 ;
   wire \$4357 ;
   wire \$4358 ;
   wire \$4359 ;
@@ -3755,134 +3755,134 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$4374 ;
   wire \$4375 ;
   wire \$4376 ;
-  wire [31:0] \$4377 ;
-  wire [31:0] \$4378 ;
-  wire [31:0] \$4379 ;
-  wire [7:0] \$438 ;
-  wire [31:0] \$4380 ;
-  wire [31:0] \$4381 ;
-  wire [31:0] \$4382 ;
-  wire [31:0] \$4383 ;
-  wire [31:0] \$4384 ;
-  wire \$4385 ;
-  wire \$4386 ;
-  wire \$4387 ;
-  wire \$4388 ;
-  wire \$4389 ;
-  wire \$439 ;
-  wire \$4390 ;
-  wire \$4391 ;
-  wire \$4392 ;
-  wire \$4393 ;
-  wire \$4394 ;
-  wire \$4395 ;
-  wire \$4396 ;
-  wire \$4397 ;
-  wire \$4398 ;
-  wire \$4399 ;
+  wire \$4377 ;
+  wire \$4378 ;
+  wire \$4379 ;
+  wire [3:0] \$438 ;
+  reg [288:0] \$4380 ;
+  reg [6:0] \$4381 ;
+  reg [6:0] \$4382 ;
+  reg [6:0] \$4383 ;
+  reg [6:0] \$4384 ;
+  reg [6:0] \$4385 ;
+  reg [6:0] \$4386 ;
+  reg [6:0] \$4387 ;
+  reg [6:0] \$4388 ;
+  reg [6:0] \$4389 ;
+  wire [4:0] \$439 ;
+  reg [6:0] \$4390 ;
+  reg [6:0] \$4391 ;
+  reg [6:0] \$4392 ;
+  reg [6:0] \$4393 ;
+  reg [6:0] \$4394 ;
+  reg [6:0] \$4395 ;
+  reg [6:0] \$4396 ;
+  reg [6:0] \$4397 ;
+  reg [6:0] \$4398 ;
+  reg [6:0] \$4399 ;
   wire \$44 ;
   wire [7:0] \$440 ;
-  wire \$4400 ;
-  wire \$4401 ;
-  wire \$4402 ;
-  wire \$4403 ;
-  wire \$4404 ;
-  wire \$4405 ;
-  wire \$4406 ;
-  wire \$4407 ;
-  reg [263:0] \$4408 ;
-  reg [24:0] \$4409 ;
+  reg [6:0] \$4400 ;
+  reg [6:0] \$4401 ;
+  reg [6:0] \$4402 ;
+  reg [6:0] \$4403 ;
+  reg [6:0] \$4404 ;
+  reg [6:0] \$4405 ;
+  reg [6:0] \$4406 ;
+  reg [6:0] \$4407 ;
+  reg [6:0] \$4408 ;
+  reg [6:0] \$4409 ;
   wire \$441 ;
   reg [6:0] \$4410 ;
   reg [6:0] \$4411 ;
   reg [6:0] \$4412 ;
-  reg [6:0] \$4413 ;
-  reg [6:0] \$4414 ;
-  reg [6:0] \$4415 ;
-  reg [6:0] \$4416 ;
-  reg [6:0] \$4417 ;
+  reg [288:0] \$4413 ;
+  reg \$4414 ;
+  reg \$4415 ;
+  reg \$4416 ;
+  reg \$4417 ;
   reg [6:0] \$4418 ;
-  reg [6:0] \$4419 ;
-  wire [3:0] \$442 ;
-  reg [6:0] \$4420 ;
-  reg [6:0] \$4421 ;
-  reg [6:0] \$4422 ;
-  reg [6:0] \$4423 ;
-  reg [6:0] \$4424 ;
-  reg [6:0] \$4425 ;
-  reg [6:0] \$4426 ;
-  reg [6:0] \$4427 ;
-  reg [6:0] \$4428 ;
-  reg [6:0] \$4429 ;
-  wire [4:0] \$443 ;
+  reg \$4419 ;
+  wire [7:0] \$442 ;
+  reg \$4420 ;
+  reg \$4421 ;
+  reg \$4422 ;
+  reg \$4423 ;
+  reg [3:0] \$4424 ;
+  reg [13:0] \$4425 ;
+  reg \$4426 ;
+  reg [2:0] \$4427 ;
+  reg [4:0] \$4428 ;
+  reg \$4429 ;
+  wire \$443 ;
   reg [6:0] \$4430 ;
   reg [6:0] \$4431 ;
-  reg [6:0] \$4432 ;
-  reg [6:0] \$4433 ;
-  reg [6:0] \$4434 ;
+  reg \$4432 ;
+  reg \$4433 ;
+  reg [15:0] \$4434 ;
   reg [6:0] \$4435 ;
-  reg [6:0] \$4436 ;
-  reg [6:0] \$4437 ;
-  reg [6:0] \$4438 ;
-  reg [6:0] \$4439 ;
+  reg [31:0] \$4436 ;
+  reg [31:0] \$4437 ;
+  reg [31:0] \$4438 ;
+  reg [31:0] \$4439 ;
   wire [7:0] \$444 ;
-  reg [6:0] \$4440 ;
-  reg [6:0] \$4441 ;
-  reg [263:0] \$4442 ;
-  reg [24:0] \$4443 ;
-  reg [263:0] \$4444 ;
-  reg [24:0] \$4445 ;
-  reg \$4446 ;
-  reg \$4447 ;
-  reg \$4448 ;
-  reg \$4449 ;
+  reg [31:0] \$4440 ;
+  reg [31:0] \$4441 ;
+  reg [31:0] \$4442 ;
+  reg [31:0] \$4443 ;
+  reg [327:0] \$4444 ;
+  reg [2:0] \$4445 ;
+  reg [271:0] \$4446 ;
+  reg [127:0] \$4447 ;
+  reg [127:0] \$4448 ;
+  reg [15:0] \$4449 ;
   wire \$445 ;
-  reg \$4450 ;
-  reg [3:0] \$4451 ;
-  reg [13:0] \$4452 ;
-  reg [2:0] \$4453 ;
-  reg [4:0] \$4454 ;
-  reg \$4455 ;
-  reg \$4456 ;
-  reg [6:0] \$4457 ;
-  reg [6:0] \$4458 ;
-  reg \$4459 ;
+  reg [63:0] \$4450 ;
+  reg [63:0] \$4451 ;
+  reg [63:0] \$4452 ;
+  reg [63:0] \$4453 ;
+  reg [15:0] \$4454 ;
+  reg [31:0] \$4455 ;
+  reg [31:0] \$4456 ;
+  reg [31:0] \$4457 ;
+  reg [31:0] \$4458 ;
+  reg [31:0] \$4459 ;
   wire [7:0] \$446 ;
-  reg \$4460 ;
-  reg \$4461 ;
-  reg [15:0] \$4462 ;
-  reg [31:0] \$4463 ;
-  reg [31:0] \$4464 ;
-  reg [31:0] \$4465 ;
-  reg [31:0] \$4466 ;
+  reg [31:0] \$4460 ;
+  reg [31:0] \$4461 ;
+  reg [31:0] \$4462 ;
+  reg [15:0] \$4463 ;
+  reg [15:0] \$4464 ;
+  reg [15:0] \$4465 ;
+  reg \$4466 ;
   reg [31:0] \$4467 ;
-  reg [31:0] \$4468 ;
-  reg [31:0] \$4469 ;
+  reg \$4468 ;
+  reg [15:0] \$4469 ;
   wire \$447 ;
-  reg [31:0] \$4470 ;
-  reg [327:0] \$4471 ;
-  reg [2:0] \$4472 ;
-  reg [271:0] \$4473 ;
-  reg [127:0] \$4474 ;
-  reg [127:0] \$4475 ;
-  reg [15:0] \$4476 ;
-  reg [63:0] \$4477 ;
-  reg [63:0] \$4478 ;
-  reg [63:0] \$4479 ;
+  reg \$4470 ;
+  reg [31:0] \$4471 ;
+  reg \$4472 ;
+  reg [3:0] \$4473 ;
+  reg [15:0] \$4474 ;
+  reg \$4475 ;
+  reg [31:0] \$4476 ;
+  reg \$4477 ;
+  reg [15:0] \$4478 ;
+  reg \$4479 ;
   wire [7:0] \$448 ;
-  reg [63:0] \$4480 ;
-  reg [15:0] \$4481 ;
-  reg [31:0] \$4482 ;
-  reg [31:0] \$4483 ;
-  reg [31:0] \$4484 ;
+  reg [31:0] \$4480 ;
+  reg \$4481 ;
+  reg [3:0] \$4482 ;
+  reg [15:0] \$4483 ;
+  reg \$4484 ;
   reg [31:0] \$4485 ;
-  reg [31:0] \$4486 ;
-  reg [31:0] \$4487 ;
-  reg [31:0] \$4488 ;
+  reg \$4486 ;
+  reg [15:0] \$4487 ;
+  reg \$4488 ;
   reg [31:0] \$4489 ;
   wire \$449 ;
-  reg [15:0] \$4490 ;
-  reg [15:0] \$4491 ;
+  reg \$4490 ;
+  reg [3:0] \$4491 ;
   reg [15:0] \$4492 ;
   reg \$4493 ;
   reg [31:0] \$4494 ;
@@ -3914,7 +3914,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg \$4517 ;
   reg [3:0] \$4518 ;
   reg [15:0] \$4519 ;
-  wire [7:0] \$452 ;
+  wire [3:0] \$452 ;
   reg \$4520 ;
   reg [31:0] \$4521 ;
   reg \$4522 ;
@@ -3925,7 +3925,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [3:0] \$4527 ;
   reg [15:0] \$4528 ;
   reg \$4529 ;
-  wire \$453 ;
+  wire [7:0] \$453 ;
   reg [31:0] \$4530 ;
   reg \$4531 ;
   reg [15:0] \$4532 ;
@@ -3933,44 +3933,17 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [31:0] \$4534 ;
   reg \$4535 ;
   reg [3:0] \$4536 ;
-  reg [15:0] \$4537 ;
+  reg \$4537 ;
   reg \$4538 ;
-  reg [31:0] \$4539 ;
-  wire [7:0] \$454 ;
+  reg \$4539 ;
+  wire \$454 ;
   reg \$4540 ;
-  reg [15:0] \$4541 ;
-  reg \$4542 ;
-  reg [31:0] \$4543 ;
-  reg \$4544 ;
-  reg [3:0] \$4545 ;
-  reg [15:0] \$4546 ;
-  reg \$4547 ;
-  reg [31:0] \$4548 ;
-  reg \$4549 ;
-  wire \$455 ;
-  reg [15:0] \$4550 ;
-  reg \$4551 ;
-  reg [31:0] \$4552 ;
-  reg \$4553 ;
-  reg [3:0] \$4554 ;
-  reg [15:0] \$4555 ;
-  reg \$4556 ;
-  reg [31:0] \$4557 ;
-  reg \$4558 ;
-  reg [15:0] \$4559 ;
-  wire [3:0] \$456 ;
-  reg \$4560 ;
-  reg [31:0] \$4561 ;
-  reg \$4562 ;
-  reg [3:0] \$4563 ;
-  reg \$4564 ;
-  reg \$4565 ;
-  reg \$4566 ;
-  reg \$4567 ;
-  reg \$4568 ;
-  reg [263:0] \$4569 ;
+  reg \$4541 ;
+  reg [263:0] \$4542 ;
+  reg \$4543 ;
+  wire [7:0] \$455 ;
+  wire \$456 ;
   wire [7:0] \$457 ;
-  reg \$4570 ;
   wire \$458 ;
   wire [7:0] \$459 ;
   wire \$46 ;
@@ -3979,15 +3952,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$462 ;
   wire [7:0] \$463 ;
   wire \$464 ;
-  wire [7:0] \$465 ;
-  wire \$466 ;
-  wire [7:0] \$467 ;
-  wire \$468 ;
-  wire [3:0] \$469 ;
+  wire [3:0] \$465 ;
+  wire [4:0] \$466 ;
+  wire [5:0] \$467 ;
+  wire [6:0] \$468 ;
+  wire [7:0] \$469 ;
   wire \$47 ;
-  wire [4:0] \$470 ;
-  wire [5:0] \$471 ;
-  wire [6:0] \$472 ;
+  wire \$470 ;
+  wire [7:0] \$471 ;
+  wire \$472 ;
   wire [7:0] \$473 ;
   wire \$474 ;
   wire [7:0] \$475 ;
@@ -3995,13 +3968,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$477 ;
   wire \$478 ;
   wire [7:0] \$479 ;
-  wire \$48 ;
+  wire [3:0] \$48 ;
   wire \$480 ;
-  wire [7:0] \$481 ;
-  wire \$482 ;
-  wire [7:0] \$483 ;
-  wire \$484 ;
-  wire [3:0] \$485 ;
+  wire [3:0] \$481 ;
+  wire [7:0] \$482 ;
+  wire \$483 ;
+  wire [7:0] \$484 ;
+  wire \$485 ;
   wire [7:0] \$486 ;
   wire \$487 ;
   wire [7:0] \$488 ;
@@ -4011,14 +3984,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$491 ;
   wire [7:0] \$492 ;
   wire \$493 ;
-  wire [7:0] \$494 ;
-  wire \$495 ;
+  wire [3:0] \$494 ;
+  wire [4:0] \$495 ;
   wire [7:0] \$496 ;
   wire \$497 ;
-  wire [3:0] \$498 ;
-  wire [4:0] \$499 ;
+  wire [7:0] \$498 ;
+  wire \$499 ;
   wire \$5 ;
-  wire [3:0] \$50 ;
+  wire \$50 ;
   wire [7:0] \$500 ;
   wire \$501 ;
   wire [7:0] \$502 ;
@@ -4027,12 +4000,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$505 ;
   wire [7:0] \$506 ;
   wire \$507 ;
-  wire [7:0] \$508 ;
-  wire \$509 ;
-  wire \$51 ;
-  wire [7:0] \$510 ;
-  wire \$511 ;
-  wire [3:0] \$512 ;
+  wire [3:0] \$508 ;
+  wire [7:0] \$509 ;
+  wire [16:0] \$51 ;
+  wire \$510 ;
+  wire [7:0] \$511 ;
+  wire \$512 ;
   wire [7:0] \$513 ;
   wire \$514 ;
   wire [7:0] \$515 ;
@@ -4040,16 +4013,16 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$517 ;
   wire \$518 ;
   wire [7:0] \$519 ;
-  wire \$52 ;
+  wire [16:0] \$52 ;
   wire \$520 ;
-  wire [7:0] \$521 ;
-  wire \$522 ;
-  wire [7:0] \$523 ;
-  wire \$524 ;
-  wire [3:0] \$525 ;
-  wire [4:0] \$526 ;
-  wire [5:0] \$527 ;
-  wire [6:0] \$528 ;
+  wire [3:0] \$521 ;
+  wire [4:0] \$522 ;
+  wire [5:0] \$523 ;
+  wire [6:0] \$524 ;
+  wire [7:0] \$525 ;
+  wire \$526 ;
+  wire [7:0] \$527 ;
+  wire \$528 ;
   wire [7:0] \$529 ;
   wire [16:0] \$53 ;
   wire \$530 ;
@@ -4059,12 +4032,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$534 ;
   wire [7:0] \$535 ;
   wire \$536 ;
-  wire [7:0] \$537 ;
-  wire \$538 ;
-  wire [7:0] \$539 ;
-  wire [16:0] \$54 ;
-  wire \$540 ;
-  wire [3:0] \$541 ;
+  wire [3:0] \$537 ;
+  wire [7:0] \$538 ;
+  wire \$539 ;
+  wire \$54 ;
+  wire [7:0] \$540 ;
+  wire \$541 ;
   wire [7:0] \$542 ;
   wire \$543 ;
   wire [7:0] \$544 ;
@@ -4073,13 +4046,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$547 ;
   wire [7:0] \$548 ;
   wire \$549 ;
-  wire [16:0] \$55 ;
-  wire [7:0] \$550 ;
-  wire \$551 ;
+  wire \$55 ;
+  wire [3:0] \$550 ;
+  wire [4:0] \$551 ;
   wire [7:0] \$552 ;
   wire \$553 ;
-  wire [3:0] \$554 ;
-  wire [4:0] \$555 ;
+  wire [7:0] \$554 ;
+  wire \$555 ;
   wire [7:0] \$556 ;
   wire \$557 ;
   wire [7:0] \$558 ;
@@ -4089,11 +4062,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$561 ;
   wire [7:0] \$562 ;
   wire \$563 ;
-  wire [7:0] \$564 ;
-  wire \$565 ;
-  wire [7:0] \$566 ;
-  wire \$567 ;
-  wire [3:0] \$568 ;
+  wire [3:0] \$564 ;
+  wire [7:0] \$565 ;
+  wire \$566 ;
+  wire [7:0] \$567 ;
+  wire \$568 ;
   wire [7:0] \$569 ;
   wire \$57 ;
   wire \$570 ;
@@ -4103,15 +4076,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$574 ;
   wire [7:0] \$575 ;
   wire \$576 ;
-  wire [7:0] \$577 ;
-  wire \$578 ;
-  wire [7:0] \$579 ;
+  wire [3:0] \$577 ;
+  wire [4:0] \$578 ;
+  wire [5:0] \$579 ;
   wire \$58 ;
-  wire \$580 ;
-  wire [3:0] \$581 ;
-  wire [4:0] \$582 ;
-  wire [5:0] \$583 ;
-  wire [6:0] \$584 ;
+  wire [6:0] \$580 ;
+  wire [7:0] \$581 ;
+  wire \$582 ;
+  wire [7:0] \$583 ;
+  wire \$584 ;
   wire [7:0] \$585 ;
   wire \$586 ;
   wire [7:0] \$587 ;
@@ -4121,11 +4094,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$590 ;
   wire [7:0] \$591 ;
   wire \$592 ;
-  wire [7:0] \$593 ;
-  wire \$594 ;
-  wire [7:0] \$595 ;
-  wire \$596 ;
-  wire [3:0] \$597 ;
+  wire [3:0] \$593 ;
+  wire [7:0] \$594 ;
+  wire \$595 ;
+  wire [7:0] \$596 ;
+  wire \$597 ;
   wire [7:0] \$598 ;
   wire \$599 ;
   wire \$6 ;
@@ -4136,13 +4109,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$603 ;
   wire [7:0] \$604 ;
   wire \$605 ;
-  wire [7:0] \$606 ;
-  wire \$607 ;
+  wire [3:0] \$606 ;
+  wire [4:0] \$607 ;
   wire [7:0] \$608 ;
   wire \$609 ;
   wire \$61 ;
-  wire [3:0] \$610 ;
-  wire [4:0] \$611 ;
+  wire [7:0] \$610 ;
+  wire \$611 ;
   wire [7:0] \$612 ;
   wire \$613 ;
   wire [7:0] \$614 ;
@@ -4152,11 +4125,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$618 ;
   wire \$619 ;
   wire \$62 ;
-  wire [7:0] \$620 ;
-  wire \$621 ;
-  wire [7:0] \$622 ;
-  wire \$623 ;
-  wire [3:0] \$624 ;
+  wire [3:0] \$620 ;
+  wire [7:0] \$621 ;
+  wire \$622 ;
+  wire [7:0] \$623 ;
+  wire \$624 ;
   wire [7:0] \$625 ;
   wire \$626 ;
   wire [7:0] \$627 ;
@@ -4166,15 +4139,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$630 ;
   wire [7:0] \$631 ;
   wire \$632 ;
-  wire [7:0] \$633 ;
-  wire \$634 ;
-  wire [7:0] \$635 ;
-  wire \$636 ;
-  wire [3:0] \$637 ;
-  wire [4:0] \$638 ;
-  wire [5:0] \$639 ;
+  wire [3:0] \$633 ;
+  wire [4:0] \$634 ;
+  wire [5:0] \$635 ;
+  wire [6:0] \$636 ;
+  wire [7:0] \$637 ;
+  wire \$638 ;
+  wire [7:0] \$639 ;
   wire \$64 ;
-  wire [6:0] \$640 ;
+  wire \$640 ;
   wire [7:0] \$641 ;
   wire \$642 ;
   wire [7:0] \$643 ;
@@ -4183,12 +4156,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$646 ;
   wire [7:0] \$647 ;
   wire \$648 ;
-  wire [7:0] \$649 ;
+  wire [3:0] \$649 ;
   wire \$65 ;
-  wire \$650 ;
-  wire [7:0] \$651 ;
-  wire \$652 ;
-  wire [3:0] \$653 ;
+  wire [7:0] \$650 ;
+  wire \$651 ;
+  wire [7:0] \$652 ;
+  wire \$653 ;
   wire [7:0] \$654 ;
   wire \$655 ;
   wire [7:0] \$656 ;
@@ -4198,12 +4171,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$66 ;
   wire [7:0] \$660 ;
   wire \$661 ;
-  wire [7:0] \$662 ;
-  wire \$663 ;
+  wire [3:0] \$662 ;
+  wire [4:0] \$663 ;
   wire [7:0] \$664 ;
   wire \$665 ;
-  wire [3:0] \$666 ;
-  wire [4:0] \$667 ;
+  wire [7:0] \$666 ;
+  wire \$667 ;
   wire [7:0] \$668 ;
   wire \$669 ;
   wire \$67 ;
@@ -4213,12 +4186,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$673 ;
   wire [7:0] \$674 ;
   wire \$675 ;
-  wire [7:0] \$676 ;
-  wire \$677 ;
-  wire [7:0] \$678 ;
-  wire \$679 ;
+  wire [3:0] \$676 ;
+  wire [7:0] \$677 ;
+  wire \$678 ;
+  wire [7:0] \$679 ;
   wire \$68 ;
-  wire [3:0] \$680 ;
+  wire \$680 ;
   wire [7:0] \$681 ;
   wire \$682 ;
   wire [7:0] \$683 ;
@@ -4227,30 +4200,30 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$686 ;
   wire [7:0] \$687 ;
   wire \$688 ;
-  wire [7:0] \$689 ;
+  wire [3:0] \$689 ;
   wire \$69 ;
-  wire \$690 ;
-  wire [7:0] \$691 ;
-  wire \$692 ;
-  wire [3:0] \$693 ;
-  wire [4:0] \$694 ;
-  wire [5:0] \$695 ;
-  wire [6:0] \$696 ;
+  wire [4:0] \$690 ;
+  wire [5:0] \$691 ;
+  wire [6:0] \$692 ;
+  wire [7:0] \$693 ;
+  wire \$694 ;
+  wire [7:0] \$695 ;
+  wire \$696 ;
   wire [7:0] \$697 ;
   wire \$698 ;
   wire [7:0] \$699 ;
   wire \$7 ;
-  wire \$70 ;
+  wire [3:0] \$70 ;
   wire \$700 ;
   wire [7:0] \$701 ;
   wire \$702 ;
   wire [7:0] \$703 ;
   wire \$704 ;
-  wire [7:0] \$705 ;
-  wire \$706 ;
-  wire [7:0] \$707 ;
-  wire \$708 ;
-  wire [3:0] \$709 ;
+  wire [3:0] \$705 ;
+  wire [7:0] \$706 ;
+  wire \$707 ;
+  wire [7:0] \$708 ;
+  wire \$709 ;
   wire \$71 ;
   wire [7:0] \$710 ;
   wire \$711 ;
@@ -4260,45 +4233,45 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$715 ;
   wire [7:0] \$716 ;
   wire \$717 ;
-  wire [7:0] \$718 ;
-  wire \$719 ;
-  wire [3:0] \$72 ;
+  wire [3:0] \$718 ;
+  wire [4:0] \$719 ;
+  wire \$72 ;
   wire [7:0] \$720 ;
   wire \$721 ;
-  wire [3:0] \$722 ;
-  wire [4:0] \$723 ;
+  wire [7:0] \$722 ;
+  wire \$723 ;
   wire [7:0] \$724 ;
   wire \$725 ;
   wire [7:0] \$726 ;
   wire \$727 ;
   wire [7:0] \$728 ;
   wire \$729 ;
-  wire \$73 ;
+  wire [16:0] \$73 ;
   wire [7:0] \$730 ;
   wire \$731 ;
-  wire [7:0] \$732 ;
-  wire \$733 ;
-  wire [7:0] \$734 ;
-  wire \$735 ;
-  wire [3:0] \$736 ;
+  wire [3:0] \$732 ;
+  wire [7:0] \$733 ;
+  wire \$734 ;
+  wire [7:0] \$735 ;
+  wire \$736 ;
   wire [7:0] \$737 ;
   wire \$738 ;
   wire [7:0] \$739 ;
-  wire \$74 ;
+  wire [16:0] \$74 ;
   wire \$740 ;
   wire [7:0] \$741 ;
   wire \$742 ;
   wire [7:0] \$743 ;
   wire \$744 ;
-  wire [7:0] \$745 ;
-  wire \$746 ;
-  wire [7:0] \$747 ;
-  wire \$748 ;
-  wire [3:0] \$749 ;
+  wire [3:0] \$745 ;
+  wire [4:0] \$746 ;
+  wire [5:0] \$747 ;
+  wire [6:0] \$748 ;
+  wire [7:0] \$749 ;
   wire [16:0] \$75 ;
-  wire [4:0] \$750 ;
-  wire [5:0] \$751 ;
-  wire [6:0] \$752 ;
+  wire \$750 ;
+  wire [7:0] \$751 ;
+  wire \$752 ;
   wire [7:0] \$753 ;
   wire \$754 ;
   wire [7:0] \$755 ;
@@ -4306,28 +4279,28 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$757 ;
   wire \$758 ;
   wire [7:0] \$759 ;
-  wire [16:0] \$76 ;
+  wire \$76 ;
   wire \$760 ;
-  wire [7:0] \$761 ;
-  wire \$762 ;
-  wire [7:0] \$763 ;
-  wire \$764 ;
-  wire [3:0] \$765 ;
+  wire [3:0] \$761 ;
+  wire [7:0] \$762 ;
+  wire \$763 ;
+  wire [7:0] \$764 ;
+  wire \$765 ;
   wire [7:0] \$766 ;
   wire \$767 ;
   wire [7:0] \$768 ;
   wire \$769 ;
-  wire [16:0] \$77 ;
+  wire \$77 ;
   wire [7:0] \$770 ;
   wire \$771 ;
   wire [7:0] \$772 ;
   wire \$773 ;
-  wire [7:0] \$774 ;
-  wire \$775 ;
+  wire [3:0] \$774 ;
+  wire [4:0] \$775 ;
   wire [7:0] \$776 ;
   wire \$777 ;
-  wire [3:0] \$778 ;
-  wire [4:0] \$779 ;
+  wire [7:0] \$778 ;
+  wire \$779 ;
   wire \$78 ;
   wire [7:0] \$780 ;
   wire \$781 ;
@@ -4337,12 +4310,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$785 ;
   wire [7:0] \$786 ;
   wire \$787 ;
-  wire [7:0] \$788 ;
-  wire \$789 ;
+  wire [3:0] \$788 ;
+  wire [7:0] \$789 ;
   wire \$79 ;
-  wire [7:0] \$790 ;
-  wire \$791 ;
-  wire [3:0] \$792 ;
+  wire \$790 ;
+  wire [7:0] \$791 ;
+  wire \$792 ;
   wire [7:0] \$793 ;
   wire \$794 ;
   wire [7:0] \$795 ;
@@ -4353,14 +4326,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$8 ;
   wire \$80 ;
   wire \$800 ;
-  wire [7:0] \$801 ;
-  wire \$802 ;
-  wire [7:0] \$803 ;
-  wire \$804 ;
-  wire [3:0] \$805 ;
-  wire [4:0] \$806 ;
-  wire [5:0] \$807 ;
-  wire [6:0] \$808 ;
+  wire [3:0] \$801 ;
+  wire [4:0] \$802 ;
+  wire [5:0] \$803 ;
+  wire [6:0] \$804 ;
+  wire [7:0] \$805 ;
+  wire \$806 ;
+  wire [7:0] \$807 ;
+  wire \$808 ;
   wire [7:0] \$809 ;
   wire \$81 ;
   wire \$810 ;
@@ -4370,12 +4343,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$814 ;
   wire [7:0] \$815 ;
   wire \$816 ;
-  wire [7:0] \$817 ;
-  wire \$818 ;
-  wire [7:0] \$819 ;
+  wire [3:0] \$817 ;
+  wire [7:0] \$818 ;
+  wire \$819 ;
   wire \$82 ;
-  wire \$820 ;
-  wire [3:0] \$821 ;
+  wire [7:0] \$820 ;
+  wire \$821 ;
   wire [7:0] \$822 ;
   wire \$823 ;
   wire [7:0] \$824 ;
@@ -4385,12 +4358,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$828 ;
   wire \$829 ;
   wire \$83 ;
-  wire [7:0] \$830 ;
-  wire \$831 ;
+  wire [3:0] \$830 ;
+  wire [4:0] \$831 ;
   wire [7:0] \$832 ;
   wire \$833 ;
-  wire [3:0] \$834 ;
-  wire [4:0] \$835 ;
+  wire [7:0] \$834 ;
+  wire \$835 ;
   wire [7:0] \$836 ;
   wire \$837 ;
   wire [7:0] \$838 ;
@@ -4400,11 +4373,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$841 ;
   wire [7:0] \$842 ;
   wire \$843 ;
-  wire [7:0] \$844 ;
-  wire \$845 ;
-  wire [7:0] \$846 ;
-  wire \$847 ;
-  wire [3:0] \$848 ;
+  wire [3:0] \$844 ;
+  wire [7:0] \$845 ;
+  wire \$846 ;
+  wire [7:0] \$847 ;
+  wire \$848 ;
   wire [7:0] \$849 ;
   wire \$85 ;
   wire \$850 ;
@@ -4414,15 +4387,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$854 ;
   wire [7:0] \$855 ;
   wire \$856 ;
-  wire [7:0] \$857 ;
-  wire \$858 ;
-  wire [7:0] \$859 ;
+  wire [3:0] \$857 ;
+  wire [4:0] \$858 ;
+  wire [5:0] \$859 ;
   wire \$86 ;
-  wire \$860 ;
-  wire [3:0] \$861 ;
-  wire [4:0] \$862 ;
-  wire [5:0] \$863 ;
-  wire [6:0] \$864 ;
+  wire [6:0] \$860 ;
+  wire [7:0] \$861 ;
+  wire \$862 ;
+  wire [7:0] \$863 ;
+  wire \$864 ;
   wire [7:0] \$865 ;
   wire \$866 ;
   wire [7:0] \$867 ;
@@ -4432,11 +4405,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$870 ;
   wire [7:0] \$871 ;
   wire \$872 ;
-  wire [7:0] \$873 ;
-  wire \$874 ;
-  wire [7:0] \$875 ;
-  wire \$876 ;
-  wire [3:0] \$877 ;
+  wire [3:0] \$873 ;
+  wire [7:0] \$874 ;
+  wire \$875 ;
+  wire [7:0] \$876 ;
+  wire \$877 ;
   wire [7:0] \$878 ;
   wire \$879 ;
   wire \$88 ;
@@ -4446,13 +4419,13 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$883 ;
   wire [7:0] \$884 ;
   wire \$885 ;
-  wire [7:0] \$886 ;
-  wire \$887 ;
+  wire [3:0] \$886 ;
+  wire [4:0] \$887 ;
   wire [7:0] \$888 ;
   wire \$889 ;
   wire \$89 ;
-  wire [3:0] \$890 ;
-  wire [4:0] \$891 ;
+  wire [7:0] \$890 ;
+  wire \$891 ;
   wire [7:0] \$892 ;
   wire \$893 ;
   wire [7:0] \$894 ;
@@ -4463,11 +4436,11 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$899 ;
   wire \$9 ;
   wire \$90 ;
-  wire [7:0] \$900 ;
-  wire \$901 ;
-  wire [7:0] \$902 ;
-  wire \$903 ;
-  wire [3:0] \$904 ;
+  wire [3:0] \$900 ;
+  wire [7:0] \$901 ;
+  wire \$902 ;
+  wire [7:0] \$903 ;
+  wire \$904 ;
   wire [7:0] \$905 ;
   wire \$906 ;
   wire [7:0] \$907 ;
@@ -4477,15 +4450,15 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$910 ;
   wire [7:0] \$911 ;
   wire \$912 ;
-  wire [7:0] \$913 ;
-  wire \$914 ;
-  wire [7:0] \$915 ;
-  wire \$916 ;
-  wire [3:0] \$917 ;
-  wire [4:0] \$918 ;
-  wire [5:0] \$919 ;
+  wire [3:0] \$913 ;
+  wire [4:0] \$914 ;
+  wire [5:0] \$915 ;
+  wire [6:0] \$916 ;
+  wire [7:0] \$917 ;
+  wire \$918 ;
+  wire [7:0] \$919 ;
   wire \$92 ;
-  wire [6:0] \$920 ;
+  wire \$920 ;
   wire [7:0] \$921 ;
   wire \$922 ;
   wire [7:0] \$923 ;
@@ -4494,42 +4467,42 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$926 ;
   wire [7:0] \$927 ;
   wire \$928 ;
-  wire [7:0] \$929 ;
+  wire [3:0] \$929 ;
   wire \$93 ;
-  wire \$930 ;
-  wire [7:0] \$931 ;
-  wire \$932 ;
-  wire [3:0] \$933 ;
+  wire [7:0] \$930 ;
+  wire \$931 ;
+  wire [7:0] \$932 ;
+  wire \$933 ;
   wire [7:0] \$934 ;
   wire \$935 ;
   wire [7:0] \$936 ;
   wire \$937 ;
   wire [7:0] \$938 ;
   wire \$939 ;
-  wire \$94 ;
+  wire [16:0] \$94 ;
   wire [7:0] \$940 ;
   wire \$941 ;
-  wire [7:0] \$942 ;
-  wire \$943 ;
+  wire [3:0] \$942 ;
+  wire [4:0] \$943 ;
   wire [7:0] \$944 ;
   wire \$945 ;
-  wire [3:0] \$946 ;
-  wire [4:0] \$947 ;
+  wire [7:0] \$946 ;
+  wire \$947 ;
   wire [7:0] \$948 ;
   wire \$949 ;
-  wire \$95 ;
+  wire [16:0] \$95 ;
   wire [7:0] \$950 ;
   wire \$951 ;
   wire [7:0] \$952 ;
   wire \$953 ;
   wire [7:0] \$954 ;
   wire \$955 ;
-  wire [7:0] \$956 ;
-  wire \$957 ;
-  wire [7:0] \$958 ;
-  wire \$959 ;
+  wire [3:0] \$956 ;
+  wire [7:0] \$957 ;
+  wire \$958 ;
+  wire [7:0] \$959 ;
   wire [16:0] \$96 ;
-  wire [3:0] \$960 ;
+  wire \$960 ;
   wire [7:0] \$961 ;
   wire \$962 ;
   wire [7:0] \$963 ;
@@ -4538,29 +4511,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$966 ;
   wire [7:0] \$967 ;
   wire \$968 ;
-  wire [7:0] \$969 ;
-  wire [16:0] \$97 ;
-  wire \$970 ;
-  wire [7:0] \$971 ;
-  wire \$972 ;
-  wire [3:0] \$973 ;
-  wire [4:0] \$974 ;
-  wire [5:0] \$975 ;
-  wire [6:0] \$976 ;
+  wire [3:0] \$969 ;
+  wire \$97 ;
+  wire [4:0] \$970 ;
+  wire [5:0] \$971 ;
+  wire [6:0] \$972 ;
+  wire [7:0] \$973 ;
+  wire \$974 ;
+  wire [7:0] \$975 ;
+  wire \$976 ;
   wire [7:0] \$977 ;
   wire \$978 ;
   wire [7:0] \$979 ;
-  wire [16:0] \$98 ;
+  wire \$98 ;
   wire \$980 ;
   wire [7:0] \$981 ;
   wire \$982 ;
   wire [7:0] \$983 ;
   wire \$984 ;
-  wire [7:0] \$985 ;
-  wire \$986 ;
-  wire [7:0] \$987 ;
-  wire \$988 ;
-  wire [3:0] \$989 ;
+  wire [3:0] \$985 ;
+  wire [7:0] \$986 ;
+  wire \$987 ;
+  wire [7:0] \$988 ;
+  wire \$989 ;
   wire \$99 ;
   wire [7:0] \$990 ;
   wire \$991 ;
@@ -4570,95 +4543,103 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$995 ;
   wire [7:0] \$996 ;
   wire \$997 ;
-  wire [7:0] \$998 ;
-  wire \$999 ;
+  wire [3:0] \$998 ;
+  wire [4:0] \$999 ;
   wire [6:0] \$signal ;
-  reg [15:0] \$signal$100  = 16'h0000;
-  reg [3:0] \$signal$105  = 4'h0;
-  reg [15:0] \$signal$107  = 16'h0000;
-  reg [3:0] \$signal$112  = 4'h0;
-  reg [15:0] \$signal$114  = 16'h0000;
-  reg [3:0] \$signal$119  = 4'h0;
-  reg [15:0] \$signal$121  = 16'h0000;
-  reg [3:0] \$signal$126  = 4'h0;
-  reg [15:0] \$signal$128  = 16'h0000;
-  reg [3:0] \$signal$133  = 4'h0;
-  reg [15:0] \$signal$135  = 16'h0000;
-  reg [3:0] \$signal$140  = 4'h0;
-  reg [15:0] \$signal$142  = 16'h0000;
-  reg [327:0] \$signal$154  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
-  reg [2:0] \$signal$155  = 3'h0;
-  reg [15:0] \$signal$174  = 16'h0000;
-  reg \$signal$175  = 1'h0;
-  reg [31:0] \$signal$176  = 32'd0;
-  reg \$signal$177  = 1'h0;
-  reg \$signal$178  = 1'h0;
-  reg [31:0] \$signal$179  = 32'd0;
-  reg \$signal$180  = 1'h0;
-  reg [15:0] \$signal$181  = 16'h0000;
-  reg \$signal$182  = 1'h0;
-  reg [31:0] \$signal$183  = 32'd0;
-  reg \$signal$184  = 1'h0;
+  reg [3:0] \$signal$100  = 4'h0;
+  reg [15:0] \$signal$102  = 16'h0000;
+  reg [3:0] \$signal$107  = 4'h0;
+  reg [15:0] \$signal$109  = 16'h0000;
+  reg [3:0] \$signal$114  = 4'h0;
+  reg [15:0] \$signal$116  = 16'h0000;
+  reg [3:0] \$signal$121  = 4'h0;
+  reg [15:0] \$signal$123  = 16'h0000;
+  reg [3:0] \$signal$128  = 4'h0;
+  reg [15:0] \$signal$130  = 16'h0000;
+  reg [3:0] \$signal$135  = 4'h0;
+  reg [15:0] \$signal$137  = 16'h0000;
+  reg [3:0] \$signal$142  = 4'h0;
+  reg [15:0] \$signal$144  = 16'h0000;
+  reg [3:0] \$signal$149  = 4'h0;
+  reg [15:0] \$signal$151  = 16'h0000;
+  reg \$signal$155  = 1'h0;
+  reg [327:0] \$signal$162  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+  reg [2:0] \$signal$163  = 3'h0;
+  reg [15:0] \$signal$182  = 16'h0000;
+  reg \$signal$183  = 1'h0;
+  reg [31:0] \$signal$184  = 32'd0;
   reg \$signal$185  = 1'h0;
-  reg [31:0] \$signal$186  = 32'd0;
-  reg \$signal$187  = 1'h0;
-  reg [15:0] \$signal$188  = 16'h0000;
-  reg \$signal$189  = 1'h0;
-  reg [31:0] \$signal$190  = 32'd0;
-  reg \$signal$191  = 1'h0;
+  reg \$signal$186  = 1'h0;
+  reg [31:0] \$signal$187  = 32'd0;
+  reg \$signal$188  = 1'h0;
+  reg [15:0] \$signal$189  = 16'h0000;
+  reg \$signal$190  = 1'h0;
+  reg [31:0] \$signal$191  = 32'd0;
   reg \$signal$192  = 1'h0;
-  reg [31:0] \$signal$193  = 32'd0;
-  reg \$signal$194  = 1'h0;
-  reg [15:0] \$signal$195  = 16'h0000;
-  reg \$signal$196  = 1'h0;
-  reg [31:0] \$signal$197  = 32'd0;
-  reg \$signal$198  = 1'h0;
+  reg \$signal$193  = 1'h0;
+  reg [31:0] \$signal$194  = 32'd0;
+  reg \$signal$195  = 1'h0;
+  reg [15:0] \$signal$196  = 16'h0000;
+  reg \$signal$197  = 1'h0;
+  reg [31:0] \$signal$198  = 32'd0;
   reg \$signal$199  = 1'h0;
-  reg [31:0] \$signal$200  = 32'd0;
-  reg \$signal$201  = 1'h0;
-  reg [15:0] \$signal$202  = 16'h0000;
-  reg \$signal$203  = 1'h0;
-  reg [31:0] \$signal$204  = 32'd0;
-  reg \$signal$205  = 1'h0;
+  reg \$signal$200  = 1'h0;
+  reg [31:0] \$signal$201  = 32'd0;
+  reg \$signal$202  = 1'h0;
+  reg [15:0] \$signal$203  = 16'h0000;
+  reg \$signal$204  = 1'h0;
+  reg [31:0] \$signal$205  = 32'd0;
   reg \$signal$206  = 1'h0;
-  reg [31:0] \$signal$207  = 32'd0;
-  reg \$signal$208  = 1'h0;
-  reg [15:0] \$signal$209  = 16'h0000;
-  reg \$signal$210  = 1'h0;
-  reg [31:0] \$signal$211  = 32'd0;
-  reg \$signal$212  = 1'h0;
+  reg \$signal$207  = 1'h0;
+  reg [31:0] \$signal$208  = 32'd0;
+  reg \$signal$209  = 1'h0;
+  reg [15:0] \$signal$210  = 16'h0000;
+  reg \$signal$211  = 1'h0;
+  reg [31:0] \$signal$212  = 32'd0;
   reg \$signal$213  = 1'h0;
-  reg [31:0] \$signal$214  = 32'd0;
-  reg \$signal$215  = 1'h0;
-  reg [15:0] \$signal$216  = 16'h0000;
-  reg \$signal$217  = 1'h0;
-  reg [31:0] \$signal$218  = 32'd0;
-  reg \$signal$219  = 1'h0;
+  reg \$signal$214  = 1'h0;
+  reg [31:0] \$signal$215  = 32'd0;
+  reg \$signal$216  = 1'h0;
+  reg [15:0] \$signal$217  = 16'h0000;
+  reg \$signal$218  = 1'h0;
+  reg [31:0] \$signal$219  = 32'd0;
   reg \$signal$220  = 1'h0;
-  reg [31:0] \$signal$221  = 32'd0;
-  reg \$signal$222  = 1'h0;
-  reg [15:0] \$signal$223  = 16'h0000;
-  reg \$signal$224  = 1'h0;
-  reg [31:0] \$signal$225  = 32'd0;
-  reg \$signal$226  = 1'h0;
+  reg \$signal$221  = 1'h0;
+  reg [31:0] \$signal$222  = 32'd0;
+  reg \$signal$223  = 1'h0;
+  reg [15:0] \$signal$224  = 16'h0000;
+  reg \$signal$225  = 1'h0;
+  reg [31:0] \$signal$226  = 32'd0;
   reg \$signal$227  = 1'h0;
-  reg [31:0] \$signal$228  = 32'd0;
-  reg \$signal$229  = 1'h0;
+  reg \$signal$228  = 1'h0;
+  reg [31:0] \$signal$229  = 32'd0;
   reg \$signal$230  = 1'h0;
+  reg [15:0] \$signal$231  = 16'h0000;
   reg \$signal$232  = 1'h0;
-  reg [15:0] \$signal$28  = 16'h0000;
-  reg [13:0] \$signal$30  = 14'h0000;
-  reg [2:0] \$signal$31  = 3'h0;
-  reg \$signal$68  = 1'h0;
-  reg \$signal$74  = 1'h0;
-  reg [3:0] \$signal$75  = 4'h0;
-  reg \$signal$78  = 1'h0;
-  reg \$signal$81  = 1'h0;
+  reg [31:0] \$signal$233  = 32'd0;
+  reg \$signal$234  = 1'h0;
+  reg \$signal$235  = 1'h0;
+  reg [31:0] \$signal$236  = 32'd0;
+  reg \$signal$237  = 1'h0;
+  reg \$signal$238  = 1'h0;
+  reg \$signal$240  = 1'h0;
+  (* init = 5'h00 *)
+  wire [4:0] \$signal$30 ;
+  wire [3:0] \$signal$30.k ;
+  wire \$signal$30.scaled ;
+  reg [15:0] \$signal$32  = 16'h0000;
+  reg [2:0] \$signal$35  = 3'h0;
+  reg \$signal$37  = 1'h0;
+  reg [6:0] \$signal$38  = 7'h00;
+  reg [6:0] \$signal$39  = 7'h00;
+  reg \$signal$76  = 1'h0;
   reg \$signal$82  = 1'h0;
-  reg [6:0] \$signal$84  = 7'h00;
-  reg [3:0] \$signal$91  = 4'h0;
-  reg [15:0] \$signal$93  = 16'h0000;
-  reg [3:0] \$signal$98  = 4'h0;
+  reg [3:0] \$signal$83  = 4'h0;
+  reg [13:0] \$signal$84  = 14'h0000;
+  reg \$signal$86  = 1'h0;
+  reg \$signal$89  = 1'h0;
+  reg \$signal$90  = 1'h0;
+  reg [6:0] \$signal$93  = 7'h00;
   reg advance;
   input [263:0] beats_in__payload;
   wire [263:0] beats_in__payload;
@@ -4681,18 +4662,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   output beats_out__valid;
   reg beats_out__valid = 1'h0;
   reg [30:0] bits;
-  reg [30:0] \bits$103 ;
-  reg [30:0] \bits$110 ;
-  reg [30:0] \bits$117 ;
-  reg [30:0] \bits$124 ;
-  reg [30:0] \bits$131 ;
-  reg [30:0] \bits$138 ;
-  reg [30:0] \bits$145 ;
+  reg [30:0] \bits$112 ;
+  reg [30:0] \bits$119 ;
+  reg [30:0] \bits$126 ;
+  reg [30:0] \bits$133 ;
+  reg [30:0] \bits$140 ;
+  reg [30:0] \bits$147 ;
+  reg [30:0] \bits$154 ;
   reg [271:0] burst = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
-  (* init = 5'h00 *)
-  wire [4:0] choice;
-  wire [3:0] \choice.k ;
-  wire \choice.scaled ;
   input clk;
   wire clk;
   wire complete;
@@ -4853,38 +4830,51 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   output error;
   reg error = 1'h0;
   wire [10:0] exponent;
-  wire [10:0] \exponent$104 ;
-  wire [10:0] \exponent$111 ;
-  wire [10:0] \exponent$118 ;
-  wire [10:0] \exponent$125 ;
-  wire [10:0] \exponent$132 ;
-  wire [10:0] \exponent$139 ;
-  wire [10:0] \exponent$97 ;
+  wire [10:0] \exponent$106 ;
+  wire [10:0] \exponent$113 ;
+  wire [10:0] \exponent$120 ;
+  wire [10:0] \exponent$127 ;
+  wire [10:0] \exponent$134 ;
+  wire [10:0] \exponent$141 ;
+  wire [10:0] \exponent$148 ;
   wire [23:0] fraction;
-  wire [23:0] \fraction$106 ;
-  wire [23:0] \fraction$113 ;
-  wire [23:0] \fraction$120 ;
-  wire [23:0] \fraction$127 ;
-  wire [23:0] \fraction$134 ;
-  wire [23:0] \fraction$141 ;
-  wire [23:0] \fraction$99 ;
+  wire [23:0] \fraction$108 ;
+  wire [23:0] \fraction$115 ;
+  wire [23:0] \fraction$122 ;
+  wire [23:0] \fraction$129 ;
+  wire [23:0] \fraction$136 ;
+  wire [23:0] \fraction$143 ;
+  wire [23:0] \fraction$150 ;
+  wire [288:0] given__payload;
+  wire [263:0] \given__payload.beat ;
+  wire [5:0] \given__payload.beat.bytes ;
+  wire [255:0] \given__payload.beat.data ;
+  wire \given__payload.beat.first ;
+  wire \given__payload.beat.last ;
+  wire [4:0] \given__payload.choice ;
+  wire [3:0] \given__payload.choice.k ;
+  wire \given__payload.choice.scaled ;
+  wire [3:0] \given__payload.head ;
+  wire [15:0] \given__payload.values ;
+  wire given__ready;
+  wire given__valid;
   reg has_exponent = 1'h0;
   input [3:0] head;
   wire [3:0] head;
   reg here0 = 1'h0;
   reg here1 = 1'h0;
-  reg here2 = 1'h0;
   reg illegal2 = 1'h0;
   input [3:0] k;
   wire [3:0] k;
+  reg last_group = 1'h0;
   wire [10:0] lift;
-  wire [10:0] \lift$101 ;
-  wire [10:0] \lift$108 ;
-  wire [10:0] \lift$115 ;
-  wire [10:0] \lift$122 ;
-  wire [10:0] \lift$129 ;
-  wire [10:0] \lift$136 ;
-  wire [10:0] \lift$143 ;
+  wire [10:0] \lift$110 ;
+  wire [10:0] \lift$117 ;
+  wire [10:0] \lift$124 ;
+  wire [10:0] \lift$131 ;
+  wire [10:0] \lift$138 ;
+  wire [10:0] \lift$145 ;
+  wire [10:0] \lift$152 ;
   reg [15:0] lost = 16'h0000;
   wire move;
   reg op_begins;
@@ -4896,6 +4886,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg op_error;
   reg op_first;
   reg op_last;
+  wire op_late_error;
   wire [767:0] op_octets;
   wire [4:0] op_place;
   reg op_raw;
@@ -4918,2822 +4909,2821 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [31:0] part2_6 = 32'd0;
   reg [31:0] part2_7 = 32'd0;
   reg [6:0] place = 7'h00;
+  reg read_exponent = 1'h0;
   input rst;
   wire rst;
   input scaled;
   wire scaled;
   reg [15:0] stored;
   wire [22:0] subnormal;
-  wire [22:0] \subnormal$102 ;
-  wire [22:0] \subnormal$109 ;
-  wire [22:0] \subnormal$116 ;
-  wire [22:0] \subnormal$123 ;
-  wire [22:0] \subnormal$130 ;
-  wire [22:0] \subnormal$137 ;
-  wire [22:0] \subnormal$144 ;
+  wire [22:0] \subnormal$111 ;
+  wire [22:0] \subnormal$118 ;
+  wire [22:0] \subnormal$125 ;
+  wire [22:0] \subnormal$132 ;
+  wire [22:0] \subnormal$139 ;
+  wire [22:0] \subnormal$146 ;
+  wire [22:0] \subnormal$153 ;
   wire [15:0] tags;
   reg [15:0] tags0 = 16'h0000;
   reg [15:0] tags1 = 16'h0000;
   reg [15:0] tags2 = 16'h0000;
-  reg [24:0] taken_with0 = 25'h0000000;
-  wire [4:0] \taken_with0.choice ;
-  wire [3:0] \taken_with0.choice.k ;
-  wire \taken_with0.choice.scaled ;
-  wire [3:0] \taken_with0.head ;
-  wire [15:0] \taken_with0.values ;
-  reg [24:0] taken_with1 = 25'h0000000;
-  wire [4:0] \taken_with1.choice ;
-  wire [3:0] \taken_with1.choice.k ;
-  wire \taken_with1.choice.scaled ;
-  wire [3:0] \taken_with1.head ;
-  wire [15:0] \taken_with1.values ;
-  reg [24:0] taken_with2 = 25'h0000000;
-  wire [4:0] \taken_with2.choice ;
-  wire [3:0] \taken_with2.choice.k ;
-  wire \taken_with2.choice.scaled ;
-  wire [3:0] \taken_with2.head ;
-  wire [15:0] \taken_with2.values ;
+  wire [288:0] taken__payload;
+  wire [263:0] \taken__payload.beat ;
+  wire [5:0] \taken__payload.beat.bytes ;
+  wire [255:0] \taken__payload.beat.data ;
+  wire \taken__payload.beat.first ;
+  wire \taken__payload.beat.last ;
+  wire [4:0] \taken__payload.choice ;
+  wire [3:0] \taken__payload.choice.k ;
+  wire \taken__payload.choice.scaled ;
+  wire [3:0] \taken__payload.head ;
+  wire [15:0] \taken__payload.values ;
+  wire taken__ready;
+  wire taken__valid;
   input [15:0] values;
   wire [15:0] values;
-  reg [263:0] window0 = 264'h000000000000000000000000000000000000000000000000000000000000000000;
-  wire [5:0] \window0.bytes ;
-  wire [255:0] \window0.data ;
-  wire \window0.first ;
-  wire \window0.last ;
-  reg [263:0] window1 = 264'h000000000000000000000000000000000000000000000000000000000000000000;
-  wire [5:0] \window1.bytes ;
-  wire [255:0] \window1.data ;
-  wire \window1.first ;
-  wire \window1.last ;
-  reg [263:0] window2 = 264'h000000000000000000000000000000000000000000000000000000000000000000;
-  wire [5:0] \window2.bytes ;
-  wire [255:0] \window2.data ;
-  wire \window2.first ;
-  wire \window2.last ;
+  reg [288:0] window0 = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+  wire [263:0] \window0.beat ;
+  wire [5:0] \window0.beat.bytes ;
+  wire [255:0] \window0.beat.data ;
+  wire \window0.beat.first ;
+  wire \window0.beat.last ;
+  wire [4:0] \window0.choice ;
+  wire [3:0] \window0.choice.k ;
+  wire \window0.choice.scaled ;
+  wire [3:0] \window0.head ;
+  wire [15:0] \window0.values ;
+  reg [288:0] window1 = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+  wire [263:0] \window1.beat ;
+  wire [5:0] \window1.beat.bytes ;
+  wire [255:0] \window1.beat.data ;
+  wire \window1.beat.first ;
+  wire \window1.beat.last ;
+  wire [4:0] \window1.choice ;
+  wire [3:0] \window1.choice.k ;
+  wire \window1.choice.scaled ;
+  wire [3:0] \window1.head ;
+  wire [15:0] \window1.values ;
   reg wrong = 1'h0;
-  assign \$1  = ~ here2;
-  assign \$2  = ~ here1;
-  assign \$3  = ~ here0;
-  assign \$4  = \$3  | advance;
-  assign \$5  = \$4  & here1;
-  assign \$6  = window1[263] | here2;
-  assign \$7  = \$5  & \$6 ;
-  assign \$8  = \$2  | \$7 ;
-  assign \$9  = \$8  & here2;
-  assign beats_in__ready = \$1  | \$9 ;
-  assign \$10  = ~ window0[263];
-  assign \$11  = here1 & \$10 ;
-  assign \$12  = \$11  ? window1[261:256] : 6'h00;
-  assign \$13  = window0[261:256] + \$12 ;
-  assign \$14  = ~ window0[263];
-  assign \$15  = here2 & \$14 ;
-  assign \$16  = ~ window1[263];
-  assign \$17  = \$15  & \$16 ;
-  assign \$18  = \$17  ? window2[261:256] : 6'h00;
-  assign \$19  = \$13  + \$18 ;
-  assign \$20  = ~ window0[263];
-  assign \$21  = here1 & \$20 ;
-  assign \$22  = \$21  & window1[263];
-  assign \$23  = window0[263] | \$22 ;
-  assign \$24  = ~ window0[263];
-  assign \$25  = here2 & \$24 ;
-  assign \$26  = ~ window1[263];
-  assign \$27  = \$25  & \$26 ;
-  assign \$28  = \$27  & window2[263];
-  assign complete = \$23  | \$28 ;
-  assign op_scale = op_choice[4] ? \$signal$28 [9:0] : 10'h000;
-  assign \$29  = \$signal$30  == 1'h1;
-  assign op_rest = \$29  ? \$signal$31  : 3'h0;
-  assign \$30  = dropping & here0;
-  assign \$31  = ~ \$signal$68 ;
-  assign \$32  = move & \$31 ;
-  assign \$33  = ~ dropping;
-  assign \$34  = \$32  & \$33 ;
-  assign \$35  = \$34  & here0;
-  assign \$36  = window0[103:96] == 4'h8;
-  assign \$37  = ! window0[111:104];
+  assign \$1  = ~ here1;
+  assign \$2  = ~ here0;
+  assign \$3  = \$2  | advance;
+  assign \$4  = \$3  & here1;
+  assign \$5  = window1[263] | given__valid;
+  assign \$6  = \$4  & \$5 ;
+  assign \$7  = \$1  | \$6 ;
+  assign given__ready = \$7  & given__valid;
+  assign \$8  = ~ window0[263];
+  assign \$9  = here1 & \$8 ;
+  assign \$10  = \$9  ? window1[261:256] : 6'h00;
+  assign \$11  = window0[261:256] + \$10 ;
+  assign \$12  = ~ window0[263];
+  assign \$13  = given__valid & \$12 ;
+  assign \$14  = ~ window1[263];
+  assign \$15  = \$13  & \$14 ;
+  assign \$16  = \$15  ? given__payload[261:256] : 6'h00;
+  assign \$17  = \$11  + \$16 ;
+  assign \$18  = ~ window0[263];
+  assign \$19  = here1 & \$18 ;
+  assign \$20  = \$19  & window1[263];
+  assign \$21  = window0[263] | \$20 ;
+  assign \$22  = ~ window0[263];
+  assign \$23  = given__valid & \$22 ;
+  assign \$24  = ~ window1[263];
+  assign \$25  = \$23  & \$24 ;
+  assign \$26  = \$25  & given__payload[263];
+  assign complete = \$21  | \$26 ;
+  assign op_scale = op_choice[4] ? \$signal$32 [9:0] : 10'h000;
+  assign op_rest = last_group ? \$signal$35  : 3'h0;
+  assign \$27  = \$signal$38  != \$signal$39 ;
+  assign op_late_error = \$signal$37  & \$27 ;
+  assign \$28  = dropping & here0;
+  assign \$29  = ~ \$signal$76 ;
+  assign \$30  = move & \$29 ;
+  assign \$31  = ~ dropping;
+  assign \$32  = \$30  & \$31 ;
+  assign \$33  = \$32  & here0;
+  assign \$34  = window0[103:96] == 4'h8;
+  assign \$35  = ! window0[111:104];
+  assign \$36  = \$34  & \$35 ;
+  assign \$37  = window0[127:122] == 4'ha;
   assign \$38  = \$36  & \$37 ;
-  assign \$39  = window0[127:122] == 4'ha;
-  assign \$40  = \$38  & \$39 ;
-  assign \$41  = window0[103:96] == 8'h86;
-  assign \$42  = window0[111:104] == 8'hdd;
+  assign \$39  = window0[103:96] == 8'h86;
+  assign \$40  = window0[111:104] == 8'hdd;
+  assign \$41  = \$39  & \$40 ;
+  assign \$42  = window0[115:112] == 2'h2;
   assign \$43  = \$41  & \$42 ;
-  assign \$44  = window0[115:112] == 2'h2;
+  assign \$44  = window0[127:126] == 2'h2;
   assign \$45  = \$43  & \$44 ;
-  assign \$46  = window0[127:126] == 2'h2;
-  assign \$47  = \$45  & \$46 ;
-  assign \$48  = \$40  | \$47 ;
-  assign \$49  = window0[262] ? \$48  : \$signal$74 ;
-  assign \$50  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
-  assign \$51  = \$50  <= 1'h1;
-  assign \$52  = \$49  & \$51 ;
-  assign \$53  = taken_with0[20:5] + 3'h7;
-  assign \$55  = window0[262] ? \$54  : { 3'h0, \$signal$30  };
-  assign \$56  = ! \$55 ;
-  assign \$57  = \$52  ? \$56  : window0[263];
-  assign \$58  = window0[103:96] == 4'h8;
-  assign \$59  = ! window0[111:104];
+  assign \$46  = \$38  | \$45 ;
+  assign \$47  = window0[262] ? \$46  : \$signal$82 ;
+  assign \$48  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$49  = \$48  <= 1'h1;
+  assign \$50  = \$47  & \$49 ;
+  assign \$51  = window0[284:269] + 3'h7;
+  assign \$53  = window0[262] ? \$52  : { 3'h0, \$signal$84  };
+  assign \$54  = ! \$53 ;
+  assign \$55  = \$50  ? \$54  : window0[263];
+  assign \$56  = window0[103:96] == 4'h8;
+  assign \$57  = ! window0[111:104];
+  assign \$58  = \$56  & \$57 ;
+  assign \$59  = window0[127:122] == 4'ha;
   assign \$60  = \$58  & \$59 ;
-  assign \$61  = window0[127:122] == 4'ha;
-  assign \$62  = \$60  & \$61 ;
-  assign \$63  = window0[103:96] == 8'h86;
-  assign \$64  = window0[111:104] == 8'hdd;
+  assign \$61  = window0[103:96] == 8'h86;
+  assign \$62  = window0[111:104] == 8'hdd;
+  assign \$63  = \$61  & \$62 ;
+  assign \$64  = window0[115:112] == 2'h2;
   assign \$65  = \$63  & \$64 ;
-  assign \$66  = window0[115:112] == 2'h2;
+  assign \$66  = window0[127:126] == 2'h2;
   assign \$67  = \$65  & \$66 ;
-  assign \$68  = window0[127:126] == 2'h2;
-  assign \$69  = \$67  & \$68 ;
-  assign \$70  = \$62  | \$69 ;
-  assign \$71  = window0[262] ? \$70  : \$signal$74 ;
-  assign \$72  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
-  assign \$73  = \$72  <= 1'h1;
-  assign \$74  = \$71  & \$73 ;
-  assign \$75  = taken_with0[20:5] + 3'h7;
-  assign \$77  = window0[262] ? \$76  : { 3'h0, \$signal$30  };
-  assign \$78  = ! \$77 ;
-  assign \$79  = ~ window0[263];
-  assign \$80  = \$78  & \$79 ;
-  assign \$81  = window0[103:96] == 4'h8;
-  assign \$82  = ! window0[111:104];
+  assign \$68  = \$60  | \$67 ;
+  assign \$69  = window0[262] ? \$68  : \$signal$82 ;
+  assign \$70  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$71  = \$70  <= 1'h1;
+  assign \$72  = \$69  & \$71 ;
+  assign \$73  = window0[284:269] + 3'h7;
+  assign \$75  = window0[262] ? \$74  : { 3'h0, \$signal$84  };
+  assign \$76  = ! \$75 ;
+  assign \$77  = ~ window0[263];
+  assign \$78  = \$76  & \$77 ;
+  assign \$79  = window0[103:96] == 4'h8;
+  assign \$80  = ! window0[111:104];
+  assign \$81  = \$79  & \$80 ;
+  assign \$82  = window0[127:122] == 4'ha;
   assign \$83  = \$81  & \$82 ;
-  assign \$84  = window0[127:122] == 4'ha;
-  assign \$85  = \$83  & \$84 ;
-  assign \$86  = window0[103:96] == 8'h86;
-  assign \$87  = window0[111:104] == 8'hdd;
+  assign \$84  = window0[103:96] == 8'h86;
+  assign \$85  = window0[111:104] == 8'hdd;
+  assign \$86  = \$84  & \$85 ;
+  assign \$87  = window0[115:112] == 2'h2;
   assign \$88  = \$86  & \$87 ;
-  assign \$89  = window0[115:112] == 2'h2;
+  assign \$89  = window0[127:126] == 2'h2;
   assign \$90  = \$88  & \$89 ;
-  assign \$91  = window0[127:126] == 2'h2;
-  assign \$92  = \$90  & \$91 ;
-  assign \$93  = \$85  | \$92 ;
-  assign \$94  = window0[262] ? \$93  : \$signal$74 ;
-  assign \$95  = \$94  & window0[263];
-  assign \$96  = taken_with0[20:5] + 3'h7;
-  assign \$98  = window0[262] ? \$97  : { 3'h0, \$signal$30  };
-  assign \$99  = ! \$98 ;
-  assign \$100  = ~ \$99 ;
-  assign \$101  = \$95  & \$100 ;
-  assign \$102  = \$74  ? \$80  : \$101 ;
-  assign \$103  = ~ \$signal$78 ;
-  assign \$104  = \$signal$68  & \$103 ;
-  assign \$105  = move & \$104 ;
-  assign \$106  = \$105  & here0;
-  assign \$107  = ~ window0[263];
-  assign \$108  = here2 & \$107 ;
-  assign \$109  = ~ window1[263];
-  assign \$110  = \$108  & \$109 ;
-  assign \$111  = complete | \$110 ;
-  assign \$112  = \$106  & \$111 ;
-  assign \$113  = place >= 6'h20;
-  assign \$114  = ~ window0[263];
-  assign \$115  = \$113  & \$114 ;
-  assign \$116  = ~ has_exponent;
-  assign \$117  = op_choice[4] & \$116 ;
-  assign \$118  = op_choice[4] & has_exponent;
-  assign \$119  = \$118  & \$signal$81 ;
-  assign \$120  = \$signal$30  == 1'h1;
-  assign \$121  = ~ complete;
-  assign \$122  = \$signal$82  | \$121 ;
-  assign \$123  = op_choice[4] & has_exponent;
-  assign \$124  = \$123  & \$signal$81 ;
-  assign \$125  = \$124  ? place : \end ;
-  assign \$126  = \$125  != \$19 [6:0];
-  assign \$127  = \$122  | \$126 ;
-  assign \$128  = op_choice[4] & has_exponent;
-  assign \$129  = \$128  & \$signal$81 ;
-  assign \$130  = \$129  ? place : \end ;
-  assign \$131  = \$130  >= 6'h20;
-  assign \$132  = ~ window0[263];
-  assign \$133  = \$131  & \$132 ;
-  assign \$134  = move & \$signal$68 ;
-  assign \$135  = \$134  & \$signal$78 ;
-  assign \$136  = \$signal$68  & op_valid;
-  assign \$137  = ! \$signal$84 ;
-  assign \$138  = \$signal$84  == 7'h7f;
-  assign \$139  = op_choice[4] & \$138 ;
-  assign \$140  = \$signal$30  == 1'h1;
-  assign \$141  = \$139  | \$140 ;
-  assign \$142  = \$signal$30  == 1'h1;
-  assign \$143  = \$signal$30  == 1'h1;
-  assign \$144  = | \$signal$31 ;
-  assign \$145  = \$143  & \$144 ;
-  assign \$146  = \$145  ? { 1'h0, \$signal$31 , 2'h0 } : 6'h20;
+  assign \$91  = \$83  | \$90 ;
+  assign \$92  = window0[262] ? \$91  : \$signal$82 ;
+  assign \$93  = \$92  & window0[263];
+  assign \$94  = window0[284:269] + 3'h7;
+  assign \$96  = window0[262] ? \$95  : { 3'h0, \$signal$84  };
+  assign \$97  = ! \$96 ;
+  assign \$98  = ~ \$97 ;
+  assign \$99  = \$93  & \$98 ;
+  assign \$100  = \$72  ? \$78  : \$99 ;
+  assign \$101  = ~ \$signal$86 ;
+  assign \$102  = \$signal$76  & \$101 ;
+  assign \$103  = move & \$102 ;
+  assign \$104  = \$103  & here0;
+  assign \$105  = ~ window0[263];
+  assign \$106  = given__valid & \$105 ;
+  assign \$107  = ~ window1[263];
+  assign \$108  = \$106  & \$107 ;
+  assign \$109  = complete | \$108 ;
+  assign \$110  = \$104  & \$109 ;
+  assign \$111  = | place[6:5];
+  assign \$112  = ~ window0[263];
+  assign \$113  = \$111  & \$112 ;
+  assign \$114  = ~ has_exponent;
+  assign \$115  = op_choice[4] & \$114 ;
+  assign \$116  = op_choice[4] & has_exponent;
+  assign \$117  = \$116  & \$signal$89 ;
+  assign \$118  = \$signal$32  != 16'h8000;
+  assign \$119  = $signed(\$signal$32 ) < $signed(9'h16c);
+  assign \$120  = $signed(\$signal$32 ) > $signed(9'h080);
+  assign \$121  = \$119  | \$120 ;
+  assign \$122  = \$118  & \$121 ;
+  assign \$123  = read_exponent & \$122 ;
+  assign \$124  = \$signal$90  | \$123 ;
+  assign \$125  = ~ complete;
+  assign \$126  = \$124  | \$125 ;
+  assign \$127  = op_choice[4] & has_exponent;
+  assign \$128  = \$127  & \$signal$89 ;
+  assign \$129  = \$128  ? place : \end ;
+  assign \$130  = | \$129 [6:5];
+  assign \$131  = ~ window0[263];
+  assign \$132  = \$130  & \$131 ;
+  assign \$133  = move & \$signal$76 ;
+  assign \$134  = \$133  & \$signal$86 ;
+  assign \$135  = \$signal$76  & op_valid;
+  assign \$136  = ! \$signal$93 ;
+  assign \$137  = \$signal$93  == 7'h7f;
+  assign \$138  = op_choice[4] & \$137 ;
+  assign \$139  = \$138  | last_group;
+  assign \$140  = | \$signal$35 ;
+  assign \$141  = last_group & \$140 ;
+  assign \$142  = \$141  ? { 1'h0, \$signal$35 , 2'h0 } : 6'h20;
   assign tags = control1[1] ? 16'hffff : burst[15:0];
-  assign \$147  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$91  });
-  assign \$148  = $signed(\$147 ) + $signed(8'h70);
-  assign \$149  = 5'h17 - \$signal$91 ;
-  assign \$150  = \$signal$93  << \$149 [4:0];
+  assign \$143  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$100  });
+  assign \$144  = $signed(\$143 ) + $signed(8'h70);
+  assign \$145  = 5'h17 - \$signal$100 ;
+  assign \$146  = \$signal$102  << \$145 [4:0];
   assign lift = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$151  = $signed(lift) < $signed(1'h0);
-  assign \$152  = - $signed(lift);
-  assign \$153  = \$signal$93  >> \$152 [4:0];
-  assign \$154  = \$signal$93  << lift[4:0];
-  assign \$155  = \$151  ? { 31'h00000000, \$153  } : \$154 ;
-  assign \$156  = ! \$signal$93 ;
-  assign \$157  = $signed(\$148 [10:0]) > $signed(9'h0fe);
-  assign \$158  = $signed(\$148 [10:0]) > $signed(1'h0);
-  assign \$159  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$98  });
-  assign \$160  = $signed(\$159 ) + $signed(8'h70);
-  assign \$161  = 5'h17 - \$signal$98 ;
-  assign \$162  = \$signal$100  << \$161 [4:0];
-  assign \lift$101  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$163  = $signed(\lift$101 ) < $signed(1'h0);
-  assign \$164  = - $signed(\lift$101 );
-  assign \$165  = \$signal$100  >> \$164 [4:0];
-  assign \$166  = \$signal$100  << \lift$101 [4:0];
-  assign \$167  = \$163  ? { 31'h00000000, \$165  } : \$166 ;
-  assign \$168  = ! \$signal$100 ;
-  assign \$169  = $signed(\$160 [10:0]) > $signed(9'h0fe);
-  assign \$170  = $signed(\$160 [10:0]) > $signed(1'h0);
-  assign \$171  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$105  });
-  assign \$172  = $signed(\$171 ) + $signed(8'h70);
-  assign \$173  = 5'h17 - \$signal$105 ;
-  assign \$174  = \$signal$107  << \$173 [4:0];
-  assign \lift$108  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$175  = $signed(\lift$108 ) < $signed(1'h0);
-  assign \$176  = - $signed(\lift$108 );
-  assign \$177  = \$signal$107  >> \$176 [4:0];
-  assign \$178  = \$signal$107  << \lift$108 [4:0];
-  assign \$179  = \$175  ? { 31'h00000000, \$177  } : \$178 ;
-  assign \$180  = ! \$signal$107 ;
-  assign \$181  = $signed(\$172 [10:0]) > $signed(9'h0fe);
-  assign \$182  = $signed(\$172 [10:0]) > $signed(1'h0);
-  assign \$183  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$112  });
-  assign \$184  = $signed(\$183 ) + $signed(8'h70);
-  assign \$185  = 5'h17 - \$signal$112 ;
-  assign \$186  = \$signal$114  << \$185 [4:0];
-  assign \lift$115  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$187  = $signed(\lift$115 ) < $signed(1'h0);
-  assign \$188  = - $signed(\lift$115 );
-  assign \$189  = \$signal$114  >> \$188 [4:0];
-  assign \$190  = \$signal$114  << \lift$115 [4:0];
-  assign \$191  = \$187  ? { 31'h00000000, \$189  } : \$190 ;
-  assign \$192  = ! \$signal$114 ;
-  assign \$193  = $signed(\$184 [10:0]) > $signed(9'h0fe);
-  assign \$194  = $signed(\$184 [10:0]) > $signed(1'h0);
-  assign \$195  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$119  });
-  assign \$196  = $signed(\$195 ) + $signed(8'h70);
-  assign \$197  = 5'h17 - \$signal$119 ;
-  assign \$198  = \$signal$121  << \$197 [4:0];
-  assign \lift$122  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$199  = $signed(\lift$122 ) < $signed(1'h0);
-  assign \$200  = - $signed(\lift$122 );
-  assign \$201  = \$signal$121  >> \$200 [4:0];
-  assign \$202  = \$signal$121  << \lift$122 [4:0];
-  assign \$203  = \$199  ? { 31'h00000000, \$201  } : \$202 ;
-  assign \$204  = ! \$signal$121 ;
-  assign \$205  = $signed(\$196 [10:0]) > $signed(9'h0fe);
-  assign \$206  = $signed(\$196 [10:0]) > $signed(1'h0);
-  assign \$207  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$126  });
-  assign \$208  = $signed(\$207 ) + $signed(8'h70);
-  assign \$209  = 5'h17 - \$signal$126 ;
-  assign \$210  = \$signal$128  << \$209 [4:0];
-  assign \lift$129  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$211  = $signed(\lift$129 ) < $signed(1'h0);
-  assign \$212  = - $signed(\lift$129 );
-  assign \$213  = \$signal$128  >> \$212 [4:0];
-  assign \$214  = \$signal$128  << \lift$129 [4:0];
-  assign \$215  = \$211  ? { 31'h00000000, \$213  } : \$214 ;
-  assign \$216  = ! \$signal$128 ;
-  assign \$217  = $signed(\$208 [10:0]) > $signed(9'h0fe);
-  assign \$218  = $signed(\$208 [10:0]) > $signed(1'h0);
-  assign \$219  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$133  });
-  assign \$220  = $signed(\$219 ) + $signed(8'h70);
-  assign \$221  = 5'h17 - \$signal$133 ;
-  assign \$222  = \$signal$135  << \$221 [4:0];
-  assign \lift$136  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$223  = $signed(\lift$136 ) < $signed(1'h0);
-  assign \$224  = - $signed(\lift$136 );
-  assign \$225  = \$signal$135  >> \$224 [4:0];
-  assign \$226  = \$signal$135  << \lift$136 [4:0];
-  assign \$227  = \$223  ? { 31'h00000000, \$225  } : \$226 ;
-  assign \$228  = ! \$signal$135 ;
-  assign \$229  = $signed(\$220 [10:0]) > $signed(9'h0fe);
-  assign \$230  = $signed(\$220 [10:0]) > $signed(1'h0);
-  assign \$231  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$140  });
-  assign \$232  = $signed(\$231 ) + $signed(8'h70);
-  assign \$233  = 5'h17 - \$signal$140 ;
-  assign \$234  = \$signal$142  << \$233 [4:0];
-  assign \lift$143  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$235  = $signed(\lift$143 ) < $signed(1'h0);
-  assign \$236  = - $signed(\lift$143 );
-  assign \$237  = \$signal$142  >> \$236 [4:0];
-  assign \$238  = \$signal$142  << \lift$143 [4:0];
-  assign \$239  = \$235  ? { 31'h00000000, \$237  } : \$238 ;
-  assign \$240  = ! \$signal$142 ;
-  assign \$241  = $signed(\$232 [10:0]) > $signed(9'h0fe);
-  assign \$242  = $signed(\$232 [10:0]) > $signed(1'h0);
-  assign \$243  = ~ beats_out__valid;
-  assign move = \$243  | beats_out__ready;
-  assign \$244  = ~ here0;
-  assign \$245  = \$244  | advance;
-  assign \$246  = \$245  & here1;
-  assign \$247  = window1[263] | here2;
-  assign \$248  = \$246  & \$247 ;
-  assign \$249  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$250  = window1[1:0] == 1'h1;
-  assign \$251  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$252  = window1[1:0] == 2'h2;
-  assign \$253  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$254  = window1[1:0] == 2'h3;
-  assign \$255  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$256  = window1[3:2] == 1'h1;
-  assign \$257  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$258  = window1[3:2] == 2'h2;
-  assign \$259  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$260  = window1[3:2] == 2'h3;
-  assign \$261  = { \$254 , \$252 , \$250  } + { \$260 , \$258 , \$256  };
-  assign \$262  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$263  = window1[5:4] == 1'h1;
-  assign \$264  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$265  = window1[5:4] == 2'h2;
-  assign \$266  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$267  = window1[5:4] == 2'h3;
-  assign \$268  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$269  = window1[7:6] == 1'h1;
-  assign \$270  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$271  = window1[7:6] == 2'h2;
-  assign \$272  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$273  = window1[7:6] == 2'h3;
-  assign \$274  = { \$267 , \$265 , \$263  } + { \$273 , \$271 , \$269  };
-  assign \$275  = \$261  + \$274 ;
-  assign \$276  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$277  = window1[9:8] == 1'h1;
-  assign \$278  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$279  = window1[9:8] == 2'h2;
-  assign \$280  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$281  = window1[9:8] == 2'h3;
-  assign \$282  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$283  = window1[11:10] == 1'h1;
-  assign \$284  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$285  = window1[11:10] == 2'h2;
-  assign \$286  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$287  = window1[11:10] == 2'h3;
-  assign \$288  = { \$281 , \$279 , \$277  } + { \$287 , \$285 , \$283  };
-  assign \$289  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$290  = window1[13:12] == 1'h1;
-  assign \$291  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$292  = window1[13:12] == 2'h2;
-  assign \$293  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$294  = window1[13:12] == 2'h3;
-  assign \$295  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$296  = window1[15:14] == 1'h1;
-  assign \$297  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$298  = window1[15:14] == 2'h2;
-  assign \$299  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$300  = window1[15:14] == 2'h3;
-  assign \$301  = { \$294 , \$292 , \$290  } + { \$300 , \$298 , \$296  };
-  assign \$302  = \$288  + \$301 ;
-  assign \$303  = \$275  + \$302 ;
-  assign \$304  = \$303  + 2'h2;
-  assign \$305  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$306  = window1[9:8] == 1'h1;
-  assign \$307  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$308  = window1[9:8] == 2'h2;
-  assign \$309  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$310  = window1[9:8] == 2'h3;
-  assign \$311  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$312  = window1[11:10] == 1'h1;
-  assign \$313  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$314  = window1[11:10] == 2'h2;
-  assign \$315  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$316  = window1[11:10] == 2'h3;
-  assign \$317  = { \$310 , \$308 , \$306  } + { \$316 , \$314 , \$312  };
-  assign \$318  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$319  = window1[13:12] == 1'h1;
-  assign \$320  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$321  = window1[13:12] == 2'h2;
-  assign \$322  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$323  = window1[13:12] == 2'h3;
-  assign \$324  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$325  = window1[15:14] == 1'h1;
-  assign \$326  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$327  = window1[15:14] == 2'h2;
-  assign \$328  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$329  = window1[15:14] == 2'h3;
-  assign \$330  = { \$323 , \$321 , \$319  } + { \$329 , \$327 , \$325  };
-  assign \$331  = \$317  + \$330 ;
-  assign \$332  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$333  = window1[17:16] == 1'h1;
-  assign \$334  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$335  = window1[17:16] == 2'h2;
-  assign \$336  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$337  = window1[17:16] == 2'h3;
-  assign \$338  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$339  = window1[19:18] == 1'h1;
-  assign \$340  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$341  = window1[19:18] == 2'h2;
-  assign \$342  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$343  = window1[19:18] == 2'h3;
-  assign \$344  = { \$337 , \$335 , \$333  } + { \$343 , \$341 , \$339  };
-  assign \$345  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$346  = window1[21:20] == 1'h1;
-  assign \$347  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$348  = window1[21:20] == 2'h2;
-  assign \$349  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$350  = window1[21:20] == 2'h3;
-  assign \$351  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$352  = window1[23:22] == 1'h1;
-  assign \$353  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$354  = window1[23:22] == 2'h2;
-  assign \$355  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$356  = window1[23:22] == 2'h3;
-  assign \$357  = { \$350 , \$348 , \$346  } + { \$356 , \$354 , \$352  };
-  assign \$358  = \$344  + \$357 ;
-  assign \$359  = \$331  + \$358 ;
-  assign \$360  = \$359  + 2'h3;
-  assign \$361  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$362  = window1[17:16] == 1'h1;
-  assign \$363  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$364  = window1[17:16] == 2'h2;
-  assign \$365  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$366  = window1[17:16] == 2'h3;
-  assign \$367  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$368  = window1[19:18] == 1'h1;
-  assign \$369  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$370  = window1[19:18] == 2'h2;
-  assign \$371  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$372  = window1[19:18] == 2'h3;
-  assign \$373  = { \$366 , \$364 , \$362  } + { \$372 , \$370 , \$368  };
-  assign \$374  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$375  = window1[21:20] == 1'h1;
-  assign \$376  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$377  = window1[21:20] == 2'h2;
-  assign \$378  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$379  = window1[21:20] == 2'h3;
-  assign \$380  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$381  = window1[23:22] == 1'h1;
-  assign \$382  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$383  = window1[23:22] == 2'h2;
-  assign \$384  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$385  = window1[23:22] == 2'h3;
-  assign \$386  = { \$379 , \$377 , \$375  } + { \$385 , \$383 , \$381  };
-  assign \$387  = \$373  + \$386 ;
-  assign \$388  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$389  = window1[25:24] == 1'h1;
-  assign \$390  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$391  = window1[25:24] == 2'h2;
-  assign \$392  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$393  = window1[25:24] == 2'h3;
-  assign \$394  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$395  = window1[27:26] == 1'h1;
-  assign \$396  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$397  = window1[27:26] == 2'h2;
-  assign \$398  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$399  = window1[27:26] == 2'h3;
-  assign \$400  = { \$393 , \$391 , \$389  } + { \$399 , \$397 , \$395  };
-  assign \$401  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$402  = window1[29:28] == 1'h1;
-  assign \$403  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$404  = window1[29:28] == 2'h2;
-  assign \$405  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$406  = window1[29:28] == 2'h3;
-  assign \$407  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$408  = window1[31:30] == 1'h1;
-  assign \$409  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$410  = window1[31:30] == 2'h2;
-  assign \$411  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$412  = window1[31:30] == 2'h3;
-  assign \$413  = { \$406 , \$404 , \$402  } + { \$412 , \$410 , \$408  };
-  assign \$414  = \$400  + \$413 ;
-  assign \$415  = \$387  + \$414 ;
-  assign \$416  = \$415  + 3'h4;
-  assign \$417  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$418  = window1[25:24] == 1'h1;
-  assign \$419  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$420  = window1[25:24] == 2'h2;
-  assign \$421  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$422  = window1[25:24] == 2'h3;
-  assign \$423  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$424  = window1[27:26] == 1'h1;
-  assign \$425  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$426  = window1[27:26] == 2'h2;
-  assign \$427  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$428  = window1[27:26] == 2'h3;
-  assign \$429  = { \$422 , \$420 , \$418  } + { \$428 , \$426 , \$424  };
-  assign \$430  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$431  = window1[29:28] == 1'h1;
-  assign \$432  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$433  = window1[29:28] == 2'h2;
-  assign \$434  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$435  = window1[29:28] == 2'h3;
-  assign \$436  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$437  = window1[31:30] == 1'h1;
-  assign \$438  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$439  = window1[31:30] == 2'h2;
-  assign \$440  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$441  = window1[31:30] == 2'h3;
-  assign \$442  = { \$435 , \$433 , \$431  } + { \$441 , \$439 , \$437  };
-  assign \$443  = \$429  + \$442 ;
-  assign \$444  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$445  = window1[33:32] == 1'h1;
-  assign \$446  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$447  = window1[33:32] == 2'h2;
-  assign \$448  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$449  = window1[33:32] == 2'h3;
-  assign \$450  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$451  = window1[35:34] == 1'h1;
-  assign \$452  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$453  = window1[35:34] == 2'h2;
-  assign \$454  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$455  = window1[35:34] == 2'h3;
-  assign \$456  = { \$449 , \$447 , \$445  } + { \$455 , \$453 , \$451  };
-  assign \$457  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$458  = window1[37:36] == 1'h1;
-  assign \$459  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$460  = window1[37:36] == 2'h2;
-  assign \$461  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$462  = window1[37:36] == 2'h3;
-  assign \$463  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$464  = window1[39:38] == 1'h1;
-  assign \$465  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$466  = window1[39:38] == 2'h2;
-  assign \$467  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$468  = window1[39:38] == 2'h3;
-  assign \$469  = { \$462 , \$460 , \$458  } + { \$468 , \$466 , \$464  };
-  assign \$470  = \$456  + \$469 ;
-  assign \$471  = \$443  + \$470 ;
-  assign \$472  = \$471  + 3'h5;
-  assign \$473  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$474  = window1[33:32] == 1'h1;
-  assign \$475  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$476  = window1[33:32] == 2'h2;
-  assign \$477  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$478  = window1[33:32] == 2'h3;
-  assign \$479  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$480  = window1[35:34] == 1'h1;
-  assign \$481  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$482  = window1[35:34] == 2'h2;
-  assign \$483  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$484  = window1[35:34] == 2'h3;
-  assign \$485  = { \$478 , \$476 , \$474  } + { \$484 , \$482 , \$480  };
-  assign \$486  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$487  = window1[37:36] == 1'h1;
-  assign \$488  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$489  = window1[37:36] == 2'h2;
-  assign \$490  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$491  = window1[37:36] == 2'h3;
-  assign \$492  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$493  = window1[39:38] == 1'h1;
-  assign \$494  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$495  = window1[39:38] == 2'h2;
-  assign \$496  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$497  = window1[39:38] == 2'h3;
-  assign \$498  = { \$491 , \$489 , \$487  } + { \$497 , \$495 , \$493  };
-  assign \$499  = \$485  + \$498 ;
-  assign \$500  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$501  = window1[41:40] == 1'h1;
-  assign \$502  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$503  = window1[41:40] == 2'h2;
-  assign \$504  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$505  = window1[41:40] == 2'h3;
-  assign \$506  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$507  = window1[43:42] == 1'h1;
-  assign \$508  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$509  = window1[43:42] == 2'h2;
-  assign \$510  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$511  = window1[43:42] == 2'h3;
-  assign \$512  = { \$505 , \$503 , \$501  } + { \$511 , \$509 , \$507  };
-  assign \$513  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$514  = window1[45:44] == 1'h1;
-  assign \$515  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$516  = window1[45:44] == 2'h2;
-  assign \$517  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$518  = window1[45:44] == 2'h3;
-  assign \$519  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$520  = window1[47:46] == 1'h1;
-  assign \$521  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$522  = window1[47:46] == 2'h2;
-  assign \$523  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$524  = window1[47:46] == 2'h3;
-  assign \$525  = { \$518 , \$516 , \$514  } + { \$524 , \$522 , \$520  };
-  assign \$526  = \$512  + \$525 ;
-  assign \$527  = \$499  + \$526 ;
-  assign \$528  = \$527  + 3'h6;
-  assign \$529  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$530  = window1[41:40] == 1'h1;
-  assign \$531  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$532  = window1[41:40] == 2'h2;
-  assign \$533  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$534  = window1[41:40] == 2'h3;
-  assign \$535  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$536  = window1[43:42] == 1'h1;
-  assign \$537  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$538  = window1[43:42] == 2'h2;
-  assign \$539  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$540  = window1[43:42] == 2'h3;
-  assign \$541  = { \$534 , \$532 , \$530  } + { \$540 , \$538 , \$536  };
-  assign \$542  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$543  = window1[45:44] == 1'h1;
-  assign \$544  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$545  = window1[45:44] == 2'h2;
-  assign \$546  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$547  = window1[45:44] == 2'h3;
-  assign \$548  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$549  = window1[47:46] == 1'h1;
-  assign \$550  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$551  = window1[47:46] == 2'h2;
-  assign \$552  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$553  = window1[47:46] == 2'h3;
-  assign \$554  = { \$547 , \$545 , \$543  } + { \$553 , \$551 , \$549  };
-  assign \$555  = \$541  + \$554 ;
-  assign \$556  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$557  = window1[49:48] == 1'h1;
-  assign \$558  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$559  = window1[49:48] == 2'h2;
-  assign \$560  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$561  = window1[49:48] == 2'h3;
-  assign \$562  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$563  = window1[51:50] == 1'h1;
-  assign \$564  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$565  = window1[51:50] == 2'h2;
-  assign \$566  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$567  = window1[51:50] == 2'h3;
-  assign \$568  = { \$561 , \$559 , \$557  } + { \$567 , \$565 , \$563  };
-  assign \$569  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$570  = window1[53:52] == 1'h1;
-  assign \$571  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$572  = window1[53:52] == 2'h2;
-  assign \$573  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$574  = window1[53:52] == 2'h3;
-  assign \$575  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$576  = window1[55:54] == 1'h1;
-  assign \$577  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$578  = window1[55:54] == 2'h2;
-  assign \$579  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$580  = window1[55:54] == 2'h3;
-  assign \$581  = { \$574 , \$572 , \$570  } + { \$580 , \$578 , \$576  };
-  assign \$582  = \$568  + \$581 ;
-  assign \$583  = \$555  + \$582 ;
-  assign \$584  = \$583  + 3'h7;
-  assign \$585  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$586  = window1[49:48] == 1'h1;
-  assign \$587  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$588  = window1[49:48] == 2'h2;
-  assign \$589  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$590  = window1[49:48] == 2'h3;
-  assign \$591  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$592  = window1[51:50] == 1'h1;
-  assign \$593  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$594  = window1[51:50] == 2'h2;
-  assign \$595  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$596  = window1[51:50] == 2'h3;
-  assign \$597  = { \$590 , \$588 , \$586  } + { \$596 , \$594 , \$592  };
-  assign \$598  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$599  = window1[53:52] == 1'h1;
-  assign \$600  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$601  = window1[53:52] == 2'h2;
-  assign \$602  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$603  = window1[53:52] == 2'h3;
-  assign \$604  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$605  = window1[55:54] == 1'h1;
-  assign \$606  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$607  = window1[55:54] == 2'h2;
-  assign \$608  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$609  = window1[55:54] == 2'h3;
-  assign \$610  = { \$603 , \$601 , \$599  } + { \$609 , \$607 , \$605  };
-  assign \$611  = \$597  + \$610 ;
-  assign \$612  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$613  = window1[57:56] == 1'h1;
-  assign \$614  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$615  = window1[57:56] == 2'h2;
-  assign \$616  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$617  = window1[57:56] == 2'h3;
-  assign \$618  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$619  = window1[59:58] == 1'h1;
-  assign \$620  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$621  = window1[59:58] == 2'h2;
-  assign \$622  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$623  = window1[59:58] == 2'h3;
-  assign \$624  = { \$617 , \$615 , \$613  } + { \$623 , \$621 , \$619  };
-  assign \$625  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$626  = window1[61:60] == 1'h1;
-  assign \$627  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$628  = window1[61:60] == 2'h2;
-  assign \$629  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$630  = window1[61:60] == 2'h3;
-  assign \$631  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$632  = window1[63:62] == 1'h1;
-  assign \$633  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$634  = window1[63:62] == 2'h2;
-  assign \$635  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$636  = window1[63:62] == 2'h3;
-  assign \$637  = { \$630 , \$628 , \$626  } + { \$636 , \$634 , \$632  };
-  assign \$638  = \$624  + \$637 ;
-  assign \$639  = \$611  + \$638 ;
-  assign \$640  = \$639  + 4'h8;
-  assign \$641  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$642  = window1[57:56] == 1'h1;
-  assign \$643  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$644  = window1[57:56] == 2'h2;
-  assign \$645  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$646  = window1[57:56] == 2'h3;
-  assign \$647  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$648  = window1[59:58] == 1'h1;
-  assign \$649  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$650  = window1[59:58] == 2'h2;
-  assign \$651  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$652  = window1[59:58] == 2'h3;
-  assign \$653  = { \$646 , \$644 , \$642  } + { \$652 , \$650 , \$648  };
-  assign \$654  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$655  = window1[61:60] == 1'h1;
-  assign \$656  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$657  = window1[61:60] == 2'h2;
-  assign \$658  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$659  = window1[61:60] == 2'h3;
-  assign \$660  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$661  = window1[63:62] == 1'h1;
-  assign \$662  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$663  = window1[63:62] == 2'h2;
-  assign \$664  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$665  = window1[63:62] == 2'h3;
-  assign \$666  = { \$659 , \$657 , \$655  } + { \$665 , \$663 , \$661  };
-  assign \$667  = \$653  + \$666 ;
-  assign \$668  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$669  = window1[65:64] == 1'h1;
-  assign \$670  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$671  = window1[65:64] == 2'h2;
-  assign \$672  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$673  = window1[65:64] == 2'h3;
-  assign \$674  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$675  = window1[67:66] == 1'h1;
-  assign \$676  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$677  = window1[67:66] == 2'h2;
-  assign \$678  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$679  = window1[67:66] == 2'h3;
-  assign \$680  = { \$673 , \$671 , \$669  } + { \$679 , \$677 , \$675  };
-  assign \$681  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$682  = window1[69:68] == 1'h1;
-  assign \$683  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$684  = window1[69:68] == 2'h2;
-  assign \$685  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$686  = window1[69:68] == 2'h3;
-  assign \$687  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$688  = window1[71:70] == 1'h1;
-  assign \$689  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$690  = window1[71:70] == 2'h2;
-  assign \$691  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$692  = window1[71:70] == 2'h3;
-  assign \$693  = { \$686 , \$684 , \$682  } + { \$692 , \$690 , \$688  };
-  assign \$694  = \$680  + \$693 ;
-  assign \$695  = \$667  + \$694 ;
-  assign \$696  = \$695  + 4'h9;
-  assign \$697  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$698  = window1[65:64] == 1'h1;
-  assign \$699  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$700  = window1[65:64] == 2'h2;
-  assign \$701  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$702  = window1[65:64] == 2'h3;
-  assign \$703  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$704  = window1[67:66] == 1'h1;
-  assign \$705  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$706  = window1[67:66] == 2'h2;
-  assign \$707  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$708  = window1[67:66] == 2'h3;
-  assign \$709  = { \$702 , \$700 , \$698  } + { \$708 , \$706 , \$704  };
-  assign \$710  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$711  = window1[69:68] == 1'h1;
-  assign \$712  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$713  = window1[69:68] == 2'h2;
-  assign \$714  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$715  = window1[69:68] == 2'h3;
-  assign \$716  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$717  = window1[71:70] == 1'h1;
-  assign \$718  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$719  = window1[71:70] == 2'h2;
-  assign \$720  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$721  = window1[71:70] == 2'h3;
-  assign \$722  = { \$715 , \$713 , \$711  } + { \$721 , \$719 , \$717  };
-  assign \$723  = \$709  + \$722 ;
-  assign \$724  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$725  = window1[73:72] == 1'h1;
-  assign \$726  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$727  = window1[73:72] == 2'h2;
-  assign \$728  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$729  = window1[73:72] == 2'h3;
-  assign \$730  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$731  = window1[75:74] == 1'h1;
-  assign \$732  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$733  = window1[75:74] == 2'h2;
-  assign \$734  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$735  = window1[75:74] == 2'h3;
-  assign \$736  = { \$729 , \$727 , \$725  } + { \$735 , \$733 , \$731  };
-  assign \$737  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$738  = window1[77:76] == 1'h1;
-  assign \$739  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$740  = window1[77:76] == 2'h2;
-  assign \$741  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$742  = window1[77:76] == 2'h3;
-  assign \$743  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$744  = window1[79:78] == 1'h1;
-  assign \$745  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$746  = window1[79:78] == 2'h2;
-  assign \$747  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$748  = window1[79:78] == 2'h3;
-  assign \$749  = { \$742 , \$740 , \$738  } + { \$748 , \$746 , \$744  };
-  assign \$750  = \$736  + \$749 ;
-  assign \$751  = \$723  + \$750 ;
-  assign \$752  = \$751  + 4'ha;
-  assign \$753  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$754  = window1[73:72] == 1'h1;
-  assign \$755  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$756  = window1[73:72] == 2'h2;
-  assign \$757  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$758  = window1[73:72] == 2'h3;
-  assign \$759  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$760  = window1[75:74] == 1'h1;
-  assign \$761  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$762  = window1[75:74] == 2'h2;
-  assign \$763  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$764  = window1[75:74] == 2'h3;
-  assign \$765  = { \$758 , \$756 , \$754  } + { \$764 , \$762 , \$760  };
-  assign \$766  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$767  = window1[77:76] == 1'h1;
-  assign \$768  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$769  = window1[77:76] == 2'h2;
-  assign \$770  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$771  = window1[77:76] == 2'h3;
-  assign \$772  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$773  = window1[79:78] == 1'h1;
-  assign \$774  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$775  = window1[79:78] == 2'h2;
-  assign \$776  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$777  = window1[79:78] == 2'h3;
-  assign \$778  = { \$771 , \$769 , \$767  } + { \$777 , \$775 , \$773  };
-  assign \$779  = \$765  + \$778 ;
-  assign \$780  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$781  = window1[81:80] == 1'h1;
-  assign \$782  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$783  = window1[81:80] == 2'h2;
-  assign \$784  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$785  = window1[81:80] == 2'h3;
-  assign \$786  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$787  = window1[83:82] == 1'h1;
-  assign \$788  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$789  = window1[83:82] == 2'h2;
-  assign \$790  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$791  = window1[83:82] == 2'h3;
-  assign \$792  = { \$785 , \$783 , \$781  } + { \$791 , \$789 , \$787  };
-  assign \$793  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$794  = window1[85:84] == 1'h1;
-  assign \$795  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$796  = window1[85:84] == 2'h2;
-  assign \$797  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$798  = window1[85:84] == 2'h3;
-  assign \$799  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$800  = window1[87:86] == 1'h1;
-  assign \$801  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$802  = window1[87:86] == 2'h2;
-  assign \$803  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$804  = window1[87:86] == 2'h3;
-  assign \$805  = { \$798 , \$796 , \$794  } + { \$804 , \$802 , \$800  };
-  assign \$806  = \$792  + \$805 ;
-  assign \$807  = \$779  + \$806 ;
-  assign \$808  = \$807  + 4'hb;
-  assign \$809  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$810  = window1[81:80] == 1'h1;
-  assign \$811  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$812  = window1[81:80] == 2'h2;
-  assign \$813  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$814  = window1[81:80] == 2'h3;
-  assign \$815  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$816  = window1[83:82] == 1'h1;
-  assign \$817  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$818  = window1[83:82] == 2'h2;
-  assign \$819  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$820  = window1[83:82] == 2'h3;
-  assign \$821  = { \$814 , \$812 , \$810  } + { \$820 , \$818 , \$816  };
-  assign \$822  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$823  = window1[85:84] == 1'h1;
-  assign \$824  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$825  = window1[85:84] == 2'h2;
-  assign \$826  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$827  = window1[85:84] == 2'h3;
-  assign \$828  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$829  = window1[87:86] == 1'h1;
-  assign \$830  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$831  = window1[87:86] == 2'h2;
-  assign \$832  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$833  = window1[87:86] == 2'h3;
-  assign \$834  = { \$827 , \$825 , \$823  } + { \$833 , \$831 , \$829  };
-  assign \$835  = \$821  + \$834 ;
-  assign \$836  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$837  = window1[89:88] == 1'h1;
-  assign \$838  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$839  = window1[89:88] == 2'h2;
-  assign \$840  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$841  = window1[89:88] == 2'h3;
-  assign \$842  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$843  = window1[91:90] == 1'h1;
-  assign \$844  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$845  = window1[91:90] == 2'h2;
-  assign \$846  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$847  = window1[91:90] == 2'h3;
-  assign \$848  = { \$841 , \$839 , \$837  } + { \$847 , \$845 , \$843  };
-  assign \$849  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$850  = window1[93:92] == 1'h1;
-  assign \$851  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$852  = window1[93:92] == 2'h2;
-  assign \$853  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$854  = window1[93:92] == 2'h3;
-  assign \$855  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$856  = window1[95:94] == 1'h1;
-  assign \$857  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$858  = window1[95:94] == 2'h2;
-  assign \$859  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$860  = window1[95:94] == 2'h3;
-  assign \$861  = { \$854 , \$852 , \$850  } + { \$860 , \$858 , \$856  };
-  assign \$862  = \$848  + \$861 ;
-  assign \$863  = \$835  + \$862 ;
-  assign \$864  = \$863  + 4'hc;
-  assign \$865  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$866  = window1[89:88] == 1'h1;
-  assign \$867  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$868  = window1[89:88] == 2'h2;
-  assign \$869  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$870  = window1[89:88] == 2'h3;
-  assign \$871  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$872  = window1[91:90] == 1'h1;
-  assign \$873  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$874  = window1[91:90] == 2'h2;
-  assign \$875  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$876  = window1[91:90] == 2'h3;
-  assign \$877  = { \$870 , \$868 , \$866  } + { \$876 , \$874 , \$872  };
-  assign \$878  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$879  = window1[93:92] == 1'h1;
-  assign \$880  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$881  = window1[93:92] == 2'h2;
-  assign \$882  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$883  = window1[93:92] == 2'h3;
-  assign \$884  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$885  = window1[95:94] == 1'h1;
-  assign \$886  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$887  = window1[95:94] == 2'h2;
-  assign \$888  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$889  = window1[95:94] == 2'h3;
-  assign \$890  = { \$883 , \$881 , \$879  } + { \$889 , \$887 , \$885  };
-  assign \$891  = \$877  + \$890 ;
-  assign \$892  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$893  = window1[97:96] == 1'h1;
-  assign \$894  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$895  = window1[97:96] == 2'h2;
-  assign \$896  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$897  = window1[97:96] == 2'h3;
-  assign \$898  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$899  = window1[99:98] == 1'h1;
-  assign \$900  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$901  = window1[99:98] == 2'h2;
-  assign \$902  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$903  = window1[99:98] == 2'h3;
-  assign \$904  = { \$897 , \$895 , \$893  } + { \$903 , \$901 , \$899  };
-  assign \$905  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$906  = window1[101:100] == 1'h1;
-  assign \$907  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$908  = window1[101:100] == 2'h2;
-  assign \$909  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$910  = window1[101:100] == 2'h3;
-  assign \$911  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$912  = window1[103:102] == 1'h1;
-  assign \$913  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$914  = window1[103:102] == 2'h2;
-  assign \$915  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$916  = window1[103:102] == 2'h3;
-  assign \$917  = { \$910 , \$908 , \$906  } + { \$916 , \$914 , \$912  };
-  assign \$918  = \$904  + \$917 ;
-  assign \$919  = \$891  + \$918 ;
-  assign \$920  = \$919  + 4'hd;
-  assign \$921  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$922  = window1[97:96] == 1'h1;
-  assign \$923  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$924  = window1[97:96] == 2'h2;
-  assign \$925  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$926  = window1[97:96] == 2'h3;
-  assign \$927  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$928  = window1[99:98] == 1'h1;
-  assign \$929  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$930  = window1[99:98] == 2'h2;
-  assign \$931  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$932  = window1[99:98] == 2'h3;
-  assign \$933  = { \$926 , \$924 , \$922  } + { \$932 , \$930 , \$928  };
-  assign \$934  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$935  = window1[101:100] == 1'h1;
-  assign \$936  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$937  = window1[101:100] == 2'h2;
-  assign \$938  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$939  = window1[101:100] == 2'h3;
-  assign \$940  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$941  = window1[103:102] == 1'h1;
-  assign \$942  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$943  = window1[103:102] == 2'h2;
-  assign \$944  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$945  = window1[103:102] == 2'h3;
-  assign \$946  = { \$939 , \$937 , \$935  } + { \$945 , \$943 , \$941  };
-  assign \$947  = \$933  + \$946 ;
-  assign \$948  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$949  = window1[105:104] == 1'h1;
-  assign \$950  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$951  = window1[105:104] == 2'h2;
-  assign \$952  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$953  = window1[105:104] == 2'h3;
-  assign \$954  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$955  = window1[107:106] == 1'h1;
-  assign \$956  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$957  = window1[107:106] == 2'h2;
-  assign \$958  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$959  = window1[107:106] == 2'h3;
-  assign \$960  = { \$953 , \$951 , \$949  } + { \$959 , \$957 , \$955  };
-  assign \$961  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$962  = window1[109:108] == 1'h1;
-  assign \$963  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$964  = window1[109:108] == 2'h2;
-  assign \$965  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$966  = window1[109:108] == 2'h3;
-  assign \$967  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$968  = window1[111:110] == 1'h1;
-  assign \$969  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$970  = window1[111:110] == 2'h2;
-  assign \$971  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$972  = window1[111:110] == 2'h3;
-  assign \$973  = { \$966 , \$964 , \$962  } + { \$972 , \$970 , \$968  };
-  assign \$974  = \$960  + \$973 ;
-  assign \$975  = \$947  + \$974 ;
-  assign \$976  = \$975  + 4'he;
-  assign \$977  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$978  = window1[105:104] == 1'h1;
-  assign \$979  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$980  = window1[105:104] == 2'h2;
-  assign \$981  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$982  = window1[105:104] == 2'h3;
-  assign \$983  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$984  = window1[107:106] == 1'h1;
-  assign \$985  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$986  = window1[107:106] == 2'h2;
-  assign \$987  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$988  = window1[107:106] == 2'h3;
-  assign \$989  = { \$982 , \$980 , \$978  } + { \$988 , \$986 , \$984  };
-  assign \$990  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$991  = window1[109:108] == 1'h1;
-  assign \$992  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$993  = window1[109:108] == 2'h2;
-  assign \$994  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$995  = window1[109:108] == 2'h3;
-  assign \$996  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$997  = window1[111:110] == 1'h1;
-  assign \$998  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$999  = window1[111:110] == 2'h2;
-  assign \$1000  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1001  = window1[111:110] == 2'h3;
-  assign \$1002  = { \$995 , \$993 , \$991  } + { \$1001 , \$999 , \$997  };
-  assign \$1003  = \$989  + \$1002 ;
-  assign \$1004  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1005  = window1[113:112] == 1'h1;
-  assign \$1006  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1007  = window1[113:112] == 2'h2;
-  assign \$1008  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1009  = window1[113:112] == 2'h3;
-  assign \$1010  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1011  = window1[115:114] == 1'h1;
-  assign \$1012  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1013  = window1[115:114] == 2'h2;
-  assign \$1014  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1015  = window1[115:114] == 2'h3;
-  assign \$1016  = { \$1009 , \$1007 , \$1005  } + { \$1015 , \$1013 , \$1011  };
-  assign \$1017  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1018  = window1[117:116] == 1'h1;
-  assign \$1019  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1020  = window1[117:116] == 2'h2;
-  assign \$1021  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1022  = window1[117:116] == 2'h3;
-  assign \$1023  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1024  = window1[119:118] == 1'h1;
-  assign \$1025  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1026  = window1[119:118] == 2'h2;
-  assign \$1027  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1028  = window1[119:118] == 2'h3;
-  assign \$1029  = { \$1022 , \$1020 , \$1018  } + { \$1028 , \$1026 , \$1024  };
-  assign \$1030  = \$1016  + \$1029 ;
-  assign \$1031  = \$1003  + \$1030 ;
-  assign \$1032  = \$1031  + 4'hf;
-  assign \$1033  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1034  = window1[113:112] == 1'h1;
-  assign \$1035  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1036  = window1[113:112] == 2'h2;
-  assign \$1037  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1038  = window1[113:112] == 2'h3;
-  assign \$1039  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1040  = window1[115:114] == 1'h1;
-  assign \$1041  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1042  = window1[115:114] == 2'h2;
-  assign \$1043  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1044  = window1[115:114] == 2'h3;
-  assign \$1045  = { \$1038 , \$1036 , \$1034  } + { \$1044 , \$1042 , \$1040  };
-  assign \$1046  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1047  = window1[117:116] == 1'h1;
-  assign \$1048  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1049  = window1[117:116] == 2'h2;
-  assign \$1050  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1051  = window1[117:116] == 2'h3;
-  assign \$1052  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1053  = window1[119:118] == 1'h1;
-  assign \$1054  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1055  = window1[119:118] == 2'h2;
-  assign \$1056  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1057  = window1[119:118] == 2'h3;
-  assign \$1058  = { \$1051 , \$1049 , \$1047  } + { \$1057 , \$1055 , \$1053  };
-  assign \$1059  = \$1045  + \$1058 ;
-  assign \$1060  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1061  = window1[121:120] == 1'h1;
-  assign \$1062  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1063  = window1[121:120] == 2'h2;
-  assign \$1064  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1065  = window1[121:120] == 2'h3;
-  assign \$1066  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1067  = window1[123:122] == 1'h1;
-  assign \$1068  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1069  = window1[123:122] == 2'h2;
-  assign \$1070  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1071  = window1[123:122] == 2'h3;
-  assign \$1072  = { \$1065 , \$1063 , \$1061  } + { \$1071 , \$1069 , \$1067  };
-  assign \$1073  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1074  = window1[125:124] == 1'h1;
-  assign \$1075  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1076  = window1[125:124] == 2'h2;
-  assign \$1077  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1078  = window1[125:124] == 2'h3;
-  assign \$1079  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1080  = window1[127:126] == 1'h1;
-  assign \$1081  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1082  = window1[127:126] == 2'h2;
-  assign \$1083  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1084  = window1[127:126] == 2'h3;
-  assign \$1085  = { \$1078 , \$1076 , \$1074  } + { \$1084 , \$1082 , \$1080  };
-  assign \$1086  = \$1072  + \$1085 ;
-  assign \$1087  = \$1059  + \$1086 ;
-  assign \$1088  = \$1087  + 5'h10;
-  assign \$1089  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1090  = window1[121:120] == 1'h1;
-  assign \$1091  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1092  = window1[121:120] == 2'h2;
-  assign \$1093  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1094  = window1[121:120] == 2'h3;
-  assign \$1095  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1096  = window1[123:122] == 1'h1;
-  assign \$1097  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1098  = window1[123:122] == 2'h2;
-  assign \$1099  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1100  = window1[123:122] == 2'h3;
-  assign \$1101  = { \$1094 , \$1092 , \$1090  } + { \$1100 , \$1098 , \$1096  };
-  assign \$1102  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1103  = window1[125:124] == 1'h1;
-  assign \$1104  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1105  = window1[125:124] == 2'h2;
-  assign \$1106  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1107  = window1[125:124] == 2'h3;
-  assign \$1108  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1109  = window1[127:126] == 1'h1;
-  assign \$1110  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1111  = window1[127:126] == 2'h2;
-  assign \$1112  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1113  = window1[127:126] == 2'h3;
-  assign \$1114  = { \$1107 , \$1105 , \$1103  } + { \$1113 , \$1111 , \$1109  };
-  assign \$1115  = \$1101  + \$1114 ;
-  assign \$1116  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1117  = window1[129:128] == 1'h1;
-  assign \$1118  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1119  = window1[129:128] == 2'h2;
-  assign \$1120  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1121  = window1[129:128] == 2'h3;
-  assign \$1122  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1123  = window1[131:130] == 1'h1;
-  assign \$1124  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1125  = window1[131:130] == 2'h2;
-  assign \$1126  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1127  = window1[131:130] == 2'h3;
-  assign \$1128  = { \$1121 , \$1119 , \$1117  } + { \$1127 , \$1125 , \$1123  };
-  assign \$1129  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1130  = window1[133:132] == 1'h1;
-  assign \$1131  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1132  = window1[133:132] == 2'h2;
-  assign \$1133  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1134  = window1[133:132] == 2'h3;
-  assign \$1135  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1136  = window1[135:134] == 1'h1;
-  assign \$1137  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1138  = window1[135:134] == 2'h2;
-  assign \$1139  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1140  = window1[135:134] == 2'h3;
-  assign \$1141  = { \$1134 , \$1132 , \$1130  } + { \$1140 , \$1138 , \$1136  };
-  assign \$1142  = \$1128  + \$1141 ;
-  assign \$1143  = \$1115  + \$1142 ;
-  assign \$1144  = \$1143  + 5'h11;
-  assign \$1145  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1146  = window1[129:128] == 1'h1;
-  assign \$1147  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1148  = window1[129:128] == 2'h2;
-  assign \$1149  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1150  = window1[129:128] == 2'h3;
-  assign \$1151  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1152  = window1[131:130] == 1'h1;
-  assign \$1153  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1154  = window1[131:130] == 2'h2;
-  assign \$1155  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1156  = window1[131:130] == 2'h3;
-  assign \$1157  = { \$1150 , \$1148 , \$1146  } + { \$1156 , \$1154 , \$1152  };
-  assign \$1158  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1159  = window1[133:132] == 1'h1;
-  assign \$1160  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1161  = window1[133:132] == 2'h2;
-  assign \$1162  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1163  = window1[133:132] == 2'h3;
-  assign \$1164  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1165  = window1[135:134] == 1'h1;
-  assign \$1166  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1167  = window1[135:134] == 2'h2;
-  assign \$1168  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1169  = window1[135:134] == 2'h3;
-  assign \$1170  = { \$1163 , \$1161 , \$1159  } + { \$1169 , \$1167 , \$1165  };
-  assign \$1171  = \$1157  + \$1170 ;
-  assign \$1172  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1173  = window1[137:136] == 1'h1;
-  assign \$1174  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1175  = window1[137:136] == 2'h2;
-  assign \$1176  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1177  = window1[137:136] == 2'h3;
-  assign \$1178  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1179  = window1[139:138] == 1'h1;
-  assign \$1180  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1181  = window1[139:138] == 2'h2;
-  assign \$1182  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1183  = window1[139:138] == 2'h3;
-  assign \$1184  = { \$1177 , \$1175 , \$1173  } + { \$1183 , \$1181 , \$1179  };
-  assign \$1185  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1186  = window1[141:140] == 1'h1;
-  assign \$1187  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1188  = window1[141:140] == 2'h2;
-  assign \$1189  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1190  = window1[141:140] == 2'h3;
-  assign \$1191  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1192  = window1[143:142] == 1'h1;
-  assign \$1193  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1194  = window1[143:142] == 2'h2;
-  assign \$1195  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1196  = window1[143:142] == 2'h3;
-  assign \$1197  = { \$1190 , \$1188 , \$1186  } + { \$1196 , \$1194 , \$1192  };
-  assign \$1198  = \$1184  + \$1197 ;
-  assign \$1199  = \$1171  + \$1198 ;
-  assign \$1200  = \$1199  + 5'h12;
-  assign \$1201  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1202  = window1[137:136] == 1'h1;
-  assign \$1203  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1204  = window1[137:136] == 2'h2;
-  assign \$1205  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1206  = window1[137:136] == 2'h3;
-  assign \$1207  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1208  = window1[139:138] == 1'h1;
-  assign \$1209  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1210  = window1[139:138] == 2'h2;
-  assign \$1211  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1212  = window1[139:138] == 2'h3;
-  assign \$1213  = { \$1206 , \$1204 , \$1202  } + { \$1212 , \$1210 , \$1208  };
-  assign \$1214  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1215  = window1[141:140] == 1'h1;
-  assign \$1216  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1217  = window1[141:140] == 2'h2;
-  assign \$1218  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1219  = window1[141:140] == 2'h3;
-  assign \$1220  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1221  = window1[143:142] == 1'h1;
-  assign \$1222  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1223  = window1[143:142] == 2'h2;
-  assign \$1224  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1225  = window1[143:142] == 2'h3;
-  assign \$1226  = { \$1219 , \$1217 , \$1215  } + { \$1225 , \$1223 , \$1221  };
-  assign \$1227  = \$1213  + \$1226 ;
-  assign \$1228  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1229  = window1[145:144] == 1'h1;
-  assign \$1230  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1231  = window1[145:144] == 2'h2;
-  assign \$1232  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1233  = window1[145:144] == 2'h3;
-  assign \$1234  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1235  = window1[147:146] == 1'h1;
-  assign \$1236  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1237  = window1[147:146] == 2'h2;
-  assign \$1238  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1239  = window1[147:146] == 2'h3;
-  assign \$1240  = { \$1233 , \$1231 , \$1229  } + { \$1239 , \$1237 , \$1235  };
-  assign \$1241  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1242  = window1[149:148] == 1'h1;
-  assign \$1243  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1244  = window1[149:148] == 2'h2;
-  assign \$1245  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1246  = window1[149:148] == 2'h3;
-  assign \$1247  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1248  = window1[151:150] == 1'h1;
-  assign \$1249  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1250  = window1[151:150] == 2'h2;
-  assign \$1251  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1252  = window1[151:150] == 2'h3;
-  assign \$1253  = { \$1246 , \$1244 , \$1242  } + { \$1252 , \$1250 , \$1248  };
-  assign \$1254  = \$1240  + \$1253 ;
-  assign \$1255  = \$1227  + \$1254 ;
-  assign \$1256  = \$1255  + 5'h13;
-  assign \$1257  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1258  = window1[145:144] == 1'h1;
-  assign \$1259  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1260  = window1[145:144] == 2'h2;
-  assign \$1261  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1262  = window1[145:144] == 2'h3;
-  assign \$1263  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1264  = window1[147:146] == 1'h1;
-  assign \$1265  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1266  = window1[147:146] == 2'h2;
-  assign \$1267  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1268  = window1[147:146] == 2'h3;
-  assign \$1269  = { \$1262 , \$1260 , \$1258  } + { \$1268 , \$1266 , \$1264  };
-  assign \$1270  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1271  = window1[149:148] == 1'h1;
-  assign \$1272  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1273  = window1[149:148] == 2'h2;
-  assign \$1274  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1275  = window1[149:148] == 2'h3;
-  assign \$1276  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1277  = window1[151:150] == 1'h1;
-  assign \$1278  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1279  = window1[151:150] == 2'h2;
-  assign \$1280  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1281  = window1[151:150] == 2'h3;
-  assign \$1282  = { \$1275 , \$1273 , \$1271  } + { \$1281 , \$1279 , \$1277  };
-  assign \$1283  = \$1269  + \$1282 ;
-  assign \$1284  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1285  = window1[153:152] == 1'h1;
-  assign \$1286  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1287  = window1[153:152] == 2'h2;
-  assign \$1288  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1289  = window1[153:152] == 2'h3;
-  assign \$1290  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1291  = window1[155:154] == 1'h1;
-  assign \$1292  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1293  = window1[155:154] == 2'h2;
-  assign \$1294  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1295  = window1[155:154] == 2'h3;
-  assign \$1296  = { \$1289 , \$1287 , \$1285  } + { \$1295 , \$1293 , \$1291  };
-  assign \$1297  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1298  = window1[157:156] == 1'h1;
-  assign \$1299  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1300  = window1[157:156] == 2'h2;
-  assign \$1301  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1302  = window1[157:156] == 2'h3;
-  assign \$1303  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1304  = window1[159:158] == 1'h1;
-  assign \$1305  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1306  = window1[159:158] == 2'h2;
-  assign \$1307  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1308  = window1[159:158] == 2'h3;
-  assign \$1309  = { \$1302 , \$1300 , \$1298  } + { \$1308 , \$1306 , \$1304  };
-  assign \$1310  = \$1296  + \$1309 ;
-  assign \$1311  = \$1283  + \$1310 ;
-  assign \$1312  = \$1311  + 5'h14;
-  assign \$1313  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1314  = window1[153:152] == 1'h1;
-  assign \$1315  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1316  = window1[153:152] == 2'h2;
-  assign \$1317  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1318  = window1[153:152] == 2'h3;
-  assign \$1319  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1320  = window1[155:154] == 1'h1;
-  assign \$1321  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1322  = window1[155:154] == 2'h2;
-  assign \$1323  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1324  = window1[155:154] == 2'h3;
-  assign \$1325  = { \$1318 , \$1316 , \$1314  } + { \$1324 , \$1322 , \$1320  };
-  assign \$1326  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1327  = window1[157:156] == 1'h1;
-  assign \$1328  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1329  = window1[157:156] == 2'h2;
-  assign \$1330  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1331  = window1[157:156] == 2'h3;
-  assign \$1332  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1333  = window1[159:158] == 1'h1;
-  assign \$1334  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1335  = window1[159:158] == 2'h2;
-  assign \$1336  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1337  = window1[159:158] == 2'h3;
-  assign \$1338  = { \$1331 , \$1329 , \$1327  } + { \$1337 , \$1335 , \$1333  };
-  assign \$1339  = \$1325  + \$1338 ;
-  assign \$1340  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1341  = window1[161:160] == 1'h1;
-  assign \$1342  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1343  = window1[161:160] == 2'h2;
-  assign \$1344  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1345  = window1[161:160] == 2'h3;
-  assign \$1346  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1347  = window1[163:162] == 1'h1;
-  assign \$1348  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1349  = window1[163:162] == 2'h2;
-  assign \$1350  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1351  = window1[163:162] == 2'h3;
-  assign \$1352  = { \$1345 , \$1343 , \$1341  } + { \$1351 , \$1349 , \$1347  };
-  assign \$1353  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1354  = window1[165:164] == 1'h1;
-  assign \$1355  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1356  = window1[165:164] == 2'h2;
-  assign \$1357  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1358  = window1[165:164] == 2'h3;
-  assign \$1359  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1360  = window1[167:166] == 1'h1;
-  assign \$1361  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1362  = window1[167:166] == 2'h2;
-  assign \$1363  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1364  = window1[167:166] == 2'h3;
-  assign \$1365  = { \$1358 , \$1356 , \$1354  } + { \$1364 , \$1362 , \$1360  };
-  assign \$1366  = \$1352  + \$1365 ;
-  assign \$1367  = \$1339  + \$1366 ;
-  assign \$1368  = \$1367  + 5'h15;
-  assign \$1369  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1370  = window1[161:160] == 1'h1;
-  assign \$1371  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1372  = window1[161:160] == 2'h2;
-  assign \$1373  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1374  = window1[161:160] == 2'h3;
-  assign \$1375  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1376  = window1[163:162] == 1'h1;
-  assign \$1377  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1378  = window1[163:162] == 2'h2;
-  assign \$1379  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1380  = window1[163:162] == 2'h3;
-  assign \$1381  = { \$1374 , \$1372 , \$1370  } + { \$1380 , \$1378 , \$1376  };
-  assign \$1382  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1383  = window1[165:164] == 1'h1;
-  assign \$1384  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1385  = window1[165:164] == 2'h2;
-  assign \$1386  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1387  = window1[165:164] == 2'h3;
-  assign \$1388  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1389  = window1[167:166] == 1'h1;
-  assign \$1390  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1391  = window1[167:166] == 2'h2;
-  assign \$1392  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1393  = window1[167:166] == 2'h3;
-  assign \$1394  = { \$1387 , \$1385 , \$1383  } + { \$1393 , \$1391 , \$1389  };
-  assign \$1395  = \$1381  + \$1394 ;
-  assign \$1396  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1397  = window1[169:168] == 1'h1;
-  assign \$1398  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1399  = window1[169:168] == 2'h2;
-  assign \$1400  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1401  = window1[169:168] == 2'h3;
-  assign \$1402  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1403  = window1[171:170] == 1'h1;
-  assign \$1404  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1405  = window1[171:170] == 2'h2;
-  assign \$1406  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1407  = window1[171:170] == 2'h3;
-  assign \$1408  = { \$1401 , \$1399 , \$1397  } + { \$1407 , \$1405 , \$1403  };
-  assign \$1409  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1410  = window1[173:172] == 1'h1;
-  assign \$1411  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1412  = window1[173:172] == 2'h2;
-  assign \$1413  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1414  = window1[173:172] == 2'h3;
-  assign \$1415  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1416  = window1[175:174] == 1'h1;
-  assign \$1417  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1418  = window1[175:174] == 2'h2;
-  assign \$1419  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1420  = window1[175:174] == 2'h3;
-  assign \$1421  = { \$1414 , \$1412 , \$1410  } + { \$1420 , \$1418 , \$1416  };
-  assign \$1422  = \$1408  + \$1421 ;
-  assign \$1423  = \$1395  + \$1422 ;
-  assign \$1424  = \$1423  + 5'h16;
-  assign \$1425  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1426  = window1[169:168] == 1'h1;
-  assign \$1427  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1428  = window1[169:168] == 2'h2;
-  assign \$1429  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1430  = window1[169:168] == 2'h3;
-  assign \$1431  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1432  = window1[171:170] == 1'h1;
-  assign \$1433  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1434  = window1[171:170] == 2'h2;
-  assign \$1435  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1436  = window1[171:170] == 2'h3;
-  assign \$1437  = { \$1430 , \$1428 , \$1426  } + { \$1436 , \$1434 , \$1432  };
-  assign \$1438  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1439  = window1[173:172] == 1'h1;
-  assign \$1440  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1441  = window1[173:172] == 2'h2;
-  assign \$1442  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1443  = window1[173:172] == 2'h3;
-  assign \$1444  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1445  = window1[175:174] == 1'h1;
-  assign \$1446  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1447  = window1[175:174] == 2'h2;
-  assign \$1448  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1449  = window1[175:174] == 2'h3;
-  assign \$1450  = { \$1443 , \$1441 , \$1439  } + { \$1449 , \$1447 , \$1445  };
-  assign \$1451  = \$1437  + \$1450 ;
-  assign \$1452  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1453  = window1[177:176] == 1'h1;
-  assign \$1454  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1455  = window1[177:176] == 2'h2;
-  assign \$1456  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1457  = window1[177:176] == 2'h3;
-  assign \$1458  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1459  = window1[179:178] == 1'h1;
-  assign \$1460  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1461  = window1[179:178] == 2'h2;
-  assign \$1462  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1463  = window1[179:178] == 2'h3;
-  assign \$1464  = { \$1457 , \$1455 , \$1453  } + { \$1463 , \$1461 , \$1459  };
-  assign \$1465  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1466  = window1[181:180] == 1'h1;
-  assign \$1467  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1468  = window1[181:180] == 2'h2;
-  assign \$1469  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1470  = window1[181:180] == 2'h3;
-  assign \$1471  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1472  = window1[183:182] == 1'h1;
-  assign \$1473  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1474  = window1[183:182] == 2'h2;
-  assign \$1475  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1476  = window1[183:182] == 2'h3;
-  assign \$1477  = { \$1470 , \$1468 , \$1466  } + { \$1476 , \$1474 , \$1472  };
-  assign \$1478  = \$1464  + \$1477 ;
-  assign \$1479  = \$1451  + \$1478 ;
-  assign \$1480  = \$1479  + 5'h17;
-  assign \$1481  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1482  = window1[177:176] == 1'h1;
-  assign \$1483  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1484  = window1[177:176] == 2'h2;
-  assign \$1485  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1486  = window1[177:176] == 2'h3;
-  assign \$1487  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1488  = window1[179:178] == 1'h1;
-  assign \$1489  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1490  = window1[179:178] == 2'h2;
-  assign \$1491  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1492  = window1[179:178] == 2'h3;
-  assign \$1493  = { \$1486 , \$1484 , \$1482  } + { \$1492 , \$1490 , \$1488  };
-  assign \$1494  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1495  = window1[181:180] == 1'h1;
-  assign \$1496  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1497  = window1[181:180] == 2'h2;
-  assign \$1498  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1499  = window1[181:180] == 2'h3;
-  assign \$1500  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1501  = window1[183:182] == 1'h1;
-  assign \$1502  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1503  = window1[183:182] == 2'h2;
-  assign \$1504  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1505  = window1[183:182] == 2'h3;
-  assign \$1506  = { \$1499 , \$1497 , \$1495  } + { \$1505 , \$1503 , \$1501  };
-  assign \$1507  = \$1493  + \$1506 ;
-  assign \$1508  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1509  = window1[185:184] == 1'h1;
-  assign \$1510  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1511  = window1[185:184] == 2'h2;
-  assign \$1512  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1513  = window1[185:184] == 2'h3;
-  assign \$1514  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1515  = window1[187:186] == 1'h1;
-  assign \$1516  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1517  = window1[187:186] == 2'h2;
-  assign \$1518  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1519  = window1[187:186] == 2'h3;
-  assign \$1520  = { \$1513 , \$1511 , \$1509  } + { \$1519 , \$1517 , \$1515  };
-  assign \$1521  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1522  = window1[189:188] == 1'h1;
-  assign \$1523  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1524  = window1[189:188] == 2'h2;
-  assign \$1525  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1526  = window1[189:188] == 2'h3;
-  assign \$1527  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1528  = window1[191:190] == 1'h1;
-  assign \$1529  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1530  = window1[191:190] == 2'h2;
-  assign \$1531  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1532  = window1[191:190] == 2'h3;
-  assign \$1533  = { \$1526 , \$1524 , \$1522  } + { \$1532 , \$1530 , \$1528  };
-  assign \$1534  = \$1520  + \$1533 ;
-  assign \$1535  = \$1507  + \$1534 ;
-  assign \$1536  = \$1535  + 5'h18;
-  assign \$1537  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1538  = window1[185:184] == 1'h1;
-  assign \$1539  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1540  = window1[185:184] == 2'h2;
-  assign \$1541  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1542  = window1[185:184] == 2'h3;
-  assign \$1543  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1544  = window1[187:186] == 1'h1;
-  assign \$1545  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1546  = window1[187:186] == 2'h2;
-  assign \$1547  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1548  = window1[187:186] == 2'h3;
-  assign \$1549  = { \$1542 , \$1540 , \$1538  } + { \$1548 , \$1546 , \$1544  };
-  assign \$1550  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1551  = window1[189:188] == 1'h1;
-  assign \$1552  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1553  = window1[189:188] == 2'h2;
-  assign \$1554  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1555  = window1[189:188] == 2'h3;
-  assign \$1556  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1557  = window1[191:190] == 1'h1;
-  assign \$1558  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1559  = window1[191:190] == 2'h2;
-  assign \$1560  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1561  = window1[191:190] == 2'h3;
-  assign \$1562  = { \$1555 , \$1553 , \$1551  } + { \$1561 , \$1559 , \$1557  };
-  assign \$1563  = \$1549  + \$1562 ;
-  assign \$1564  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1565  = window1[193:192] == 1'h1;
-  assign \$1566  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1567  = window1[193:192] == 2'h2;
-  assign \$1568  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1569  = window1[193:192] == 2'h3;
-  assign \$1570  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1571  = window1[195:194] == 1'h1;
-  assign \$1572  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1573  = window1[195:194] == 2'h2;
-  assign \$1574  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1575  = window1[195:194] == 2'h3;
-  assign \$1576  = { \$1569 , \$1567 , \$1565  } + { \$1575 , \$1573 , \$1571  };
-  assign \$1577  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1578  = window1[197:196] == 1'h1;
-  assign \$1579  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1580  = window1[197:196] == 2'h2;
-  assign \$1581  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1582  = window1[197:196] == 2'h3;
-  assign \$1583  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1584  = window1[199:198] == 1'h1;
-  assign \$1585  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1586  = window1[199:198] == 2'h2;
-  assign \$1587  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1588  = window1[199:198] == 2'h3;
-  assign \$1589  = { \$1582 , \$1580 , \$1578  } + { \$1588 , \$1586 , \$1584  };
-  assign \$1590  = \$1576  + \$1589 ;
-  assign \$1591  = \$1563  + \$1590 ;
-  assign \$1592  = \$1591  + 5'h19;
-  assign \$1593  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1594  = window1[193:192] == 1'h1;
-  assign \$1595  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1596  = window1[193:192] == 2'h2;
-  assign \$1597  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1598  = window1[193:192] == 2'h3;
-  assign \$1599  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1600  = window1[195:194] == 1'h1;
-  assign \$1601  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1602  = window1[195:194] == 2'h2;
-  assign \$1603  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1604  = window1[195:194] == 2'h3;
-  assign \$1605  = { \$1598 , \$1596 , \$1594  } + { \$1604 , \$1602 , \$1600  };
-  assign \$1606  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1607  = window1[197:196] == 1'h1;
-  assign \$1608  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1609  = window1[197:196] == 2'h2;
-  assign \$1610  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1611  = window1[197:196] == 2'h3;
-  assign \$1612  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1613  = window1[199:198] == 1'h1;
-  assign \$1614  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1615  = window1[199:198] == 2'h2;
-  assign \$1616  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1617  = window1[199:198] == 2'h3;
-  assign \$1618  = { \$1611 , \$1609 , \$1607  } + { \$1617 , \$1615 , \$1613  };
-  assign \$1619  = \$1605  + \$1618 ;
-  assign \$1620  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1621  = window1[201:200] == 1'h1;
-  assign \$1622  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1623  = window1[201:200] == 2'h2;
-  assign \$1624  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1625  = window1[201:200] == 2'h3;
-  assign \$1626  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1627  = window1[203:202] == 1'h1;
-  assign \$1628  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1629  = window1[203:202] == 2'h2;
-  assign \$1630  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1631  = window1[203:202] == 2'h3;
-  assign \$1632  = { \$1625 , \$1623 , \$1621  } + { \$1631 , \$1629 , \$1627  };
-  assign \$1633  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1634  = window1[205:204] == 1'h1;
-  assign \$1635  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1636  = window1[205:204] == 2'h2;
-  assign \$1637  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1638  = window1[205:204] == 2'h3;
-  assign \$1639  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1640  = window1[207:206] == 1'h1;
-  assign \$1641  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1642  = window1[207:206] == 2'h2;
-  assign \$1643  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1644  = window1[207:206] == 2'h3;
-  assign \$1645  = { \$1638 , \$1636 , \$1634  } + { \$1644 , \$1642 , \$1640  };
-  assign \$1646  = \$1632  + \$1645 ;
-  assign \$1647  = \$1619  + \$1646 ;
-  assign \$1648  = \$1647  + 5'h1a;
-  assign \$1649  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1650  = window1[201:200] == 1'h1;
-  assign \$1651  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1652  = window1[201:200] == 2'h2;
-  assign \$1653  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1654  = window1[201:200] == 2'h3;
-  assign \$1655  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1656  = window1[203:202] == 1'h1;
-  assign \$1657  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1658  = window1[203:202] == 2'h2;
-  assign \$1659  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1660  = window1[203:202] == 2'h3;
-  assign \$1661  = { \$1654 , \$1652 , \$1650  } + { \$1660 , \$1658 , \$1656  };
-  assign \$1662  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1663  = window1[205:204] == 1'h1;
-  assign \$1664  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1665  = window1[205:204] == 2'h2;
-  assign \$1666  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1667  = window1[205:204] == 2'h3;
-  assign \$1668  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1669  = window1[207:206] == 1'h1;
-  assign \$1670  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1671  = window1[207:206] == 2'h2;
-  assign \$1672  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1673  = window1[207:206] == 2'h3;
-  assign \$1674  = { \$1667 , \$1665 , \$1663  } + { \$1673 , \$1671 , \$1669  };
-  assign \$1675  = \$1661  + \$1674 ;
-  assign \$1676  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1677  = window1[209:208] == 1'h1;
-  assign \$1678  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1679  = window1[209:208] == 2'h2;
-  assign \$1680  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1681  = window1[209:208] == 2'h3;
-  assign \$1682  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1683  = window1[211:210] == 1'h1;
-  assign \$1684  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1685  = window1[211:210] == 2'h2;
-  assign \$1686  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1687  = window1[211:210] == 2'h3;
-  assign \$1688  = { \$1681 , \$1679 , \$1677  } + { \$1687 , \$1685 , \$1683  };
-  assign \$1689  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1690  = window1[213:212] == 1'h1;
-  assign \$1691  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1692  = window1[213:212] == 2'h2;
-  assign \$1693  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1694  = window1[213:212] == 2'h3;
-  assign \$1695  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1696  = window1[215:214] == 1'h1;
-  assign \$1697  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1698  = window1[215:214] == 2'h2;
-  assign \$1699  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1700  = window1[215:214] == 2'h3;
-  assign \$1701  = { \$1694 , \$1692 , \$1690  } + { \$1700 , \$1698 , \$1696  };
-  assign \$1702  = \$1688  + \$1701 ;
-  assign \$1703  = \$1675  + \$1702 ;
-  assign \$1704  = \$1703  + 5'h1b;
-  assign \$1705  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1706  = window1[209:208] == 1'h1;
-  assign \$1707  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1708  = window1[209:208] == 2'h2;
-  assign \$1709  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1710  = window1[209:208] == 2'h3;
-  assign \$1711  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1712  = window1[211:210] == 1'h1;
-  assign \$1713  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1714  = window1[211:210] == 2'h2;
-  assign \$1715  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1716  = window1[211:210] == 2'h3;
-  assign \$1717  = { \$1710 , \$1708 , \$1706  } + { \$1716 , \$1714 , \$1712  };
-  assign \$1718  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1719  = window1[213:212] == 1'h1;
-  assign \$1720  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1721  = window1[213:212] == 2'h2;
-  assign \$1722  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1723  = window1[213:212] == 2'h3;
-  assign \$1724  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1725  = window1[215:214] == 1'h1;
-  assign \$1726  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1727  = window1[215:214] == 2'h2;
-  assign \$1728  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1729  = window1[215:214] == 2'h3;
-  assign \$1730  = { \$1723 , \$1721 , \$1719  } + { \$1729 , \$1727 , \$1725  };
-  assign \$1731  = \$1717  + \$1730 ;
-  assign \$1732  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1733  = window1[217:216] == 1'h1;
-  assign \$1734  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1735  = window1[217:216] == 2'h2;
-  assign \$1736  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1737  = window1[217:216] == 2'h3;
-  assign \$1738  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1739  = window1[219:218] == 1'h1;
-  assign \$1740  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1741  = window1[219:218] == 2'h2;
-  assign \$1742  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1743  = window1[219:218] == 2'h3;
-  assign \$1744  = { \$1737 , \$1735 , \$1733  } + { \$1743 , \$1741 , \$1739  };
-  assign \$1745  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1746  = window1[221:220] == 1'h1;
-  assign \$1747  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1748  = window1[221:220] == 2'h2;
-  assign \$1749  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1750  = window1[221:220] == 2'h3;
-  assign \$1751  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1752  = window1[223:222] == 1'h1;
-  assign \$1753  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1754  = window1[223:222] == 2'h2;
-  assign \$1755  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1756  = window1[223:222] == 2'h3;
-  assign \$1757  = { \$1750 , \$1748 , \$1746  } + { \$1756 , \$1754 , \$1752  };
-  assign \$1758  = \$1744  + \$1757 ;
-  assign \$1759  = \$1731  + \$1758 ;
-  assign \$1760  = \$1759  + 5'h1c;
-  assign \$1761  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1762  = window1[217:216] == 1'h1;
-  assign \$1763  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1764  = window1[217:216] == 2'h2;
-  assign \$1765  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1766  = window1[217:216] == 2'h3;
-  assign \$1767  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1768  = window1[219:218] == 1'h1;
-  assign \$1769  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1770  = window1[219:218] == 2'h2;
-  assign \$1771  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1772  = window1[219:218] == 2'h3;
-  assign \$1773  = { \$1766 , \$1764 , \$1762  } + { \$1772 , \$1770 , \$1768  };
-  assign \$1774  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1775  = window1[221:220] == 1'h1;
-  assign \$1776  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1777  = window1[221:220] == 2'h2;
-  assign \$1778  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1779  = window1[221:220] == 2'h3;
-  assign \$1780  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1781  = window1[223:222] == 1'h1;
-  assign \$1782  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1783  = window1[223:222] == 2'h2;
-  assign \$1784  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1785  = window1[223:222] == 2'h3;
-  assign \$1786  = { \$1779 , \$1777 , \$1775  } + { \$1785 , \$1783 , \$1781  };
-  assign \$1787  = \$1773  + \$1786 ;
-  assign \$1788  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1789  = window1[225:224] == 1'h1;
-  assign \$1790  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1791  = window1[225:224] == 2'h2;
-  assign \$1792  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1793  = window1[225:224] == 2'h3;
-  assign \$1794  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1795  = window1[227:226] == 1'h1;
-  assign \$1796  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1797  = window1[227:226] == 2'h2;
-  assign \$1798  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1799  = window1[227:226] == 2'h3;
-  assign \$1800  = { \$1793 , \$1791 , \$1789  } + { \$1799 , \$1797 , \$1795  };
-  assign \$1801  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1802  = window1[229:228] == 1'h1;
-  assign \$1803  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1804  = window1[229:228] == 2'h2;
-  assign \$1805  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1806  = window1[229:228] == 2'h3;
-  assign \$1807  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1808  = window1[231:230] == 1'h1;
-  assign \$1809  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1810  = window1[231:230] == 2'h2;
-  assign \$1811  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1812  = window1[231:230] == 2'h3;
-  assign \$1813  = { \$1806 , \$1804 , \$1802  } + { \$1812 , \$1810 , \$1808  };
-  assign \$1814  = \$1800  + \$1813 ;
-  assign \$1815  = \$1787  + \$1814 ;
-  assign \$1816  = \$1815  + 5'h1d;
-  assign \$1817  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1818  = window1[225:224] == 1'h1;
-  assign \$1819  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1820  = window1[225:224] == 2'h2;
-  assign \$1821  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1822  = window1[225:224] == 2'h3;
-  assign \$1823  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1824  = window1[227:226] == 1'h1;
-  assign \$1825  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1826  = window1[227:226] == 2'h2;
-  assign \$1827  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1828  = window1[227:226] == 2'h3;
-  assign \$1829  = { \$1822 , \$1820 , \$1818  } + { \$1828 , \$1826 , \$1824  };
-  assign \$1830  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1831  = window1[229:228] == 1'h1;
-  assign \$1832  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1833  = window1[229:228] == 2'h2;
-  assign \$1834  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1835  = window1[229:228] == 2'h3;
-  assign \$1836  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1837  = window1[231:230] == 1'h1;
-  assign \$1838  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1839  = window1[231:230] == 2'h2;
-  assign \$1840  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1841  = window1[231:230] == 2'h3;
-  assign \$1842  = { \$1835 , \$1833 , \$1831  } + { \$1841 , \$1839 , \$1837  };
-  assign \$1843  = \$1829  + \$1842 ;
-  assign \$1844  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1845  = window1[233:232] == 1'h1;
-  assign \$1846  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1847  = window1[233:232] == 2'h2;
-  assign \$1848  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1849  = window1[233:232] == 2'h3;
-  assign \$1850  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1851  = window1[235:234] == 1'h1;
-  assign \$1852  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1853  = window1[235:234] == 2'h2;
-  assign \$1854  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1855  = window1[235:234] == 2'h3;
-  assign \$1856  = { \$1849 , \$1847 , \$1845  } + { \$1855 , \$1853 , \$1851  };
-  assign \$1857  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1858  = window1[237:236] == 1'h1;
-  assign \$1859  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1860  = window1[237:236] == 2'h2;
-  assign \$1861  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1862  = window1[237:236] == 2'h3;
-  assign \$1863  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1864  = window1[239:238] == 1'h1;
-  assign \$1865  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1866  = window1[239:238] == 2'h2;
-  assign \$1867  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1868  = window1[239:238] == 2'h3;
-  assign \$1869  = { \$1862 , \$1860 , \$1858  } + { \$1868 , \$1866 , \$1864  };
-  assign \$1870  = \$1856  + \$1869 ;
-  assign \$1871  = \$1843  + \$1870 ;
-  assign \$1872  = \$1871  + 5'h1e;
-  assign \$1873  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1874  = window1[233:232] == 1'h1;
-  assign \$1875  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1876  = window1[233:232] == 2'h2;
-  assign \$1877  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1878  = window1[233:232] == 2'h3;
-  assign \$1879  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1880  = window1[235:234] == 1'h1;
-  assign \$1881  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1882  = window1[235:234] == 2'h2;
-  assign \$1883  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1884  = window1[235:234] == 2'h3;
-  assign \$1885  = { \$1878 , \$1876 , \$1874  } + { \$1884 , \$1882 , \$1880  };
-  assign \$1886  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1887  = window1[237:236] == 1'h1;
-  assign \$1888  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1889  = window1[237:236] == 2'h2;
-  assign \$1890  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1891  = window1[237:236] == 2'h3;
-  assign \$1892  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1893  = window1[239:238] == 1'h1;
-  assign \$1894  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1895  = window1[239:238] == 2'h2;
-  assign \$1896  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1897  = window1[239:238] == 2'h3;
-  assign \$1898  = { \$1891 , \$1889 , \$1887  } + { \$1897 , \$1895 , \$1893  };
-  assign \$1899  = \$1885  + \$1898 ;
-  assign \$1900  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1901  = window1[241:240] == 1'h1;
-  assign \$1902  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1903  = window1[241:240] == 2'h2;
-  assign \$1904  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1905  = window1[241:240] == 2'h3;
-  assign \$1906  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1907  = window1[243:242] == 1'h1;
-  assign \$1908  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1909  = window1[243:242] == 2'h2;
-  assign \$1910  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1911  = window1[243:242] == 2'h3;
-  assign \$1912  = { \$1905 , \$1903 , \$1901  } + { \$1911 , \$1909 , \$1907  };
-  assign \$1913  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1914  = window1[245:244] == 1'h1;
-  assign \$1915  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1916  = window1[245:244] == 2'h2;
-  assign \$1917  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1918  = window1[245:244] == 2'h3;
-  assign \$1919  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1920  = window1[247:246] == 1'h1;
-  assign \$1921  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1922  = window1[247:246] == 2'h2;
-  assign \$1923  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1924  = window1[247:246] == 2'h3;
-  assign \$1925  = { \$1918 , \$1916 , \$1914  } + { \$1924 , \$1922 , \$1920  };
-  assign \$1926  = \$1912  + \$1925 ;
-  assign \$1927  = \$1899  + \$1926 ;
-  assign \$1928  = \$1927  + 5'h1f;
-  assign \$1929  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1930  = window1[241:240] == 1'h1;
-  assign \$1931  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1932  = window1[241:240] == 2'h2;
-  assign \$1933  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1934  = window1[241:240] == 2'h3;
-  assign \$1935  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1936  = window1[243:242] == 1'h1;
-  assign \$1937  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1938  = window1[243:242] == 2'h2;
-  assign \$1939  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1940  = window1[243:242] == 2'h3;
-  assign \$1941  = { \$1934 , \$1932 , \$1930  } + { \$1940 , \$1938 , \$1936  };
-  assign \$1942  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1943  = window1[245:244] == 1'h1;
-  assign \$1944  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1945  = window1[245:244] == 2'h2;
-  assign \$1946  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1947  = window1[245:244] == 2'h3;
-  assign \$1948  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1949  = window1[247:246] == 1'h1;
-  assign \$1950  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1951  = window1[247:246] == 2'h2;
-  assign \$1952  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1953  = window1[247:246] == 2'h3;
-  assign \$1954  = { \$1947 , \$1945 , \$1943  } + { \$1953 , \$1951 , \$1949  };
-  assign \$1955  = \$1941  + \$1954 ;
-  assign \$1956  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1957  = window1[249:248] == 1'h1;
-  assign \$1958  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1959  = window1[249:248] == 2'h2;
-  assign \$1960  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1961  = window1[249:248] == 2'h3;
-  assign \$1962  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1963  = window1[251:250] == 1'h1;
-  assign \$1964  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1965  = window1[251:250] == 2'h2;
-  assign \$1966  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1967  = window1[251:250] == 2'h3;
-  assign \$1968  = { \$1961 , \$1959 , \$1957  } + { \$1967 , \$1965 , \$1963  };
-  assign \$1969  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1970  = window1[253:252] == 1'h1;
-  assign \$1971  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1972  = window1[253:252] == 2'h2;
-  assign \$1973  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1974  = window1[253:252] == 2'h3;
-  assign \$1975  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1976  = window1[255:254] == 1'h1;
-  assign \$1977  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1978  = window1[255:254] == 2'h2;
-  assign \$1979  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1980  = window1[255:254] == 2'h3;
-  assign \$1981  = { \$1974 , \$1972 , \$1970  } + { \$1980 , \$1978 , \$1976  };
-  assign \$1982  = \$1968  + \$1981 ;
-  assign \$1983  = \$1955  + \$1982 ;
-  assign \$1984  = \$1983  + 6'h20;
-  assign \$1985  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1986  = window1[249:248] == 1'h1;
-  assign \$1987  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1988  = window1[249:248] == 2'h2;
-  assign \$1989  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1990  = window1[249:248] == 2'h3;
-  assign \$1991  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1992  = window1[251:250] == 1'h1;
-  assign \$1993  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1994  = window1[251:250] == 2'h2;
-  assign \$1995  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1996  = window1[251:250] == 2'h3;
-  assign \$1997  = { \$1990 , \$1988 , \$1986  } + { \$1996 , \$1994 , \$1992  };
-  assign \$1998  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$1999  = window1[253:252] == 1'h1;
-  assign \$2000  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2001  = window1[253:252] == 2'h2;
-  assign \$2002  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2003  = window1[253:252] == 2'h3;
-  assign \$2004  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2005  = window1[255:254] == 1'h1;
-  assign \$2006  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2007  = window1[255:254] == 2'h2;
-  assign \$2008  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2009  = window1[255:254] == 2'h3;
-  assign \$2010  = { \$2003 , \$2001 , \$1999  } + { \$2009 , \$2007 , \$2005  };
-  assign \$2011  = \$1997  + \$2010 ;
-  assign \$2012  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2013  = \$2012 [1:0] == 1'h1;
-  assign \$2014  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2015  = \$2014 [1:0] == 2'h2;
-  assign \$2016  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2017  = \$2016 [1:0] == 2'h3;
-  assign \$2018  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2019  = \$2018 [3:2] == 1'h1;
-  assign \$2020  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2021  = \$2020 [3:2] == 2'h2;
-  assign \$2022  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2023  = \$2022 [3:2] == 2'h3;
-  assign \$2024  = { \$2017 , \$2015 , \$2013  } + { \$2023 , \$2021 , \$2019  };
-  assign \$2025  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2026  = \$2025 [5:4] == 1'h1;
-  assign \$2027  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2028  = \$2027 [5:4] == 2'h2;
-  assign \$2029  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2030  = \$2029 [5:4] == 2'h3;
-  assign \$2031  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2032  = \$2031 [7:6] == 1'h1;
-  assign \$2033  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2034  = \$2033 [7:6] == 2'h2;
-  assign \$2035  = window1[263] ? 8'h00 : window2[7:0];
-  assign \$2036  = \$2035 [7:6] == 2'h3;
-  assign \$2037  = { \$2030 , \$2028 , \$2026  } + { \$2036 , \$2034 , \$2032  };
-  assign \$2038  = \$2024  + \$2037 ;
-  assign \$2039  = \$2011  + \$2038 ;
-  assign \$2040  = \$2039  + 6'h21;
-  assign \$2041  = ~ here1;
-  assign \$2042  = ~ here0;
-  assign \$2043  = \$2042  | advance;
-  assign \$2044  = \$2043  & here1;
-  assign \$2045  = window1[263] | here2;
-  assign \$2046  = \$2044  & \$2045 ;
-  assign \$2047  = \$2041  | \$2046 ;
-  assign \$2048  = \$2047  & here2;
-  assign \$2049  = ~ here2;
-  assign \$2050  = ~ here1;
-  assign \$2051  = ~ here0;
-  assign \$2052  = \$2051  | advance;
-  assign \$2053  = \$2052  & here1;
-  assign \$2054  = window1[263] | here2;
-  assign \$2055  = \$2053  & \$2054 ;
-  assign \$2056  = \$2050  | \$2055 ;
-  assign \$2057  = \$2056  & here2;
-  assign \$2058  = \$2049  | \$2057 ;
-  assign \$2059  = \$2058  & beats_in__valid;
-  assign \$2060  = ~ here0;
-  assign \$2061  = \$2060  | advance;
-  assign \$2062  = \$2061  & here1;
-  assign \$2063  = window1[263] | here2;
-  assign \$2064  = \$2062  & \$2063 ;
-  assign \$2065  = ~ advance;
-  assign \$2066  = here0 & \$2065 ;
-  assign \$2067  = \$2064  | \$2066 ;
-  assign \$2068  = ~ here1;
-  assign \$2069  = ~ here0;
-  assign \$2070  = \$2069  | advance;
-  assign \$2071  = \$2070  & here1;
-  assign \$2072  = window1[263] | here2;
-  assign \$2073  = \$2071  & \$2072 ;
-  assign \$2074  = \$2068  | \$2073 ;
-  assign \$2075  = \$2074  & here2;
-  assign \$2076  = ~ here0;
-  assign \$2077  = \$2076  | advance;
-  assign \$2078  = \$2077  & here1;
-  assign \$2079  = window1[263] | here2;
-  assign \$2080  = \$2078  & \$2079 ;
-  assign \$2081  = ~ \$2080 ;
-  assign \$2082  = here1 & \$2081 ;
-  assign \$2083  = \$2075  | \$2082 ;
-  assign \$2084  = ~ here2;
-  assign \$2085  = ~ here1;
-  assign \$2086  = ~ here0;
-  assign \$2087  = \$2086  | advance;
-  assign \$2088  = \$2087  & here1;
-  assign \$2089  = window1[263] | here2;
+  assign \$147  = $signed(lift) < $signed(1'h0);
+  assign \$148  = - $signed(lift);
+  assign \$149  = \$signal$102  >> \$148 [4:0];
+  assign \$150  = \$signal$102  << lift[4:0];
+  assign \$151  = \$147  ? { 31'h00000000, \$149  } : \$150 ;
+  assign \$152  = ! \$signal$102 ;
+  assign \$153  = $signed(\$144 [10:0]) > $signed(9'h0fe);
+  assign \$154  = $signed(\$144 [10:0]) > $signed(1'h0);
+  assign \$155  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$107  });
+  assign \$156  = $signed(\$155 ) + $signed(8'h70);
+  assign \$157  = 5'h17 - \$signal$107 ;
+  assign \$158  = \$signal$109  << \$157 [4:0];
+  assign \lift$110  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$159  = $signed(\lift$110 ) < $signed(1'h0);
+  assign \$160  = - $signed(\lift$110 );
+  assign \$161  = \$signal$109  >> \$160 [4:0];
+  assign \$162  = \$signal$109  << \lift$110 [4:0];
+  assign \$163  = \$159  ? { 31'h00000000, \$161  } : \$162 ;
+  assign \$164  = ! \$signal$109 ;
+  assign \$165  = $signed(\$156 [10:0]) > $signed(9'h0fe);
+  assign \$166  = $signed(\$156 [10:0]) > $signed(1'h0);
+  assign \$167  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$114  });
+  assign \$168  = $signed(\$167 ) + $signed(8'h70);
+  assign \$169  = 5'h17 - \$signal$114 ;
+  assign \$170  = \$signal$116  << \$169 [4:0];
+  assign \lift$117  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$171  = $signed(\lift$117 ) < $signed(1'h0);
+  assign \$172  = - $signed(\lift$117 );
+  assign \$173  = \$signal$116  >> \$172 [4:0];
+  assign \$174  = \$signal$116  << \lift$117 [4:0];
+  assign \$175  = \$171  ? { 31'h00000000, \$173  } : \$174 ;
+  assign \$176  = ! \$signal$116 ;
+  assign \$177  = $signed(\$168 [10:0]) > $signed(9'h0fe);
+  assign \$178  = $signed(\$168 [10:0]) > $signed(1'h0);
+  assign \$179  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$121  });
+  assign \$180  = $signed(\$179 ) + $signed(8'h70);
+  assign \$181  = 5'h17 - \$signal$121 ;
+  assign \$182  = \$signal$123  << \$181 [4:0];
+  assign \lift$124  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$183  = $signed(\lift$124 ) < $signed(1'h0);
+  assign \$184  = - $signed(\lift$124 );
+  assign \$185  = \$signal$123  >> \$184 [4:0];
+  assign \$186  = \$signal$123  << \lift$124 [4:0];
+  assign \$187  = \$183  ? { 31'h00000000, \$185  } : \$186 ;
+  assign \$188  = ! \$signal$123 ;
+  assign \$189  = $signed(\$180 [10:0]) > $signed(9'h0fe);
+  assign \$190  = $signed(\$180 [10:0]) > $signed(1'h0);
+  assign \$191  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$128  });
+  assign \$192  = $signed(\$191 ) + $signed(8'h70);
+  assign \$193  = 5'h17 - \$signal$128 ;
+  assign \$194  = \$signal$130  << \$193 [4:0];
+  assign \lift$131  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$195  = $signed(\lift$131 ) < $signed(1'h0);
+  assign \$196  = - $signed(\lift$131 );
+  assign \$197  = \$signal$130  >> \$196 [4:0];
+  assign \$198  = \$signal$130  << \lift$131 [4:0];
+  assign \$199  = \$195  ? { 31'h00000000, \$197  } : \$198 ;
+  assign \$200  = ! \$signal$130 ;
+  assign \$201  = $signed(\$192 [10:0]) > $signed(9'h0fe);
+  assign \$202  = $signed(\$192 [10:0]) > $signed(1'h0);
+  assign \$203  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$135  });
+  assign \$204  = $signed(\$203 ) + $signed(8'h70);
+  assign \$205  = 5'h17 - \$signal$135 ;
+  assign \$206  = \$signal$137  << \$205 [4:0];
+  assign \lift$138  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$207  = $signed(\lift$138 ) < $signed(1'h0);
+  assign \$208  = - $signed(\lift$138 );
+  assign \$209  = \$signal$137  >> \$208 [4:0];
+  assign \$210  = \$signal$137  << \lift$138 [4:0];
+  assign \$211  = \$207  ? { 31'h00000000, \$209  } : \$210 ;
+  assign \$212  = ! \$signal$137 ;
+  assign \$213  = $signed(\$204 [10:0]) > $signed(9'h0fe);
+  assign \$214  = $signed(\$204 [10:0]) > $signed(1'h0);
+  assign \$215  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$142  });
+  assign \$216  = $signed(\$215 ) + $signed(8'h70);
+  assign \$217  = 5'h17 - \$signal$142 ;
+  assign \$218  = \$signal$144  << \$217 [4:0];
+  assign \lift$145  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$219  = $signed(\lift$145 ) < $signed(1'h0);
+  assign \$220  = - $signed(\lift$145 );
+  assign \$221  = \$signal$144  >> \$220 [4:0];
+  assign \$222  = \$signal$144  << \lift$145 [4:0];
+  assign \$223  = \$219  ? { 31'h00000000, \$221  } : \$222 ;
+  assign \$224  = ! \$signal$144 ;
+  assign \$225  = $signed(\$216 [10:0]) > $signed(9'h0fe);
+  assign \$226  = $signed(\$216 [10:0]) > $signed(1'h0);
+  assign \$227  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$149  });
+  assign \$228  = $signed(\$227 ) + $signed(8'h70);
+  assign \$229  = 5'h17 - \$signal$149 ;
+  assign \$230  = \$signal$151  << \$229 [4:0];
+  assign \lift$152  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$231  = $signed(\lift$152 ) < $signed(1'h0);
+  assign \$232  = - $signed(\lift$152 );
+  assign \$233  = \$signal$151  >> \$232 [4:0];
+  assign \$234  = \$signal$151  << \lift$152 [4:0];
+  assign \$235  = \$231  ? { 31'h00000000, \$233  } : \$234 ;
+  assign \$236  = ! \$signal$151 ;
+  assign \$237  = $signed(\$228 [10:0]) > $signed(9'h0fe);
+  assign \$238  = $signed(\$228 [10:0]) > $signed(1'h0);
+  assign \$239  = ~ beats_out__valid;
+  assign move = \$239  | beats_out__ready;
+  assign \$240  = ~ here0;
+  assign \$241  = \$240  | advance;
+  assign \$242  = \$241  & here1;
+  assign \$243  = window1[263] | given__valid;
+  assign \$244  = \$242  & \$243 ;
+  assign \$245  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$246  = window1[1:0] == 1'h1;
+  assign \$247  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$248  = window1[1:0] == 2'h2;
+  assign \$249  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$250  = window1[1:0] == 2'h3;
+  assign \$251  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$252  = window1[3:2] == 1'h1;
+  assign \$253  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$254  = window1[3:2] == 2'h2;
+  assign \$255  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$256  = window1[3:2] == 2'h3;
+  assign \$257  = { \$250 , \$248 , \$246  } + { \$256 , \$254 , \$252  };
+  assign \$258  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$259  = window1[5:4] == 1'h1;
+  assign \$260  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$261  = window1[5:4] == 2'h2;
+  assign \$262  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$263  = window1[5:4] == 2'h3;
+  assign \$264  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$265  = window1[7:6] == 1'h1;
+  assign \$266  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$267  = window1[7:6] == 2'h2;
+  assign \$268  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$269  = window1[7:6] == 2'h3;
+  assign \$270  = { \$263 , \$261 , \$259  } + { \$269 , \$267 , \$265  };
+  assign \$271  = \$257  + \$270 ;
+  assign \$272  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$273  = window1[9:8] == 1'h1;
+  assign \$274  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$275  = window1[9:8] == 2'h2;
+  assign \$276  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$277  = window1[9:8] == 2'h3;
+  assign \$278  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$279  = window1[11:10] == 1'h1;
+  assign \$280  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$281  = window1[11:10] == 2'h2;
+  assign \$282  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$283  = window1[11:10] == 2'h3;
+  assign \$284  = { \$277 , \$275 , \$273  } + { \$283 , \$281 , \$279  };
+  assign \$285  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$286  = window1[13:12] == 1'h1;
+  assign \$287  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$288  = window1[13:12] == 2'h2;
+  assign \$289  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$290  = window1[13:12] == 2'h3;
+  assign \$291  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$292  = window1[15:14] == 1'h1;
+  assign \$293  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$294  = window1[15:14] == 2'h2;
+  assign \$295  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$296  = window1[15:14] == 2'h3;
+  assign \$297  = { \$290 , \$288 , \$286  } + { \$296 , \$294 , \$292  };
+  assign \$298  = \$284  + \$297 ;
+  assign \$299  = \$271  + \$298 ;
+  assign \$300  = \$299  + 2'h2;
+  assign \$301  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$302  = window1[9:8] == 1'h1;
+  assign \$303  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$304  = window1[9:8] == 2'h2;
+  assign \$305  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$306  = window1[9:8] == 2'h3;
+  assign \$307  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$308  = window1[11:10] == 1'h1;
+  assign \$309  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$310  = window1[11:10] == 2'h2;
+  assign \$311  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$312  = window1[11:10] == 2'h3;
+  assign \$313  = { \$306 , \$304 , \$302  } + { \$312 , \$310 , \$308  };
+  assign \$314  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$315  = window1[13:12] == 1'h1;
+  assign \$316  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$317  = window1[13:12] == 2'h2;
+  assign \$318  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$319  = window1[13:12] == 2'h3;
+  assign \$320  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$321  = window1[15:14] == 1'h1;
+  assign \$322  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$323  = window1[15:14] == 2'h2;
+  assign \$324  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$325  = window1[15:14] == 2'h3;
+  assign \$326  = { \$319 , \$317 , \$315  } + { \$325 , \$323 , \$321  };
+  assign \$327  = \$313  + \$326 ;
+  assign \$328  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$329  = window1[17:16] == 1'h1;
+  assign \$330  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$331  = window1[17:16] == 2'h2;
+  assign \$332  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$333  = window1[17:16] == 2'h3;
+  assign \$334  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$335  = window1[19:18] == 1'h1;
+  assign \$336  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$337  = window1[19:18] == 2'h2;
+  assign \$338  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$339  = window1[19:18] == 2'h3;
+  assign \$340  = { \$333 , \$331 , \$329  } + { \$339 , \$337 , \$335  };
+  assign \$341  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$342  = window1[21:20] == 1'h1;
+  assign \$343  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$344  = window1[21:20] == 2'h2;
+  assign \$345  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$346  = window1[21:20] == 2'h3;
+  assign \$347  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$348  = window1[23:22] == 1'h1;
+  assign \$349  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$350  = window1[23:22] == 2'h2;
+  assign \$351  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$352  = window1[23:22] == 2'h3;
+  assign \$353  = { \$346 , \$344 , \$342  } + { \$352 , \$350 , \$348  };
+  assign \$354  = \$340  + \$353 ;
+  assign \$355  = \$327  + \$354 ;
+  assign \$356  = \$355  + 2'h3;
+  assign \$357  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$358  = window1[17:16] == 1'h1;
+  assign \$359  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$360  = window1[17:16] == 2'h2;
+  assign \$361  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$362  = window1[17:16] == 2'h3;
+  assign \$363  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$364  = window1[19:18] == 1'h1;
+  assign \$365  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$366  = window1[19:18] == 2'h2;
+  assign \$367  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$368  = window1[19:18] == 2'h3;
+  assign \$369  = { \$362 , \$360 , \$358  } + { \$368 , \$366 , \$364  };
+  assign \$370  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$371  = window1[21:20] == 1'h1;
+  assign \$372  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$373  = window1[21:20] == 2'h2;
+  assign \$374  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$375  = window1[21:20] == 2'h3;
+  assign \$376  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$377  = window1[23:22] == 1'h1;
+  assign \$378  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$379  = window1[23:22] == 2'h2;
+  assign \$380  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$381  = window1[23:22] == 2'h3;
+  assign \$382  = { \$375 , \$373 , \$371  } + { \$381 , \$379 , \$377  };
+  assign \$383  = \$369  + \$382 ;
+  assign \$384  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$385  = window1[25:24] == 1'h1;
+  assign \$386  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$387  = window1[25:24] == 2'h2;
+  assign \$388  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$389  = window1[25:24] == 2'h3;
+  assign \$390  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$391  = window1[27:26] == 1'h1;
+  assign \$392  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$393  = window1[27:26] == 2'h2;
+  assign \$394  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$395  = window1[27:26] == 2'h3;
+  assign \$396  = { \$389 , \$387 , \$385  } + { \$395 , \$393 , \$391  };
+  assign \$397  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$398  = window1[29:28] == 1'h1;
+  assign \$399  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$400  = window1[29:28] == 2'h2;
+  assign \$401  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$402  = window1[29:28] == 2'h3;
+  assign \$403  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$404  = window1[31:30] == 1'h1;
+  assign \$405  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$406  = window1[31:30] == 2'h2;
+  assign \$407  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$408  = window1[31:30] == 2'h3;
+  assign \$409  = { \$402 , \$400 , \$398  } + { \$408 , \$406 , \$404  };
+  assign \$410  = \$396  + \$409 ;
+  assign \$411  = \$383  + \$410 ;
+  assign \$412  = \$411  + 3'h4;
+  assign \$413  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$414  = window1[25:24] == 1'h1;
+  assign \$415  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$416  = window1[25:24] == 2'h2;
+  assign \$417  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$418  = window1[25:24] == 2'h3;
+  assign \$419  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$420  = window1[27:26] == 1'h1;
+  assign \$421  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$422  = window1[27:26] == 2'h2;
+  assign \$423  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$424  = window1[27:26] == 2'h3;
+  assign \$425  = { \$418 , \$416 , \$414  } + { \$424 , \$422 , \$420  };
+  assign \$426  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$427  = window1[29:28] == 1'h1;
+  assign \$428  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$429  = window1[29:28] == 2'h2;
+  assign \$430  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$431  = window1[29:28] == 2'h3;
+  assign \$432  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$433  = window1[31:30] == 1'h1;
+  assign \$434  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$435  = window1[31:30] == 2'h2;
+  assign \$436  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$437  = window1[31:30] == 2'h3;
+  assign \$438  = { \$431 , \$429 , \$427  } + { \$437 , \$435 , \$433  };
+  assign \$439  = \$425  + \$438 ;
+  assign \$440  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$441  = window1[33:32] == 1'h1;
+  assign \$442  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$443  = window1[33:32] == 2'h2;
+  assign \$444  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$445  = window1[33:32] == 2'h3;
+  assign \$446  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$447  = window1[35:34] == 1'h1;
+  assign \$448  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$449  = window1[35:34] == 2'h2;
+  assign \$450  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$451  = window1[35:34] == 2'h3;
+  assign \$452  = { \$445 , \$443 , \$441  } + { \$451 , \$449 , \$447  };
+  assign \$453  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$454  = window1[37:36] == 1'h1;
+  assign \$455  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$456  = window1[37:36] == 2'h2;
+  assign \$457  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$458  = window1[37:36] == 2'h3;
+  assign \$459  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$460  = window1[39:38] == 1'h1;
+  assign \$461  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$462  = window1[39:38] == 2'h2;
+  assign \$463  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$464  = window1[39:38] == 2'h3;
+  assign \$465  = { \$458 , \$456 , \$454  } + { \$464 , \$462 , \$460  };
+  assign \$466  = \$452  + \$465 ;
+  assign \$467  = \$439  + \$466 ;
+  assign \$468  = \$467  + 3'h5;
+  assign \$469  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$470  = window1[33:32] == 1'h1;
+  assign \$471  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$472  = window1[33:32] == 2'h2;
+  assign \$473  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$474  = window1[33:32] == 2'h3;
+  assign \$475  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$476  = window1[35:34] == 1'h1;
+  assign \$477  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$478  = window1[35:34] == 2'h2;
+  assign \$479  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$480  = window1[35:34] == 2'h3;
+  assign \$481  = { \$474 , \$472 , \$470  } + { \$480 , \$478 , \$476  };
+  assign \$482  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$483  = window1[37:36] == 1'h1;
+  assign \$484  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$485  = window1[37:36] == 2'h2;
+  assign \$486  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$487  = window1[37:36] == 2'h3;
+  assign \$488  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$489  = window1[39:38] == 1'h1;
+  assign \$490  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$491  = window1[39:38] == 2'h2;
+  assign \$492  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$493  = window1[39:38] == 2'h3;
+  assign \$494  = { \$487 , \$485 , \$483  } + { \$493 , \$491 , \$489  };
+  assign \$495  = \$481  + \$494 ;
+  assign \$496  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$497  = window1[41:40] == 1'h1;
+  assign \$498  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$499  = window1[41:40] == 2'h2;
+  assign \$500  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$501  = window1[41:40] == 2'h3;
+  assign \$502  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$503  = window1[43:42] == 1'h1;
+  assign \$504  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$505  = window1[43:42] == 2'h2;
+  assign \$506  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$507  = window1[43:42] == 2'h3;
+  assign \$508  = { \$501 , \$499 , \$497  } + { \$507 , \$505 , \$503  };
+  assign \$509  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$510  = window1[45:44] == 1'h1;
+  assign \$511  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$512  = window1[45:44] == 2'h2;
+  assign \$513  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$514  = window1[45:44] == 2'h3;
+  assign \$515  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$516  = window1[47:46] == 1'h1;
+  assign \$517  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$518  = window1[47:46] == 2'h2;
+  assign \$519  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$520  = window1[47:46] == 2'h3;
+  assign \$521  = { \$514 , \$512 , \$510  } + { \$520 , \$518 , \$516  };
+  assign \$522  = \$508  + \$521 ;
+  assign \$523  = \$495  + \$522 ;
+  assign \$524  = \$523  + 3'h6;
+  assign \$525  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$526  = window1[41:40] == 1'h1;
+  assign \$527  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$528  = window1[41:40] == 2'h2;
+  assign \$529  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$530  = window1[41:40] == 2'h3;
+  assign \$531  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$532  = window1[43:42] == 1'h1;
+  assign \$533  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$534  = window1[43:42] == 2'h2;
+  assign \$535  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$536  = window1[43:42] == 2'h3;
+  assign \$537  = { \$530 , \$528 , \$526  } + { \$536 , \$534 , \$532  };
+  assign \$538  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$539  = window1[45:44] == 1'h1;
+  assign \$540  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$541  = window1[45:44] == 2'h2;
+  assign \$542  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$543  = window1[45:44] == 2'h3;
+  assign \$544  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$545  = window1[47:46] == 1'h1;
+  assign \$546  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$547  = window1[47:46] == 2'h2;
+  assign \$548  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$549  = window1[47:46] == 2'h3;
+  assign \$550  = { \$543 , \$541 , \$539  } + { \$549 , \$547 , \$545  };
+  assign \$551  = \$537  + \$550 ;
+  assign \$552  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$553  = window1[49:48] == 1'h1;
+  assign \$554  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$555  = window1[49:48] == 2'h2;
+  assign \$556  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$557  = window1[49:48] == 2'h3;
+  assign \$558  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$559  = window1[51:50] == 1'h1;
+  assign \$560  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$561  = window1[51:50] == 2'h2;
+  assign \$562  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$563  = window1[51:50] == 2'h3;
+  assign \$564  = { \$557 , \$555 , \$553  } + { \$563 , \$561 , \$559  };
+  assign \$565  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$566  = window1[53:52] == 1'h1;
+  assign \$567  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$568  = window1[53:52] == 2'h2;
+  assign \$569  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$570  = window1[53:52] == 2'h3;
+  assign \$571  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$572  = window1[55:54] == 1'h1;
+  assign \$573  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$574  = window1[55:54] == 2'h2;
+  assign \$575  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$576  = window1[55:54] == 2'h3;
+  assign \$577  = { \$570 , \$568 , \$566  } + { \$576 , \$574 , \$572  };
+  assign \$578  = \$564  + \$577 ;
+  assign \$579  = \$551  + \$578 ;
+  assign \$580  = \$579  + 3'h7;
+  assign \$581  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$582  = window1[49:48] == 1'h1;
+  assign \$583  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$584  = window1[49:48] == 2'h2;
+  assign \$585  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$586  = window1[49:48] == 2'h3;
+  assign \$587  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$588  = window1[51:50] == 1'h1;
+  assign \$589  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$590  = window1[51:50] == 2'h2;
+  assign \$591  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$592  = window1[51:50] == 2'h3;
+  assign \$593  = { \$586 , \$584 , \$582  } + { \$592 , \$590 , \$588  };
+  assign \$594  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$595  = window1[53:52] == 1'h1;
+  assign \$596  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$597  = window1[53:52] == 2'h2;
+  assign \$598  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$599  = window1[53:52] == 2'h3;
+  assign \$600  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$601  = window1[55:54] == 1'h1;
+  assign \$602  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$603  = window1[55:54] == 2'h2;
+  assign \$604  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$605  = window1[55:54] == 2'h3;
+  assign \$606  = { \$599 , \$597 , \$595  } + { \$605 , \$603 , \$601  };
+  assign \$607  = \$593  + \$606 ;
+  assign \$608  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$609  = window1[57:56] == 1'h1;
+  assign \$610  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$611  = window1[57:56] == 2'h2;
+  assign \$612  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$613  = window1[57:56] == 2'h3;
+  assign \$614  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$615  = window1[59:58] == 1'h1;
+  assign \$616  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$617  = window1[59:58] == 2'h2;
+  assign \$618  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$619  = window1[59:58] == 2'h3;
+  assign \$620  = { \$613 , \$611 , \$609  } + { \$619 , \$617 , \$615  };
+  assign \$621  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$622  = window1[61:60] == 1'h1;
+  assign \$623  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$624  = window1[61:60] == 2'h2;
+  assign \$625  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$626  = window1[61:60] == 2'h3;
+  assign \$627  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$628  = window1[63:62] == 1'h1;
+  assign \$629  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$630  = window1[63:62] == 2'h2;
+  assign \$631  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$632  = window1[63:62] == 2'h3;
+  assign \$633  = { \$626 , \$624 , \$622  } + { \$632 , \$630 , \$628  };
+  assign \$634  = \$620  + \$633 ;
+  assign \$635  = \$607  + \$634 ;
+  assign \$636  = \$635  + 4'h8;
+  assign \$637  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$638  = window1[57:56] == 1'h1;
+  assign \$639  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$640  = window1[57:56] == 2'h2;
+  assign \$641  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$642  = window1[57:56] == 2'h3;
+  assign \$643  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$644  = window1[59:58] == 1'h1;
+  assign \$645  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$646  = window1[59:58] == 2'h2;
+  assign \$647  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$648  = window1[59:58] == 2'h3;
+  assign \$649  = { \$642 , \$640 , \$638  } + { \$648 , \$646 , \$644  };
+  assign \$650  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$651  = window1[61:60] == 1'h1;
+  assign \$652  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$653  = window1[61:60] == 2'h2;
+  assign \$654  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$655  = window1[61:60] == 2'h3;
+  assign \$656  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$657  = window1[63:62] == 1'h1;
+  assign \$658  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$659  = window1[63:62] == 2'h2;
+  assign \$660  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$661  = window1[63:62] == 2'h3;
+  assign \$662  = { \$655 , \$653 , \$651  } + { \$661 , \$659 , \$657  };
+  assign \$663  = \$649  + \$662 ;
+  assign \$664  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$665  = window1[65:64] == 1'h1;
+  assign \$666  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$667  = window1[65:64] == 2'h2;
+  assign \$668  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$669  = window1[65:64] == 2'h3;
+  assign \$670  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$671  = window1[67:66] == 1'h1;
+  assign \$672  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$673  = window1[67:66] == 2'h2;
+  assign \$674  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$675  = window1[67:66] == 2'h3;
+  assign \$676  = { \$669 , \$667 , \$665  } + { \$675 , \$673 , \$671  };
+  assign \$677  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$678  = window1[69:68] == 1'h1;
+  assign \$679  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$680  = window1[69:68] == 2'h2;
+  assign \$681  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$682  = window1[69:68] == 2'h3;
+  assign \$683  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$684  = window1[71:70] == 1'h1;
+  assign \$685  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$686  = window1[71:70] == 2'h2;
+  assign \$687  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$688  = window1[71:70] == 2'h3;
+  assign \$689  = { \$682 , \$680 , \$678  } + { \$688 , \$686 , \$684  };
+  assign \$690  = \$676  + \$689 ;
+  assign \$691  = \$663  + \$690 ;
+  assign \$692  = \$691  + 4'h9;
+  assign \$693  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$694  = window1[65:64] == 1'h1;
+  assign \$695  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$696  = window1[65:64] == 2'h2;
+  assign \$697  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$698  = window1[65:64] == 2'h3;
+  assign \$699  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$700  = window1[67:66] == 1'h1;
+  assign \$701  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$702  = window1[67:66] == 2'h2;
+  assign \$703  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$704  = window1[67:66] == 2'h3;
+  assign \$705  = { \$698 , \$696 , \$694  } + { \$704 , \$702 , \$700  };
+  assign \$706  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$707  = window1[69:68] == 1'h1;
+  assign \$708  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$709  = window1[69:68] == 2'h2;
+  assign \$710  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$711  = window1[69:68] == 2'h3;
+  assign \$712  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$713  = window1[71:70] == 1'h1;
+  assign \$714  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$715  = window1[71:70] == 2'h2;
+  assign \$716  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$717  = window1[71:70] == 2'h3;
+  assign \$718  = { \$711 , \$709 , \$707  } + { \$717 , \$715 , \$713  };
+  assign \$719  = \$705  + \$718 ;
+  assign \$720  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$721  = window1[73:72] == 1'h1;
+  assign \$722  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$723  = window1[73:72] == 2'h2;
+  assign \$724  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$725  = window1[73:72] == 2'h3;
+  assign \$726  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$727  = window1[75:74] == 1'h1;
+  assign \$728  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$729  = window1[75:74] == 2'h2;
+  assign \$730  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$731  = window1[75:74] == 2'h3;
+  assign \$732  = { \$725 , \$723 , \$721  } + { \$731 , \$729 , \$727  };
+  assign \$733  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$734  = window1[77:76] == 1'h1;
+  assign \$735  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$736  = window1[77:76] == 2'h2;
+  assign \$737  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$738  = window1[77:76] == 2'h3;
+  assign \$739  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$740  = window1[79:78] == 1'h1;
+  assign \$741  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$742  = window1[79:78] == 2'h2;
+  assign \$743  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$744  = window1[79:78] == 2'h3;
+  assign \$745  = { \$738 , \$736 , \$734  } + { \$744 , \$742 , \$740  };
+  assign \$746  = \$732  + \$745 ;
+  assign \$747  = \$719  + \$746 ;
+  assign \$748  = \$747  + 4'ha;
+  assign \$749  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$750  = window1[73:72] == 1'h1;
+  assign \$751  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$752  = window1[73:72] == 2'h2;
+  assign \$753  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$754  = window1[73:72] == 2'h3;
+  assign \$755  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$756  = window1[75:74] == 1'h1;
+  assign \$757  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$758  = window1[75:74] == 2'h2;
+  assign \$759  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$760  = window1[75:74] == 2'h3;
+  assign \$761  = { \$754 , \$752 , \$750  } + { \$760 , \$758 , \$756  };
+  assign \$762  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$763  = window1[77:76] == 1'h1;
+  assign \$764  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$765  = window1[77:76] == 2'h2;
+  assign \$766  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$767  = window1[77:76] == 2'h3;
+  assign \$768  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$769  = window1[79:78] == 1'h1;
+  assign \$770  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$771  = window1[79:78] == 2'h2;
+  assign \$772  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$773  = window1[79:78] == 2'h3;
+  assign \$774  = { \$767 , \$765 , \$763  } + { \$773 , \$771 , \$769  };
+  assign \$775  = \$761  + \$774 ;
+  assign \$776  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$777  = window1[81:80] == 1'h1;
+  assign \$778  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$779  = window1[81:80] == 2'h2;
+  assign \$780  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$781  = window1[81:80] == 2'h3;
+  assign \$782  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$783  = window1[83:82] == 1'h1;
+  assign \$784  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$785  = window1[83:82] == 2'h2;
+  assign \$786  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$787  = window1[83:82] == 2'h3;
+  assign \$788  = { \$781 , \$779 , \$777  } + { \$787 , \$785 , \$783  };
+  assign \$789  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$790  = window1[85:84] == 1'h1;
+  assign \$791  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$792  = window1[85:84] == 2'h2;
+  assign \$793  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$794  = window1[85:84] == 2'h3;
+  assign \$795  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$796  = window1[87:86] == 1'h1;
+  assign \$797  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$798  = window1[87:86] == 2'h2;
+  assign \$799  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$800  = window1[87:86] == 2'h3;
+  assign \$801  = { \$794 , \$792 , \$790  } + { \$800 , \$798 , \$796  };
+  assign \$802  = \$788  + \$801 ;
+  assign \$803  = \$775  + \$802 ;
+  assign \$804  = \$803  + 4'hb;
+  assign \$805  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$806  = window1[81:80] == 1'h1;
+  assign \$807  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$808  = window1[81:80] == 2'h2;
+  assign \$809  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$810  = window1[81:80] == 2'h3;
+  assign \$811  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$812  = window1[83:82] == 1'h1;
+  assign \$813  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$814  = window1[83:82] == 2'h2;
+  assign \$815  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$816  = window1[83:82] == 2'h3;
+  assign \$817  = { \$810 , \$808 , \$806  } + { \$816 , \$814 , \$812  };
+  assign \$818  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$819  = window1[85:84] == 1'h1;
+  assign \$820  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$821  = window1[85:84] == 2'h2;
+  assign \$822  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$823  = window1[85:84] == 2'h3;
+  assign \$824  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$825  = window1[87:86] == 1'h1;
+  assign \$826  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$827  = window1[87:86] == 2'h2;
+  assign \$828  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$829  = window1[87:86] == 2'h3;
+  assign \$830  = { \$823 , \$821 , \$819  } + { \$829 , \$827 , \$825  };
+  assign \$831  = \$817  + \$830 ;
+  assign \$832  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$833  = window1[89:88] == 1'h1;
+  assign \$834  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$835  = window1[89:88] == 2'h2;
+  assign \$836  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$837  = window1[89:88] == 2'h3;
+  assign \$838  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$839  = window1[91:90] == 1'h1;
+  assign \$840  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$841  = window1[91:90] == 2'h2;
+  assign \$842  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$843  = window1[91:90] == 2'h3;
+  assign \$844  = { \$837 , \$835 , \$833  } + { \$843 , \$841 , \$839  };
+  assign \$845  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$846  = window1[93:92] == 1'h1;
+  assign \$847  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$848  = window1[93:92] == 2'h2;
+  assign \$849  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$850  = window1[93:92] == 2'h3;
+  assign \$851  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$852  = window1[95:94] == 1'h1;
+  assign \$853  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$854  = window1[95:94] == 2'h2;
+  assign \$855  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$856  = window1[95:94] == 2'h3;
+  assign \$857  = { \$850 , \$848 , \$846  } + { \$856 , \$854 , \$852  };
+  assign \$858  = \$844  + \$857 ;
+  assign \$859  = \$831  + \$858 ;
+  assign \$860  = \$859  + 4'hc;
+  assign \$861  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$862  = window1[89:88] == 1'h1;
+  assign \$863  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$864  = window1[89:88] == 2'h2;
+  assign \$865  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$866  = window1[89:88] == 2'h3;
+  assign \$867  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$868  = window1[91:90] == 1'h1;
+  assign \$869  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$870  = window1[91:90] == 2'h2;
+  assign \$871  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$872  = window1[91:90] == 2'h3;
+  assign \$873  = { \$866 , \$864 , \$862  } + { \$872 , \$870 , \$868  };
+  assign \$874  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$875  = window1[93:92] == 1'h1;
+  assign \$876  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$877  = window1[93:92] == 2'h2;
+  assign \$878  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$879  = window1[93:92] == 2'h3;
+  assign \$880  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$881  = window1[95:94] == 1'h1;
+  assign \$882  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$883  = window1[95:94] == 2'h2;
+  assign \$884  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$885  = window1[95:94] == 2'h3;
+  assign \$886  = { \$879 , \$877 , \$875  } + { \$885 , \$883 , \$881  };
+  assign \$887  = \$873  + \$886 ;
+  assign \$888  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$889  = window1[97:96] == 1'h1;
+  assign \$890  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$891  = window1[97:96] == 2'h2;
+  assign \$892  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$893  = window1[97:96] == 2'h3;
+  assign \$894  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$895  = window1[99:98] == 1'h1;
+  assign \$896  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$897  = window1[99:98] == 2'h2;
+  assign \$898  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$899  = window1[99:98] == 2'h3;
+  assign \$900  = { \$893 , \$891 , \$889  } + { \$899 , \$897 , \$895  };
+  assign \$901  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$902  = window1[101:100] == 1'h1;
+  assign \$903  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$904  = window1[101:100] == 2'h2;
+  assign \$905  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$906  = window1[101:100] == 2'h3;
+  assign \$907  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$908  = window1[103:102] == 1'h1;
+  assign \$909  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$910  = window1[103:102] == 2'h2;
+  assign \$911  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$912  = window1[103:102] == 2'h3;
+  assign \$913  = { \$906 , \$904 , \$902  } + { \$912 , \$910 , \$908  };
+  assign \$914  = \$900  + \$913 ;
+  assign \$915  = \$887  + \$914 ;
+  assign \$916  = \$915  + 4'hd;
+  assign \$917  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$918  = window1[97:96] == 1'h1;
+  assign \$919  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$920  = window1[97:96] == 2'h2;
+  assign \$921  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$922  = window1[97:96] == 2'h3;
+  assign \$923  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$924  = window1[99:98] == 1'h1;
+  assign \$925  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$926  = window1[99:98] == 2'h2;
+  assign \$927  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$928  = window1[99:98] == 2'h3;
+  assign \$929  = { \$922 , \$920 , \$918  } + { \$928 , \$926 , \$924  };
+  assign \$930  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$931  = window1[101:100] == 1'h1;
+  assign \$932  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$933  = window1[101:100] == 2'h2;
+  assign \$934  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$935  = window1[101:100] == 2'h3;
+  assign \$936  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$937  = window1[103:102] == 1'h1;
+  assign \$938  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$939  = window1[103:102] == 2'h2;
+  assign \$940  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$941  = window1[103:102] == 2'h3;
+  assign \$942  = { \$935 , \$933 , \$931  } + { \$941 , \$939 , \$937  };
+  assign \$943  = \$929  + \$942 ;
+  assign \$944  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$945  = window1[105:104] == 1'h1;
+  assign \$946  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$947  = window1[105:104] == 2'h2;
+  assign \$948  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$949  = window1[105:104] == 2'h3;
+  assign \$950  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$951  = window1[107:106] == 1'h1;
+  assign \$952  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$953  = window1[107:106] == 2'h2;
+  assign \$954  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$955  = window1[107:106] == 2'h3;
+  assign \$956  = { \$949 , \$947 , \$945  } + { \$955 , \$953 , \$951  };
+  assign \$957  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$958  = window1[109:108] == 1'h1;
+  assign \$959  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$960  = window1[109:108] == 2'h2;
+  assign \$961  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$962  = window1[109:108] == 2'h3;
+  assign \$963  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$964  = window1[111:110] == 1'h1;
+  assign \$965  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$966  = window1[111:110] == 2'h2;
+  assign \$967  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$968  = window1[111:110] == 2'h3;
+  assign \$969  = { \$962 , \$960 , \$958  } + { \$968 , \$966 , \$964  };
+  assign \$970  = \$956  + \$969 ;
+  assign \$971  = \$943  + \$970 ;
+  assign \$972  = \$971  + 4'he;
+  assign \$973  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$974  = window1[105:104] == 1'h1;
+  assign \$975  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$976  = window1[105:104] == 2'h2;
+  assign \$977  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$978  = window1[105:104] == 2'h3;
+  assign \$979  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$980  = window1[107:106] == 1'h1;
+  assign \$981  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$982  = window1[107:106] == 2'h2;
+  assign \$983  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$984  = window1[107:106] == 2'h3;
+  assign \$985  = { \$978 , \$976 , \$974  } + { \$984 , \$982 , \$980  };
+  assign \$986  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$987  = window1[109:108] == 1'h1;
+  assign \$988  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$989  = window1[109:108] == 2'h2;
+  assign \$990  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$991  = window1[109:108] == 2'h3;
+  assign \$992  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$993  = window1[111:110] == 1'h1;
+  assign \$994  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$995  = window1[111:110] == 2'h2;
+  assign \$996  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$997  = window1[111:110] == 2'h3;
+  assign \$998  = { \$991 , \$989 , \$987  } + { \$997 , \$995 , \$993  };
+  assign \$999  = \$985  + \$998 ;
+  assign \$1000  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1001  = window1[113:112] == 1'h1;
+  assign \$1002  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1003  = window1[113:112] == 2'h2;
+  assign \$1004  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1005  = window1[113:112] == 2'h3;
+  assign \$1006  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1007  = window1[115:114] == 1'h1;
+  assign \$1008  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1009  = window1[115:114] == 2'h2;
+  assign \$1010  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1011  = window1[115:114] == 2'h3;
+  assign \$1012  = { \$1005 , \$1003 , \$1001  } + { \$1011 , \$1009 , \$1007  };
+  assign \$1013  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1014  = window1[117:116] == 1'h1;
+  assign \$1015  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1016  = window1[117:116] == 2'h2;
+  assign \$1017  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1018  = window1[117:116] == 2'h3;
+  assign \$1019  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1020  = window1[119:118] == 1'h1;
+  assign \$1021  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1022  = window1[119:118] == 2'h2;
+  assign \$1023  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1024  = window1[119:118] == 2'h3;
+  assign \$1025  = { \$1018 , \$1016 , \$1014  } + { \$1024 , \$1022 , \$1020  };
+  assign \$1026  = \$1012  + \$1025 ;
+  assign \$1027  = \$999  + \$1026 ;
+  assign \$1028  = \$1027  + 4'hf;
+  assign \$1029  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1030  = window1[113:112] == 1'h1;
+  assign \$1031  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1032  = window1[113:112] == 2'h2;
+  assign \$1033  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1034  = window1[113:112] == 2'h3;
+  assign \$1035  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1036  = window1[115:114] == 1'h1;
+  assign \$1037  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1038  = window1[115:114] == 2'h2;
+  assign \$1039  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1040  = window1[115:114] == 2'h3;
+  assign \$1041  = { \$1034 , \$1032 , \$1030  } + { \$1040 , \$1038 , \$1036  };
+  assign \$1042  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1043  = window1[117:116] == 1'h1;
+  assign \$1044  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1045  = window1[117:116] == 2'h2;
+  assign \$1046  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1047  = window1[117:116] == 2'h3;
+  assign \$1048  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1049  = window1[119:118] == 1'h1;
+  assign \$1050  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1051  = window1[119:118] == 2'h2;
+  assign \$1052  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1053  = window1[119:118] == 2'h3;
+  assign \$1054  = { \$1047 , \$1045 , \$1043  } + { \$1053 , \$1051 , \$1049  };
+  assign \$1055  = \$1041  + \$1054 ;
+  assign \$1056  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1057  = window1[121:120] == 1'h1;
+  assign \$1058  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1059  = window1[121:120] == 2'h2;
+  assign \$1060  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1061  = window1[121:120] == 2'h3;
+  assign \$1062  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1063  = window1[123:122] == 1'h1;
+  assign \$1064  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1065  = window1[123:122] == 2'h2;
+  assign \$1066  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1067  = window1[123:122] == 2'h3;
+  assign \$1068  = { \$1061 , \$1059 , \$1057  } + { \$1067 , \$1065 , \$1063  };
+  assign \$1069  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1070  = window1[125:124] == 1'h1;
+  assign \$1071  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1072  = window1[125:124] == 2'h2;
+  assign \$1073  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1074  = window1[125:124] == 2'h3;
+  assign \$1075  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1076  = window1[127:126] == 1'h1;
+  assign \$1077  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1078  = window1[127:126] == 2'h2;
+  assign \$1079  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1080  = window1[127:126] == 2'h3;
+  assign \$1081  = { \$1074 , \$1072 , \$1070  } + { \$1080 , \$1078 , \$1076  };
+  assign \$1082  = \$1068  + \$1081 ;
+  assign \$1083  = \$1055  + \$1082 ;
+  assign \$1084  = \$1083  + 5'h10;
+  assign \$1085  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1086  = window1[121:120] == 1'h1;
+  assign \$1087  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1088  = window1[121:120] == 2'h2;
+  assign \$1089  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1090  = window1[121:120] == 2'h3;
+  assign \$1091  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1092  = window1[123:122] == 1'h1;
+  assign \$1093  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1094  = window1[123:122] == 2'h2;
+  assign \$1095  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1096  = window1[123:122] == 2'h3;
+  assign \$1097  = { \$1090 , \$1088 , \$1086  } + { \$1096 , \$1094 , \$1092  };
+  assign \$1098  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1099  = window1[125:124] == 1'h1;
+  assign \$1100  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1101  = window1[125:124] == 2'h2;
+  assign \$1102  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1103  = window1[125:124] == 2'h3;
+  assign \$1104  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1105  = window1[127:126] == 1'h1;
+  assign \$1106  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1107  = window1[127:126] == 2'h2;
+  assign \$1108  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1109  = window1[127:126] == 2'h3;
+  assign \$1110  = { \$1103 , \$1101 , \$1099  } + { \$1109 , \$1107 , \$1105  };
+  assign \$1111  = \$1097  + \$1110 ;
+  assign \$1112  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1113  = window1[129:128] == 1'h1;
+  assign \$1114  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1115  = window1[129:128] == 2'h2;
+  assign \$1116  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1117  = window1[129:128] == 2'h3;
+  assign \$1118  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1119  = window1[131:130] == 1'h1;
+  assign \$1120  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1121  = window1[131:130] == 2'h2;
+  assign \$1122  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1123  = window1[131:130] == 2'h3;
+  assign \$1124  = { \$1117 , \$1115 , \$1113  } + { \$1123 , \$1121 , \$1119  };
+  assign \$1125  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1126  = window1[133:132] == 1'h1;
+  assign \$1127  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1128  = window1[133:132] == 2'h2;
+  assign \$1129  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1130  = window1[133:132] == 2'h3;
+  assign \$1131  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1132  = window1[135:134] == 1'h1;
+  assign \$1133  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1134  = window1[135:134] == 2'h2;
+  assign \$1135  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1136  = window1[135:134] == 2'h3;
+  assign \$1137  = { \$1130 , \$1128 , \$1126  } + { \$1136 , \$1134 , \$1132  };
+  assign \$1138  = \$1124  + \$1137 ;
+  assign \$1139  = \$1111  + \$1138 ;
+  assign \$1140  = \$1139  + 5'h11;
+  assign \$1141  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1142  = window1[129:128] == 1'h1;
+  assign \$1143  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1144  = window1[129:128] == 2'h2;
+  assign \$1145  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1146  = window1[129:128] == 2'h3;
+  assign \$1147  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1148  = window1[131:130] == 1'h1;
+  assign \$1149  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1150  = window1[131:130] == 2'h2;
+  assign \$1151  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1152  = window1[131:130] == 2'h3;
+  assign \$1153  = { \$1146 , \$1144 , \$1142  } + { \$1152 , \$1150 , \$1148  };
+  assign \$1154  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1155  = window1[133:132] == 1'h1;
+  assign \$1156  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1157  = window1[133:132] == 2'h2;
+  assign \$1158  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1159  = window1[133:132] == 2'h3;
+  assign \$1160  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1161  = window1[135:134] == 1'h1;
+  assign \$1162  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1163  = window1[135:134] == 2'h2;
+  assign \$1164  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1165  = window1[135:134] == 2'h3;
+  assign \$1166  = { \$1159 , \$1157 , \$1155  } + { \$1165 , \$1163 , \$1161  };
+  assign \$1167  = \$1153  + \$1166 ;
+  assign \$1168  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1169  = window1[137:136] == 1'h1;
+  assign \$1170  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1171  = window1[137:136] == 2'h2;
+  assign \$1172  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1173  = window1[137:136] == 2'h3;
+  assign \$1174  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1175  = window1[139:138] == 1'h1;
+  assign \$1176  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1177  = window1[139:138] == 2'h2;
+  assign \$1178  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1179  = window1[139:138] == 2'h3;
+  assign \$1180  = { \$1173 , \$1171 , \$1169  } + { \$1179 , \$1177 , \$1175  };
+  assign \$1181  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1182  = window1[141:140] == 1'h1;
+  assign \$1183  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1184  = window1[141:140] == 2'h2;
+  assign \$1185  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1186  = window1[141:140] == 2'h3;
+  assign \$1187  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1188  = window1[143:142] == 1'h1;
+  assign \$1189  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1190  = window1[143:142] == 2'h2;
+  assign \$1191  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1192  = window1[143:142] == 2'h3;
+  assign \$1193  = { \$1186 , \$1184 , \$1182  } + { \$1192 , \$1190 , \$1188  };
+  assign \$1194  = \$1180  + \$1193 ;
+  assign \$1195  = \$1167  + \$1194 ;
+  assign \$1196  = \$1195  + 5'h12;
+  assign \$1197  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1198  = window1[137:136] == 1'h1;
+  assign \$1199  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1200  = window1[137:136] == 2'h2;
+  assign \$1201  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1202  = window1[137:136] == 2'h3;
+  assign \$1203  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1204  = window1[139:138] == 1'h1;
+  assign \$1205  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1206  = window1[139:138] == 2'h2;
+  assign \$1207  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1208  = window1[139:138] == 2'h3;
+  assign \$1209  = { \$1202 , \$1200 , \$1198  } + { \$1208 , \$1206 , \$1204  };
+  assign \$1210  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1211  = window1[141:140] == 1'h1;
+  assign \$1212  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1213  = window1[141:140] == 2'h2;
+  assign \$1214  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1215  = window1[141:140] == 2'h3;
+  assign \$1216  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1217  = window1[143:142] == 1'h1;
+  assign \$1218  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1219  = window1[143:142] == 2'h2;
+  assign \$1220  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1221  = window1[143:142] == 2'h3;
+  assign \$1222  = { \$1215 , \$1213 , \$1211  } + { \$1221 , \$1219 , \$1217  };
+  assign \$1223  = \$1209  + \$1222 ;
+  assign \$1224  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1225  = window1[145:144] == 1'h1;
+  assign \$1226  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1227  = window1[145:144] == 2'h2;
+  assign \$1228  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1229  = window1[145:144] == 2'h3;
+  assign \$1230  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1231  = window1[147:146] == 1'h1;
+  assign \$1232  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1233  = window1[147:146] == 2'h2;
+  assign \$1234  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1235  = window1[147:146] == 2'h3;
+  assign \$1236  = { \$1229 , \$1227 , \$1225  } + { \$1235 , \$1233 , \$1231  };
+  assign \$1237  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1238  = window1[149:148] == 1'h1;
+  assign \$1239  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1240  = window1[149:148] == 2'h2;
+  assign \$1241  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1242  = window1[149:148] == 2'h3;
+  assign \$1243  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1244  = window1[151:150] == 1'h1;
+  assign \$1245  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1246  = window1[151:150] == 2'h2;
+  assign \$1247  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1248  = window1[151:150] == 2'h3;
+  assign \$1249  = { \$1242 , \$1240 , \$1238  } + { \$1248 , \$1246 , \$1244  };
+  assign \$1250  = \$1236  + \$1249 ;
+  assign \$1251  = \$1223  + \$1250 ;
+  assign \$1252  = \$1251  + 5'h13;
+  assign \$1253  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1254  = window1[145:144] == 1'h1;
+  assign \$1255  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1256  = window1[145:144] == 2'h2;
+  assign \$1257  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1258  = window1[145:144] == 2'h3;
+  assign \$1259  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1260  = window1[147:146] == 1'h1;
+  assign \$1261  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1262  = window1[147:146] == 2'h2;
+  assign \$1263  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1264  = window1[147:146] == 2'h3;
+  assign \$1265  = { \$1258 , \$1256 , \$1254  } + { \$1264 , \$1262 , \$1260  };
+  assign \$1266  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1267  = window1[149:148] == 1'h1;
+  assign \$1268  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1269  = window1[149:148] == 2'h2;
+  assign \$1270  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1271  = window1[149:148] == 2'h3;
+  assign \$1272  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1273  = window1[151:150] == 1'h1;
+  assign \$1274  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1275  = window1[151:150] == 2'h2;
+  assign \$1276  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1277  = window1[151:150] == 2'h3;
+  assign \$1278  = { \$1271 , \$1269 , \$1267  } + { \$1277 , \$1275 , \$1273  };
+  assign \$1279  = \$1265  + \$1278 ;
+  assign \$1280  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1281  = window1[153:152] == 1'h1;
+  assign \$1282  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1283  = window1[153:152] == 2'h2;
+  assign \$1284  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1285  = window1[153:152] == 2'h3;
+  assign \$1286  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1287  = window1[155:154] == 1'h1;
+  assign \$1288  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1289  = window1[155:154] == 2'h2;
+  assign \$1290  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1291  = window1[155:154] == 2'h3;
+  assign \$1292  = { \$1285 , \$1283 , \$1281  } + { \$1291 , \$1289 , \$1287  };
+  assign \$1293  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1294  = window1[157:156] == 1'h1;
+  assign \$1295  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1296  = window1[157:156] == 2'h2;
+  assign \$1297  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1298  = window1[157:156] == 2'h3;
+  assign \$1299  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1300  = window1[159:158] == 1'h1;
+  assign \$1301  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1302  = window1[159:158] == 2'h2;
+  assign \$1303  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1304  = window1[159:158] == 2'h3;
+  assign \$1305  = { \$1298 , \$1296 , \$1294  } + { \$1304 , \$1302 , \$1300  };
+  assign \$1306  = \$1292  + \$1305 ;
+  assign \$1307  = \$1279  + \$1306 ;
+  assign \$1308  = \$1307  + 5'h14;
+  assign \$1309  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1310  = window1[153:152] == 1'h1;
+  assign \$1311  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1312  = window1[153:152] == 2'h2;
+  assign \$1313  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1314  = window1[153:152] == 2'h3;
+  assign \$1315  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1316  = window1[155:154] == 1'h1;
+  assign \$1317  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1318  = window1[155:154] == 2'h2;
+  assign \$1319  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1320  = window1[155:154] == 2'h3;
+  assign \$1321  = { \$1314 , \$1312 , \$1310  } + { \$1320 , \$1318 , \$1316  };
+  assign \$1322  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1323  = window1[157:156] == 1'h1;
+  assign \$1324  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1325  = window1[157:156] == 2'h2;
+  assign \$1326  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1327  = window1[157:156] == 2'h3;
+  assign \$1328  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1329  = window1[159:158] == 1'h1;
+  assign \$1330  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1331  = window1[159:158] == 2'h2;
+  assign \$1332  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1333  = window1[159:158] == 2'h3;
+  assign \$1334  = { \$1327 , \$1325 , \$1323  } + { \$1333 , \$1331 , \$1329  };
+  assign \$1335  = \$1321  + \$1334 ;
+  assign \$1336  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1337  = window1[161:160] == 1'h1;
+  assign \$1338  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1339  = window1[161:160] == 2'h2;
+  assign \$1340  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1341  = window1[161:160] == 2'h3;
+  assign \$1342  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1343  = window1[163:162] == 1'h1;
+  assign \$1344  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1345  = window1[163:162] == 2'h2;
+  assign \$1346  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1347  = window1[163:162] == 2'h3;
+  assign \$1348  = { \$1341 , \$1339 , \$1337  } + { \$1347 , \$1345 , \$1343  };
+  assign \$1349  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1350  = window1[165:164] == 1'h1;
+  assign \$1351  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1352  = window1[165:164] == 2'h2;
+  assign \$1353  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1354  = window1[165:164] == 2'h3;
+  assign \$1355  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1356  = window1[167:166] == 1'h1;
+  assign \$1357  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1358  = window1[167:166] == 2'h2;
+  assign \$1359  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1360  = window1[167:166] == 2'h3;
+  assign \$1361  = { \$1354 , \$1352 , \$1350  } + { \$1360 , \$1358 , \$1356  };
+  assign \$1362  = \$1348  + \$1361 ;
+  assign \$1363  = \$1335  + \$1362 ;
+  assign \$1364  = \$1363  + 5'h15;
+  assign \$1365  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1366  = window1[161:160] == 1'h1;
+  assign \$1367  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1368  = window1[161:160] == 2'h2;
+  assign \$1369  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1370  = window1[161:160] == 2'h3;
+  assign \$1371  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1372  = window1[163:162] == 1'h1;
+  assign \$1373  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1374  = window1[163:162] == 2'h2;
+  assign \$1375  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1376  = window1[163:162] == 2'h3;
+  assign \$1377  = { \$1370 , \$1368 , \$1366  } + { \$1376 , \$1374 , \$1372  };
+  assign \$1378  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1379  = window1[165:164] == 1'h1;
+  assign \$1380  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1381  = window1[165:164] == 2'h2;
+  assign \$1382  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1383  = window1[165:164] == 2'h3;
+  assign \$1384  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1385  = window1[167:166] == 1'h1;
+  assign \$1386  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1387  = window1[167:166] == 2'h2;
+  assign \$1388  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1389  = window1[167:166] == 2'h3;
+  assign \$1390  = { \$1383 , \$1381 , \$1379  } + { \$1389 , \$1387 , \$1385  };
+  assign \$1391  = \$1377  + \$1390 ;
+  assign \$1392  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1393  = window1[169:168] == 1'h1;
+  assign \$1394  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1395  = window1[169:168] == 2'h2;
+  assign \$1396  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1397  = window1[169:168] == 2'h3;
+  assign \$1398  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1399  = window1[171:170] == 1'h1;
+  assign \$1400  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1401  = window1[171:170] == 2'h2;
+  assign \$1402  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1403  = window1[171:170] == 2'h3;
+  assign \$1404  = { \$1397 , \$1395 , \$1393  } + { \$1403 , \$1401 , \$1399  };
+  assign \$1405  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1406  = window1[173:172] == 1'h1;
+  assign \$1407  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1408  = window1[173:172] == 2'h2;
+  assign \$1409  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1410  = window1[173:172] == 2'h3;
+  assign \$1411  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1412  = window1[175:174] == 1'h1;
+  assign \$1413  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1414  = window1[175:174] == 2'h2;
+  assign \$1415  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1416  = window1[175:174] == 2'h3;
+  assign \$1417  = { \$1410 , \$1408 , \$1406  } + { \$1416 , \$1414 , \$1412  };
+  assign \$1418  = \$1404  + \$1417 ;
+  assign \$1419  = \$1391  + \$1418 ;
+  assign \$1420  = \$1419  + 5'h16;
+  assign \$1421  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1422  = window1[169:168] == 1'h1;
+  assign \$1423  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1424  = window1[169:168] == 2'h2;
+  assign \$1425  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1426  = window1[169:168] == 2'h3;
+  assign \$1427  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1428  = window1[171:170] == 1'h1;
+  assign \$1429  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1430  = window1[171:170] == 2'h2;
+  assign \$1431  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1432  = window1[171:170] == 2'h3;
+  assign \$1433  = { \$1426 , \$1424 , \$1422  } + { \$1432 , \$1430 , \$1428  };
+  assign \$1434  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1435  = window1[173:172] == 1'h1;
+  assign \$1436  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1437  = window1[173:172] == 2'h2;
+  assign \$1438  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1439  = window1[173:172] == 2'h3;
+  assign \$1440  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1441  = window1[175:174] == 1'h1;
+  assign \$1442  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1443  = window1[175:174] == 2'h2;
+  assign \$1444  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1445  = window1[175:174] == 2'h3;
+  assign \$1446  = { \$1439 , \$1437 , \$1435  } + { \$1445 , \$1443 , \$1441  };
+  assign \$1447  = \$1433  + \$1446 ;
+  assign \$1448  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1449  = window1[177:176] == 1'h1;
+  assign \$1450  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1451  = window1[177:176] == 2'h2;
+  assign \$1452  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1453  = window1[177:176] == 2'h3;
+  assign \$1454  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1455  = window1[179:178] == 1'h1;
+  assign \$1456  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1457  = window1[179:178] == 2'h2;
+  assign \$1458  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1459  = window1[179:178] == 2'h3;
+  assign \$1460  = { \$1453 , \$1451 , \$1449  } + { \$1459 , \$1457 , \$1455  };
+  assign \$1461  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1462  = window1[181:180] == 1'h1;
+  assign \$1463  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1464  = window1[181:180] == 2'h2;
+  assign \$1465  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1466  = window1[181:180] == 2'h3;
+  assign \$1467  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1468  = window1[183:182] == 1'h1;
+  assign \$1469  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1470  = window1[183:182] == 2'h2;
+  assign \$1471  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1472  = window1[183:182] == 2'h3;
+  assign \$1473  = { \$1466 , \$1464 , \$1462  } + { \$1472 , \$1470 , \$1468  };
+  assign \$1474  = \$1460  + \$1473 ;
+  assign \$1475  = \$1447  + \$1474 ;
+  assign \$1476  = \$1475  + 5'h17;
+  assign \$1477  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1478  = window1[177:176] == 1'h1;
+  assign \$1479  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1480  = window1[177:176] == 2'h2;
+  assign \$1481  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1482  = window1[177:176] == 2'h3;
+  assign \$1483  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1484  = window1[179:178] == 1'h1;
+  assign \$1485  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1486  = window1[179:178] == 2'h2;
+  assign \$1487  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1488  = window1[179:178] == 2'h3;
+  assign \$1489  = { \$1482 , \$1480 , \$1478  } + { \$1488 , \$1486 , \$1484  };
+  assign \$1490  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1491  = window1[181:180] == 1'h1;
+  assign \$1492  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1493  = window1[181:180] == 2'h2;
+  assign \$1494  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1495  = window1[181:180] == 2'h3;
+  assign \$1496  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1497  = window1[183:182] == 1'h1;
+  assign \$1498  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1499  = window1[183:182] == 2'h2;
+  assign \$1500  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1501  = window1[183:182] == 2'h3;
+  assign \$1502  = { \$1495 , \$1493 , \$1491  } + { \$1501 , \$1499 , \$1497  };
+  assign \$1503  = \$1489  + \$1502 ;
+  assign \$1504  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1505  = window1[185:184] == 1'h1;
+  assign \$1506  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1507  = window1[185:184] == 2'h2;
+  assign \$1508  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1509  = window1[185:184] == 2'h3;
+  assign \$1510  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1511  = window1[187:186] == 1'h1;
+  assign \$1512  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1513  = window1[187:186] == 2'h2;
+  assign \$1514  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1515  = window1[187:186] == 2'h3;
+  assign \$1516  = { \$1509 , \$1507 , \$1505  } + { \$1515 , \$1513 , \$1511  };
+  assign \$1517  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1518  = window1[189:188] == 1'h1;
+  assign \$1519  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1520  = window1[189:188] == 2'h2;
+  assign \$1521  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1522  = window1[189:188] == 2'h3;
+  assign \$1523  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1524  = window1[191:190] == 1'h1;
+  assign \$1525  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1526  = window1[191:190] == 2'h2;
+  assign \$1527  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1528  = window1[191:190] == 2'h3;
+  assign \$1529  = { \$1522 , \$1520 , \$1518  } + { \$1528 , \$1526 , \$1524  };
+  assign \$1530  = \$1516  + \$1529 ;
+  assign \$1531  = \$1503  + \$1530 ;
+  assign \$1532  = \$1531  + 5'h18;
+  assign \$1533  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1534  = window1[185:184] == 1'h1;
+  assign \$1535  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1536  = window1[185:184] == 2'h2;
+  assign \$1537  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1538  = window1[185:184] == 2'h3;
+  assign \$1539  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1540  = window1[187:186] == 1'h1;
+  assign \$1541  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1542  = window1[187:186] == 2'h2;
+  assign \$1543  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1544  = window1[187:186] == 2'h3;
+  assign \$1545  = { \$1538 , \$1536 , \$1534  } + { \$1544 , \$1542 , \$1540  };
+  assign \$1546  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1547  = window1[189:188] == 1'h1;
+  assign \$1548  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1549  = window1[189:188] == 2'h2;
+  assign \$1550  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1551  = window1[189:188] == 2'h3;
+  assign \$1552  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1553  = window1[191:190] == 1'h1;
+  assign \$1554  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1555  = window1[191:190] == 2'h2;
+  assign \$1556  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1557  = window1[191:190] == 2'h3;
+  assign \$1558  = { \$1551 , \$1549 , \$1547  } + { \$1557 , \$1555 , \$1553  };
+  assign \$1559  = \$1545  + \$1558 ;
+  assign \$1560  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1561  = window1[193:192] == 1'h1;
+  assign \$1562  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1563  = window1[193:192] == 2'h2;
+  assign \$1564  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1565  = window1[193:192] == 2'h3;
+  assign \$1566  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1567  = window1[195:194] == 1'h1;
+  assign \$1568  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1569  = window1[195:194] == 2'h2;
+  assign \$1570  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1571  = window1[195:194] == 2'h3;
+  assign \$1572  = { \$1565 , \$1563 , \$1561  } + { \$1571 , \$1569 , \$1567  };
+  assign \$1573  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1574  = window1[197:196] == 1'h1;
+  assign \$1575  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1576  = window1[197:196] == 2'h2;
+  assign \$1577  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1578  = window1[197:196] == 2'h3;
+  assign \$1579  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1580  = window1[199:198] == 1'h1;
+  assign \$1581  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1582  = window1[199:198] == 2'h2;
+  assign \$1583  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1584  = window1[199:198] == 2'h3;
+  assign \$1585  = { \$1578 , \$1576 , \$1574  } + { \$1584 , \$1582 , \$1580  };
+  assign \$1586  = \$1572  + \$1585 ;
+  assign \$1587  = \$1559  + \$1586 ;
+  assign \$1588  = \$1587  + 5'h19;
+  assign \$1589  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1590  = window1[193:192] == 1'h1;
+  assign \$1591  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1592  = window1[193:192] == 2'h2;
+  assign \$1593  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1594  = window1[193:192] == 2'h3;
+  assign \$1595  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1596  = window1[195:194] == 1'h1;
+  assign \$1597  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1598  = window1[195:194] == 2'h2;
+  assign \$1599  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1600  = window1[195:194] == 2'h3;
+  assign \$1601  = { \$1594 , \$1592 , \$1590  } + { \$1600 , \$1598 , \$1596  };
+  assign \$1602  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1603  = window1[197:196] == 1'h1;
+  assign \$1604  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1605  = window1[197:196] == 2'h2;
+  assign \$1606  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1607  = window1[197:196] == 2'h3;
+  assign \$1608  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1609  = window1[199:198] == 1'h1;
+  assign \$1610  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1611  = window1[199:198] == 2'h2;
+  assign \$1612  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1613  = window1[199:198] == 2'h3;
+  assign \$1614  = { \$1607 , \$1605 , \$1603  } + { \$1613 , \$1611 , \$1609  };
+  assign \$1615  = \$1601  + \$1614 ;
+  assign \$1616  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1617  = window1[201:200] == 1'h1;
+  assign \$1618  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1619  = window1[201:200] == 2'h2;
+  assign \$1620  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1621  = window1[201:200] == 2'h3;
+  assign \$1622  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1623  = window1[203:202] == 1'h1;
+  assign \$1624  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1625  = window1[203:202] == 2'h2;
+  assign \$1626  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1627  = window1[203:202] == 2'h3;
+  assign \$1628  = { \$1621 , \$1619 , \$1617  } + { \$1627 , \$1625 , \$1623  };
+  assign \$1629  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1630  = window1[205:204] == 1'h1;
+  assign \$1631  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1632  = window1[205:204] == 2'h2;
+  assign \$1633  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1634  = window1[205:204] == 2'h3;
+  assign \$1635  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1636  = window1[207:206] == 1'h1;
+  assign \$1637  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1638  = window1[207:206] == 2'h2;
+  assign \$1639  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1640  = window1[207:206] == 2'h3;
+  assign \$1641  = { \$1634 , \$1632 , \$1630  } + { \$1640 , \$1638 , \$1636  };
+  assign \$1642  = \$1628  + \$1641 ;
+  assign \$1643  = \$1615  + \$1642 ;
+  assign \$1644  = \$1643  + 5'h1a;
+  assign \$1645  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1646  = window1[201:200] == 1'h1;
+  assign \$1647  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1648  = window1[201:200] == 2'h2;
+  assign \$1649  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1650  = window1[201:200] == 2'h3;
+  assign \$1651  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1652  = window1[203:202] == 1'h1;
+  assign \$1653  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1654  = window1[203:202] == 2'h2;
+  assign \$1655  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1656  = window1[203:202] == 2'h3;
+  assign \$1657  = { \$1650 , \$1648 , \$1646  } + { \$1656 , \$1654 , \$1652  };
+  assign \$1658  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1659  = window1[205:204] == 1'h1;
+  assign \$1660  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1661  = window1[205:204] == 2'h2;
+  assign \$1662  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1663  = window1[205:204] == 2'h3;
+  assign \$1664  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1665  = window1[207:206] == 1'h1;
+  assign \$1666  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1667  = window1[207:206] == 2'h2;
+  assign \$1668  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1669  = window1[207:206] == 2'h3;
+  assign \$1670  = { \$1663 , \$1661 , \$1659  } + { \$1669 , \$1667 , \$1665  };
+  assign \$1671  = \$1657  + \$1670 ;
+  assign \$1672  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1673  = window1[209:208] == 1'h1;
+  assign \$1674  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1675  = window1[209:208] == 2'h2;
+  assign \$1676  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1677  = window1[209:208] == 2'h3;
+  assign \$1678  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1679  = window1[211:210] == 1'h1;
+  assign \$1680  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1681  = window1[211:210] == 2'h2;
+  assign \$1682  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1683  = window1[211:210] == 2'h3;
+  assign \$1684  = { \$1677 , \$1675 , \$1673  } + { \$1683 , \$1681 , \$1679  };
+  assign \$1685  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1686  = window1[213:212] == 1'h1;
+  assign \$1687  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1688  = window1[213:212] == 2'h2;
+  assign \$1689  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1690  = window1[213:212] == 2'h3;
+  assign \$1691  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1692  = window1[215:214] == 1'h1;
+  assign \$1693  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1694  = window1[215:214] == 2'h2;
+  assign \$1695  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1696  = window1[215:214] == 2'h3;
+  assign \$1697  = { \$1690 , \$1688 , \$1686  } + { \$1696 , \$1694 , \$1692  };
+  assign \$1698  = \$1684  + \$1697 ;
+  assign \$1699  = \$1671  + \$1698 ;
+  assign \$1700  = \$1699  + 5'h1b;
+  assign \$1701  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1702  = window1[209:208] == 1'h1;
+  assign \$1703  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1704  = window1[209:208] == 2'h2;
+  assign \$1705  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1706  = window1[209:208] == 2'h3;
+  assign \$1707  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1708  = window1[211:210] == 1'h1;
+  assign \$1709  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1710  = window1[211:210] == 2'h2;
+  assign \$1711  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1712  = window1[211:210] == 2'h3;
+  assign \$1713  = { \$1706 , \$1704 , \$1702  } + { \$1712 , \$1710 , \$1708  };
+  assign \$1714  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1715  = window1[213:212] == 1'h1;
+  assign \$1716  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1717  = window1[213:212] == 2'h2;
+  assign \$1718  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1719  = window1[213:212] == 2'h3;
+  assign \$1720  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1721  = window1[215:214] == 1'h1;
+  assign \$1722  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1723  = window1[215:214] == 2'h2;
+  assign \$1724  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1725  = window1[215:214] == 2'h3;
+  assign \$1726  = { \$1719 , \$1717 , \$1715  } + { \$1725 , \$1723 , \$1721  };
+  assign \$1727  = \$1713  + \$1726 ;
+  assign \$1728  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1729  = window1[217:216] == 1'h1;
+  assign \$1730  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1731  = window1[217:216] == 2'h2;
+  assign \$1732  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1733  = window1[217:216] == 2'h3;
+  assign \$1734  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1735  = window1[219:218] == 1'h1;
+  assign \$1736  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1737  = window1[219:218] == 2'h2;
+  assign \$1738  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1739  = window1[219:218] == 2'h3;
+  assign \$1740  = { \$1733 , \$1731 , \$1729  } + { \$1739 , \$1737 , \$1735  };
+  assign \$1741  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1742  = window1[221:220] == 1'h1;
+  assign \$1743  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1744  = window1[221:220] == 2'h2;
+  assign \$1745  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1746  = window1[221:220] == 2'h3;
+  assign \$1747  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1748  = window1[223:222] == 1'h1;
+  assign \$1749  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1750  = window1[223:222] == 2'h2;
+  assign \$1751  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1752  = window1[223:222] == 2'h3;
+  assign \$1753  = { \$1746 , \$1744 , \$1742  } + { \$1752 , \$1750 , \$1748  };
+  assign \$1754  = \$1740  + \$1753 ;
+  assign \$1755  = \$1727  + \$1754 ;
+  assign \$1756  = \$1755  + 5'h1c;
+  assign \$1757  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1758  = window1[217:216] == 1'h1;
+  assign \$1759  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1760  = window1[217:216] == 2'h2;
+  assign \$1761  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1762  = window1[217:216] == 2'h3;
+  assign \$1763  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1764  = window1[219:218] == 1'h1;
+  assign \$1765  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1766  = window1[219:218] == 2'h2;
+  assign \$1767  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1768  = window1[219:218] == 2'h3;
+  assign \$1769  = { \$1762 , \$1760 , \$1758  } + { \$1768 , \$1766 , \$1764  };
+  assign \$1770  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1771  = window1[221:220] == 1'h1;
+  assign \$1772  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1773  = window1[221:220] == 2'h2;
+  assign \$1774  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1775  = window1[221:220] == 2'h3;
+  assign \$1776  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1777  = window1[223:222] == 1'h1;
+  assign \$1778  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1779  = window1[223:222] == 2'h2;
+  assign \$1780  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1781  = window1[223:222] == 2'h3;
+  assign \$1782  = { \$1775 , \$1773 , \$1771  } + { \$1781 , \$1779 , \$1777  };
+  assign \$1783  = \$1769  + \$1782 ;
+  assign \$1784  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1785  = window1[225:224] == 1'h1;
+  assign \$1786  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1787  = window1[225:224] == 2'h2;
+  assign \$1788  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1789  = window1[225:224] == 2'h3;
+  assign \$1790  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1791  = window1[227:226] == 1'h1;
+  assign \$1792  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1793  = window1[227:226] == 2'h2;
+  assign \$1794  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1795  = window1[227:226] == 2'h3;
+  assign \$1796  = { \$1789 , \$1787 , \$1785  } + { \$1795 , \$1793 , \$1791  };
+  assign \$1797  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1798  = window1[229:228] == 1'h1;
+  assign \$1799  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1800  = window1[229:228] == 2'h2;
+  assign \$1801  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1802  = window1[229:228] == 2'h3;
+  assign \$1803  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1804  = window1[231:230] == 1'h1;
+  assign \$1805  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1806  = window1[231:230] == 2'h2;
+  assign \$1807  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1808  = window1[231:230] == 2'h3;
+  assign \$1809  = { \$1802 , \$1800 , \$1798  } + { \$1808 , \$1806 , \$1804  };
+  assign \$1810  = \$1796  + \$1809 ;
+  assign \$1811  = \$1783  + \$1810 ;
+  assign \$1812  = \$1811  + 5'h1d;
+  assign \$1813  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1814  = window1[225:224] == 1'h1;
+  assign \$1815  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1816  = window1[225:224] == 2'h2;
+  assign \$1817  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1818  = window1[225:224] == 2'h3;
+  assign \$1819  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1820  = window1[227:226] == 1'h1;
+  assign \$1821  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1822  = window1[227:226] == 2'h2;
+  assign \$1823  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1824  = window1[227:226] == 2'h3;
+  assign \$1825  = { \$1818 , \$1816 , \$1814  } + { \$1824 , \$1822 , \$1820  };
+  assign \$1826  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1827  = window1[229:228] == 1'h1;
+  assign \$1828  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1829  = window1[229:228] == 2'h2;
+  assign \$1830  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1831  = window1[229:228] == 2'h3;
+  assign \$1832  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1833  = window1[231:230] == 1'h1;
+  assign \$1834  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1835  = window1[231:230] == 2'h2;
+  assign \$1836  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1837  = window1[231:230] == 2'h3;
+  assign \$1838  = { \$1831 , \$1829 , \$1827  } + { \$1837 , \$1835 , \$1833  };
+  assign \$1839  = \$1825  + \$1838 ;
+  assign \$1840  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1841  = window1[233:232] == 1'h1;
+  assign \$1842  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1843  = window1[233:232] == 2'h2;
+  assign \$1844  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1845  = window1[233:232] == 2'h3;
+  assign \$1846  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1847  = window1[235:234] == 1'h1;
+  assign \$1848  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1849  = window1[235:234] == 2'h2;
+  assign \$1850  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1851  = window1[235:234] == 2'h3;
+  assign \$1852  = { \$1845 , \$1843 , \$1841  } + { \$1851 , \$1849 , \$1847  };
+  assign \$1853  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1854  = window1[237:236] == 1'h1;
+  assign \$1855  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1856  = window1[237:236] == 2'h2;
+  assign \$1857  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1858  = window1[237:236] == 2'h3;
+  assign \$1859  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1860  = window1[239:238] == 1'h1;
+  assign \$1861  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1862  = window1[239:238] == 2'h2;
+  assign \$1863  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1864  = window1[239:238] == 2'h3;
+  assign \$1865  = { \$1858 , \$1856 , \$1854  } + { \$1864 , \$1862 , \$1860  };
+  assign \$1866  = \$1852  + \$1865 ;
+  assign \$1867  = \$1839  + \$1866 ;
+  assign \$1868  = \$1867  + 5'h1e;
+  assign \$1869  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1870  = window1[233:232] == 1'h1;
+  assign \$1871  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1872  = window1[233:232] == 2'h2;
+  assign \$1873  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1874  = window1[233:232] == 2'h3;
+  assign \$1875  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1876  = window1[235:234] == 1'h1;
+  assign \$1877  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1878  = window1[235:234] == 2'h2;
+  assign \$1879  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1880  = window1[235:234] == 2'h3;
+  assign \$1881  = { \$1874 , \$1872 , \$1870  } + { \$1880 , \$1878 , \$1876  };
+  assign \$1882  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1883  = window1[237:236] == 1'h1;
+  assign \$1884  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1885  = window1[237:236] == 2'h2;
+  assign \$1886  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1887  = window1[237:236] == 2'h3;
+  assign \$1888  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1889  = window1[239:238] == 1'h1;
+  assign \$1890  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1891  = window1[239:238] == 2'h2;
+  assign \$1892  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1893  = window1[239:238] == 2'h3;
+  assign \$1894  = { \$1887 , \$1885 , \$1883  } + { \$1893 , \$1891 , \$1889  };
+  assign \$1895  = \$1881  + \$1894 ;
+  assign \$1896  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1897  = window1[241:240] == 1'h1;
+  assign \$1898  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1899  = window1[241:240] == 2'h2;
+  assign \$1900  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1901  = window1[241:240] == 2'h3;
+  assign \$1902  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1903  = window1[243:242] == 1'h1;
+  assign \$1904  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1905  = window1[243:242] == 2'h2;
+  assign \$1906  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1907  = window1[243:242] == 2'h3;
+  assign \$1908  = { \$1901 , \$1899 , \$1897  } + { \$1907 , \$1905 , \$1903  };
+  assign \$1909  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1910  = window1[245:244] == 1'h1;
+  assign \$1911  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1912  = window1[245:244] == 2'h2;
+  assign \$1913  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1914  = window1[245:244] == 2'h3;
+  assign \$1915  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1916  = window1[247:246] == 1'h1;
+  assign \$1917  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1918  = window1[247:246] == 2'h2;
+  assign \$1919  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1920  = window1[247:246] == 2'h3;
+  assign \$1921  = { \$1914 , \$1912 , \$1910  } + { \$1920 , \$1918 , \$1916  };
+  assign \$1922  = \$1908  + \$1921 ;
+  assign \$1923  = \$1895  + \$1922 ;
+  assign \$1924  = \$1923  + 5'h1f;
+  assign \$1925  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1926  = window1[241:240] == 1'h1;
+  assign \$1927  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1928  = window1[241:240] == 2'h2;
+  assign \$1929  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1930  = window1[241:240] == 2'h3;
+  assign \$1931  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1932  = window1[243:242] == 1'h1;
+  assign \$1933  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1934  = window1[243:242] == 2'h2;
+  assign \$1935  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1936  = window1[243:242] == 2'h3;
+  assign \$1937  = { \$1930 , \$1928 , \$1926  } + { \$1936 , \$1934 , \$1932  };
+  assign \$1938  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1939  = window1[245:244] == 1'h1;
+  assign \$1940  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1941  = window1[245:244] == 2'h2;
+  assign \$1942  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1943  = window1[245:244] == 2'h3;
+  assign \$1944  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1945  = window1[247:246] == 1'h1;
+  assign \$1946  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1947  = window1[247:246] == 2'h2;
+  assign \$1948  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1949  = window1[247:246] == 2'h3;
+  assign \$1950  = { \$1943 , \$1941 , \$1939  } + { \$1949 , \$1947 , \$1945  };
+  assign \$1951  = \$1937  + \$1950 ;
+  assign \$1952  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1953  = window1[249:248] == 1'h1;
+  assign \$1954  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1955  = window1[249:248] == 2'h2;
+  assign \$1956  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1957  = window1[249:248] == 2'h3;
+  assign \$1958  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1959  = window1[251:250] == 1'h1;
+  assign \$1960  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1961  = window1[251:250] == 2'h2;
+  assign \$1962  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1963  = window1[251:250] == 2'h3;
+  assign \$1964  = { \$1957 , \$1955 , \$1953  } + { \$1963 , \$1961 , \$1959  };
+  assign \$1965  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1966  = window1[253:252] == 1'h1;
+  assign \$1967  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1968  = window1[253:252] == 2'h2;
+  assign \$1969  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1970  = window1[253:252] == 2'h3;
+  assign \$1971  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1972  = window1[255:254] == 1'h1;
+  assign \$1973  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1974  = window1[255:254] == 2'h2;
+  assign \$1975  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1976  = window1[255:254] == 2'h3;
+  assign \$1977  = { \$1970 , \$1968 , \$1966  } + { \$1976 , \$1974 , \$1972  };
+  assign \$1978  = \$1964  + \$1977 ;
+  assign \$1979  = \$1951  + \$1978 ;
+  assign \$1980  = \$1979  + 6'h20;
+  assign \$1981  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1982  = window1[249:248] == 1'h1;
+  assign \$1983  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1984  = window1[249:248] == 2'h2;
+  assign \$1985  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1986  = window1[249:248] == 2'h3;
+  assign \$1987  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1988  = window1[251:250] == 1'h1;
+  assign \$1989  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1990  = window1[251:250] == 2'h2;
+  assign \$1991  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1992  = window1[251:250] == 2'h3;
+  assign \$1993  = { \$1986 , \$1984 , \$1982  } + { \$1992 , \$1990 , \$1988  };
+  assign \$1994  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1995  = window1[253:252] == 1'h1;
+  assign \$1996  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1997  = window1[253:252] == 2'h2;
+  assign \$1998  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1999  = window1[253:252] == 2'h3;
+  assign \$2000  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2001  = window1[255:254] == 1'h1;
+  assign \$2002  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2003  = window1[255:254] == 2'h2;
+  assign \$2004  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2005  = window1[255:254] == 2'h3;
+  assign \$2006  = { \$1999 , \$1997 , \$1995  } + { \$2005 , \$2003 , \$2001  };
+  assign \$2007  = \$1993  + \$2006 ;
+  assign \$2008  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2009  = \$2008 [1:0] == 1'h1;
+  assign \$2010  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2011  = \$2010 [1:0] == 2'h2;
+  assign \$2012  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2013  = \$2012 [1:0] == 2'h3;
+  assign \$2014  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2015  = \$2014 [3:2] == 1'h1;
+  assign \$2016  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2017  = \$2016 [3:2] == 2'h2;
+  assign \$2018  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2019  = \$2018 [3:2] == 2'h3;
+  assign \$2020  = { \$2013 , \$2011 , \$2009  } + { \$2019 , \$2017 , \$2015  };
+  assign \$2021  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2022  = \$2021 [5:4] == 1'h1;
+  assign \$2023  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2024  = \$2023 [5:4] == 2'h2;
+  assign \$2025  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2026  = \$2025 [5:4] == 2'h3;
+  assign \$2027  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2028  = \$2027 [7:6] == 1'h1;
+  assign \$2029  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2030  = \$2029 [7:6] == 2'h2;
+  assign \$2031  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$2032  = \$2031 [7:6] == 2'h3;
+  assign \$2033  = { \$2026 , \$2024 , \$2022  } + { \$2032 , \$2030 , \$2028  };
+  assign \$2034  = \$2020  + \$2033 ;
+  assign \$2035  = \$2007  + \$2034 ;
+  assign \$2036  = \$2035  + 6'h21;
+  assign \$2037  = ~ here1;
+  assign \$2038  = ~ here0;
+  assign \$2039  = \$2038  | advance;
+  assign \$2040  = \$2039  & here1;
+  assign \$2041  = window1[263] | given__valid;
+  assign \$2042  = \$2040  & \$2041 ;
+  assign \$2043  = \$2037  | \$2042 ;
+  assign \$2044  = \$2043  & given__valid;
+  assign \$2045  = ~ here0;
+  assign \$2046  = \$2045  | advance;
+  assign \$2047  = \$2046  & here1;
+  assign \$2048  = window1[263] | given__valid;
+  assign \$2049  = \$2047  & \$2048 ;
+  assign \$2050  = ~ advance;
+  assign \$2051  = here0 & \$2050 ;
+  assign \$2052  = \$2049  | \$2051 ;
+  assign \$2053  = ~ here1;
+  assign \$2054  = ~ here0;
+  assign \$2055  = \$2054  | advance;
+  assign \$2056  = \$2055  & here1;
+  assign \$2057  = window1[263] | given__valid;
+  assign \$2058  = \$2056  & \$2057 ;
+  assign \$2059  = \$2053  | \$2058 ;
+  assign \$2060  = \$2059  & given__valid;
+  assign \$2061  = ~ here0;
+  assign \$2062  = \$2061  | advance;
+  assign \$2063  = \$2062  & here1;
+  assign \$2064  = window1[263] | given__valid;
+  assign \$2065  = \$2063  & \$2064 ;
+  assign \$2066  = ~ \$2065 ;
+  assign \$2067  = here1 & \$2066 ;
+  assign \$2068  = \$2060  | \$2067 ;
+  assign \$2069  = \$signal$32  != 16'h8000;
+  assign \$2070  = $signed(\$signal$32 ) < $signed(9'h16c);
+  assign \$2071  = $signed(\$signal$32 ) > $signed(9'h080);
+  assign \$2072  = \$2070  | \$2071 ;
+  assign \$2073  = \$2069  & \$2072 ;
+  assign \$2074  = read_exponent & \$2073 ;
+  assign \$2075  = \$signal$90  | \$2074 ;
+  assign \$2076  = ~ \$signal$86 ;
+  assign \$2077  = \$signal$155  & \$2076 ;
+  assign \$2078  = \$signal$38  > \$signal$39 ;
+  assign \$2079  = \$2077  & \$2078 ;
+  assign \$2080  = dropping & here0;
+  assign \$2081  = ~ \$signal$76 ;
+  assign \$2082  = move & \$2081 ;
+  assign \$2083  = ~ dropping;
+  assign \$2084  = \$2082  & \$2083 ;
+  assign \$2085  = \$2084  & here0;
+  assign \$2086  = window0[103:96] == 4'h8;
+  assign \$2087  = ! window0[111:104];
+  assign \$2088  = \$2086  & \$2087 ;
+  assign \$2089  = window0[127:122] == 4'ha;
   assign \$2090  = \$2088  & \$2089 ;
-  assign \$2091  = \$2085  | \$2090 ;
-  assign \$2092  = \$2091  & here2;
-  assign \$2093  = \$2084  | \$2092 ;
-  assign \$2094  = \$2093  & beats_in__valid;
-  assign \$2095  = ~ here1;
-  assign \$2096  = ~ here0;
-  assign \$2097  = \$2096  | advance;
-  assign \$2098  = \$2097  & here1;
-  assign \$2099  = window1[263] | here2;
-  assign \$2100  = \$2098  & \$2099 ;
-  assign \$2101  = \$2095  | \$2100 ;
-  assign \$2102  = \$2101  & here2;
-  assign \$2103  = ~ \$2102 ;
-  assign \$2104  = here2 & \$2103 ;
-  assign \$2105  = \$2094  | \$2104 ;
-  assign \$2106  = dropping & here0;
-  assign \$2107  = ~ \$signal$68 ;
-  assign \$2108  = move & \$2107 ;
-  assign \$2109  = ~ dropping;
-  assign \$2110  = \$2108  & \$2109 ;
-  assign \$2111  = \$2110  & here0;
-  assign \$2112  = window0[103:96] == 4'h8;
-  assign \$2113  = ! window0[111:104];
-  assign \$2114  = \$2112  & \$2113 ;
-  assign \$2115  = window0[127:122] == 4'ha;
+  assign \$2091  = window0[103:96] == 8'h86;
+  assign \$2092  = window0[111:104] == 8'hdd;
+  assign \$2093  = \$2091  & \$2092 ;
+  assign \$2094  = window0[115:112] == 2'h2;
+  assign \$2095  = \$2093  & \$2094 ;
+  assign \$2096  = window0[127:126] == 2'h2;
+  assign \$2097  = \$2095  & \$2096 ;
+  assign \$2098  = \$2090  | \$2097 ;
+  assign \$2099  = window0[262] ? \$2098  : \$signal$82 ;
+  assign \$2100  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$2101  = \$2100  - 1'h1;
+  assign \$2102  = window0[284:269] + 3'h7;
+  assign \$2104  = window0[262] ? \$2103  : { 3'h0, \$signal$84  };
+  assign \$2105  = window0[284:269] + 3'h7;
+  assign \$2107  = window0[262] ? \$2106  : { 3'h0, \$signal$84  };
+  assign \$2108  = \$2107  == 1'h1;
+  assign \$2109  = window0[103:96] == 4'h8;
+  assign \$2110  = ! window0[111:104];
+  assign \$2111  = \$2109  & \$2110 ;
+  assign \$2112  = window0[127:122] == 4'ha;
+  assign \$2113  = \$2111  & \$2112 ;
+  assign \$2114  = window0[103:96] == 8'h86;
+  assign \$2115  = window0[111:104] == 8'hdd;
   assign \$2116  = \$2114  & \$2115 ;
-  assign \$2117  = window0[103:96] == 8'h86;
-  assign \$2118  = window0[111:104] == 8'hdd;
-  assign \$2119  = \$2117  & \$2118 ;
-  assign \$2120  = window0[115:112] == 2'h2;
-  assign \$2121  = \$2119  & \$2120 ;
-  assign \$2122  = window0[127:126] == 2'h2;
-  assign \$2123  = \$2121  & \$2122 ;
-  assign \$2124  = \$2116  | \$2123 ;
-  assign \$2125  = window0[262] ? \$2124  : \$signal$74 ;
-  assign \$2126  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
-  assign \$2127  = \$2126  - 1'h1;
-  assign \$2128  = taken_with0[20:5] + 3'h7;
-  assign \$2130  = window0[262] ? \$2129  : { 3'h0, \$signal$30  };
-  assign \$2131  = window0[103:96] == 4'h8;
-  assign \$2132  = ! window0[111:104];
-  assign \$2133  = \$2131  & \$2132 ;
-  assign \$2134  = window0[127:122] == 4'ha;
-  assign \$2135  = \$2133  & \$2134 ;
-  assign \$2136  = window0[103:96] == 8'h86;
-  assign \$2137  = window0[111:104] == 8'hdd;
-  assign \$2138  = \$2136  & \$2137 ;
-  assign \$2139  = window0[115:112] == 2'h2;
-  assign \$2140  = \$2138  & \$2139 ;
-  assign \$2141  = window0[127:126] == 2'h2;
-  assign \$2142  = \$2140  & \$2141 ;
-  assign \$2143  = \$2135  | \$2142 ;
-  assign \$2144  = window0[262] ? \$2143  : \$signal$74 ;
-  assign \$2145  = window0[262] ? taken_with0[24:21] : \$signal$75 ;
-  assign \$2146  = \$2145  <= 1'h1;
-  assign \$2147  = \$2144  & \$2146 ;
-  assign \$2148  = taken_with0[20:5] + 3'h7;
-  assign \$2150  = window0[262] ? \$2149  : { 3'h0, \$signal$30  };
-  assign \$2151  = ! \$2150 ;
-  assign \$2152  = ~ \$2151 ;
-  assign \$2153  = taken_with0[20:5] + 3'h7;
-  assign \$2155  = window0[262] ? \$2154  : { 3'h0, \$signal$30  };
-  assign \$2156  = ! \$2155 ;
-  assign \$2157  = ~ window0[263];
-  assign \$2158  = \$2156  & \$2157 ;
-  assign \$2159  = ~ \$signal$78 ;
-  assign \$2160  = \$signal$68  & \$2159 ;
-  assign \$2161  = move & \$2160 ;
-  assign \$2162  = \$2161  & here0;
+  assign \$2117  = window0[115:112] == 2'h2;
+  assign \$2118  = \$2116  & \$2117 ;
+  assign \$2119  = window0[127:126] == 2'h2;
+  assign \$2120  = \$2118  & \$2119 ;
+  assign \$2121  = \$2113  | \$2120 ;
+  assign \$2122  = window0[262] ? \$2121  : \$signal$82 ;
+  assign \$2123  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$2124  = \$2123  <= 1'h1;
+  assign \$2125  = \$2122  & \$2124 ;
+  assign \$2126  = window0[284:269] + 3'h7;
+  assign \$2128  = window0[262] ? \$2127  : { 3'h0, \$signal$84  };
+  assign \$2129  = ! \$2128 ;
+  assign \$2130  = ~ \$2129 ;
+  assign \$2131  = window0[284:269] + 3'h7;
+  assign \$2133  = window0[262] ? \$2132  : { 3'h0, \$signal$84  };
+  assign \$2134  = ! \$2133 ;
+  assign \$2135  = ~ window0[263];
+  assign \$2136  = \$2134  & \$2135 ;
+  assign \$2137  = ~ \$signal$86 ;
+  assign \$2138  = \$signal$76  & \$2137 ;
+  assign \$2139  = move & \$2138 ;
+  assign \$2140  = \$2139  & here0;
+  assign \$2141  = ~ window0[263];
+  assign \$2142  = given__valid & \$2141 ;
+  assign \$2143  = ~ window1[263];
+  assign \$2144  = \$2142  & \$2143 ;
+  assign \$2145  = complete | \$2144 ;
+  assign \$2146  = \$2140  & \$2145 ;
+  assign \$2147  = | place[6:5];
+  assign \$2148  = ~ window0[263];
+  assign \$2149  = \$2147  & \$2148 ;
+  assign \$2150  = ~ has_exponent;
+  assign \$2151  = op_choice[4] & \$2150 ;
+  assign \$2152  = stored == 16'h8000;
+  assign \$2153  = place + 2'h2;
+  assign \$2154  = place + 2'h2;
+  assign \$2155  = op_choice[4] & has_exponent;
+  assign \$2156  = \$2155  & \$signal$89 ;
+  assign \$2157  = \$2156  ? place : \end ;
+  assign \$2158  = ~ window0[263];
+  assign \$2159  = op_choice[4] & has_exponent;
+  assign \$2160  = \$2159  & \$signal$89 ;
+  assign \$2161  = \$2160  ? place : \end ;
+  assign \$2162  = | \$2161 [6:5];
   assign \$2163  = ~ window0[263];
-  assign \$2164  = here2 & \$2163 ;
-  assign \$2165  = ~ window1[263];
-  assign \$2166  = \$2164  & \$2165 ;
-  assign \$2167  = complete | \$2166 ;
-  assign \$2168  = \$2162  & \$2167 ;
-  assign \$2169  = place >= 6'h20;
-  assign \$2170  = ~ window0[263];
-  assign \$2171  = \$2169  & \$2170 ;
-  assign \$2172  = ~ has_exponent;
-  assign \$2173  = op_choice[4] & \$2172 ;
-  assign \$2174  = place - 6'h20;
-  assign \$2175  = stored == 16'h8000;
-  assign \$2176  = stored != 16'h8000;
-  assign \$2177  = $signed(stored) < $signed(9'h16c);
-  assign \$2178  = $signed(stored) > $signed(9'h080);
-  assign \$2179  = \$2177  | \$2178 ;
-  assign \$2180  = \$2176  & \$2179 ;
-  assign \$2181  = \$signal$82  | \$2180 ;
-  assign \$2182  = place + 2'h2;
-  assign \$2183  = place + 2'h2;
-  assign \$2184  = \$2183  > \$19 [6:0];
-  assign \$2185  = \$signal$30  == 1'h1;
-  assign \$2186  = ~ window0[263];
-  assign \$2187  = op_choice[4] & has_exponent;
-  assign \$2188  = \$2187  & \$signal$81 ;
-  assign \$2189  = \$2188  ? place : \end ;
-  assign \$2190  = \$2189  >= 6'h20;
-  assign \$2191  = ~ window0[263];
-  assign \$2192  = \$2190  & \$2191 ;
-  assign \$2193  = op_choice[4] & has_exponent;
-  assign \$2194  = \$2193  & \$signal$81 ;
-  assign \$2195  = \$2194  ? place : \end ;
-  assign \$2196  = \$2195  - 6'h20;
-  assign \$2197  = op_choice[4] & has_exponent;
-  assign \$2198  = \$2197  & \$signal$81 ;
-  assign \$2199  = \$2198  ? place : \end ;
-  assign \$2200  = op_choice[4] & has_exponent;
-  assign \$2201  = \$2200  & \$signal$81 ;
-  assign \$2202  = ~ \$2201 ;
-  assign \$2203  = \end  > \$19 [6:0];
-  assign \$2204  = \$2202  & \$2203 ;
-  assign \$2205  = \$signal$68  & op_valid;
-  assign \$2206  = \$signal$30  - 1'h1;
-  assign \$2207  = \$signal$84  + 1'h1;
-  assign \$2208  = \$signal$30  != 1'h1;
-  assign \$2209  = \$signal$84  == 7'h7f;
-  assign \$2210  = op_choice[4] & \$2209 ;
-  assign \$2211  = op_raw ? 5'h00 : place[4:0];
-  assign \$2213  = op_raw ? 5'h00 : place[4:0];
-  assign \$2215  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2216  = tags[1:0] == 1'h1;
-  assign \$2217  = tags[1:0] == 2'h2;
-  assign \$2218  = tags[1:0] == 2'h3;
-  assign \$2219  = tags[3:2] == 1'h1;
-  assign \$2220  = tags[3:2] == 2'h2;
-  assign \$2221  = tags[3:2] == 2'h3;
-  assign \$2222  = { \$2218 , \$2217 , \$2216  } + { \$2221 , \$2220 , \$2219  };
-  assign \$2223  = tags[5:4] == 1'h1;
-  assign \$2224  = tags[5:4] == 2'h2;
-  assign \$2225  = tags[5:4] == 2'h3;
-  assign \$2226  = tags[7:6] == 1'h1;
-  assign \$2227  = tags[7:6] == 2'h2;
-  assign \$2228  = tags[7:6] == 2'h3;
-  assign \$2229  = { \$2225 , \$2224 , \$2223  } + { \$2228 , \$2227 , \$2226  };
-  assign \$2230  = \$2222  + \$2229 ;
-  assign \$2231  = tags[1:0] == 1'h1;
-  assign \$2232  = tags[1:0] == 2'h2;
-  assign \$2233  = tags[1:0] == 2'h3;
-  assign \$2234  = tags[3:2] == 1'h1;
-  assign \$2235  = tags[3:2] == 2'h2;
-  assign \$2236  = tags[3:2] == 2'h3;
-  assign \$2237  = { \$2233 , \$2232 , \$2231  } + { \$2236 , \$2235 , \$2234  };
-  assign \$2238  = tags[5:4] == 1'h1;
-  assign \$2239  = tags[5:4] == 2'h2;
-  assign \$2240  = tags[5:4] == 2'h3;
-  assign \$2241  = tags[7:6] == 1'h1;
-  assign \$2242  = tags[7:6] == 2'h2;
-  assign \$2243  = tags[7:6] == 2'h3;
-  assign \$2244  = { \$2240 , \$2239 , \$2238  } + { \$2243 , \$2242 , \$2241  };
-  assign \$2245  = \$2237  + \$2244 ;
-  assign \$2246  = tags[1:0] == 1'h1;
-  assign \$2247  = tags[1:0] == 2'h2;
-  assign \$2248  = tags[1:0] == 2'h3;
-  assign \$2249  = tags[3:2] == 1'h1;
-  assign \$2250  = tags[3:2] == 2'h2;
-  assign \$2251  = tags[3:2] == 2'h3;
-  assign \$2252  = { \$2248 , \$2247 , \$2246  } + { \$2251 , \$2250 , \$2249  };
-  assign \$2253  = tags[5:4] == 1'h1;
-  assign \$2254  = tags[5:4] == 2'h2;
-  assign \$2255  = tags[5:4] == 2'h3;
-  assign \$2256  = tags[7:6] == 1'h1;
-  assign \$2257  = tags[7:6] == 2'h2;
-  assign \$2258  = tags[7:6] == 2'h3;
-  assign \$2259  = { \$2255 , \$2254 , \$2253  } + { \$2258 , \$2257 , \$2256  };
-  assign \$2260  = \$2252  + \$2259 ;
-  assign \$2261  = tags[1:0] == 1'h1;
-  assign \$2262  = tags[1:0] == 2'h2;
-  assign \$2263  = tags[1:0] == 2'h3;
-  assign \$2264  = tags[3:2] == 1'h1;
-  assign \$2265  = tags[3:2] == 2'h2;
-  assign \$2266  = tags[3:2] == 2'h3;
-  assign \$2267  = { \$2263 , \$2262 , \$2261  } + { \$2266 , \$2265 , \$2264  };
-  assign \$2268  = tags[5:4] == 1'h1;
-  assign \$2269  = tags[5:4] == 2'h2;
-  assign \$2270  = tags[5:4] == 2'h3;
-  assign \$2271  = tags[7:6] == 1'h1;
-  assign \$2272  = tags[7:6] == 2'h2;
-  assign \$2273  = tags[7:6] == 2'h3;
+  assign \$2164  = \$2162  & \$2163 ;
+  assign \$2165  = op_choice[4] & has_exponent;
+  assign \$2166  = \$2165  & \$signal$89 ;
+  assign \$2167  = \$2166  ? place : \end ;
+  assign \$2168  = op_choice[4] & has_exponent;
+  assign \$2169  = \$2168  & \$signal$89 ;
+  assign \$2170  = \$2169  ? place : \end ;
+  assign \$2171  = op_choice[4] & has_exponent;
+  assign \$2172  = \$2171  & \$signal$89 ;
+  assign \$2173  = \$2172  ? place : \end ;
+  assign \$2174  = \$2164  ? { 1'h0, \$2170 [6], \$2167 [4:0] } : \$2173 ;
+  assign \$2175  = \$signal$76  & op_valid;
+  assign \$2176  = \$signal$84  - 1'h1;
+  assign \$2177  = \$signal$84  == 2'h2;
+  assign \$2178  = \$signal$93  + 1'h1;
+  assign \$2179  = ~ last_group;
+  assign \$2180  = \$signal$93  == 7'h7f;
+  assign \$2181  = op_choice[4] & \$2180 ;
+  assign \$2182  = control0[11] | op_late_error;
+  assign \$2183  = op_raw ? 5'h00 : place[4:0];
+  assign \$2185  = op_raw ? 5'h00 : place[4:0];
+  assign \$2187  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2188  = tags[1:0] == 1'h1;
+  assign \$2189  = tags[1:0] == 2'h2;
+  assign \$2190  = tags[1:0] == 2'h3;
+  assign \$2191  = tags[3:2] == 1'h1;
+  assign \$2192  = tags[3:2] == 2'h2;
+  assign \$2193  = tags[3:2] == 2'h3;
+  assign \$2194  = { \$2190 , \$2189 , \$2188  } + { \$2193 , \$2192 , \$2191  };
+  assign \$2195  = tags[5:4] == 1'h1;
+  assign \$2196  = tags[5:4] == 2'h2;
+  assign \$2197  = tags[5:4] == 2'h3;
+  assign \$2198  = tags[7:6] == 1'h1;
+  assign \$2199  = tags[7:6] == 2'h2;
+  assign \$2200  = tags[7:6] == 2'h3;
+  assign \$2201  = { \$2197 , \$2196 , \$2195  } + { \$2200 , \$2199 , \$2198  };
+  assign \$2202  = \$2194  + \$2201 ;
+  assign \$2203  = tags[1:0] == 1'h1;
+  assign \$2204  = tags[1:0] == 2'h2;
+  assign \$2205  = tags[1:0] == 2'h3;
+  assign \$2206  = tags[3:2] == 1'h1;
+  assign \$2207  = tags[3:2] == 2'h2;
+  assign \$2208  = tags[3:2] == 2'h3;
+  assign \$2209  = { \$2205 , \$2204 , \$2203  } + { \$2208 , \$2207 , \$2206  };
+  assign \$2210  = tags[5:4] == 1'h1;
+  assign \$2211  = tags[5:4] == 2'h2;
+  assign \$2212  = tags[5:4] == 2'h3;
+  assign \$2213  = tags[7:6] == 1'h1;
+  assign \$2214  = tags[7:6] == 2'h2;
+  assign \$2215  = tags[7:6] == 2'h3;
+  assign \$2216  = { \$2212 , \$2211 , \$2210  } + { \$2215 , \$2214 , \$2213  };
+  assign \$2217  = \$2209  + \$2216 ;
+  assign \$2218  = tags[1:0] == 1'h1;
+  assign \$2219  = tags[1:0] == 2'h2;
+  assign \$2220  = tags[1:0] == 2'h3;
+  assign \$2221  = tags[3:2] == 1'h1;
+  assign \$2222  = tags[3:2] == 2'h2;
+  assign \$2223  = tags[3:2] == 2'h3;
+  assign \$2224  = { \$2220 , \$2219 , \$2218  } + { \$2223 , \$2222 , \$2221  };
+  assign \$2225  = tags[5:4] == 1'h1;
+  assign \$2226  = tags[5:4] == 2'h2;
+  assign \$2227  = tags[5:4] == 2'h3;
+  assign \$2228  = tags[7:6] == 1'h1;
+  assign \$2229  = tags[7:6] == 2'h2;
+  assign \$2230  = tags[7:6] == 2'h3;
+  assign \$2231  = { \$2227 , \$2226 , \$2225  } + { \$2230 , \$2229 , \$2228  };
+  assign \$2232  = \$2224  + \$2231 ;
+  assign \$2233  = tags[1:0] == 1'h1;
+  assign \$2234  = tags[1:0] == 2'h2;
+  assign \$2235  = tags[1:0] == 2'h3;
+  assign \$2236  = tags[3:2] == 1'h1;
+  assign \$2237  = tags[3:2] == 2'h2;
+  assign \$2238  = tags[3:2] == 2'h3;
+  assign \$2239  = { \$2235 , \$2234 , \$2233  } + { \$2238 , \$2237 , \$2236  };
+  assign \$2240  = tags[5:4] == 1'h1;
+  assign \$2241  = tags[5:4] == 2'h2;
+  assign \$2242  = tags[5:4] == 2'h3;
+  assign \$2243  = tags[7:6] == 1'h1;
+  assign \$2244  = tags[7:6] == 2'h2;
+  assign \$2245  = tags[7:6] == 2'h3;
+  assign \$2246  = { \$2242 , \$2241 , \$2240  } + { \$2245 , \$2244 , \$2243  };
+  assign \$2247  = \$2239  + \$2246 ;
+  assign \$2248  = tags[1:0] == 1'h1;
+  assign \$2249  = tags[1:0] == 2'h2;
+  assign \$2250  = tags[1:0] == 2'h3;
+  assign \$2251  = tags[3:2] == 1'h1;
+  assign \$2252  = tags[3:2] == 2'h2;
+  assign \$2253  = tags[3:2] == 2'h3;
+  assign \$2254  = { \$2250 , \$2249 , \$2248  } + { \$2253 , \$2252 , \$2251  };
+  assign \$2255  = tags[5:4] == 1'h1;
+  assign \$2256  = tags[5:4] == 2'h2;
+  assign \$2257  = tags[5:4] == 2'h3;
+  assign \$2258  = tags[7:6] == 1'h1;
+  assign \$2259  = tags[7:6] == 2'h2;
+  assign \$2260  = tags[7:6] == 2'h3;
+  assign \$2261  = { \$2257 , \$2256 , \$2255  } + { \$2260 , \$2259 , \$2258  };
+  assign \$2262  = \$2254  + \$2261 ;
+  assign \$2263  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2265  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2266  = \$2262 [0] ? \$2264  : \$2265 ;
+  assign \$2268  = tags[1:0] == 1'h1;
+  assign \$2269  = tags[1:0] == 2'h2;
+  assign \$2270  = tags[1:0] == 2'h3;
+  assign \$2271  = tags[3:2] == 1'h1;
+  assign \$2272  = tags[3:2] == 2'h2;
+  assign \$2273  = tags[3:2] == 2'h3;
   assign \$2274  = { \$2270 , \$2269 , \$2268  } + { \$2273 , \$2272 , \$2271  };
-  assign \$2275  = \$2267  + \$2274 ;
-  assign \$2276  = tags[1:0] == 1'h1;
-  assign \$2277  = tags[1:0] == 2'h2;
-  assign \$2278  = tags[1:0] == 2'h3;
-  assign \$2279  = tags[3:2] == 1'h1;
-  assign \$2280  = tags[3:2] == 2'h2;
-  assign \$2281  = tags[3:2] == 2'h3;
-  assign \$2282  = { \$2278 , \$2277 , \$2276  } + { \$2281 , \$2280 , \$2279  };
-  assign \$2283  = tags[5:4] == 1'h1;
-  assign \$2284  = tags[5:4] == 2'h2;
-  assign \$2285  = tags[5:4] == 2'h3;
-  assign \$2286  = tags[7:6] == 1'h1;
-  assign \$2287  = tags[7:6] == 2'h2;
-  assign \$2288  = tags[7:6] == 2'h3;
-  assign \$2289  = { \$2285 , \$2284 , \$2283  } + { \$2288 , \$2287 , \$2286  };
-  assign \$2290  = \$2282  + \$2289 ;
-  assign \$2291  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2293  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2294  = \$2290 [0] ? \$2292  : \$2293 ;
-  assign \$2296  = tags[1:0] == 1'h1;
-  assign \$2297  = tags[1:0] == 2'h2;
-  assign \$2298  = tags[1:0] == 2'h3;
-  assign \$2299  = tags[3:2] == 1'h1;
-  assign \$2300  = tags[3:2] == 2'h2;
-  assign \$2301  = tags[3:2] == 2'h3;
+  assign \$2275  = tags[5:4] == 1'h1;
+  assign \$2276  = tags[5:4] == 2'h2;
+  assign \$2277  = tags[5:4] == 2'h3;
+  assign \$2278  = tags[7:6] == 1'h1;
+  assign \$2279  = tags[7:6] == 2'h2;
+  assign \$2280  = tags[7:6] == 2'h3;
+  assign \$2281  = { \$2277 , \$2276 , \$2275  } + { \$2280 , \$2279 , \$2278  };
+  assign \$2282  = \$2274  + \$2281 ;
+  assign \$2283  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2285  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2286  = \$2282 [0] ? \$2284  : \$2285 ;
+  assign \$2287  = \$2247 [1] ? \$2267  : \$2286 ;
+  assign \$2289  = tags[1:0] == 1'h1;
+  assign \$2290  = tags[1:0] == 2'h2;
+  assign \$2291  = tags[1:0] == 2'h3;
+  assign \$2292  = tags[3:2] == 1'h1;
+  assign \$2293  = tags[3:2] == 2'h2;
+  assign \$2294  = tags[3:2] == 2'h3;
+  assign \$2295  = { \$2291 , \$2290 , \$2289  } + { \$2294 , \$2293 , \$2292  };
+  assign \$2296  = tags[5:4] == 1'h1;
+  assign \$2297  = tags[5:4] == 2'h2;
+  assign \$2298  = tags[5:4] == 2'h3;
+  assign \$2299  = tags[7:6] == 1'h1;
+  assign \$2300  = tags[7:6] == 2'h2;
+  assign \$2301  = tags[7:6] == 2'h3;
   assign \$2302  = { \$2298 , \$2297 , \$2296  } + { \$2301 , \$2300 , \$2299  };
-  assign \$2303  = tags[5:4] == 1'h1;
-  assign \$2304  = tags[5:4] == 2'h2;
-  assign \$2305  = tags[5:4] == 2'h3;
-  assign \$2306  = tags[7:6] == 1'h1;
-  assign \$2307  = tags[7:6] == 2'h2;
-  assign \$2308  = tags[7:6] == 2'h3;
-  assign \$2309  = { \$2305 , \$2304 , \$2303  } + { \$2308 , \$2307 , \$2306  };
-  assign \$2310  = \$2302  + \$2309 ;
-  assign \$2311  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2313  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2314  = \$2310 [0] ? \$2312  : \$2313 ;
-  assign \$2315  = \$2275 [1] ? \$2295  : \$2314 ;
-  assign \$2317  = tags[1:0] == 1'h1;
-  assign \$2318  = tags[1:0] == 2'h2;
-  assign \$2319  = tags[1:0] == 2'h3;
-  assign \$2320  = tags[3:2] == 1'h1;
-  assign \$2321  = tags[3:2] == 2'h2;
-  assign \$2322  = tags[3:2] == 2'h3;
-  assign \$2323  = { \$2319 , \$2318 , \$2317  } + { \$2322 , \$2321 , \$2320  };
-  assign \$2324  = tags[5:4] == 1'h1;
-  assign \$2325  = tags[5:4] == 2'h2;
-  assign \$2326  = tags[5:4] == 2'h3;
-  assign \$2327  = tags[7:6] == 1'h1;
-  assign \$2328  = tags[7:6] == 2'h2;
-  assign \$2329  = tags[7:6] == 2'h3;
+  assign \$2303  = \$2295  + \$2302 ;
+  assign \$2304  = tags[1:0] == 1'h1;
+  assign \$2305  = tags[1:0] == 2'h2;
+  assign \$2306  = tags[1:0] == 2'h3;
+  assign \$2307  = tags[3:2] == 1'h1;
+  assign \$2308  = tags[3:2] == 2'h2;
+  assign \$2309  = tags[3:2] == 2'h3;
+  assign \$2310  = { \$2306 , \$2305 , \$2304  } + { \$2309 , \$2308 , \$2307  };
+  assign \$2311  = tags[5:4] == 1'h1;
+  assign \$2312  = tags[5:4] == 2'h2;
+  assign \$2313  = tags[5:4] == 2'h3;
+  assign \$2314  = tags[7:6] == 1'h1;
+  assign \$2315  = tags[7:6] == 2'h2;
+  assign \$2316  = tags[7:6] == 2'h3;
+  assign \$2317  = { \$2313 , \$2312 , \$2311  } + { \$2316 , \$2315 , \$2314  };
+  assign \$2318  = \$2310  + \$2317 ;
+  assign \$2319  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2321  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2322  = \$2318 [0] ? \$2320  : \$2321 ;
+  assign \$2324  = tags[1:0] == 1'h1;
+  assign \$2325  = tags[1:0] == 2'h2;
+  assign \$2326  = tags[1:0] == 2'h3;
+  assign \$2327  = tags[3:2] == 1'h1;
+  assign \$2328  = tags[3:2] == 2'h2;
+  assign \$2329  = tags[3:2] == 2'h3;
   assign \$2330  = { \$2326 , \$2325 , \$2324  } + { \$2329 , \$2328 , \$2327  };
-  assign \$2331  = \$2323  + \$2330 ;
-  assign \$2332  = tags[1:0] == 1'h1;
-  assign \$2333  = tags[1:0] == 2'h2;
-  assign \$2334  = tags[1:0] == 2'h3;
-  assign \$2335  = tags[3:2] == 1'h1;
-  assign \$2336  = tags[3:2] == 2'h2;
-  assign \$2337  = tags[3:2] == 2'h3;
-  assign \$2338  = { \$2334 , \$2333 , \$2332  } + { \$2337 , \$2336 , \$2335  };
-  assign \$2339  = tags[5:4] == 1'h1;
-  assign \$2340  = tags[5:4] == 2'h2;
-  assign \$2341  = tags[5:4] == 2'h3;
-  assign \$2342  = tags[7:6] == 1'h1;
-  assign \$2343  = tags[7:6] == 2'h2;
-  assign \$2344  = tags[7:6] == 2'h3;
-  assign \$2345  = { \$2341 , \$2340 , \$2339  } + { \$2344 , \$2343 , \$2342  };
-  assign \$2346  = \$2338  + \$2345 ;
-  assign \$2347  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2349  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2350  = \$2346 [0] ? \$2348  : \$2349 ;
-  assign \$2352  = tags[1:0] == 1'h1;
-  assign \$2353  = tags[1:0] == 2'h2;
-  assign \$2354  = tags[1:0] == 2'h3;
-  assign \$2355  = tags[3:2] == 1'h1;
-  assign \$2356  = tags[3:2] == 2'h2;
-  assign \$2357  = tags[3:2] == 2'h3;
-  assign \$2358  = { \$2354 , \$2353 , \$2352  } + { \$2357 , \$2356 , \$2355  };
-  assign \$2359  = tags[5:4] == 1'h1;
-  assign \$2360  = tags[5:4] == 2'h2;
-  assign \$2361  = tags[5:4] == 2'h3;
-  assign \$2362  = tags[7:6] == 1'h1;
-  assign \$2363  = tags[7:6] == 2'h2;
-  assign \$2364  = tags[7:6] == 2'h3;
-  assign \$2365  = { \$2361 , \$2360 , \$2359  } + { \$2364 , \$2363 , \$2362  };
-  assign \$2366  = \$2358  + \$2365 ;
-  assign \$2367  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2369  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2370  = \$2366 [0] ? \$2368  : \$2369 ;
-  assign \$2371  = \$2331 [1] ? \$2351  : \$2370 ;
-  assign \$2372  = \$2260 [2] ? \$2316  : \$2371 ;
-  assign \$2374  = tags[1:0] == 1'h1;
-  assign \$2375  = tags[1:0] == 2'h2;
-  assign \$2376  = tags[1:0] == 2'h3;
-  assign \$2377  = tags[3:2] == 1'h1;
-  assign \$2378  = tags[3:2] == 2'h2;
-  assign \$2379  = tags[3:2] == 2'h3;
-  assign \$2380  = { \$2376 , \$2375 , \$2374  } + { \$2379 , \$2378 , \$2377  };
-  assign \$2381  = tags[5:4] == 1'h1;
-  assign \$2382  = tags[5:4] == 2'h2;
-  assign \$2383  = tags[5:4] == 2'h3;
-  assign \$2384  = tags[7:6] == 1'h1;
-  assign \$2385  = tags[7:6] == 2'h2;
-  assign \$2386  = tags[7:6] == 2'h3;
-  assign \$2387  = { \$2383 , \$2382 , \$2381  } + { \$2386 , \$2385 , \$2384  };
-  assign \$2388  = \$2380  + \$2387 ;
-  assign \$2389  = tags[1:0] == 1'h1;
-  assign \$2390  = tags[1:0] == 2'h2;
-  assign \$2391  = tags[1:0] == 2'h3;
-  assign \$2392  = tags[3:2] == 1'h1;
-  assign \$2393  = tags[3:2] == 2'h2;
-  assign \$2394  = tags[3:2] == 2'h3;
-  assign \$2395  = { \$2391 , \$2390 , \$2389  } + { \$2394 , \$2393 , \$2392  };
-  assign \$2396  = tags[5:4] == 1'h1;
-  assign \$2397  = tags[5:4] == 2'h2;
-  assign \$2398  = tags[5:4] == 2'h3;
-  assign \$2399  = tags[7:6] == 1'h1;
-  assign \$2400  = tags[7:6] == 2'h2;
-  assign \$2401  = tags[7:6] == 2'h3;
+  assign \$2331  = tags[5:4] == 1'h1;
+  assign \$2332  = tags[5:4] == 2'h2;
+  assign \$2333  = tags[5:4] == 2'h3;
+  assign \$2334  = tags[7:6] == 1'h1;
+  assign \$2335  = tags[7:6] == 2'h2;
+  assign \$2336  = tags[7:6] == 2'h3;
+  assign \$2337  = { \$2333 , \$2332 , \$2331  } + { \$2336 , \$2335 , \$2334  };
+  assign \$2338  = \$2330  + \$2337 ;
+  assign \$2339  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2341  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2342  = \$2338 [0] ? \$2340  : \$2341 ;
+  assign \$2343  = \$2303 [1] ? \$2323  : \$2342 ;
+  assign \$2344  = \$2232 [2] ? \$2288  : \$2343 ;
+  assign \$2346  = tags[1:0] == 1'h1;
+  assign \$2347  = tags[1:0] == 2'h2;
+  assign \$2348  = tags[1:0] == 2'h3;
+  assign \$2349  = tags[3:2] == 1'h1;
+  assign \$2350  = tags[3:2] == 2'h2;
+  assign \$2351  = tags[3:2] == 2'h3;
+  assign \$2352  = { \$2348 , \$2347 , \$2346  } + { \$2351 , \$2350 , \$2349  };
+  assign \$2353  = tags[5:4] == 1'h1;
+  assign \$2354  = tags[5:4] == 2'h2;
+  assign \$2355  = tags[5:4] == 2'h3;
+  assign \$2356  = tags[7:6] == 1'h1;
+  assign \$2357  = tags[7:6] == 2'h2;
+  assign \$2358  = tags[7:6] == 2'h3;
+  assign \$2359  = { \$2355 , \$2354 , \$2353  } + { \$2358 , \$2357 , \$2356  };
+  assign \$2360  = \$2352  + \$2359 ;
+  assign \$2361  = tags[1:0] == 1'h1;
+  assign \$2362  = tags[1:0] == 2'h2;
+  assign \$2363  = tags[1:0] == 2'h3;
+  assign \$2364  = tags[3:2] == 1'h1;
+  assign \$2365  = tags[3:2] == 2'h2;
+  assign \$2366  = tags[3:2] == 2'h3;
+  assign \$2367  = { \$2363 , \$2362 , \$2361  } + { \$2366 , \$2365 , \$2364  };
+  assign \$2368  = tags[5:4] == 1'h1;
+  assign \$2369  = tags[5:4] == 2'h2;
+  assign \$2370  = tags[5:4] == 2'h3;
+  assign \$2371  = tags[7:6] == 1'h1;
+  assign \$2372  = tags[7:6] == 2'h2;
+  assign \$2373  = tags[7:6] == 2'h3;
+  assign \$2374  = { \$2370 , \$2369 , \$2368  } + { \$2373 , \$2372 , \$2371  };
+  assign \$2375  = \$2367  + \$2374 ;
+  assign \$2376  = tags[1:0] == 1'h1;
+  assign \$2377  = tags[1:0] == 2'h2;
+  assign \$2378  = tags[1:0] == 2'h3;
+  assign \$2379  = tags[3:2] == 1'h1;
+  assign \$2380  = tags[3:2] == 2'h2;
+  assign \$2381  = tags[3:2] == 2'h3;
+  assign \$2382  = { \$2378 , \$2377 , \$2376  } + { \$2381 , \$2380 , \$2379  };
+  assign \$2383  = tags[5:4] == 1'h1;
+  assign \$2384  = tags[5:4] == 2'h2;
+  assign \$2385  = tags[5:4] == 2'h3;
+  assign \$2386  = tags[7:6] == 1'h1;
+  assign \$2387  = tags[7:6] == 2'h2;
+  assign \$2388  = tags[7:6] == 2'h3;
+  assign \$2389  = { \$2385 , \$2384 , \$2383  } + { \$2388 , \$2387 , \$2386  };
+  assign \$2390  = \$2382  + \$2389 ;
+  assign \$2391  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2393  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2394  = \$2390 [0] ? \$2392  : \$2393 ;
+  assign \$2396  = tags[1:0] == 1'h1;
+  assign \$2397  = tags[1:0] == 2'h2;
+  assign \$2398  = tags[1:0] == 2'h3;
+  assign \$2399  = tags[3:2] == 1'h1;
+  assign \$2400  = tags[3:2] == 2'h2;
+  assign \$2401  = tags[3:2] == 2'h3;
   assign \$2402  = { \$2398 , \$2397 , \$2396  } + { \$2401 , \$2400 , \$2399  };
-  assign \$2403  = \$2395  + \$2402 ;
-  assign \$2404  = tags[1:0] == 1'h1;
-  assign \$2405  = tags[1:0] == 2'h2;
-  assign \$2406  = tags[1:0] == 2'h3;
-  assign \$2407  = tags[3:2] == 1'h1;
-  assign \$2408  = tags[3:2] == 2'h2;
-  assign \$2409  = tags[3:2] == 2'h3;
-  assign \$2410  = { \$2406 , \$2405 , \$2404  } + { \$2409 , \$2408 , \$2407  };
-  assign \$2411  = tags[5:4] == 1'h1;
-  assign \$2412  = tags[5:4] == 2'h2;
-  assign \$2413  = tags[5:4] == 2'h3;
-  assign \$2414  = tags[7:6] == 1'h1;
-  assign \$2415  = tags[7:6] == 2'h2;
-  assign \$2416  = tags[7:6] == 2'h3;
-  assign \$2417  = { \$2413 , \$2412 , \$2411  } + { \$2416 , \$2415 , \$2414  };
-  assign \$2418  = \$2410  + \$2417 ;
-  assign \$2419  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2421  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2422  = \$2418 [0] ? \$2420  : \$2421 ;
-  assign \$2424  = tags[1:0] == 1'h1;
-  assign \$2425  = tags[1:0] == 2'h2;
-  assign \$2426  = tags[1:0] == 2'h3;
-  assign \$2427  = tags[3:2] == 1'h1;
-  assign \$2428  = tags[3:2] == 2'h2;
-  assign \$2429  = tags[3:2] == 2'h3;
+  assign \$2403  = tags[5:4] == 1'h1;
+  assign \$2404  = tags[5:4] == 2'h2;
+  assign \$2405  = tags[5:4] == 2'h3;
+  assign \$2406  = tags[7:6] == 1'h1;
+  assign \$2407  = tags[7:6] == 2'h2;
+  assign \$2408  = tags[7:6] == 2'h3;
+  assign \$2409  = { \$2405 , \$2404 , \$2403  } + { \$2408 , \$2407 , \$2406  };
+  assign \$2410  = \$2402  + \$2409 ;
+  assign \$2411  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2413  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2414  = \$2410 [0] ? \$2412  : \$2413 ;
+  assign \$2415  = \$2375 [1] ? \$2395  : \$2414 ;
+  assign \$2417  = tags[1:0] == 1'h1;
+  assign \$2418  = tags[1:0] == 2'h2;
+  assign \$2419  = tags[1:0] == 2'h3;
+  assign \$2420  = tags[3:2] == 1'h1;
+  assign \$2421  = tags[3:2] == 2'h2;
+  assign \$2422  = tags[3:2] == 2'h3;
+  assign \$2423  = { \$2419 , \$2418 , \$2417  } + { \$2422 , \$2421 , \$2420  };
+  assign \$2424  = tags[5:4] == 1'h1;
+  assign \$2425  = tags[5:4] == 2'h2;
+  assign \$2426  = tags[5:4] == 2'h3;
+  assign \$2427  = tags[7:6] == 1'h1;
+  assign \$2428  = tags[7:6] == 2'h2;
+  assign \$2429  = tags[7:6] == 2'h3;
   assign \$2430  = { \$2426 , \$2425 , \$2424  } + { \$2429 , \$2428 , \$2427  };
-  assign \$2431  = tags[5:4] == 1'h1;
-  assign \$2432  = tags[5:4] == 2'h2;
-  assign \$2433  = tags[5:4] == 2'h3;
-  assign \$2434  = tags[7:6] == 1'h1;
-  assign \$2435  = tags[7:6] == 2'h2;
-  assign \$2436  = tags[7:6] == 2'h3;
-  assign \$2437  = { \$2433 , \$2432 , \$2431  } + { \$2436 , \$2435 , \$2434  };
-  assign \$2438  = \$2430  + \$2437 ;
-  assign \$2439  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2441  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2442  = \$2438 [0] ? \$2440  : \$2441 ;
-  assign \$2443  = \$2403 [1] ? \$2423  : \$2442 ;
-  assign \$2445  = tags[1:0] == 1'h1;
-  assign \$2446  = tags[1:0] == 2'h2;
-  assign \$2447  = tags[1:0] == 2'h3;
-  assign \$2448  = tags[3:2] == 1'h1;
-  assign \$2449  = tags[3:2] == 2'h2;
-  assign \$2450  = tags[3:2] == 2'h3;
-  assign \$2451  = { \$2447 , \$2446 , \$2445  } + { \$2450 , \$2449 , \$2448  };
-  assign \$2452  = tags[5:4] == 1'h1;
-  assign \$2453  = tags[5:4] == 2'h2;
-  assign \$2454  = tags[5:4] == 2'h3;
-  assign \$2455  = tags[7:6] == 1'h1;
-  assign \$2456  = tags[7:6] == 2'h2;
-  assign \$2457  = tags[7:6] == 2'h3;
+  assign \$2431  = \$2423  + \$2430 ;
+  assign \$2432  = tags[1:0] == 1'h1;
+  assign \$2433  = tags[1:0] == 2'h2;
+  assign \$2434  = tags[1:0] == 2'h3;
+  assign \$2435  = tags[3:2] == 1'h1;
+  assign \$2436  = tags[3:2] == 2'h2;
+  assign \$2437  = tags[3:2] == 2'h3;
+  assign \$2438  = { \$2434 , \$2433 , \$2432  } + { \$2437 , \$2436 , \$2435  };
+  assign \$2439  = tags[5:4] == 1'h1;
+  assign \$2440  = tags[5:4] == 2'h2;
+  assign \$2441  = tags[5:4] == 2'h3;
+  assign \$2442  = tags[7:6] == 1'h1;
+  assign \$2443  = tags[7:6] == 2'h2;
+  assign \$2444  = tags[7:6] == 2'h3;
+  assign \$2445  = { \$2441 , \$2440 , \$2439  } + { \$2444 , \$2443 , \$2442  };
+  assign \$2446  = \$2438  + \$2445 ;
+  assign \$2447  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2449  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2450  = \$2446 [0] ? \$2448  : \$2449 ;
+  assign \$2452  = tags[1:0] == 1'h1;
+  assign \$2453  = tags[1:0] == 2'h2;
+  assign \$2454  = tags[1:0] == 2'h3;
+  assign \$2455  = tags[3:2] == 1'h1;
+  assign \$2456  = tags[3:2] == 2'h2;
+  assign \$2457  = tags[3:2] == 2'h3;
   assign \$2458  = { \$2454 , \$2453 , \$2452  } + { \$2457 , \$2456 , \$2455  };
-  assign \$2459  = \$2451  + \$2458 ;
-  assign \$2460  = tags[1:0] == 1'h1;
-  assign \$2461  = tags[1:0] == 2'h2;
-  assign \$2462  = tags[1:0] == 2'h3;
-  assign \$2463  = tags[3:2] == 1'h1;
-  assign \$2464  = tags[3:2] == 2'h2;
-  assign \$2465  = tags[3:2] == 2'h3;
-  assign \$2466  = { \$2462 , \$2461 , \$2460  } + { \$2465 , \$2464 , \$2463  };
-  assign \$2467  = tags[5:4] == 1'h1;
-  assign \$2468  = tags[5:4] == 2'h2;
-  assign \$2469  = tags[5:4] == 2'h3;
-  assign \$2470  = tags[7:6] == 1'h1;
-  assign \$2471  = tags[7:6] == 2'h2;
-  assign \$2472  = tags[7:6] == 2'h3;
-  assign \$2473  = { \$2469 , \$2468 , \$2467  } + { \$2472 , \$2471 , \$2470  };
-  assign \$2474  = \$2466  + \$2473 ;
-  assign \$2475  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2477  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2478  = \$2474 [0] ? \$2476  : \$2477 ;
-  assign \$2480  = tags[1:0] == 1'h1;
-  assign \$2481  = tags[1:0] == 2'h2;
-  assign \$2482  = tags[1:0] == 2'h3;
-  assign \$2483  = tags[3:2] == 1'h1;
-  assign \$2484  = tags[3:2] == 2'h2;
-  assign \$2485  = tags[3:2] == 2'h3;
-  assign \$2486  = { \$2482 , \$2481 , \$2480  } + { \$2485 , \$2484 , \$2483  };
-  assign \$2487  = tags[5:4] == 1'h1;
-  assign \$2488  = tags[5:4] == 2'h2;
-  assign \$2489  = tags[5:4] == 2'h3;
-  assign \$2490  = tags[7:6] == 1'h1;
-  assign \$2491  = tags[7:6] == 2'h2;
-  assign \$2492  = tags[7:6] == 2'h3;
-  assign \$2493  = { \$2489 , \$2488 , \$2487  } + { \$2492 , \$2491 , \$2490  };
-  assign \$2494  = \$2486  + \$2493 ;
-  assign \$2495  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2497  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2498  = \$2494 [0] ? \$2496  : \$2497 ;
-  assign \$2499  = \$2459 [1] ? \$2479  : \$2498 ;
-  assign \$2500  = \$2388 [2] ? \$2444  : \$2499 ;
-  assign \$2501  = \$2245 [3] ? \$2373  : \$2500 ;
-  assign \$2503  = tags[1:0] == 1'h1;
-  assign \$2504  = tags[1:0] == 2'h2;
-  assign \$2505  = tags[1:0] == 2'h3;
-  assign \$2506  = tags[3:2] == 1'h1;
-  assign \$2507  = tags[3:2] == 2'h2;
-  assign \$2508  = tags[3:2] == 2'h3;
-  assign \$2509  = { \$2505 , \$2504 , \$2503  } + { \$2508 , \$2507 , \$2506  };
-  assign \$2510  = tags[5:4] == 1'h1;
-  assign \$2511  = tags[5:4] == 2'h2;
-  assign \$2512  = tags[5:4] == 2'h3;
-  assign \$2513  = tags[7:6] == 1'h1;
-  assign \$2514  = tags[7:6] == 2'h2;
-  assign \$2515  = tags[7:6] == 2'h3;
-  assign \$2516  = { \$2512 , \$2511 , \$2510  } + { \$2515 , \$2514 , \$2513  };
-  assign \$2517  = \$2509  + \$2516 ;
-  assign \$2518  = tags[1:0] == 1'h1;
-  assign \$2519  = tags[1:0] == 2'h2;
-  assign \$2520  = tags[1:0] == 2'h3;
-  assign \$2521  = tags[3:2] == 1'h1;
-  assign \$2522  = tags[3:2] == 2'h2;
-  assign \$2523  = tags[3:2] == 2'h3;
-  assign \$2524  = { \$2520 , \$2519 , \$2518  } + { \$2523 , \$2522 , \$2521  };
-  assign \$2525  = tags[5:4] == 1'h1;
-  assign \$2526  = tags[5:4] == 2'h2;
-  assign \$2527  = tags[5:4] == 2'h3;
-  assign \$2528  = tags[7:6] == 1'h1;
-  assign \$2529  = tags[7:6] == 2'h2;
-  assign \$2530  = tags[7:6] == 2'h3;
-  assign \$2531  = { \$2527 , \$2526 , \$2525  } + { \$2530 , \$2529 , \$2528  };
-  assign \$2532  = \$2524  + \$2531 ;
-  assign \$2533  = tags[1:0] == 1'h1;
-  assign \$2534  = tags[1:0] == 2'h2;
-  assign \$2535  = tags[1:0] == 2'h3;
-  assign \$2536  = tags[3:2] == 1'h1;
-  assign \$2537  = tags[3:2] == 2'h2;
-  assign \$2538  = tags[3:2] == 2'h3;
-  assign \$2539  = { \$2535 , \$2534 , \$2533  } + { \$2538 , \$2537 , \$2536  };
-  assign \$2540  = tags[5:4] == 1'h1;
-  assign \$2541  = tags[5:4] == 2'h2;
-  assign \$2542  = tags[5:4] == 2'h3;
-  assign \$2543  = tags[7:6] == 1'h1;
-  assign \$2544  = tags[7:6] == 2'h2;
-  assign \$2545  = tags[7:6] == 2'h3;
+  assign \$2459  = tags[5:4] == 1'h1;
+  assign \$2460  = tags[5:4] == 2'h2;
+  assign \$2461  = tags[5:4] == 2'h3;
+  assign \$2462  = tags[7:6] == 1'h1;
+  assign \$2463  = tags[7:6] == 2'h2;
+  assign \$2464  = tags[7:6] == 2'h3;
+  assign \$2465  = { \$2461 , \$2460 , \$2459  } + { \$2464 , \$2463 , \$2462  };
+  assign \$2466  = \$2458  + \$2465 ;
+  assign \$2467  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2469  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2470  = \$2466 [0] ? \$2468  : \$2469 ;
+  assign \$2471  = \$2431 [1] ? \$2451  : \$2470 ;
+  assign \$2472  = \$2360 [2] ? \$2416  : \$2471 ;
+  assign \$2473  = \$2217 [3] ? \$2345  : \$2472 ;
+  assign \$2475  = tags[1:0] == 1'h1;
+  assign \$2476  = tags[1:0] == 2'h2;
+  assign \$2477  = tags[1:0] == 2'h3;
+  assign \$2478  = tags[3:2] == 1'h1;
+  assign \$2479  = tags[3:2] == 2'h2;
+  assign \$2480  = tags[3:2] == 2'h3;
+  assign \$2481  = { \$2477 , \$2476 , \$2475  } + { \$2480 , \$2479 , \$2478  };
+  assign \$2482  = tags[5:4] == 1'h1;
+  assign \$2483  = tags[5:4] == 2'h2;
+  assign \$2484  = tags[5:4] == 2'h3;
+  assign \$2485  = tags[7:6] == 1'h1;
+  assign \$2486  = tags[7:6] == 2'h2;
+  assign \$2487  = tags[7:6] == 2'h3;
+  assign \$2488  = { \$2484 , \$2483 , \$2482  } + { \$2487 , \$2486 , \$2485  };
+  assign \$2489  = \$2481  + \$2488 ;
+  assign \$2490  = tags[1:0] == 1'h1;
+  assign \$2491  = tags[1:0] == 2'h2;
+  assign \$2492  = tags[1:0] == 2'h3;
+  assign \$2493  = tags[3:2] == 1'h1;
+  assign \$2494  = tags[3:2] == 2'h2;
+  assign \$2495  = tags[3:2] == 2'h3;
+  assign \$2496  = { \$2492 , \$2491 , \$2490  } + { \$2495 , \$2494 , \$2493  };
+  assign \$2497  = tags[5:4] == 1'h1;
+  assign \$2498  = tags[5:4] == 2'h2;
+  assign \$2499  = tags[5:4] == 2'h3;
+  assign \$2500  = tags[7:6] == 1'h1;
+  assign \$2501  = tags[7:6] == 2'h2;
+  assign \$2502  = tags[7:6] == 2'h3;
+  assign \$2503  = { \$2499 , \$2498 , \$2497  } + { \$2502 , \$2501 , \$2500  };
+  assign \$2504  = \$2496  + \$2503 ;
+  assign \$2505  = tags[1:0] == 1'h1;
+  assign \$2506  = tags[1:0] == 2'h2;
+  assign \$2507  = tags[1:0] == 2'h3;
+  assign \$2508  = tags[3:2] == 1'h1;
+  assign \$2509  = tags[3:2] == 2'h2;
+  assign \$2510  = tags[3:2] == 2'h3;
+  assign \$2511  = { \$2507 , \$2506 , \$2505  } + { \$2510 , \$2509 , \$2508  };
+  assign \$2512  = tags[5:4] == 1'h1;
+  assign \$2513  = tags[5:4] == 2'h2;
+  assign \$2514  = tags[5:4] == 2'h3;
+  assign \$2515  = tags[7:6] == 1'h1;
+  assign \$2516  = tags[7:6] == 2'h2;
+  assign \$2517  = tags[7:6] == 2'h3;
+  assign \$2518  = { \$2514 , \$2513 , \$2512  } + { \$2517 , \$2516 , \$2515  };
+  assign \$2519  = \$2511  + \$2518 ;
+  assign \$2520  = tags[1:0] == 1'h1;
+  assign \$2521  = tags[1:0] == 2'h2;
+  assign \$2522  = tags[1:0] == 2'h3;
+  assign \$2523  = tags[3:2] == 1'h1;
+  assign \$2524  = tags[3:2] == 2'h2;
+  assign \$2525  = tags[3:2] == 2'h3;
+  assign \$2526  = { \$2522 , \$2521 , \$2520  } + { \$2525 , \$2524 , \$2523  };
+  assign \$2527  = tags[5:4] == 1'h1;
+  assign \$2528  = tags[5:4] == 2'h2;
+  assign \$2529  = tags[5:4] == 2'h3;
+  assign \$2530  = tags[7:6] == 1'h1;
+  assign \$2531  = tags[7:6] == 2'h2;
+  assign \$2532  = tags[7:6] == 2'h3;
+  assign \$2533  = { \$2529 , \$2528 , \$2527  } + { \$2532 , \$2531 , \$2530  };
+  assign \$2534  = \$2526  + \$2533 ;
+  assign \$2535  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2537  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2538  = \$2534 [0] ? \$2536  : \$2537 ;
+  assign \$2540  = tags[1:0] == 1'h1;
+  assign \$2541  = tags[1:0] == 2'h2;
+  assign \$2542  = tags[1:0] == 2'h3;
+  assign \$2543  = tags[3:2] == 1'h1;
+  assign \$2544  = tags[3:2] == 2'h2;
+  assign \$2545  = tags[3:2] == 2'h3;
   assign \$2546  = { \$2542 , \$2541 , \$2540  } + { \$2545 , \$2544 , \$2543  };
-  assign \$2547  = \$2539  + \$2546 ;
-  assign \$2548  = tags[1:0] == 1'h1;
-  assign \$2549  = tags[1:0] == 2'h2;
-  assign \$2550  = tags[1:0] == 2'h3;
-  assign \$2551  = tags[3:2] == 1'h1;
-  assign \$2552  = tags[3:2] == 2'h2;
-  assign \$2553  = tags[3:2] == 2'h3;
-  assign \$2554  = { \$2550 , \$2549 , \$2548  } + { \$2553 , \$2552 , \$2551  };
-  assign \$2555  = tags[5:4] == 1'h1;
-  assign \$2556  = tags[5:4] == 2'h2;
-  assign \$2557  = tags[5:4] == 2'h3;
-  assign \$2558  = tags[7:6] == 1'h1;
-  assign \$2559  = tags[7:6] == 2'h2;
-  assign \$2560  = tags[7:6] == 2'h3;
-  assign \$2561  = { \$2557 , \$2556 , \$2555  } + { \$2560 , \$2559 , \$2558  };
-  assign \$2562  = \$2554  + \$2561 ;
-  assign \$2563  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2565  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2566  = \$2562 [0] ? \$2564  : \$2565 ;
-  assign \$2568  = tags[1:0] == 1'h1;
-  assign \$2569  = tags[1:0] == 2'h2;
-  assign \$2570  = tags[1:0] == 2'h3;
-  assign \$2571  = tags[3:2] == 1'h1;
-  assign \$2572  = tags[3:2] == 2'h2;
-  assign \$2573  = tags[3:2] == 2'h3;
+  assign \$2547  = tags[5:4] == 1'h1;
+  assign \$2548  = tags[5:4] == 2'h2;
+  assign \$2549  = tags[5:4] == 2'h3;
+  assign \$2550  = tags[7:6] == 1'h1;
+  assign \$2551  = tags[7:6] == 2'h2;
+  assign \$2552  = tags[7:6] == 2'h3;
+  assign \$2553  = { \$2549 , \$2548 , \$2547  } + { \$2552 , \$2551 , \$2550  };
+  assign \$2554  = \$2546  + \$2553 ;
+  assign \$2555  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2557  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2558  = \$2554 [0] ? \$2556  : \$2557 ;
+  assign \$2559  = \$2519 [1] ? \$2539  : \$2558 ;
+  assign \$2561  = tags[1:0] == 1'h1;
+  assign \$2562  = tags[1:0] == 2'h2;
+  assign \$2563  = tags[1:0] == 2'h3;
+  assign \$2564  = tags[3:2] == 1'h1;
+  assign \$2565  = tags[3:2] == 2'h2;
+  assign \$2566  = tags[3:2] == 2'h3;
+  assign \$2567  = { \$2563 , \$2562 , \$2561  } + { \$2566 , \$2565 , \$2564  };
+  assign \$2568  = tags[5:4] == 1'h1;
+  assign \$2569  = tags[5:4] == 2'h2;
+  assign \$2570  = tags[5:4] == 2'h3;
+  assign \$2571  = tags[7:6] == 1'h1;
+  assign \$2572  = tags[7:6] == 2'h2;
+  assign \$2573  = tags[7:6] == 2'h3;
   assign \$2574  = { \$2570 , \$2569 , \$2568  } + { \$2573 , \$2572 , \$2571  };
-  assign \$2575  = tags[5:4] == 1'h1;
-  assign \$2576  = tags[5:4] == 2'h2;
-  assign \$2577  = tags[5:4] == 2'h3;
-  assign \$2578  = tags[7:6] == 1'h1;
-  assign \$2579  = tags[7:6] == 2'h2;
-  assign \$2580  = tags[7:6] == 2'h3;
-  assign \$2581  = { \$2577 , \$2576 , \$2575  } + { \$2580 , \$2579 , \$2578  };
-  assign \$2582  = \$2574  + \$2581 ;
-  assign \$2583  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2585  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2586  = \$2582 [0] ? \$2584  : \$2585 ;
-  assign \$2587  = \$2547 [1] ? \$2567  : \$2586 ;
-  assign \$2589  = tags[1:0] == 1'h1;
-  assign \$2590  = tags[1:0] == 2'h2;
-  assign \$2591  = tags[1:0] == 2'h3;
-  assign \$2592  = tags[3:2] == 1'h1;
-  assign \$2593  = tags[3:2] == 2'h2;
-  assign \$2594  = tags[3:2] == 2'h3;
-  assign \$2595  = { \$2591 , \$2590 , \$2589  } + { \$2594 , \$2593 , \$2592  };
-  assign \$2596  = tags[5:4] == 1'h1;
-  assign \$2597  = tags[5:4] == 2'h2;
-  assign \$2598  = tags[5:4] == 2'h3;
-  assign \$2599  = tags[7:6] == 1'h1;
-  assign \$2600  = tags[7:6] == 2'h2;
-  assign \$2601  = tags[7:6] == 2'h3;
+  assign \$2575  = \$2567  + \$2574 ;
+  assign \$2576  = tags[1:0] == 1'h1;
+  assign \$2577  = tags[1:0] == 2'h2;
+  assign \$2578  = tags[1:0] == 2'h3;
+  assign \$2579  = tags[3:2] == 1'h1;
+  assign \$2580  = tags[3:2] == 2'h2;
+  assign \$2581  = tags[3:2] == 2'h3;
+  assign \$2582  = { \$2578 , \$2577 , \$2576  } + { \$2581 , \$2580 , \$2579  };
+  assign \$2583  = tags[5:4] == 1'h1;
+  assign \$2584  = tags[5:4] == 2'h2;
+  assign \$2585  = tags[5:4] == 2'h3;
+  assign \$2586  = tags[7:6] == 1'h1;
+  assign \$2587  = tags[7:6] == 2'h2;
+  assign \$2588  = tags[7:6] == 2'h3;
+  assign \$2589  = { \$2585 , \$2584 , \$2583  } + { \$2588 , \$2587 , \$2586  };
+  assign \$2590  = \$2582  + \$2589 ;
+  assign \$2591  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2593  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2594  = \$2590 [0] ? \$2592  : \$2593 ;
+  assign \$2596  = tags[1:0] == 1'h1;
+  assign \$2597  = tags[1:0] == 2'h2;
+  assign \$2598  = tags[1:0] == 2'h3;
+  assign \$2599  = tags[3:2] == 1'h1;
+  assign \$2600  = tags[3:2] == 2'h2;
+  assign \$2601  = tags[3:2] == 2'h3;
   assign \$2602  = { \$2598 , \$2597 , \$2596  } + { \$2601 , \$2600 , \$2599  };
-  assign \$2603  = \$2595  + \$2602 ;
-  assign \$2604  = tags[1:0] == 1'h1;
-  assign \$2605  = tags[1:0] == 2'h2;
-  assign \$2606  = tags[1:0] == 2'h3;
-  assign \$2607  = tags[3:2] == 1'h1;
-  assign \$2608  = tags[3:2] == 2'h2;
-  assign \$2609  = tags[3:2] == 2'h3;
-  assign \$2610  = { \$2606 , \$2605 , \$2604  } + { \$2609 , \$2608 , \$2607  };
-  assign \$2611  = tags[5:4] == 1'h1;
-  assign \$2612  = tags[5:4] == 2'h2;
-  assign \$2613  = tags[5:4] == 2'h3;
-  assign \$2614  = tags[7:6] == 1'h1;
-  assign \$2615  = tags[7:6] == 2'h2;
-  assign \$2616  = tags[7:6] == 2'h3;
-  assign \$2617  = { \$2613 , \$2612 , \$2611  } + { \$2616 , \$2615 , \$2614  };
-  assign \$2618  = \$2610  + \$2617 ;
-  assign \$2619  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2621  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2622  = \$2618 [0] ? \$2620  : \$2621 ;
-  assign \$2624  = tags[1:0] == 1'h1;
-  assign \$2625  = tags[1:0] == 2'h2;
-  assign \$2626  = tags[1:0] == 2'h3;
-  assign \$2627  = tags[3:2] == 1'h1;
-  assign \$2628  = tags[3:2] == 2'h2;
-  assign \$2629  = tags[3:2] == 2'h3;
-  assign \$2630  = { \$2626 , \$2625 , \$2624  } + { \$2629 , \$2628 , \$2627  };
-  assign \$2631  = tags[5:4] == 1'h1;
-  assign \$2632  = tags[5:4] == 2'h2;
-  assign \$2633  = tags[5:4] == 2'h3;
-  assign \$2634  = tags[7:6] == 1'h1;
-  assign \$2635  = tags[7:6] == 2'h2;
-  assign \$2636  = tags[7:6] == 2'h3;
-  assign \$2637  = { \$2633 , \$2632 , \$2631  } + { \$2636 , \$2635 , \$2634  };
-  assign \$2638  = \$2630  + \$2637 ;
-  assign \$2639  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2641  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2642  = \$2638 [0] ? \$2640  : \$2641 ;
-  assign \$2643  = \$2603 [1] ? \$2623  : \$2642 ;
-  assign \$2644  = \$2532 [2] ? \$2588  : \$2643 ;
-  assign \$2646  = tags[1:0] == 1'h1;
-  assign \$2647  = tags[1:0] == 2'h2;
-  assign \$2648  = tags[1:0] == 2'h3;
-  assign \$2649  = tags[3:2] == 1'h1;
-  assign \$2650  = tags[3:2] == 2'h2;
-  assign \$2651  = tags[3:2] == 2'h3;
-  assign \$2652  = { \$2648 , \$2647 , \$2646  } + { \$2651 , \$2650 , \$2649  };
-  assign \$2653  = tags[5:4] == 1'h1;
-  assign \$2654  = tags[5:4] == 2'h2;
-  assign \$2655  = tags[5:4] == 2'h3;
-  assign \$2656  = tags[7:6] == 1'h1;
-  assign \$2657  = tags[7:6] == 2'h2;
-  assign \$2658  = tags[7:6] == 2'h3;
-  assign \$2659  = { \$2655 , \$2654 , \$2653  } + { \$2658 , \$2657 , \$2656  };
-  assign \$2660  = \$2652  + \$2659 ;
-  assign \$2661  = tags[1:0] == 1'h1;
-  assign \$2662  = tags[1:0] == 2'h2;
-  assign \$2663  = tags[1:0] == 2'h3;
-  assign \$2664  = tags[3:2] == 1'h1;
-  assign \$2665  = tags[3:2] == 2'h2;
-  assign \$2666  = tags[3:2] == 2'h3;
-  assign \$2667  = { \$2663 , \$2662 , \$2661  } + { \$2666 , \$2665 , \$2664  };
-  assign \$2668  = tags[5:4] == 1'h1;
-  assign \$2669  = tags[5:4] == 2'h2;
-  assign \$2670  = tags[5:4] == 2'h3;
-  assign \$2671  = tags[7:6] == 1'h1;
-  assign \$2672  = tags[7:6] == 2'h2;
-  assign \$2673  = tags[7:6] == 2'h3;
+  assign \$2603  = tags[5:4] == 1'h1;
+  assign \$2604  = tags[5:4] == 2'h2;
+  assign \$2605  = tags[5:4] == 2'h3;
+  assign \$2606  = tags[7:6] == 1'h1;
+  assign \$2607  = tags[7:6] == 2'h2;
+  assign \$2608  = tags[7:6] == 2'h3;
+  assign \$2609  = { \$2605 , \$2604 , \$2603  } + { \$2608 , \$2607 , \$2606  };
+  assign \$2610  = \$2602  + \$2609 ;
+  assign \$2611  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2613  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2614  = \$2610 [0] ? \$2612  : \$2613 ;
+  assign \$2615  = \$2575 [1] ? \$2595  : \$2614 ;
+  assign \$2616  = \$2504 [2] ? \$2560  : \$2615 ;
+  assign \$2618  = tags[1:0] == 1'h1;
+  assign \$2619  = tags[1:0] == 2'h2;
+  assign \$2620  = tags[1:0] == 2'h3;
+  assign \$2621  = tags[3:2] == 1'h1;
+  assign \$2622  = tags[3:2] == 2'h2;
+  assign \$2623  = tags[3:2] == 2'h3;
+  assign \$2624  = { \$2620 , \$2619 , \$2618  } + { \$2623 , \$2622 , \$2621  };
+  assign \$2625  = tags[5:4] == 1'h1;
+  assign \$2626  = tags[5:4] == 2'h2;
+  assign \$2627  = tags[5:4] == 2'h3;
+  assign \$2628  = tags[7:6] == 1'h1;
+  assign \$2629  = tags[7:6] == 2'h2;
+  assign \$2630  = tags[7:6] == 2'h3;
+  assign \$2631  = { \$2627 , \$2626 , \$2625  } + { \$2630 , \$2629 , \$2628  };
+  assign \$2632  = \$2624  + \$2631 ;
+  assign \$2633  = tags[1:0] == 1'h1;
+  assign \$2634  = tags[1:0] == 2'h2;
+  assign \$2635  = tags[1:0] == 2'h3;
+  assign \$2636  = tags[3:2] == 1'h1;
+  assign \$2637  = tags[3:2] == 2'h2;
+  assign \$2638  = tags[3:2] == 2'h3;
+  assign \$2639  = { \$2635 , \$2634 , \$2633  } + { \$2638 , \$2637 , \$2636  };
+  assign \$2640  = tags[5:4] == 1'h1;
+  assign \$2641  = tags[5:4] == 2'h2;
+  assign \$2642  = tags[5:4] == 2'h3;
+  assign \$2643  = tags[7:6] == 1'h1;
+  assign \$2644  = tags[7:6] == 2'h2;
+  assign \$2645  = tags[7:6] == 2'h3;
+  assign \$2646  = { \$2642 , \$2641 , \$2640  } + { \$2645 , \$2644 , \$2643  };
+  assign \$2647  = \$2639  + \$2646 ;
+  assign \$2648  = tags[1:0] == 1'h1;
+  assign \$2649  = tags[1:0] == 2'h2;
+  assign \$2650  = tags[1:0] == 2'h3;
+  assign \$2651  = tags[3:2] == 1'h1;
+  assign \$2652  = tags[3:2] == 2'h2;
+  assign \$2653  = tags[3:2] == 2'h3;
+  assign \$2654  = { \$2650 , \$2649 , \$2648  } + { \$2653 , \$2652 , \$2651  };
+  assign \$2655  = tags[5:4] == 1'h1;
+  assign \$2656  = tags[5:4] == 2'h2;
+  assign \$2657  = tags[5:4] == 2'h3;
+  assign \$2658  = tags[7:6] == 1'h1;
+  assign \$2659  = tags[7:6] == 2'h2;
+  assign \$2660  = tags[7:6] == 2'h3;
+  assign \$2661  = { \$2657 , \$2656 , \$2655  } + { \$2660 , \$2659 , \$2658  };
+  assign \$2662  = \$2654  + \$2661 ;
+  assign \$2663  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2665  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2666  = \$2662 [0] ? \$2664  : \$2665 ;
+  assign \$2668  = tags[1:0] == 1'h1;
+  assign \$2669  = tags[1:0] == 2'h2;
+  assign \$2670  = tags[1:0] == 2'h3;
+  assign \$2671  = tags[3:2] == 1'h1;
+  assign \$2672  = tags[3:2] == 2'h2;
+  assign \$2673  = tags[3:2] == 2'h3;
   assign \$2674  = { \$2670 , \$2669 , \$2668  } + { \$2673 , \$2672 , \$2671  };
-  assign \$2675  = \$2667  + \$2674 ;
-  assign \$2676  = tags[1:0] == 1'h1;
-  assign \$2677  = tags[1:0] == 2'h2;
-  assign \$2678  = tags[1:0] == 2'h3;
-  assign \$2679  = tags[3:2] == 1'h1;
-  assign \$2680  = tags[3:2] == 2'h2;
-  assign \$2681  = tags[3:2] == 2'h3;
-  assign \$2682  = { \$2678 , \$2677 , \$2676  } + { \$2681 , \$2680 , \$2679  };
-  assign \$2683  = tags[5:4] == 1'h1;
-  assign \$2684  = tags[5:4] == 2'h2;
-  assign \$2685  = tags[5:4] == 2'h3;
-  assign \$2686  = tags[7:6] == 1'h1;
-  assign \$2687  = tags[7:6] == 2'h2;
-  assign \$2688  = tags[7:6] == 2'h3;
-  assign \$2689  = { \$2685 , \$2684 , \$2683  } + { \$2688 , \$2687 , \$2686  };
-  assign \$2690  = \$2682  + \$2689 ;
-  assign \$2691  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2693  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2694  = \$2690 [0] ? \$2692  : \$2693 ;
-  assign \$2696  = tags[1:0] == 1'h1;
-  assign \$2697  = tags[1:0] == 2'h2;
-  assign \$2698  = tags[1:0] == 2'h3;
-  assign \$2699  = tags[3:2] == 1'h1;
-  assign \$2700  = tags[3:2] == 2'h2;
-  assign \$2701  = tags[3:2] == 2'h3;
+  assign \$2675  = tags[5:4] == 1'h1;
+  assign \$2676  = tags[5:4] == 2'h2;
+  assign \$2677  = tags[5:4] == 2'h3;
+  assign \$2678  = tags[7:6] == 1'h1;
+  assign \$2679  = tags[7:6] == 2'h2;
+  assign \$2680  = tags[7:6] == 2'h3;
+  assign \$2681  = { \$2677 , \$2676 , \$2675  } + { \$2680 , \$2679 , \$2678  };
+  assign \$2682  = \$2674  + \$2681 ;
+  assign \$2683  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2685  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2686  = \$2682 [0] ? \$2684  : \$2685 ;
+  assign \$2687  = \$2647 [1] ? \$2667  : \$2686 ;
+  assign \$2689  = tags[1:0] == 1'h1;
+  assign \$2690  = tags[1:0] == 2'h2;
+  assign \$2691  = tags[1:0] == 2'h3;
+  assign \$2692  = tags[3:2] == 1'h1;
+  assign \$2693  = tags[3:2] == 2'h2;
+  assign \$2694  = tags[3:2] == 2'h3;
+  assign \$2695  = { \$2691 , \$2690 , \$2689  } + { \$2694 , \$2693 , \$2692  };
+  assign \$2696  = tags[5:4] == 1'h1;
+  assign \$2697  = tags[5:4] == 2'h2;
+  assign \$2698  = tags[5:4] == 2'h3;
+  assign \$2699  = tags[7:6] == 1'h1;
+  assign \$2700  = tags[7:6] == 2'h2;
+  assign \$2701  = tags[7:6] == 2'h3;
   assign \$2702  = { \$2698 , \$2697 , \$2696  } + { \$2701 , \$2700 , \$2699  };
-  assign \$2703  = tags[5:4] == 1'h1;
-  assign \$2704  = tags[5:4] == 2'h2;
-  assign \$2705  = tags[5:4] == 2'h3;
-  assign \$2706  = tags[7:6] == 1'h1;
-  assign \$2707  = tags[7:6] == 2'h2;
-  assign \$2708  = tags[7:6] == 2'h3;
-  assign \$2709  = { \$2705 , \$2704 , \$2703  } + { \$2708 , \$2707 , \$2706  };
-  assign \$2710  = \$2702  + \$2709 ;
-  assign \$2711  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2713  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2714  = \$2710 [0] ? \$2712  : \$2713 ;
-  assign \$2715  = \$2675 [1] ? \$2695  : \$2714 ;
-  assign \$2717  = tags[1:0] == 1'h1;
-  assign \$2718  = tags[1:0] == 2'h2;
-  assign \$2719  = tags[1:0] == 2'h3;
-  assign \$2720  = tags[3:2] == 1'h1;
-  assign \$2721  = tags[3:2] == 2'h2;
-  assign \$2722  = tags[3:2] == 2'h3;
-  assign \$2723  = { \$2719 , \$2718 , \$2717  } + { \$2722 , \$2721 , \$2720  };
-  assign \$2724  = tags[5:4] == 1'h1;
-  assign \$2725  = tags[5:4] == 2'h2;
-  assign \$2726  = tags[5:4] == 2'h3;
-  assign \$2727  = tags[7:6] == 1'h1;
-  assign \$2728  = tags[7:6] == 2'h2;
-  assign \$2729  = tags[7:6] == 2'h3;
+  assign \$2703  = \$2695  + \$2702 ;
+  assign \$2704  = tags[1:0] == 1'h1;
+  assign \$2705  = tags[1:0] == 2'h2;
+  assign \$2706  = tags[1:0] == 2'h3;
+  assign \$2707  = tags[3:2] == 1'h1;
+  assign \$2708  = tags[3:2] == 2'h2;
+  assign \$2709  = tags[3:2] == 2'h3;
+  assign \$2710  = { \$2706 , \$2705 , \$2704  } + { \$2709 , \$2708 , \$2707  };
+  assign \$2711  = tags[5:4] == 1'h1;
+  assign \$2712  = tags[5:4] == 2'h2;
+  assign \$2713  = tags[5:4] == 2'h3;
+  assign \$2714  = tags[7:6] == 1'h1;
+  assign \$2715  = tags[7:6] == 2'h2;
+  assign \$2716  = tags[7:6] == 2'h3;
+  assign \$2717  = { \$2713 , \$2712 , \$2711  } + { \$2716 , \$2715 , \$2714  };
+  assign \$2718  = \$2710  + \$2717 ;
+  assign \$2719  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2721  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2722  = \$2718 [0] ? \$2720  : \$2721 ;
+  assign \$2724  = tags[1:0] == 1'h1;
+  assign \$2725  = tags[1:0] == 2'h2;
+  assign \$2726  = tags[1:0] == 2'h3;
+  assign \$2727  = tags[3:2] == 1'h1;
+  assign \$2728  = tags[3:2] == 2'h2;
+  assign \$2729  = tags[3:2] == 2'h3;
   assign \$2730  = { \$2726 , \$2725 , \$2724  } + { \$2729 , \$2728 , \$2727  };
-  assign \$2731  = \$2723  + \$2730 ;
-  assign \$2732  = tags[1:0] == 1'h1;
-  assign \$2733  = tags[1:0] == 2'h2;
-  assign \$2734  = tags[1:0] == 2'h3;
-  assign \$2735  = tags[3:2] == 1'h1;
-  assign \$2736  = tags[3:2] == 2'h2;
-  assign \$2737  = tags[3:2] == 2'h3;
-  assign \$2738  = { \$2734 , \$2733 , \$2732  } + { \$2737 , \$2736 , \$2735  };
-  assign \$2739  = tags[5:4] == 1'h1;
-  assign \$2740  = tags[5:4] == 2'h2;
-  assign \$2741  = tags[5:4] == 2'h3;
-  assign \$2742  = tags[7:6] == 1'h1;
-  assign \$2743  = tags[7:6] == 2'h2;
-  assign \$2744  = tags[7:6] == 2'h3;
-  assign \$2745  = { \$2741 , \$2740 , \$2739  } + { \$2744 , \$2743 , \$2742  };
-  assign \$2746  = \$2738  + \$2745 ;
-  assign \$2747  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2749  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2750  = \$2746 [0] ? \$2748  : \$2749 ;
-  assign \$2752  = tags[1:0] == 1'h1;
-  assign \$2753  = tags[1:0] == 2'h2;
-  assign \$2754  = tags[1:0] == 2'h3;
-  assign \$2755  = tags[3:2] == 1'h1;
-  assign \$2756  = tags[3:2] == 2'h2;
-  assign \$2757  = tags[3:2] == 2'h3;
-  assign \$2758  = { \$2754 , \$2753 , \$2752  } + { \$2757 , \$2756 , \$2755  };
-  assign \$2759  = tags[5:4] == 1'h1;
-  assign \$2760  = tags[5:4] == 2'h2;
-  assign \$2761  = tags[5:4] == 2'h3;
-  assign \$2762  = tags[7:6] == 1'h1;
-  assign \$2763  = tags[7:6] == 2'h2;
-  assign \$2764  = tags[7:6] == 2'h3;
-  assign \$2765  = { \$2761 , \$2760 , \$2759  } + { \$2764 , \$2763 , \$2762  };
-  assign \$2766  = \$2758  + \$2765 ;
-  assign \$2767  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2769  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2770  = \$2766 [0] ? \$2768  : \$2769 ;
-  assign \$2771  = \$2731 [1] ? \$2751  : \$2770 ;
-  assign \$2772  = \$2660 [2] ? \$2716  : \$2771 ;
-  assign \$2773  = \$2517 [3] ? \$2645  : \$2772 ;
-  assign \$2774  = \$2230 [4] ? \$2502  : \$2773 ;
-  assign \$2775  = tags0[1:0] == 1'h1;
-  assign \$2776  = tags0[1:0] == 2'h2;
-  assign \$2777  = tags0[1:0] == 2'h3;
-  assign \$2778  = tags0[3:2] == 1'h1;
-  assign \$2779  = tags0[3:2] == 2'h2;
-  assign \$2780  = tags0[3:2] == 2'h3;
-  assign \$2781  = { \$2777 , \$2776 , \$2775  } + { \$2780 , \$2779 , \$2778  };
-  assign \$2782  = tags0[1:0] == 1'h1;
-  assign \$2783  = tags0[1:0] == 2'h2;
-  assign \$2784  = tags0[1:0] == 2'h3;
-  assign \$2785  = tags0[3:2] == 1'h1;
-  assign \$2786  = tags0[3:2] == 2'h2;
-  assign \$2787  = tags0[3:2] == 2'h3;
-  assign \$2788  = { \$2784 , \$2783 , \$2782  } + { \$2787 , \$2786 , \$2785  };
+  assign \$2731  = tags[5:4] == 1'h1;
+  assign \$2732  = tags[5:4] == 2'h2;
+  assign \$2733  = tags[5:4] == 2'h3;
+  assign \$2734  = tags[7:6] == 1'h1;
+  assign \$2735  = tags[7:6] == 2'h2;
+  assign \$2736  = tags[7:6] == 2'h3;
+  assign \$2737  = { \$2733 , \$2732 , \$2731  } + { \$2736 , \$2735 , \$2734  };
+  assign \$2738  = \$2730  + \$2737 ;
+  assign \$2739  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2741  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2742  = \$2738 [0] ? \$2740  : \$2741 ;
+  assign \$2743  = \$2703 [1] ? \$2723  : \$2742 ;
+  assign \$2744  = \$2632 [2] ? \$2688  : \$2743 ;
+  assign \$2745  = \$2489 [3] ? \$2617  : \$2744 ;
+  assign \$2746  = \$2202 [4] ? \$2474  : \$2745 ;
+  assign \$2747  = tags0[1:0] == 1'h1;
+  assign \$2748  = tags0[1:0] == 2'h2;
+  assign \$2749  = tags0[1:0] == 2'h3;
+  assign \$2750  = tags0[3:2] == 1'h1;
+  assign \$2751  = tags0[3:2] == 2'h2;
+  assign \$2752  = tags0[3:2] == 2'h3;
+  assign \$2753  = { \$2749 , \$2748 , \$2747  } + { \$2752 , \$2751 , \$2750  };
+  assign \$2754  = tags0[1:0] == 1'h1;
+  assign \$2755  = tags0[1:0] == 2'h2;
+  assign \$2756  = tags0[1:0] == 2'h3;
+  assign \$2757  = tags0[3:2] == 1'h1;
+  assign \$2758  = tags0[3:2] == 2'h2;
+  assign \$2759  = tags0[3:2] == 2'h3;
+  assign \$2760  = { \$2756 , \$2755 , \$2754  } + { \$2759 , \$2758 , \$2757  };
+  assign \$2761  = tags0[1:0] == 1'h1;
+  assign \$2762  = tags0[1:0] == 2'h2;
+  assign \$2763  = tags0[1:0] == 2'h3;
+  assign \$2764  = tags0[3:2] == 1'h1;
+  assign \$2765  = tags0[3:2] == 2'h2;
+  assign \$2766  = tags0[3:2] == 2'h3;
+  assign \$2767  = { \$2763 , \$2762 , \$2761  } + { \$2766 , \$2765 , \$2764  };
+  assign \$2768  = tags0[1:0] == 1'h1;
+  assign \$2769  = tags0[1:0] == 2'h2;
+  assign \$2770  = tags0[1:0] == 2'h3;
+  assign \$2771  = tags0[3:2] == 1'h1;
+  assign \$2772  = tags0[3:2] == 2'h2;
+  assign \$2773  = tags0[3:2] == 2'h3;
+  assign \$2774  = { \$2770 , \$2769 , \$2768  } + { \$2773 , \$2772 , \$2771  };
+  assign \$2776  = \$2774 [0] ? \$2775  : part0_0;
+  assign \$2778  = tags0[1:0] == 1'h1;
+  assign \$2779  = tags0[1:0] == 2'h2;
+  assign \$2780  = tags0[1:0] == 2'h3;
+  assign \$2781  = tags0[3:2] == 1'h1;
+  assign \$2782  = tags0[3:2] == 2'h2;
+  assign \$2783  = tags0[3:2] == 2'h3;
+  assign \$2784  = { \$2780 , \$2779 , \$2778  } + { \$2783 , \$2782 , \$2781  };
+  assign \$2786  = \$2784 [0] ? \$2785  : part0_0;
+  assign \$2787  = \$2767 [1] ? \$2777  : \$2786 ;
   assign \$2789  = tags0[1:0] == 1'h1;
   assign \$2790  = tags0[1:0] == 2'h2;
   assign \$2791  = tags0[1:0] == 2'h3;
@@ -7758,38 +7748,38 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$2812  = { \$2808 , \$2807 , \$2806  } + { \$2811 , \$2810 , \$2809  };
   assign \$2814  = \$2812 [0] ? \$2813  : part0_0;
   assign \$2815  = \$2795 [1] ? \$2805  : \$2814 ;
-  assign \$2817  = tags0[1:0] == 1'h1;
-  assign \$2818  = tags0[1:0] == 2'h2;
-  assign \$2819  = tags0[1:0] == 2'h3;
-  assign \$2820  = tags0[3:2] == 1'h1;
-  assign \$2821  = tags0[3:2] == 2'h2;
-  assign \$2822  = tags0[3:2] == 2'h3;
-  assign \$2823  = { \$2819 , \$2818 , \$2817  } + { \$2822 , \$2821 , \$2820  };
-  assign \$2824  = tags0[1:0] == 1'h1;
-  assign \$2825  = tags0[1:0] == 2'h2;
-  assign \$2826  = tags0[1:0] == 2'h3;
-  assign \$2827  = tags0[3:2] == 1'h1;
-  assign \$2828  = tags0[3:2] == 2'h2;
-  assign \$2829  = tags0[3:2] == 2'h3;
-  assign \$2830  = { \$2826 , \$2825 , \$2824  } + { \$2829 , \$2828 , \$2827  };
-  assign \$2832  = \$2830 [0] ? \$2831  : part0_0;
-  assign \$2834  = tags0[1:0] == 1'h1;
-  assign \$2835  = tags0[1:0] == 2'h2;
-  assign \$2836  = tags0[1:0] == 2'h3;
-  assign \$2837  = tags0[3:2] == 1'h1;
-  assign \$2838  = tags0[3:2] == 2'h2;
-  assign \$2839  = tags0[3:2] == 2'h3;
-  assign \$2840  = { \$2836 , \$2835 , \$2834  } + { \$2839 , \$2838 , \$2837  };
-  assign \$2842  = \$2840 [0] ? \$2841  : part0_0;
-  assign \$2843  = \$2823 [1] ? \$2833  : \$2842 ;
-  assign \$2844  = \$2788 [2] ? \$2816  : \$2843 ;
-  assign \$2846  = tags0[1:0] == 1'h1;
-  assign \$2847  = tags0[1:0] == 2'h2;
-  assign \$2848  = tags0[1:0] == 2'h3;
-  assign \$2849  = tags0[3:2] == 1'h1;
-  assign \$2850  = tags0[3:2] == 2'h2;
-  assign \$2851  = tags0[3:2] == 2'h3;
-  assign \$2852  = { \$2848 , \$2847 , \$2846  } + { \$2851 , \$2850 , \$2849  };
+  assign \$2816  = \$2760 [2] ? \$2788  : \$2815 ;
+  assign \$2818  = tags0[1:0] == 1'h1;
+  assign \$2819  = tags0[1:0] == 2'h2;
+  assign \$2820  = tags0[1:0] == 2'h3;
+  assign \$2821  = tags0[3:2] == 1'h1;
+  assign \$2822  = tags0[3:2] == 2'h2;
+  assign \$2823  = tags0[3:2] == 2'h3;
+  assign \$2824  = { \$2820 , \$2819 , \$2818  } + { \$2823 , \$2822 , \$2821  };
+  assign \$2825  = tags0[1:0] == 1'h1;
+  assign \$2826  = tags0[1:0] == 2'h2;
+  assign \$2827  = tags0[1:0] == 2'h3;
+  assign \$2828  = tags0[3:2] == 1'h1;
+  assign \$2829  = tags0[3:2] == 2'h2;
+  assign \$2830  = tags0[3:2] == 2'h3;
+  assign \$2831  = { \$2827 , \$2826 , \$2825  } + { \$2830 , \$2829 , \$2828  };
+  assign \$2832  = tags0[1:0] == 1'h1;
+  assign \$2833  = tags0[1:0] == 2'h2;
+  assign \$2834  = tags0[1:0] == 2'h3;
+  assign \$2835  = tags0[3:2] == 1'h1;
+  assign \$2836  = tags0[3:2] == 2'h2;
+  assign \$2837  = tags0[3:2] == 2'h3;
+  assign \$2838  = { \$2834 , \$2833 , \$2832  } + { \$2837 , \$2836 , \$2835  };
+  assign \$2840  = \$2838 [0] ? \$2839  : part0_0;
+  assign \$2842  = tags0[1:0] == 1'h1;
+  assign \$2843  = tags0[1:0] == 2'h2;
+  assign \$2844  = tags0[1:0] == 2'h3;
+  assign \$2845  = tags0[3:2] == 1'h1;
+  assign \$2846  = tags0[3:2] == 2'h2;
+  assign \$2847  = tags0[3:2] == 2'h3;
+  assign \$2848  = { \$2844 , \$2843 , \$2842  } + { \$2847 , \$2846 , \$2845  };
+  assign \$2850  = \$2848 [0] ? \$2849  : part0_0;
+  assign \$2851  = \$2831 [1] ? \$2841  : \$2850 ;
   assign \$2853  = tags0[1:0] == 1'h1;
   assign \$2854  = tags0[1:0] == 2'h2;
   assign \$2855  = tags0[1:0] == 2'h3;
@@ -7814,46 +7804,46 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$2876  = { \$2872 , \$2871 , \$2870  } + { \$2875 , \$2874 , \$2873  };
   assign \$2878  = \$2876 [0] ? \$2877  : part0_0;
   assign \$2879  = \$2859 [1] ? \$2869  : \$2878 ;
-  assign \$2881  = tags0[1:0] == 1'h1;
-  assign \$2882  = tags0[1:0] == 2'h2;
-  assign \$2883  = tags0[1:0] == 2'h3;
-  assign \$2884  = tags0[3:2] == 1'h1;
-  assign \$2885  = tags0[3:2] == 2'h2;
-  assign \$2886  = tags0[3:2] == 2'h3;
-  assign \$2887  = { \$2883 , \$2882 , \$2881  } + { \$2886 , \$2885 , \$2884  };
-  assign \$2888  = tags0[1:0] == 1'h1;
-  assign \$2889  = tags0[1:0] == 2'h2;
-  assign \$2890  = tags0[1:0] == 2'h3;
-  assign \$2891  = tags0[3:2] == 1'h1;
-  assign \$2892  = tags0[3:2] == 2'h2;
-  assign \$2893  = tags0[3:2] == 2'h3;
-  assign \$2894  = { \$2890 , \$2889 , \$2888  } + { \$2893 , \$2892 , \$2891  };
-  assign \$2896  = \$2894 [0] ? \$2895  : part0_0;
-  assign \$2898  = tags0[1:0] == 1'h1;
-  assign \$2899  = tags0[1:0] == 2'h2;
-  assign \$2900  = tags0[1:0] == 2'h3;
-  assign \$2901  = tags0[3:2] == 1'h1;
-  assign \$2902  = tags0[3:2] == 2'h2;
-  assign \$2903  = tags0[3:2] == 2'h3;
-  assign \$2904  = { \$2900 , \$2899 , \$2898  } + { \$2903 , \$2902 , \$2901  };
-  assign \$2906  = \$2904 [0] ? \$2905  : part0_0;
-  assign \$2907  = \$2887 [1] ? \$2897  : \$2906 ;
-  assign \$2908  = \$2852 [2] ? \$2880  : \$2907 ;
-  assign \$2909  = \$2781 [3] ? \$2845  : \$2908 ;
-  assign \$2910  = tags0[9:8] == 1'h1;
-  assign \$2911  = tags0[9:8] == 2'h2;
-  assign \$2912  = tags0[9:8] == 2'h3;
-  assign \$2913  = tags0[11:10] == 1'h1;
-  assign \$2914  = tags0[11:10] == 2'h2;
-  assign \$2915  = tags0[11:10] == 2'h3;
-  assign \$2916  = { \$2912 , \$2911 , \$2910  } + { \$2915 , \$2914 , \$2913  };
-  assign \$2917  = tags0[9:8] == 1'h1;
-  assign \$2918  = tags0[9:8] == 2'h2;
-  assign \$2919  = tags0[9:8] == 2'h3;
-  assign \$2920  = tags0[11:10] == 1'h1;
-  assign \$2921  = tags0[11:10] == 2'h2;
-  assign \$2922  = tags0[11:10] == 2'h3;
-  assign \$2923  = { \$2919 , \$2918 , \$2917  } + { \$2922 , \$2921 , \$2920  };
+  assign \$2880  = \$2824 [2] ? \$2852  : \$2879 ;
+  assign \$2881  = \$2753 [3] ? \$2817  : \$2880 ;
+  assign \$2882  = tags0[9:8] == 1'h1;
+  assign \$2883  = tags0[9:8] == 2'h2;
+  assign \$2884  = tags0[9:8] == 2'h3;
+  assign \$2885  = tags0[11:10] == 1'h1;
+  assign \$2886  = tags0[11:10] == 2'h2;
+  assign \$2887  = tags0[11:10] == 2'h3;
+  assign \$2888  = { \$2884 , \$2883 , \$2882  } + { \$2887 , \$2886 , \$2885  };
+  assign \$2889  = tags0[9:8] == 1'h1;
+  assign \$2890  = tags0[9:8] == 2'h2;
+  assign \$2891  = tags0[9:8] == 2'h3;
+  assign \$2892  = tags0[11:10] == 1'h1;
+  assign \$2893  = tags0[11:10] == 2'h2;
+  assign \$2894  = tags0[11:10] == 2'h3;
+  assign \$2895  = { \$2891 , \$2890 , \$2889  } + { \$2894 , \$2893 , \$2892  };
+  assign \$2896  = tags0[9:8] == 1'h1;
+  assign \$2897  = tags0[9:8] == 2'h2;
+  assign \$2898  = tags0[9:8] == 2'h3;
+  assign \$2899  = tags0[11:10] == 1'h1;
+  assign \$2900  = tags0[11:10] == 2'h2;
+  assign \$2901  = tags0[11:10] == 2'h3;
+  assign \$2902  = { \$2898 , \$2897 , \$2896  } + { \$2901 , \$2900 , \$2899  };
+  assign \$2903  = tags0[9:8] == 1'h1;
+  assign \$2904  = tags0[9:8] == 2'h2;
+  assign \$2905  = tags0[9:8] == 2'h3;
+  assign \$2906  = tags0[11:10] == 1'h1;
+  assign \$2907  = tags0[11:10] == 2'h2;
+  assign \$2908  = tags0[11:10] == 2'h3;
+  assign \$2909  = { \$2905 , \$2904 , \$2903  } + { \$2908 , \$2907 , \$2906  };
+  assign \$2911  = \$2909 [0] ? \$2910  : part0_1;
+  assign \$2913  = tags0[9:8] == 1'h1;
+  assign \$2914  = tags0[9:8] == 2'h2;
+  assign \$2915  = tags0[9:8] == 2'h3;
+  assign \$2916  = tags0[11:10] == 1'h1;
+  assign \$2917  = tags0[11:10] == 2'h2;
+  assign \$2918  = tags0[11:10] == 2'h3;
+  assign \$2919  = { \$2915 , \$2914 , \$2913  } + { \$2918 , \$2917 , \$2916  };
+  assign \$2921  = \$2919 [0] ? \$2920  : part0_1;
+  assign \$2922  = \$2902 [1] ? \$2912  : \$2921 ;
   assign \$2924  = tags0[9:8] == 1'h1;
   assign \$2925  = tags0[9:8] == 2'h2;
   assign \$2926  = tags0[9:8] == 2'h3;
@@ -7878,38 +7868,38 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$2947  = { \$2943 , \$2942 , \$2941  } + { \$2946 , \$2945 , \$2944  };
   assign \$2949  = \$2947 [0] ? \$2948  : part0_1;
   assign \$2950  = \$2930 [1] ? \$2940  : \$2949 ;
-  assign \$2952  = tags0[9:8] == 1'h1;
-  assign \$2953  = tags0[9:8] == 2'h2;
-  assign \$2954  = tags0[9:8] == 2'h3;
-  assign \$2955  = tags0[11:10] == 1'h1;
-  assign \$2956  = tags0[11:10] == 2'h2;
-  assign \$2957  = tags0[11:10] == 2'h3;
-  assign \$2958  = { \$2954 , \$2953 , \$2952  } + { \$2957 , \$2956 , \$2955  };
-  assign \$2959  = tags0[9:8] == 1'h1;
-  assign \$2960  = tags0[9:8] == 2'h2;
-  assign \$2961  = tags0[9:8] == 2'h3;
-  assign \$2962  = tags0[11:10] == 1'h1;
-  assign \$2963  = tags0[11:10] == 2'h2;
-  assign \$2964  = tags0[11:10] == 2'h3;
-  assign \$2965  = { \$2961 , \$2960 , \$2959  } + { \$2964 , \$2963 , \$2962  };
-  assign \$2967  = \$2965 [0] ? \$2966  : part0_1;
-  assign \$2969  = tags0[9:8] == 1'h1;
-  assign \$2970  = tags0[9:8] == 2'h2;
-  assign \$2971  = tags0[9:8] == 2'h3;
-  assign \$2972  = tags0[11:10] == 1'h1;
-  assign \$2973  = tags0[11:10] == 2'h2;
-  assign \$2974  = tags0[11:10] == 2'h3;
-  assign \$2975  = { \$2971 , \$2970 , \$2969  } + { \$2974 , \$2973 , \$2972  };
-  assign \$2977  = \$2975 [0] ? \$2976  : part0_1;
-  assign \$2978  = \$2958 [1] ? \$2968  : \$2977 ;
-  assign \$2979  = \$2923 [2] ? \$2951  : \$2978 ;
-  assign \$2981  = tags0[9:8] == 1'h1;
-  assign \$2982  = tags0[9:8] == 2'h2;
-  assign \$2983  = tags0[9:8] == 2'h3;
-  assign \$2984  = tags0[11:10] == 1'h1;
-  assign \$2985  = tags0[11:10] == 2'h2;
-  assign \$2986  = tags0[11:10] == 2'h3;
-  assign \$2987  = { \$2983 , \$2982 , \$2981  } + { \$2986 , \$2985 , \$2984  };
+  assign \$2951  = \$2895 [2] ? \$2923  : \$2950 ;
+  assign \$2953  = tags0[9:8] == 1'h1;
+  assign \$2954  = tags0[9:8] == 2'h2;
+  assign \$2955  = tags0[9:8] == 2'h3;
+  assign \$2956  = tags0[11:10] == 1'h1;
+  assign \$2957  = tags0[11:10] == 2'h2;
+  assign \$2958  = tags0[11:10] == 2'h3;
+  assign \$2959  = { \$2955 , \$2954 , \$2953  } + { \$2958 , \$2957 , \$2956  };
+  assign \$2960  = tags0[9:8] == 1'h1;
+  assign \$2961  = tags0[9:8] == 2'h2;
+  assign \$2962  = tags0[9:8] == 2'h3;
+  assign \$2963  = tags0[11:10] == 1'h1;
+  assign \$2964  = tags0[11:10] == 2'h2;
+  assign \$2965  = tags0[11:10] == 2'h3;
+  assign \$2966  = { \$2962 , \$2961 , \$2960  } + { \$2965 , \$2964 , \$2963  };
+  assign \$2967  = tags0[9:8] == 1'h1;
+  assign \$2968  = tags0[9:8] == 2'h2;
+  assign \$2969  = tags0[9:8] == 2'h3;
+  assign \$2970  = tags0[11:10] == 1'h1;
+  assign \$2971  = tags0[11:10] == 2'h2;
+  assign \$2972  = tags0[11:10] == 2'h3;
+  assign \$2973  = { \$2969 , \$2968 , \$2967  } + { \$2972 , \$2971 , \$2970  };
+  assign \$2975  = \$2973 [0] ? \$2974  : part0_1;
+  assign \$2977  = tags0[9:8] == 1'h1;
+  assign \$2978  = tags0[9:8] == 2'h2;
+  assign \$2979  = tags0[9:8] == 2'h3;
+  assign \$2980  = tags0[11:10] == 1'h1;
+  assign \$2981  = tags0[11:10] == 2'h2;
+  assign \$2982  = tags0[11:10] == 2'h3;
+  assign \$2983  = { \$2979 , \$2978 , \$2977  } + { \$2982 , \$2981 , \$2980  };
+  assign \$2985  = \$2983 [0] ? \$2984  : part0_1;
+  assign \$2986  = \$2966 [1] ? \$2976  : \$2985 ;
   assign \$2988  = tags0[9:8] == 1'h1;
   assign \$2989  = tags0[9:8] == 2'h2;
   assign \$2990  = tags0[9:8] == 2'h3;
@@ -7934,1669 +7924,1661 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$3011  = { \$3007 , \$3006 , \$3005  } + { \$3010 , \$3009 , \$3008  };
   assign \$3013  = \$3011 [0] ? \$3012  : part0_1;
   assign \$3014  = \$2994 [1] ? \$3004  : \$3013 ;
-  assign \$3016  = tags0[9:8] == 1'h1;
-  assign \$3017  = tags0[9:8] == 2'h2;
-  assign \$3018  = tags0[9:8] == 2'h3;
-  assign \$3019  = tags0[11:10] == 1'h1;
-  assign \$3020  = tags0[11:10] == 2'h2;
-  assign \$3021  = tags0[11:10] == 2'h3;
-  assign \$3022  = { \$3018 , \$3017 , \$3016  } + { \$3021 , \$3020 , \$3019  };
-  assign \$3023  = tags0[9:8] == 1'h1;
-  assign \$3024  = tags0[9:8] == 2'h2;
-  assign \$3025  = tags0[9:8] == 2'h3;
-  assign \$3026  = tags0[11:10] == 1'h1;
-  assign \$3027  = tags0[11:10] == 2'h2;
-  assign \$3028  = tags0[11:10] == 2'h3;
-  assign \$3029  = { \$3025 , \$3024 , \$3023  } + { \$3028 , \$3027 , \$3026  };
-  assign \$3031  = \$3029 [0] ? \$3030  : part0_1;
-  assign \$3033  = tags0[9:8] == 1'h1;
-  assign \$3034  = tags0[9:8] == 2'h2;
-  assign \$3035  = tags0[9:8] == 2'h3;
-  assign \$3036  = tags0[11:10] == 1'h1;
-  assign \$3037  = tags0[11:10] == 2'h2;
-  assign \$3038  = tags0[11:10] == 2'h3;
-  assign \$3039  = { \$3035 , \$3034 , \$3033  } + { \$3038 , \$3037 , \$3036  };
-  assign \$3041  = \$3039 [0] ? \$3040  : part0_1;
-  assign \$3042  = \$3022 [1] ? \$3032  : \$3041 ;
-  assign \$3043  = \$2987 [2] ? \$3015  : \$3042 ;
-  assign \$3044  = \$2916 [3] ? \$2980  : \$3043 ;
+  assign \$3015  = \$2959 [2] ? \$2987  : \$3014 ;
+  assign \$3016  = \$2888 [3] ? \$2952  : \$3015 ;
+  assign \$3017  = tags1[1:0] == 1'h1;
+  assign \$3018  = tags1[1:0] == 2'h2;
+  assign \$3019  = tags1[1:0] == 2'h3;
+  assign \$3020  = tags1[1:0] == 1'h1;
+  assign \$3021  = tags1[1:0] == 2'h2;
+  assign \$3022  = tags1[1:0] == 2'h3;
+  assign \$3023  = tags1[1:0] == 1'h1;
+  assign \$3024  = tags1[1:0] == 2'h2;
+  assign \$3025  = tags1[1:0] == 2'h3;
+  assign \$3027  = \$3023  ? \$3026  : part1_0;
+  assign \$3029  = tags1[1:0] == 1'h1;
+  assign \$3030  = tags1[1:0] == 2'h2;
+  assign \$3031  = tags1[1:0] == 2'h3;
+  assign \$3033  = \$3029  ? \$3032  : part1_0;
+  assign \$3034  = \$3021  ? \$3028  : \$3033 ;
+  assign \$3036  = tags1[1:0] == 1'h1;
+  assign \$3037  = tags1[1:0] == 2'h2;
+  assign \$3038  = tags1[1:0] == 2'h3;
+  assign \$3039  = tags1[1:0] == 1'h1;
+  assign \$3040  = tags1[1:0] == 2'h2;
+  assign \$3041  = tags1[1:0] == 2'h3;
+  assign \$3043  = \$3039  ? \$3042  : part1_0;
   assign \$3045  = tags1[1:0] == 1'h1;
   assign \$3046  = tags1[1:0] == 2'h2;
   assign \$3047  = tags1[1:0] == 2'h3;
-  assign \$3048  = tags1[1:0] == 1'h1;
-  assign \$3049  = tags1[1:0] == 2'h2;
-  assign \$3050  = tags1[1:0] == 2'h3;
-  assign \$3051  = tags1[1:0] == 1'h1;
-  assign \$3052  = tags1[1:0] == 2'h2;
-  assign \$3053  = tags1[1:0] == 2'h3;
-  assign \$3055  = \$3051  ? \$3054  : part1_0;
-  assign \$3057  = tags1[1:0] == 1'h1;
-  assign \$3058  = tags1[1:0] == 2'h2;
-  assign \$3059  = tags1[1:0] == 2'h3;
-  assign \$3061  = \$3057  ? \$3060  : part1_0;
-  assign \$3062  = \$3049  ? \$3056  : \$3061 ;
-  assign \$3064  = tags1[1:0] == 1'h1;
-  assign \$3065  = tags1[1:0] == 2'h2;
-  assign \$3066  = tags1[1:0] == 2'h3;
-  assign \$3067  = tags1[1:0] == 1'h1;
-  assign \$3068  = tags1[1:0] == 2'h2;
-  assign \$3069  = tags1[1:0] == 2'h3;
-  assign \$3071  = \$3067  ? \$3070  : part1_0;
-  assign \$3073  = tags1[1:0] == 1'h1;
-  assign \$3074  = tags1[1:0] == 2'h2;
-  assign \$3075  = tags1[1:0] == 2'h3;
-  assign \$3077  = \$3073  ? \$3076  : part1_0;
-  assign \$3078  = \$3065  ? \$3072  : \$3077 ;
-  assign \$3079  = \$3047  ? \$3063  : \$3078 ;
+  assign \$3049  = \$3045  ? \$3048  : part1_0;
+  assign \$3050  = \$3037  ? \$3044  : \$3049 ;
+  assign \$3051  = \$3019  ? \$3035  : \$3050 ;
+  assign \$3052  = tags1[5:4] == 1'h1;
+  assign \$3053  = tags1[5:4] == 2'h2;
+  assign \$3054  = tags1[5:4] == 2'h3;
+  assign \$3055  = tags1[5:4] == 1'h1;
+  assign \$3056  = tags1[5:4] == 2'h2;
+  assign \$3057  = tags1[5:4] == 2'h3;
+  assign \$3058  = tags1[5:4] == 1'h1;
+  assign \$3059  = tags1[5:4] == 2'h2;
+  assign \$3060  = tags1[5:4] == 2'h3;
+  assign \$3062  = \$3058  ? \$3061  : part1_1;
+  assign \$3064  = tags1[5:4] == 1'h1;
+  assign \$3065  = tags1[5:4] == 2'h2;
+  assign \$3066  = tags1[5:4] == 2'h3;
+  assign \$3068  = \$3064  ? \$3067  : part1_1;
+  assign \$3069  = \$3056  ? \$3063  : \$3068 ;
+  assign \$3071  = tags1[5:4] == 1'h1;
+  assign \$3072  = tags1[5:4] == 2'h2;
+  assign \$3073  = tags1[5:4] == 2'h3;
+  assign \$3074  = tags1[5:4] == 1'h1;
+  assign \$3075  = tags1[5:4] == 2'h2;
+  assign \$3076  = tags1[5:4] == 2'h3;
+  assign \$3078  = \$3074  ? \$3077  : part1_1;
   assign \$3080  = tags1[5:4] == 1'h1;
   assign \$3081  = tags1[5:4] == 2'h2;
   assign \$3082  = tags1[5:4] == 2'h3;
-  assign \$3083  = tags1[5:4] == 1'h1;
-  assign \$3084  = tags1[5:4] == 2'h2;
-  assign \$3085  = tags1[5:4] == 2'h3;
-  assign \$3086  = tags1[5:4] == 1'h1;
-  assign \$3087  = tags1[5:4] == 2'h2;
-  assign \$3088  = tags1[5:4] == 2'h3;
-  assign \$3090  = \$3086  ? \$3089  : part1_1;
-  assign \$3092  = tags1[5:4] == 1'h1;
-  assign \$3093  = tags1[5:4] == 2'h2;
-  assign \$3094  = tags1[5:4] == 2'h3;
-  assign \$3096  = \$3092  ? \$3095  : part1_1;
-  assign \$3097  = \$3084  ? \$3091  : \$3096 ;
-  assign \$3099  = tags1[5:4] == 1'h1;
-  assign \$3100  = tags1[5:4] == 2'h2;
-  assign \$3101  = tags1[5:4] == 2'h3;
-  assign \$3102  = tags1[5:4] == 1'h1;
-  assign \$3103  = tags1[5:4] == 2'h2;
-  assign \$3104  = tags1[5:4] == 2'h3;
-  assign \$3106  = \$3102  ? \$3105  : part1_1;
-  assign \$3108  = tags1[5:4] == 1'h1;
-  assign \$3109  = tags1[5:4] == 2'h2;
-  assign \$3110  = tags1[5:4] == 2'h3;
-  assign \$3112  = \$3108  ? \$3111  : part1_1;
-  assign \$3113  = \$3100  ? \$3107  : \$3112 ;
-  assign \$3114  = \$3082  ? \$3098  : \$3113 ;
+  assign \$3084  = \$3080  ? \$3083  : part1_1;
+  assign \$3085  = \$3072  ? \$3079  : \$3084 ;
+  assign \$3086  = \$3054  ? \$3070  : \$3085 ;
+  assign \$3087  = tags1[9:8] == 1'h1;
+  assign \$3088  = tags1[9:8] == 2'h2;
+  assign \$3089  = tags1[9:8] == 2'h3;
+  assign \$3090  = tags1[9:8] == 1'h1;
+  assign \$3091  = tags1[9:8] == 2'h2;
+  assign \$3092  = tags1[9:8] == 2'h3;
+  assign \$3093  = tags1[9:8] == 1'h1;
+  assign \$3094  = tags1[9:8] == 2'h2;
+  assign \$3095  = tags1[9:8] == 2'h3;
+  assign \$3097  = \$3093  ? \$3096  : part1_2;
+  assign \$3099  = tags1[9:8] == 1'h1;
+  assign \$3100  = tags1[9:8] == 2'h2;
+  assign \$3101  = tags1[9:8] == 2'h3;
+  assign \$3103  = \$3099  ? \$3102  : part1_2;
+  assign \$3104  = \$3091  ? \$3098  : \$3103 ;
+  assign \$3106  = tags1[9:8] == 1'h1;
+  assign \$3107  = tags1[9:8] == 2'h2;
+  assign \$3108  = tags1[9:8] == 2'h3;
+  assign \$3109  = tags1[9:8] == 1'h1;
+  assign \$3110  = tags1[9:8] == 2'h2;
+  assign \$3111  = tags1[9:8] == 2'h3;
+  assign \$3113  = \$3109  ? \$3112  : part1_2;
   assign \$3115  = tags1[9:8] == 1'h1;
   assign \$3116  = tags1[9:8] == 2'h2;
   assign \$3117  = tags1[9:8] == 2'h3;
-  assign \$3118  = tags1[9:8] == 1'h1;
-  assign \$3119  = tags1[9:8] == 2'h2;
-  assign \$3120  = tags1[9:8] == 2'h3;
-  assign \$3121  = tags1[9:8] == 1'h1;
-  assign \$3122  = tags1[9:8] == 2'h2;
-  assign \$3123  = tags1[9:8] == 2'h3;
-  assign \$3125  = \$3121  ? \$3124  : part1_2;
-  assign \$3127  = tags1[9:8] == 1'h1;
-  assign \$3128  = tags1[9:8] == 2'h2;
-  assign \$3129  = tags1[9:8] == 2'h3;
-  assign \$3131  = \$3127  ? \$3130  : part1_2;
-  assign \$3132  = \$3119  ? \$3126  : \$3131 ;
-  assign \$3134  = tags1[9:8] == 1'h1;
-  assign \$3135  = tags1[9:8] == 2'h2;
-  assign \$3136  = tags1[9:8] == 2'h3;
-  assign \$3137  = tags1[9:8] == 1'h1;
-  assign \$3138  = tags1[9:8] == 2'h2;
-  assign \$3139  = tags1[9:8] == 2'h3;
-  assign \$3141  = \$3137  ? \$3140  : part1_2;
-  assign \$3143  = tags1[9:8] == 1'h1;
-  assign \$3144  = tags1[9:8] == 2'h2;
-  assign \$3145  = tags1[9:8] == 2'h3;
-  assign \$3147  = \$3143  ? \$3146  : part1_2;
-  assign \$3148  = \$3135  ? \$3142  : \$3147 ;
-  assign \$3149  = \$3117  ? \$3133  : \$3148 ;
+  assign \$3119  = \$3115  ? \$3118  : part1_2;
+  assign \$3120  = \$3107  ? \$3114  : \$3119 ;
+  assign \$3121  = \$3089  ? \$3105  : \$3120 ;
+  assign \$3122  = tags1[13:12] == 1'h1;
+  assign \$3123  = tags1[13:12] == 2'h2;
+  assign \$3124  = tags1[13:12] == 2'h3;
+  assign \$3125  = tags1[13:12] == 1'h1;
+  assign \$3126  = tags1[13:12] == 2'h2;
+  assign \$3127  = tags1[13:12] == 2'h3;
+  assign \$3128  = tags1[13:12] == 1'h1;
+  assign \$3129  = tags1[13:12] == 2'h2;
+  assign \$3130  = tags1[13:12] == 2'h3;
+  assign \$3132  = \$3128  ? \$3131  : part1_3;
+  assign \$3134  = tags1[13:12] == 1'h1;
+  assign \$3135  = tags1[13:12] == 2'h2;
+  assign \$3136  = tags1[13:12] == 2'h3;
+  assign \$3138  = \$3134  ? \$3137  : part1_3;
+  assign \$3139  = \$3126  ? \$3133  : \$3138 ;
+  assign \$3141  = tags1[13:12] == 1'h1;
+  assign \$3142  = tags1[13:12] == 2'h2;
+  assign \$3143  = tags1[13:12] == 2'h3;
+  assign \$3144  = tags1[13:12] == 1'h1;
+  assign \$3145  = tags1[13:12] == 2'h2;
+  assign \$3146  = tags1[13:12] == 2'h3;
+  assign \$3148  = \$3144  ? \$3147  : part1_3;
   assign \$3150  = tags1[13:12] == 1'h1;
   assign \$3151  = tags1[13:12] == 2'h2;
   assign \$3152  = tags1[13:12] == 2'h3;
-  assign \$3153  = tags1[13:12] == 1'h1;
-  assign \$3154  = tags1[13:12] == 2'h2;
-  assign \$3155  = tags1[13:12] == 2'h3;
-  assign \$3156  = tags1[13:12] == 1'h1;
-  assign \$3157  = tags1[13:12] == 2'h2;
-  assign \$3158  = tags1[13:12] == 2'h3;
-  assign \$3160  = \$3156  ? \$3159  : part1_3;
-  assign \$3162  = tags1[13:12] == 1'h1;
-  assign \$3163  = tags1[13:12] == 2'h2;
-  assign \$3164  = tags1[13:12] == 2'h3;
-  assign \$3166  = \$3162  ? \$3165  : part1_3;
-  assign \$3167  = \$3154  ? \$3161  : \$3166 ;
-  assign \$3169  = tags1[13:12] == 1'h1;
-  assign \$3170  = tags1[13:12] == 2'h2;
-  assign \$3171  = tags1[13:12] == 2'h3;
-  assign \$3172  = tags1[13:12] == 1'h1;
-  assign \$3173  = tags1[13:12] == 2'h2;
-  assign \$3174  = tags1[13:12] == 2'h3;
-  assign \$3176  = \$3172  ? \$3175  : part1_3;
-  assign \$3178  = tags1[13:12] == 1'h1;
-  assign \$3179  = tags1[13:12] == 2'h2;
-  assign \$3180  = tags1[13:12] == 2'h3;
-  assign \$3182  = \$3178  ? \$3181  : part1_3;
-  assign \$3183  = \$3170  ? \$3177  : \$3182 ;
-  assign \$3184  = \$3152  ? \$3168  : \$3183 ;
-  assign \$3185  = $signed(control4[28:19]) < $signed(9'h17a);
-  assign \$3186  = $signed(control4[28:19]) < $signed(9'h179);
-  assign \$3187  = $signed(control4[28:19]) < $signed(9'h178);
-  assign \$3188  = $signed(control4[28:19]) < $signed(9'h177);
-  assign \$3189  = $signed(control4[28:19]) < $signed(9'h176);
-  assign \$3190  = $signed(control4[28:19]) < $signed(9'h175);
-  assign \$3191  = $signed(control4[28:19]) < $signed(9'h174);
-  assign \$3192  = $signed(control4[28:19]) < $signed(9'h173);
-  assign \$3193  = $signed(control4[28:19]) < $signed(9'h172);
-  assign \$3194  = $signed(control4[28:19]) < $signed(9'h171);
-  assign \$3195  = $signed(control4[28:19]) < $signed(9'h170);
-  assign \$3196  = $signed(control4[28:19]) < $signed(9'h16f);
-  assign \$3197  = $signed(control4[28:19]) < $signed(9'h16e);
-  assign \$3198  = $signed(control4[28:19]) < $signed(9'h16d);
-  assign \$3199  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3200  = \$3199  == 2'h2;
-  assign \$3201  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3202  = \$3201  == 1'h1;
-  assign \$3203  = 4'hf - control4[17:14];
-  assign \$3204  = control4[18] ? \$3203  : 5'h08;
-  assign \$3205  = part2_0[6:0] << \$3204 [3:0];
-  assign \$3206  = \$3202  ? \$3205 [15:0] : 16'h0000;
-  assign \$3207  = \$3200  ? { 1'h0, part2_0[14:0] } : \$3206 ;
-  assign \$3208  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3209  = \$3208  == 2'h2;
-  assign \$3210  = \$3209  ? part2_0[15] : part2_0[7];
-  assign \$3211  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3212  = \$3211  == 2'h2;
-  assign \$3213  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3214  = \$3213  == 1'h1;
-  assign \$3215  = \$3212  | \$3214 ;
-  assign \$3216  = \$3210  & \$3215 ;
-  assign \$3217  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3218  = \$3217  == 2'h3;
-  assign \$3220  = \$signal$174  + \$3219 ;
-  assign \$3221  = ~ lost;
-  assign \$3222  = { lost[14:0], 1'h1 } & \$3221 ;
-  assign \$3223  = \$signal$174  & \$3222 ;
-  assign \$3224  = | \$3223 ;
-  assign \$3225  = \$3224  & lost[0];
-  assign \$3226  = \$3220  + \$3225 ;
-  assign \$3227  = ~ lost;
-  assign \$3228  = \$3226 [15:0] & \$3227 ;
-  assign \$3229  = \$signal$174 [1] ? 4'h1 : 4'h0;
-  assign \$3230  = \$signal$174 [2] ? 4'h2 : \$3229 ;
-  assign \$3231  = \$signal$174 [3] ? 4'h3 : \$3230 ;
-  assign \$3232  = \$signal$174 [4] ? 4'h4 : \$3231 ;
-  assign \$3233  = \$signal$174 [5] ? 4'h5 : \$3232 ;
-  assign \$3234  = \$signal$174 [6] ? 4'h6 : \$3233 ;
-  assign \$3235  = \$signal$174 [7] ? 4'h7 : \$3234 ;
-  assign \$3236  = \$signal$174 [8] ? 4'h8 : \$3235 ;
-  assign \$3237  = \$signal$174 [9] ? 4'h9 : \$3236 ;
-  assign \$3238  = \$signal$174 [10] ? 4'ha : \$3237 ;
-  assign \$3239  = \$signal$174 [11] ? 4'hb : \$3238 ;
-  assign \$3240  = \$signal$174 [12] ? 4'hc : \$3239 ;
-  assign \$3241  = \$signal$174 [13] ? 4'hd : \$3240 ;
-  assign \$3242  = \$signal$174 [14] ? 4'he : \$3241 ;
-  assign \$3243  = \$signal$174 [15] ? 4'hf : \$3242 ;
-  assign \$3244  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3245  = \$3244  == 2'h2;
-  assign \$3246  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3247  = \$3246  == 1'h1;
-  assign \$3248  = 4'hf - control4[17:14];
-  assign \$3249  = control4[18] ? \$3248  : 5'h08;
-  assign \$3250  = part2_1[6:0] << \$3249 [3:0];
-  assign \$3251  = \$3247  ? \$3250 [15:0] : 16'h0000;
-  assign \$3252  = \$3245  ? { 1'h0, part2_1[14:0] } : \$3251 ;
-  assign \$3253  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3254  = \$3253  == 2'h2;
-  assign \$3255  = \$3254  ? part2_1[15] : part2_1[7];
-  assign \$3256  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3257  = \$3256  == 2'h2;
-  assign \$3258  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3259  = \$3258  == 1'h1;
-  assign \$3260  = \$3257  | \$3259 ;
-  assign \$3261  = \$3255  & \$3260 ;
-  assign \$3262  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3263  = \$3262  == 2'h3;
-  assign \$3265  = \$signal$181  + \$3264 ;
-  assign \$3266  = ~ lost;
-  assign \$3267  = { lost[14:0], 1'h1 } & \$3266 ;
-  assign \$3268  = \$signal$181  & \$3267 ;
-  assign \$3269  = | \$3268 ;
-  assign \$3270  = \$3269  & lost[0];
-  assign \$3271  = \$3265  + \$3270 ;
-  assign \$3272  = ~ lost;
-  assign \$3273  = \$3271 [15:0] & \$3272 ;
-  assign \$3274  = \$signal$181 [1] ? 4'h1 : 4'h0;
-  assign \$3275  = \$signal$181 [2] ? 4'h2 : \$3274 ;
-  assign \$3276  = \$signal$181 [3] ? 4'h3 : \$3275 ;
-  assign \$3277  = \$signal$181 [4] ? 4'h4 : \$3276 ;
-  assign \$3278  = \$signal$181 [5] ? 4'h5 : \$3277 ;
-  assign \$3279  = \$signal$181 [6] ? 4'h6 : \$3278 ;
-  assign \$3280  = \$signal$181 [7] ? 4'h7 : \$3279 ;
-  assign \$3281  = \$signal$181 [8] ? 4'h8 : \$3280 ;
-  assign \$3282  = \$signal$181 [9] ? 4'h9 : \$3281 ;
-  assign \$3283  = \$signal$181 [10] ? 4'ha : \$3282 ;
-  assign \$3284  = \$signal$181 [11] ? 4'hb : \$3283 ;
-  assign \$3285  = \$signal$181 [12] ? 4'hc : \$3284 ;
-  assign \$3286  = \$signal$181 [13] ? 4'hd : \$3285 ;
-  assign \$3287  = \$signal$181 [14] ? 4'he : \$3286 ;
-  assign \$3288  = \$signal$181 [15] ? 4'hf : \$3287 ;
-  assign \$3289  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3290  = \$3289  == 2'h2;
-  assign \$3291  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3292  = \$3291  == 1'h1;
-  assign \$3293  = 4'hf - control4[17:14];
-  assign \$3294  = control4[18] ? \$3293  : 5'h08;
-  assign \$3295  = part2_2[6:0] << \$3294 [3:0];
-  assign \$3296  = \$3292  ? \$3295 [15:0] : 16'h0000;
-  assign \$3297  = \$3290  ? { 1'h0, part2_2[14:0] } : \$3296 ;
-  assign \$3298  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3299  = \$3298  == 2'h2;
-  assign \$3300  = \$3299  ? part2_2[15] : part2_2[7];
-  assign \$3301  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3302  = \$3301  == 2'h2;
-  assign \$3303  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3304  = \$3303  == 1'h1;
-  assign \$3305  = \$3302  | \$3304 ;
-  assign \$3306  = \$3300  & \$3305 ;
-  assign \$3307  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3308  = \$3307  == 2'h3;
-  assign \$3310  = \$signal$188  + \$3309 ;
-  assign \$3311  = ~ lost;
-  assign \$3312  = { lost[14:0], 1'h1 } & \$3311 ;
-  assign \$3313  = \$signal$188  & \$3312 ;
-  assign \$3314  = | \$3313 ;
-  assign \$3315  = \$3314  & lost[0];
-  assign \$3316  = \$3310  + \$3315 ;
-  assign \$3317  = ~ lost;
-  assign \$3318  = \$3316 [15:0] & \$3317 ;
-  assign \$3319  = \$signal$188 [1] ? 4'h1 : 4'h0;
-  assign \$3320  = \$signal$188 [2] ? 4'h2 : \$3319 ;
-  assign \$3321  = \$signal$188 [3] ? 4'h3 : \$3320 ;
-  assign \$3322  = \$signal$188 [4] ? 4'h4 : \$3321 ;
-  assign \$3323  = \$signal$188 [5] ? 4'h5 : \$3322 ;
-  assign \$3324  = \$signal$188 [6] ? 4'h6 : \$3323 ;
-  assign \$3325  = \$signal$188 [7] ? 4'h7 : \$3324 ;
-  assign \$3326  = \$signal$188 [8] ? 4'h8 : \$3325 ;
-  assign \$3327  = \$signal$188 [9] ? 4'h9 : \$3326 ;
-  assign \$3328  = \$signal$188 [10] ? 4'ha : \$3327 ;
-  assign \$3329  = \$signal$188 [11] ? 4'hb : \$3328 ;
-  assign \$3330  = \$signal$188 [12] ? 4'hc : \$3329 ;
-  assign \$3331  = \$signal$188 [13] ? 4'hd : \$3330 ;
-  assign \$3332  = \$signal$188 [14] ? 4'he : \$3331 ;
-  assign \$3333  = \$signal$188 [15] ? 4'hf : \$3332 ;
-  assign \$3334  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3335  = \$3334  == 2'h2;
-  assign \$3336  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3337  = \$3336  == 1'h1;
-  assign \$3338  = 4'hf - control4[17:14];
-  assign \$3339  = control4[18] ? \$3338  : 5'h08;
-  assign \$3340  = part2_3[6:0] << \$3339 [3:0];
-  assign \$3341  = \$3337  ? \$3340 [15:0] : 16'h0000;
-  assign \$3342  = \$3335  ? { 1'h0, part2_3[14:0] } : \$3341 ;
-  assign \$3343  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3344  = \$3343  == 2'h2;
-  assign \$3345  = \$3344  ? part2_3[15] : part2_3[7];
-  assign \$3346  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3347  = \$3346  == 2'h2;
-  assign \$3348  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3349  = \$3348  == 1'h1;
-  assign \$3350  = \$3347  | \$3349 ;
-  assign \$3351  = \$3345  & \$3350 ;
-  assign \$3352  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3353  = \$3352  == 2'h3;
-  assign \$3355  = \$signal$195  + \$3354 ;
-  assign \$3356  = ~ lost;
-  assign \$3357  = { lost[14:0], 1'h1 } & \$3356 ;
-  assign \$3358  = \$signal$195  & \$3357 ;
-  assign \$3359  = | \$3358 ;
-  assign \$3360  = \$3359  & lost[0];
-  assign \$3361  = \$3355  + \$3360 ;
-  assign \$3362  = ~ lost;
-  assign \$3363  = \$3361 [15:0] & \$3362 ;
-  assign \$3364  = \$signal$195 [1] ? 4'h1 : 4'h0;
-  assign \$3365  = \$signal$195 [2] ? 4'h2 : \$3364 ;
-  assign \$3366  = \$signal$195 [3] ? 4'h3 : \$3365 ;
-  assign \$3367  = \$signal$195 [4] ? 4'h4 : \$3366 ;
-  assign \$3368  = \$signal$195 [5] ? 4'h5 : \$3367 ;
-  assign \$3369  = \$signal$195 [6] ? 4'h6 : \$3368 ;
-  assign \$3370  = \$signal$195 [7] ? 4'h7 : \$3369 ;
-  assign \$3371  = \$signal$195 [8] ? 4'h8 : \$3370 ;
-  assign \$3372  = \$signal$195 [9] ? 4'h9 : \$3371 ;
-  assign \$3373  = \$signal$195 [10] ? 4'ha : \$3372 ;
-  assign \$3374  = \$signal$195 [11] ? 4'hb : \$3373 ;
-  assign \$3375  = \$signal$195 [12] ? 4'hc : \$3374 ;
-  assign \$3376  = \$signal$195 [13] ? 4'hd : \$3375 ;
-  assign \$3377  = \$signal$195 [14] ? 4'he : \$3376 ;
-  assign \$3378  = \$signal$195 [15] ? 4'hf : \$3377 ;
-  assign \$3379  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3380  = \$3379  == 2'h2;
-  assign \$3381  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3382  = \$3381  == 1'h1;
-  assign \$3383  = 4'hf - control4[17:14];
-  assign \$3384  = control4[18] ? \$3383  : 5'h08;
-  assign \$3385  = part2_4[6:0] << \$3384 [3:0];
-  assign \$3386  = \$3382  ? \$3385 [15:0] : 16'h0000;
-  assign \$3387  = \$3380  ? { 1'h0, part2_4[14:0] } : \$3386 ;
-  assign \$3388  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3389  = \$3388  == 2'h2;
-  assign \$3390  = \$3389  ? part2_4[15] : part2_4[7];
-  assign \$3391  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3392  = \$3391  == 2'h2;
-  assign \$3393  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3394  = \$3393  == 1'h1;
-  assign \$3395  = \$3392  | \$3394 ;
-  assign \$3396  = \$3390  & \$3395 ;
-  assign \$3397  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3398  = \$3397  == 2'h3;
-  assign \$3400  = \$signal$202  + \$3399 ;
-  assign \$3401  = ~ lost;
-  assign \$3402  = { lost[14:0], 1'h1 } & \$3401 ;
-  assign \$3403  = \$signal$202  & \$3402 ;
-  assign \$3404  = | \$3403 ;
-  assign \$3405  = \$3404  & lost[0];
-  assign \$3406  = \$3400  + \$3405 ;
-  assign \$3407  = ~ lost;
-  assign \$3408  = \$3406 [15:0] & \$3407 ;
-  assign \$3409  = \$signal$202 [1] ? 4'h1 : 4'h0;
-  assign \$3410  = \$signal$202 [2] ? 4'h2 : \$3409 ;
-  assign \$3411  = \$signal$202 [3] ? 4'h3 : \$3410 ;
-  assign \$3412  = \$signal$202 [4] ? 4'h4 : \$3411 ;
-  assign \$3413  = \$signal$202 [5] ? 4'h5 : \$3412 ;
-  assign \$3414  = \$signal$202 [6] ? 4'h6 : \$3413 ;
-  assign \$3415  = \$signal$202 [7] ? 4'h7 : \$3414 ;
-  assign \$3416  = \$signal$202 [8] ? 4'h8 : \$3415 ;
-  assign \$3417  = \$signal$202 [9] ? 4'h9 : \$3416 ;
-  assign \$3418  = \$signal$202 [10] ? 4'ha : \$3417 ;
-  assign \$3419  = \$signal$202 [11] ? 4'hb : \$3418 ;
-  assign \$3420  = \$signal$202 [12] ? 4'hc : \$3419 ;
-  assign \$3421  = \$signal$202 [13] ? 4'hd : \$3420 ;
-  assign \$3422  = \$signal$202 [14] ? 4'he : \$3421 ;
-  assign \$3423  = \$signal$202 [15] ? 4'hf : \$3422 ;
-  assign \$3424  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3425  = \$3424  == 2'h2;
-  assign \$3426  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3427  = \$3426  == 1'h1;
-  assign \$3428  = 4'hf - control4[17:14];
-  assign \$3429  = control4[18] ? \$3428  : 5'h08;
-  assign \$3430  = part2_5[6:0] << \$3429 [3:0];
-  assign \$3431  = \$3427  ? \$3430 [15:0] : 16'h0000;
-  assign \$3432  = \$3425  ? { 1'h0, part2_5[14:0] } : \$3431 ;
-  assign \$3433  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3434  = \$3433  == 2'h2;
-  assign \$3435  = \$3434  ? part2_5[15] : part2_5[7];
-  assign \$3436  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3437  = \$3436  == 2'h2;
-  assign \$3438  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3439  = \$3438  == 1'h1;
-  assign \$3440  = \$3437  | \$3439 ;
-  assign \$3441  = \$3435  & \$3440 ;
-  assign \$3442  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3443  = \$3442  == 2'h3;
-  assign \$3445  = \$signal$209  + \$3444 ;
-  assign \$3446  = ~ lost;
-  assign \$3447  = { lost[14:0], 1'h1 } & \$3446 ;
-  assign \$3448  = \$signal$209  & \$3447 ;
-  assign \$3449  = | \$3448 ;
-  assign \$3450  = \$3449  & lost[0];
-  assign \$3451  = \$3445  + \$3450 ;
-  assign \$3452  = ~ lost;
-  assign \$3453  = \$3451 [15:0] & \$3452 ;
-  assign \$3454  = \$signal$209 [1] ? 4'h1 : 4'h0;
-  assign \$3455  = \$signal$209 [2] ? 4'h2 : \$3454 ;
-  assign \$3456  = \$signal$209 [3] ? 4'h3 : \$3455 ;
-  assign \$3457  = \$signal$209 [4] ? 4'h4 : \$3456 ;
-  assign \$3458  = \$signal$209 [5] ? 4'h5 : \$3457 ;
-  assign \$3459  = \$signal$209 [6] ? 4'h6 : \$3458 ;
-  assign \$3460  = \$signal$209 [7] ? 4'h7 : \$3459 ;
-  assign \$3461  = \$signal$209 [8] ? 4'h8 : \$3460 ;
-  assign \$3462  = \$signal$209 [9] ? 4'h9 : \$3461 ;
-  assign \$3463  = \$signal$209 [10] ? 4'ha : \$3462 ;
-  assign \$3464  = \$signal$209 [11] ? 4'hb : \$3463 ;
-  assign \$3465  = \$signal$209 [12] ? 4'hc : \$3464 ;
-  assign \$3466  = \$signal$209 [13] ? 4'hd : \$3465 ;
-  assign \$3467  = \$signal$209 [14] ? 4'he : \$3466 ;
-  assign \$3468  = \$signal$209 [15] ? 4'hf : \$3467 ;
-  assign \$3469  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3470  = \$3469  == 2'h2;
-  assign \$3471  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3472  = \$3471  == 1'h1;
-  assign \$3473  = 4'hf - control4[17:14];
-  assign \$3474  = control4[18] ? \$3473  : 5'h08;
-  assign \$3475  = part2_6[6:0] << \$3474 [3:0];
-  assign \$3476  = \$3472  ? \$3475 [15:0] : 16'h0000;
-  assign \$3477  = \$3470  ? { 1'h0, part2_6[14:0] } : \$3476 ;
-  assign \$3478  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3479  = \$3478  == 2'h2;
-  assign \$3480  = \$3479  ? part2_6[15] : part2_6[7];
-  assign \$3481  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3482  = \$3481  == 2'h2;
-  assign \$3483  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3484  = \$3483  == 1'h1;
-  assign \$3485  = \$3482  | \$3484 ;
-  assign \$3486  = \$3480  & \$3485 ;
-  assign \$3487  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3488  = \$3487  == 2'h3;
-  assign \$3490  = \$signal$216  + \$3489 ;
-  assign \$3491  = ~ lost;
-  assign \$3492  = { lost[14:0], 1'h1 } & \$3491 ;
-  assign \$3493  = \$signal$216  & \$3492 ;
-  assign \$3494  = | \$3493 ;
-  assign \$3495  = \$3494  & lost[0];
-  assign \$3496  = \$3490  + \$3495 ;
-  assign \$3497  = ~ lost;
-  assign \$3498  = \$3496 [15:0] & \$3497 ;
-  assign \$3499  = \$signal$216 [1] ? 4'h1 : 4'h0;
-  assign \$3500  = \$signal$216 [2] ? 4'h2 : \$3499 ;
-  assign \$3501  = \$signal$216 [3] ? 4'h3 : \$3500 ;
-  assign \$3502  = \$signal$216 [4] ? 4'h4 : \$3501 ;
-  assign \$3503  = \$signal$216 [5] ? 4'h5 : \$3502 ;
-  assign \$3504  = \$signal$216 [6] ? 4'h6 : \$3503 ;
-  assign \$3505  = \$signal$216 [7] ? 4'h7 : \$3504 ;
-  assign \$3506  = \$signal$216 [8] ? 4'h8 : \$3505 ;
-  assign \$3507  = \$signal$216 [9] ? 4'h9 : \$3506 ;
-  assign \$3508  = \$signal$216 [10] ? 4'ha : \$3507 ;
-  assign \$3509  = \$signal$216 [11] ? 4'hb : \$3508 ;
-  assign \$3510  = \$signal$216 [12] ? 4'hc : \$3509 ;
-  assign \$3511  = \$signal$216 [13] ? 4'hd : \$3510 ;
-  assign \$3512  = \$signal$216 [14] ? 4'he : \$3511 ;
-  assign \$3513  = \$signal$216 [15] ? 4'hf : \$3512 ;
-  assign \$3514  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3515  = \$3514  == 2'h2;
-  assign \$3516  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3517  = \$3516  == 1'h1;
-  assign \$3518  = 4'hf - control4[17:14];
-  assign \$3519  = control4[18] ? \$3518  : 5'h08;
-  assign \$3520  = part2_7[6:0] << \$3519 [3:0];
-  assign \$3521  = \$3517  ? \$3520 [15:0] : 16'h0000;
-  assign \$3522  = \$3515  ? { 1'h0, part2_7[14:0] } : \$3521 ;
-  assign \$3523  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3524  = \$3523  == 2'h2;
-  assign \$3525  = \$3524  ? part2_7[15] : part2_7[7];
-  assign \$3526  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3527  = \$3526  == 2'h2;
-  assign \$3528  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3529  = \$3528  == 1'h1;
-  assign \$3530  = \$3527  | \$3529 ;
-  assign \$3531  = \$3525  & \$3530 ;
-  assign \$3532  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3533  = \$3532  == 2'h3;
-  assign \$3535  = \$signal$223  + \$3534 ;
-  assign \$3536  = ~ lost;
-  assign \$3537  = { lost[14:0], 1'h1 } & \$3536 ;
-  assign \$3538  = \$signal$223  & \$3537 ;
-  assign \$3539  = | \$3538 ;
-  assign \$3540  = \$3539  & lost[0];
-  assign \$3541  = \$3535  + \$3540 ;
-  assign \$3542  = ~ lost;
-  assign \$3543  = \$3541 [15:0] & \$3542 ;
-  assign \$3544  = \$signal$223 [1] ? 4'h1 : 4'h0;
-  assign \$3545  = \$signal$223 [2] ? 4'h2 : \$3544 ;
-  assign \$3546  = \$signal$223 [3] ? 4'h3 : \$3545 ;
-  assign \$3547  = \$signal$223 [4] ? 4'h4 : \$3546 ;
-  assign \$3548  = \$signal$223 [5] ? 4'h5 : \$3547 ;
-  assign \$3549  = \$signal$223 [6] ? 4'h6 : \$3548 ;
-  assign \$3550  = \$signal$223 [7] ? 4'h7 : \$3549 ;
-  assign \$3551  = \$signal$223 [8] ? 4'h8 : \$3550 ;
-  assign \$3552  = \$signal$223 [9] ? 4'h9 : \$3551 ;
-  assign \$3553  = \$signal$223 [10] ? 4'ha : \$3552 ;
-  assign \$3554  = \$signal$223 [11] ? 4'hb : \$3553 ;
-  assign \$3555  = \$signal$223 [12] ? 4'hc : \$3554 ;
-  assign \$3556  = \$signal$223 [13] ? 4'hd : \$3555 ;
-  assign \$3557  = \$signal$223 [14] ? 4'he : \$3556 ;
-  assign \$3558  = \$signal$223 [15] ? 4'hf : \$3557 ;
-  assign \$3559  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3560  = \$3559  == 2'h3;
-  assign \$3561  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3562  = \$3561  == 1'h1;
-  assign \$3563  = ! part2_0[6:0];
-  assign \$3564  = control4[17:14] > 3'h6;
-  assign \$3565  = 1'h1 << control4[16:14];
-  assign \$3566  = \$3564  ? 7'h7f : \$3565 [6:0];
-  assign \$3567  = part2_0[6:0] > \$3566 ;
-  assign \$3568  = \$3563  | \$3567 ;
-  assign \$3569  = \$3562  & \$3568 ;
-  assign \$3570  = \$3560  | \$3569 ;
-  assign \$3571  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3572  = \$3571  == 2'h2;
-  assign \$3573  = control4[17:14] < 3'h7;
-  assign \$3574  = 4'he - control4[17:14];
-  assign \$3575  = 8'hff << \$3574 [3:0];
-  assign \$3576  = part2_0[14:0] < \$3575 [14:0];
-  assign \$3577  = \$3573  | \$3576 ;
-  assign \$3578  = \$3572  & \$3577 ;
-  assign \$3579  = \$3570  | \$3578 ;
+  assign \$3154  = \$3150  ? \$3153  : part1_3;
+  assign \$3155  = \$3142  ? \$3149  : \$3154 ;
+  assign \$3156  = \$3124  ? \$3140  : \$3155 ;
+  assign \$3157  = $signed(control4[28:19]) < $signed(9'h17a);
+  assign \$3158  = $signed(control4[28:19]) < $signed(9'h179);
+  assign \$3159  = $signed(control4[28:19]) < $signed(9'h178);
+  assign \$3160  = $signed(control4[28:19]) < $signed(9'h177);
+  assign \$3161  = $signed(control4[28:19]) < $signed(9'h176);
+  assign \$3162  = $signed(control4[28:19]) < $signed(9'h175);
+  assign \$3163  = $signed(control4[28:19]) < $signed(9'h174);
+  assign \$3164  = $signed(control4[28:19]) < $signed(9'h173);
+  assign \$3165  = $signed(control4[28:19]) < $signed(9'h172);
+  assign \$3166  = $signed(control4[28:19]) < $signed(9'h171);
+  assign \$3167  = $signed(control4[28:19]) < $signed(9'h170);
+  assign \$3168  = $signed(control4[28:19]) < $signed(9'h16f);
+  assign \$3169  = $signed(control4[28:19]) < $signed(9'h16e);
+  assign \$3170  = $signed(control4[28:19]) < $signed(9'h16d);
+  assign \$3171  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3172  = \$3171  == 2'h2;
+  assign \$3173  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3174  = \$3173  == 1'h1;
+  assign \$3175  = 4'hf - control4[17:14];
+  assign \$3176  = control4[18] ? \$3175  : 5'h08;
+  assign \$3177  = part2_0[6:0] << \$3176 [3:0];
+  assign \$3178  = \$3174  ? \$3177 [15:0] : 16'h0000;
+  assign \$3179  = \$3172  ? { 1'h0, part2_0[14:0] } : \$3178 ;
+  assign \$3180  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3181  = \$3180  == 2'h2;
+  assign \$3182  = \$3181  ? part2_0[15] : part2_0[7];
+  assign \$3183  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3184  = \$3183  == 2'h2;
+  assign \$3185  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3186  = \$3185  == 1'h1;
+  assign \$3187  = \$3184  | \$3186 ;
+  assign \$3188  = \$3182  & \$3187 ;
+  assign \$3189  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3190  = \$3189  == 2'h3;
+  assign \$3192  = \$signal$182  + \$3191 ;
+  assign \$3193  = ~ lost;
+  assign \$3194  = { lost[14:0], 1'h1 } & \$3193 ;
+  assign \$3195  = \$signal$182  & \$3194 ;
+  assign \$3196  = | \$3195 ;
+  assign \$3197  = \$3196  & lost[0];
+  assign \$3198  = \$3192  + \$3197 ;
+  assign \$3199  = ~ lost;
+  assign \$3200  = \$3198 [15:0] & \$3199 ;
+  assign \$3201  = \$signal$182 [1] ? 4'h1 : 4'h0;
+  assign \$3202  = \$signal$182 [2] ? 4'h2 : \$3201 ;
+  assign \$3203  = \$signal$182 [3] ? 4'h3 : \$3202 ;
+  assign \$3204  = \$signal$182 [4] ? 4'h4 : \$3203 ;
+  assign \$3205  = \$signal$182 [5] ? 4'h5 : \$3204 ;
+  assign \$3206  = \$signal$182 [6] ? 4'h6 : \$3205 ;
+  assign \$3207  = \$signal$182 [7] ? 4'h7 : \$3206 ;
+  assign \$3208  = \$signal$182 [8] ? 4'h8 : \$3207 ;
+  assign \$3209  = \$signal$182 [9] ? 4'h9 : \$3208 ;
+  assign \$3210  = \$signal$182 [10] ? 4'ha : \$3209 ;
+  assign \$3211  = \$signal$182 [11] ? 4'hb : \$3210 ;
+  assign \$3212  = \$signal$182 [12] ? 4'hc : \$3211 ;
+  assign \$3213  = \$signal$182 [13] ? 4'hd : \$3212 ;
+  assign \$3214  = \$signal$182 [14] ? 4'he : \$3213 ;
+  assign \$3215  = \$signal$182 [15] ? 4'hf : \$3214 ;
+  assign \$3216  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3217  = \$3216  == 2'h2;
+  assign \$3218  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3219  = \$3218  == 1'h1;
+  assign \$3220  = 4'hf - control4[17:14];
+  assign \$3221  = control4[18] ? \$3220  : 5'h08;
+  assign \$3222  = part2_1[6:0] << \$3221 [3:0];
+  assign \$3223  = \$3219  ? \$3222 [15:0] : 16'h0000;
+  assign \$3224  = \$3217  ? { 1'h0, part2_1[14:0] } : \$3223 ;
+  assign \$3225  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3226  = \$3225  == 2'h2;
+  assign \$3227  = \$3226  ? part2_1[15] : part2_1[7];
+  assign \$3228  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3229  = \$3228  == 2'h2;
+  assign \$3230  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3231  = \$3230  == 1'h1;
+  assign \$3232  = \$3229  | \$3231 ;
+  assign \$3233  = \$3227  & \$3232 ;
+  assign \$3234  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3235  = \$3234  == 2'h3;
+  assign \$3237  = \$signal$189  + \$3236 ;
+  assign \$3238  = ~ lost;
+  assign \$3239  = { lost[14:0], 1'h1 } & \$3238 ;
+  assign \$3240  = \$signal$189  & \$3239 ;
+  assign \$3241  = | \$3240 ;
+  assign \$3242  = \$3241  & lost[0];
+  assign \$3243  = \$3237  + \$3242 ;
+  assign \$3244  = ~ lost;
+  assign \$3245  = \$3243 [15:0] & \$3244 ;
+  assign \$3246  = \$signal$189 [1] ? 4'h1 : 4'h0;
+  assign \$3247  = \$signal$189 [2] ? 4'h2 : \$3246 ;
+  assign \$3248  = \$signal$189 [3] ? 4'h3 : \$3247 ;
+  assign \$3249  = \$signal$189 [4] ? 4'h4 : \$3248 ;
+  assign \$3250  = \$signal$189 [5] ? 4'h5 : \$3249 ;
+  assign \$3251  = \$signal$189 [6] ? 4'h6 : \$3250 ;
+  assign \$3252  = \$signal$189 [7] ? 4'h7 : \$3251 ;
+  assign \$3253  = \$signal$189 [8] ? 4'h8 : \$3252 ;
+  assign \$3254  = \$signal$189 [9] ? 4'h9 : \$3253 ;
+  assign \$3255  = \$signal$189 [10] ? 4'ha : \$3254 ;
+  assign \$3256  = \$signal$189 [11] ? 4'hb : \$3255 ;
+  assign \$3257  = \$signal$189 [12] ? 4'hc : \$3256 ;
+  assign \$3258  = \$signal$189 [13] ? 4'hd : \$3257 ;
+  assign \$3259  = \$signal$189 [14] ? 4'he : \$3258 ;
+  assign \$3260  = \$signal$189 [15] ? 4'hf : \$3259 ;
+  assign \$3261  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3262  = \$3261  == 2'h2;
+  assign \$3263  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3264  = \$3263  == 1'h1;
+  assign \$3265  = 4'hf - control4[17:14];
+  assign \$3266  = control4[18] ? \$3265  : 5'h08;
+  assign \$3267  = part2_2[6:0] << \$3266 [3:0];
+  assign \$3268  = \$3264  ? \$3267 [15:0] : 16'h0000;
+  assign \$3269  = \$3262  ? { 1'h0, part2_2[14:0] } : \$3268 ;
+  assign \$3270  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3271  = \$3270  == 2'h2;
+  assign \$3272  = \$3271  ? part2_2[15] : part2_2[7];
+  assign \$3273  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3274  = \$3273  == 2'h2;
+  assign \$3275  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3276  = \$3275  == 1'h1;
+  assign \$3277  = \$3274  | \$3276 ;
+  assign \$3278  = \$3272  & \$3277 ;
+  assign \$3279  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3280  = \$3279  == 2'h3;
+  assign \$3282  = \$signal$196  + \$3281 ;
+  assign \$3283  = ~ lost;
+  assign \$3284  = { lost[14:0], 1'h1 } & \$3283 ;
+  assign \$3285  = \$signal$196  & \$3284 ;
+  assign \$3286  = | \$3285 ;
+  assign \$3287  = \$3286  & lost[0];
+  assign \$3288  = \$3282  + \$3287 ;
+  assign \$3289  = ~ lost;
+  assign \$3290  = \$3288 [15:0] & \$3289 ;
+  assign \$3291  = \$signal$196 [1] ? 4'h1 : 4'h0;
+  assign \$3292  = \$signal$196 [2] ? 4'h2 : \$3291 ;
+  assign \$3293  = \$signal$196 [3] ? 4'h3 : \$3292 ;
+  assign \$3294  = \$signal$196 [4] ? 4'h4 : \$3293 ;
+  assign \$3295  = \$signal$196 [5] ? 4'h5 : \$3294 ;
+  assign \$3296  = \$signal$196 [6] ? 4'h6 : \$3295 ;
+  assign \$3297  = \$signal$196 [7] ? 4'h7 : \$3296 ;
+  assign \$3298  = \$signal$196 [8] ? 4'h8 : \$3297 ;
+  assign \$3299  = \$signal$196 [9] ? 4'h9 : \$3298 ;
+  assign \$3300  = \$signal$196 [10] ? 4'ha : \$3299 ;
+  assign \$3301  = \$signal$196 [11] ? 4'hb : \$3300 ;
+  assign \$3302  = \$signal$196 [12] ? 4'hc : \$3301 ;
+  assign \$3303  = \$signal$196 [13] ? 4'hd : \$3302 ;
+  assign \$3304  = \$signal$196 [14] ? 4'he : \$3303 ;
+  assign \$3305  = \$signal$196 [15] ? 4'hf : \$3304 ;
+  assign \$3306  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3307  = \$3306  == 2'h2;
+  assign \$3308  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3309  = \$3308  == 1'h1;
+  assign \$3310  = 4'hf - control4[17:14];
+  assign \$3311  = control4[18] ? \$3310  : 5'h08;
+  assign \$3312  = part2_3[6:0] << \$3311 [3:0];
+  assign \$3313  = \$3309  ? \$3312 [15:0] : 16'h0000;
+  assign \$3314  = \$3307  ? { 1'h0, part2_3[14:0] } : \$3313 ;
+  assign \$3315  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3316  = \$3315  == 2'h2;
+  assign \$3317  = \$3316  ? part2_3[15] : part2_3[7];
+  assign \$3318  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3319  = \$3318  == 2'h2;
+  assign \$3320  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3321  = \$3320  == 1'h1;
+  assign \$3322  = \$3319  | \$3321 ;
+  assign \$3323  = \$3317  & \$3322 ;
+  assign \$3324  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3325  = \$3324  == 2'h3;
+  assign \$3327  = \$signal$203  + \$3326 ;
+  assign \$3328  = ~ lost;
+  assign \$3329  = { lost[14:0], 1'h1 } & \$3328 ;
+  assign \$3330  = \$signal$203  & \$3329 ;
+  assign \$3331  = | \$3330 ;
+  assign \$3332  = \$3331  & lost[0];
+  assign \$3333  = \$3327  + \$3332 ;
+  assign \$3334  = ~ lost;
+  assign \$3335  = \$3333 [15:0] & \$3334 ;
+  assign \$3336  = \$signal$203 [1] ? 4'h1 : 4'h0;
+  assign \$3337  = \$signal$203 [2] ? 4'h2 : \$3336 ;
+  assign \$3338  = \$signal$203 [3] ? 4'h3 : \$3337 ;
+  assign \$3339  = \$signal$203 [4] ? 4'h4 : \$3338 ;
+  assign \$3340  = \$signal$203 [5] ? 4'h5 : \$3339 ;
+  assign \$3341  = \$signal$203 [6] ? 4'h6 : \$3340 ;
+  assign \$3342  = \$signal$203 [7] ? 4'h7 : \$3341 ;
+  assign \$3343  = \$signal$203 [8] ? 4'h8 : \$3342 ;
+  assign \$3344  = \$signal$203 [9] ? 4'h9 : \$3343 ;
+  assign \$3345  = \$signal$203 [10] ? 4'ha : \$3344 ;
+  assign \$3346  = \$signal$203 [11] ? 4'hb : \$3345 ;
+  assign \$3347  = \$signal$203 [12] ? 4'hc : \$3346 ;
+  assign \$3348  = \$signal$203 [13] ? 4'hd : \$3347 ;
+  assign \$3349  = \$signal$203 [14] ? 4'he : \$3348 ;
+  assign \$3350  = \$signal$203 [15] ? 4'hf : \$3349 ;
+  assign \$3351  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3352  = \$3351  == 2'h2;
+  assign \$3353  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3354  = \$3353  == 1'h1;
+  assign \$3355  = 4'hf - control4[17:14];
+  assign \$3356  = control4[18] ? \$3355  : 5'h08;
+  assign \$3357  = part2_4[6:0] << \$3356 [3:0];
+  assign \$3358  = \$3354  ? \$3357 [15:0] : 16'h0000;
+  assign \$3359  = \$3352  ? { 1'h0, part2_4[14:0] } : \$3358 ;
+  assign \$3360  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3361  = \$3360  == 2'h2;
+  assign \$3362  = \$3361  ? part2_4[15] : part2_4[7];
+  assign \$3363  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3364  = \$3363  == 2'h2;
+  assign \$3365  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3366  = \$3365  == 1'h1;
+  assign \$3367  = \$3364  | \$3366 ;
+  assign \$3368  = \$3362  & \$3367 ;
+  assign \$3369  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3370  = \$3369  == 2'h3;
+  assign \$3372  = \$signal$210  + \$3371 ;
+  assign \$3373  = ~ lost;
+  assign \$3374  = { lost[14:0], 1'h1 } & \$3373 ;
+  assign \$3375  = \$signal$210  & \$3374 ;
+  assign \$3376  = | \$3375 ;
+  assign \$3377  = \$3376  & lost[0];
+  assign \$3378  = \$3372  + \$3377 ;
+  assign \$3379  = ~ lost;
+  assign \$3380  = \$3378 [15:0] & \$3379 ;
+  assign \$3381  = \$signal$210 [1] ? 4'h1 : 4'h0;
+  assign \$3382  = \$signal$210 [2] ? 4'h2 : \$3381 ;
+  assign \$3383  = \$signal$210 [3] ? 4'h3 : \$3382 ;
+  assign \$3384  = \$signal$210 [4] ? 4'h4 : \$3383 ;
+  assign \$3385  = \$signal$210 [5] ? 4'h5 : \$3384 ;
+  assign \$3386  = \$signal$210 [6] ? 4'h6 : \$3385 ;
+  assign \$3387  = \$signal$210 [7] ? 4'h7 : \$3386 ;
+  assign \$3388  = \$signal$210 [8] ? 4'h8 : \$3387 ;
+  assign \$3389  = \$signal$210 [9] ? 4'h9 : \$3388 ;
+  assign \$3390  = \$signal$210 [10] ? 4'ha : \$3389 ;
+  assign \$3391  = \$signal$210 [11] ? 4'hb : \$3390 ;
+  assign \$3392  = \$signal$210 [12] ? 4'hc : \$3391 ;
+  assign \$3393  = \$signal$210 [13] ? 4'hd : \$3392 ;
+  assign \$3394  = \$signal$210 [14] ? 4'he : \$3393 ;
+  assign \$3395  = \$signal$210 [15] ? 4'hf : \$3394 ;
+  assign \$3396  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3397  = \$3396  == 2'h2;
+  assign \$3398  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3399  = \$3398  == 1'h1;
+  assign \$3400  = 4'hf - control4[17:14];
+  assign \$3401  = control4[18] ? \$3400  : 5'h08;
+  assign \$3402  = part2_5[6:0] << \$3401 [3:0];
+  assign \$3403  = \$3399  ? \$3402 [15:0] : 16'h0000;
+  assign \$3404  = \$3397  ? { 1'h0, part2_5[14:0] } : \$3403 ;
+  assign \$3405  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3406  = \$3405  == 2'h2;
+  assign \$3407  = \$3406  ? part2_5[15] : part2_5[7];
+  assign \$3408  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3409  = \$3408  == 2'h2;
+  assign \$3410  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3411  = \$3410  == 1'h1;
+  assign \$3412  = \$3409  | \$3411 ;
+  assign \$3413  = \$3407  & \$3412 ;
+  assign \$3414  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$3415  = \$3414  == 2'h3;
+  assign \$3417  = \$signal$217  + \$3416 ;
+  assign \$3418  = ~ lost;
+  assign \$3419  = { lost[14:0], 1'h1 } & \$3418 ;
+  assign \$3420  = \$signal$217  & \$3419 ;
+  assign \$3421  = | \$3420 ;
+  assign \$3422  = \$3421  & lost[0];
+  assign \$3423  = \$3417  + \$3422 ;
+  assign \$3424  = ~ lost;
+  assign \$3425  = \$3423 [15:0] & \$3424 ;
+  assign \$3426  = \$signal$217 [1] ? 4'h1 : 4'h0;
+  assign \$3427  = \$signal$217 [2] ? 4'h2 : \$3426 ;
+  assign \$3428  = \$signal$217 [3] ? 4'h3 : \$3427 ;
+  assign \$3429  = \$signal$217 [4] ? 4'h4 : \$3428 ;
+  assign \$3430  = \$signal$217 [5] ? 4'h5 : \$3429 ;
+  assign \$3431  = \$signal$217 [6] ? 4'h6 : \$3430 ;
+  assign \$3432  = \$signal$217 [7] ? 4'h7 : \$3431 ;
+  assign \$3433  = \$signal$217 [8] ? 4'h8 : \$3432 ;
+  assign \$3434  = \$signal$217 [9] ? 4'h9 : \$3433 ;
+  assign \$3435  = \$signal$217 [10] ? 4'ha : \$3434 ;
+  assign \$3436  = \$signal$217 [11] ? 4'hb : \$3435 ;
+  assign \$3437  = \$signal$217 [12] ? 4'hc : \$3436 ;
+  assign \$3438  = \$signal$217 [13] ? 4'hd : \$3437 ;
+  assign \$3439  = \$signal$217 [14] ? 4'he : \$3438 ;
+  assign \$3440  = \$signal$217 [15] ? 4'hf : \$3439 ;
+  assign \$3441  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3442  = \$3441  == 2'h2;
+  assign \$3443  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3444  = \$3443  == 1'h1;
+  assign \$3445  = 4'hf - control4[17:14];
+  assign \$3446  = control4[18] ? \$3445  : 5'h08;
+  assign \$3447  = part2_6[6:0] << \$3446 [3:0];
+  assign \$3448  = \$3444  ? \$3447 [15:0] : 16'h0000;
+  assign \$3449  = \$3442  ? { 1'h0, part2_6[14:0] } : \$3448 ;
+  assign \$3450  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3451  = \$3450  == 2'h2;
+  assign \$3452  = \$3451  ? part2_6[15] : part2_6[7];
+  assign \$3453  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3454  = \$3453  == 2'h2;
+  assign \$3455  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3456  = \$3455  == 1'h1;
+  assign \$3457  = \$3454  | \$3456 ;
+  assign \$3458  = \$3452  & \$3457 ;
+  assign \$3459  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$3460  = \$3459  == 2'h3;
+  assign \$3462  = \$signal$224  + \$3461 ;
+  assign \$3463  = ~ lost;
+  assign \$3464  = { lost[14:0], 1'h1 } & \$3463 ;
+  assign \$3465  = \$signal$224  & \$3464 ;
+  assign \$3466  = | \$3465 ;
+  assign \$3467  = \$3466  & lost[0];
+  assign \$3468  = \$3462  + \$3467 ;
+  assign \$3469  = ~ lost;
+  assign \$3470  = \$3468 [15:0] & \$3469 ;
+  assign \$3471  = \$signal$224 [1] ? 4'h1 : 4'h0;
+  assign \$3472  = \$signal$224 [2] ? 4'h2 : \$3471 ;
+  assign \$3473  = \$signal$224 [3] ? 4'h3 : \$3472 ;
+  assign \$3474  = \$signal$224 [4] ? 4'h4 : \$3473 ;
+  assign \$3475  = \$signal$224 [5] ? 4'h5 : \$3474 ;
+  assign \$3476  = \$signal$224 [6] ? 4'h6 : \$3475 ;
+  assign \$3477  = \$signal$224 [7] ? 4'h7 : \$3476 ;
+  assign \$3478  = \$signal$224 [8] ? 4'h8 : \$3477 ;
+  assign \$3479  = \$signal$224 [9] ? 4'h9 : \$3478 ;
+  assign \$3480  = \$signal$224 [10] ? 4'ha : \$3479 ;
+  assign \$3481  = \$signal$224 [11] ? 4'hb : \$3480 ;
+  assign \$3482  = \$signal$224 [12] ? 4'hc : \$3481 ;
+  assign \$3483  = \$signal$224 [13] ? 4'hd : \$3482 ;
+  assign \$3484  = \$signal$224 [14] ? 4'he : \$3483 ;
+  assign \$3485  = \$signal$224 [15] ? 4'hf : \$3484 ;
+  assign \$3486  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3487  = \$3486  == 2'h2;
+  assign \$3488  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3489  = \$3488  == 1'h1;
+  assign \$3490  = 4'hf - control4[17:14];
+  assign \$3491  = control4[18] ? \$3490  : 5'h08;
+  assign \$3492  = part2_7[6:0] << \$3491 [3:0];
+  assign \$3493  = \$3489  ? \$3492 [15:0] : 16'h0000;
+  assign \$3494  = \$3487  ? { 1'h0, part2_7[14:0] } : \$3493 ;
+  assign \$3495  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3496  = \$3495  == 2'h2;
+  assign \$3497  = \$3496  ? part2_7[15] : part2_7[7];
+  assign \$3498  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3499  = \$3498  == 2'h2;
+  assign \$3500  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3501  = \$3500  == 1'h1;
+  assign \$3502  = \$3499  | \$3501 ;
+  assign \$3503  = \$3497  & \$3502 ;
+  assign \$3504  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3505  = \$3504  == 2'h3;
+  assign \$3507  = \$signal$231  + \$3506 ;
+  assign \$3508  = ~ lost;
+  assign \$3509  = { lost[14:0], 1'h1 } & \$3508 ;
+  assign \$3510  = \$signal$231  & \$3509 ;
+  assign \$3511  = | \$3510 ;
+  assign \$3512  = \$3511  & lost[0];
+  assign \$3513  = \$3507  + \$3512 ;
+  assign \$3514  = ~ lost;
+  assign \$3515  = \$3513 [15:0] & \$3514 ;
+  assign \$3516  = \$signal$231 [1] ? 4'h1 : 4'h0;
+  assign \$3517  = \$signal$231 [2] ? 4'h2 : \$3516 ;
+  assign \$3518  = \$signal$231 [3] ? 4'h3 : \$3517 ;
+  assign \$3519  = \$signal$231 [4] ? 4'h4 : \$3518 ;
+  assign \$3520  = \$signal$231 [5] ? 4'h5 : \$3519 ;
+  assign \$3521  = \$signal$231 [6] ? 4'h6 : \$3520 ;
+  assign \$3522  = \$signal$231 [7] ? 4'h7 : \$3521 ;
+  assign \$3523  = \$signal$231 [8] ? 4'h8 : \$3522 ;
+  assign \$3524  = \$signal$231 [9] ? 4'h9 : \$3523 ;
+  assign \$3525  = \$signal$231 [10] ? 4'ha : \$3524 ;
+  assign \$3526  = \$signal$231 [11] ? 4'hb : \$3525 ;
+  assign \$3527  = \$signal$231 [12] ? 4'hc : \$3526 ;
+  assign \$3528  = \$signal$231 [13] ? 4'hd : \$3527 ;
+  assign \$3529  = \$signal$231 [14] ? 4'he : \$3528 ;
+  assign \$3530  = \$signal$231 [15] ? 4'hf : \$3529 ;
+  assign \$3531  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3532  = \$3531  == 2'h3;
+  assign \$3533  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3534  = \$3533  == 1'h1;
+  assign \$3535  = ! part2_0[6:0];
+  assign \$3536  = control4[17:14] > 3'h6;
+  assign \$3537  = 1'h1 << control4[16:14];
+  assign \$3538  = \$3536  ? 7'h7f : \$3537 [6:0];
+  assign \$3539  = part2_0[6:0] > \$3538 ;
+  assign \$3540  = \$3535  | \$3539 ;
+  assign \$3541  = \$3534  & \$3540 ;
+  assign \$3542  = \$3532  | \$3541 ;
+  assign \$3543  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3544  = \$3543  == 2'h2;
+  assign \$3545  = control4[17:14] < 3'h7;
+  assign \$3546  = 4'he - control4[17:14];
+  assign \$3547  = 8'hff << \$3546 [3:0];
+  assign \$3548  = part2_0[14:0] < \$3547 [14:0];
+  assign \$3549  = \$3545  | \$3548 ;
+  assign \$3550  = \$3544  & \$3549 ;
+  assign \$3551  = \$3542  | \$3550 ;
+  assign \$3552  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3553  = \$3552  == 1'h1;
+  assign \$3554  = control4[17:14] > 3'h7;
+  assign \$3555  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3556  = \$3555  == 2'h2;
+  assign \$3557  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3558  = \$3557  == 1'h1;
+  assign \$3559  = 4'hf - control4[17:14];
+  assign \$3560  = control4[18] ? \$3559  : 5'h08;
+  assign \$3561  = part2_0[6:0] << \$3560 [3:0];
+  assign \$3562  = \$3558  ? \$3561 [15:0] : 16'h0000;
+  assign \$3563  = \$3556  ? { 1'h0, part2_0[14:0] } : \$3562 ;
+  assign \$3564  = ! \$3563 ;
+  assign \$3565  = \$3554  & \$3564 ;
+  assign \$3566  = ~ \$3565 ;
+  assign \$3567  = \$3553  & \$3566 ;
+  assign \$3568  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3569  = \$3568  == 2'h2;
+  assign \$3570  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3571  = \$3570  == 1'h1;
+  assign \$3572  = 4'hf - control4[17:14];
+  assign \$3573  = control4[18] ? \$3572  : 5'h08;
+  assign \$3574  = part2_0[6:0] << \$3573 [3:0];
+  assign \$3575  = \$3571  ? \$3574 [15:0] : 16'h0000;
+  assign \$3576  = \$3569  ? { 1'h0, part2_0[14:0] } : \$3575 ;
+  assign \$3577  = 4'hf - control4[17:14];
+  assign \$3578  = 1'h1 << \$3577 [3:0];
+  assign \$3579  = \$3576  < \$3578 ;
   assign \$3580  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3581  = \$3580  == 1'h1;
-  assign \$3582  = control4[17:14] > 3'h7;
-  assign \$3583  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3584  = \$3583  == 2'h2;
-  assign \$3585  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3586  = \$3585  == 1'h1;
-  assign \$3587  = 4'hf - control4[17:14];
-  assign \$3588  = control4[18] ? \$3587  : 5'h08;
-  assign \$3589  = part2_0[6:0] << \$3588 [3:0];
-  assign \$3590  = \$3586  ? \$3589 [15:0] : 16'h0000;
-  assign \$3591  = \$3584  ? { 1'h0, part2_0[14:0] } : \$3590 ;
-  assign \$3592  = ! \$3591 ;
-  assign \$3593  = \$3582  & \$3592 ;
-  assign \$3594  = ~ \$3593 ;
-  assign \$3595  = \$3581  & \$3594 ;
-  assign \$3596  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3597  = \$3596  == 2'h2;
-  assign \$3598  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3599  = \$3598  == 1'h1;
-  assign \$3600  = 4'hf - control4[17:14];
-  assign \$3601  = control4[18] ? \$3600  : 5'h08;
-  assign \$3602  = part2_0[6:0] << \$3601 [3:0];
-  assign \$3603  = \$3599  ? \$3602 [15:0] : 16'h0000;
-  assign \$3604  = \$3597  ? { 1'h0, part2_0[14:0] } : \$3603 ;
-  assign \$3605  = 4'hf - control4[17:14];
-  assign \$3606  = 1'h1 << \$3605 [3:0];
-  assign \$3607  = \$3604  < \$3606 ;
-  assign \$3608  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3609  = \$3608  == 2'h2;
-  assign \$3610  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3611  = \$3610  == 1'h1;
-  assign \$3612  = 4'hf - control4[17:14];
-  assign \$3613  = control4[18] ? \$3612  : 5'h08;
-  assign \$3614  = part2_0[6:0] << \$3613 [3:0];
-  assign \$3615  = \$3611  ? \$3614 [15:0] : 16'h0000;
-  assign \$3616  = \$3609  ? { 1'h0, part2_0[14:0] } : \$3615 ;
-  assign \$3618  = 4'hf - \$3617 ;
-  assign \$3619  = 1'h1 << \$3618 [3:0];
-  assign \$3620  = \$3616  >= \$3619 ;
-  assign \$3621  = \$3607  | \$3620 ;
-  assign \$3622  = \$3595  & \$3621 ;
-  assign \$3623  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3624  = \$3623  == 2'h2;
-  assign \$3625  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3626  = \$3625  == 2'h2;
-  assign \$3627  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3628  = \$3627  == 1'h1;
-  assign \$3629  = 4'hf - control4[17:14];
-  assign \$3630  = control4[18] ? \$3629  : 5'h08;
-  assign \$3631  = part2_0[6:0] << \$3630 [3:0];
-  assign \$3632  = \$3628  ? \$3631 [15:0] : 16'h0000;
-  assign \$3633  = \$3626  ? { 1'h0, part2_0[14:0] } : \$3632 ;
-  assign \$3635  = 4'hf - \$3634 ;
-  assign \$3636  = 1'h1 << \$3635 [3:0];
-  assign \$3637  = \$3633  < \$3636 ;
-  assign \$3638  = \$3624  & \$3637 ;
-  assign \$3639  = \$3622  | \$3638 ;
-  assign \$3640  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3641  = \$3640  == 2'h3;
-  assign \$3642  = part2_0[30:23] < 7'h7f;
-  assign \$3643  = \$3641  & \$3642 ;
-  assign \$3644  = \$3639  | \$3643 ;
-  assign \$3645  = control4[18] ? \$3579  : \$3644 ;
-  assign \$3646  = | control4[31:29];
-  assign \$3647  = control4[31:29] <= 1'h0;
-  assign \$3648  = \$3646  & \$3647 ;
-  assign \$3649  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3650  = | \$3649 ;
-  assign \$3651  = \$3648  & \$3650 ;
-  assign \$3652  = \$3645  | \$3651 ;
-  assign \$3653  = ~ control4[1];
-  assign \$3654  = \$3652  & \$3653 ;
-  assign \$3655  = ~ control4[2];
-  assign \$3656  = \$3654  & \$3655 ;
-  assign \$3657  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3658  = \$3657  == 2'h3;
-  assign \$3659  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3660  = \$3659  == 1'h1;
-  assign \$3661  = ! part2_1[6:0];
-  assign \$3662  = control4[17:14] > 3'h6;
-  assign \$3663  = 1'h1 << control4[16:14];
-  assign \$3664  = \$3662  ? 7'h7f : \$3663 [6:0];
-  assign \$3665  = part2_1[6:0] > \$3664 ;
-  assign \$3666  = \$3661  | \$3665 ;
-  assign \$3667  = \$3660  & \$3666 ;
-  assign \$3668  = \$3658  | \$3667 ;
-  assign \$3669  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3670  = \$3669  == 2'h2;
-  assign \$3671  = control4[17:14] < 3'h7;
-  assign \$3672  = 4'he - control4[17:14];
-  assign \$3673  = 8'hff << \$3672 [3:0];
-  assign \$3674  = part2_1[14:0] < \$3673 [14:0];
-  assign \$3675  = \$3671  | \$3674 ;
-  assign \$3676  = \$3670  & \$3675 ;
-  assign \$3677  = \$3668  | \$3676 ;
+  assign \$3581  = \$3580  == 2'h2;
+  assign \$3582  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3583  = \$3582  == 1'h1;
+  assign \$3584  = 4'hf - control4[17:14];
+  assign \$3585  = control4[18] ? \$3584  : 5'h08;
+  assign \$3586  = part2_0[6:0] << \$3585 [3:0];
+  assign \$3587  = \$3583  ? \$3586 [15:0] : 16'h0000;
+  assign \$3588  = \$3581  ? { 1'h0, part2_0[14:0] } : \$3587 ;
+  assign \$3590  = 4'hf - \$3589 ;
+  assign \$3591  = 1'h1 << \$3590 [3:0];
+  assign \$3592  = \$3588  >= \$3591 ;
+  assign \$3593  = \$3579  | \$3592 ;
+  assign \$3594  = \$3567  & \$3593 ;
+  assign \$3595  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3596  = \$3595  == 2'h2;
+  assign \$3597  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3598  = \$3597  == 2'h2;
+  assign \$3599  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3600  = \$3599  == 1'h1;
+  assign \$3601  = 4'hf - control4[17:14];
+  assign \$3602  = control4[18] ? \$3601  : 5'h08;
+  assign \$3603  = part2_0[6:0] << \$3602 [3:0];
+  assign \$3604  = \$3600  ? \$3603 [15:0] : 16'h0000;
+  assign \$3605  = \$3598  ? { 1'h0, part2_0[14:0] } : \$3604 ;
+  assign \$3607  = 4'hf - \$3606 ;
+  assign \$3608  = 1'h1 << \$3607 [3:0];
+  assign \$3609  = \$3605  < \$3608 ;
+  assign \$3610  = \$3596  & \$3609 ;
+  assign \$3611  = \$3594  | \$3610 ;
+  assign \$3612  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3613  = \$3612  == 2'h3;
+  assign \$3614  = part2_0[30:23] < 7'h7f;
+  assign \$3615  = \$3613  & \$3614 ;
+  assign \$3616  = \$3611  | \$3615 ;
+  assign \$3617  = control4[18] ? \$3551  : \$3616 ;
+  assign \$3618  = | control4[31:29];
+  assign \$3619  = control4[31:29] <= 1'h0;
+  assign \$3620  = \$3618  & \$3619 ;
+  assign \$3621  = control4[2] ? 2'h0 : tags2[1:0];
+  assign \$3622  = | \$3621 ;
+  assign \$3623  = \$3620  & \$3622 ;
+  assign \$3624  = \$3617  | \$3623 ;
+  assign \$3625  = ~ control4[1];
+  assign \$3626  = \$3624  & \$3625 ;
+  assign \$3627  = ~ control4[2];
+  assign \$3628  = \$3626  & \$3627 ;
+  assign \$3629  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3630  = \$3629  == 2'h3;
+  assign \$3631  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3632  = \$3631  == 1'h1;
+  assign \$3633  = ! part2_1[6:0];
+  assign \$3634  = control4[17:14] > 3'h6;
+  assign \$3635  = 1'h1 << control4[16:14];
+  assign \$3636  = \$3634  ? 7'h7f : \$3635 [6:0];
+  assign \$3637  = part2_1[6:0] > \$3636 ;
+  assign \$3638  = \$3633  | \$3637 ;
+  assign \$3639  = \$3632  & \$3638 ;
+  assign \$3640  = \$3630  | \$3639 ;
+  assign \$3641  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3642  = \$3641  == 2'h2;
+  assign \$3643  = control4[17:14] < 3'h7;
+  assign \$3644  = 4'he - control4[17:14];
+  assign \$3645  = 8'hff << \$3644 [3:0];
+  assign \$3646  = part2_1[14:0] < \$3645 [14:0];
+  assign \$3647  = \$3643  | \$3646 ;
+  assign \$3648  = \$3642  & \$3647 ;
+  assign \$3649  = \$3640  | \$3648 ;
+  assign \$3650  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3651  = \$3650  == 1'h1;
+  assign \$3652  = control4[17:14] > 3'h7;
+  assign \$3653  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3654  = \$3653  == 2'h2;
+  assign \$3655  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3656  = \$3655  == 1'h1;
+  assign \$3657  = 4'hf - control4[17:14];
+  assign \$3658  = control4[18] ? \$3657  : 5'h08;
+  assign \$3659  = part2_1[6:0] << \$3658 [3:0];
+  assign \$3660  = \$3656  ? \$3659 [15:0] : 16'h0000;
+  assign \$3661  = \$3654  ? { 1'h0, part2_1[14:0] } : \$3660 ;
+  assign \$3662  = ! \$3661 ;
+  assign \$3663  = \$3652  & \$3662 ;
+  assign \$3664  = ~ \$3663 ;
+  assign \$3665  = \$3651  & \$3664 ;
+  assign \$3666  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3667  = \$3666  == 2'h2;
+  assign \$3668  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3669  = \$3668  == 1'h1;
+  assign \$3670  = 4'hf - control4[17:14];
+  assign \$3671  = control4[18] ? \$3670  : 5'h08;
+  assign \$3672  = part2_1[6:0] << \$3671 [3:0];
+  assign \$3673  = \$3669  ? \$3672 [15:0] : 16'h0000;
+  assign \$3674  = \$3667  ? { 1'h0, part2_1[14:0] } : \$3673 ;
+  assign \$3675  = 4'hf - control4[17:14];
+  assign \$3676  = 1'h1 << \$3675 [3:0];
+  assign \$3677  = \$3674  < \$3676 ;
   assign \$3678  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3679  = \$3678  == 1'h1;
-  assign \$3680  = control4[17:14] > 3'h7;
-  assign \$3681  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3682  = \$3681  == 2'h2;
-  assign \$3683  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3684  = \$3683  == 1'h1;
-  assign \$3685  = 4'hf - control4[17:14];
-  assign \$3686  = control4[18] ? \$3685  : 5'h08;
-  assign \$3687  = part2_1[6:0] << \$3686 [3:0];
-  assign \$3688  = \$3684  ? \$3687 [15:0] : 16'h0000;
-  assign \$3689  = \$3682  ? { 1'h0, part2_1[14:0] } : \$3688 ;
-  assign \$3690  = ! \$3689 ;
-  assign \$3691  = \$3680  & \$3690 ;
-  assign \$3692  = ~ \$3691 ;
-  assign \$3693  = \$3679  & \$3692 ;
-  assign \$3694  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3695  = \$3694  == 2'h2;
-  assign \$3696  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3697  = \$3696  == 1'h1;
-  assign \$3698  = 4'hf - control4[17:14];
-  assign \$3699  = control4[18] ? \$3698  : 5'h08;
-  assign \$3700  = part2_1[6:0] << \$3699 [3:0];
-  assign \$3701  = \$3697  ? \$3700 [15:0] : 16'h0000;
-  assign \$3702  = \$3695  ? { 1'h0, part2_1[14:0] } : \$3701 ;
-  assign \$3703  = 4'hf - control4[17:14];
-  assign \$3704  = 1'h1 << \$3703 [3:0];
-  assign \$3705  = \$3702  < \$3704 ;
-  assign \$3706  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3707  = \$3706  == 2'h2;
-  assign \$3708  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3709  = \$3708  == 1'h1;
-  assign \$3710  = 4'hf - control4[17:14];
-  assign \$3711  = control4[18] ? \$3710  : 5'h08;
-  assign \$3712  = part2_1[6:0] << \$3711 [3:0];
-  assign \$3713  = \$3709  ? \$3712 [15:0] : 16'h0000;
-  assign \$3714  = \$3707  ? { 1'h0, part2_1[14:0] } : \$3713 ;
-  assign \$3716  = 4'hf - \$3715 ;
-  assign \$3717  = 1'h1 << \$3716 [3:0];
-  assign \$3718  = \$3714  >= \$3717 ;
-  assign \$3719  = \$3705  | \$3718 ;
-  assign \$3720  = \$3693  & \$3719 ;
-  assign \$3721  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3722  = \$3721  == 2'h2;
-  assign \$3723  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3724  = \$3723  == 2'h2;
-  assign \$3725  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3726  = \$3725  == 1'h1;
-  assign \$3727  = 4'hf - control4[17:14];
-  assign \$3728  = control4[18] ? \$3727  : 5'h08;
-  assign \$3729  = part2_1[6:0] << \$3728 [3:0];
-  assign \$3730  = \$3726  ? \$3729 [15:0] : 16'h0000;
-  assign \$3731  = \$3724  ? { 1'h0, part2_1[14:0] } : \$3730 ;
-  assign \$3733  = 4'hf - \$3732 ;
-  assign \$3734  = 1'h1 << \$3733 [3:0];
-  assign \$3735  = \$3731  < \$3734 ;
-  assign \$3736  = \$3722  & \$3735 ;
-  assign \$3737  = \$3720  | \$3736 ;
-  assign \$3738  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3739  = \$3738  == 2'h3;
-  assign \$3740  = part2_1[30:23] < 7'h7f;
-  assign \$3741  = \$3739  & \$3740 ;
-  assign \$3742  = \$3737  | \$3741 ;
-  assign \$3743  = control4[18] ? \$3677  : \$3742 ;
-  assign \$3744  = | control4[31:29];
-  assign \$3745  = control4[31:29] <= 1'h1;
-  assign \$3746  = \$3744  & \$3745 ;
-  assign \$3747  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3748  = | \$3747 ;
-  assign \$3749  = \$3746  & \$3748 ;
-  assign \$3750  = \$3743  | \$3749 ;
-  assign \$3751  = ~ control4[1];
-  assign \$3752  = \$3750  & \$3751 ;
-  assign \$3753  = ~ control4[2];
-  assign \$3754  = \$3752  & \$3753 ;
-  assign \$3755  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3756  = \$3755  == 2'h3;
-  assign \$3757  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3758  = \$3757  == 1'h1;
-  assign \$3759  = ! part2_2[6:0];
-  assign \$3760  = control4[17:14] > 3'h6;
-  assign \$3761  = 1'h1 << control4[16:14];
-  assign \$3762  = \$3760  ? 7'h7f : \$3761 [6:0];
-  assign \$3763  = part2_2[6:0] > \$3762 ;
-  assign \$3764  = \$3759  | \$3763 ;
-  assign \$3765  = \$3758  & \$3764 ;
-  assign \$3766  = \$3756  | \$3765 ;
-  assign \$3767  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3768  = \$3767  == 2'h2;
-  assign \$3769  = control4[17:14] < 3'h7;
-  assign \$3770  = 4'he - control4[17:14];
-  assign \$3771  = 8'hff << \$3770 [3:0];
-  assign \$3772  = part2_2[14:0] < \$3771 [14:0];
-  assign \$3773  = \$3769  | \$3772 ;
-  assign \$3774  = \$3768  & \$3773 ;
-  assign \$3775  = \$3766  | \$3774 ;
+  assign \$3679  = \$3678  == 2'h2;
+  assign \$3680  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3681  = \$3680  == 1'h1;
+  assign \$3682  = 4'hf - control4[17:14];
+  assign \$3683  = control4[18] ? \$3682  : 5'h08;
+  assign \$3684  = part2_1[6:0] << \$3683 [3:0];
+  assign \$3685  = \$3681  ? \$3684 [15:0] : 16'h0000;
+  assign \$3686  = \$3679  ? { 1'h0, part2_1[14:0] } : \$3685 ;
+  assign \$3688  = 4'hf - \$3687 ;
+  assign \$3689  = 1'h1 << \$3688 [3:0];
+  assign \$3690  = \$3686  >= \$3689 ;
+  assign \$3691  = \$3677  | \$3690 ;
+  assign \$3692  = \$3665  & \$3691 ;
+  assign \$3693  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3694  = \$3693  == 2'h2;
+  assign \$3695  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3696  = \$3695  == 2'h2;
+  assign \$3697  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3698  = \$3697  == 1'h1;
+  assign \$3699  = 4'hf - control4[17:14];
+  assign \$3700  = control4[18] ? \$3699  : 5'h08;
+  assign \$3701  = part2_1[6:0] << \$3700 [3:0];
+  assign \$3702  = \$3698  ? \$3701 [15:0] : 16'h0000;
+  assign \$3703  = \$3696  ? { 1'h0, part2_1[14:0] } : \$3702 ;
+  assign \$3705  = 4'hf - \$3704 ;
+  assign \$3706  = 1'h1 << \$3705 [3:0];
+  assign \$3707  = \$3703  < \$3706 ;
+  assign \$3708  = \$3694  & \$3707 ;
+  assign \$3709  = \$3692  | \$3708 ;
+  assign \$3710  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3711  = \$3710  == 2'h3;
+  assign \$3712  = part2_1[30:23] < 7'h7f;
+  assign \$3713  = \$3711  & \$3712 ;
+  assign \$3714  = \$3709  | \$3713 ;
+  assign \$3715  = control4[18] ? \$3649  : \$3714 ;
+  assign \$3716  = | control4[31:29];
+  assign \$3717  = control4[31:29] <= 1'h1;
+  assign \$3718  = \$3716  & \$3717 ;
+  assign \$3719  = control4[2] ? 2'h0 : tags2[3:2];
+  assign \$3720  = | \$3719 ;
+  assign \$3721  = \$3718  & \$3720 ;
+  assign \$3722  = \$3715  | \$3721 ;
+  assign \$3723  = ~ control4[1];
+  assign \$3724  = \$3722  & \$3723 ;
+  assign \$3725  = ~ control4[2];
+  assign \$3726  = \$3724  & \$3725 ;
+  assign \$3727  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3728  = \$3727  == 2'h3;
+  assign \$3729  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3730  = \$3729  == 1'h1;
+  assign \$3731  = ! part2_2[6:0];
+  assign \$3732  = control4[17:14] > 3'h6;
+  assign \$3733  = 1'h1 << control4[16:14];
+  assign \$3734  = \$3732  ? 7'h7f : \$3733 [6:0];
+  assign \$3735  = part2_2[6:0] > \$3734 ;
+  assign \$3736  = \$3731  | \$3735 ;
+  assign \$3737  = \$3730  & \$3736 ;
+  assign \$3738  = \$3728  | \$3737 ;
+  assign \$3739  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3740  = \$3739  == 2'h2;
+  assign \$3741  = control4[17:14] < 3'h7;
+  assign \$3742  = 4'he - control4[17:14];
+  assign \$3743  = 8'hff << \$3742 [3:0];
+  assign \$3744  = part2_2[14:0] < \$3743 [14:0];
+  assign \$3745  = \$3741  | \$3744 ;
+  assign \$3746  = \$3740  & \$3745 ;
+  assign \$3747  = \$3738  | \$3746 ;
+  assign \$3748  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3749  = \$3748  == 1'h1;
+  assign \$3750  = control4[17:14] > 3'h7;
+  assign \$3751  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3752  = \$3751  == 2'h2;
+  assign \$3753  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3754  = \$3753  == 1'h1;
+  assign \$3755  = 4'hf - control4[17:14];
+  assign \$3756  = control4[18] ? \$3755  : 5'h08;
+  assign \$3757  = part2_2[6:0] << \$3756 [3:0];
+  assign \$3758  = \$3754  ? \$3757 [15:0] : 16'h0000;
+  assign \$3759  = \$3752  ? { 1'h0, part2_2[14:0] } : \$3758 ;
+  assign \$3760  = ! \$3759 ;
+  assign \$3761  = \$3750  & \$3760 ;
+  assign \$3762  = ~ \$3761 ;
+  assign \$3763  = \$3749  & \$3762 ;
+  assign \$3764  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3765  = \$3764  == 2'h2;
+  assign \$3766  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3767  = \$3766  == 1'h1;
+  assign \$3768  = 4'hf - control4[17:14];
+  assign \$3769  = control4[18] ? \$3768  : 5'h08;
+  assign \$3770  = part2_2[6:0] << \$3769 [3:0];
+  assign \$3771  = \$3767  ? \$3770 [15:0] : 16'h0000;
+  assign \$3772  = \$3765  ? { 1'h0, part2_2[14:0] } : \$3771 ;
+  assign \$3773  = 4'hf - control4[17:14];
+  assign \$3774  = 1'h1 << \$3773 [3:0];
+  assign \$3775  = \$3772  < \$3774 ;
   assign \$3776  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3777  = \$3776  == 1'h1;
-  assign \$3778  = control4[17:14] > 3'h7;
-  assign \$3779  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3780  = \$3779  == 2'h2;
-  assign \$3781  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3782  = \$3781  == 1'h1;
-  assign \$3783  = 4'hf - control4[17:14];
-  assign \$3784  = control4[18] ? \$3783  : 5'h08;
-  assign \$3785  = part2_2[6:0] << \$3784 [3:0];
-  assign \$3786  = \$3782  ? \$3785 [15:0] : 16'h0000;
-  assign \$3787  = \$3780  ? { 1'h0, part2_2[14:0] } : \$3786 ;
-  assign \$3788  = ! \$3787 ;
-  assign \$3789  = \$3778  & \$3788 ;
-  assign \$3790  = ~ \$3789 ;
-  assign \$3791  = \$3777  & \$3790 ;
-  assign \$3792  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3793  = \$3792  == 2'h2;
-  assign \$3794  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3795  = \$3794  == 1'h1;
-  assign \$3796  = 4'hf - control4[17:14];
-  assign \$3797  = control4[18] ? \$3796  : 5'h08;
-  assign \$3798  = part2_2[6:0] << \$3797 [3:0];
-  assign \$3799  = \$3795  ? \$3798 [15:0] : 16'h0000;
-  assign \$3800  = \$3793  ? { 1'h0, part2_2[14:0] } : \$3799 ;
-  assign \$3801  = 4'hf - control4[17:14];
-  assign \$3802  = 1'h1 << \$3801 [3:0];
-  assign \$3803  = \$3800  < \$3802 ;
-  assign \$3804  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3805  = \$3804  == 2'h2;
-  assign \$3806  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3807  = \$3806  == 1'h1;
-  assign \$3808  = 4'hf - control4[17:14];
-  assign \$3809  = control4[18] ? \$3808  : 5'h08;
-  assign \$3810  = part2_2[6:0] << \$3809 [3:0];
-  assign \$3811  = \$3807  ? \$3810 [15:0] : 16'h0000;
-  assign \$3812  = \$3805  ? { 1'h0, part2_2[14:0] } : \$3811 ;
-  assign \$3814  = 4'hf - \$3813 ;
-  assign \$3815  = 1'h1 << \$3814 [3:0];
-  assign \$3816  = \$3812  >= \$3815 ;
-  assign \$3817  = \$3803  | \$3816 ;
-  assign \$3818  = \$3791  & \$3817 ;
-  assign \$3819  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3820  = \$3819  == 2'h2;
-  assign \$3821  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3822  = \$3821  == 2'h2;
-  assign \$3823  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3824  = \$3823  == 1'h1;
-  assign \$3825  = 4'hf - control4[17:14];
-  assign \$3826  = control4[18] ? \$3825  : 5'h08;
-  assign \$3827  = part2_2[6:0] << \$3826 [3:0];
-  assign \$3828  = \$3824  ? \$3827 [15:0] : 16'h0000;
-  assign \$3829  = \$3822  ? { 1'h0, part2_2[14:0] } : \$3828 ;
-  assign \$3831  = 4'hf - \$3830 ;
-  assign \$3832  = 1'h1 << \$3831 [3:0];
-  assign \$3833  = \$3829  < \$3832 ;
-  assign \$3834  = \$3820  & \$3833 ;
-  assign \$3835  = \$3818  | \$3834 ;
-  assign \$3836  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3837  = \$3836  == 2'h3;
-  assign \$3838  = part2_2[30:23] < 7'h7f;
-  assign \$3839  = \$3837  & \$3838 ;
-  assign \$3840  = \$3835  | \$3839 ;
-  assign \$3841  = control4[18] ? \$3775  : \$3840 ;
-  assign \$3842  = | control4[31:29];
-  assign \$3843  = control4[31:29] <= 2'h2;
-  assign \$3844  = \$3842  & \$3843 ;
-  assign \$3845  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3846  = | \$3845 ;
-  assign \$3847  = \$3844  & \$3846 ;
-  assign \$3848  = \$3841  | \$3847 ;
-  assign \$3849  = ~ control4[1];
-  assign \$3850  = \$3848  & \$3849 ;
-  assign \$3851  = ~ control4[2];
-  assign \$3852  = \$3850  & \$3851 ;
-  assign \$3853  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3854  = \$3853  == 2'h3;
-  assign \$3855  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3856  = \$3855  == 1'h1;
-  assign \$3857  = ! part2_3[6:0];
-  assign \$3858  = control4[17:14] > 3'h6;
-  assign \$3859  = 1'h1 << control4[16:14];
-  assign \$3860  = \$3858  ? 7'h7f : \$3859 [6:0];
-  assign \$3861  = part2_3[6:0] > \$3860 ;
-  assign \$3862  = \$3857  | \$3861 ;
-  assign \$3863  = \$3856  & \$3862 ;
-  assign \$3864  = \$3854  | \$3863 ;
-  assign \$3865  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3866  = \$3865  == 2'h2;
-  assign \$3867  = control4[17:14] < 3'h7;
-  assign \$3868  = 4'he - control4[17:14];
-  assign \$3869  = 8'hff << \$3868 [3:0];
-  assign \$3870  = part2_3[14:0] < \$3869 [14:0];
-  assign \$3871  = \$3867  | \$3870 ;
-  assign \$3872  = \$3866  & \$3871 ;
-  assign \$3873  = \$3864  | \$3872 ;
+  assign \$3777  = \$3776  == 2'h2;
+  assign \$3778  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3779  = \$3778  == 1'h1;
+  assign \$3780  = 4'hf - control4[17:14];
+  assign \$3781  = control4[18] ? \$3780  : 5'h08;
+  assign \$3782  = part2_2[6:0] << \$3781 [3:0];
+  assign \$3783  = \$3779  ? \$3782 [15:0] : 16'h0000;
+  assign \$3784  = \$3777  ? { 1'h0, part2_2[14:0] } : \$3783 ;
+  assign \$3786  = 4'hf - \$3785 ;
+  assign \$3787  = 1'h1 << \$3786 [3:0];
+  assign \$3788  = \$3784  >= \$3787 ;
+  assign \$3789  = \$3775  | \$3788 ;
+  assign \$3790  = \$3763  & \$3789 ;
+  assign \$3791  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3792  = \$3791  == 2'h2;
+  assign \$3793  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3794  = \$3793  == 2'h2;
+  assign \$3795  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3796  = \$3795  == 1'h1;
+  assign \$3797  = 4'hf - control4[17:14];
+  assign \$3798  = control4[18] ? \$3797  : 5'h08;
+  assign \$3799  = part2_2[6:0] << \$3798 [3:0];
+  assign \$3800  = \$3796  ? \$3799 [15:0] : 16'h0000;
+  assign \$3801  = \$3794  ? { 1'h0, part2_2[14:0] } : \$3800 ;
+  assign \$3803  = 4'hf - \$3802 ;
+  assign \$3804  = 1'h1 << \$3803 [3:0];
+  assign \$3805  = \$3801  < \$3804 ;
+  assign \$3806  = \$3792  & \$3805 ;
+  assign \$3807  = \$3790  | \$3806 ;
+  assign \$3808  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3809  = \$3808  == 2'h3;
+  assign \$3810  = part2_2[30:23] < 7'h7f;
+  assign \$3811  = \$3809  & \$3810 ;
+  assign \$3812  = \$3807  | \$3811 ;
+  assign \$3813  = control4[18] ? \$3747  : \$3812 ;
+  assign \$3814  = | control4[31:29];
+  assign \$3815  = control4[31:29] <= 2'h2;
+  assign \$3816  = \$3814  & \$3815 ;
+  assign \$3817  = control4[2] ? 2'h0 : tags2[5:4];
+  assign \$3818  = | \$3817 ;
+  assign \$3819  = \$3816  & \$3818 ;
+  assign \$3820  = \$3813  | \$3819 ;
+  assign \$3821  = ~ control4[1];
+  assign \$3822  = \$3820  & \$3821 ;
+  assign \$3823  = ~ control4[2];
+  assign \$3824  = \$3822  & \$3823 ;
+  assign \$3825  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3826  = \$3825  == 2'h3;
+  assign \$3827  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3828  = \$3827  == 1'h1;
+  assign \$3829  = ! part2_3[6:0];
+  assign \$3830  = control4[17:14] > 3'h6;
+  assign \$3831  = 1'h1 << control4[16:14];
+  assign \$3832  = \$3830  ? 7'h7f : \$3831 [6:0];
+  assign \$3833  = part2_3[6:0] > \$3832 ;
+  assign \$3834  = \$3829  | \$3833 ;
+  assign \$3835  = \$3828  & \$3834 ;
+  assign \$3836  = \$3826  | \$3835 ;
+  assign \$3837  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3838  = \$3837  == 2'h2;
+  assign \$3839  = control4[17:14] < 3'h7;
+  assign \$3840  = 4'he - control4[17:14];
+  assign \$3841  = 8'hff << \$3840 [3:0];
+  assign \$3842  = part2_3[14:0] < \$3841 [14:0];
+  assign \$3843  = \$3839  | \$3842 ;
+  assign \$3844  = \$3838  & \$3843 ;
+  assign \$3845  = \$3836  | \$3844 ;
+  assign \$3846  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3847  = \$3846  == 1'h1;
+  assign \$3848  = control4[17:14] > 3'h7;
+  assign \$3849  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3850  = \$3849  == 2'h2;
+  assign \$3851  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3852  = \$3851  == 1'h1;
+  assign \$3853  = 4'hf - control4[17:14];
+  assign \$3854  = control4[18] ? \$3853  : 5'h08;
+  assign \$3855  = part2_3[6:0] << \$3854 [3:0];
+  assign \$3856  = \$3852  ? \$3855 [15:0] : 16'h0000;
+  assign \$3857  = \$3850  ? { 1'h0, part2_3[14:0] } : \$3856 ;
+  assign \$3858  = ! \$3857 ;
+  assign \$3859  = \$3848  & \$3858 ;
+  assign \$3860  = ~ \$3859 ;
+  assign \$3861  = \$3847  & \$3860 ;
+  assign \$3862  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3863  = \$3862  == 2'h2;
+  assign \$3864  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3865  = \$3864  == 1'h1;
+  assign \$3866  = 4'hf - control4[17:14];
+  assign \$3867  = control4[18] ? \$3866  : 5'h08;
+  assign \$3868  = part2_3[6:0] << \$3867 [3:0];
+  assign \$3869  = \$3865  ? \$3868 [15:0] : 16'h0000;
+  assign \$3870  = \$3863  ? { 1'h0, part2_3[14:0] } : \$3869 ;
+  assign \$3871  = 4'hf - control4[17:14];
+  assign \$3872  = 1'h1 << \$3871 [3:0];
+  assign \$3873  = \$3870  < \$3872 ;
   assign \$3874  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3875  = \$3874  == 1'h1;
-  assign \$3876  = control4[17:14] > 3'h7;
-  assign \$3877  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3878  = \$3877  == 2'h2;
-  assign \$3879  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3880  = \$3879  == 1'h1;
-  assign \$3881  = 4'hf - control4[17:14];
-  assign \$3882  = control4[18] ? \$3881  : 5'h08;
-  assign \$3883  = part2_3[6:0] << \$3882 [3:0];
-  assign \$3884  = \$3880  ? \$3883 [15:0] : 16'h0000;
-  assign \$3885  = \$3878  ? { 1'h0, part2_3[14:0] } : \$3884 ;
-  assign \$3886  = ! \$3885 ;
-  assign \$3887  = \$3876  & \$3886 ;
-  assign \$3888  = ~ \$3887 ;
-  assign \$3889  = \$3875  & \$3888 ;
-  assign \$3890  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3891  = \$3890  == 2'h2;
-  assign \$3892  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3893  = \$3892  == 1'h1;
-  assign \$3894  = 4'hf - control4[17:14];
-  assign \$3895  = control4[18] ? \$3894  : 5'h08;
-  assign \$3896  = part2_3[6:0] << \$3895 [3:0];
-  assign \$3897  = \$3893  ? \$3896 [15:0] : 16'h0000;
-  assign \$3898  = \$3891  ? { 1'h0, part2_3[14:0] } : \$3897 ;
-  assign \$3899  = 4'hf - control4[17:14];
-  assign \$3900  = 1'h1 << \$3899 [3:0];
-  assign \$3901  = \$3898  < \$3900 ;
-  assign \$3902  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3903  = \$3902  == 2'h2;
-  assign \$3904  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3905  = \$3904  == 1'h1;
-  assign \$3906  = 4'hf - control4[17:14];
-  assign \$3907  = control4[18] ? \$3906  : 5'h08;
-  assign \$3908  = part2_3[6:0] << \$3907 [3:0];
-  assign \$3909  = \$3905  ? \$3908 [15:0] : 16'h0000;
-  assign \$3910  = \$3903  ? { 1'h0, part2_3[14:0] } : \$3909 ;
-  assign \$3912  = 4'hf - \$3911 ;
-  assign \$3913  = 1'h1 << \$3912 [3:0];
-  assign \$3914  = \$3910  >= \$3913 ;
-  assign \$3915  = \$3901  | \$3914 ;
-  assign \$3916  = \$3889  & \$3915 ;
-  assign \$3917  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3918  = \$3917  == 2'h2;
-  assign \$3919  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3920  = \$3919  == 2'h2;
-  assign \$3921  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3922  = \$3921  == 1'h1;
-  assign \$3923  = 4'hf - control4[17:14];
-  assign \$3924  = control4[18] ? \$3923  : 5'h08;
-  assign \$3925  = part2_3[6:0] << \$3924 [3:0];
-  assign \$3926  = \$3922  ? \$3925 [15:0] : 16'h0000;
-  assign \$3927  = \$3920  ? { 1'h0, part2_3[14:0] } : \$3926 ;
-  assign \$3929  = 4'hf - \$3928 ;
-  assign \$3930  = 1'h1 << \$3929 [3:0];
-  assign \$3931  = \$3927  < \$3930 ;
-  assign \$3932  = \$3918  & \$3931 ;
-  assign \$3933  = \$3916  | \$3932 ;
-  assign \$3934  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3935  = \$3934  == 2'h3;
-  assign \$3936  = part2_3[30:23] < 7'h7f;
-  assign \$3937  = \$3935  & \$3936 ;
-  assign \$3938  = \$3933  | \$3937 ;
-  assign \$3939  = control4[18] ? \$3873  : \$3938 ;
-  assign \$3940  = | control4[31:29];
-  assign \$3941  = control4[31:29] <= 2'h3;
-  assign \$3942  = \$3940  & \$3941 ;
-  assign \$3943  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3944  = | \$3943 ;
-  assign \$3945  = \$3942  & \$3944 ;
-  assign \$3946  = \$3939  | \$3945 ;
-  assign \$3947  = ~ control4[1];
-  assign \$3948  = \$3946  & \$3947 ;
-  assign \$3949  = ~ control4[2];
-  assign \$3950  = \$3948  & \$3949 ;
-  assign \$3951  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3952  = \$3951  == 2'h3;
-  assign \$3953  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3954  = \$3953  == 1'h1;
-  assign \$3955  = ! part2_4[6:0];
-  assign \$3956  = control4[17:14] > 3'h6;
-  assign \$3957  = 1'h1 << control4[16:14];
-  assign \$3958  = \$3956  ? 7'h7f : \$3957 [6:0];
-  assign \$3959  = part2_4[6:0] > \$3958 ;
-  assign \$3960  = \$3955  | \$3959 ;
-  assign \$3961  = \$3954  & \$3960 ;
-  assign \$3962  = \$3952  | \$3961 ;
-  assign \$3963  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3964  = \$3963  == 2'h2;
-  assign \$3965  = control4[17:14] < 3'h7;
-  assign \$3966  = 4'he - control4[17:14];
-  assign \$3967  = 8'hff << \$3966 [3:0];
-  assign \$3968  = part2_4[14:0] < \$3967 [14:0];
-  assign \$3969  = \$3965  | \$3968 ;
-  assign \$3970  = \$3964  & \$3969 ;
-  assign \$3971  = \$3962  | \$3970 ;
+  assign \$3875  = \$3874  == 2'h2;
+  assign \$3876  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3877  = \$3876  == 1'h1;
+  assign \$3878  = 4'hf - control4[17:14];
+  assign \$3879  = control4[18] ? \$3878  : 5'h08;
+  assign \$3880  = part2_3[6:0] << \$3879 [3:0];
+  assign \$3881  = \$3877  ? \$3880 [15:0] : 16'h0000;
+  assign \$3882  = \$3875  ? { 1'h0, part2_3[14:0] } : \$3881 ;
+  assign \$3884  = 4'hf - \$3883 ;
+  assign \$3885  = 1'h1 << \$3884 [3:0];
+  assign \$3886  = \$3882  >= \$3885 ;
+  assign \$3887  = \$3873  | \$3886 ;
+  assign \$3888  = \$3861  & \$3887 ;
+  assign \$3889  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3890  = \$3889  == 2'h2;
+  assign \$3891  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3892  = \$3891  == 2'h2;
+  assign \$3893  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3894  = \$3893  == 1'h1;
+  assign \$3895  = 4'hf - control4[17:14];
+  assign \$3896  = control4[18] ? \$3895  : 5'h08;
+  assign \$3897  = part2_3[6:0] << \$3896 [3:0];
+  assign \$3898  = \$3894  ? \$3897 [15:0] : 16'h0000;
+  assign \$3899  = \$3892  ? { 1'h0, part2_3[14:0] } : \$3898 ;
+  assign \$3901  = 4'hf - \$3900 ;
+  assign \$3902  = 1'h1 << \$3901 [3:0];
+  assign \$3903  = \$3899  < \$3902 ;
+  assign \$3904  = \$3890  & \$3903 ;
+  assign \$3905  = \$3888  | \$3904 ;
+  assign \$3906  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3907  = \$3906  == 2'h3;
+  assign \$3908  = part2_3[30:23] < 7'h7f;
+  assign \$3909  = \$3907  & \$3908 ;
+  assign \$3910  = \$3905  | \$3909 ;
+  assign \$3911  = control4[18] ? \$3845  : \$3910 ;
+  assign \$3912  = | control4[31:29];
+  assign \$3913  = control4[31:29] <= 2'h3;
+  assign \$3914  = \$3912  & \$3913 ;
+  assign \$3915  = control4[2] ? 2'h0 : tags2[7:6];
+  assign \$3916  = | \$3915 ;
+  assign \$3917  = \$3914  & \$3916 ;
+  assign \$3918  = \$3911  | \$3917 ;
+  assign \$3919  = ~ control4[1];
+  assign \$3920  = \$3918  & \$3919 ;
+  assign \$3921  = ~ control4[2];
+  assign \$3922  = \$3920  & \$3921 ;
+  assign \$3923  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3924  = \$3923  == 2'h3;
+  assign \$3925  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3926  = \$3925  == 1'h1;
+  assign \$3927  = ! part2_4[6:0];
+  assign \$3928  = control4[17:14] > 3'h6;
+  assign \$3929  = 1'h1 << control4[16:14];
+  assign \$3930  = \$3928  ? 7'h7f : \$3929 [6:0];
+  assign \$3931  = part2_4[6:0] > \$3930 ;
+  assign \$3932  = \$3927  | \$3931 ;
+  assign \$3933  = \$3926  & \$3932 ;
+  assign \$3934  = \$3924  | \$3933 ;
+  assign \$3935  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3936  = \$3935  == 2'h2;
+  assign \$3937  = control4[17:14] < 3'h7;
+  assign \$3938  = 4'he - control4[17:14];
+  assign \$3939  = 8'hff << \$3938 [3:0];
+  assign \$3940  = part2_4[14:0] < \$3939 [14:0];
+  assign \$3941  = \$3937  | \$3940 ;
+  assign \$3942  = \$3936  & \$3941 ;
+  assign \$3943  = \$3934  | \$3942 ;
+  assign \$3944  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3945  = \$3944  == 1'h1;
+  assign \$3946  = control4[17:14] > 3'h7;
+  assign \$3947  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3948  = \$3947  == 2'h2;
+  assign \$3949  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3950  = \$3949  == 1'h1;
+  assign \$3951  = 4'hf - control4[17:14];
+  assign \$3952  = control4[18] ? \$3951  : 5'h08;
+  assign \$3953  = part2_4[6:0] << \$3952 [3:0];
+  assign \$3954  = \$3950  ? \$3953 [15:0] : 16'h0000;
+  assign \$3955  = \$3948  ? { 1'h0, part2_4[14:0] } : \$3954 ;
+  assign \$3956  = ! \$3955 ;
+  assign \$3957  = \$3946  & \$3956 ;
+  assign \$3958  = ~ \$3957 ;
+  assign \$3959  = \$3945  & \$3958 ;
+  assign \$3960  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3961  = \$3960  == 2'h2;
+  assign \$3962  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3963  = \$3962  == 1'h1;
+  assign \$3964  = 4'hf - control4[17:14];
+  assign \$3965  = control4[18] ? \$3964  : 5'h08;
+  assign \$3966  = part2_4[6:0] << \$3965 [3:0];
+  assign \$3967  = \$3963  ? \$3966 [15:0] : 16'h0000;
+  assign \$3968  = \$3961  ? { 1'h0, part2_4[14:0] } : \$3967 ;
+  assign \$3969  = 4'hf - control4[17:14];
+  assign \$3970  = 1'h1 << \$3969 [3:0];
+  assign \$3971  = \$3968  < \$3970 ;
   assign \$3972  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3973  = \$3972  == 1'h1;
-  assign \$3974  = control4[17:14] > 3'h7;
-  assign \$3975  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3976  = \$3975  == 2'h2;
-  assign \$3977  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3978  = \$3977  == 1'h1;
-  assign \$3979  = 4'hf - control4[17:14];
-  assign \$3980  = control4[18] ? \$3979  : 5'h08;
-  assign \$3981  = part2_4[6:0] << \$3980 [3:0];
-  assign \$3982  = \$3978  ? \$3981 [15:0] : 16'h0000;
-  assign \$3983  = \$3976  ? { 1'h0, part2_4[14:0] } : \$3982 ;
-  assign \$3984  = ! \$3983 ;
-  assign \$3985  = \$3974  & \$3984 ;
-  assign \$3986  = ~ \$3985 ;
-  assign \$3987  = \$3973  & \$3986 ;
-  assign \$3988  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3989  = \$3988  == 2'h2;
-  assign \$3990  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3991  = \$3990  == 1'h1;
-  assign \$3992  = 4'hf - control4[17:14];
-  assign \$3993  = control4[18] ? \$3992  : 5'h08;
-  assign \$3994  = part2_4[6:0] << \$3993 [3:0];
-  assign \$3995  = \$3991  ? \$3994 [15:0] : 16'h0000;
-  assign \$3996  = \$3989  ? { 1'h0, part2_4[14:0] } : \$3995 ;
-  assign \$3997  = 4'hf - control4[17:14];
-  assign \$3998  = 1'h1 << \$3997 [3:0];
-  assign \$3999  = \$3996  < \$3998 ;
-  assign \$4000  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4001  = \$4000  == 2'h2;
-  assign \$4002  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4003  = \$4002  == 1'h1;
-  assign \$4004  = 4'hf - control4[17:14];
-  assign \$4005  = control4[18] ? \$4004  : 5'h08;
-  assign \$4006  = part2_4[6:0] << \$4005 [3:0];
-  assign \$4007  = \$4003  ? \$4006 [15:0] : 16'h0000;
-  assign \$4008  = \$4001  ? { 1'h0, part2_4[14:0] } : \$4007 ;
-  assign \$4010  = 4'hf - \$4009 ;
-  assign \$4011  = 1'h1 << \$4010 [3:0];
-  assign \$4012  = \$4008  >= \$4011 ;
-  assign \$4013  = \$3999  | \$4012 ;
-  assign \$4014  = \$3987  & \$4013 ;
-  assign \$4015  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4016  = \$4015  == 2'h2;
-  assign \$4017  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4018  = \$4017  == 2'h2;
-  assign \$4019  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4020  = \$4019  == 1'h1;
-  assign \$4021  = 4'hf - control4[17:14];
-  assign \$4022  = control4[18] ? \$4021  : 5'h08;
-  assign \$4023  = part2_4[6:0] << \$4022 [3:0];
-  assign \$4024  = \$4020  ? \$4023 [15:0] : 16'h0000;
-  assign \$4025  = \$4018  ? { 1'h0, part2_4[14:0] } : \$4024 ;
-  assign \$4027  = 4'hf - \$4026 ;
-  assign \$4028  = 1'h1 << \$4027 [3:0];
-  assign \$4029  = \$4025  < \$4028 ;
-  assign \$4030  = \$4016  & \$4029 ;
-  assign \$4031  = \$4014  | \$4030 ;
-  assign \$4032  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4033  = \$4032  == 2'h3;
-  assign \$4034  = part2_4[30:23] < 7'h7f;
-  assign \$4035  = \$4033  & \$4034 ;
-  assign \$4036  = \$4031  | \$4035 ;
-  assign \$4037  = control4[18] ? \$3971  : \$4036 ;
-  assign \$4038  = | control4[31:29];
-  assign \$4039  = control4[31:29] <= 3'h4;
-  assign \$4040  = \$4038  & \$4039 ;
-  assign \$4041  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4042  = | \$4041 ;
-  assign \$4043  = \$4040  & \$4042 ;
-  assign \$4044  = \$4037  | \$4043 ;
-  assign \$4045  = ~ control4[1];
-  assign \$4046  = \$4044  & \$4045 ;
-  assign \$4047  = ~ control4[2];
-  assign \$4048  = \$4046  & \$4047 ;
-  assign \$4049  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4050  = \$4049  == 2'h3;
-  assign \$4051  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4052  = \$4051  == 1'h1;
-  assign \$4053  = ! part2_5[6:0];
-  assign \$4054  = control4[17:14] > 3'h6;
-  assign \$4055  = 1'h1 << control4[16:14];
-  assign \$4056  = \$4054  ? 7'h7f : \$4055 [6:0];
-  assign \$4057  = part2_5[6:0] > \$4056 ;
-  assign \$4058  = \$4053  | \$4057 ;
-  assign \$4059  = \$4052  & \$4058 ;
-  assign \$4060  = \$4050  | \$4059 ;
-  assign \$4061  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4062  = \$4061  == 2'h2;
-  assign \$4063  = control4[17:14] < 3'h7;
-  assign \$4064  = 4'he - control4[17:14];
-  assign \$4065  = 8'hff << \$4064 [3:0];
-  assign \$4066  = part2_5[14:0] < \$4065 [14:0];
-  assign \$4067  = \$4063  | \$4066 ;
-  assign \$4068  = \$4062  & \$4067 ;
-  assign \$4069  = \$4060  | \$4068 ;
+  assign \$3973  = \$3972  == 2'h2;
+  assign \$3974  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3975  = \$3974  == 1'h1;
+  assign \$3976  = 4'hf - control4[17:14];
+  assign \$3977  = control4[18] ? \$3976  : 5'h08;
+  assign \$3978  = part2_4[6:0] << \$3977 [3:0];
+  assign \$3979  = \$3975  ? \$3978 [15:0] : 16'h0000;
+  assign \$3980  = \$3973  ? { 1'h0, part2_4[14:0] } : \$3979 ;
+  assign \$3982  = 4'hf - \$3981 ;
+  assign \$3983  = 1'h1 << \$3982 [3:0];
+  assign \$3984  = \$3980  >= \$3983 ;
+  assign \$3985  = \$3971  | \$3984 ;
+  assign \$3986  = \$3959  & \$3985 ;
+  assign \$3987  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3988  = \$3987  == 2'h2;
+  assign \$3989  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3990  = \$3989  == 2'h2;
+  assign \$3991  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3992  = \$3991  == 1'h1;
+  assign \$3993  = 4'hf - control4[17:14];
+  assign \$3994  = control4[18] ? \$3993  : 5'h08;
+  assign \$3995  = part2_4[6:0] << \$3994 [3:0];
+  assign \$3996  = \$3992  ? \$3995 [15:0] : 16'h0000;
+  assign \$3997  = \$3990  ? { 1'h0, part2_4[14:0] } : \$3996 ;
+  assign \$3999  = 4'hf - \$3998 ;
+  assign \$4000  = 1'h1 << \$3999 [3:0];
+  assign \$4001  = \$3997  < \$4000 ;
+  assign \$4002  = \$3988  & \$4001 ;
+  assign \$4003  = \$3986  | \$4002 ;
+  assign \$4004  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4005  = \$4004  == 2'h3;
+  assign \$4006  = part2_4[30:23] < 7'h7f;
+  assign \$4007  = \$4005  & \$4006 ;
+  assign \$4008  = \$4003  | \$4007 ;
+  assign \$4009  = control4[18] ? \$3943  : \$4008 ;
+  assign \$4010  = | control4[31:29];
+  assign \$4011  = control4[31:29] <= 3'h4;
+  assign \$4012  = \$4010  & \$4011 ;
+  assign \$4013  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$4014  = | \$4013 ;
+  assign \$4015  = \$4012  & \$4014 ;
+  assign \$4016  = \$4009  | \$4015 ;
+  assign \$4017  = ~ control4[1];
+  assign \$4018  = \$4016  & \$4017 ;
+  assign \$4019  = ~ control4[2];
+  assign \$4020  = \$4018  & \$4019 ;
+  assign \$4021  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4022  = \$4021  == 2'h3;
+  assign \$4023  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4024  = \$4023  == 1'h1;
+  assign \$4025  = ! part2_5[6:0];
+  assign \$4026  = control4[17:14] > 3'h6;
+  assign \$4027  = 1'h1 << control4[16:14];
+  assign \$4028  = \$4026  ? 7'h7f : \$4027 [6:0];
+  assign \$4029  = part2_5[6:0] > \$4028 ;
+  assign \$4030  = \$4025  | \$4029 ;
+  assign \$4031  = \$4024  & \$4030 ;
+  assign \$4032  = \$4022  | \$4031 ;
+  assign \$4033  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4034  = \$4033  == 2'h2;
+  assign \$4035  = control4[17:14] < 3'h7;
+  assign \$4036  = 4'he - control4[17:14];
+  assign \$4037  = 8'hff << \$4036 [3:0];
+  assign \$4038  = part2_5[14:0] < \$4037 [14:0];
+  assign \$4039  = \$4035  | \$4038 ;
+  assign \$4040  = \$4034  & \$4039 ;
+  assign \$4041  = \$4032  | \$4040 ;
+  assign \$4042  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4043  = \$4042  == 1'h1;
+  assign \$4044  = control4[17:14] > 3'h7;
+  assign \$4045  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4046  = \$4045  == 2'h2;
+  assign \$4047  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4048  = \$4047  == 1'h1;
+  assign \$4049  = 4'hf - control4[17:14];
+  assign \$4050  = control4[18] ? \$4049  : 5'h08;
+  assign \$4051  = part2_5[6:0] << \$4050 [3:0];
+  assign \$4052  = \$4048  ? \$4051 [15:0] : 16'h0000;
+  assign \$4053  = \$4046  ? { 1'h0, part2_5[14:0] } : \$4052 ;
+  assign \$4054  = ! \$4053 ;
+  assign \$4055  = \$4044  & \$4054 ;
+  assign \$4056  = ~ \$4055 ;
+  assign \$4057  = \$4043  & \$4056 ;
+  assign \$4058  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4059  = \$4058  == 2'h2;
+  assign \$4060  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4061  = \$4060  == 1'h1;
+  assign \$4062  = 4'hf - control4[17:14];
+  assign \$4063  = control4[18] ? \$4062  : 5'h08;
+  assign \$4064  = part2_5[6:0] << \$4063 [3:0];
+  assign \$4065  = \$4061  ? \$4064 [15:0] : 16'h0000;
+  assign \$4066  = \$4059  ? { 1'h0, part2_5[14:0] } : \$4065 ;
+  assign \$4067  = 4'hf - control4[17:14];
+  assign \$4068  = 1'h1 << \$4067 [3:0];
+  assign \$4069  = \$4066  < \$4068 ;
   assign \$4070  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4071  = \$4070  == 1'h1;
-  assign \$4072  = control4[17:14] > 3'h7;
-  assign \$4073  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4074  = \$4073  == 2'h2;
-  assign \$4075  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4076  = \$4075  == 1'h1;
-  assign \$4077  = 4'hf - control4[17:14];
-  assign \$4078  = control4[18] ? \$4077  : 5'h08;
-  assign \$4079  = part2_5[6:0] << \$4078 [3:0];
-  assign \$4080  = \$4076  ? \$4079 [15:0] : 16'h0000;
-  assign \$4081  = \$4074  ? { 1'h0, part2_5[14:0] } : \$4080 ;
-  assign \$4082  = ! \$4081 ;
-  assign \$4083  = \$4072  & \$4082 ;
-  assign \$4084  = ~ \$4083 ;
-  assign \$4085  = \$4071  & \$4084 ;
-  assign \$4086  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4087  = \$4086  == 2'h2;
-  assign \$4088  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4089  = \$4088  == 1'h1;
-  assign \$4090  = 4'hf - control4[17:14];
-  assign \$4091  = control4[18] ? \$4090  : 5'h08;
-  assign \$4092  = part2_5[6:0] << \$4091 [3:0];
-  assign \$4093  = \$4089  ? \$4092 [15:0] : 16'h0000;
-  assign \$4094  = \$4087  ? { 1'h0, part2_5[14:0] } : \$4093 ;
-  assign \$4095  = 4'hf - control4[17:14];
-  assign \$4096  = 1'h1 << \$4095 [3:0];
-  assign \$4097  = \$4094  < \$4096 ;
-  assign \$4098  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4099  = \$4098  == 2'h2;
-  assign \$4100  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4101  = \$4100  == 1'h1;
-  assign \$4102  = 4'hf - control4[17:14];
-  assign \$4103  = control4[18] ? \$4102  : 5'h08;
-  assign \$4104  = part2_5[6:0] << \$4103 [3:0];
-  assign \$4105  = \$4101  ? \$4104 [15:0] : 16'h0000;
-  assign \$4106  = \$4099  ? { 1'h0, part2_5[14:0] } : \$4105 ;
-  assign \$4108  = 4'hf - \$4107 ;
-  assign \$4109  = 1'h1 << \$4108 [3:0];
-  assign \$4110  = \$4106  >= \$4109 ;
-  assign \$4111  = \$4097  | \$4110 ;
-  assign \$4112  = \$4085  & \$4111 ;
-  assign \$4113  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4114  = \$4113  == 2'h2;
-  assign \$4115  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4116  = \$4115  == 2'h2;
-  assign \$4117  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4118  = \$4117  == 1'h1;
-  assign \$4119  = 4'hf - control4[17:14];
-  assign \$4120  = control4[18] ? \$4119  : 5'h08;
-  assign \$4121  = part2_5[6:0] << \$4120 [3:0];
-  assign \$4122  = \$4118  ? \$4121 [15:0] : 16'h0000;
-  assign \$4123  = \$4116  ? { 1'h0, part2_5[14:0] } : \$4122 ;
-  assign \$4125  = 4'hf - \$4124 ;
-  assign \$4126  = 1'h1 << \$4125 [3:0];
-  assign \$4127  = \$4123  < \$4126 ;
-  assign \$4128  = \$4114  & \$4127 ;
-  assign \$4129  = \$4112  | \$4128 ;
-  assign \$4130  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4131  = \$4130  == 2'h3;
-  assign \$4132  = part2_5[30:23] < 7'h7f;
-  assign \$4133  = \$4131  & \$4132 ;
-  assign \$4134  = \$4129  | \$4133 ;
-  assign \$4135  = control4[18] ? \$4069  : \$4134 ;
-  assign \$4136  = | control4[31:29];
-  assign \$4137  = control4[31:29] <= 3'h5;
-  assign \$4138  = \$4136  & \$4137 ;
-  assign \$4139  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4140  = | \$4139 ;
-  assign \$4141  = \$4138  & \$4140 ;
-  assign \$4142  = \$4135  | \$4141 ;
-  assign \$4143  = ~ control4[1];
-  assign \$4144  = \$4142  & \$4143 ;
-  assign \$4145  = ~ control4[2];
-  assign \$4146  = \$4144  & \$4145 ;
-  assign \$4147  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4148  = \$4147  == 2'h3;
-  assign \$4149  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4150  = \$4149  == 1'h1;
-  assign \$4151  = ! part2_6[6:0];
-  assign \$4152  = control4[17:14] > 3'h6;
-  assign \$4153  = 1'h1 << control4[16:14];
-  assign \$4154  = \$4152  ? 7'h7f : \$4153 [6:0];
-  assign \$4155  = part2_6[6:0] > \$4154 ;
-  assign \$4156  = \$4151  | \$4155 ;
-  assign \$4157  = \$4150  & \$4156 ;
-  assign \$4158  = \$4148  | \$4157 ;
-  assign \$4159  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4160  = \$4159  == 2'h2;
-  assign \$4161  = control4[17:14] < 3'h7;
-  assign \$4162  = 4'he - control4[17:14];
-  assign \$4163  = 8'hff << \$4162 [3:0];
-  assign \$4164  = part2_6[14:0] < \$4163 [14:0];
-  assign \$4165  = \$4161  | \$4164 ;
-  assign \$4166  = \$4160  & \$4165 ;
-  assign \$4167  = \$4158  | \$4166 ;
+  assign \$4071  = \$4070  == 2'h2;
+  assign \$4072  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4073  = \$4072  == 1'h1;
+  assign \$4074  = 4'hf - control4[17:14];
+  assign \$4075  = control4[18] ? \$4074  : 5'h08;
+  assign \$4076  = part2_5[6:0] << \$4075 [3:0];
+  assign \$4077  = \$4073  ? \$4076 [15:0] : 16'h0000;
+  assign \$4078  = \$4071  ? { 1'h0, part2_5[14:0] } : \$4077 ;
+  assign \$4080  = 4'hf - \$4079 ;
+  assign \$4081  = 1'h1 << \$4080 [3:0];
+  assign \$4082  = \$4078  >= \$4081 ;
+  assign \$4083  = \$4069  | \$4082 ;
+  assign \$4084  = \$4057  & \$4083 ;
+  assign \$4085  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4086  = \$4085  == 2'h2;
+  assign \$4087  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4088  = \$4087  == 2'h2;
+  assign \$4089  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4090  = \$4089  == 1'h1;
+  assign \$4091  = 4'hf - control4[17:14];
+  assign \$4092  = control4[18] ? \$4091  : 5'h08;
+  assign \$4093  = part2_5[6:0] << \$4092 [3:0];
+  assign \$4094  = \$4090  ? \$4093 [15:0] : 16'h0000;
+  assign \$4095  = \$4088  ? { 1'h0, part2_5[14:0] } : \$4094 ;
+  assign \$4097  = 4'hf - \$4096 ;
+  assign \$4098  = 1'h1 << \$4097 [3:0];
+  assign \$4099  = \$4095  < \$4098 ;
+  assign \$4100  = \$4086  & \$4099 ;
+  assign \$4101  = \$4084  | \$4100 ;
+  assign \$4102  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4103  = \$4102  == 2'h3;
+  assign \$4104  = part2_5[30:23] < 7'h7f;
+  assign \$4105  = \$4103  & \$4104 ;
+  assign \$4106  = \$4101  | \$4105 ;
+  assign \$4107  = control4[18] ? \$4041  : \$4106 ;
+  assign \$4108  = | control4[31:29];
+  assign \$4109  = control4[31:29] <= 3'h5;
+  assign \$4110  = \$4108  & \$4109 ;
+  assign \$4111  = control4[2] ? 2'h0 : tags2[11:10];
+  assign \$4112  = | \$4111 ;
+  assign \$4113  = \$4110  & \$4112 ;
+  assign \$4114  = \$4107  | \$4113 ;
+  assign \$4115  = ~ control4[1];
+  assign \$4116  = \$4114  & \$4115 ;
+  assign \$4117  = ~ control4[2];
+  assign \$4118  = \$4116  & \$4117 ;
+  assign \$4119  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4120  = \$4119  == 2'h3;
+  assign \$4121  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4122  = \$4121  == 1'h1;
+  assign \$4123  = ! part2_6[6:0];
+  assign \$4124  = control4[17:14] > 3'h6;
+  assign \$4125  = 1'h1 << control4[16:14];
+  assign \$4126  = \$4124  ? 7'h7f : \$4125 [6:0];
+  assign \$4127  = part2_6[6:0] > \$4126 ;
+  assign \$4128  = \$4123  | \$4127 ;
+  assign \$4129  = \$4122  & \$4128 ;
+  assign \$4130  = \$4120  | \$4129 ;
+  assign \$4131  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4132  = \$4131  == 2'h2;
+  assign \$4133  = control4[17:14] < 3'h7;
+  assign \$4134  = 4'he - control4[17:14];
+  assign \$4135  = 8'hff << \$4134 [3:0];
+  assign \$4136  = part2_6[14:0] < \$4135 [14:0];
+  assign \$4137  = \$4133  | \$4136 ;
+  assign \$4138  = \$4132  & \$4137 ;
+  assign \$4139  = \$4130  | \$4138 ;
+  assign \$4140  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4141  = \$4140  == 1'h1;
+  assign \$4142  = control4[17:14] > 3'h7;
+  assign \$4143  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4144  = \$4143  == 2'h2;
+  assign \$4145  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4146  = \$4145  == 1'h1;
+  assign \$4147  = 4'hf - control4[17:14];
+  assign \$4148  = control4[18] ? \$4147  : 5'h08;
+  assign \$4149  = part2_6[6:0] << \$4148 [3:0];
+  assign \$4150  = \$4146  ? \$4149 [15:0] : 16'h0000;
+  assign \$4151  = \$4144  ? { 1'h0, part2_6[14:0] } : \$4150 ;
+  assign \$4152  = ! \$4151 ;
+  assign \$4153  = \$4142  & \$4152 ;
+  assign \$4154  = ~ \$4153 ;
+  assign \$4155  = \$4141  & \$4154 ;
+  assign \$4156  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4157  = \$4156  == 2'h2;
+  assign \$4158  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4159  = \$4158  == 1'h1;
+  assign \$4160  = 4'hf - control4[17:14];
+  assign \$4161  = control4[18] ? \$4160  : 5'h08;
+  assign \$4162  = part2_6[6:0] << \$4161 [3:0];
+  assign \$4163  = \$4159  ? \$4162 [15:0] : 16'h0000;
+  assign \$4164  = \$4157  ? { 1'h0, part2_6[14:0] } : \$4163 ;
+  assign \$4165  = 4'hf - control4[17:14];
+  assign \$4166  = 1'h1 << \$4165 [3:0];
+  assign \$4167  = \$4164  < \$4166 ;
   assign \$4168  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4169  = \$4168  == 1'h1;
-  assign \$4170  = control4[17:14] > 3'h7;
-  assign \$4171  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4172  = \$4171  == 2'h2;
-  assign \$4173  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4174  = \$4173  == 1'h1;
-  assign \$4175  = 4'hf - control4[17:14];
-  assign \$4176  = control4[18] ? \$4175  : 5'h08;
-  assign \$4177  = part2_6[6:0] << \$4176 [3:0];
-  assign \$4178  = \$4174  ? \$4177 [15:0] : 16'h0000;
-  assign \$4179  = \$4172  ? { 1'h0, part2_6[14:0] } : \$4178 ;
-  assign \$4180  = ! \$4179 ;
-  assign \$4181  = \$4170  & \$4180 ;
-  assign \$4182  = ~ \$4181 ;
-  assign \$4183  = \$4169  & \$4182 ;
-  assign \$4184  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4185  = \$4184  == 2'h2;
-  assign \$4186  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4187  = \$4186  == 1'h1;
-  assign \$4188  = 4'hf - control4[17:14];
-  assign \$4189  = control4[18] ? \$4188  : 5'h08;
-  assign \$4190  = part2_6[6:0] << \$4189 [3:0];
-  assign \$4191  = \$4187  ? \$4190 [15:0] : 16'h0000;
-  assign \$4192  = \$4185  ? { 1'h0, part2_6[14:0] } : \$4191 ;
-  assign \$4193  = 4'hf - control4[17:14];
-  assign \$4194  = 1'h1 << \$4193 [3:0];
-  assign \$4195  = \$4192  < \$4194 ;
-  assign \$4196  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4197  = \$4196  == 2'h2;
-  assign \$4198  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4199  = \$4198  == 1'h1;
-  assign \$4200  = 4'hf - control4[17:14];
-  assign \$4201  = control4[18] ? \$4200  : 5'h08;
-  assign \$4202  = part2_6[6:0] << \$4201 [3:0];
-  assign \$4203  = \$4199  ? \$4202 [15:0] : 16'h0000;
-  assign \$4204  = \$4197  ? { 1'h0, part2_6[14:0] } : \$4203 ;
-  assign \$4206  = 4'hf - \$4205 ;
-  assign \$4207  = 1'h1 << \$4206 [3:0];
-  assign \$4208  = \$4204  >= \$4207 ;
-  assign \$4209  = \$4195  | \$4208 ;
-  assign \$4210  = \$4183  & \$4209 ;
-  assign \$4211  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4212  = \$4211  == 2'h2;
-  assign \$4213  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4214  = \$4213  == 2'h2;
-  assign \$4215  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4216  = \$4215  == 1'h1;
-  assign \$4217  = 4'hf - control4[17:14];
-  assign \$4218  = control4[18] ? \$4217  : 5'h08;
-  assign \$4219  = part2_6[6:0] << \$4218 [3:0];
-  assign \$4220  = \$4216  ? \$4219 [15:0] : 16'h0000;
-  assign \$4221  = \$4214  ? { 1'h0, part2_6[14:0] } : \$4220 ;
-  assign \$4223  = 4'hf - \$4222 ;
-  assign \$4224  = 1'h1 << \$4223 [3:0];
-  assign \$4225  = \$4221  < \$4224 ;
-  assign \$4226  = \$4212  & \$4225 ;
-  assign \$4227  = \$4210  | \$4226 ;
-  assign \$4228  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4229  = \$4228  == 2'h3;
-  assign \$4230  = part2_6[30:23] < 7'h7f;
-  assign \$4231  = \$4229  & \$4230 ;
-  assign \$4232  = \$4227  | \$4231 ;
-  assign \$4233  = control4[18] ? \$4167  : \$4232 ;
-  assign \$4234  = | control4[31:29];
-  assign \$4235  = control4[31:29] <= 3'h6;
-  assign \$4236  = \$4234  & \$4235 ;
-  assign \$4237  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4238  = | \$4237 ;
-  assign \$4239  = \$4236  & \$4238 ;
-  assign \$4240  = \$4233  | \$4239 ;
-  assign \$4241  = ~ control4[1];
-  assign \$4242  = \$4240  & \$4241 ;
-  assign \$4243  = ~ control4[2];
-  assign \$4244  = \$4242  & \$4243 ;
-  assign \$4245  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4246  = \$4245  == 2'h3;
-  assign \$4247  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4248  = \$4247  == 1'h1;
-  assign \$4249  = ! part2_7[6:0];
-  assign \$4250  = control4[17:14] > 3'h6;
-  assign \$4251  = 1'h1 << control4[16:14];
-  assign \$4252  = \$4250  ? 7'h7f : \$4251 [6:0];
-  assign \$4253  = part2_7[6:0] > \$4252 ;
-  assign \$4254  = \$4249  | \$4253 ;
-  assign \$4255  = \$4248  & \$4254 ;
-  assign \$4256  = \$4246  | \$4255 ;
-  assign \$4257  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4258  = \$4257  == 2'h2;
-  assign \$4259  = control4[17:14] < 3'h7;
-  assign \$4260  = 4'he - control4[17:14];
-  assign \$4261  = 8'hff << \$4260 [3:0];
-  assign \$4262  = part2_7[14:0] < \$4261 [14:0];
-  assign \$4263  = \$4259  | \$4262 ;
-  assign \$4264  = \$4258  & \$4263 ;
-  assign \$4265  = \$4256  | \$4264 ;
+  assign \$4169  = \$4168  == 2'h2;
+  assign \$4170  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4171  = \$4170  == 1'h1;
+  assign \$4172  = 4'hf - control4[17:14];
+  assign \$4173  = control4[18] ? \$4172  : 5'h08;
+  assign \$4174  = part2_6[6:0] << \$4173 [3:0];
+  assign \$4175  = \$4171  ? \$4174 [15:0] : 16'h0000;
+  assign \$4176  = \$4169  ? { 1'h0, part2_6[14:0] } : \$4175 ;
+  assign \$4178  = 4'hf - \$4177 ;
+  assign \$4179  = 1'h1 << \$4178 [3:0];
+  assign \$4180  = \$4176  >= \$4179 ;
+  assign \$4181  = \$4167  | \$4180 ;
+  assign \$4182  = \$4155  & \$4181 ;
+  assign \$4183  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4184  = \$4183  == 2'h2;
+  assign \$4185  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4186  = \$4185  == 2'h2;
+  assign \$4187  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4188  = \$4187  == 1'h1;
+  assign \$4189  = 4'hf - control4[17:14];
+  assign \$4190  = control4[18] ? \$4189  : 5'h08;
+  assign \$4191  = part2_6[6:0] << \$4190 [3:0];
+  assign \$4192  = \$4188  ? \$4191 [15:0] : 16'h0000;
+  assign \$4193  = \$4186  ? { 1'h0, part2_6[14:0] } : \$4192 ;
+  assign \$4195  = 4'hf - \$4194 ;
+  assign \$4196  = 1'h1 << \$4195 [3:0];
+  assign \$4197  = \$4193  < \$4196 ;
+  assign \$4198  = \$4184  & \$4197 ;
+  assign \$4199  = \$4182  | \$4198 ;
+  assign \$4200  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4201  = \$4200  == 2'h3;
+  assign \$4202  = part2_6[30:23] < 7'h7f;
+  assign \$4203  = \$4201  & \$4202 ;
+  assign \$4204  = \$4199  | \$4203 ;
+  assign \$4205  = control4[18] ? \$4139  : \$4204 ;
+  assign \$4206  = | control4[31:29];
+  assign \$4207  = control4[31:29] <= 3'h6;
+  assign \$4208  = \$4206  & \$4207 ;
+  assign \$4209  = control4[2] ? 2'h0 : tags2[13:12];
+  assign \$4210  = | \$4209 ;
+  assign \$4211  = \$4208  & \$4210 ;
+  assign \$4212  = \$4205  | \$4211 ;
+  assign \$4213  = ~ control4[1];
+  assign \$4214  = \$4212  & \$4213 ;
+  assign \$4215  = ~ control4[2];
+  assign \$4216  = \$4214  & \$4215 ;
+  assign \$4217  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4218  = \$4217  == 2'h3;
+  assign \$4219  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4220  = \$4219  == 1'h1;
+  assign \$4221  = ! part2_7[6:0];
+  assign \$4222  = control4[17:14] > 3'h6;
+  assign \$4223  = 1'h1 << control4[16:14];
+  assign \$4224  = \$4222  ? 7'h7f : \$4223 [6:0];
+  assign \$4225  = part2_7[6:0] > \$4224 ;
+  assign \$4226  = \$4221  | \$4225 ;
+  assign \$4227  = \$4220  & \$4226 ;
+  assign \$4228  = \$4218  | \$4227 ;
+  assign \$4229  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4230  = \$4229  == 2'h2;
+  assign \$4231  = control4[17:14] < 3'h7;
+  assign \$4232  = 4'he - control4[17:14];
+  assign \$4233  = 8'hff << \$4232 [3:0];
+  assign \$4234  = part2_7[14:0] < \$4233 [14:0];
+  assign \$4235  = \$4231  | \$4234 ;
+  assign \$4236  = \$4230  & \$4235 ;
+  assign \$4237  = \$4228  | \$4236 ;
+  assign \$4238  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4239  = \$4238  == 1'h1;
+  assign \$4240  = control4[17:14] > 3'h7;
+  assign \$4241  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4242  = \$4241  == 2'h2;
+  assign \$4243  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4244  = \$4243  == 1'h1;
+  assign \$4245  = 4'hf - control4[17:14];
+  assign \$4246  = control4[18] ? \$4245  : 5'h08;
+  assign \$4247  = part2_7[6:0] << \$4246 [3:0];
+  assign \$4248  = \$4244  ? \$4247 [15:0] : 16'h0000;
+  assign \$4249  = \$4242  ? { 1'h0, part2_7[14:0] } : \$4248 ;
+  assign \$4250  = ! \$4249 ;
+  assign \$4251  = \$4240  & \$4250 ;
+  assign \$4252  = ~ \$4251 ;
+  assign \$4253  = \$4239  & \$4252 ;
+  assign \$4254  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4255  = \$4254  == 2'h2;
+  assign \$4256  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4257  = \$4256  == 1'h1;
+  assign \$4258  = 4'hf - control4[17:14];
+  assign \$4259  = control4[18] ? \$4258  : 5'h08;
+  assign \$4260  = part2_7[6:0] << \$4259 [3:0];
+  assign \$4261  = \$4257  ? \$4260 [15:0] : 16'h0000;
+  assign \$4262  = \$4255  ? { 1'h0, part2_7[14:0] } : \$4261 ;
+  assign \$4263  = 4'hf - control4[17:14];
+  assign \$4264  = 1'h1 << \$4263 [3:0];
+  assign \$4265  = \$4262  < \$4264 ;
   assign \$4266  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4267  = \$4266  == 1'h1;
-  assign \$4268  = control4[17:14] > 3'h7;
-  assign \$4269  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4270  = \$4269  == 2'h2;
-  assign \$4271  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4272  = \$4271  == 1'h1;
-  assign \$4273  = 4'hf - control4[17:14];
-  assign \$4274  = control4[18] ? \$4273  : 5'h08;
-  assign \$4275  = part2_7[6:0] << \$4274 [3:0];
-  assign \$4276  = \$4272  ? \$4275 [15:0] : 16'h0000;
-  assign \$4277  = \$4270  ? { 1'h0, part2_7[14:0] } : \$4276 ;
-  assign \$4278  = ! \$4277 ;
-  assign \$4279  = \$4268  & \$4278 ;
-  assign \$4280  = ~ \$4279 ;
-  assign \$4281  = \$4267  & \$4280 ;
-  assign \$4282  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4283  = \$4282  == 2'h2;
-  assign \$4284  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4285  = \$4284  == 1'h1;
-  assign \$4286  = 4'hf - control4[17:14];
-  assign \$4287  = control4[18] ? \$4286  : 5'h08;
-  assign \$4288  = part2_7[6:0] << \$4287 [3:0];
-  assign \$4289  = \$4285  ? \$4288 [15:0] : 16'h0000;
-  assign \$4290  = \$4283  ? { 1'h0, part2_7[14:0] } : \$4289 ;
-  assign \$4291  = 4'hf - control4[17:14];
-  assign \$4292  = 1'h1 << \$4291 [3:0];
-  assign \$4293  = \$4290  < \$4292 ;
-  assign \$4294  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4295  = \$4294  == 2'h2;
-  assign \$4296  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4297  = \$4296  == 1'h1;
-  assign \$4298  = 4'hf - control4[17:14];
-  assign \$4299  = control4[18] ? \$4298  : 5'h08;
-  assign \$4300  = part2_7[6:0] << \$4299 [3:0];
-  assign \$4301  = \$4297  ? \$4300 [15:0] : 16'h0000;
-  assign \$4302  = \$4295  ? { 1'h0, part2_7[14:0] } : \$4301 ;
-  assign \$4304  = 4'hf - \$4303 ;
-  assign \$4305  = 1'h1 << \$4304 [3:0];
-  assign \$4306  = \$4302  >= \$4305 ;
-  assign \$4307  = \$4293  | \$4306 ;
-  assign \$4308  = \$4281  & \$4307 ;
-  assign \$4309  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4310  = \$4309  == 2'h2;
-  assign \$4311  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4312  = \$4311  == 2'h2;
-  assign \$4313  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4314  = \$4313  == 1'h1;
-  assign \$4315  = 4'hf - control4[17:14];
-  assign \$4316  = control4[18] ? \$4315  : 5'h08;
-  assign \$4317  = part2_7[6:0] << \$4316 [3:0];
-  assign \$4318  = \$4314  ? \$4317 [15:0] : 16'h0000;
-  assign \$4319  = \$4312  ? { 1'h0, part2_7[14:0] } : \$4318 ;
-  assign \$4321  = 4'hf - \$4320 ;
-  assign \$4322  = 1'h1 << \$4321 [3:0];
-  assign \$4323  = \$4319  < \$4322 ;
-  assign \$4324  = \$4310  & \$4323 ;
-  assign \$4325  = \$4308  | \$4324 ;
-  assign \$4326  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4327  = \$4326  == 2'h3;
-  assign \$4328  = part2_7[30:23] < 7'h7f;
-  assign \$4329  = \$4327  & \$4328 ;
-  assign \$4330  = \$4325  | \$4329 ;
-  assign \$4331  = control4[18] ? \$4265  : \$4330 ;
-  assign \$4332  = | control4[31:29];
-  assign \$4333  = control4[31:29] <= 3'h7;
+  assign \$4267  = \$4266  == 2'h2;
+  assign \$4268  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4269  = \$4268  == 1'h1;
+  assign \$4270  = 4'hf - control4[17:14];
+  assign \$4271  = control4[18] ? \$4270  : 5'h08;
+  assign \$4272  = part2_7[6:0] << \$4271 [3:0];
+  assign \$4273  = \$4269  ? \$4272 [15:0] : 16'h0000;
+  assign \$4274  = \$4267  ? { 1'h0, part2_7[14:0] } : \$4273 ;
+  assign \$4276  = 4'hf - \$4275 ;
+  assign \$4277  = 1'h1 << \$4276 [3:0];
+  assign \$4278  = \$4274  >= \$4277 ;
+  assign \$4279  = \$4265  | \$4278 ;
+  assign \$4280  = \$4253  & \$4279 ;
+  assign \$4281  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4282  = \$4281  == 2'h2;
+  assign \$4283  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4284  = \$4283  == 2'h2;
+  assign \$4285  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4286  = \$4285  == 1'h1;
+  assign \$4287  = 4'hf - control4[17:14];
+  assign \$4288  = control4[18] ? \$4287  : 5'h08;
+  assign \$4289  = part2_7[6:0] << \$4288 [3:0];
+  assign \$4290  = \$4286  ? \$4289 [15:0] : 16'h0000;
+  assign \$4291  = \$4284  ? { 1'h0, part2_7[14:0] } : \$4290 ;
+  assign \$4293  = 4'hf - \$4292 ;
+  assign \$4294  = 1'h1 << \$4293 [3:0];
+  assign \$4295  = \$4291  < \$4294 ;
+  assign \$4296  = \$4282  & \$4295 ;
+  assign \$4297  = \$4280  | \$4296 ;
+  assign \$4298  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4299  = \$4298  == 2'h3;
+  assign \$4300  = part2_7[30:23] < 7'h7f;
+  assign \$4301  = \$4299  & \$4300 ;
+  assign \$4302  = \$4297  | \$4301 ;
+  assign \$4303  = control4[18] ? \$4237  : \$4302 ;
+  assign \$4304  = | control4[31:29];
+  assign \$4305  = control4[31:29] <= 3'h7;
+  assign \$4306  = \$4304  & \$4305 ;
+  assign \$4307  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$4308  = | \$4307 ;
+  assign \$4309  = \$4306  & \$4308 ;
+  assign \$4310  = \$4303  | \$4309 ;
+  assign \$4311  = ~ control4[1];
+  assign \$4312  = \$4310  & \$4311 ;
+  assign \$4313  = ~ control4[2];
+  assign \$4314  = \$4312  & \$4313 ;
+  assign \$4315  = | { \$4314 , \$4216 , \$4118 , \$4020 , \$3922 , \$3824 , \$3726 , \$3628  };
+  assign \$4316  = control6[12] ? 1'h0 : \$signal$240 ;
+  assign \$4317  = | \$signal$102 [15:14];
+  assign \$4318  = | \$signal$109 [15:14];
+  assign \$4319  = | \$signal$116 [15:14];
+  assign \$4320  = | \$signal$123 [15:14];
+  assign \$4321  = | \$signal$130 [15:14];
+  assign \$4322  = | \$signal$137 [15:14];
+  assign \$4323  = | \$signal$144 [15:14];
+  assign \$4324  = | \$signal$151 [15:14];
+  assign \$4325  = | { \$4324 , \$4323 , \$4322 , \$4321 , \$4320 , \$4319 , \$4318 , \$4317  };
+  assign \$4326  = \$4316  | \$4325 ;
+  assign \$4327  = control6[3] ? 1'h0 : wrong;
+  assign \$4328  = \$4327  | control6[11];
+  assign \$4329  = \$4328  | illegal2;
+  assign \$4330  = control6[18] & control6[13];
+  assign \$4331  = ~ control6[1];
+  assign \$4332  = \$4330  & \$4331 ;
+  assign \$4333  = ~ control6[2];
   assign \$4334  = \$4332  & \$4333 ;
-  assign \$4335  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4336  = | \$4335 ;
-  assign \$4337  = \$4334  & \$4336 ;
-  assign \$4338  = \$4331  | \$4337 ;
-  assign \$4339  = ~ control4[1];
-  assign \$4340  = \$4338  & \$4339 ;
-  assign \$4341  = ~ control4[2];
-  assign \$4342  = \$4340  & \$4341 ;
-  assign \$4343  = | { \$4342 , \$4244 , \$4146 , \$4048 , \$3950 , \$3852 , \$3754 , \$3656  };
-  assign \$4344  = control6[12] ? 1'h0 : \$signal$232 ;
-  assign \$4345  = | \$signal$93 [15:14];
-  assign \$4346  = | \$signal$100 [15:14];
-  assign \$4347  = | \$signal$107 [15:14];
-  assign \$4348  = | \$signal$114 [15:14];
-  assign \$4349  = | \$signal$121 [15:14];
-  assign \$4350  = | \$signal$128 [15:14];
-  assign \$4351  = | \$signal$135 [15:14];
-  assign \$4352  = | \$signal$142 [15:14];
-  assign \$4353  = | { \$4352 , \$4351 , \$4350 , \$4349 , \$4348 , \$4347 , \$4346 , \$4345  };
-  assign \$4354  = \$4344  | \$4353 ;
-  assign \$4355  = control6[3] ? 1'h0 : wrong;
-  assign \$4356  = \$4355  | control6[11];
-  assign \$4357  = \$4356  | illegal2;
-  assign \$4358  = control6[18] & control6[13];
-  assign \$4359  = ~ control6[1];
-  assign \$4360  = \$4358  & \$4359 ;
-  assign \$4361  = ~ control6[2];
+  assign \$4335  = control6[12] ? 1'h0 : \$signal$240 ;
+  assign \$4336  = | \$signal$102 [15:14];
+  assign \$4337  = | \$signal$109 [15:14];
+  assign \$4338  = | \$signal$116 [15:14];
+  assign \$4339  = | \$signal$123 [15:14];
+  assign \$4340  = | \$signal$130 [15:14];
+  assign \$4341  = | \$signal$137 [15:14];
+  assign \$4342  = | \$signal$144 [15:14];
+  assign \$4343  = | \$signal$151 [15:14];
+  assign \$4344  = | { \$4343 , \$4342 , \$4341 , \$4340 , \$4339 , \$4338 , \$4337 , \$4336  };
+  assign \$4345  = \$4335  | \$4344 ;
+  assign \$4346  = ~ \$4345 ;
+  assign \$4347  = \$4334  & \$4346 ;
+  assign \$4348  = \$4329  | \$4347 ;
+  assign \$4349  = \$signal$188  ? \$signal$187  : { \$signal$186 , bits };
+  assign \$4350  = \$signal$195  ? \$signal$194  : { \$signal$193 , \bits$112  };
+  assign \$4351  = \$signal$202  ? \$signal$201  : { \$signal$200 , \bits$119  };
+  assign \$4352  = \$signal$209  ? \$signal$208  : { \$signal$207 , \bits$126  };
+  assign \$4353  = \$signal$216  ? \$signal$215  : { \$signal$214 , \bits$133  };
+  assign \$4354  = \$signal$223  ? \$signal$222  : { \$signal$221 , \bits$140  };
+  assign \$4355  = \$signal$230  ? \$signal$229  : { \$signal$228 , \bits$147  };
+  assign \$4356  = \$signal$237  ? \$signal$236  : { \$signal$235 , \bits$154  };
+  assign \$4357  = control6[3] ? 1'h0 : wrong;
+  assign \$4358  = \$4357  | control6[11];
+  assign \$4359  = \$4358  | illegal2;
+  assign \$4360  = control6[18] & control6[13];
+  assign \$4361  = ~ control6[1];
   assign \$4362  = \$4360  & \$4361 ;
-  assign \$4363  = control6[12] ? 1'h0 : \$signal$232 ;
-  assign \$4364  = | \$signal$93 [15:14];
-  assign \$4365  = | \$signal$100 [15:14];
-  assign \$4366  = | \$signal$107 [15:14];
-  assign \$4367  = | \$signal$114 [15:14];
-  assign \$4368  = | \$signal$121 [15:14];
-  assign \$4369  = | \$signal$128 [15:14];
-  assign \$4370  = | \$signal$135 [15:14];
-  assign \$4371  = | \$signal$142 [15:14];
-  assign \$4372  = | { \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366 , \$4365 , \$4364  };
-  assign \$4373  = \$4363  | \$4372 ;
-  assign \$4374  = ~ \$4373 ;
-  assign \$4375  = \$4362  & \$4374 ;
-  assign \$4376  = \$4357  | \$4375 ;
-  assign \$4377  = \$signal$180  ? \$signal$179  : { \$signal$178 , bits };
-  assign \$4378  = \$signal$187  ? \$signal$186  : { \$signal$185 , \bits$103  };
-  assign \$4379  = \$signal$194  ? \$signal$193  : { \$signal$192 , \bits$110  };
-  assign \$4380  = \$signal$201  ? \$signal$200  : { \$signal$199 , \bits$117  };
-  assign \$4381  = \$signal$208  ? \$signal$207  : { \$signal$206 , \bits$124  };
-  assign \$4382  = \$signal$215  ? \$signal$214  : { \$signal$213 , \bits$131  };
-  assign \$4383  = \$signal$222  ? \$signal$221  : { \$signal$220 , \bits$138  };
-  assign \$4384  = \$signal$229  ? \$signal$228  : { \$signal$227 , \bits$145  };
-  assign \$4385  = control6[3] ? 1'h0 : wrong;
-  assign \$4386  = \$4385  | control6[11];
-  assign \$4387  = \$4386  | illegal2;
-  assign \$4388  = control6[18] & control6[13];
-  assign \$4389  = ~ control6[1];
-  assign \$4390  = \$4388  & \$4389 ;
-  assign \$4391  = ~ control6[2];
-  assign \$4392  = \$4390  & \$4391 ;
-  assign \$4393  = control6[12] ? 1'h0 : \$signal$232 ;
-  assign \$4394  = | \$signal$93 [15:14];
-  assign \$4395  = | \$signal$100 [15:14];
-  assign \$4396  = | \$signal$107 [15:14];
-  assign \$4397  = | \$signal$114 [15:14];
-  assign \$4398  = | \$signal$121 [15:14];
-  assign \$4399  = | \$signal$128 [15:14];
-  assign \$4400  = | \$signal$135 [15:14];
-  assign \$4401  = | \$signal$142 [15:14];
-  assign \$4402  = | { \$4401 , \$4400 , \$4399 , \$4398 , \$4397 , \$4396 , \$4395 , \$4394  };
-  assign \$4403  = \$4393  | \$4402 ;
-  assign \$4404  = ~ \$4403 ;
-  assign \$4405  = \$4392  & \$4404 ;
-  assign \$4406  = \$4387  | \$4405 ;
-  assign \$4407  = \$4406  & control6[4];
+  assign \$4363  = ~ control6[2];
+  assign \$4364  = \$4362  & \$4363 ;
+  assign \$4365  = control6[12] ? 1'h0 : \$signal$240 ;
+  assign \$4366  = | \$signal$102 [15:14];
+  assign \$4367  = | \$signal$109 [15:14];
+  assign \$4368  = | \$signal$116 [15:14];
+  assign \$4369  = | \$signal$123 [15:14];
+  assign \$4370  = | \$signal$130 [15:14];
+  assign \$4371  = | \$signal$137 [15:14];
+  assign \$4372  = | \$signal$144 [15:14];
+  assign \$4373  = | \$signal$151 [15:14];
+  assign \$4374  = | { \$4373 , \$4372 , \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366  };
+  assign \$4375  = \$4365  | \$4374 ;
+  assign \$4376  = ~ \$4375 ;
+  assign \$4377  = \$4364  & \$4376 ;
+  assign \$4378  = \$4359  | \$4377 ;
+  assign \$4379  = \$4378  & control6[4];
   always @(posedge clk)
-    window0 <= \$4408 ;
+    window0 <= \$4380 ;
   always @(posedge clk)
-    taken_with0 <= \$4409 ;
+    end0 <= \$4381 ;
   always @(posedge clk)
-    end0 <= \$4410 ;
+    end1 <= \$4382 ;
   always @(posedge clk)
-    end1 <= \$4411 ;
+    end2 <= \$4383 ;
   always @(posedge clk)
-    end2 <= \$4412 ;
+    end3 <= \$4384 ;
   always @(posedge clk)
-    end3 <= \$4413 ;
+    end4 <= \$4385 ;
   always @(posedge clk)
-    end4 <= \$4414 ;
+    end5 <= \$4386 ;
   always @(posedge clk)
-    end5 <= \$4415 ;
+    end6 <= \$4387 ;
   always @(posedge clk)
-    end6 <= \$4416 ;
+    end7 <= \$4388 ;
   always @(posedge clk)
-    end7 <= \$4417 ;
+    end8 <= \$4389 ;
   always @(posedge clk)
-    end8 <= \$4418 ;
+    end9 <= \$4390 ;
   always @(posedge clk)
-    end9 <= \$4419 ;
+    end10 <= \$4391 ;
   always @(posedge clk)
-    end10 <= \$4420 ;
+    end11 <= \$4392 ;
   always @(posedge clk)
-    end11 <= \$4421 ;
+    end12 <= \$4393 ;
   always @(posedge clk)
-    end12 <= \$4422 ;
+    end13 <= \$4394 ;
   always @(posedge clk)
-    end13 <= \$4423 ;
+    end14 <= \$4395 ;
   always @(posedge clk)
-    end14 <= \$4424 ;
+    end15 <= \$4396 ;
   always @(posedge clk)
-    end15 <= \$4425 ;
+    end16 <= \$4397 ;
   always @(posedge clk)
-    end16 <= \$4426 ;
+    end17 <= \$4398 ;
   always @(posedge clk)
-    end17 <= \$4427 ;
+    end18 <= \$4399 ;
   always @(posedge clk)
-    end18 <= \$4428 ;
+    end19 <= \$4400 ;
   always @(posedge clk)
-    end19 <= \$4429 ;
+    end20 <= \$4401 ;
   always @(posedge clk)
-    end20 <= \$4430 ;
+    end21 <= \$4402 ;
   always @(posedge clk)
-    end21 <= \$4431 ;
+    end22 <= \$4403 ;
   always @(posedge clk)
-    end22 <= \$4432 ;
+    end23 <= \$4404 ;
   always @(posedge clk)
-    end23 <= \$4433 ;
+    end24 <= \$4405 ;
   always @(posedge clk)
-    end24 <= \$4434 ;
+    end25 <= \$4406 ;
   always @(posedge clk)
-    end25 <= \$4435 ;
+    end26 <= \$4407 ;
   always @(posedge clk)
-    end26 <= \$4436 ;
+    end27 <= \$4408 ;
   always @(posedge clk)
-    end27 <= \$4437 ;
+    end28 <= \$4409 ;
   always @(posedge clk)
-    end28 <= \$4438 ;
+    end29 <= \$4410 ;
   always @(posedge clk)
-    end29 <= \$4439 ;
+    end30 <= \$4411 ;
   always @(posedge clk)
-    end30 <= \$4440 ;
+    end31 <= \$4412 ;
   always @(posedge clk)
-    end31 <= \$4441 ;
+    window1 <= \$4413 ;
   always @(posedge clk)
-    window1 <= \$4442 ;
+    here0 <= \$4414 ;
   always @(posedge clk)
-    taken_with1 <= \$4443 ;
+    here1 <= \$4415 ;
   always @(posedge clk)
-    window2 <= \$4444 ;
+    \$signal$155  <= \$4416 ;
   always @(posedge clk)
-    taken_with2 <= \$4445 ;
+    \$signal$37  <= \$4417 ;
   always @(posedge clk)
-    here0 <= \$4446 ;
+    \$signal$39  <= \$4418 ;
   always @(posedge clk)
-    here1 <= \$4447 ;
+    read_exponent <= \$4419 ;
   always @(posedge clk)
-    here2 <= \$4448 ;
+    \$signal$90  <= \$4420 ;
   always @(posedge clk)
-    dropping <= \$4449 ;
+    \$signal$86  <= \$4421 ;
   always @(posedge clk)
-    \$signal$74  <= \$4450 ;
+    dropping <= \$4422 ;
   always @(posedge clk)
-    \$signal$75  <= \$4451 ;
+    \$signal$82  <= \$4423 ;
   always @(posedge clk)
-    \$signal$30  <= \$4452 ;
+    \$signal$83  <= \$4424 ;
   always @(posedge clk)
-    \$signal$31  <= \$4453 ;
+    \$signal$84  <= \$4425 ;
   always @(posedge clk)
-    op_choice <= \$4454 ;
+    last_group <= \$4426 ;
   always @(posedge clk)
-    \$signal$68  <= \$4455 ;
+    \$signal$35  <= \$4427 ;
   always @(posedge clk)
-    \$signal$78  <= \$4456 ;
+    op_choice <= \$4428 ;
   always @(posedge clk)
-    place <= \$4457 ;
+    \$signal$76  <= \$4429 ;
   always @(posedge clk)
-    \$signal$84  <= \$4458 ;
+    place <= \$4430 ;
   always @(posedge clk)
-    \$signal$81  <= \$4459 ;
+    \$signal$93  <= \$4431 ;
   always @(posedge clk)
-    \$signal$82  <= \$4460 ;
+    \$signal$89  <= \$4432 ;
   always @(posedge clk)
-    has_exponent <= \$4461 ;
+    has_exponent <= \$4433 ;
   always @(posedge clk)
-    \$signal$28  <= \$4462 ;
+    \$signal$32  <= \$4434 ;
   always @(posedge clk)
-    control0 <= \$4463 ;
+    \$signal$38  <= \$4435 ;
   always @(posedge clk)
-    control1 <= \$4464 ;
+    control0 <= \$4436 ;
   always @(posedge clk)
-    control2 <= \$4465 ;
+    control1 <= \$4437 ;
   always @(posedge clk)
-    control3 <= \$4466 ;
+    control2 <= \$4438 ;
   always @(posedge clk)
-    control4 <= \$4467 ;
+    control3 <= \$4439 ;
   always @(posedge clk)
-    control5 <= \$4468 ;
+    control4 <= \$4440 ;
   always @(posedge clk)
-    control6 <= \$4469 ;
+    control5 <= \$4441 ;
   always @(posedge clk)
-    control7 <= \$4470 ;
+    control6 <= \$4442 ;
   always @(posedge clk)
-    \$signal$154  <= \$4471 ;
+    control7 <= \$4443 ;
   always @(posedge clk)
-    \$signal$155  <= \$4472 ;
+    \$signal$162  <= \$4444 ;
   always @(posedge clk)
-    burst <= \$4473 ;
+    \$signal$163  <= \$4445 ;
   always @(posedge clk)
-    part0_0 <= \$4474 ;
+    burst <= \$4446 ;
   always @(posedge clk)
-    part0_1 <= \$4475 ;
+    part0_0 <= \$4447 ;
   always @(posedge clk)
-    tags0 <= \$4476 ;
+    part0_1 <= \$4448 ;
   always @(posedge clk)
-    part1_0 <= \$4477 ;
+    tags0 <= \$4449 ;
   always @(posedge clk)
-    part1_1 <= \$4478 ;
+    part1_0 <= \$4450 ;
   always @(posedge clk)
-    part1_2 <= \$4479 ;
+    part1_1 <= \$4451 ;
   always @(posedge clk)
-    part1_3 <= \$4480 ;
+    part1_2 <= \$4452 ;
   always @(posedge clk)
-    tags1 <= \$4481 ;
+    part1_3 <= \$4453 ;
   always @(posedge clk)
-    part2_0 <= \$4482 ;
+    tags1 <= \$4454 ;
   always @(posedge clk)
-    part2_1 <= \$4483 ;
+    part2_0 <= \$4455 ;
   always @(posedge clk)
-    part2_2 <= \$4484 ;
+    part2_1 <= \$4456 ;
   always @(posedge clk)
-    part2_3 <= \$4485 ;
+    part2_2 <= \$4457 ;
   always @(posedge clk)
-    part2_4 <= \$4486 ;
+    part2_3 <= \$4458 ;
   always @(posedge clk)
-    part2_5 <= \$4487 ;
+    part2_4 <= \$4459 ;
   always @(posedge clk)
-    part2_6 <= \$4488 ;
+    part2_5 <= \$4460 ;
   always @(posedge clk)
-    part2_7 <= \$4489 ;
+    part2_6 <= \$4461 ;
   always @(posedge clk)
-    tags2 <= \$4490 ;
+    part2_7 <= \$4462 ;
   always @(posedge clk)
-    lost <= \$4491 ;
+    tags2 <= \$4463 ;
   always @(posedge clk)
-    \$signal$174  <= \$4492 ;
+    lost <= \$4464 ;
   always @(posedge clk)
-    \$signal$175  <= \$4493 ;
+    \$signal$182  <= \$4465 ;
   always @(posedge clk)
-    \$signal$176  <= \$4494 ;
+    \$signal$183  <= \$4466 ;
   always @(posedge clk)
-    \$signal$177  <= \$4495 ;
+    \$signal$184  <= \$4467 ;
   always @(posedge clk)
-    \$signal$93  <= \$4496 ;
+    \$signal$185  <= \$4468 ;
   always @(posedge clk)
-    \$signal$178  <= \$4497 ;
+    \$signal$102  <= \$4469 ;
   always @(posedge clk)
-    \$signal$179  <= \$4498 ;
+    \$signal$186  <= \$4470 ;
   always @(posedge clk)
-    \$signal$180  <= \$4499 ;
+    \$signal$187  <= \$4471 ;
   always @(posedge clk)
-    \$signal$91  <= \$4500 ;
+    \$signal$188  <= \$4472 ;
   always @(posedge clk)
-    \$signal$181  <= \$4501 ;
+    \$signal$100  <= \$4473 ;
   always @(posedge clk)
-    \$signal$182  <= \$4502 ;
+    \$signal$189  <= \$4474 ;
   always @(posedge clk)
-    \$signal$183  <= \$4503 ;
+    \$signal$190  <= \$4475 ;
   always @(posedge clk)
-    \$signal$184  <= \$4504 ;
+    \$signal$191  <= \$4476 ;
   always @(posedge clk)
-    \$signal$100  <= \$4505 ;
+    \$signal$192  <= \$4477 ;
   always @(posedge clk)
-    \$signal$185  <= \$4506 ;
+    \$signal$109  <= \$4478 ;
   always @(posedge clk)
-    \$signal$186  <= \$4507 ;
+    \$signal$193  <= \$4479 ;
   always @(posedge clk)
-    \$signal$187  <= \$4508 ;
+    \$signal$194  <= \$4480 ;
   always @(posedge clk)
-    \$signal$98  <= \$4509 ;
+    \$signal$195  <= \$4481 ;
   always @(posedge clk)
-    \$signal$188  <= \$4510 ;
+    \$signal$107  <= \$4482 ;
   always @(posedge clk)
-    \$signal$189  <= \$4511 ;
+    \$signal$196  <= \$4483 ;
   always @(posedge clk)
-    \$signal$190  <= \$4512 ;
+    \$signal$197  <= \$4484 ;
   always @(posedge clk)
-    \$signal$191  <= \$4513 ;
+    \$signal$198  <= \$4485 ;
   always @(posedge clk)
-    \$signal$107  <= \$4514 ;
+    \$signal$199  <= \$4486 ;
   always @(posedge clk)
-    \$signal$192  <= \$4515 ;
+    \$signal$116  <= \$4487 ;
   always @(posedge clk)
-    \$signal$193  <= \$4516 ;
+    \$signal$200  <= \$4488 ;
   always @(posedge clk)
-    \$signal$194  <= \$4517 ;
+    \$signal$201  <= \$4489 ;
   always @(posedge clk)
-    \$signal$105  <= \$4518 ;
+    \$signal$202  <= \$4490 ;
   always @(posedge clk)
-    \$signal$195  <= \$4519 ;
+    \$signal$114  <= \$4491 ;
   always @(posedge clk)
-    \$signal$196  <= \$4520 ;
+    \$signal$203  <= \$4492 ;
   always @(posedge clk)
-    \$signal$197  <= \$4521 ;
+    \$signal$204  <= \$4493 ;
   always @(posedge clk)
-    \$signal$198  <= \$4522 ;
+    \$signal$205  <= \$4494 ;
   always @(posedge clk)
-    \$signal$114  <= \$4523 ;
+    \$signal$206  <= \$4495 ;
   always @(posedge clk)
-    \$signal$199  <= \$4524 ;
+    \$signal$123  <= \$4496 ;
   always @(posedge clk)
-    \$signal$200  <= \$4525 ;
+    \$signal$207  <= \$4497 ;
   always @(posedge clk)
-    \$signal$201  <= \$4526 ;
+    \$signal$208  <= \$4498 ;
   always @(posedge clk)
-    \$signal$112  <= \$4527 ;
+    \$signal$209  <= \$4499 ;
   always @(posedge clk)
-    \$signal$202  <= \$4528 ;
+    \$signal$121  <= \$4500 ;
   always @(posedge clk)
-    \$signal$203  <= \$4529 ;
+    \$signal$210  <= \$4501 ;
   always @(posedge clk)
-    \$signal$204  <= \$4530 ;
+    \$signal$211  <= \$4502 ;
   always @(posedge clk)
-    \$signal$205  <= \$4531 ;
+    \$signal$212  <= \$4503 ;
   always @(posedge clk)
-    \$signal$121  <= \$4532 ;
+    \$signal$213  <= \$4504 ;
   always @(posedge clk)
-    \$signal$206  <= \$4533 ;
+    \$signal$130  <= \$4505 ;
   always @(posedge clk)
-    \$signal$207  <= \$4534 ;
+    \$signal$214  <= \$4506 ;
   always @(posedge clk)
-    \$signal$208  <= \$4535 ;
+    \$signal$215  <= \$4507 ;
   always @(posedge clk)
-    \$signal$119  <= \$4536 ;
+    \$signal$216  <= \$4508 ;
   always @(posedge clk)
-    \$signal$209  <= \$4537 ;
+    \$signal$128  <= \$4509 ;
   always @(posedge clk)
-    \$signal$210  <= \$4538 ;
+    \$signal$217  <= \$4510 ;
   always @(posedge clk)
-    \$signal$211  <= \$4539 ;
+    \$signal$218  <= \$4511 ;
   always @(posedge clk)
-    \$signal$212  <= \$4540 ;
+    \$signal$219  <= \$4512 ;
   always @(posedge clk)
-    \$signal$128  <= \$4541 ;
+    \$signal$220  <= \$4513 ;
   always @(posedge clk)
-    \$signal$213  <= \$4542 ;
+    \$signal$137  <= \$4514 ;
   always @(posedge clk)
-    \$signal$214  <= \$4543 ;
+    \$signal$221  <= \$4515 ;
   always @(posedge clk)
-    \$signal$215  <= \$4544 ;
+    \$signal$222  <= \$4516 ;
   always @(posedge clk)
-    \$signal$126  <= \$4545 ;
+    \$signal$223  <= \$4517 ;
   always @(posedge clk)
-    \$signal$216  <= \$4546 ;
+    \$signal$135  <= \$4518 ;
   always @(posedge clk)
-    \$signal$217  <= \$4547 ;
+    \$signal$224  <= \$4519 ;
   always @(posedge clk)
-    \$signal$218  <= \$4548 ;
+    \$signal$225  <= \$4520 ;
   always @(posedge clk)
-    \$signal$219  <= \$4549 ;
+    \$signal$226  <= \$4521 ;
   always @(posedge clk)
-    \$signal$135  <= \$4550 ;
+    \$signal$227  <= \$4522 ;
   always @(posedge clk)
-    \$signal$220  <= \$4551 ;
+    \$signal$144  <= \$4523 ;
   always @(posedge clk)
-    \$signal$221  <= \$4552 ;
+    \$signal$228  <= \$4524 ;
   always @(posedge clk)
-    \$signal$222  <= \$4553 ;
+    \$signal$229  <= \$4525 ;
   always @(posedge clk)
-    \$signal$133  <= \$4554 ;
+    \$signal$230  <= \$4526 ;
   always @(posedge clk)
-    \$signal$223  <= \$4555 ;
+    \$signal$142  <= \$4527 ;
   always @(posedge clk)
-    \$signal$224  <= \$4556 ;
+    \$signal$231  <= \$4528 ;
   always @(posedge clk)
-    \$signal$225  <= \$4557 ;
+    \$signal$232  <= \$4529 ;
   always @(posedge clk)
-    \$signal$226  <= \$4558 ;
+    \$signal$233  <= \$4530 ;
   always @(posedge clk)
-    \$signal$142  <= \$4559 ;
+    \$signal$234  <= \$4531 ;
   always @(posedge clk)
-    \$signal$227  <= \$4560 ;
+    \$signal$151  <= \$4532 ;
   always @(posedge clk)
-    \$signal$228  <= \$4561 ;
+    \$signal$235  <= \$4533 ;
   always @(posedge clk)
-    \$signal$229  <= \$4562 ;
+    \$signal$236  <= \$4534 ;
   always @(posedge clk)
-    \$signal$140  <= \$4563 ;
+    \$signal$237  <= \$4535 ;
   always @(posedge clk)
-    \$signal$230  <= \$4564 ;
+    \$signal$149  <= \$4536 ;
   always @(posedge clk)
-    illegal2 <= \$4565 ;
+    \$signal$238  <= \$4537 ;
   always @(posedge clk)
-    beats_out__valid <= \$4566 ;
+    illegal2 <= \$4538 ;
   always @(posedge clk)
-    \$signal$232  <= \$4567 ;
+    beats_out__valid <= \$4539 ;
   always @(posedge clk)
-    wrong <= \$4568 ;
+    \$signal$240  <= \$4540 ;
   always @(posedge clk)
-    beats_out__payload <= \$4569 ;
+    wrong <= \$4541 ;
   always @(posedge clk)
-    error <= \$4570 ;
+    beats_out__payload <= \$4542 ;
+  always @(posedge clk)
+    error <= \$4543 ;
+  \decompressor.entry  entry (
+    .clk(clk),
+    .given__payload(given__payload),
+    .given__ready(given__ready),
+    .given__valid(given__valid),
+    .\port$0$10 (scaled),
+    .\port$0$11 (values),
+    .\port$0$2 (head),
+    .\port$0$27 (beats_in__payload),
+    .\port$0$6 (k),
+    .rst(rst),
+    .taken__ready(beats_in__ready),
+    .taken__valid(beats_in__valid)
+  );
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
@@ -9740,61 +9722,59 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    casez (\$2211 [4:3])
+    casez (\$2183 [4:3])
       2'h0:
-          \$2212  = { window1[71:0], window0[255:0] };
+          \$2184  = { window1[71:0], window0[255:0] };
       2'h1:
-          \$2212  = { window1[135:0], window0[255:64] };
+          \$2184  = { window1[135:0], window0[255:64] };
       2'h2:
-          \$2212  = { window1[199:0], window0[255:128] };
+          \$2184  = { window1[199:0], window0[255:128] };
       2'h3:
-          \$2212  = { window2[7:0], window1[255:0], window0[255:192] };
+          \$2184  = { given__payload[7:0], window1[255:0], window0[255:192] };
     endcase
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    casez (\$signal$155 )
+    casez (\$signal$163 )
       3'h0:
-          \$2214  = \$signal$154 [271:0];
+          \$2186  = \$signal$162 [271:0];
       3'h1:
-          \$2214  = \$signal$154 [279:8];
+          \$2186  = \$signal$162 [279:8];
       3'h2:
-          \$2214  = \$signal$154 [287:16];
+          \$2186  = \$signal$162 [287:16];
       3'h3:
-          \$2214  = \$signal$154 [295:24];
+          \$2186  = \$signal$162 [295:24];
       3'h4:
-          \$2214  = \$signal$154 [303:32];
+          \$2186  = \$signal$162 [303:32];
       3'h5:
-          \$2214  = \$signal$154 [311:40];
+          \$2186  = \$signal$162 [311:40];
       3'h6:
-          \$2214  = \$signal$154 [319:48];
+          \$2186  = \$signal$162 [319:48];
       3'h7:
-          \$2214  = \$signal$154 [327:56];
+          \$2186  = \$signal$162 [327:56];
     endcase
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     advance = 1'h0;
-    if (\$30 ) begin
+    if (\$28 ) begin
       advance = 1'h1;
     end
-    if (\$35 ) begin
+    if (\$33 ) begin
       advance = 1'h1;
     end
-    if (\$112 ) begin
+    if (\$110 ) begin
       (* full_case = 32'd1 *)
-      if (\$115 ) begin
+      if (\$113 ) begin
         advance = 1'h1;
-      end else if (\$117 ) begin
+      end else if (\$115 ) begin
       end else begin
         (* full_case = 32'd1 *)
-        if (\$120 ) begin
+        if (last_group) begin
           advance = 1'h1;
         end else begin
-          if (\$133 ) begin
-            advance = 1'h1;
-          end
+          advance = \$132 ;
         end
       end
     end
@@ -9802,233 +9782,513 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_valid = 1'h0;
-    if (\$35 ) begin
+    if (\$33 ) begin
       op_valid = 1'h1;
     end
-    if (\$112 ) begin
+    if (\$110 ) begin
       (* full_case = 32'd1 *)
-      if (\$115 ) begin
-      end else if (\$117 ) begin
+      if (\$113 ) begin
+      end else if (\$115 ) begin
       end else begin
         op_valid = 1'h1;
       end
     end
-    if (\$135 ) begin
+    if (\$134 ) begin
       op_valid = 1'h1;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_raw = 1'h0;
-    if (\$35 ) begin
+    if (\$33 ) begin
       op_raw = 1'h1;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_first = 1'h0;
-    if (\$35 ) begin
+    if (\$33 ) begin
       op_first = window0[262];
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_bytes = 6'h00;
-    if (\$35 ) begin
+    if (\$33 ) begin
       op_bytes = window0[261:256];
     end
-    if (\$136 ) begin
-      op_bytes = \$146 ;
+    if (\$135 ) begin
+      op_bytes = \$142 ;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_last = 1'h0;
-    if (\$35 ) begin
-      op_last = \$57 ;
+    if (\$33 ) begin
+      op_last = \$55 ;
     end
-    if (\$136 ) begin
-      op_last = \$142 ;
+    if (\$135 ) begin
+      op_last = last_group;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_error = 1'h0;
-    if (\$35 ) begin
-      op_error = \$102 ;
+    if (\$33 ) begin
+      op_error = \$100 ;
     end
-    if (\$112 ) begin
+    if (\$110 ) begin
       (* full_case = 32'd1 *)
-      if (\$115 ) begin
-      end else if (\$117 ) begin
+      if (\$113 ) begin
+      end else if (\$115 ) begin
       end else begin
-        if (\$120 ) begin
-          op_error = \$127 ;
+        if (last_group) begin
+          op_error = \$126 ;
         end
       end
     end
-    if (\$135 ) begin
+    if (\$134 ) begin
       op_error = 1'h1;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_zero = 1'h0;
-    if (\$112 ) begin
+    if (\$110 ) begin
       (* full_case = 32'd1 *)
-      if (\$115 ) begin
-      end else if (\$117 ) begin
+      if (\$113 ) begin
+      end else if (\$115 ) begin
       end else begin
-        op_zero = \$119 ;
+        op_zero = \$117 ;
       end
     end
-    if (\$135 ) begin
+    if (\$134 ) begin
       op_zero = 1'h1;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_begins = 1'h0;
-    if (\$136 ) begin
-      op_begins = \$137 ;
+    if (\$135 ) begin
+      op_begins = \$136 ;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     op_ends = 1'h0;
-    if (\$136 ) begin
-      op_ends = \$141 ;
+    if (\$135 ) begin
+      op_ends = \$139 ;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$156 ) begin
+    if (\$152 ) begin
       bits = 31'h00000000;
-    end else if (\$157 ) begin
+    end else if (\$153 ) begin
       bits = 31'h7f7fffff;
-    end else if (\$158 ) begin
-      bits = { \$148 [7:0], \$150 [22:0] };
+    end else if (\$154 ) begin
+      bits = { \$144 [7:0], \$146 [22:0] };
     end else begin
-      bits = { 8'h00, \$155 [22:0] };
+      bits = { 8'h00, \$151 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$168 ) begin
-      \bits$103  = 31'h00000000;
-    end else if (\$169 ) begin
-      \bits$103  = 31'h7f7fffff;
-    end else if (\$170 ) begin
-      \bits$103  = { \$160 [7:0], \$162 [22:0] };
+    if (\$164 ) begin
+      \bits$112  = 31'h00000000;
+    end else if (\$165 ) begin
+      \bits$112  = 31'h7f7fffff;
+    end else if (\$166 ) begin
+      \bits$112  = { \$156 [7:0], \$158 [22:0] };
     end else begin
-      \bits$103  = { 8'h00, \$167 [22:0] };
+      \bits$112  = { 8'h00, \$163 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$180 ) begin
-      \bits$110  = 31'h00000000;
-    end else if (\$181 ) begin
-      \bits$110  = 31'h7f7fffff;
-    end else if (\$182 ) begin
-      \bits$110  = { \$172 [7:0], \$174 [22:0] };
+    if (\$176 ) begin
+      \bits$119  = 31'h00000000;
+    end else if (\$177 ) begin
+      \bits$119  = 31'h7f7fffff;
+    end else if (\$178 ) begin
+      \bits$119  = { \$168 [7:0], \$170 [22:0] };
     end else begin
-      \bits$110  = { 8'h00, \$179 [22:0] };
+      \bits$119  = { 8'h00, \$175 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$192 ) begin
-      \bits$117  = 31'h00000000;
-    end else if (\$193 ) begin
-      \bits$117  = 31'h7f7fffff;
-    end else if (\$194 ) begin
-      \bits$117  = { \$184 [7:0], \$186 [22:0] };
+    if (\$188 ) begin
+      \bits$126  = 31'h00000000;
+    end else if (\$189 ) begin
+      \bits$126  = 31'h7f7fffff;
+    end else if (\$190 ) begin
+      \bits$126  = { \$180 [7:0], \$182 [22:0] };
     end else begin
-      \bits$117  = { 8'h00, \$191 [22:0] };
+      \bits$126  = { 8'h00, \$187 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$204 ) begin
-      \bits$124  = 31'h00000000;
-    end else if (\$205 ) begin
-      \bits$124  = 31'h7f7fffff;
-    end else if (\$206 ) begin
-      \bits$124  = { \$196 [7:0], \$198 [22:0] };
+    if (\$200 ) begin
+      \bits$133  = 31'h00000000;
+    end else if (\$201 ) begin
+      \bits$133  = 31'h7f7fffff;
+    end else if (\$202 ) begin
+      \bits$133  = { \$192 [7:0], \$194 [22:0] };
     end else begin
-      \bits$124  = { 8'h00, \$203 [22:0] };
+      \bits$133  = { 8'h00, \$199 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$216 ) begin
-      \bits$131  = 31'h00000000;
-    end else if (\$217 ) begin
-      \bits$131  = 31'h7f7fffff;
-    end else if (\$218 ) begin
-      \bits$131  = { \$208 [7:0], \$210 [22:0] };
+    if (\$212 ) begin
+      \bits$140  = 31'h00000000;
+    end else if (\$213 ) begin
+      \bits$140  = 31'h7f7fffff;
+    end else if (\$214 ) begin
+      \bits$140  = { \$204 [7:0], \$206 [22:0] };
     end else begin
-      \bits$131  = { 8'h00, \$215 [22:0] };
+      \bits$140  = { 8'h00, \$211 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$228 ) begin
-      \bits$138  = 31'h00000000;
-    end else if (\$229 ) begin
-      \bits$138  = 31'h7f7fffff;
-    end else if (\$230 ) begin
-      \bits$138  = { \$220 [7:0], \$222 [22:0] };
+    if (\$224 ) begin
+      \bits$147  = 31'h00000000;
+    end else if (\$225 ) begin
+      \bits$147  = 31'h7f7fffff;
+    end else if (\$226 ) begin
+      \bits$147  = { \$216 [7:0], \$218 [22:0] };
     end else begin
-      \bits$138  = { 8'h00, \$227 [22:0] };
+      \bits$147  = { 8'h00, \$223 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    if (\$240 ) begin
-      \bits$145  = 31'h00000000;
-    end else if (\$241 ) begin
-      \bits$145  = 31'h7f7fffff;
-    end else if (\$242 ) begin
-      \bits$145  = { \$232 [7:0], \$234 [22:0] };
+    if (\$236 ) begin
+      \bits$154  = 31'h00000000;
+    end else if (\$237 ) begin
+      \bits$154  = 31'h7f7fffff;
+    end else if (\$238 ) begin
+      \bits$154  = { \$228 [7:0], \$230 [22:0] };
     end else begin
-      \bits$145  = { 8'h00, \$239 [22:0] };
+      \bits$154  = { 8'h00, \$235 [22:0] };
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4408  = window0;
-    if (\$248 ) begin
-      \$4408  = window1;
+    \$4380  = window0;
+    if (\$244 ) begin
+      \$4380  = window1;
     end
     if (rst) begin
-      \$4408  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+      \$4380  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4409  = taken_with0;
-    if (\$248 ) begin
-      \$4409  = taken_with1;
+    \$4381  = end0;
+    if (\$244 ) begin
+      \$4381  = \$300 ;
     end
     if (rst) begin
-      \$4409  = 25'h0000000;
+      \$4381  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4410  = end0;
-    if (\$248 ) begin
-      \$4410  = \$304 ;
+    \$4382  = end1;
+    if (\$244 ) begin
+      \$4382  = \$356 ;
+    end
+    if (rst) begin
+      \$4382  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4383  = end2;
+    if (\$244 ) begin
+      \$4383  = \$412 ;
+    end
+    if (rst) begin
+      \$4383  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4384  = end3;
+    if (\$244 ) begin
+      \$4384  = \$468 ;
+    end
+    if (rst) begin
+      \$4384  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4385  = end4;
+    if (\$244 ) begin
+      \$4385  = \$524 ;
+    end
+    if (rst) begin
+      \$4385  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4386  = end5;
+    if (\$244 ) begin
+      \$4386  = \$580 ;
+    end
+    if (rst) begin
+      \$4386  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4387  = end6;
+    if (\$244 ) begin
+      \$4387  = \$636 ;
+    end
+    if (rst) begin
+      \$4387  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4388  = end7;
+    if (\$244 ) begin
+      \$4388  = \$692 ;
+    end
+    if (rst) begin
+      \$4388  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4389  = end8;
+    if (\$244 ) begin
+      \$4389  = \$748 ;
+    end
+    if (rst) begin
+      \$4389  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4390  = end9;
+    if (\$244 ) begin
+      \$4390  = \$804 ;
+    end
+    if (rst) begin
+      \$4390  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4391  = end10;
+    if (\$244 ) begin
+      \$4391  = \$860 ;
+    end
+    if (rst) begin
+      \$4391  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4392  = end11;
+    if (\$244 ) begin
+      \$4392  = \$916 ;
+    end
+    if (rst) begin
+      \$4392  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4393  = end12;
+    if (\$244 ) begin
+      \$4393  = \$972 ;
+    end
+    if (rst) begin
+      \$4393  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4394  = end13;
+    if (\$244 ) begin
+      \$4394  = \$1028 ;
+    end
+    if (rst) begin
+      \$4394  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4395  = end14;
+    if (\$244 ) begin
+      \$4395  = \$1084 ;
+    end
+    if (rst) begin
+      \$4395  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4396  = end15;
+    if (\$244 ) begin
+      \$4396  = \$1140 ;
+    end
+    if (rst) begin
+      \$4396  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4397  = end16;
+    if (\$244 ) begin
+      \$4397  = \$1196 ;
+    end
+    if (rst) begin
+      \$4397  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4398  = end17;
+    if (\$244 ) begin
+      \$4398  = \$1252 ;
+    end
+    if (rst) begin
+      \$4398  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4399  = end18;
+    if (\$244 ) begin
+      \$4399  = \$1308 ;
+    end
+    if (rst) begin
+      \$4399  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4400  = end19;
+    if (\$244 ) begin
+      \$4400  = \$1364 ;
+    end
+    if (rst) begin
+      \$4400  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4401  = end20;
+    if (\$244 ) begin
+      \$4401  = \$1420 ;
+    end
+    if (rst) begin
+      \$4401  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4402  = end21;
+    if (\$244 ) begin
+      \$4402  = \$1476 ;
+    end
+    if (rst) begin
+      \$4402  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4403  = end22;
+    if (\$244 ) begin
+      \$4403  = \$1532 ;
+    end
+    if (rst) begin
+      \$4403  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4404  = end23;
+    if (\$244 ) begin
+      \$4404  = \$1588 ;
+    end
+    if (rst) begin
+      \$4404  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4405  = end24;
+    if (\$244 ) begin
+      \$4405  = \$1644 ;
+    end
+    if (rst) begin
+      \$4405  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4406  = end25;
+    if (\$244 ) begin
+      \$4406  = \$1700 ;
+    end
+    if (rst) begin
+      \$4406  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4407  = end26;
+    if (\$244 ) begin
+      \$4407  = \$1756 ;
+    end
+    if (rst) begin
+      \$4407  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4408  = end27;
+    if (\$244 ) begin
+      \$4408  = \$1812 ;
+    end
+    if (rst) begin
+      \$4408  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4409  = end28;
+    if (\$244 ) begin
+      \$4409  = \$1868 ;
+    end
+    if (rst) begin
+      \$4409  = 7'h00;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4410  = end29;
+    if (\$244 ) begin
+      \$4410  = \$1924 ;
     end
     if (rst) begin
       \$4410  = 7'h00;
@@ -10036,9 +10296,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4411  = end1;
-    if (\$248 ) begin
-      \$4411  = \$360 ;
+    \$4411  = end30;
+    if (\$244 ) begin
+      \$4411  = \$1980 ;
     end
     if (rst) begin
       \$4411  = 7'h00;
@@ -10046,9 +10306,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4412  = end2;
-    if (\$248 ) begin
-      \$4412  = \$416 ;
+    \$4412  = end31;
+    if (\$244 ) begin
+      \$4412  = \$2036 ;
     end
     if (rst) begin
       \$4412  = 7'h00;
@@ -10056,59 +10316,76 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4413  = end3;
-    if (\$248 ) begin
-      \$4413  = \$472 ;
+    \$4413  = window1;
+    if (\$2044 ) begin
+      \$4413  = given__payload;
     end
     if (rst) begin
-      \$4413  = 7'h00;
+      \$4413  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4414  = end4;
-    if (\$248 ) begin
-      \$4414  = \$528 ;
-    end
+    \$4414  = \$2052 ;
     if (rst) begin
-      \$4414  = 7'h00;
+      \$4414  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4415  = end5;
-    if (\$248 ) begin
-      \$4415  = \$584 ;
-    end
+    \$4415  = \$2068 ;
     if (rst) begin
-      \$4415  = 7'h00;
+      \$4415  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4416  = end6;
-    if (\$248 ) begin
-      \$4416  = \$640 ;
+    \$4416  = \$signal$155 ;
+    if (move) begin
+      \$4416  = 1'h0;
+    end
+    if (\$2146 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4416  = 1'h1;
+      end else begin
+        (* full_case = 32'd1 *)
+        if (last_group) begin
+        end else begin
+          \$4416  = 1'h1;
+        end
+      end
     end
     if (rst) begin
-      \$4416  = 7'h00;
+      \$4416  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4417  = end7;
-    if (\$248 ) begin
-      \$4417  = \$696 ;
+    \$4417  = \$signal$37 ;
+    if (move) begin
+      \$4417  = 1'h0;
+    end
+    if (\$2146 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+      end else begin
+        if (last_group) begin
+          \$4417  = 1'h1;
+        end
+      end
     end
     if (rst) begin
-      \$4417  = 7'h00;
+      \$4417  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4418  = end8;
-    if (\$248 ) begin
-      \$4418  = \$752 ;
+    \$4418  = \$signal$39 ;
+    if (move) begin
+      \$4418  = \$17 [6:0];
     end
     if (rst) begin
       \$4418  = 7'h00;
@@ -10116,119 +10393,194 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4419  = end9;
-    if (\$248 ) begin
-      \$4419  = \$808 ;
+    \$4419  = read_exponent;
+    if (move) begin
+      \$4419  = 1'h0;
+    end
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4419  = 1'h1;
+      end
     end
     if (rst) begin
-      \$4419  = 7'h00;
+      \$4419  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4420  = end10;
-    if (\$248 ) begin
-      \$4420  = \$864 ;
+    \$4420  = \$signal$90 ;
+    if (move) begin
+      \$4420  = \$2075 ;
+    end
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4420  = 1'h0;
+      end
     end
     if (rst) begin
-      \$4420  = 7'h00;
+      \$4420  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4421  = end11;
-    if (\$248 ) begin
-      \$4421  = \$920 ;
+    \$4421  = \$signal$86 ;
+    if (move) begin
+      if (\$2079 ) begin
+        \$4421  = 1'h1;
+      end
+    end
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4421  = window0[263];
+      end
     end
     if (rst) begin
-      \$4421  = 7'h00;
+      \$4421  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4422  = end12;
-    if (\$248 ) begin
-      \$4422  = \$976 ;
+    \$4422  = dropping;
+    if (move) begin
+      if (\$2079 ) begin
+        \$4422  = 1'h1;
+      end
+    end
+    if (\$2080 ) begin
+      if (window0[263]) begin
+        \$4422  = 1'h0;
+      end
+    end
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4422  = \$2136 ;
+      end
+    end
+    if (\$2146 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+      end else begin
+        if (last_group) begin
+          \$4422  = \$2158 ;
+        end
+      end
     end
     if (rst) begin
-      \$4422  = 7'h00;
+      \$4422  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4423  = end13;
-    if (\$248 ) begin
-      \$4423  = \$1032 ;
+    \$4423  = \$signal$82 ;
+    if (\$2085 ) begin
+      \$4423  = \$2099 ;
     end
     if (rst) begin
-      \$4423  = 7'h00;
+      \$4423  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4424  = end14;
-    if (\$248 ) begin
-      \$4424  = \$1088 ;
+    \$4424  = \$signal$83 ;
+    if (\$2085 ) begin
+      \$4424  = \$2101 [3:0];
     end
     if (rst) begin
-      \$4424  = 7'h00;
+      \$4424  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4425  = end15;
-    if (\$248 ) begin
-      \$4425  = \$1144 ;
+    \$4425  = \$signal$84 ;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4425  = \$2104 [13:0];
+      end
+    end
+    if (\$2175 ) begin
+      \$4425  = \$2176 [13:0];
     end
     if (rst) begin
-      \$4425  = 7'h00;
+      \$4425  = 14'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4426  = end16;
-    if (\$248 ) begin
-      \$4426  = \$1200 ;
+    \$4426  = last_group;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4426  = \$2108 ;
+      end
+    end
+    if (\$2175 ) begin
+      \$4426  = \$2177 ;
     end
     if (rst) begin
-      \$4426  = 7'h00;
+      \$4426  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4427  = end17;
-    if (\$248 ) begin
-      \$4427  = \$1256 ;
+    \$4427  = \$signal$35 ;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4427  = window0[271:269];
+      end
     end
     if (rst) begin
-      \$4427  = 7'h00;
+      \$4427  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4428  = end18;
-    if (\$248 ) begin
-      \$4428  = \$1312 ;
+    \$4428  = op_choice;
+    if (\$2085 ) begin
+      if (window0[262]) begin
+        \$4428  = window0[268:264];
+      end
     end
     if (rst) begin
-      \$4428  = 7'h00;
+      \$4428  = 5'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4429  = end19;
-    if (\$248 ) begin
-      \$4429  = \$1368 ;
+    \$4429  = \$signal$76 ;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4429  = \$2130 ;
+      end
+    end
+    if (\$2175 ) begin
+      \$4429  = \$2179 ;
     end
     if (rst) begin
-      \$4429  = 7'h00;
+      \$4429  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4430  = end20;
-    if (\$248 ) begin
-      \$4430  = \$1424 ;
+    \$4430  = place;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4430  = 7'h00;
+      end
+    end
+    if (\$2146 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2149 ) begin
+        \$4430  = { 1'h0, place[6], place[4:0] };
+      end else if (\$2151 ) begin
+        \$4430  = \$2153 [6:0];
+      end else begin
+        (* full_case = 32'd1 *)
+        if (last_group) begin
+        end else begin
+          \$4430  = \$2174 ;
+        end
+      end
     end
     if (rst) begin
       \$4430  = 7'h00;
@@ -10236,9 +10588,14 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4431  = end21;
-    if (\$248 ) begin
-      \$4431  = \$1480 ;
+    \$4431  = \$signal$93 ;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4431  = 7'h00;
+      end
+    end
+    if (\$2175 ) begin
+      \$4431  = \$2178 [6:0];
     end
     if (rst) begin
       \$4431  = 7'h00;
@@ -10246,39 +10603,69 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4432  = end22;
-    if (\$248 ) begin
-      \$4432  = \$1536 ;
+    \$4432  = \$signal$89 ;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4432  = 1'h0;
+      end
+    end
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4432  = \$2152 ;
+      end
     end
     if (rst) begin
-      \$4432  = 7'h00;
+      \$4432  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4433  = end23;
-    if (\$248 ) begin
-      \$4433  = \$1592 ;
+    \$4433  = has_exponent;
+    if (\$2085 ) begin
+      if (\$2125 ) begin
+        \$4433  = 1'h0;
+      end
+    end
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4433  = 1'h1;
+      end
+    end
+    if (\$2175 ) begin
+      if (\$2181 ) begin
+        \$4433  = 1'h0;
+      end
     end
     if (rst) begin
-      \$4433  = 7'h00;
+      \$4433  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4434  = end24;
-    if (\$248 ) begin
-      \$4434  = \$1648 ;
+    \$4434  = \$signal$32 ;
+    if (\$2146 ) begin
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4434  = stored;
+      end
     end
     if (rst) begin
-      \$4434  = 7'h00;
+      \$4434  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4435  = end25;
-    if (\$248 ) begin
-      \$4435  = \$1704 ;
+    \$4435  = \$signal$38 ;
+    if (\$2146 ) begin
+      (* full_case = 32'd1 *)
+      if (\$2149 ) begin
+      end else if (\$2151 ) begin
+        \$4435  = \$2154 [6:0];
+      end else begin
+        \$4435  = \$2157 ;
+      end
     end
     if (rst) begin
       \$4435  = 7'h00;
@@ -10286,426 +10673,320 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4436  = end26;
-    if (\$248 ) begin
-      \$4436  = \$1760 ;
-    end
-    if (rst) begin
-      \$4436  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4437  = end27;
-    if (\$248 ) begin
-      \$4437  = \$1816 ;
-    end
-    if (rst) begin
-      \$4437  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4438  = end28;
-    if (\$248 ) begin
-      \$4438  = \$1872 ;
-    end
-    if (rst) begin
-      \$4438  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4439  = end29;
-    if (\$248 ) begin
-      \$4439  = \$1928 ;
-    end
-    if (rst) begin
-      \$4439  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4440  = end30;
-    if (\$248 ) begin
-      \$4440  = \$1984 ;
-    end
-    if (rst) begin
-      \$4440  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4441  = end31;
-    if (\$248 ) begin
-      \$4441  = \$2040 ;
-    end
-    if (rst) begin
-      \$4441  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4442  = window1;
-    if (\$2048 ) begin
-      \$4442  = window2;
-    end
-    if (rst) begin
-      \$4442  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4443  = taken_with1;
-    if (\$2048 ) begin
-      \$4443  = taken_with2;
-    end
-    if (rst) begin
-      \$4443  = 25'h0000000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4444  = window2;
-    if (\$2059 ) begin
-      \$4444  = beats_in__payload;
-    end
-    if (rst) begin
-      \$4444  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4445  = taken_with2;
-    if (\$2059 ) begin
-      \$4445  = { head, values, scaled, k };
-    end
-    if (rst) begin
-      \$4445  = 25'h0000000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4446  = \$2067 ;
-    if (rst) begin
-      \$4446  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4447  = \$2083 ;
-    if (rst) begin
-      \$4447  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4448  = \$2105 ;
-    if (rst) begin
-      \$4448  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4449  = dropping;
-    if (\$2106 ) begin
-      if (window0[263]) begin
-        \$4449  = 1'h0;
-      end
-    end
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4449  = \$2158 ;
-      end
-    end
-    if (\$2168 ) begin
-      (* full_case = 32'd1 *)
-      if (\$2171 ) begin
-      end else if (\$2173 ) begin
-        if (\$2184 ) begin
-          \$4449  = 1'h1;
-        end
-      end else begin
-        (* full_case = 32'd1 *)
-        if (\$2185 ) begin
-          \$4449  = \$2186 ;
-        end else begin
-          if (\$2204 ) begin
-            \$4449  = 1'h1;
-          end
-        end
-      end
-    end
-    if (rst) begin
-      \$4449  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4450  = \$signal$74 ;
-    if (\$2111 ) begin
-      \$4450  = \$2125 ;
-    end
-    if (rst) begin
-      \$4450  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4451  = \$signal$75 ;
-    if (\$2111 ) begin
-      \$4451  = \$2127 [3:0];
-    end
-    if (rst) begin
-      \$4451  = 4'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4452  = \$signal$30 ;
-    if (\$2111 ) begin
-      if (window0[262]) begin
-        \$4452  = \$2130 [13:0];
-      end
-    end
-    if (\$2205 ) begin
-      \$4452  = \$2206 [13:0];
-    end
-    if (rst) begin
-      \$4452  = 14'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4453  = \$signal$31 ;
-    if (\$2111 ) begin
-      if (window0[262]) begin
-        \$4453  = taken_with0[7:5];
-      end
-    end
-    if (rst) begin
-      \$4453  = 3'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4454  = op_choice;
-    if (\$2111 ) begin
-      if (window0[262]) begin
-        \$4454  = taken_with0[4:0];
-      end
-    end
-    if (rst) begin
-      \$4454  = 5'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4455  = \$signal$68 ;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4455  = \$2152 ;
-      end
-    end
-    if (\$2205 ) begin
-      \$4455  = \$2208 ;
-    end
-    if (rst) begin
-      \$4455  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4456  = \$signal$78 ;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4456  = window0[263];
-      end
-    end
-    if (\$2168 ) begin
-      (* full_case = 32'd1 *)
-      if (\$2171 ) begin
-      end else if (\$2173 ) begin
-        if (\$2184 ) begin
-          \$4456  = 1'h1;
-        end
-      end else begin
-        (* full_case = 32'd1 *)
-        if (\$2185 ) begin
-        end else begin
-          if (\$2204 ) begin
-            \$4456  = 1'h1;
-          end
-        end
-      end
-    end
-    if (rst) begin
-      \$4456  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4457  = place;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4457  = 7'h00;
-      end
-    end
-    if (\$2168 ) begin
-      (* full_case = 32'd1 *)
-      if (\$2171 ) begin
-        \$4457  = \$2174 [6:0];
-      end else if (\$2173 ) begin
-        \$4457  = \$2182 [6:0];
-      end else begin
-        (* full_case = 32'd1 *)
-        if (\$2185 ) begin
-        end else begin
-          (* full_case = 32'd1 *)
-          if (\$2192 ) begin
-            \$4457  = \$2196 [6:0];
-          end else begin
-            \$4457  = \$2199 ;
-          end
-        end
-      end
-    end
-    if (rst) begin
-      \$4457  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4458  = \$signal$84 ;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4458  = 7'h00;
-      end
-    end
-    if (\$2205 ) begin
-      \$4458  = \$2207 [6:0];
-    end
-    if (rst) begin
-      \$4458  = 7'h00;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4459  = \$signal$81 ;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4459  = 1'h0;
-      end
-    end
-    if (\$2168 ) begin
-      if (\$2171 ) begin
-      end else if (\$2173 ) begin
-        \$4459  = \$2175 ;
-      end
-    end
-    if (rst) begin
-      \$4459  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4460  = \$signal$82 ;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4460  = 1'h0;
-      end
-    end
-    if (\$2168 ) begin
-      if (\$2171 ) begin
-      end else if (\$2173 ) begin
-        \$4460  = \$2181 ;
-      end
-    end
-    if (rst) begin
-      \$4460  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4461  = has_exponent;
-    if (\$2111 ) begin
-      if (\$2147 ) begin
-        \$4461  = 1'h0;
-      end
-    end
-    if (\$2168 ) begin
-      if (\$2171 ) begin
-      end else if (\$2173 ) begin
-        \$4461  = 1'h1;
-      end
-    end
-    if (\$2205 ) begin
-      if (\$2210 ) begin
-        \$4461  = 1'h0;
-      end
-    end
-    if (rst) begin
-      \$4461  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4462  = \$signal$28 ;
-    if (\$2168 ) begin
-      if (\$2171 ) begin
-      end else if (\$2173 ) begin
-        \$4462  = stored;
-      end
-    end
-    if (rst) begin
-      \$4462  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4463  = control0;
+    \$4436  = control0;
     if (move) begin
-      \$4463  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
+      \$4436  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
     end
     if (rst) begin
-      \$4463  = 32'd0;
+      \$4436  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4464  = control1;
+    \$4437  = control1;
     if (move) begin
-      \$4464  = control0;
+      { \$4437 [31:12], \$4437 [10:0] } = { control0[31:12], control0[10:0] };
+      \$4437 [11] = \$2182 ;
     end
     if (rst) begin
-      \$4464  = 32'd0;
+      \$4437  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4465  = control2;
+    \$4438  = control2;
     if (move) begin
-      \$4465  = control1;
+      \$4438  = control1;
     end
     if (rst) begin
-      \$4465  = 32'd0;
+      \$4438  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4466  = control3;
+    \$4439  = control3;
     if (move) begin
-      \$4466  = control2;
+      \$4439  = control2;
     end
     if (rst) begin
-      \$4466  = 32'd0;
+      \$4439  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4467  = control4;
+    \$4440  = control4;
     if (move) begin
-      \$4467  = control3;
+      \$4440  = control3;
+    end
+    if (rst) begin
+      \$4440  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4441  = control5;
+    if (move) begin
+      \$4441  = control4;
+    end
+    if (rst) begin
+      \$4441  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4442  = control6;
+    if (move) begin
+      \$4442  = control5;
+    end
+    if (rst) begin
+      \$4442  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4443  = control7;
+    if (move) begin
+      \$4443  = control6;
+    end
+    if (rst) begin
+      \$4443  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4444  = \$signal$162 ;
+    if (move) begin
+      \$4444  = \$2184 ;
+    end
+    if (rst) begin
+      \$4444  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4445  = \$signal$163 ;
+    if (move) begin
+      \$4445  = \$2185 [2:0];
+    end
+    if (rst) begin
+      \$4445  = 3'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4446  = burst;
+    if (move) begin
+      \$4446  = \$2186 ;
+    end
+    if (rst) begin
+      \$4446  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4447  = part0_0;
+    if (move) begin
+      \$4447  = \$2187 [127:0];
+    end
+    if (rst) begin
+      \$4447  = 128'h00000000000000000000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4448  = part0_1;
+    if (move) begin
+      \$4448  = \$2746 [127:0];
+    end
+    if (rst) begin
+      \$4448  = 128'h00000000000000000000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4449  = tags0;
+    if (move) begin
+      \$4449  = tags;
+    end
+    if (rst) begin
+      \$4449  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4450  = part1_0;
+    if (move) begin
+      \$4450  = part0_0[63:0];
+    end
+    if (rst) begin
+      \$4450  = 64'h0000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4451  = part1_1;
+    if (move) begin
+      \$4451  = \$2881 [63:0];
+    end
+    if (rst) begin
+      \$4451  = 64'h0000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4452  = part1_2;
+    if (move) begin
+      \$4452  = part0_1[63:0];
+    end
+    if (rst) begin
+      \$4452  = 64'h0000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4453  = part1_3;
+    if (move) begin
+      \$4453  = \$3016 [63:0];
+    end
+    if (rst) begin
+      \$4453  = 64'h0000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4454  = tags1;
+    if (move) begin
+      \$4454  = tags0;
+    end
+    if (rst) begin
+      \$4454  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4455  = part2_0;
+    if (move) begin
+      \$4455  = part1_0[31:0];
+    end
+    if (rst) begin
+      \$4455  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4456  = part2_1;
+    if (move) begin
+      \$4456  = \$3051 [31:0];
+    end
+    if (rst) begin
+      \$4456  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4457  = part2_2;
+    if (move) begin
+      \$4457  = part1_1[31:0];
+    end
+    if (rst) begin
+      \$4457  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4458  = part2_3;
+    if (move) begin
+      \$4458  = \$3086 [31:0];
+    end
+    if (rst) begin
+      \$4458  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4459  = part2_4;
+    if (move) begin
+      \$4459  = part1_2[31:0];
+    end
+    if (rst) begin
+      \$4459  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4460  = part2_5;
+    if (move) begin
+      \$4460  = \$3121 [31:0];
+    end
+    if (rst) begin
+      \$4460  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4461  = part2_6;
+    if (move) begin
+      \$4461  = part1_3[31:0];
+    end
+    if (rst) begin
+      \$4461  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4462  = part2_7;
+    if (move) begin
+      \$4462  = \$3156 [31:0];
+    end
+    if (rst) begin
+      \$4462  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4463  = tags2;
+    if (move) begin
+      \$4463  = tags1;
+    end
+    if (rst) begin
+      \$4463  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4464  = lost;
+    if (move) begin
+      \$4464  = { 2'h0, \$3170 , \$3169 , \$3168 , \$3167 , \$3166 , \$3165 , \$3164 , \$3163 , \$3162 , \$3161 , \$3160 , \$3159 , \$3158 , \$3157  };
+    end
+    if (rst) begin
+      \$4464  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4465  = \$signal$182 ;
+    if (move) begin
+      \$4465  = \$3179 ;
+    end
+    if (rst) begin
+      \$4465  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4466  = \$signal$183 ;
+    if (move) begin
+      \$4466  = \$3188 ;
+    end
+    if (rst) begin
+      \$4466  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$4467  = \$signal$184 ;
+    if (move) begin
+      \$4467  = part2_0;
     end
     if (rst) begin
       \$4467  = 32'd0;
@@ -10713,179 +10994,179 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4468  = control5;
+    \$4468  = \$signal$185 ;
     if (move) begin
-      \$4468  = control4;
+      \$4468  = \$3190 ;
     end
     if (rst) begin
-      \$4468  = 32'd0;
+      \$4468  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4469  = control6;
+    \$4469  = \$signal$102 ;
     if (move) begin
-      \$4469  = control5;
+      \$4469  = \$3200 ;
     end
     if (rst) begin
-      \$4469  = 32'd0;
+      \$4469  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4470  = control7;
+    \$4470  = \$signal$186 ;
     if (move) begin
-      \$4470  = control6;
+      \$4470  = \$signal$183 ;
     end
     if (rst) begin
-      \$4470  = 32'd0;
+      \$4470  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4471  = \$signal$154 ;
+    \$4471  = \$signal$187 ;
     if (move) begin
-      \$4471  = \$2212 ;
+      \$4471  = \$signal$184 ;
     end
     if (rst) begin
-      \$4471  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$4471  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4472  = \$signal$155 ;
+    \$4472  = \$signal$188 ;
     if (move) begin
-      \$4472  = \$2213 [2:0];
+      \$4472  = \$signal$185 ;
     end
     if (rst) begin
-      \$4472  = 3'h0;
+      \$4472  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4473  = burst;
+    \$4473  = \$signal$100 ;
     if (move) begin
-      \$4473  = \$2214 ;
+      \$4473  = \$3215 ;
     end
     if (rst) begin
-      \$4473  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
+      \$4473  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4474  = part0_0;
+    \$4474  = \$signal$189 ;
     if (move) begin
-      \$4474  = \$2215 [127:0];
+      \$4474  = \$3224 ;
     end
     if (rst) begin
-      \$4474  = 128'h00000000000000000000000000000000;
+      \$4474  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4475  = part0_1;
+    \$4475  = \$signal$190 ;
     if (move) begin
-      \$4475  = \$2774 [127:0];
+      \$4475  = \$3233 ;
     end
     if (rst) begin
-      \$4475  = 128'h00000000000000000000000000000000;
+      \$4475  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4476  = tags0;
+    \$4476  = \$signal$191 ;
     if (move) begin
-      \$4476  = tags;
+      \$4476  = part2_1;
     end
     if (rst) begin
-      \$4476  = 16'h0000;
+      \$4476  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4477  = part1_0;
+    \$4477  = \$signal$192 ;
     if (move) begin
-      \$4477  = part0_0[63:0];
+      \$4477  = \$3235 ;
     end
     if (rst) begin
-      \$4477  = 64'h0000000000000000;
+      \$4477  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4478  = part1_1;
+    \$4478  = \$signal$109 ;
     if (move) begin
-      \$4478  = \$2909 [63:0];
+      \$4478  = \$3245 ;
     end
     if (rst) begin
-      \$4478  = 64'h0000000000000000;
+      \$4478  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4479  = part1_2;
+    \$4479  = \$signal$193 ;
     if (move) begin
-      \$4479  = part0_1[63:0];
+      \$4479  = \$signal$190 ;
     end
     if (rst) begin
-      \$4479  = 64'h0000000000000000;
+      \$4479  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4480  = part1_3;
+    \$4480  = \$signal$194 ;
     if (move) begin
-      \$4480  = \$3044 [63:0];
+      \$4480  = \$signal$191 ;
     end
     if (rst) begin
-      \$4480  = 64'h0000000000000000;
+      \$4480  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4481  = tags1;
+    \$4481  = \$signal$195 ;
     if (move) begin
-      \$4481  = tags0;
+      \$4481  = \$signal$192 ;
     end
     if (rst) begin
-      \$4481  = 16'h0000;
+      \$4481  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4482  = part2_0;
+    \$4482  = \$signal$107 ;
     if (move) begin
-      \$4482  = part1_0[31:0];
+      \$4482  = \$3260 ;
     end
     if (rst) begin
-      \$4482  = 32'd0;
+      \$4482  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4483  = part2_1;
+    \$4483  = \$signal$196 ;
     if (move) begin
-      \$4483  = \$3079 [31:0];
+      \$4483  = \$3269 ;
     end
     if (rst) begin
-      \$4483  = 32'd0;
+      \$4483  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4484  = part2_2;
+    \$4484  = \$signal$197 ;
     if (move) begin
-      \$4484  = part1_1[31:0];
+      \$4484  = \$3278 ;
     end
     if (rst) begin
-      \$4484  = 32'd0;
+      \$4484  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4485  = part2_3;
+    \$4485  = \$signal$198 ;
     if (move) begin
-      \$4485  = \$3114 [31:0];
+      \$4485  = part2_2;
     end
     if (rst) begin
       \$4485  = 32'd0;
@@ -10893,39 +11174,39 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4486  = part2_4;
+    \$4486  = \$signal$199 ;
     if (move) begin
-      \$4486  = part1_2[31:0];
+      \$4486  = \$3280 ;
     end
     if (rst) begin
-      \$4486  = 32'd0;
+      \$4486  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4487  = part2_5;
+    \$4487  = \$signal$116 ;
     if (move) begin
-      \$4487  = \$3149 [31:0];
+      \$4487  = \$3290 ;
     end
     if (rst) begin
-      \$4487  = 32'd0;
+      \$4487  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4488  = part2_6;
+    \$4488  = \$signal$200 ;
     if (move) begin
-      \$4488  = part1_3[31:0];
+      \$4488  = \$signal$197 ;
     end
     if (rst) begin
-      \$4488  = 32'd0;
+      \$4488  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4489  = part2_7;
+    \$4489  = \$signal$201 ;
     if (move) begin
-      \$4489  = \$3184 [31:0];
+      \$4489  = \$signal$198 ;
     end
     if (rst) begin
       \$4489  = 32'd0;
@@ -10933,29 +11214,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4490  = tags2;
+    \$4490  = \$signal$202 ;
     if (move) begin
-      \$4490  = tags1;
+      \$4490  = \$signal$199 ;
     end
     if (rst) begin
-      \$4490  = 16'h0000;
+      \$4490  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4491  = lost;
+    \$4491  = \$signal$114 ;
     if (move) begin
-      \$4491  = { 2'h0, \$3198 , \$3197 , \$3196 , \$3195 , \$3194 , \$3193 , \$3192 , \$3191 , \$3190 , \$3189 , \$3188 , \$3187 , \$3186 , \$3185  };
+      \$4491  = \$3305 ;
     end
     if (rst) begin
-      \$4491  = 16'h0000;
+      \$4491  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4492  = \$signal$174 ;
+    \$4492  = \$signal$203 ;
     if (move) begin
-      \$4492  = \$3207 ;
+      \$4492  = \$3314 ;
     end
     if (rst) begin
       \$4492  = 16'h0000;
@@ -10963,9 +11244,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4493  = \$signal$175 ;
+    \$4493  = \$signal$204 ;
     if (move) begin
-      \$4493  = \$3216 ;
+      \$4493  = \$3323 ;
     end
     if (rst) begin
       \$4493  = 1'h0;
@@ -10973,9 +11254,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4494  = \$signal$176 ;
+    \$4494  = \$signal$205 ;
     if (move) begin
-      \$4494  = part2_0;
+      \$4494  = part2_3;
     end
     if (rst) begin
       \$4494  = 32'd0;
@@ -10983,9 +11264,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4495  = \$signal$177 ;
+    \$4495  = \$signal$206 ;
     if (move) begin
-      \$4495  = \$3218 ;
+      \$4495  = \$3325 ;
     end
     if (rst) begin
       \$4495  = 1'h0;
@@ -10993,9 +11274,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4496  = \$signal$93 ;
+    \$4496  = \$signal$123 ;
     if (move) begin
-      \$4496  = \$3228 ;
+      \$4496  = \$3335 ;
     end
     if (rst) begin
       \$4496  = 16'h0000;
@@ -11003,9 +11284,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4497  = \$signal$178 ;
+    \$4497  = \$signal$207 ;
     if (move) begin
-      \$4497  = \$signal$175 ;
+      \$4497  = \$signal$204 ;
     end
     if (rst) begin
       \$4497  = 1'h0;
@@ -11013,9 +11294,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4498  = \$signal$179 ;
+    \$4498  = \$signal$208 ;
     if (move) begin
-      \$4498  = \$signal$176 ;
+      \$4498  = \$signal$205 ;
     end
     if (rst) begin
       \$4498  = 32'd0;
@@ -11023,9 +11304,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4499  = \$signal$180 ;
+    \$4499  = \$signal$209 ;
     if (move) begin
-      \$4499  = \$signal$177 ;
+      \$4499  = \$signal$206 ;
     end
     if (rst) begin
       \$4499  = 1'h0;
@@ -11033,9 +11314,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4500  = \$signal$91 ;
+    \$4500  = \$signal$121 ;
     if (move) begin
-      \$4500  = \$3243 ;
+      \$4500  = \$3350 ;
     end
     if (rst) begin
       \$4500  = 4'h0;
@@ -11043,9 +11324,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4501  = \$signal$181 ;
+    \$4501  = \$signal$210 ;
     if (move) begin
-      \$4501  = \$3252 ;
+      \$4501  = \$3359 ;
     end
     if (rst) begin
       \$4501  = 16'h0000;
@@ -11053,9 +11334,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4502  = \$signal$182 ;
+    \$4502  = \$signal$211 ;
     if (move) begin
-      \$4502  = \$3261 ;
+      \$4502  = \$3368 ;
     end
     if (rst) begin
       \$4502  = 1'h0;
@@ -11063,9 +11344,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4503  = \$signal$183 ;
+    \$4503  = \$signal$212 ;
     if (move) begin
-      \$4503  = part2_1;
+      \$4503  = part2_4;
     end
     if (rst) begin
       \$4503  = 32'd0;
@@ -11073,9 +11354,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4504  = \$signal$184 ;
+    \$4504  = \$signal$213 ;
     if (move) begin
-      \$4504  = \$3263 ;
+      \$4504  = \$3370 ;
     end
     if (rst) begin
       \$4504  = 1'h0;
@@ -11083,9 +11364,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4505  = \$signal$100 ;
+    \$4505  = \$signal$130 ;
     if (move) begin
-      \$4505  = \$3273 ;
+      \$4505  = \$3380 ;
     end
     if (rst) begin
       \$4505  = 16'h0000;
@@ -11093,9 +11374,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4506  = \$signal$185 ;
+    \$4506  = \$signal$214 ;
     if (move) begin
-      \$4506  = \$signal$182 ;
+      \$4506  = \$signal$211 ;
     end
     if (rst) begin
       \$4506  = 1'h0;
@@ -11103,9 +11384,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4507  = \$signal$186 ;
+    \$4507  = \$signal$215 ;
     if (move) begin
-      \$4507  = \$signal$183 ;
+      \$4507  = \$signal$212 ;
     end
     if (rst) begin
       \$4507  = 32'd0;
@@ -11113,9 +11394,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4508  = \$signal$187 ;
+    \$4508  = \$signal$216 ;
     if (move) begin
-      \$4508  = \$signal$184 ;
+      \$4508  = \$signal$213 ;
     end
     if (rst) begin
       \$4508  = 1'h0;
@@ -11123,9 +11404,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4509  = \$signal$98 ;
+    \$4509  = \$signal$128 ;
     if (move) begin
-      \$4509  = \$3288 ;
+      \$4509  = \$3395 ;
     end
     if (rst) begin
       \$4509  = 4'h0;
@@ -11133,9 +11414,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4510  = \$signal$188 ;
+    \$4510  = \$signal$217 ;
     if (move) begin
-      \$4510  = \$3297 ;
+      \$4510  = \$3404 ;
     end
     if (rst) begin
       \$4510  = 16'h0000;
@@ -11143,9 +11424,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4511  = \$signal$189 ;
+    \$4511  = \$signal$218 ;
     if (move) begin
-      \$4511  = \$3306 ;
+      \$4511  = \$3413 ;
     end
     if (rst) begin
       \$4511  = 1'h0;
@@ -11153,9 +11434,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4512  = \$signal$190 ;
+    \$4512  = \$signal$219 ;
     if (move) begin
-      \$4512  = part2_2;
+      \$4512  = part2_5;
     end
     if (rst) begin
       \$4512  = 32'd0;
@@ -11163,9 +11444,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4513  = \$signal$191 ;
+    \$4513  = \$signal$220 ;
     if (move) begin
-      \$4513  = \$3308 ;
+      \$4513  = \$3415 ;
     end
     if (rst) begin
       \$4513  = 1'h0;
@@ -11173,9 +11454,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4514  = \$signal$107 ;
+    \$4514  = \$signal$137 ;
     if (move) begin
-      \$4514  = \$3318 ;
+      \$4514  = \$3425 ;
     end
     if (rst) begin
       \$4514  = 16'h0000;
@@ -11183,9 +11464,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4515  = \$signal$192 ;
+    \$4515  = \$signal$221 ;
     if (move) begin
-      \$4515  = \$signal$189 ;
+      \$4515  = \$signal$218 ;
     end
     if (rst) begin
       \$4515  = 1'h0;
@@ -11193,9 +11474,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4516  = \$signal$193 ;
+    \$4516  = \$signal$222 ;
     if (move) begin
-      \$4516  = \$signal$190 ;
+      \$4516  = \$signal$219 ;
     end
     if (rst) begin
       \$4516  = 32'd0;
@@ -11203,9 +11484,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4517  = \$signal$194 ;
+    \$4517  = \$signal$223 ;
     if (move) begin
-      \$4517  = \$signal$191 ;
+      \$4517  = \$signal$220 ;
     end
     if (rst) begin
       \$4517  = 1'h0;
@@ -11213,9 +11494,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4518  = \$signal$105 ;
+    \$4518  = \$signal$135 ;
     if (move) begin
-      \$4518  = \$3333 ;
+      \$4518  = \$3440 ;
     end
     if (rst) begin
       \$4518  = 4'h0;
@@ -11223,9 +11504,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4519  = \$signal$195 ;
+    \$4519  = \$signal$224 ;
     if (move) begin
-      \$4519  = \$3342 ;
+      \$4519  = \$3449 ;
     end
     if (rst) begin
       \$4519  = 16'h0000;
@@ -11233,9 +11514,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4520  = \$signal$196 ;
+    \$4520  = \$signal$225 ;
     if (move) begin
-      \$4520  = \$3351 ;
+      \$4520  = \$3458 ;
     end
     if (rst) begin
       \$4520  = 1'h0;
@@ -11243,9 +11524,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4521  = \$signal$197 ;
+    \$4521  = \$signal$226 ;
     if (move) begin
-      \$4521  = part2_3;
+      \$4521  = part2_6;
     end
     if (rst) begin
       \$4521  = 32'd0;
@@ -11253,9 +11534,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4522  = \$signal$198 ;
+    \$4522  = \$signal$227 ;
     if (move) begin
-      \$4522  = \$3353 ;
+      \$4522  = \$3460 ;
     end
     if (rst) begin
       \$4522  = 1'h0;
@@ -11263,9 +11544,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4523  = \$signal$114 ;
+    \$4523  = \$signal$144 ;
     if (move) begin
-      \$4523  = \$3363 ;
+      \$4523  = \$3470 ;
     end
     if (rst) begin
       \$4523  = 16'h0000;
@@ -11273,9 +11554,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4524  = \$signal$199 ;
+    \$4524  = \$signal$228 ;
     if (move) begin
-      \$4524  = \$signal$196 ;
+      \$4524  = \$signal$225 ;
     end
     if (rst) begin
       \$4524  = 1'h0;
@@ -11283,9 +11564,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4525  = \$signal$200 ;
+    \$4525  = \$signal$229 ;
     if (move) begin
-      \$4525  = \$signal$197 ;
+      \$4525  = \$signal$226 ;
     end
     if (rst) begin
       \$4525  = 32'd0;
@@ -11293,9 +11574,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4526  = \$signal$201 ;
+    \$4526  = \$signal$230 ;
     if (move) begin
-      \$4526  = \$signal$198 ;
+      \$4526  = \$signal$227 ;
     end
     if (rst) begin
       \$4526  = 1'h0;
@@ -11303,9 +11584,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4527  = \$signal$112 ;
+    \$4527  = \$signal$142 ;
     if (move) begin
-      \$4527  = \$3378 ;
+      \$4527  = \$3485 ;
     end
     if (rst) begin
       \$4527  = 4'h0;
@@ -11313,9 +11594,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4528  = \$signal$202 ;
+    \$4528  = \$signal$231 ;
     if (move) begin
-      \$4528  = \$3387 ;
+      \$4528  = \$3494 ;
     end
     if (rst) begin
       \$4528  = 16'h0000;
@@ -11323,9 +11604,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4529  = \$signal$203 ;
+    \$4529  = \$signal$232 ;
     if (move) begin
-      \$4529  = \$3396 ;
+      \$4529  = \$3503 ;
     end
     if (rst) begin
       \$4529  = 1'h0;
@@ -11333,9 +11614,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4530  = \$signal$204 ;
+    \$4530  = \$signal$233 ;
     if (move) begin
-      \$4530  = part2_4;
+      \$4530  = part2_7;
     end
     if (rst) begin
       \$4530  = 32'd0;
@@ -11343,9 +11624,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4531  = \$signal$205 ;
+    \$4531  = \$signal$234 ;
     if (move) begin
-      \$4531  = \$3398 ;
+      \$4531  = \$3505 ;
     end
     if (rst) begin
       \$4531  = 1'h0;
@@ -11353,9 +11634,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4532  = \$signal$121 ;
+    \$4532  = \$signal$151 ;
     if (move) begin
-      \$4532  = \$3408 ;
+      \$4532  = \$3515 ;
     end
     if (rst) begin
       \$4532  = 16'h0000;
@@ -11363,9 +11644,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4533  = \$signal$206 ;
+    \$4533  = \$signal$235 ;
     if (move) begin
-      \$4533  = \$signal$203 ;
+      \$4533  = \$signal$232 ;
     end
     if (rst) begin
       \$4533  = 1'h0;
@@ -11373,9 +11654,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4534  = \$signal$207 ;
+    \$4534  = \$signal$236 ;
     if (move) begin
-      \$4534  = \$signal$204 ;
+      \$4534  = \$signal$233 ;
     end
     if (rst) begin
       \$4534  = 32'd0;
@@ -11383,9 +11664,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4535  = \$signal$208 ;
+    \$4535  = \$signal$237 ;
     if (move) begin
-      \$4535  = \$signal$205 ;
+      \$4535  = \$signal$234 ;
     end
     if (rst) begin
       \$4535  = 1'h0;
@@ -11393,9 +11674,9 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4536  = \$signal$119 ;
+    \$4536  = \$signal$149 ;
     if (move) begin
-      \$4536  = \$3423 ;
+      \$4536  = \$3530 ;
     end
     if (rst) begin
       \$4536  = 4'h0;
@@ -11403,19 +11684,19 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4537  = \$signal$209 ;
+    \$4537  = \$signal$238 ;
     if (move) begin
-      \$4537  = \$3432 ;
+      \$4537  = \$4315 ;
     end
     if (rst) begin
-      \$4537  = 16'h0000;
+      \$4537  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4538  = \$signal$210 ;
+    \$4538  = illegal2;
     if (move) begin
-      \$4538  = \$3441 ;
+      \$4538  = \$signal$238 ;
     end
     if (rst) begin
       \$4538  = 1'h0;
@@ -11423,19 +11704,21 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4539  = \$signal$211 ;
+    \$4539  = beats_out__valid;
     if (move) begin
-      \$4539  = part2_5;
+      \$4539  = control6[0];
     end
     if (rst) begin
-      \$4539  = 32'd0;
+      \$4539  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4540  = \$signal$212 ;
+    \$4540  = \$signal$240 ;
     if (move) begin
-      \$4540  = \$3443 ;
+      if (control6[0]) begin
+        \$4540  = \$4326 ;
+      end
     end
     if (rst) begin
       \$4540  = 1'h0;
@@ -11443,343 +11726,74 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4541  = \$signal$128 ;
-    if (move) begin
-      \$4541  = \$3453 ;
-    end
-    if (rst) begin
-      \$4541  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4542  = \$signal$213 ;
-    if (move) begin
-      \$4542  = \$signal$210 ;
-    end
-    if (rst) begin
-      \$4542  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4543  = \$signal$214 ;
-    if (move) begin
-      \$4543  = \$signal$211 ;
-    end
-    if (rst) begin
-      \$4543  = 32'd0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4544  = \$signal$215 ;
-    if (move) begin
-      \$4544  = \$signal$212 ;
-    end
-    if (rst) begin
-      \$4544  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4545  = \$signal$126 ;
-    if (move) begin
-      \$4545  = \$3468 ;
-    end
-    if (rst) begin
-      \$4545  = 4'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4546  = \$signal$216 ;
-    if (move) begin
-      \$4546  = \$3477 ;
-    end
-    if (rst) begin
-      \$4546  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4547  = \$signal$217 ;
-    if (move) begin
-      \$4547  = \$3486 ;
-    end
-    if (rst) begin
-      \$4547  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4548  = \$signal$218 ;
-    if (move) begin
-      \$4548  = part2_6;
-    end
-    if (rst) begin
-      \$4548  = 32'd0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4549  = \$signal$219 ;
-    if (move) begin
-      \$4549  = \$3488 ;
-    end
-    if (rst) begin
-      \$4549  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4550  = \$signal$135 ;
-    if (move) begin
-      \$4550  = \$3498 ;
-    end
-    if (rst) begin
-      \$4550  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4551  = \$signal$220 ;
-    if (move) begin
-      \$4551  = \$signal$217 ;
-    end
-    if (rst) begin
-      \$4551  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4552  = \$signal$221 ;
-    if (move) begin
-      \$4552  = \$signal$218 ;
-    end
-    if (rst) begin
-      \$4552  = 32'd0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4553  = \$signal$222 ;
-    if (move) begin
-      \$4553  = \$signal$219 ;
-    end
-    if (rst) begin
-      \$4553  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4554  = \$signal$133 ;
-    if (move) begin
-      \$4554  = \$3513 ;
-    end
-    if (rst) begin
-      \$4554  = 4'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4555  = \$signal$223 ;
-    if (move) begin
-      \$4555  = \$3522 ;
-    end
-    if (rst) begin
-      \$4555  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4556  = \$signal$224 ;
-    if (move) begin
-      \$4556  = \$3531 ;
-    end
-    if (rst) begin
-      \$4556  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4557  = \$signal$225 ;
-    if (move) begin
-      \$4557  = part2_7;
-    end
-    if (rst) begin
-      \$4557  = 32'd0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4558  = \$signal$226 ;
-    if (move) begin
-      \$4558  = \$3533 ;
-    end
-    if (rst) begin
-      \$4558  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4559  = \$signal$142 ;
-    if (move) begin
-      \$4559  = \$3543 ;
-    end
-    if (rst) begin
-      \$4559  = 16'h0000;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4560  = \$signal$227 ;
-    if (move) begin
-      \$4560  = \$signal$224 ;
-    end
-    if (rst) begin
-      \$4560  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4561  = \$signal$228 ;
-    if (move) begin
-      \$4561  = \$signal$225 ;
-    end
-    if (rst) begin
-      \$4561  = 32'd0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4562  = \$signal$229 ;
-    if (move) begin
-      \$4562  = \$signal$226 ;
-    end
-    if (rst) begin
-      \$4562  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4563  = \$signal$140 ;
-    if (move) begin
-      \$4563  = \$3558 ;
-    end
-    if (rst) begin
-      \$4563  = 4'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4564  = \$signal$230 ;
-    if (move) begin
-      \$4564  = \$4343 ;
-    end
-    if (rst) begin
-      \$4564  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4565  = illegal2;
-    if (move) begin
-      \$4565  = \$signal$230 ;
-    end
-    if (rst) begin
-      \$4565  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4566  = beats_out__valid;
-    if (move) begin
-      \$4566  = control6[0];
-    end
-    if (rst) begin
-      \$4566  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4567  = \$signal$232 ;
+    \$4541  = wrong;
     if (move) begin
       if (control6[0]) begin
-        \$4567  = \$4354 ;
+        \$4541  = \$4348 ;
       end
     end
     if (rst) begin
-      \$4567  = 1'h0;
+      \$4541  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4568  = wrong;
+    \$4542  = beats_out__payload;
     if (move) begin
       if (control6[0]) begin
-        \$4568  = \$4376 ;
+        \$4542 [255:0] = { \$4356 , \$4355 , \$4354 , \$4353 , \$4352 , \$4351 , \$4350 , \$4349  };
+        \$4542 [261:256] = control6[10:5];
+        \$4542 [262] = control6[3];
+        \$4542 [263] = control6[4];
       end
     end
     if (rst) begin
-      \$4568  = 1'h0;
+      \$4542  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4569  = beats_out__payload;
+    \$4543  = error;
     if (move) begin
       if (control6[0]) begin
-        \$4569 [255:0] = { \$4384 , \$4383 , \$4382 , \$4381 , \$4380 , \$4379 , \$4378 , \$4377  };
-        \$4569 [261:256] = control6[10:5];
-        \$4569 [262] = control6[3];
-        \$4569 [263] = control6[4];
+        \$4543  = \$4379 ;
       end
     end
     if (rst) begin
-      \$4569  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+      \$4543  = 1'h0;
     end
   end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4570  = error;
-    if (move) begin
-      if (control6[0]) begin
-        \$4570  = \$4407 ;
-      end
-    end
-    if (rst) begin
-      \$4570  = 1'h0;
-    end
-  end
-  assign \$signal  = \$19 [6:0];
-  assign op_octets = { window2[255:0], window1[255:0], window0[255:0] };
+  assign taken__valid = beats_in__valid;
+  assign taken__payload = { head, values, scaled, k, beats_in__payload };
+  assign taken__ready = beats_in__ready;
+  assign \$signal  = \$17 [6:0];
+  assign op_octets = { given__payload[255:0], window1[255:0], window0[255:0] };
   assign op_place = place[4:0];
-  assign choice = op_choice;
-  assign exponent = \$148 [10:0];
-  assign fraction = \$150 [23:0];
-  assign subnormal = \$155 [22:0];
-  assign \exponent$97  = \$160 [10:0];
-  assign \fraction$99  = \$162 [23:0];
-  assign \subnormal$102  = \$167 [22:0];
-  assign \exponent$104  = \$172 [10:0];
-  assign \fraction$106  = \$174 [23:0];
-  assign \subnormal$109  = \$179 [22:0];
-  assign \exponent$111  = \$184 [10:0];
-  assign \fraction$113  = \$186 [23:0];
-  assign \subnormal$116  = \$191 [22:0];
-  assign \exponent$118  = \$196 [10:0];
-  assign \fraction$120  = \$198 [23:0];
-  assign \subnormal$123  = \$203 [22:0];
-  assign \exponent$125  = \$208 [10:0];
-  assign \fraction$127  = \$210 [23:0];
-  assign \subnormal$130  = \$215 [22:0];
-  assign \exponent$132  = \$220 [10:0];
-  assign \fraction$134  = \$222 [23:0];
-  assign \subnormal$137  = \$227 [22:0];
-  assign \exponent$139  = \$232 [10:0];
-  assign \fraction$141  = \$234 [23:0];
-  assign \subnormal$144  = \$239 [22:0];
+  assign \$signal$30  = op_choice;
+  assign exponent = \$144 [10:0];
+  assign fraction = \$146 [23:0];
+  assign subnormal = \$151 [22:0];
+  assign \exponent$106  = \$156 [10:0];
+  assign \fraction$108  = \$158 [23:0];
+  assign \subnormal$111  = \$163 [22:0];
+  assign \exponent$113  = \$168 [10:0];
+  assign \fraction$115  = \$170 [23:0];
+  assign \subnormal$118  = \$175 [22:0];
+  assign \exponent$120  = \$180 [10:0];
+  assign \fraction$122  = \$182 [23:0];
+  assign \subnormal$125  = \$187 [22:0];
+  assign \exponent$127  = \$192 [10:0];
+  assign \fraction$129  = \$194 [23:0];
+  assign \subnormal$132  = \$199 [22:0];
+  assign \exponent$134  = \$204 [10:0];
+  assign \fraction$136  = \$206 [23:0];
+  assign \subnormal$139  = \$211 [22:0];
+  assign \exponent$141  = \$216 [10:0];
+  assign \fraction$143  = \$218 [23:0];
+  assign \subnormal$146  = \$223 [22:0];
+  assign \exponent$148  = \$228 [10:0];
+  assign \fraction$150  = \$230 [23:0];
+  assign \subnormal$153  = \$235 [22:0];
   assign \beats_in__payload.data  = beats_in__payload[255:0];
   assign \beats_in__payload.bytes  = beats_in__payload[261:256];
   assign \beats_in__payload.first  = beats_in__payload[262];
@@ -11788,27 +11802,50 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \beats_out__payload.bytes  = beats_out__payload[261:256];
   assign \beats_out__payload.first  = beats_out__payload[262];
   assign \beats_out__payload.last  = beats_out__payload[263];
-  assign \window1.data  = window1[255:0];
-  assign \window1.bytes  = window1[261:256];
-  assign \window1.first  = window1[262];
-  assign \window1.last  = window1[263];
-  assign \window0.data  = window0[255:0];
-  assign \window0.bytes  = window0[261:256];
-  assign \window0.first  = window0[262];
-  assign \window0.last  = window0[263];
-  assign \window2.data  = window2[255:0];
-  assign \window2.bytes  = window2[261:256];
-  assign \window2.first  = window2[262];
-  assign \window2.last  = window2[263];
+  assign \taken__payload.beat  = beats_in__payload;
+  assign \taken__payload.beat.data  = beats_in__payload[255:0];
+  assign \taken__payload.beat.bytes  = beats_in__payload[261:256];
+  assign \taken__payload.beat.first  = beats_in__payload[262];
+  assign \taken__payload.beat.last  = beats_in__payload[263];
+  assign \taken__payload.choice  = { scaled, k };
+  assign \taken__payload.choice.k  = k;
+  assign \taken__payload.choice.scaled  = scaled;
+  assign \taken__payload.values  = values;
+  assign \taken__payload.head  = head;
+  assign \window1.beat  = window1[263:0];
+  assign \window1.beat.data  = window1[255:0];
+  assign \window1.beat.bytes  = window1[261:256];
+  assign \window1.beat.first  = window1[262];
+  assign \window1.beat.last  = window1[263];
+  assign \window1.choice  = window1[268:264];
+  assign \window1.choice.k  = window1[267:264];
+  assign \window1.choice.scaled  = window1[268];
+  assign \window1.values  = window1[284:269];
+  assign \window1.head  = window1[288:285];
+  assign \window0.beat  = window0[263:0];
+  assign \window0.beat.data  = window0[255:0];
+  assign \window0.beat.bytes  = window0[261:256];
+  assign \window0.beat.first  = window0[262];
+  assign \window0.beat.last  = window0[263];
+  assign \window0.choice  = window0[268:264];
+  assign \window0.choice.k  = window0[267:264];
+  assign \window0.choice.scaled  = window0[268];
+  assign \window0.values  = window0[284:269];
+  assign \window0.head  = window0[288:285];
+  assign \given__payload.beat  = given__payload[263:0];
+  assign \given__payload.beat.data  = given__payload[255:0];
+  assign \given__payload.beat.bytes  = given__payload[261:256];
+  assign \given__payload.beat.first  = given__payload[262];
+  assign \given__payload.beat.last  = given__payload[263];
+  assign \given__payload.choice  = given__payload[268:264];
+  assign \given__payload.choice.k  = given__payload[267:264];
+  assign \given__payload.choice.scaled  = given__payload[268];
+  assign \given__payload.values  = given__payload[284:269];
+  assign \given__payload.head  = given__payload[288:285];
   assign \op_choice.k  = op_choice[3:0];
   assign \op_choice.scaled  = op_choice[4];
-  assign \choice.k  = op_choice[3:0];
-  assign \choice.scaled  = op_choice[4];
-  assign \taken_with0.choice  = taken_with0[4:0];
-  assign \taken_with0.choice.k  = taken_with0[3:0];
-  assign \taken_with0.choice.scaled  = taken_with0[4];
-  assign \taken_with0.values  = taken_with0[20:5];
-  assign \taken_with0.head  = taken_with0[24:21];
+  assign \$signal$30.k  = op_choice[3:0];
+  assign \$signal$30.scaled  = op_choice[4];
   assign \control1.valid  = control1[0];
   assign \control1.raw  = control1[1];
   assign \control1.zero  = control1[2];
@@ -11837,16 +11874,6 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \control6.choice.scaled  = control6[18];
   assign \control6.scale  = control6[28:19];
   assign \control6.rest  = control6[31:29];
-  assign \taken_with1.choice  = taken_with1[4:0];
-  assign \taken_with1.choice.k  = taken_with1[3:0];
-  assign \taken_with1.choice.scaled  = taken_with1[4];
-  assign \taken_with1.values  = taken_with1[20:5];
-  assign \taken_with1.head  = taken_with1[24:21];
-  assign \taken_with2.choice  = taken_with2[4:0];
-  assign \taken_with2.choice.k  = taken_with2[3:0];
-  assign \taken_with2.choice.scaled  = taken_with2[4];
-  assign \taken_with2.values  = taken_with2[20:5];
-  assign \taken_with2.head  = taken_with2[24:21];
   assign \control0.valid  = control0[0];
   assign \control0.raw  = control0[1];
   assign \control0.zero  = control0[2];
@@ -11931,123 +11958,267 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \control7.choice.scaled  = control7[18];
   assign \control7.scale  = control7[28:19];
   assign \control7.rest  = control7[31:29];
-  assign \$54  = { 3'h0, \$53 [16:3] };
-  assign \$76  = { 3'h0, \$75 [16:3] };
-  assign \$97  = { 3'h0, \$96 [16:3] };
-  assign \$2129  = { 3'h0, \$2128 [16:3] };
-  assign \$2149  = { 3'h0, \$2148 [16:3] };
-  assign \$2154  = { 3'h0, \$2153 [16:3] };
-  assign \$2292  = { 8'h00, \$2291 [255:8] };
-  assign \$2295  = { 16'h0000, \$2294 [255:16] };
-  assign \$2312  = { 8'h00, \$2311 [255:8] };
-  assign \$2316  = { 32'h00000000, \$2315 [255:32] };
-  assign \$2348  = { 8'h00, \$2347 [255:8] };
-  assign \$2351  = { 16'h0000, \$2350 [255:16] };
-  assign \$2368  = { 8'h00, \$2367 [255:8] };
-  assign \$2373  = { 64'h0000000000000000, \$2372 [255:64] };
-  assign \$2420  = { 8'h00, \$2419 [255:8] };
-  assign \$2423  = { 16'h0000, \$2422 [255:16] };
-  assign \$2440  = { 8'h00, \$2439 [255:8] };
-  assign \$2444  = { 32'h00000000, \$2443 [255:32] };
-  assign \$2476  = { 8'h00, \$2475 [255:8] };
-  assign \$2479  = { 16'h0000, \$2478 [255:16] };
-  assign \$2496  = { 8'h00, \$2495 [255:8] };
-  assign \$2502  = { 128'h00000000000000000000000000000000, \$2501 [255:128] };
-  assign \$2564  = { 8'h00, \$2563 [255:8] };
-  assign \$2567  = { 16'h0000, \$2566 [255:16] };
-  assign \$2584  = { 8'h00, \$2583 [255:8] };
-  assign \$2588  = { 32'h00000000, \$2587 [255:32] };
-  assign \$2620  = { 8'h00, \$2619 [255:8] };
-  assign \$2623  = { 16'h0000, \$2622 [255:16] };
-  assign \$2640  = { 8'h00, \$2639 [255:8] };
-  assign \$2645  = { 64'h0000000000000000, \$2644 [255:64] };
-  assign \$2692  = { 8'h00, \$2691 [255:8] };
-  assign \$2695  = { 16'h0000, \$2694 [255:16] };
-  assign \$2712  = { 8'h00, \$2711 [255:8] };
-  assign \$2716  = { 32'h00000000, \$2715 [255:32] };
-  assign \$2748  = { 8'h00, \$2747 [255:8] };
-  assign \$2751  = { 16'h0000, \$2750 [255:16] };
-  assign \$2768  = { 8'h00, \$2767 [255:8] };
+  assign \$52  = { 3'h0, \$51 [16:3] };
+  assign \$74  = { 3'h0, \$73 [16:3] };
+  assign \$95  = { 3'h0, \$94 [16:3] };
+  assign \$2103  = { 3'h0, \$2102 [16:3] };
+  assign \$2106  = { 3'h0, \$2105 [16:3] };
+  assign \$2127  = { 3'h0, \$2126 [16:3] };
+  assign \$2132  = { 3'h0, \$2131 [16:3] };
+  assign \$2264  = { 8'h00, \$2263 [255:8] };
+  assign \$2267  = { 16'h0000, \$2266 [255:16] };
+  assign \$2284  = { 8'h00, \$2283 [255:8] };
+  assign \$2288  = { 32'h00000000, \$2287 [255:32] };
+  assign \$2320  = { 8'h00, \$2319 [255:8] };
+  assign \$2323  = { 16'h0000, \$2322 [255:16] };
+  assign \$2340  = { 8'h00, \$2339 [255:8] };
+  assign \$2345  = { 64'h0000000000000000, \$2344 [255:64] };
+  assign \$2392  = { 8'h00, \$2391 [255:8] };
+  assign \$2395  = { 16'h0000, \$2394 [255:16] };
+  assign \$2412  = { 8'h00, \$2411 [255:8] };
+  assign \$2416  = { 32'h00000000, \$2415 [255:32] };
+  assign \$2448  = { 8'h00, \$2447 [255:8] };
+  assign \$2451  = { 16'h0000, \$2450 [255:16] };
+  assign \$2468  = { 8'h00, \$2467 [255:8] };
+  assign \$2474  = { 128'h00000000000000000000000000000000, \$2473 [255:128] };
+  assign \$2536  = { 8'h00, \$2535 [255:8] };
+  assign \$2539  = { 16'h0000, \$2538 [255:16] };
+  assign \$2556  = { 8'h00, \$2555 [255:8] };
+  assign \$2560  = { 32'h00000000, \$2559 [255:32] };
+  assign \$2592  = { 8'h00, \$2591 [255:8] };
+  assign \$2595  = { 16'h0000, \$2594 [255:16] };
+  assign \$2612  = { 8'h00, \$2611 [255:8] };
+  assign \$2617  = { 64'h0000000000000000, \$2616 [255:64] };
+  assign \$2664  = { 8'h00, \$2663 [255:8] };
+  assign \$2667  = { 16'h0000, \$2666 [255:16] };
+  assign \$2684  = { 8'h00, \$2683 [255:8] };
+  assign \$2688  = { 32'h00000000, \$2687 [255:32] };
+  assign \$2720  = { 8'h00, \$2719 [255:8] };
+  assign \$2723  = { 16'h0000, \$2722 [255:16] };
+  assign \$2740  = { 8'h00, \$2739 [255:8] };
+  assign \$2775  = { 8'h00, part0_0[127:8] };
+  assign \$2777  = { 16'h0000, \$2776 [127:16] };
+  assign \$2785  = { 8'h00, part0_0[127:8] };
+  assign \$2788  = { 32'h00000000, \$2787 [127:32] };
   assign \$2803  = { 8'h00, part0_0[127:8] };
   assign \$2805  = { 16'h0000, \$2804 [127:16] };
   assign \$2813  = { 8'h00, part0_0[127:8] };
-  assign \$2816  = { 32'h00000000, \$2815 [127:32] };
-  assign \$2831  = { 8'h00, part0_0[127:8] };
-  assign \$2833  = { 16'h0000, \$2832 [127:16] };
-  assign \$2841  = { 8'h00, part0_0[127:8] };
-  assign \$2845  = { 64'h0000000000000000, \$2844 [127:64] };
+  assign \$2817  = { 64'h0000000000000000, \$2816 [127:64] };
+  assign \$2839  = { 8'h00, part0_0[127:8] };
+  assign \$2841  = { 16'h0000, \$2840 [127:16] };
+  assign \$2849  = { 8'h00, part0_0[127:8] };
+  assign \$2852  = { 32'h00000000, \$2851 [127:32] };
   assign \$2867  = { 8'h00, part0_0[127:8] };
   assign \$2869  = { 16'h0000, \$2868 [127:16] };
   assign \$2877  = { 8'h00, part0_0[127:8] };
-  assign \$2880  = { 32'h00000000, \$2879 [127:32] };
-  assign \$2895  = { 8'h00, part0_0[127:8] };
-  assign \$2897  = { 16'h0000, \$2896 [127:16] };
-  assign \$2905  = { 8'h00, part0_0[127:8] };
+  assign \$2910  = { 8'h00, part0_1[127:8] };
+  assign \$2912  = { 16'h0000, \$2911 [127:16] };
+  assign \$2920  = { 8'h00, part0_1[127:8] };
+  assign \$2923  = { 32'h00000000, \$2922 [127:32] };
   assign \$2938  = { 8'h00, part0_1[127:8] };
   assign \$2940  = { 16'h0000, \$2939 [127:16] };
   assign \$2948  = { 8'h00, part0_1[127:8] };
-  assign \$2951  = { 32'h00000000, \$2950 [127:32] };
-  assign \$2966  = { 8'h00, part0_1[127:8] };
-  assign \$2968  = { 16'h0000, \$2967 [127:16] };
-  assign \$2976  = { 8'h00, part0_1[127:8] };
-  assign \$2980  = { 64'h0000000000000000, \$2979 [127:64] };
+  assign \$2952  = { 64'h0000000000000000, \$2951 [127:64] };
+  assign \$2974  = { 8'h00, part0_1[127:8] };
+  assign \$2976  = { 16'h0000, \$2975 [127:16] };
+  assign \$2984  = { 8'h00, part0_1[127:8] };
+  assign \$2987  = { 32'h00000000, \$2986 [127:32] };
   assign \$3002  = { 8'h00, part0_1[127:8] };
   assign \$3004  = { 16'h0000, \$3003 [127:16] };
   assign \$3012  = { 8'h00, part0_1[127:8] };
-  assign \$3015  = { 32'h00000000, \$3014 [127:32] };
-  assign \$3030  = { 8'h00, part0_1[127:8] };
-  assign \$3032  = { 16'h0000, \$3031 [127:16] };
-  assign \$3040  = { 8'h00, part0_1[127:8] };
-  assign \$3054  = { 8'h00, part1_0[63:8] };
-  assign \$3056  = { 16'h0000, \$3055 [63:16] };
-  assign \$3060  = { 8'h00, part1_0[63:8] };
-  assign \$3063  = { 32'h00000000, \$3062 [63:32] };
-  assign \$3070  = { 8'h00, part1_0[63:8] };
-  assign \$3072  = { 16'h0000, \$3071 [63:16] };
-  assign \$3076  = { 8'h00, part1_0[63:8] };
-  assign \$3089  = { 8'h00, part1_1[63:8] };
-  assign \$3091  = { 16'h0000, \$3090 [63:16] };
-  assign \$3095  = { 8'h00, part1_1[63:8] };
-  assign \$3098  = { 32'h00000000, \$3097 [63:32] };
-  assign \$3105  = { 8'h00, part1_1[63:8] };
-  assign \$3107  = { 16'h0000, \$3106 [63:16] };
-  assign \$3111  = { 8'h00, part1_1[63:8] };
-  assign \$3124  = { 8'h00, part1_2[63:8] };
-  assign \$3126  = { 16'h0000, \$3125 [63:16] };
-  assign \$3130  = { 8'h00, part1_2[63:8] };
-  assign \$3133  = { 32'h00000000, \$3132 [63:32] };
-  assign \$3140  = { 8'h00, part1_2[63:8] };
-  assign \$3142  = { 16'h0000, \$3141 [63:16] };
-  assign \$3146  = { 8'h00, part1_2[63:8] };
-  assign \$3159  = { 8'h00, part1_3[63:8] };
-  assign \$3161  = { 16'h0000, \$3160 [63:16] };
-  assign \$3165  = { 8'h00, part1_3[63:8] };
-  assign \$3168  = { 32'h00000000, \$3167 [63:32] };
-  assign \$3175  = { 8'h00, part1_3[63:8] };
-  assign \$3177  = { 16'h0000, \$3176 [63:16] };
-  assign \$3181  = { 8'h00, part1_3[63:8] };
-  assign \$3219  = { 1'h0, lost[15:1] };
-  assign \$3264  = { 1'h0, lost[15:1] };
-  assign \$3309  = { 1'h0, lost[15:1] };
-  assign \$3354  = { 1'h0, lost[15:1] };
-  assign \$3399  = { 1'h0, lost[15:1] };
-  assign \$3444  = { 1'h0, lost[15:1] };
-  assign \$3489  = { 1'h0, lost[15:1] };
-  assign \$3534  = { 1'h0, lost[15:1] };
-  assign \$3617  = { 1'h0, control4[17:15] };
-  assign \$3634  = { 1'h0, control4[17:15] };
-  assign \$3715  = { 1'h0, control4[17:15] };
-  assign \$3732  = { 1'h0, control4[17:15] };
-  assign \$3813  = { 1'h0, control4[17:15] };
-  assign \$3830  = { 1'h0, control4[17:15] };
-  assign \$3911  = { 1'h0, control4[17:15] };
-  assign \$3928  = { 1'h0, control4[17:15] };
-  assign \$4009  = { 1'h0, control4[17:15] };
-  assign \$4026  = { 1'h0, control4[17:15] };
-  assign \$4107  = { 1'h0, control4[17:15] };
-  assign \$4124  = { 1'h0, control4[17:15] };
-  assign \$4205  = { 1'h0, control4[17:15] };
-  assign \$4222  = { 1'h0, control4[17:15] };
-  assign \$4303  = { 1'h0, control4[17:15] };
-  assign \$4320  = { 1'h0, control4[17:15] };
+  assign \$3026  = { 8'h00, part1_0[63:8] };
+  assign \$3028  = { 16'h0000, \$3027 [63:16] };
+  assign \$3032  = { 8'h00, part1_0[63:8] };
+  assign \$3035  = { 32'h00000000, \$3034 [63:32] };
+  assign \$3042  = { 8'h00, part1_0[63:8] };
+  assign \$3044  = { 16'h0000, \$3043 [63:16] };
+  assign \$3048  = { 8'h00, part1_0[63:8] };
+  assign \$3061  = { 8'h00, part1_1[63:8] };
+  assign \$3063  = { 16'h0000, \$3062 [63:16] };
+  assign \$3067  = { 8'h00, part1_1[63:8] };
+  assign \$3070  = { 32'h00000000, \$3069 [63:32] };
+  assign \$3077  = { 8'h00, part1_1[63:8] };
+  assign \$3079  = { 16'h0000, \$3078 [63:16] };
+  assign \$3083  = { 8'h00, part1_1[63:8] };
+  assign \$3096  = { 8'h00, part1_2[63:8] };
+  assign \$3098  = { 16'h0000, \$3097 [63:16] };
+  assign \$3102  = { 8'h00, part1_2[63:8] };
+  assign \$3105  = { 32'h00000000, \$3104 [63:32] };
+  assign \$3112  = { 8'h00, part1_2[63:8] };
+  assign \$3114  = { 16'h0000, \$3113 [63:16] };
+  assign \$3118  = { 8'h00, part1_2[63:8] };
+  assign \$3131  = { 8'h00, part1_3[63:8] };
+  assign \$3133  = { 16'h0000, \$3132 [63:16] };
+  assign \$3137  = { 8'h00, part1_3[63:8] };
+  assign \$3140  = { 32'h00000000, \$3139 [63:32] };
+  assign \$3147  = { 8'h00, part1_3[63:8] };
+  assign \$3149  = { 16'h0000, \$3148 [63:16] };
+  assign \$3153  = { 8'h00, part1_3[63:8] };
+  assign \$3191  = { 1'h0, lost[15:1] };
+  assign \$3236  = { 1'h0, lost[15:1] };
+  assign \$3281  = { 1'h0, lost[15:1] };
+  assign \$3326  = { 1'h0, lost[15:1] };
+  assign \$3371  = { 1'h0, lost[15:1] };
+  assign \$3416  = { 1'h0, lost[15:1] };
+  assign \$3461  = { 1'h0, lost[15:1] };
+  assign \$3506  = { 1'h0, lost[15:1] };
+  assign \$3589  = { 1'h0, control4[17:15] };
+  assign \$3606  = { 1'h0, control4[17:15] };
+  assign \$3687  = { 1'h0, control4[17:15] };
+  assign \$3704  = { 1'h0, control4[17:15] };
+  assign \$3785  = { 1'h0, control4[17:15] };
+  assign \$3802  = { 1'h0, control4[17:15] };
+  assign \$3883  = { 1'h0, control4[17:15] };
+  assign \$3900  = { 1'h0, control4[17:15] };
+  assign \$3981  = { 1'h0, control4[17:15] };
+  assign \$3998  = { 1'h0, control4[17:15] };
+  assign \$4079  = { 1'h0, control4[17:15] };
+  assign \$4096  = { 1'h0, control4[17:15] };
+  assign \$4177  = { 1'h0, control4[17:15] };
+  assign \$4194  = { 1'h0, control4[17:15] };
+  assign \$4275  = { 1'h0, control4[17:15] };
+  assign \$4292  = { 1'h0, control4[17:15] };
+endmodule
+
+module \decompressor.entry (\port$0$6 , \port$0$10 , \port$0$11 , \port$0$27 , taken__valid, clk, rst, given__ready, taken__ready, given__payload, given__valid, \port$0$2 );
+  reg \$auto$verilog_backend.cc:2355:dump_module$2  = 0;
+  wire \$1 ;
+  reg \$10 ;
+  reg \$11 ;
+  reg [288:0] \$12 ;
+  wire \$2 ;
+  wire [288:0] \$3 ;
+  wire \$4 ;
+  wire \$5 ;
+  wire \$6 ;
+  wire \$7 ;
+  wire \$8 ;
+  reg [288:0] \$9 ;
+  reg [288:0] \$like  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+  input clk;
+  wire clk;
+  reg full = 1'h0;
+  output [288:0] given__payload;
+  reg [288:0] given__payload = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+  wire [263:0] \given__payload.beat ;
+  wire [5:0] \given__payload.beat.bytes ;
+  wire [255:0] \given__payload.beat.data ;
+  wire \given__payload.beat.first ;
+  wire \given__payload.beat.last ;
+  wire [4:0] \given__payload.choice ;
+  wire [3:0] \given__payload.choice.k ;
+  wire \given__payload.choice.scaled ;
+  wire [3:0] \given__payload.head ;
+  wire [15:0] \given__payload.values ;
+  input given__ready;
+  wire given__ready;
+  output given__valid;
+  reg given__valid = 1'h0;
+  input \port$0$10 ;
+  wire \port$0$10 ;
+  input [15:0] \port$0$11 ;
+  wire [15:0] \port$0$11 ;
+  input [3:0] \port$0$2 ;
+  wire [3:0] \port$0$2 ;
+  input [263:0] \port$0$27 ;
+  wire [263:0] \port$0$27 ;
+  input [3:0] \port$0$6 ;
+  wire [3:0] \port$0$6 ;
+  input rst;
+  wire rst;
+  wire [288:0] taken__payload;
+  wire [263:0] \taken__payload.beat ;
+  wire [5:0] \taken__payload.beat.bytes ;
+  wire [255:0] \taken__payload.beat.data ;
+  wire \taken__payload.beat.first ;
+  wire \taken__payload.beat.last ;
+  wire [4:0] \taken__payload.choice ;
+  wire [3:0] \taken__payload.choice.k ;
+  wire \taken__payload.choice.scaled ;
+  wire [3:0] \taken__payload.head ;
+  wire [15:0] \taken__payload.values ;
+  output taken__ready;
+  wire taken__ready;
+  input taken__valid;
+  wire taken__valid;
+  assign taken__ready = ~ full;
+  assign \$1  = ~ given__valid;
+  assign \$2  = \$1  | given__ready;
+  assign \$3  = full ? \$like  : { \port$0$2 , \port$0$11 , \port$0$10 , \port$0$6 , \port$0$27  };
+  assign \$4  = full | taken__valid;
+  assign \$5  = ~ full;
+  assign \$6  = taken__valid & \$5 ;
+  assign \$7  = full | \$6 ;
+  assign \$8  = ~ full;
+  always @(posedge clk)
+    given__payload <= \$9 ;
+  always @(posedge clk)
+    given__valid <= \$10 ;
+  always @(posedge clk)
+    full <= \$11 ;
+  always @(posedge clk)
+    \$like  <= \$12 ;
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
+    \$9  = given__payload;
+    if (\$2 ) begin
+      \$9  = \$3 ;
+    end
+    if (rst) begin
+      \$9  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
+    \$10  = given__valid;
+    if (\$2 ) begin
+      \$10  = \$4 ;
+    end
+    if (rst) begin
+      \$10  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
+    (* full_case = 32'd1 *)
+    if (\$2 ) begin
+      \$11  = 1'h0;
+    end else begin
+      \$11  = \$7 ;
+    end
+    if (rst) begin
+      \$11  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
+    \$12  = \$like ;
+    if (\$8 ) begin
+      \$12  = { \port$0$2 , \port$0$11 , \port$0$10 , \port$0$6 , \port$0$27  };
+    end
+    if (rst) begin
+      \$12  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+    end
+  end
+  assign taken__payload = { \port$0$2 , \port$0$11 , \port$0$10 , \port$0$6 , \port$0$27  };
+  assign \given__payload.beat  = given__payload[263:0];
+  assign \given__payload.beat.data  = given__payload[255:0];
+  assign \given__payload.beat.bytes  = given__payload[261:256];
+  assign \given__payload.beat.first  = given__payload[262];
+  assign \given__payload.beat.last  = given__payload[263];
+  assign \given__payload.choice  = given__payload[268:264];
+  assign \given__payload.choice.k  = given__payload[267:264];
+  assign \given__payload.choice.scaled  = given__payload[268];
+  assign \given__payload.values  = given__payload[284:269];
+  assign \given__payload.head  = given__payload[288:285];
+  assign \taken__payload.beat  = \port$0$27 ;
+  assign \taken__payload.beat.data  = \port$0$27 [255:0];
+  assign \taken__payload.beat.bytes  = \port$0$27 [261:256];
+  assign \taken__payload.beat.first  = \port$0$27 [262];
+  assign \taken__payload.beat.last  = \port$0$27 [263];
+  assign \taken__payload.choice  = { \port$0$10 , \port$0$6  };
+  assign \taken__payload.choice.k  = \port$0$6 ;
+  assign \taken__payload.choice.scaled  = \port$0$10 ;
+  assign \taken__payload.values  = \port$0$11 ;
+  assign \taken__payload.head  = \port$0$2 ;
 endmodule

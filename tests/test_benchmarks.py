@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import os
 import re
@@ -71,11 +72,23 @@ def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
     )
 
 
-def test_schedule_decision_benchmark_short(tmp_path: Path) -> None:
+def test_schedule_decision_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import schedule_decision
     from schedule_decision import OUTLOOKS, Cluster, decide
 
+    from paceline.scheduling.fleet import Fleet
     from paceline.scheduling.policies.registry import POLICIES
+    from paceline.scheduling.predicted_jobs import Network, Predictions
 
+    # Predictions remember only surfaces, which no policy changes: each fleet's are computed once, not for every policy.
+    true: dict[Fleet, Predictions] = {}
+
+    def truth(fleet: Fleet, networks: dict[str, Network]) -> Predictions:
+        return true.setdefault(fleet, Predictions(fleet, networks=networks))
+
+    monkeypatch.setattr(schedule_decision, "Predictions", truth)
+    believed = functools.cache(schedule_decision.pollux_setting.predictions)
+    monkeypatch.setattr(schedule_decision.pollux_setting, "predictions", believed)
     for name, entry in POLICIES.items():
         for outlooks, types in product(OUTLOOKS, (1, 3) if entry.types else (1,)):
             row = decide(name, outlooks, types, jobs=12, nodes=6, decisions=2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -98,6 +101,25 @@ def test_wrong_arguments_are_refused(model):
         model.run([b"x"], [Settings(0, 8, False)])
     with pytest.raises(ValueError, match="at least a byte"):
         model.run([b""], [Settings(1, 8, False)])
+
+
+@needs_verilator
+def test_two_builders_at_once_build_one_library(monkeypatch, tmp_path):
+    builds, both = [], threading.Event()
+
+    def build(verilator, compiler, sources, scratch):
+        builds.append(scratch)
+        both.wait(0.3)  # for a second builder, which must not come here
+        if len(builds) > 1:
+            both.set()
+        (scratch / "engine.so").write_bytes(b"built")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(verilated, "_build", build)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: verilated.library(), range(2))
+    assert first == second and first.read_bytes() == b"built" and len(builds) == 1
+    assert verilated.library() == first and len(builds) == 1
 
 
 def test_without_verilator_one_line_names_the_package(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -80,13 +81,17 @@ def library(verilog: Path = VERILOG) -> Path:
     for source in [*sources, _WRAPPER]:
         digest.update(source.read_bytes())
     built = _cache() / f"engine-{digest.hexdigest()[:16]}.so"
-    if not built.is_file():
-        built.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="paceline-engine-") as scratch:
-            _build(verilator, compiler, sources, Path(scratch))
-            fresh = built.with_suffix(f".{os.getpid()}.so")
-            shutil.copyfile(Path(scratch) / "engine.so", fresh)
-            fresh.replace(built)  # two builders at once write equal files
+    if built.is_file():
+        return built
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with built.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two builders at once, the second finds it built
+        if not built.is_file():
+            with tempfile.TemporaryDirectory(prefix="paceline-engine-") as scratch:
+                _build(verilator, compiler, sources, Path(scratch))
+                fresh = built.with_suffix(f".{os.getpid()}.so")
+                shutil.copyfile(Path(scratch) / "engine.so", fresh)
+                fresh.replace(built)  # never half of a file
     return built
 
 

@@ -9,7 +9,7 @@ from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.schedule import Settings
 from scheduling_toys import rigid, simulated
 
-EVERY_S, MANY = 80.0, 60
+EVERY_S, MANY = 80.0, 40
 
 
 def held_s(policy: str, cluster: str) -> float:

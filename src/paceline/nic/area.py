@@ -26,7 +26,10 @@ PUBLISHED_GBPS = {"prototype": 2.1, "goal": 25.6}
 
 SYNTHESIS = {"xc7": "synth_xilinx -family xc7 -flatten", "ecp5": "synth_ecp5", "ice40": "synth_ice40"}
 ROUTERS = {
-    "ecp5": ("ECP5 85k", ("nextpnr-ecp5", "--85k", "--package", "CABGA381", "--lpf-allow-unconstrained")),
+    "ecp5": (
+        "ECP5 85k, grade 8",
+        ("nextpnr-ecp5", "--85k", "--speed", "8", "--package", "CABGA381", "--lpf-allow-unconstrained"),
+    ),
     "ice40": ("iCE40 HX8K", ("nextpnr-ice40", "--hx8k", "--package", "ct256", "--pcf-allow-unconstrained")),
 }
 KINDS = {

@@ -4,27 +4,26 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from paceline.nic.engine.stream import BEAT_BYTES, Pipeline, signature
+from paceline.nic.engine.stream import BEAT_BYTES, Pipeline, beat_layout
 
 CHUNK_BYTES = 36
 """Most bytes of a chunk: a block's exponent, a tag vector and eight whole values."""
-_PLACES = 64  # where a chunk may begin: behind so many bytes, less one, that have not left
 
 
-class Chunk(data.Struct):
-    """Up to 36 bytes; those from ``bytes`` on are zero. Every frame holds at least one byte, also in its last chunk."""
-
-    data: 8 * CHUNK_BYTES
-    bytes: 6
-    last: 1
-    error: 1
+def chunk_layout(chunk_bytes: int = CHUNK_BYTES) -> data.StructLayout:
+    """Up to ``chunk_bytes`` bytes; those from ``bytes`` on are zero. Every chunk of a frame holds at least one byte."""
+    return data.StructLayout({"data": 8 * chunk_bytes, "bytes": chunk_bytes.bit_length(), "last": 1, "error": 1})
 
 
 class Aligner(wiring.Component):
     """One chunk a cycle in, at most one beat a cycle out. A frame's last beat leaves at once, short where bytes are lacking.
 
-    What a chunk has beyond a beat waits. The next chunk is taken while fewer than 64 bytes wait, so chunks of up to 32 bytes on
+    What a chunk has beyond a beat waits. The next chunk is taken while less than two beats wait, so chunks of up to a beat on
     average take a cycle each. A frame's last chunk takes a cycle more for each beat that is left. Four register stages.
+
+    Args:
+        beat_bytes: of an output beat, a power of two from 4 on.
+        chunk_bytes: most of a chunk, ``beat_bytes`` + 1 or more and below twice ``beat_bytes``.
 
     Attributes:
         chunks: the input.
@@ -32,61 +31,65 @@ class Aligner(wiring.Component):
         error: of the beat at the output: its frame had a chunk with ``error``; valid with the last beat.
     """
 
-    chunks: In(stream.Signature(Chunk))
-    beats: Out(signature())
-    error: Out(1)
+    def __init__(self, beat_bytes: int = BEAT_BYTES, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._beat_bytes, self._chunk_bytes = beat_bytes, chunk_bytes
+        chunks, beats = stream.Signature(chunk_layout(chunk_bytes)), stream.Signature(beat_layout(beat_bytes))
+        super().__init__({"chunks": In(chunks), "beats": Out(beats), "error": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         """The circuit."""
+        beat_bytes, chunk_bytes = self._beat_bytes, self._chunk_bytes
+        bits = beat_bytes.bit_length() - 1
         m = Module()
         move = Signal()
         m.d.comb += move.eq(~self.beats.valid | self.beats.ready)
         stages = Pipeline(m, move)
 
         # How many bytes wait, and what leaves in this cycle. ``flushing``: the frame's last chunk has been taken.
-        chunk, held, flushing, failed = self.chunks.payload, Signal(7), Signal(), Signal()
-        free = ~flushing & ~held[6]
+        chunk, held, flushing, failed = self.chunks.payload, Signal(bits + 2), Signal(), Signal()
+        free = ~flushing & ~held[bits + 1]
         accept = self.chunks.valid & free
-        total, emits, last, size, error = Signal(7), Signal(), Signal(), Signal(6), Signal()
-        ends, full = flushing | (accept & chunk.last), total[5:].any()
+        total, emits, last, size, error = Signal(bits + 2), Signal(), Signal(), Signal(bits + 1), Signal()
+        ends, full = flushing | (accept & chunk.last), total[bits:].any()
         m.d.comb += [
             self.chunks.ready.eq(move & free),
             total.eq(held + Mux(accept, chunk.bytes, 0)),
             emits.eq(full | ends),
-            last.eq(ends & (total <= BEAT_BYTES)),
-            size.eq(Mux(full, BEAT_BYTES, total)),
+            last.eq(ends & (total <= beat_bytes)),
+            size.eq(Mux(full, beat_bytes, total)),
             error.eq(failed | (accept & chunk.error)),
         ]
-        less_a_beat = Cat(total[:5], total[5:] - 1)
+        less_a_beat = Cat(total[:bits], total[bits:] - 1)
         stages.register(
             (held, Mux(last, 0, Mux(full, less_a_beat, total))),
             (flushing, ends & ~last),
             (failed, error & ~last),
         )
-        # The chunk moves up by what waits: by eights, then by ones.
-        widths = (CHUNK_BYTES, CHUNK_BYTES + _PLACES - 8, CHUNK_BYTES + _PLACES - 1)
+        # The chunk moves up by what waits, less than two beats: by steps (eight bytes), then by ones.
+        low = (bits + 2) // 2  # bits of the place below a step
+        step, places = 1 << low, 2 * beat_bytes
+        widths = (chunk_bytes, chunk_bytes + places - step, chunk_bytes + places - 1)
         moved = [Signal(8 * width, name=f"moved{n}") for n, width in enumerate(widths)]
-        places = [Signal(6, name="place0"), Signal(3, name="place1")]
-        control = data.StructLayout({"valid": 1, "emits": 1, "last": 1, "size": 6, "error": 1})
+        place0, place1 = Signal(bits + 1), Signal(low)
+        control = data.StructLayout({"valid": 1, "emits": 1, "last": 1, "size": bits + 1, "error": 1})
         controls = [Signal(control, name=f"control{n}") for n in range(3)]
         now = Cat(accept | emits, emits, last, size, error)
         stages.register(*zip((each.as_value() for each in controls), (now, *controls[:2]), strict=True))
-        stages.register((moved[0], Mux(accept, chunk.data, 0)), (places[0], held[:6]))
-        stages.register(
-            (moved[1], Cat(moved[0], Const(0, 8 * (_PLACES - 8))) << (places[0][3:] << 6)), (places[1], places[0][:3])
-        )
-        stages.register((moved[2], Cat(moved[1], Const(0, 8 * 7)) << (places[1] << 3)))
+        by_steps = Cat(moved[0], Const(0, 8 * (places - step))) << (place0[low:] << (3 + low))
+        by_ones = Cat(moved[1], Const(0, 8 * (step - 1))) << (place1 << 3)
+        stages.register((moved[0], Mux(accept, chunk.data, 0)), (moved[1], by_steps), (moved[2], by_ones))
+        stages.register((place0, held[: bits + 1]), (place1, place0[:low]))
         # Bytes that wait join the chunk; a beat leaves.
         leaving, beat, starts = controls[2], self.beats.payload, Signal(init=1)
-        waiting, joined = Signal(8 * (widths[2] - BEAT_BYTES)), Signal(8 * widths[2])
+        waiting, joined = Signal(8 * (widths[2] - beat_bytes)), Signal(8 * widths[2])
         m.d.comb += joined.eq(moved[2] | waiting)
         with m.If(move):
             m.d.sync += self.beats.valid.eq(leaving.valid & leaving.emits)
             with m.If(leaving.valid):
-                m.d.sync += waiting.eq(Mux(leaving.emits, joined[8 * BEAT_BYTES :], joined[: len(waiting)]))
+                m.d.sync += waiting.eq(Mux(leaving.emits, joined[8 * beat_bytes :], joined[: len(waiting)]))
                 with m.If(leaving.emits):
                     m.d.sync += [
-                        beat.data.eq(joined[: 8 * BEAT_BYTES]),
+                        beat.data.eq(joined[: 8 * beat_bytes]),
                         beat.bytes.eq(leaving.size),
                         beat.first.eq(starts),
                         beat.last.eq(leaving.last),

@@ -42,6 +42,12 @@ def parted(value: Value, size: Value, most: int) -> tuple[Value, Value]:
     return value[: 8 * most], moved_down(value, size, most, 8 * most)
 
 
+def lower_sizes(tags: Value, level: int) -> list[Value]:
+    """Bytes of the lower half of each part, where eight tags' payloads have been cut in two ``level`` times."""
+    own = 4 >> level  # tags of a half
+    return [total_bytes(tags[4 * own * part : 4 * own * part + 2 * own]) for part in range(1 << level)]
+
+
 def total_bytes(tags: Value) -> Value:
     """Bytes of the payloads of tags, two bits each."""
     sizes = [payload_bytes(tags[i : i + 2]) for i in range(0, len(tags), 2)]

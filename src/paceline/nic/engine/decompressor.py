@@ -1,6 +1,6 @@
 """The decompressor: packed bursts in, eight values a beat out; what is not marked passes.
 
-    beats -> window of three beats -> bursts (one a cycle) -> part (3 levels) -> lanes (3 stages) -> beats
+    beats -> window of three beats -> bursts (one a cycle) -> tags -> part (3 levels) -> lanes (4 stages) -> beats
 
 Where a burst begins is known only from the one before. So the end of a burst is worked out for every place of a beat before the
 beat is reached, and the loop from one burst to the next is a choice among 32 ends.
@@ -10,15 +10,19 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from paceline.nic.engine.compact import parted, registers, total_bytes
+from paceline.nic.engine.compact import lower_sizes, parted, registers, total_bytes
 from paceline.nic.engine.lanes import (
     EMPTY,
     LEAST_EXPONENT,
     MOST_EXPONENT,
     Choice,
+    Lift,
+    Restored,
+    fp32_word,
+    lift,
     lost_bits,
-    normalised,
     received,
+    restored,
     rounded,
     top_bit,
 )
@@ -218,9 +222,12 @@ class Decompressor(wiring.Component):
         """From the window through shifts, parts and lanes to beats."""
         names = ("valid", "raw", "zero", "first", "last", "bytes", "error", "begins", "ends", "choice", "scale", "rest")
         control = data.StructLayout({name: getattr(op, name).shape() for name in names})
-        controls = [Signal(control, name=f"control{n}") for n in range(8)]
+        controls = [Signal(control, name=f"control{n}") for n in range(9)]
+        shared = Lift(Signal(signed(11)), Signal(), Signal(5))  # of controls[7]
+        lifted = lift(controls[6].scale)
+        stages.register((shared.exponent, lifted.exponent), (shared.down, lifted.down), (shared.amount, lifted.amount))
         stages.register((controls[0].as_value(), Cat(*(getattr(op, name) for name in names))))
-        for n in range(1, 8):
+        for n in range(1, 9):
             stages.register((controls[n].as_value(), controls[n - 1].as_value()))
         stages.register((controls[1].error, controls[0].error | op.late_error))
         # The burst moves down by its place: by eights, then by ones.
@@ -231,26 +238,26 @@ class Decompressor(wiring.Component):
         burst = Signal(8 * BURST_BYTES)
         fine = [by_eights[8 * n : 8 * n + 8 * BURST_BYTES] for n in range(8)]
         stages.register((burst, Array(fine)[ones]))
-        # Tags; a raw beat is eight whole words.
+        # Tags; a raw beat is eight whole words. Where a part is cut in two is worked out a stage before.
         passes = controls[1].raw
-        tags = Signal(2 * LANES)
-        m.d.comb += tags.eq(Mux(passes, 0xFFFF, burst[:16]))
-        parts = [Mux(passes, burst[: 8 * BEAT_BYTES], burst[16:])]
-        vector = tags
+        tags, whole = Mux(passes, 0xFFFF, burst[:16]), Mux(passes, burst[: 8 * BEAT_BYTES], burst[16:])
+        vector, parts = Signal(2 * LANES, name="tags"), [Signal(8 * BEAT_BYTES, name="part")]
+        sizes = registers(lower_sizes(tags, 0), "size0_")
+        stages.register((vector, tags), (parts[0], whole), *zip(sizes, lower_sizes(tags, 0), strict=True))
         for level, most in enumerate((16, 8, 4)):
-            pieces: list[Value] = []
-            for index, part in enumerate(parts):
-                lanes = most // 4  # of the lower half
-                own = vector[4 * lanes * index : 4 * lanes * index + 2 * lanes]
-                pieces += parted(part, total_bytes(own), most)
+            pieces = [piece for part, size in zip(parts, sizes, strict=True) for piece in parted(part, size, most)]
             parts, following = registers(pieces, f"part{level}_"), Signal(16, name=f"tags{level}")
             stages.register(*zip(parts, pieces, strict=True), (following, vector))
+            if level < 2:
+                found = lower_sizes(vector, level + 1)
+                sizes = registers(found, f"size{level + 1}_")
+                stages.register(*zip(sizes, found, strict=True))
             vector = following
-        # Lanes: magnitude; its highest bit, and without what fp32 has no place for; the value.
-        at = controls[4]
+        # Lanes: magnitude; its highest bit, and without what fp32 has no place for; as normal and subnormal number; the value.
+        at = controls[5]
         lost = Signal(16)
         stages.register((lost, lost_bits(at.scale)))
-        rows, errors = [], []
+        rows, errors, large = [], [], []
         for i, payload in enumerate(parts):
             tag = Mux(at.zero, 0, vector[2 * i : 2 * i + 2])
             got = received(at.choice, tag, payload)
@@ -262,19 +269,23 @@ class Decompressor(wiring.Component):
             stages.register(
                 (magnitude2, rounded(magnitude, lost)), (sign2, sign), (word2, word), (raw2, raw), (top, top_bit(magnitude))
             )
-            rows.append(Mux(raw2, word2, normalised(m, magnitude2, top, sign2, controls[6].scale)))
-            if i == 0:
-                large = []
             large.append(magnitude2[14:16].any())
-        illegal, illegal2 = Signal(), Signal()
-        stages.register((illegal, Cat(*errors).any()), (illegal2, illegal))
-        reaches = Cat(*large).any()
+            made = restored(magnitude2, top, shared)
+            both = Restored(Signal(signed(11)), Signal(23), Signal(23), Signal())
+            sign3, word3, raw3 = Signal(), Signal(32), Signal()
+            stages.register((sign3, sign2), (word3, word2), (raw3, raw2))
+            stages.register(*((getattr(both, name), getattr(made, name)) for name in vars(both)))
+            rows.append(Mux(raw3, word3, fp32_word(both, sign3)))
+        illegal = [Signal(name=f"illegal{n}") for n in range(3)]
+        stages.register(*zip(illegal, (Cat(*errors).any(), *illegal[:2]), strict=True))
+        reaches = Signal()
+        stages.register((reaches, Cat(*large).any()))
         # What is wrong anywhere in a frame shows with its last beat; a block's largest value is at least half its scale.
-        now = controls[6]
+        now = controls[8]
         reached, wrong = Signal(), Signal()
         reaches_now = Mux(now.begins, 0, reached) | reaches
         too_small = now.choice.scaled & now.ends & ~now.raw & ~now.zero & ~reaches_now
-        wrong_now = Mux(now.first, 0, wrong) | now.error | illegal2 | too_small
+        wrong_now = Mux(now.first, 0, wrong) | now.error | illegal[2] | too_small
         out = self.beats_out.payload
         with m.If(move):
             m.d.sync += self.beats_out.valid.eq(now.valid)

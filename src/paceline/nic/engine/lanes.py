@@ -6,7 +6,7 @@ Both formats measure a magnitude in units of 2^(e-15) of a scale 2^e. The publis
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Mux, Value
 from amaranth.lib import data
 
 EMPTY = -(1 << 15)
@@ -164,27 +164,45 @@ def top_bit(magnitude: Value) -> Value:
     return index
 
 
-def normalised(m: Module, magnitude: Value, top: Value, sign: Value, scale: Value) -> Value:
-    """The fp32 value of ``magnitude`` times 2^(e-15). Above the largest number it is that; below 2^-126 it is subnormal.
+@dataclass
+class Lift:
+    """What the scale 2^e says of every value of a beat.
 
-    Args:
-        top: ``top_bit(magnitude)``.
-        scale: e, signed.
+    Attributes:
+        exponent: e + 112, signed: the exponent field of a magnitude whose highest bit is bit 0.
+        down, amount: how a subnormal value comes about: down or up by so many bits.
     """
-    exponent = Signal(signed(11))
-    fraction = Signal(24)
-    lift = Signal(signed(11))
-    m.d.comb += [exponent.eq(scale + top + 112), fraction.eq(magnitude << (23 - top)[:5]), lift.eq(scale + 134)]
-    # For a subnormal value: the magnitude in units of 2^-149. ``rounded`` has left nothing to lose here.
-    subnormal = Signal(23)
-    m.d.comb += subnormal.eq(Mux(lift < 0, magnitude >> (-lift)[:5], magnitude << lift[:5]))
-    bits = Signal(31)
-    with m.If(magnitude == 0):
-        m.d.comb += bits.eq(0)
-    with m.Elif(exponent > 254):
-        m.d.comb += bits.eq(_MOST)
-    with m.Elif(exponent > 0):
-        m.d.comb += bits.eq(Cat(fraction[:23], exponent[:8]))
-    with m.Else():
-        m.d.comb += bits.eq(subnormal)
-    return Cat(bits, sign)
+
+    exponent: Value
+    down: Value
+    amount: Value
+
+
+def lift(scale: Value) -> Lift:
+    """Of e, signed."""
+    up = scale + 134  # from units of 2^(e-15) to units of 2^-149
+    return Lift(scale + 112, up < 0, Mux(up < 0, -up, up)[:5])
+
+
+@dataclass
+class Restored:
+    """A restored magnitude as both kinds of fp32 numbers. ``exponent`` is signed and says which one it is."""
+
+    exponent: Value
+    fraction: Value
+    subnormal: Value
+    zero: Value
+
+
+def restored(magnitude: Value, top: Value, by: Lift) -> Restored:
+    """Of a magnitude in units of 2^(e-15), without bits that fp32 has no place for (``rounded``). ``top``: its highest bit."""
+    fraction = (magnitude << (15 - top)[:4])[:15]
+    subnormal = Mux(by.down, magnitude >> by.amount[:4], magnitude << by.amount)[:23]
+    return Restored(by.exponent + top, Cat(Const(0, 8), fraction), subnormal, magnitude == 0)
+
+
+def fp32_word(value: Restored, sign: Value) -> Value:
+    """The fp32 word. Above the largest number it is that; below 2^-126 it is subnormal."""
+    exponent = value.exponent
+    normal = Mux(exponent > 254, _MOST, Cat(value.fraction, exponent[:8]))
+    return Cat(Mux(value.zero, 0, Mux(exponent > 0, normal, Cat(value.subnormal, Const(0, 8)))), sign)

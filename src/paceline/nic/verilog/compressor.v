@@ -2473,11 +2473,11 @@ module \compressor.aligner (clk, rst, chunks__ready, chunks__payload, chunks__va
   reg [9:0] \$66 ;
   reg [9:0] \$67 ;
   reg [287:0] \$68 ;
-  reg [5:0] \$69 ;
+  reg [735:0] \$69 ;
   wire \$7 ;
-  reg [735:0] \$70 ;
-  reg [2:0] \$71 ;
-  reg [791:0] \$72 ;
+  reg [791:0] \$70 ;
+  reg [5:0] \$71 ;
+  reg [2:0] \$72 ;
   reg \$73 ;
   reg [535:0] \$74 ;
   reg [263:0] \$75 ;
@@ -2491,6 +2491,7 @@ module \compressor.aligner (clk, rst, chunks__ready, chunks__payload, chunks__va
   wire \$signal$12 ;
   reg \$signal$13  = 1'h0;
   reg [535:0] \$signal$16  = 536'h00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+  reg [5:0] \$signal$24  = 6'h00;
   reg [6:0] \$signal$5  = 7'h00;
   wire [6:0] \$signal$6 ;
   wire \$signal$9 ;
@@ -2541,7 +2542,6 @@ module \compressor.aligner (clk, rst, chunks__ready, chunks__payload, chunks__va
   reg [287:0] moved0 = 288'h000000000000000000000000000000000000000000000000000000000000000000000000;
   reg [735:0] moved1 = 736'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
   reg [791:0] moved2 = 792'h000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
-  reg [5:0] place0 = 6'h00;
   reg [2:0] place1 = 3'h0;
   input rst;
   wire rst;
@@ -2604,13 +2604,13 @@ module \compressor.aligner (clk, rst, chunks__ready, chunks__payload, chunks__va
   always @(posedge clk)
     moved0 <= \$68 ;
   always @(posedge clk)
-    place0 <= \$69 ;
+    moved1 <= \$69 ;
   always @(posedge clk)
-    moved1 <= \$70 ;
+    moved2 <= \$70 ;
   always @(posedge clk)
-    place1 <= \$71 ;
+    \$signal$24  <= \$71 ;
   always @(posedge clk)
-    moved2 <= \$72 ;
+    place1 <= \$72 ;
   always @(posedge clk)
     beats__valid <= \$73 ;
   always @(posedge clk)
@@ -2715,42 +2715,42 @@ module \compressor.aligner (clk, rst, chunks__ready, chunks__payload, chunks__va
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
-    \$69  = place0;
+    \$69  = moved1;
     if (move) begin
-      \$69  = \$signal$5 [5:0];
+      \$69  = \$57 [735:0];
     end
     if (rst) begin
-      \$69  = 6'h00;
+      \$69  = 736'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
-    \$70  = moved1;
+    \$70  = moved2;
     if (move) begin
-      \$70  = \$57 [735:0];
+      \$70  = \$59 [791:0];
     end
     if (rst) begin
-      \$70  = 736'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$70  = 792'h000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
-    \$71  = place1;
+    \$71  = \$signal$24 ;
     if (move) begin
-      \$71  = place0[2:0];
+      \$71  = \$signal$5 [5:0];
     end
     if (rst) begin
-      \$71  = 3'h0;
+      \$71  = 6'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$2 ) begin end
-    \$72  = moved2;
+    \$72  = place1;
     if (move) begin
-      \$72  = \$59 [791:0];
+      \$72  = \$signal$24 [2:0];
     end
     if (rst) begin
-      \$72  = 792'h000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$72  = 3'h0;
     end
   end
   always @* begin
@@ -2845,7 +2845,7 @@ module \compressor.aligner (clk, rst, chunks__ready, chunks__payload, chunks__va
   assign \beats__payload.bytes  = beats__payload[261:256];
   assign \beats__payload.first  = beats__payload[262];
   assign \beats__payload.last  = beats__payload[263];
-  assign \$56  = { 1'h0, place0[5:3], 6'h00 };
+  assign \$56  = { 1'h0, \$signal$24 [5:3], 6'h00 };
   assign \$58  = { place1, 3'h0 };
 endmodule
 

@@ -5,8 +5,8 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1 ;
   wire [5:0] \$10 ;
   wire \$100 ;
-  wire [7:0] \$1000 ;
-  wire \$1001 ;
+  wire \$1000 ;
+  wire [3:0] \$1001 ;
   wire [7:0] \$1002 ;
   wire \$1003 ;
   wire [7:0] \$1004 ;
@@ -18,24 +18,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$101 ;
   wire [7:0] \$1010 ;
   wire \$1011 ;
-  wire [3:0] \$1012 ;
-  wire [7:0] \$1013 ;
-  wire \$1014 ;
-  wire [7:0] \$1015 ;
-  wire \$1016 ;
-  wire [7:0] \$1017 ;
-  wire \$1018 ;
-  wire [7:0] \$1019 ;
+  wire [7:0] \$1012 ;
+  wire \$1013 ;
+  wire [3:0] \$1014 ;
+  wire [4:0] \$1015 ;
+  wire [7:0] \$1016 ;
+  wire \$1017 ;
+  wire [7:0] \$1018 ;
+  wire \$1019 ;
   wire \$102 ;
-  wire \$1020 ;
-  wire [7:0] \$1021 ;
-  wire \$1022 ;
-  wire [7:0] \$1023 ;
-  wire \$1024 ;
-  wire [3:0] \$1025 ;
-  wire [4:0] \$1026 ;
-  wire [5:0] \$1027 ;
-  wire [6:0] \$1028 ;
+  wire [7:0] \$1020 ;
+  wire \$1021 ;
+  wire [7:0] \$1022 ;
+  wire \$1023 ;
+  wire [7:0] \$1024 ;
+  wire \$1025 ;
+  wire [7:0] \$1026 ;
+  wire \$1027 ;
+  wire [3:0] \$1028 ;
   wire [7:0] \$1029 ;
   wire \$103 ;
   wire \$1030 ;
@@ -51,23 +51,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$104 ;
   wire \$1040 ;
   wire [3:0] \$1041 ;
-  wire [7:0] \$1042 ;
-  wire \$1043 ;
-  wire [7:0] \$1044 ;
-  wire \$1045 ;
-  wire [7:0] \$1046 ;
-  wire \$1047 ;
-  wire [7:0] \$1048 ;
-  wire \$1049 ;
+  wire [4:0] \$1042 ;
+  wire [5:0] \$1043 ;
+  wire [6:0] \$1044 ;
+  wire [7:0] \$1045 ;
+  wire \$1046 ;
+  wire [7:0] \$1047 ;
+  wire \$1048 ;
+  wire [7:0] \$1049 ;
   wire \$105 ;
-  wire [7:0] \$1050 ;
-  wire \$1051 ;
-  wire [7:0] \$1052 ;
-  wire \$1053 ;
-  wire [3:0] \$1054 ;
-  wire [4:0] \$1055 ;
-  wire [7:0] \$1056 ;
-  wire \$1057 ;
+  wire \$1050 ;
+  wire [7:0] \$1051 ;
+  wire \$1052 ;
+  wire [7:0] \$1053 ;
+  wire \$1054 ;
+  wire [7:0] \$1055 ;
+  wire \$1056 ;
+  wire [3:0] \$1057 ;
   wire [7:0] \$1058 ;
   wire \$1059 ;
   wire \$106 ;
@@ -79,25 +79,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1065 ;
   wire [7:0] \$1066 ;
   wire \$1067 ;
-  wire [3:0] \$1068 ;
-  wire [7:0] \$1069 ;
+  wire [7:0] \$1068 ;
+  wire \$1069 ;
   wire \$107 ;
-  wire \$1070 ;
-  wire [7:0] \$1071 ;
-  wire \$1072 ;
-  wire [7:0] \$1073 ;
-  wire \$1074 ;
-  wire [7:0] \$1075 ;
-  wire \$1076 ;
-  wire [7:0] \$1077 ;
-  wire \$1078 ;
-  wire [7:0] \$1079 ;
+  wire [3:0] \$1070 ;
+  wire [4:0] \$1071 ;
+  wire [7:0] \$1072 ;
+  wire \$1073 ;
+  wire [7:0] \$1074 ;
+  wire \$1075 ;
+  wire [7:0] \$1076 ;
+  wire \$1077 ;
+  wire [7:0] \$1078 ;
+  wire \$1079 ;
   wire \$108 ;
-  wire \$1080 ;
-  wire [3:0] \$1081 ;
-  wire [4:0] \$1082 ;
-  wire [5:0] \$1083 ;
-  wire [6:0] \$1084 ;
+  wire [7:0] \$1080 ;
+  wire \$1081 ;
+  wire [7:0] \$1082 ;
+  wire \$1083 ;
+  wire [3:0] \$1084 ;
   wire [7:0] \$1085 ;
   wire \$1086 ;
   wire [7:0] \$1087 ;
@@ -112,25 +112,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1095 ;
   wire \$1096 ;
   wire [3:0] \$1097 ;
-  wire [7:0] \$1098 ;
-  wire \$1099 ;
+  wire [4:0] \$1098 ;
+  wire [5:0] \$1099 ;
   wire [6:0] \$11 ;
   wire \$110 ;
-  wire [7:0] \$1100 ;
-  wire \$1101 ;
-  wire [7:0] \$1102 ;
-  wire \$1103 ;
-  wire [7:0] \$1104 ;
-  wire \$1105 ;
-  wire [7:0] \$1106 ;
-  wire \$1107 ;
-  wire [7:0] \$1108 ;
-  wire \$1109 ;
+  wire [6:0] \$1100 ;
+  wire [7:0] \$1101 ;
+  wire \$1102 ;
+  wire [7:0] \$1103 ;
+  wire \$1104 ;
+  wire [7:0] \$1105 ;
+  wire \$1106 ;
+  wire [7:0] \$1107 ;
+  wire \$1108 ;
+  wire [7:0] \$1109 ;
   wire \$111 ;
-  wire [3:0] \$1110 ;
-  wire [4:0] \$1111 ;
-  wire [7:0] \$1112 ;
-  wire \$1113 ;
+  wire \$1110 ;
+  wire [7:0] \$1111 ;
+  wire \$1112 ;
+  wire [3:0] \$1113 ;
   wire [7:0] \$1114 ;
   wire \$1115 ;
   wire [7:0] \$1116 ;
@@ -142,25 +142,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1121 ;
   wire [7:0] \$1122 ;
   wire \$1123 ;
-  wire [3:0] \$1124 ;
-  wire [7:0] \$1125 ;
-  wire \$1126 ;
-  wire [7:0] \$1127 ;
-  wire \$1128 ;
-  wire [7:0] \$1129 ;
+  wire [7:0] \$1124 ;
+  wire \$1125 ;
+  wire [3:0] \$1126 ;
+  wire [4:0] \$1127 ;
+  wire [7:0] \$1128 ;
+  wire \$1129 ;
   wire \$113 ;
-  wire \$1130 ;
-  wire [7:0] \$1131 ;
-  wire \$1132 ;
-  wire [7:0] \$1133 ;
-  wire \$1134 ;
-  wire [7:0] \$1135 ;
-  wire \$1136 ;
-  wire [3:0] \$1137 ;
-  wire [4:0] \$1138 ;
-  wire [5:0] \$1139 ;
+  wire [7:0] \$1130 ;
+  wire \$1131 ;
+  wire [7:0] \$1132 ;
+  wire \$1133 ;
+  wire [7:0] \$1134 ;
+  wire \$1135 ;
+  wire [7:0] \$1136 ;
+  wire \$1137 ;
+  wire [7:0] \$1138 ;
+  wire \$1139 ;
   wire \$114 ;
-  wire [6:0] \$1140 ;
+  wire [3:0] \$1140 ;
   wire [7:0] \$1141 ;
   wire \$1142 ;
   wire [7:0] \$1143 ;
@@ -175,23 +175,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1151 ;
   wire \$1152 ;
   wire [3:0] \$1153 ;
-  wire [7:0] \$1154 ;
-  wire \$1155 ;
-  wire [7:0] \$1156 ;
-  wire \$1157 ;
-  wire [7:0] \$1158 ;
-  wire \$1159 ;
+  wire [4:0] \$1154 ;
+  wire [5:0] \$1155 ;
+  wire [6:0] \$1156 ;
+  wire [7:0] \$1157 ;
+  wire \$1158 ;
+  wire [7:0] \$1159 ;
   wire \$116 ;
-  wire [7:0] \$1160 ;
-  wire \$1161 ;
-  wire [7:0] \$1162 ;
-  wire \$1163 ;
-  wire [7:0] \$1164 ;
-  wire \$1165 ;
-  wire [3:0] \$1166 ;
-  wire [4:0] \$1167 ;
-  wire [7:0] \$1168 ;
-  wire \$1169 ;
+  wire \$1160 ;
+  wire [7:0] \$1161 ;
+  wire \$1162 ;
+  wire [7:0] \$1163 ;
+  wire \$1164 ;
+  wire [7:0] \$1165 ;
+  wire \$1166 ;
+  wire [7:0] \$1167 ;
+  wire \$1168 ;
+  wire [3:0] \$1169 ;
   wire \$117 ;
   wire [7:0] \$1170 ;
   wire \$1171 ;
@@ -204,24 +204,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1178 ;
   wire \$1179 ;
   wire \$118 ;
-  wire [3:0] \$1180 ;
-  wire [7:0] \$1181 ;
-  wire \$1182 ;
-  wire [7:0] \$1183 ;
-  wire \$1184 ;
-  wire [7:0] \$1185 ;
-  wire \$1186 ;
-  wire [7:0] \$1187 ;
-  wire \$1188 ;
-  wire [7:0] \$1189 ;
+  wire [7:0] \$1180 ;
+  wire \$1181 ;
+  wire [3:0] \$1182 ;
+  wire [4:0] \$1183 ;
+  wire [7:0] \$1184 ;
+  wire \$1185 ;
+  wire [7:0] \$1186 ;
+  wire \$1187 ;
+  wire [7:0] \$1188 ;
+  wire \$1189 ;
   wire \$119 ;
-  wire \$1190 ;
-  wire [7:0] \$1191 ;
-  wire \$1192 ;
-  wire [3:0] \$1193 ;
-  wire [4:0] \$1194 ;
-  wire [5:0] \$1195 ;
-  wire [6:0] \$1196 ;
+  wire [7:0] \$1190 ;
+  wire \$1191 ;
+  wire [7:0] \$1192 ;
+  wire \$1193 ;
+  wire [7:0] \$1194 ;
+  wire \$1195 ;
+  wire [3:0] \$1196 ;
   wire [7:0] \$1197 ;
   wire \$1198 ;
   wire [7:0] \$1199 ;
@@ -238,23 +238,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1208 ;
   wire [3:0] \$1209 ;
   wire \$121 ;
-  wire [7:0] \$1210 ;
-  wire \$1211 ;
-  wire [7:0] \$1212 ;
-  wire \$1213 ;
-  wire [7:0] \$1214 ;
-  wire \$1215 ;
-  wire [7:0] \$1216 ;
-  wire \$1217 ;
-  wire [7:0] \$1218 ;
-  wire \$1219 ;
+  wire [4:0] \$1210 ;
+  wire [5:0] \$1211 ;
+  wire [6:0] \$1212 ;
+  wire [7:0] \$1213 ;
+  wire \$1214 ;
+  wire [7:0] \$1215 ;
+  wire \$1216 ;
+  wire [7:0] \$1217 ;
+  wire \$1218 ;
+  wire [7:0] \$1219 ;
   wire \$122 ;
-  wire [7:0] \$1220 ;
-  wire \$1221 ;
-  wire [3:0] \$1222 ;
-  wire [4:0] \$1223 ;
-  wire [7:0] \$1224 ;
-  wire \$1225 ;
+  wire \$1220 ;
+  wire [7:0] \$1221 ;
+  wire \$1222 ;
+  wire [7:0] \$1223 ;
+  wire \$1224 ;
+  wire [3:0] \$1225 ;
   wire [7:0] \$1226 ;
   wire \$1227 ;
   wire [7:0] \$1228 ;
@@ -266,25 +266,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1233 ;
   wire [7:0] \$1234 ;
   wire \$1235 ;
-  wire [3:0] \$1236 ;
-  wire [7:0] \$1237 ;
-  wire \$1238 ;
-  wire [7:0] \$1239 ;
+  wire [7:0] \$1236 ;
+  wire \$1237 ;
+  wire [3:0] \$1238 ;
+  wire [4:0] \$1239 ;
   wire \$124 ;
-  wire \$1240 ;
-  wire [7:0] \$1241 ;
-  wire \$1242 ;
-  wire [7:0] \$1243 ;
-  wire \$1244 ;
-  wire [7:0] \$1245 ;
-  wire \$1246 ;
-  wire [7:0] \$1247 ;
-  wire \$1248 ;
-  wire [3:0] \$1249 ;
+  wire [7:0] \$1240 ;
+  wire \$1241 ;
+  wire [7:0] \$1242 ;
+  wire \$1243 ;
+  wire [7:0] \$1244 ;
+  wire \$1245 ;
+  wire [7:0] \$1246 ;
+  wire \$1247 ;
+  wire [7:0] \$1248 ;
+  wire \$1249 ;
   wire \$125 ;
-  wire [4:0] \$1250 ;
-  wire [5:0] \$1251 ;
-  wire [6:0] \$1252 ;
+  wire [7:0] \$1250 ;
+  wire \$1251 ;
+  wire [3:0] \$1252 ;
   wire [7:0] \$1253 ;
   wire \$1254 ;
   wire [7:0] \$1255 ;
@@ -299,24 +299,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1263 ;
   wire \$1264 ;
   wire [3:0] \$1265 ;
-  wire [7:0] \$1266 ;
-  wire \$1267 ;
-  wire [7:0] \$1268 ;
-  wire \$1269 ;
+  wire [4:0] \$1266 ;
+  wire [5:0] \$1267 ;
+  wire [6:0] \$1268 ;
+  wire [7:0] \$1269 ;
   wire \$127 ;
-  wire [7:0] \$1270 ;
-  wire \$1271 ;
-  wire [7:0] \$1272 ;
-  wire \$1273 ;
-  wire [7:0] \$1274 ;
-  wire \$1275 ;
-  wire [7:0] \$1276 ;
-  wire \$1277 ;
-  wire [3:0] \$1278 ;
-  wire [4:0] \$1279 ;
+  wire \$1270 ;
+  wire [7:0] \$1271 ;
+  wire \$1272 ;
+  wire [7:0] \$1273 ;
+  wire \$1274 ;
+  wire [7:0] \$1275 ;
+  wire \$1276 ;
+  wire [7:0] \$1277 ;
+  wire \$1278 ;
+  wire [7:0] \$1279 ;
   wire \$128 ;
-  wire [7:0] \$1280 ;
-  wire \$1281 ;
+  wire \$1280 ;
+  wire [3:0] \$1281 ;
   wire [7:0] \$1282 ;
   wire \$1283 ;
   wire [7:0] \$1284 ;
@@ -328,25 +328,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [6:0] \$129 ;
   wire [7:0] \$1290 ;
   wire \$1291 ;
-  wire [3:0] \$1292 ;
-  wire [7:0] \$1293 ;
-  wire \$1294 ;
-  wire [7:0] \$1295 ;
-  wire \$1296 ;
-  wire [7:0] \$1297 ;
-  wire \$1298 ;
-  wire [7:0] \$1299 ;
+  wire [7:0] \$1292 ;
+  wire \$1293 ;
+  wire [3:0] \$1294 ;
+  wire [4:0] \$1295 ;
+  wire [7:0] \$1296 ;
+  wire \$1297 ;
+  wire [7:0] \$1298 ;
+  wire \$1299 ;
   wire \$13 ;
   wire \$130 ;
-  wire \$1300 ;
-  wire [7:0] \$1301 ;
-  wire \$1302 ;
-  wire [7:0] \$1303 ;
-  wire \$1304 ;
-  wire [3:0] \$1305 ;
-  wire [4:0] \$1306 ;
-  wire [5:0] \$1307 ;
-  wire [6:0] \$1308 ;
+  wire [7:0] \$1300 ;
+  wire \$1301 ;
+  wire [7:0] \$1302 ;
+  wire \$1303 ;
+  wire [7:0] \$1304 ;
+  wire \$1305 ;
+  wire [7:0] \$1306 ;
+  wire \$1307 ;
+  wire [3:0] \$1308 ;
   wire [7:0] \$1309 ;
   wire \$131 ;
   wire \$1310 ;
@@ -362,23 +362,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$132 ;
   wire \$1320 ;
   wire [3:0] \$1321 ;
-  wire [7:0] \$1322 ;
-  wire \$1323 ;
-  wire [7:0] \$1324 ;
-  wire \$1325 ;
-  wire [7:0] \$1326 ;
-  wire \$1327 ;
-  wire [7:0] \$1328 ;
-  wire \$1329 ;
+  wire [4:0] \$1322 ;
+  wire [5:0] \$1323 ;
+  wire [6:0] \$1324 ;
+  wire [7:0] \$1325 ;
+  wire \$1326 ;
+  wire [7:0] \$1327 ;
+  wire \$1328 ;
+  wire [7:0] \$1329 ;
   wire \$133 ;
-  wire [7:0] \$1330 ;
-  wire \$1331 ;
-  wire [7:0] \$1332 ;
-  wire \$1333 ;
-  wire [3:0] \$1334 ;
-  wire [4:0] \$1335 ;
-  wire [7:0] \$1336 ;
-  wire \$1337 ;
+  wire \$1330 ;
+  wire [7:0] \$1331 ;
+  wire \$1332 ;
+  wire [7:0] \$1333 ;
+  wire \$1334 ;
+  wire [7:0] \$1335 ;
+  wire \$1336 ;
+  wire [3:0] \$1337 ;
   wire [7:0] \$1338 ;
   wire \$1339 ;
   wire \$134 ;
@@ -390,25 +390,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1345 ;
   wire [7:0] \$1346 ;
   wire \$1347 ;
-  wire [3:0] \$1348 ;
-  wire [7:0] \$1349 ;
+  wire [7:0] \$1348 ;
+  wire \$1349 ;
   wire \$135 ;
-  wire \$1350 ;
-  wire [7:0] \$1351 ;
-  wire \$1352 ;
-  wire [7:0] \$1353 ;
-  wire \$1354 ;
-  wire [7:0] \$1355 ;
-  wire \$1356 ;
-  wire [7:0] \$1357 ;
-  wire \$1358 ;
-  wire [7:0] \$1359 ;
+  wire [3:0] \$1350 ;
+  wire [4:0] \$1351 ;
+  wire [7:0] \$1352 ;
+  wire \$1353 ;
+  wire [7:0] \$1354 ;
+  wire \$1355 ;
+  wire [7:0] \$1356 ;
+  wire \$1357 ;
+  wire [7:0] \$1358 ;
+  wire \$1359 ;
   wire \$136 ;
-  wire \$1360 ;
-  wire [3:0] \$1361 ;
-  wire [4:0] \$1362 ;
-  wire [5:0] \$1363 ;
-  wire [6:0] \$1364 ;
+  wire [7:0] \$1360 ;
+  wire \$1361 ;
+  wire [7:0] \$1362 ;
+  wire \$1363 ;
+  wire [3:0] \$1364 ;
   wire [7:0] \$1365 ;
   wire \$1366 ;
   wire [7:0] \$1367 ;
@@ -423,24 +423,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1375 ;
   wire \$1376 ;
   wire [3:0] \$1377 ;
-  wire [7:0] \$1378 ;
-  wire \$1379 ;
+  wire [4:0] \$1378 ;
+  wire [5:0] \$1379 ;
   wire \$138 ;
-  wire [7:0] \$1380 ;
-  wire \$1381 ;
-  wire [7:0] \$1382 ;
-  wire \$1383 ;
-  wire [7:0] \$1384 ;
-  wire \$1385 ;
-  wire [7:0] \$1386 ;
-  wire \$1387 ;
-  wire [7:0] \$1388 ;
-  wire \$1389 ;
+  wire [6:0] \$1380 ;
+  wire [7:0] \$1381 ;
+  wire \$1382 ;
+  wire [7:0] \$1383 ;
+  wire \$1384 ;
+  wire [7:0] \$1385 ;
+  wire \$1386 ;
+  wire [7:0] \$1387 ;
+  wire \$1388 ;
+  wire [7:0] \$1389 ;
   wire \$139 ;
-  wire [3:0] \$1390 ;
-  wire [4:0] \$1391 ;
-  wire [7:0] \$1392 ;
-  wire \$1393 ;
+  wire \$1390 ;
+  wire [7:0] \$1391 ;
+  wire \$1392 ;
+  wire [3:0] \$1393 ;
   wire [7:0] \$1394 ;
   wire \$1395 ;
   wire [7:0] \$1396 ;
@@ -453,25 +453,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1401 ;
   wire [7:0] \$1402 ;
   wire \$1403 ;
-  wire [3:0] \$1404 ;
-  wire [7:0] \$1405 ;
-  wire \$1406 ;
-  wire [7:0] \$1407 ;
-  wire \$1408 ;
-  wire [7:0] \$1409 ;
+  wire [7:0] \$1404 ;
+  wire \$1405 ;
+  wire [3:0] \$1406 ;
+  wire [4:0] \$1407 ;
+  wire [7:0] \$1408 ;
+  wire \$1409 ;
   wire \$141 ;
-  wire \$1410 ;
-  wire [7:0] \$1411 ;
-  wire \$1412 ;
-  wire [7:0] \$1413 ;
-  wire \$1414 ;
-  wire [7:0] \$1415 ;
-  wire \$1416 ;
-  wire [3:0] \$1417 ;
-  wire [4:0] \$1418 ;
-  wire [5:0] \$1419 ;
+  wire [7:0] \$1410 ;
+  wire \$1411 ;
+  wire [7:0] \$1412 ;
+  wire \$1413 ;
+  wire [7:0] \$1414 ;
+  wire \$1415 ;
+  wire [7:0] \$1416 ;
+  wire \$1417 ;
+  wire [7:0] \$1418 ;
+  wire \$1419 ;
   wire [5:0] \$142 ;
-  wire [6:0] \$1420 ;
+  wire [3:0] \$1420 ;
   wire [7:0] \$1421 ;
   wire \$1422 ;
   wire [7:0] \$1423 ;
@@ -481,29 +481,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1427 ;
   wire \$1428 ;
   wire [7:0] \$1429 ;
-  wire [10:0] \$143 ;
+  wire \$143 ;
   wire \$1430 ;
   wire [7:0] \$1431 ;
   wire \$1432 ;
   wire [3:0] \$1433 ;
-  wire [7:0] \$1434 ;
-  wire \$1435 ;
-  wire [7:0] \$1436 ;
-  wire \$1437 ;
-  wire [7:0] \$1438 ;
-  wire \$1439 ;
-  wire [11:0] \$144 ;
-  wire [7:0] \$1440 ;
-  wire \$1441 ;
-  wire [7:0] \$1442 ;
-  wire \$1443 ;
-  wire [7:0] \$1444 ;
-  wire \$1445 ;
-  wire [3:0] \$1446 ;
-  wire [4:0] \$1447 ;
-  wire [7:0] \$1448 ;
-  wire \$1449 ;
-  wire [5:0] \$145 ;
+  wire [4:0] \$1434 ;
+  wire [5:0] \$1435 ;
+  wire [6:0] \$1436 ;
+  wire [7:0] \$1437 ;
+  wire \$1438 ;
+  wire [7:0] \$1439 ;
+  wire \$144 ;
+  wire \$1440 ;
+  wire [7:0] \$1441 ;
+  wire \$1442 ;
+  wire [7:0] \$1443 ;
+  wire \$1444 ;
+  wire [7:0] \$1445 ;
+  wire \$1446 ;
+  wire [7:0] \$1447 ;
+  wire \$1448 ;
+  wire [3:0] \$1449 ;
+  wire \$145 ;
   wire [7:0] \$1450 ;
   wire \$1451 ;
   wire [7:0] \$1452 ;
@@ -514,29 +514,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1457 ;
   wire [7:0] \$1458 ;
   wire \$1459 ;
-  wire [46:0] \$146 ;
-  wire [3:0] \$1460 ;
-  wire [7:0] \$1461 ;
-  wire \$1462 ;
-  wire [7:0] \$1463 ;
-  wire \$1464 ;
-  wire [7:0] \$1465 ;
-  wire \$1466 ;
-  wire [7:0] \$1467 ;
-  wire \$1468 ;
-  wire [7:0] \$1469 ;
+  wire \$146 ;
+  wire [7:0] \$1460 ;
+  wire \$1461 ;
+  wire [3:0] \$1462 ;
+  wire [4:0] \$1463 ;
+  wire [7:0] \$1464 ;
+  wire \$1465 ;
+  wire [7:0] \$1466 ;
+  wire \$1467 ;
+  wire [7:0] \$1468 ;
+  wire \$1469 ;
   wire \$147 ;
-  wire \$1470 ;
-  wire [7:0] \$1471 ;
-  wire \$1472 ;
-  wire [3:0] \$1473 ;
-  wire [4:0] \$1474 ;
-  wire [5:0] \$1475 ;
-  wire [6:0] \$1476 ;
+  wire [7:0] \$1470 ;
+  wire \$1471 ;
+  wire [7:0] \$1472 ;
+  wire \$1473 ;
+  wire [7:0] \$1474 ;
+  wire \$1475 ;
+  wire [3:0] \$1476 ;
   wire [7:0] \$1477 ;
   wire \$1478 ;
   wire [7:0] \$1479 ;
-  wire [11:0] \$148 ;
+  wire \$148 ;
   wire \$1480 ;
   wire [7:0] \$1481 ;
   wire \$1482 ;
@@ -547,55 +547,55 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1487 ;
   wire \$1488 ;
   wire [3:0] \$1489 ;
-  wire [15:0] \$149 ;
-  wire [7:0] \$1490 ;
-  wire \$1491 ;
-  wire [7:0] \$1492 ;
-  wire \$1493 ;
-  wire [7:0] \$1494 ;
-  wire \$1495 ;
-  wire [7:0] \$1496 ;
-  wire \$1497 ;
-  wire [7:0] \$1498 ;
-  wire \$1499 ;
+  wire [7:0] \$149 ;
+  wire [4:0] \$1490 ;
+  wire [5:0] \$1491 ;
+  wire [6:0] \$1492 ;
+  wire [7:0] \$1493 ;
+  wire \$1494 ;
+  wire [7:0] \$1495 ;
+  wire \$1496 ;
+  wire [7:0] \$1497 ;
+  wire \$1498 ;
+  wire [7:0] \$1499 ;
   wire \$15 ;
-  wire [46:0] \$150 ;
-  wire [7:0] \$1500 ;
-  wire \$1501 ;
-  wire [3:0] \$1502 ;
-  wire [4:0] \$1503 ;
-  wire [7:0] \$1504 ;
-  wire \$1505 ;
+  wire \$150 ;
+  wire \$1500 ;
+  wire [7:0] \$1501 ;
+  wire \$1502 ;
+  wire [7:0] \$1503 ;
+  wire \$1504 ;
+  wire [3:0] \$1505 ;
   wire [7:0] \$1506 ;
   wire \$1507 ;
   wire [7:0] \$1508 ;
   wire \$1509 ;
-  wire [46:0] \$151 ;
+  wire [7:0] \$151 ;
   wire [7:0] \$1510 ;
   wire \$1511 ;
   wire [7:0] \$1512 ;
   wire \$1513 ;
   wire [7:0] \$1514 ;
   wire \$1515 ;
-  wire [3:0] \$1516 ;
-  wire [7:0] \$1517 ;
-  wire \$1518 ;
-  wire [7:0] \$1519 ;
+  wire [7:0] \$1516 ;
+  wire \$1517 ;
+  wire [3:0] \$1518 ;
+  wire [4:0] \$1519 ;
   wire \$152 ;
-  wire \$1520 ;
-  wire [7:0] \$1521 ;
-  wire \$1522 ;
-  wire [7:0] \$1523 ;
-  wire \$1524 ;
-  wire [7:0] \$1525 ;
-  wire \$1526 ;
-  wire [7:0] \$1527 ;
-  wire \$1528 ;
-  wire [3:0] \$1529 ;
-  wire \$153 ;
-  wire [4:0] \$1530 ;
-  wire [5:0] \$1531 ;
-  wire [6:0] \$1532 ;
+  wire [7:0] \$1520 ;
+  wire \$1521 ;
+  wire [7:0] \$1522 ;
+  wire \$1523 ;
+  wire [7:0] \$1524 ;
+  wire \$1525 ;
+  wire [7:0] \$1526 ;
+  wire \$1527 ;
+  wire [7:0] \$1528 ;
+  wire \$1529 ;
+  wire [7:0] \$153 ;
+  wire [7:0] \$1530 ;
+  wire \$1531 ;
+  wire [3:0] \$1532 ;
   wire [7:0] \$1533 ;
   wire \$1534 ;
   wire [7:0] \$1535 ;
@@ -610,24 +610,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1543 ;
   wire \$1544 ;
   wire [3:0] \$1545 ;
-  wire [7:0] \$1546 ;
-  wire \$1547 ;
-  wire [7:0] \$1548 ;
-  wire \$1549 ;
-  wire [10:0] \$155 ;
-  wire [7:0] \$1550 ;
-  wire \$1551 ;
-  wire [7:0] \$1552 ;
-  wire \$1553 ;
-  wire [7:0] \$1554 ;
-  wire \$1555 ;
-  wire [7:0] \$1556 ;
-  wire \$1557 ;
-  wire [3:0] \$1558 ;
-  wire [4:0] \$1559 ;
-  wire [11:0] \$156 ;
-  wire [7:0] \$1560 ;
-  wire \$1561 ;
+  wire [4:0] \$1546 ;
+  wire [5:0] \$1547 ;
+  wire [6:0] \$1548 ;
+  wire [7:0] \$1549 ;
+  wire [7:0] \$155 ;
+  wire \$1550 ;
+  wire [7:0] \$1551 ;
+  wire \$1552 ;
+  wire [7:0] \$1553 ;
+  wire \$1554 ;
+  wire [7:0] \$1555 ;
+  wire \$1556 ;
+  wire [7:0] \$1557 ;
+  wire \$1558 ;
+  wire [7:0] \$1559 ;
+  wire \$156 ;
+  wire \$1560 ;
+  wire [3:0] \$1561 ;
   wire [7:0] \$1562 ;
   wire \$1563 ;
   wire [7:0] \$1564 ;
@@ -636,29 +636,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1567 ;
   wire [7:0] \$1568 ;
   wire \$1569 ;
-  wire [5:0] \$157 ;
+  wire [7:0] \$157 ;
   wire [7:0] \$1570 ;
   wire \$1571 ;
-  wire [3:0] \$1572 ;
-  wire [7:0] \$1573 ;
-  wire \$1574 ;
-  wire [7:0] \$1575 ;
-  wire \$1576 ;
-  wire [7:0] \$1577 ;
-  wire \$1578 ;
-  wire [7:0] \$1579 ;
-  wire [46:0] \$158 ;
-  wire \$1580 ;
-  wire [7:0] \$1581 ;
-  wire \$1582 ;
-  wire [7:0] \$1583 ;
-  wire \$1584 ;
-  wire [3:0] \$1585 ;
-  wire [4:0] \$1586 ;
-  wire [5:0] \$1587 ;
-  wire [6:0] \$1588 ;
+  wire [7:0] \$1572 ;
+  wire \$1573 ;
+  wire [3:0] \$1574 ;
+  wire [4:0] \$1575 ;
+  wire [7:0] \$1576 ;
+  wire \$1577 ;
+  wire [7:0] \$1578 ;
+  wire \$1579 ;
+  wire \$158 ;
+  wire [7:0] \$1580 ;
+  wire \$1581 ;
+  wire [7:0] \$1582 ;
+  wire \$1583 ;
+  wire [7:0] \$1584 ;
+  wire \$1585 ;
+  wire [7:0] \$1586 ;
+  wire \$1587 ;
+  wire [3:0] \$1588 ;
   wire [7:0] \$1589 ;
-  wire \$159 ;
+  wire [7:0] \$159 ;
   wire \$1590 ;
   wire [7:0] \$1591 ;
   wire \$1592 ;
@@ -670,29 +670,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1598 ;
   wire [7:0] \$1599 ;
   wire [5:0] \$16 ;
-  wire [11:0] \$160 ;
+  wire \$160 ;
   wire \$1600 ;
   wire [3:0] \$1601 ;
-  wire [7:0] \$1602 ;
-  wire \$1603 ;
-  wire [7:0] \$1604 ;
-  wire \$1605 ;
-  wire [7:0] \$1606 ;
-  wire \$1607 ;
-  wire [7:0] \$1608 ;
-  wire \$1609 ;
-  wire [15:0] \$161 ;
-  wire [7:0] \$1610 ;
-  wire \$1611 ;
-  wire [7:0] \$1612 ;
-  wire \$1613 ;
-  wire [3:0] \$1614 ;
-  wire [4:0] \$1615 ;
-  wire [7:0] \$1616 ;
-  wire \$1617 ;
+  wire [4:0] \$1602 ;
+  wire [5:0] \$1603 ;
+  wire [6:0] \$1604 ;
+  wire [7:0] \$1605 ;
+  wire \$1606 ;
+  wire [7:0] \$1607 ;
+  wire \$1608 ;
+  wire [7:0] \$1609 ;
+  wire [3:0] \$161 ;
+  wire \$1610 ;
+  wire [7:0] \$1611 ;
+  wire \$1612 ;
+  wire [7:0] \$1613 ;
+  wire \$1614 ;
+  wire [7:0] \$1615 ;
+  wire \$1616 ;
+  wire [3:0] \$1617 ;
   wire [7:0] \$1618 ;
   wire \$1619 ;
-  wire [46:0] \$162 ;
+  wire [7:0] \$162 ;
   wire [7:0] \$1620 ;
   wire \$1621 ;
   wire [7:0] \$1622 ;
@@ -701,25 +701,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1625 ;
   wire [7:0] \$1626 ;
   wire \$1627 ;
-  wire [3:0] \$1628 ;
-  wire [7:0] \$1629 ;
-  wire [46:0] \$163 ;
-  wire \$1630 ;
-  wire [7:0] \$1631 ;
-  wire \$1632 ;
-  wire [7:0] \$1633 ;
-  wire \$1634 ;
-  wire [7:0] \$1635 ;
-  wire \$1636 ;
-  wire [7:0] \$1637 ;
-  wire \$1638 ;
-  wire [7:0] \$1639 ;
-  wire \$164 ;
-  wire \$1640 ;
-  wire [3:0] \$1641 ;
-  wire [4:0] \$1642 ;
-  wire [5:0] \$1643 ;
-  wire [6:0] \$1644 ;
+  wire [7:0] \$1628 ;
+  wire \$1629 ;
+  wire \$163 ;
+  wire [3:0] \$1630 ;
+  wire [4:0] \$1631 ;
+  wire [7:0] \$1632 ;
+  wire \$1633 ;
+  wire [7:0] \$1634 ;
+  wire \$1635 ;
+  wire [7:0] \$1636 ;
+  wire \$1637 ;
+  wire [7:0] \$1638 ;
+  wire \$1639 ;
+  wire [7:0] \$164 ;
+  wire [7:0] \$1640 ;
+  wire \$1641 ;
+  wire [7:0] \$1642 ;
+  wire \$1643 ;
+  wire [3:0] \$1644 ;
   wire [7:0] \$1645 ;
   wire \$1646 ;
   wire [7:0] \$1647 ;
@@ -734,55 +734,55 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1655 ;
   wire \$1656 ;
   wire [3:0] \$1657 ;
-  wire [7:0] \$1658 ;
-  wire \$1659 ;
-  wire \$166 ;
-  wire [7:0] \$1660 ;
-  wire \$1661 ;
-  wire [7:0] \$1662 ;
-  wire \$1663 ;
-  wire [7:0] \$1664 ;
-  wire \$1665 ;
-  wire [7:0] \$1666 ;
-  wire \$1667 ;
-  wire [7:0] \$1668 ;
-  wire \$1669 ;
-  wire [10:0] \$167 ;
-  wire [3:0] \$1670 ;
-  wire [4:0] \$1671 ;
-  wire [7:0] \$1672 ;
-  wire \$1673 ;
+  wire [4:0] \$1658 ;
+  wire [5:0] \$1659 ;
+  wire [7:0] \$166 ;
+  wire [6:0] \$1660 ;
+  wire [7:0] \$1661 ;
+  wire \$1662 ;
+  wire [7:0] \$1663 ;
+  wire \$1664 ;
+  wire [7:0] \$1665 ;
+  wire \$1666 ;
+  wire [7:0] \$1667 ;
+  wire \$1668 ;
+  wire [7:0] \$1669 ;
+  wire \$167 ;
+  wire \$1670 ;
+  wire [7:0] \$1671 ;
+  wire \$1672 ;
+  wire [3:0] \$1673 ;
   wire [7:0] \$1674 ;
   wire \$1675 ;
   wire [7:0] \$1676 ;
   wire \$1677 ;
   wire [7:0] \$1678 ;
   wire \$1679 ;
-  wire [11:0] \$168 ;
+  wire [7:0] \$168 ;
   wire [7:0] \$1680 ;
   wire \$1681 ;
   wire [7:0] \$1682 ;
   wire \$1683 ;
-  wire [3:0] \$1684 ;
-  wire [7:0] \$1685 ;
-  wire \$1686 ;
-  wire [7:0] \$1687 ;
-  wire \$1688 ;
-  wire [7:0] \$1689 ;
-  wire [5:0] \$169 ;
-  wire \$1690 ;
-  wire [7:0] \$1691 ;
-  wire \$1692 ;
-  wire [7:0] \$1693 ;
-  wire \$1694 ;
-  wire [7:0] \$1695 ;
-  wire \$1696 ;
-  wire [3:0] \$1697 ;
-  wire [4:0] \$1698 ;
-  wire [5:0] \$1699 ;
+  wire [7:0] \$1684 ;
+  wire \$1685 ;
+  wire [3:0] \$1686 ;
+  wire [4:0] \$1687 ;
+  wire [7:0] \$1688 ;
+  wire \$1689 ;
+  wire \$169 ;
+  wire [7:0] \$1690 ;
+  wire \$1691 ;
+  wire [7:0] \$1692 ;
+  wire \$1693 ;
+  wire [7:0] \$1694 ;
+  wire \$1695 ;
+  wire [7:0] \$1696 ;
+  wire \$1697 ;
+  wire [7:0] \$1698 ;
+  wire \$1699 ;
   wire [7:0] \$17 ;
-  wire [46:0] \$170 ;
-  wire [6:0] \$1700 ;
+  wire [7:0] \$170 ;
+  wire [3:0] \$1700 ;
   wire [7:0] \$1701 ;
   wire \$1702 ;
   wire [7:0] \$1703 ;
@@ -797,24 +797,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1711 ;
   wire \$1712 ;
   wire [3:0] \$1713 ;
-  wire [7:0] \$1714 ;
-  wire \$1715 ;
-  wire [7:0] \$1716 ;
-  wire \$1717 ;
-  wire [7:0] \$1718 ;
-  wire \$1719 ;
-  wire [11:0] \$172 ;
-  wire [7:0] \$1720 ;
-  wire \$1721 ;
-  wire [7:0] \$1722 ;
-  wire \$1723 ;
-  wire [7:0] \$1724 ;
-  wire \$1725 ;
-  wire [3:0] \$1726 ;
-  wire [4:0] \$1727 ;
-  wire [7:0] \$1728 ;
-  wire \$1729 ;
-  wire [15:0] \$173 ;
+  wire [4:0] \$1714 ;
+  wire [5:0] \$1715 ;
+  wire [6:0] \$1716 ;
+  wire [7:0] \$1717 ;
+  wire \$1718 ;
+  wire [7:0] \$1719 ;
+  wire [7:0] \$172 ;
+  wire \$1720 ;
+  wire [7:0] \$1721 ;
+  wire \$1722 ;
+  wire [7:0] \$1723 ;
+  wire \$1724 ;
+  wire [7:0] \$1725 ;
+  wire \$1726 ;
+  wire [7:0] \$1727 ;
+  wire \$1728 ;
+  wire [3:0] \$1729 ;
+  wire \$173 ;
   wire [7:0] \$1730 ;
   wire \$1731 ;
   wire [7:0] \$1732 ;
@@ -825,29 +825,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1737 ;
   wire [7:0] \$1738 ;
   wire \$1739 ;
-  wire [46:0] \$174 ;
-  wire [3:0] \$1740 ;
-  wire [7:0] \$1741 ;
-  wire \$1742 ;
-  wire [7:0] \$1743 ;
-  wire \$1744 ;
-  wire [7:0] \$1745 ;
-  wire \$1746 ;
-  wire [7:0] \$1747 ;
-  wire \$1748 ;
-  wire [7:0] \$1749 ;
-  wire [46:0] \$175 ;
-  wire \$1750 ;
-  wire [7:0] \$1751 ;
-  wire \$1752 ;
-  wire [3:0] \$1753 ;
-  wire [4:0] \$1754 ;
-  wire [5:0] \$1755 ;
-  wire [6:0] \$1756 ;
+  wire [3:0] \$174 ;
+  wire [7:0] \$1740 ;
+  wire \$1741 ;
+  wire [3:0] \$1742 ;
+  wire [4:0] \$1743 ;
+  wire [7:0] \$1744 ;
+  wire \$1745 ;
+  wire [7:0] \$1746 ;
+  wire \$1747 ;
+  wire [7:0] \$1748 ;
+  wire \$1749 ;
+  wire [4:0] \$175 ;
+  wire [7:0] \$1750 ;
+  wire \$1751 ;
+  wire [7:0] \$1752 ;
+  wire \$1753 ;
+  wire [7:0] \$1754 ;
+  wire \$1755 ;
+  wire [3:0] \$1756 ;
   wire [7:0] \$1757 ;
   wire \$1758 ;
   wire [7:0] \$1759 ;
-  wire \$176 ;
+  wire [7:0] \$176 ;
   wire \$1760 ;
   wire [7:0] \$1761 ;
   wire \$1762 ;
@@ -859,54 +859,54 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1768 ;
   wire [3:0] \$1769 ;
   wire \$177 ;
-  wire [7:0] \$1770 ;
-  wire \$1771 ;
-  wire [7:0] \$1772 ;
-  wire \$1773 ;
-  wire [7:0] \$1774 ;
-  wire \$1775 ;
-  wire [7:0] \$1776 ;
-  wire \$1777 ;
-  wire [7:0] \$1778 ;
-  wire \$1779 ;
-  wire \$178 ;
-  wire [7:0] \$1780 ;
-  wire \$1781 ;
-  wire [3:0] \$1782 ;
-  wire [4:0] \$1783 ;
-  wire [7:0] \$1784 ;
-  wire \$1785 ;
+  wire [4:0] \$1770 ;
+  wire [5:0] \$1771 ;
+  wire [6:0] \$1772 ;
+  wire [7:0] \$1773 ;
+  wire \$1774 ;
+  wire [7:0] \$1775 ;
+  wire \$1776 ;
+  wire [7:0] \$1777 ;
+  wire \$1778 ;
+  wire [7:0] \$1779 ;
+  wire [7:0] \$178 ;
+  wire \$1780 ;
+  wire [7:0] \$1781 ;
+  wire \$1782 ;
+  wire [7:0] \$1783 ;
+  wire \$1784 ;
+  wire [3:0] \$1785 ;
   wire [7:0] \$1786 ;
   wire \$1787 ;
   wire [7:0] \$1788 ;
   wire \$1789 ;
-  wire [10:0] \$179 ;
+  wire \$179 ;
   wire [7:0] \$1790 ;
   wire \$1791 ;
   wire [7:0] \$1792 ;
   wire \$1793 ;
   wire [7:0] \$1794 ;
   wire \$1795 ;
-  wire [3:0] \$1796 ;
-  wire [7:0] \$1797 ;
-  wire \$1798 ;
-  wire [7:0] \$1799 ;
+  wire [7:0] \$1796 ;
+  wire \$1797 ;
+  wire [3:0] \$1798 ;
+  wire [4:0] \$1799 ;
   wire \$18 ;
-  wire [11:0] \$180 ;
-  wire \$1800 ;
-  wire [7:0] \$1801 ;
-  wire \$1802 ;
-  wire [7:0] \$1803 ;
-  wire \$1804 ;
-  wire [7:0] \$1805 ;
-  wire \$1806 ;
-  wire [7:0] \$1807 ;
-  wire \$1808 ;
-  wire [3:0] \$1809 ;
-  wire [5:0] \$181 ;
-  wire [4:0] \$1810 ;
-  wire [5:0] \$1811 ;
-  wire [6:0] \$1812 ;
+  wire [7:0] \$180 ;
+  wire [7:0] \$1800 ;
+  wire \$1801 ;
+  wire [7:0] \$1802 ;
+  wire \$1803 ;
+  wire [7:0] \$1804 ;
+  wire \$1805 ;
+  wire [7:0] \$1806 ;
+  wire \$1807 ;
+  wire [7:0] \$1808 ;
+  wire \$1809 ;
+  wire \$181 ;
+  wire [7:0] \$1810 ;
+  wire \$1811 ;
+  wire [3:0] \$1812 ;
   wire [7:0] \$1813 ;
   wire \$1814 ;
   wire [7:0] \$1815 ;
@@ -914,31 +914,31 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1817 ;
   wire \$1818 ;
   wire [7:0] \$1819 ;
-  wire [46:0] \$182 ;
+  wire [7:0] \$182 ;
   wire \$1820 ;
   wire [7:0] \$1821 ;
   wire \$1822 ;
   wire [7:0] \$1823 ;
   wire \$1824 ;
   wire [3:0] \$1825 ;
-  wire [7:0] \$1826 ;
-  wire \$1827 ;
-  wire [7:0] \$1828 ;
-  wire \$1829 ;
+  wire [4:0] \$1826 ;
+  wire [5:0] \$1827 ;
+  wire [6:0] \$1828 ;
+  wire [7:0] \$1829 ;
   wire \$183 ;
-  wire [7:0] \$1830 ;
-  wire \$1831 ;
-  wire [7:0] \$1832 ;
-  wire \$1833 ;
-  wire [7:0] \$1834 ;
-  wire \$1835 ;
-  wire [7:0] \$1836 ;
-  wire \$1837 ;
-  wire [3:0] \$1838 ;
-  wire [4:0] \$1839 ;
-  wire [11:0] \$184 ;
-  wire [7:0] \$1840 ;
-  wire \$1841 ;
+  wire \$1830 ;
+  wire [7:0] \$1831 ;
+  wire \$1832 ;
+  wire [7:0] \$1833 ;
+  wire \$1834 ;
+  wire [7:0] \$1835 ;
+  wire \$1836 ;
+  wire [7:0] \$1837 ;
+  wire \$1838 ;
+  wire [7:0] \$1839 ;
+  wire [7:0] \$184 ;
+  wire \$1840 ;
+  wire [3:0] \$1841 ;
   wire [7:0] \$1842 ;
   wire \$1843 ;
   wire [7:0] \$1844 ;
@@ -947,29 +947,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1847 ;
   wire [7:0] \$1848 ;
   wire \$1849 ;
-  wire [15:0] \$185 ;
+  wire \$185 ;
   wire [7:0] \$1850 ;
   wire \$1851 ;
-  wire [3:0] \$1852 ;
-  wire [7:0] \$1853 ;
-  wire \$1854 ;
-  wire [7:0] \$1855 ;
-  wire \$1856 ;
-  wire [7:0] \$1857 ;
-  wire \$1858 ;
-  wire [7:0] \$1859 ;
-  wire [46:0] \$186 ;
-  wire \$1860 ;
-  wire [7:0] \$1861 ;
-  wire \$1862 ;
-  wire [7:0] \$1863 ;
-  wire \$1864 ;
-  wire [3:0] \$1865 ;
-  wire [4:0] \$1866 ;
-  wire [5:0] \$1867 ;
-  wire [6:0] \$1868 ;
+  wire [7:0] \$1852 ;
+  wire \$1853 ;
+  wire [3:0] \$1854 ;
+  wire [4:0] \$1855 ;
+  wire [7:0] \$1856 ;
+  wire \$1857 ;
+  wire [7:0] \$1858 ;
+  wire \$1859 ;
+  wire [7:0] \$186 ;
+  wire [7:0] \$1860 ;
+  wire \$1861 ;
+  wire [7:0] \$1862 ;
+  wire \$1863 ;
+  wire [7:0] \$1864 ;
+  wire \$1865 ;
+  wire [7:0] \$1866 ;
+  wire \$1867 ;
+  wire [3:0] \$1868 ;
   wire [7:0] \$1869 ;
-  wire [46:0] \$187 ;
+  wire \$187 ;
   wire \$1870 ;
   wire [7:0] \$1871 ;
   wire \$1872 ;
@@ -980,26 +980,26 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1877 ;
   wire \$1878 ;
   wire [7:0] \$1879 ;
-  wire \$188 ;
+  wire [3:0] \$188 ;
   wire \$1880 ;
   wire [3:0] \$1881 ;
-  wire [7:0] \$1882 ;
-  wire \$1883 ;
-  wire [7:0] \$1884 ;
-  wire \$1885 ;
-  wire [7:0] \$1886 ;
-  wire \$1887 ;
-  wire [7:0] \$1888 ;
-  wire \$1889 ;
-  wire \$189 ;
-  wire [7:0] \$1890 ;
-  wire \$1891 ;
-  wire [7:0] \$1892 ;
-  wire \$1893 ;
-  wire [3:0] \$1894 ;
-  wire [4:0] \$1895 ;
-  wire [7:0] \$1896 ;
-  wire \$1897 ;
+  wire [4:0] \$1882 ;
+  wire [5:0] \$1883 ;
+  wire [6:0] \$1884 ;
+  wire [7:0] \$1885 ;
+  wire \$1886 ;
+  wire [7:0] \$1887 ;
+  wire \$1888 ;
+  wire [7:0] \$1889 ;
+  wire [7:0] \$189 ;
+  wire \$1890 ;
+  wire [7:0] \$1891 ;
+  wire \$1892 ;
+  wire [7:0] \$1893 ;
+  wire \$1894 ;
+  wire [7:0] \$1895 ;
+  wire \$1896 ;
+  wire [3:0] \$1897 ;
   wire [7:0] \$1898 ;
   wire \$1899 ;
   wire \$19 ;
@@ -1012,31 +1012,31 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$1905 ;
   wire [7:0] \$1906 ;
   wire \$1907 ;
-  wire [3:0] \$1908 ;
-  wire [7:0] \$1909 ;
-  wire [10:0] \$191 ;
-  wire \$1910 ;
-  wire [7:0] \$1911 ;
-  wire \$1912 ;
-  wire [7:0] \$1913 ;
-  wire \$1914 ;
-  wire [7:0] \$1915 ;
-  wire \$1916 ;
-  wire [7:0] \$1917 ;
-  wire \$1918 ;
-  wire [7:0] \$1919 ;
-  wire [11:0] \$192 ;
-  wire \$1920 ;
-  wire [3:0] \$1921 ;
-  wire [4:0] \$1922 ;
-  wire [5:0] \$1923 ;
-  wire [6:0] \$1924 ;
+  wire [7:0] \$1908 ;
+  wire \$1909 ;
+  wire [7:0] \$191 ;
+  wire [3:0] \$1910 ;
+  wire [4:0] \$1911 ;
+  wire [7:0] \$1912 ;
+  wire \$1913 ;
+  wire [7:0] \$1914 ;
+  wire \$1915 ;
+  wire [7:0] \$1916 ;
+  wire \$1917 ;
+  wire [7:0] \$1918 ;
+  wire \$1919 ;
+  wire \$192 ;
+  wire [7:0] \$1920 ;
+  wire \$1921 ;
+  wire [7:0] \$1922 ;
+  wire \$1923 ;
+  wire [3:0] \$1924 ;
   wire [7:0] \$1925 ;
   wire \$1926 ;
   wire [7:0] \$1927 ;
   wire \$1928 ;
   wire [7:0] \$1929 ;
-  wire [5:0] \$193 ;
+  wire [7:0] \$193 ;
   wire \$1930 ;
   wire [7:0] \$1931 ;
   wire \$1932 ;
@@ -1045,121 +1045,121 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$1935 ;
   wire \$1936 ;
   wire [3:0] \$1937 ;
-  wire [7:0] \$1938 ;
-  wire \$1939 ;
-  wire [46:0] \$194 ;
-  wire [7:0] \$1940 ;
+  wire [4:0] \$1938 ;
+  wire [5:0] \$1939 ;
+  wire \$194 ;
+  wire [6:0] \$1940 ;
   wire \$1941 ;
-  wire [7:0] \$1942 ;
+  wire \$1942 ;
   wire \$1943 ;
-  wire [7:0] \$1944 ;
+  wire \$1944 ;
   wire \$1945 ;
-  wire [7:0] \$1946 ;
+  wire \$1946 ;
   wire \$1947 ;
-  wire [7:0] \$1948 ;
+  wire \$1948 ;
   wire \$1949 ;
-  wire \$195 ;
-  wire [3:0] \$1950 ;
-  wire [4:0] \$1951 ;
-  wire [7:0] \$1952 ;
+  wire [7:0] \$195 ;
+  wire \$1950 ;
+  wire \$1951 ;
+  wire \$1952 ;
   wire \$1953 ;
-  wire [7:0] \$1954 ;
+  wire \$1954 ;
   wire \$1955 ;
-  wire [7:0] \$1956 ;
+  wire \$1956 ;
   wire \$1957 ;
-  wire [7:0] \$1958 ;
+  wire \$1958 ;
   wire \$1959 ;
-  wire [11:0] \$196 ;
-  wire [7:0] \$1960 ;
+  wire \$196 ;
+  wire \$1960 ;
   wire \$1961 ;
-  wire [7:0] \$1962 ;
+  wire \$1962 ;
   wire \$1963 ;
-  wire [3:0] \$1964 ;
-  wire [7:0] \$1965 ;
+  wire \$1964 ;
+  wire \$1965 ;
   wire \$1966 ;
-  wire [7:0] \$1967 ;
+  wire \$1967 ;
   wire \$1968 ;
-  wire [7:0] \$1969 ;
-  wire [15:0] \$197 ;
+  wire \$1969 ;
+  wire [7:0] \$197 ;
   wire \$1970 ;
-  wire [7:0] \$1971 ;
+  wire \$1971 ;
   wire \$1972 ;
-  wire [7:0] \$1973 ;
+  wire \$1973 ;
   wire \$1974 ;
-  wire [7:0] \$1975 ;
+  wire \$1975 ;
   wire \$1976 ;
-  wire [3:0] \$1977 ;
-  wire [4:0] \$1978 ;
-  wire [5:0] \$1979 ;
-  wire [46:0] \$198 ;
-  wire [6:0] \$1980 ;
-  wire [7:0] \$1981 ;
+  wire \$1977 ;
+  wire \$1978 ;
+  wire \$1979 ;
+  wire \$198 ;
+  wire \$1980 ;
+  wire \$1981 ;
   wire \$1982 ;
-  wire [7:0] \$1983 ;
+  wire \$1983 ;
   wire \$1984 ;
-  wire [7:0] \$1985 ;
+  wire \$1985 ;
   wire \$1986 ;
-  wire [7:0] \$1987 ;
+  wire \$1987 ;
   wire \$1988 ;
-  wire [7:0] \$1989 ;
-  wire [46:0] \$199 ;
+  wire \$1989 ;
+  wire [7:0] \$199 ;
   wire \$1990 ;
-  wire [7:0] \$1991 ;
+  wire \$1991 ;
   wire \$1992 ;
-  wire [3:0] \$1993 ;
-  wire [7:0] \$1994 ;
+  wire \$1993 ;
+  wire \$1994 ;
   wire \$1995 ;
-  wire [7:0] \$1996 ;
+  wire \$1996 ;
   wire \$1997 ;
-  wire [7:0] \$1998 ;
+  wire \$1998 ;
   wire \$1999 ;
   wire \$2 ;
   wire \$20 ;
   wire \$200 ;
-  wire [7:0] \$2000 ;
+  wire \$2000 ;
   wire \$2001 ;
-  wire [7:0] \$2002 ;
+  wire \$2002 ;
   wire \$2003 ;
-  wire [7:0] \$2004 ;
-  wire \$2005 ;
-  wire [3:0] \$2006 ;
-  wire [4:0] \$2007 ;
-  wire [7:0] \$2008 ;
-  wire \$2009 ;
-  wire \$201 ;
-  wire [7:0] \$2010 ;
-  wire \$2011 ;
-  wire [7:0] \$2012 ;
+  wire [3:0] \$2004 ;
+  wire [4:0] \$2005 ;
+  wire [16:0] \$2006 ;
+  wire [16:0] \$2007 ;
+  wire [16:0] \$2008 ;
+  wire [16:0] \$2009 ;
+  wire [3:0] \$201 ;
+  wire [16:0] \$2010 ;
+  wire [16:0] \$2011 ;
+  wire \$2012 ;
   wire \$2013 ;
-  wire [7:0] \$2014 ;
+  wire \$2014 ;
   wire \$2015 ;
-  wire [7:0] \$2016 ;
+  wire \$2016 ;
   wire \$2017 ;
-  wire [7:0] \$2018 ;
+  wire \$2018 ;
   wire \$2019 ;
-  wire \$202 ;
-  wire [3:0] \$2020 ;
-  wire [7:0] \$2021 ;
+  wire [4:0] \$202 ;
+  wire \$2020 ;
+  wire \$2021 ;
   wire \$2022 ;
-  wire [7:0] \$2023 ;
+  wire \$2023 ;
   wire \$2024 ;
-  wire [7:0] \$2025 ;
+  wire \$2025 ;
   wire \$2026 ;
-  wire [7:0] \$2027 ;
+  wire [3:0] \$2027 ;
   wire \$2028 ;
-  wire [7:0] \$2029 ;
-  wire [10:0] \$203 ;
-  wire \$2030 ;
-  wire [7:0] \$2031 ;
-  wire \$2032 ;
-  wire [3:0] \$2033 ;
-  wire [4:0] \$2034 ;
-  wire [5:0] \$2035 ;
-  wire [6:0] \$2036 ;
-  wire \$2037 ;
+  wire \$2029 ;
+  wire [5:0] \$203 ;
+  wire [16:0] \$2030 ;
+  wire [16:0] \$2031 ;
+  wire [16:0] \$2032 ;
+  wire \$2033 ;
+  wire \$2034 ;
+  wire [16:0] \$2035 ;
+  wire [16:0] \$2036 ;
+  wire [16:0] \$2037 ;
   wire \$2038 ;
   wire \$2039 ;
-  wire [11:0] \$204 ;
+  wire [6:0] \$204 ;
   wire \$2040 ;
   wire \$2041 ;
   wire \$2042 ;
@@ -1170,7 +1170,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2047 ;
   wire \$2048 ;
   wire \$2049 ;
-  wire [5:0] \$205 ;
+  wire [7:0] \$205 ;
   wire \$2050 ;
   wire \$2051 ;
   wire \$2052 ;
@@ -1178,1745 +1178,1745 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$2054 ;
   wire \$2055 ;
   wire \$2056 ;
-  wire \$2057 ;
-  wire \$2058 ;
+  wire [7:0] \$2057 ;
+  wire [7:0] \$2058 ;
   wire \$2059 ;
-  wire [46:0] \$206 ;
+  wire \$206 ;
   wire \$2060 ;
-  wire \$2061 ;
+  wire [6:0] \$2061 ;
   wire \$2062 ;
   wire \$2063 ;
   wire \$2064 ;
-  wire \$2065 ;
+  wire [6:0] \$2065 ;
   wire \$2066 ;
   wire \$2067 ;
   wire \$2068 ;
   wire \$2069 ;
-  wire \$207 ;
+  wire [7:0] \$207 ;
   wire \$2070 ;
-  wire \$2071 ;
+  wire [6:0] \$2071 ;
   wire \$2072 ;
   wire \$2073 ;
-  wire \$2074 ;
+  wire [6:0] \$2074 ;
   wire \$2075 ;
   wire \$2076 ;
-  wire \$2077 ;
-  wire \$2078 ;
+  wire [6:0] \$2077 ;
+  wire [6:0] \$2078 ;
   wire \$2079 ;
-  wire [11:0] \$208 ;
-  wire \$2080 ;
+  wire \$208 ;
+  wire [14:0] \$2080 ;
   wire \$2081 ;
-  wire \$2082 ;
+  wire [7:0] \$2082 ;
   wire \$2083 ;
   wire \$2084 ;
   wire \$2085 ;
-  wire \$2086 ;
-  wire \$2087 ;
+  wire [10:0] \$2086 ;
+  wire [10:0] \$2087 ;
   wire \$2088 ;
-  wire \$2089 ;
-  wire [15:0] \$209 ;
+  wire [10:0] \$2089 ;
+  wire [7:0] \$209 ;
   wire \$2090 ;
-  wire \$2091 ;
-  wire \$2092 ;
-  wire \$2093 ;
-  wire \$2094 ;
+  wire [10:0] \$2091 ;
+  wire [11:0] \$2092 ;
+  wire [10:0] \$2093 ;
+  wire [11:0] \$2094 ;
   wire \$2095 ;
-  wire \$2096 ;
-  wire \$2097 ;
-  wire \$2098 ;
-  wire \$2099 ;
+  wire [4:0] \$2096 ;
+  reg [327:0] \$2097 ;
+  wire [4:0] \$2098 ;
+  reg [271:0] \$2099 ;
   wire \$21 ;
-  wire [46:0] \$210 ;
-  wire [3:0] \$2100 ;
-  wire [4:0] \$2101 ;
-  wire [16:0] \$2102 ;
-  wire [16:0] \$2103 ;
-  wire [16:0] \$2104 ;
-  wire [16:0] \$2105 ;
-  wire [16:0] \$2106 ;
-  wire [16:0] \$2107 ;
-  wire \$2108 ;
+  wire \$210 ;
+  wire [15:0] \$2100 ;
+  wire [255:0] \$2101 ;
+  wire [15:0] \$2102 ;
+  wire \$2103 ;
+  wire [15:0] \$2104 ;
+  wire \$2105 ;
+  wire [15:0] \$2106 ;
+  wire \$2107 ;
+  wire [15:0] \$2108 ;
   wire \$2109 ;
-  wire [46:0] \$211 ;
-  wire \$2110 ;
+  wire [7:0] \$211 ;
+  wire [15:0] \$2110 ;
   wire \$2111 ;
-  wire \$2112 ;
+  wire [15:0] \$2112 ;
   wire \$2113 ;
-  wire \$2114 ;
-  wire \$2115 ;
+  wire [3:0] \$2114 ;
+  wire [15:0] \$2115 ;
   wire \$2116 ;
-  wire \$2117 ;
+  wire [15:0] \$2117 ;
   wire \$2118 ;
-  wire \$2119 ;
+  wire [15:0] \$2119 ;
   wire \$212 ;
   wire \$2120 ;
-  wire \$2121 ;
+  wire [15:0] \$2121 ;
   wire \$2122 ;
-  wire [3:0] \$2123 ;
+  wire [15:0] \$2123 ;
   wire \$2124 ;
-  wire \$2125 ;
-  wire [16:0] \$2126 ;
-  wire [16:0] \$2127 ;
-  wire [16:0] \$2128 ;
-  wire \$2129 ;
-  wire \$213 ;
-  wire \$2130 ;
-  wire [16:0] \$2131 ;
-  wire [16:0] \$2132 ;
-  wire [16:0] \$2133 ;
-  wire \$2134 ;
-  wire \$2135 ;
-  wire \$2136 ;
-  wire \$2137 ;
-  wire \$2138 ;
-  wire \$2139 ;
+  wire [15:0] \$2125 ;
+  wire \$2126 ;
+  wire [3:0] \$2127 ;
+  wire [4:0] \$2128 ;
+  wire [255:0] \$2129 ;
+  wire [7:0] \$213 ;
+  wire [255:0] \$2130 ;
+  wire [255:0] \$2131 ;
+  wire [255:0] \$2132 ;
+  wire [255:0] \$2133 ;
+  wire [255:0] \$2134 ;
+  wire [255:0] \$2135 ;
+  wire [255:0] \$2136 ;
+  wire [255:0] \$2137 ;
+  wire [255:0] \$2138 ;
+  wire [255:0] \$2139 ;
   wire \$214 ;
-  wire \$2140 ;
-  wire \$2141 ;
-  wire \$2142 ;
-  wire \$2143 ;
-  wire \$2144 ;
-  wire \$2145 ;
-  wire \$2146 ;
-  wire \$2147 ;
-  wire \$2148 ;
-  wire \$2149 ;
-  wire [10:0] \$215 ;
-  wire \$2150 ;
-  wire \$2151 ;
-  wire \$2152 ;
-  wire [7:0] \$2153 ;
-  wire [7:0] \$2154 ;
-  wire \$2155 ;
-  wire \$2156 ;
-  wire [6:0] \$2157 ;
-  wire \$2158 ;
-  wire \$2159 ;
-  wire [11:0] \$216 ;
-  wire \$2160 ;
-  wire [6:0] \$2161 ;
-  wire \$2162 ;
-  wire \$2163 ;
-  wire \$2164 ;
-  wire \$2165 ;
-  wire \$2166 ;
-  wire [6:0] \$2167 ;
-  wire \$2168 ;
-  wire \$2169 ;
-  wire [5:0] \$217 ;
-  wire [6:0] \$2170 ;
-  wire \$2171 ;
-  wire \$2172 ;
-  wire [6:0] \$2173 ;
-  wire [6:0] \$2174 ;
-  wire \$2175 ;
-  wire [14:0] \$2176 ;
-  wire \$2177 ;
-  wire [7:0] \$2178 ;
-  wire \$2179 ;
-  wire [46:0] \$218 ;
-  wire \$2180 ;
-  wire \$2181 ;
-  wire \$2182 ;
-  wire [4:0] \$2183 ;
-  reg [327:0] \$2184 ;
-  wire [4:0] \$2185 ;
-  reg [271:0] \$2186 ;
+  wire [255:0] \$2140 ;
+  wire [255:0] \$2141 ;
+  wire [255:0] \$2142 ;
+  wire [255:0] \$2143 ;
+  wire [255:0] \$2144 ;
+  wire [255:0] \$2145 ;
+  wire [255:0] \$2146 ;
+  wire [255:0] \$2147 ;
+  wire [255:0] \$2148 ;
+  wire [255:0] \$2149 ;
+  wire [7:0] \$215 ;
+  wire [255:0] \$2150 ;
+  wire [255:0] \$2151 ;
+  wire [255:0] \$2152 ;
+  wire [255:0] \$2153 ;
+  wire [255:0] \$2154 ;
+  wire [255:0] \$2155 ;
+  wire [255:0] \$2156 ;
+  wire [255:0] \$2157 ;
+  wire [255:0] \$2158 ;
+  wire [255:0] \$2159 ;
+  wire \$216 ;
+  wire [255:0] \$2160 ;
+  wire [255:0] \$2161 ;
+  wire [255:0] \$2162 ;
+  wire [255:0] \$2163 ;
+  wire [255:0] \$2164 ;
+  wire [255:0] \$2165 ;
+  wire [255:0] \$2166 ;
+  wire [255:0] \$2167 ;
+  wire [255:0] \$2168 ;
+  wire [255:0] \$2169 ;
+  wire [3:0] \$217 ;
+  wire [255:0] \$2170 ;
+  wire [255:0] \$2171 ;
+  wire [255:0] \$2172 ;
+  wire [255:0] \$2173 ;
+  wire [255:0] \$2174 ;
+  wire [255:0] \$2175 ;
+  wire [255:0] \$2176 ;
+  wire [255:0] \$2177 ;
+  wire [255:0] \$2178 ;
+  wire [255:0] \$2179 ;
+  wire [7:0] \$218 ;
+  wire [255:0] \$2180 ;
+  wire [255:0] \$2181 ;
+  wire [255:0] \$2182 ;
+  wire [255:0] \$2183 ;
+  wire [255:0] \$2184 ;
+  wire [255:0] \$2185 ;
+  wire [255:0] \$2186 ;
   wire [255:0] \$2187 ;
-  wire \$2188 ;
-  wire \$2189 ;
+  wire [255:0] \$2188 ;
+  wire [255:0] \$2189 ;
   wire \$219 ;
-  wire \$2190 ;
+  wire [255:0] \$2190 ;
   wire \$2191 ;
   wire \$2192 ;
   wire \$2193 ;
-  wire [3:0] \$2194 ;
+  wire \$2194 ;
   wire \$2195 ;
   wire \$2196 ;
-  wire \$2197 ;
+  wire [3:0] \$2197 ;
   wire \$2198 ;
   wire \$2199 ;
   wire \$22 ;
-  wire [11:0] \$220 ;
+  wire [7:0] \$220 ;
   wire \$2200 ;
-  wire [3:0] \$2201 ;
-  wire [4:0] \$2202 ;
+  wire \$2201 ;
+  wire \$2202 ;
   wire \$2203 ;
-  wire \$2204 ;
-  wire \$2205 ;
-  wire \$2206 ;
-  wire \$2207 ;
-  wire \$2208 ;
-  wire [3:0] \$2209 ;
-  wire [15:0] \$221 ;
-  wire \$2210 ;
-  wire \$2211 ;
-  wire \$2212 ;
-  wire \$2213 ;
-  wire \$2214 ;
-  wire \$2215 ;
-  wire [3:0] \$2216 ;
-  wire [4:0] \$2217 ;
-  wire \$2218 ;
-  wire \$2219 ;
-  wire [46:0] \$222 ;
-  wire \$2220 ;
-  wire \$2221 ;
-  wire \$2222 ;
-  wire \$2223 ;
-  wire [3:0] \$2224 ;
-  wire \$2225 ;
-  wire \$2226 ;
-  wire \$2227 ;
-  wire \$2228 ;
-  wire \$2229 ;
-  wire [46:0] \$223 ;
-  wire \$2230 ;
-  wire [3:0] \$2231 ;
-  wire [4:0] \$2232 ;
-  wire \$2233 ;
-  wire \$2234 ;
-  wire \$2235 ;
-  wire \$2236 ;
-  wire \$2237 ;
-  wire \$2238 ;
-  wire [3:0] \$2239 ;
-  wire \$224 ;
-  wire \$2240 ;
-  wire \$2241 ;
-  wire \$2242 ;
-  wire \$2243 ;
-  wire \$2244 ;
-  wire \$2245 ;
-  wire [3:0] \$2246 ;
-  wire [4:0] \$2247 ;
-  wire \$2248 ;
-  wire \$2249 ;
+  wire [3:0] \$2204 ;
+  wire [127:0] \$2205 ;
+  wire [127:0] \$2206 ;
+  wire [127:0] \$2207 ;
+  wire [127:0] \$2208 ;
+  wire [127:0] \$2209 ;
+  wire \$221 ;
+  wire [127:0] \$2210 ;
+  wire [127:0] \$2211 ;
+  wire [127:0] \$2212 ;
+  wire [127:0] \$2213 ;
+  wire [127:0] \$2214 ;
+  wire [127:0] \$2215 ;
+  wire [127:0] \$2216 ;
+  wire [127:0] \$2217 ;
+  wire [127:0] \$2218 ;
+  wire [127:0] \$2219 ;
+  wire [7:0] \$222 ;
+  wire [127:0] \$2220 ;
+  wire [127:0] \$2221 ;
+  wire [127:0] \$2222 ;
+  wire [127:0] \$2223 ;
+  wire [127:0] \$2224 ;
+  wire [127:0] \$2225 ;
+  wire [127:0] \$2226 ;
+  wire [127:0] \$2227 ;
+  wire [127:0] \$2228 ;
+  wire [127:0] \$2229 ;
+  wire \$223 ;
+  wire [127:0] \$2230 ;
+  wire [127:0] \$2231 ;
+  wire [127:0] \$2232 ;
+  wire [127:0] \$2233 ;
+  wire [127:0] \$2234 ;
+  wire [127:0] \$2235 ;
+  wire [127:0] \$2236 ;
+  wire [127:0] \$2237 ;
+  wire [127:0] \$2238 ;
+  wire [127:0] \$2239 ;
+  wire [7:0] \$224 ;
+  wire [127:0] \$2240 ;
+  wire [127:0] \$2241 ;
+  wire [127:0] \$2242 ;
+  wire [127:0] \$2243 ;
+  wire [127:0] \$2244 ;
+  wire [127:0] \$2245 ;
+  wire [127:0] \$2246 ;
+  wire [127:0] \$2247 ;
+  wire [127:0] \$2248 ;
+  wire [127:0] \$2249 ;
   wire \$225 ;
-  wire \$2250 ;
-  wire \$2251 ;
-  wire \$2252 ;
-  wire \$2253 ;
-  wire [3:0] \$2254 ;
-  wire \$2255 ;
-  wire \$2256 ;
-  wire \$2257 ;
-  wire \$2258 ;
-  wire \$2259 ;
-  wire \$226 ;
-  wire \$2260 ;
-  wire [3:0] \$2261 ;
-  wire [4:0] \$2262 ;
-  wire [255:0] \$2263 ;
-  wire [255:0] \$2264 ;
-  wire [255:0] \$2265 ;
-  wire [255:0] \$2266 ;
-  wire [255:0] \$2267 ;
+  wire [127:0] \$2250 ;
+  wire [127:0] \$2251 ;
+  wire [127:0] \$2252 ;
+  wire [127:0] \$2253 ;
+  wire [127:0] \$2254 ;
+  wire [127:0] \$2255 ;
+  wire [127:0] \$2256 ;
+  wire [127:0] \$2257 ;
+  wire [127:0] \$2258 ;
+  wire [127:0] \$2259 ;
+  wire [7:0] \$226 ;
+  wire [127:0] \$2260 ;
+  wire [127:0] \$2261 ;
+  wire [127:0] \$2262 ;
+  wire [127:0] \$2263 ;
+  wire [127:0] \$2264 ;
+  wire \$2265 ;
+  wire \$2266 ;
+  wire \$2267 ;
   wire \$2268 ;
   wire \$2269 ;
-  wire [10:0] \$227 ;
+  wire \$227 ;
   wire \$2270 ;
   wire \$2271 ;
   wire \$2272 ;
   wire \$2273 ;
-  wire [3:0] \$2274 ;
+  wire \$2274 ;
   wire \$2275 ;
   wire \$2276 ;
-  wire \$2277 ;
-  wire \$2278 ;
-  wire \$2279 ;
-  wire [11:0] \$228 ;
-  wire \$2280 ;
-  wire [3:0] \$2281 ;
-  wire [4:0] \$2282 ;
-  wire [255:0] \$2283 ;
-  wire [255:0] \$2284 ;
-  wire [255:0] \$2285 ;
-  wire [255:0] \$2286 ;
-  wire [255:0] \$2287 ;
-  wire [255:0] \$2288 ;
-  wire \$2289 ;
-  wire [5:0] \$229 ;
-  wire \$2290 ;
-  wire \$2291 ;
-  wire \$2292 ;
-  wire \$2293 ;
-  wire \$2294 ;
-  wire [3:0] \$2295 ;
-  wire \$2296 ;
-  wire \$2297 ;
-  wire \$2298 ;
-  wire \$2299 ;
+  wire [63:0] \$2277 ;
+  wire [63:0] \$2278 ;
+  wire [63:0] \$2279 ;
+  wire [7:0] \$228 ;
+  wire [63:0] \$2280 ;
+  wire [63:0] \$2281 ;
+  wire [63:0] \$2282 ;
+  wire [63:0] \$2283 ;
+  wire [63:0] \$2284 ;
+  wire [63:0] \$2285 ;
+  wire [63:0] \$2286 ;
+  wire [63:0] \$2287 ;
+  wire [63:0] \$2288 ;
+  wire [63:0] \$2289 ;
+  wire \$229 ;
+  wire [63:0] \$2290 ;
+  wire [63:0] \$2291 ;
+  wire [63:0] \$2292 ;
+  wire [63:0] \$2293 ;
+  wire [63:0] \$2294 ;
+  wire [63:0] \$2295 ;
+  wire [63:0] \$2296 ;
+  wire [63:0] \$2297 ;
+  wire [63:0] \$2298 ;
+  wire [63:0] \$2299 ;
   wire \$23 ;
-  wire [46:0] \$230 ;
-  wire \$2300 ;
-  wire \$2301 ;
-  wire [3:0] \$2302 ;
-  wire [4:0] \$2303 ;
-  wire \$2304 ;
-  wire \$2305 ;
-  wire \$2306 ;
-  wire \$2307 ;
-  wire \$2308 ;
-  wire \$2309 ;
-  wire \$231 ;
-  wire [3:0] \$2310 ;
-  wire \$2311 ;
-  wire \$2312 ;
-  wire \$2313 ;
-  wire \$2314 ;
-  wire \$2315 ;
-  wire \$2316 ;
-  wire [3:0] \$2317 ;
-  wire [4:0] \$2318 ;
-  wire [255:0] \$2319 ;
-  wire [11:0] \$232 ;
-  wire [255:0] \$2320 ;
-  wire [255:0] \$2321 ;
-  wire [255:0] \$2322 ;
-  wire [255:0] \$2323 ;
-  wire \$2324 ;
-  wire \$2325 ;
-  wire \$2326 ;
-  wire \$2327 ;
-  wire \$2328 ;
-  wire \$2329 ;
-  wire [15:0] \$233 ;
-  wire [3:0] \$2330 ;
-  wire \$2331 ;
-  wire \$2332 ;
+  wire [3:0] \$230 ;
+  wire [63:0] \$2300 ;
+  wire [63:0] \$2301 ;
+  wire [63:0] \$2302 ;
+  wire [63:0] \$2303 ;
+  wire [63:0] \$2304 ;
+  wire [63:0] \$2305 ;
+  wire [63:0] \$2306 ;
+  wire [63:0] \$2307 ;
+  wire [63:0] \$2308 ;
+  wire [63:0] \$2309 ;
+  wire [4:0] \$231 ;
+  wire [63:0] \$2310 ;
+  wire [63:0] \$2311 ;
+  wire [63:0] \$2312 ;
+  wire [63:0] \$2313 ;
+  wire [63:0] \$2314 ;
+  wire [63:0] \$2315 ;
+  wire [63:0] \$2316 ;
+  wire [63:0] \$2317 ;
+  wire [63:0] \$2318 ;
+  wire [63:0] \$2319 ;
+  wire [7:0] \$232 ;
+  wire [63:0] \$2320 ;
+  wire [63:0] \$2321 ;
+  wire [63:0] \$2322 ;
+  wire [63:0] \$2323 ;
+  wire [63:0] \$2324 ;
+  wire [63:0] \$2325 ;
+  wire [63:0] \$2326 ;
+  wire [63:0] \$2327 ;
+  wire [63:0] \$2328 ;
+  wire [63:0] \$2329 ;
+  wire \$233 ;
+  wire [63:0] \$2330 ;
+  wire [63:0] \$2331 ;
+  wire [63:0] \$2332 ;
   wire \$2333 ;
   wire \$2334 ;
   wire \$2335 ;
   wire \$2336 ;
-  wire [3:0] \$2337 ;
-  wire [4:0] \$2338 ;
-  wire [255:0] \$2339 ;
-  wire [46:0] \$234 ;
-  wire [255:0] \$2340 ;
-  wire [255:0] \$2341 ;
-  wire [255:0] \$2342 ;
-  wire [255:0] \$2343 ;
-  wire [255:0] \$2344 ;
-  wire [255:0] \$2345 ;
+  wire \$2337 ;
+  wire \$2338 ;
+  wire \$2339 ;
+  wire [7:0] \$234 ;
+  wire \$2340 ;
+  wire \$2341 ;
+  wire \$2342 ;
+  wire \$2343 ;
+  wire \$2344 ;
+  wire \$2345 ;
   wire \$2346 ;
-  wire \$2347 ;
+  wire [1:0] \$2347 ;
   wire \$2348 ;
-  wire \$2349 ;
-  wire [46:0] \$235 ;
+  wire [1:0] \$2349 ;
+  wire \$235 ;
   wire \$2350 ;
-  wire \$2351 ;
-  wire [3:0] \$2352 ;
-  wire \$2353 ;
-  wire \$2354 ;
-  wire \$2355 ;
-  wire \$2356 ;
+  wire [4:0] \$2351 ;
+  wire [4:0] \$2352 ;
+  wire [21:0] \$2353 ;
+  wire [15:0] \$2354 ;
+  wire [15:0] \$2355 ;
+  wire [1:0] \$2356 ;
   wire \$2357 ;
   wire \$2358 ;
-  wire [3:0] \$2359 ;
-  wire \$236 ;
-  wire [4:0] \$2360 ;
-  wire \$2361 ;
+  wire [1:0] \$2359 ;
+  wire [7:0] \$236 ;
+  wire \$2360 ;
+  wire [1:0] \$2361 ;
   wire \$2362 ;
   wire \$2363 ;
   wire \$2364 ;
-  wire \$2365 ;
+  wire [1:0] \$2365 ;
   wire \$2366 ;
-  wire [3:0] \$2367 ;
-  wire \$2368 ;
-  wire \$2369 ;
+  wire [15:0] \$2367 ;
+  wire [16:0] \$2368 ;
+  wire [15:0] \$2369 ;
   wire \$237 ;
-  wire \$2370 ;
-  wire \$2371 ;
+  wire [15:0] \$2370 ;
+  wire [15:0] \$2371 ;
   wire \$2372 ;
   wire \$2373 ;
-  wire [3:0] \$2374 ;
-  wire [4:0] \$2375 ;
-  wire \$2376 ;
-  wire \$2377 ;
-  wire \$2378 ;
-  wire \$2379 ;
-  wire \$238 ;
-  wire \$2380 ;
-  wire \$2381 ;
+  wire [17:0] \$2374 ;
+  wire [15:0] \$2375 ;
+  wire [15:0] \$2376 ;
+  wire [3:0] \$2377 ;
+  wire [3:0] \$2378 ;
+  wire [3:0] \$2379 ;
+  wire [7:0] \$238 ;
+  wire [3:0] \$2380 ;
+  wire [3:0] \$2381 ;
   wire [3:0] \$2382 ;
-  wire \$2383 ;
-  wire \$2384 ;
-  wire \$2385 ;
-  wire \$2386 ;
-  wire \$2387 ;
-  wire \$2388 ;
+  wire [3:0] \$2383 ;
+  wire [3:0] \$2384 ;
+  wire [3:0] \$2385 ;
+  wire [3:0] \$2386 ;
+  wire [3:0] \$2387 ;
+  wire [3:0] \$2388 ;
   wire [3:0] \$2389 ;
   wire \$239 ;
-  wire [4:0] \$2390 ;
-  wire [255:0] \$2391 ;
-  wire [255:0] \$2392 ;
-  wire [255:0] \$2393 ;
-  wire [255:0] \$2394 ;
-  wire [255:0] \$2395 ;
-  wire \$2396 ;
-  wire \$2397 ;
+  wire [3:0] \$2390 ;
+  wire [3:0] \$2391 ;
+  wire [11:0] \$2392 ;
+  wire [4:0] \$2393 ;
+  wire [30:0] \$2394 ;
+  wire [15:0] \$2395 ;
+  wire [46:0] \$2396 ;
+  wire [46:0] \$2397 ;
   wire \$2398 ;
-  wire \$2399 ;
+  wire [1:0] \$2399 ;
   wire \$24 ;
-  wire \$240 ;
+  wire [7:0] \$240 ;
   wire \$2400 ;
-  wire \$2401 ;
-  wire [3:0] \$2402 ;
-  wire \$2403 ;
-  wire \$2404 ;
-  wire \$2405 ;
-  wire \$2406 ;
-  wire \$2407 ;
-  wire \$2408 ;
-  wire [3:0] \$2409 ;
+  wire [1:0] \$2401 ;
+  wire \$2402 ;
+  wire [4:0] \$2403 ;
+  wire [4:0] \$2404 ;
+  wire [21:0] \$2405 ;
+  wire [15:0] \$2406 ;
+  wire [15:0] \$2407 ;
+  wire [1:0] \$2408 ;
+  wire \$2409 ;
   wire \$241 ;
-  wire [4:0] \$2410 ;
-  wire [255:0] \$2411 ;
-  wire [255:0] \$2412 ;
-  wire [255:0] \$2413 ;
-  wire [255:0] \$2414 ;
-  wire [255:0] \$2415 ;
-  wire [255:0] \$2416 ;
-  wire \$2417 ;
+  wire \$2410 ;
+  wire [1:0] \$2411 ;
+  wire \$2412 ;
+  wire [1:0] \$2413 ;
+  wire \$2414 ;
+  wire \$2415 ;
+  wire \$2416 ;
+  wire [1:0] \$2417 ;
   wire \$2418 ;
-  wire \$2419 ;
-  wire \$242 ;
-  wire \$2420 ;
-  wire \$2421 ;
-  wire \$2422 ;
-  wire [3:0] \$2423 ;
+  wire [15:0] \$2419 ;
+  wire [7:0] \$242 ;
+  wire [16:0] \$2420 ;
+  wire [15:0] \$2421 ;
+  wire [15:0] \$2422 ;
+  wire [15:0] \$2423 ;
   wire \$2424 ;
   wire \$2425 ;
-  wire \$2426 ;
-  wire \$2427 ;
-  wire \$2428 ;
-  wire \$2429 ;
+  wire [17:0] \$2426 ;
+  wire [15:0] \$2427 ;
+  wire [15:0] \$2428 ;
+  wire [3:0] \$2429 ;
   wire \$243 ;
   wire [3:0] \$2430 ;
-  wire [4:0] \$2431 ;
-  wire \$2432 ;
-  wire \$2433 ;
-  wire \$2434 ;
-  wire \$2435 ;
-  wire \$2436 ;
-  wire \$2437 ;
+  wire [3:0] \$2431 ;
+  wire [3:0] \$2432 ;
+  wire [3:0] \$2433 ;
+  wire [3:0] \$2434 ;
+  wire [3:0] \$2435 ;
+  wire [3:0] \$2436 ;
+  wire [3:0] \$2437 ;
   wire [3:0] \$2438 ;
-  wire \$2439 ;
-  wire \$244 ;
-  wire \$2440 ;
-  wire \$2441 ;
-  wire \$2442 ;
-  wire \$2443 ;
-  wire \$2444 ;
-  wire [3:0] \$2445 ;
-  wire [4:0] \$2446 ;
-  wire [255:0] \$2447 ;
-  wire [255:0] \$2448 ;
-  wire [255:0] \$2449 ;
+  wire [3:0] \$2439 ;
+  wire [3:0] \$244 ;
+  wire [3:0] \$2440 ;
+  wire [3:0] \$2441 ;
+  wire [3:0] \$2442 ;
+  wire [3:0] \$2443 ;
+  wire [11:0] \$2444 ;
+  wire [4:0] \$2445 ;
+  wire [30:0] \$2446 ;
+  wire [15:0] \$2447 ;
+  wire [46:0] \$2448 ;
+  wire [46:0] \$2449 ;
   wire [7:0] \$245 ;
-  wire [255:0] \$2450 ;
-  wire [255:0] \$2451 ;
+  wire \$2450 ;
+  wire [1:0] \$2451 ;
   wire \$2452 ;
-  wire \$2453 ;
+  wire [1:0] \$2453 ;
   wire \$2454 ;
-  wire \$2455 ;
-  wire \$2456 ;
-  wire \$2457 ;
-  wire [3:0] \$2458 ;
-  wire \$2459 ;
+  wire [4:0] \$2455 ;
+  wire [4:0] \$2456 ;
+  wire [21:0] \$2457 ;
+  wire [15:0] \$2458 ;
+  wire [15:0] \$2459 ;
   wire \$246 ;
-  wire \$2460 ;
+  wire [1:0] \$2460 ;
   wire \$2461 ;
   wire \$2462 ;
-  wire \$2463 ;
+  wire [1:0] \$2463 ;
   wire \$2464 ;
-  wire [3:0] \$2465 ;
-  wire [4:0] \$2466 ;
-  wire [255:0] \$2467 ;
-  wire [255:0] \$2468 ;
-  wire [255:0] \$2469 ;
+  wire [1:0] \$2465 ;
+  wire \$2466 ;
+  wire \$2467 ;
+  wire \$2468 ;
+  wire [1:0] \$2469 ;
   wire [7:0] \$247 ;
-  wire [255:0] \$2470 ;
-  wire [255:0] \$2471 ;
-  wire [255:0] \$2472 ;
-  wire [255:0] \$2473 ;
-  wire [255:0] \$2474 ;
-  wire \$2475 ;
+  wire \$2470 ;
+  wire [15:0] \$2471 ;
+  wire [16:0] \$2472 ;
+  wire [15:0] \$2473 ;
+  wire [15:0] \$2474 ;
+  wire [15:0] \$2475 ;
   wire \$2476 ;
   wire \$2477 ;
-  wire \$2478 ;
-  wire \$2479 ;
+  wire [17:0] \$2478 ;
+  wire [15:0] \$2479 ;
   wire \$248 ;
-  wire \$2480 ;
+  wire [15:0] \$2480 ;
   wire [3:0] \$2481 ;
-  wire \$2482 ;
-  wire \$2483 ;
-  wire \$2484 ;
-  wire \$2485 ;
-  wire \$2486 ;
-  wire \$2487 ;
+  wire [3:0] \$2482 ;
+  wire [3:0] \$2483 ;
+  wire [3:0] \$2484 ;
+  wire [3:0] \$2485 ;
+  wire [3:0] \$2486 ;
+  wire [3:0] \$2487 ;
   wire [3:0] \$2488 ;
-  wire [4:0] \$2489 ;
+  wire [3:0] \$2489 ;
   wire [7:0] \$249 ;
-  wire \$2490 ;
-  wire \$2491 ;
-  wire \$2492 ;
-  wire \$2493 ;
-  wire \$2494 ;
-  wire \$2495 ;
-  wire [3:0] \$2496 ;
-  wire \$2497 ;
-  wire \$2498 ;
-  wire \$2499 ;
+  wire [3:0] \$2490 ;
+  wire [3:0] \$2491 ;
+  wire [3:0] \$2492 ;
+  wire [3:0] \$2493 ;
+  wire [3:0] \$2494 ;
+  wire [3:0] \$2495 ;
+  wire [11:0] \$2496 ;
+  wire [4:0] \$2497 ;
+  wire [30:0] \$2498 ;
+  wire [15:0] \$2499 ;
   wire \$25 ;
   wire \$250 ;
-  wire \$2500 ;
-  wire \$2501 ;
+  wire [46:0] \$2500 ;
+  wire [46:0] \$2501 ;
   wire \$2502 ;
-  wire [3:0] \$2503 ;
-  wire [4:0] \$2504 ;
-  wire \$2505 ;
+  wire [1:0] \$2503 ;
+  wire \$2504 ;
+  wire [1:0] \$2505 ;
   wire \$2506 ;
-  wire \$2507 ;
-  wire \$2508 ;
-  wire \$2509 ;
+  wire [4:0] \$2507 ;
+  wire [4:0] \$2508 ;
+  wire [21:0] \$2509 ;
   wire [7:0] \$251 ;
-  wire \$2510 ;
-  wire [3:0] \$2511 ;
-  wire \$2512 ;
+  wire [15:0] \$2510 ;
+  wire [15:0] \$2511 ;
+  wire [1:0] \$2512 ;
   wire \$2513 ;
   wire \$2514 ;
-  wire \$2515 ;
+  wire [1:0] \$2515 ;
   wire \$2516 ;
-  wire \$2517 ;
-  wire [3:0] \$2518 ;
-  wire [4:0] \$2519 ;
+  wire [1:0] \$2517 ;
+  wire \$2518 ;
+  wire \$2519 ;
   wire \$252 ;
   wire \$2520 ;
-  wire \$2521 ;
+  wire [1:0] \$2521 ;
   wire \$2522 ;
-  wire \$2523 ;
-  wire \$2524 ;
-  wire \$2525 ;
-  wire [3:0] \$2526 ;
-  wire \$2527 ;
+  wire [15:0] \$2523 ;
+  wire [16:0] \$2524 ;
+  wire [15:0] \$2525 ;
+  wire [15:0] \$2526 ;
+  wire [15:0] \$2527 ;
   wire \$2528 ;
   wire \$2529 ;
   wire [7:0] \$253 ;
-  wire \$2530 ;
-  wire \$2531 ;
-  wire \$2532 ;
+  wire [17:0] \$2530 ;
+  wire [15:0] \$2531 ;
+  wire [15:0] \$2532 ;
   wire [3:0] \$2533 ;
-  wire [4:0] \$2534 ;
-  wire [255:0] \$2535 ;
-  wire [255:0] \$2536 ;
-  wire [255:0] \$2537 ;
-  wire [255:0] \$2538 ;
-  wire [255:0] \$2539 ;
+  wire [3:0] \$2534 ;
+  wire [3:0] \$2535 ;
+  wire [3:0] \$2536 ;
+  wire [3:0] \$2537 ;
+  wire [3:0] \$2538 ;
+  wire [3:0] \$2539 ;
   wire \$254 ;
-  wire \$2540 ;
-  wire \$2541 ;
-  wire \$2542 ;
-  wire \$2543 ;
-  wire \$2544 ;
-  wire \$2545 ;
+  wire [3:0] \$2540 ;
+  wire [3:0] \$2541 ;
+  wire [3:0] \$2542 ;
+  wire [3:0] \$2543 ;
+  wire [3:0] \$2544 ;
+  wire [3:0] \$2545 ;
   wire [3:0] \$2546 ;
-  wire \$2547 ;
-  wire \$2548 ;
-  wire \$2549 ;
+  wire [3:0] \$2547 ;
+  wire [11:0] \$2548 ;
+  wire [4:0] \$2549 ;
   wire [7:0] \$255 ;
-  wire \$2550 ;
-  wire \$2551 ;
-  wire \$2552 ;
-  wire [3:0] \$2553 ;
-  wire [4:0] \$2554 ;
-  wire [255:0] \$2555 ;
-  wire [255:0] \$2556 ;
-  wire [255:0] \$2557 ;
-  wire [255:0] \$2558 ;
-  wire [255:0] \$2559 ;
+  wire [30:0] \$2550 ;
+  wire [15:0] \$2551 ;
+  wire [46:0] \$2552 ;
+  wire [46:0] \$2553 ;
+  wire \$2554 ;
+  wire [1:0] \$2555 ;
+  wire \$2556 ;
+  wire [1:0] \$2557 ;
+  wire \$2558 ;
+  wire [4:0] \$2559 ;
   wire \$256 ;
-  wire [255:0] \$2560 ;
-  wire \$2561 ;
-  wire \$2562 ;
-  wire \$2563 ;
-  wire \$2564 ;
+  wire [4:0] \$2560 ;
+  wire [21:0] \$2561 ;
+  wire [15:0] \$2562 ;
+  wire [15:0] \$2563 ;
+  wire [1:0] \$2564 ;
   wire \$2565 ;
   wire \$2566 ;
-  wire [3:0] \$2567 ;
+  wire [1:0] \$2567 ;
   wire \$2568 ;
-  wire \$2569 ;
+  wire [1:0] \$2569 ;
   wire [3:0] \$257 ;
   wire \$2570 ;
   wire \$2571 ;
   wire \$2572 ;
-  wire \$2573 ;
-  wire [3:0] \$2574 ;
-  wire [4:0] \$2575 ;
-  wire \$2576 ;
-  wire \$2577 ;
-  wire \$2578 ;
-  wire \$2579 ;
-  wire [7:0] \$258 ;
+  wire [1:0] \$2573 ;
+  wire \$2574 ;
+  wire [15:0] \$2575 ;
+  wire [16:0] \$2576 ;
+  wire [15:0] \$2577 ;
+  wire [15:0] \$2578 ;
+  wire [15:0] \$2579 ;
+  wire [4:0] \$258 ;
   wire \$2580 ;
   wire \$2581 ;
-  wire [3:0] \$2582 ;
-  wire \$2583 ;
-  wire \$2584 ;
-  wire \$2585 ;
-  wire \$2586 ;
-  wire \$2587 ;
-  wire \$2588 ;
+  wire [17:0] \$2582 ;
+  wire [15:0] \$2583 ;
+  wire [15:0] \$2584 ;
+  wire [3:0] \$2585 ;
+  wire [3:0] \$2586 ;
+  wire [3:0] \$2587 ;
+  wire [3:0] \$2588 ;
   wire [3:0] \$2589 ;
-  wire \$259 ;
-  wire [4:0] \$2590 ;
-  wire [255:0] \$2591 ;
-  wire [255:0] \$2592 ;
-  wire [255:0] \$2593 ;
-  wire [255:0] \$2594 ;
-  wire [255:0] \$2595 ;
-  wire \$2596 ;
-  wire \$2597 ;
-  wire \$2598 ;
-  wire \$2599 ;
+  wire [5:0] \$259 ;
+  wire [3:0] \$2590 ;
+  wire [3:0] \$2591 ;
+  wire [3:0] \$2592 ;
+  wire [3:0] \$2593 ;
+  wire [3:0] \$2594 ;
+  wire [3:0] \$2595 ;
+  wire [3:0] \$2596 ;
+  wire [3:0] \$2597 ;
+  wire [3:0] \$2598 ;
+  wire [3:0] \$2599 ;
   wire \$26 ;
-  wire [7:0] \$260 ;
-  wire \$2600 ;
-  wire \$2601 ;
-  wire [3:0] \$2602 ;
-  wire \$2603 ;
-  wire \$2604 ;
-  wire \$2605 ;
+  wire [6:0] \$260 ;
+  wire [11:0] \$2600 ;
+  wire [4:0] \$2601 ;
+  wire [30:0] \$2602 ;
+  wire [15:0] \$2603 ;
+  wire [46:0] \$2604 ;
+  wire [46:0] \$2605 ;
   wire \$2606 ;
-  wire \$2607 ;
+  wire [1:0] \$2607 ;
   wire \$2608 ;
-  wire [3:0] \$2609 ;
-  wire \$261 ;
-  wire [4:0] \$2610 ;
-  wire [255:0] \$2611 ;
-  wire [255:0] \$2612 ;
-  wire [255:0] \$2613 ;
-  wire [255:0] \$2614 ;
-  wire [255:0] \$2615 ;
-  wire [255:0] \$2616 ;
-  wire [255:0] \$2617 ;
+  wire [1:0] \$2609 ;
+  wire [7:0] \$261 ;
+  wire \$2610 ;
+  wire [4:0] \$2611 ;
+  wire [4:0] \$2612 ;
+  wire [21:0] \$2613 ;
+  wire [15:0] \$2614 ;
+  wire [15:0] \$2615 ;
+  wire [1:0] \$2616 ;
+  wire \$2617 ;
   wire \$2618 ;
-  wire \$2619 ;
-  wire [7:0] \$262 ;
+  wire [1:0] \$2619 ;
+  wire \$262 ;
   wire \$2620 ;
-  wire \$2621 ;
+  wire [1:0] \$2621 ;
   wire \$2622 ;
   wire \$2623 ;
-  wire [3:0] \$2624 ;
-  wire \$2625 ;
+  wire \$2624 ;
+  wire [1:0] \$2625 ;
   wire \$2626 ;
-  wire \$2627 ;
-  wire \$2628 ;
-  wire \$2629 ;
-  wire \$263 ;
-  wire \$2630 ;
-  wire [3:0] \$2631 ;
-  wire [4:0] \$2632 ;
+  wire [15:0] \$2627 ;
+  wire [16:0] \$2628 ;
+  wire [15:0] \$2629 ;
+  wire [7:0] \$263 ;
+  wire [15:0] \$2630 ;
+  wire [15:0] \$2631 ;
+  wire \$2632 ;
   wire \$2633 ;
-  wire \$2634 ;
-  wire \$2635 ;
-  wire \$2636 ;
-  wire \$2637 ;
-  wire \$2638 ;
+  wire [17:0] \$2634 ;
+  wire [15:0] \$2635 ;
+  wire [15:0] \$2636 ;
+  wire [3:0] \$2637 ;
+  wire [3:0] \$2638 ;
   wire [3:0] \$2639 ;
-  wire [7:0] \$264 ;
-  wire \$2640 ;
-  wire \$2641 ;
-  wire \$2642 ;
-  wire \$2643 ;
-  wire \$2644 ;
-  wire \$2645 ;
+  wire \$264 ;
+  wire [3:0] \$2640 ;
+  wire [3:0] \$2641 ;
+  wire [3:0] \$2642 ;
+  wire [3:0] \$2643 ;
+  wire [3:0] \$2644 ;
+  wire [3:0] \$2645 ;
   wire [3:0] \$2646 ;
-  wire [4:0] \$2647 ;
-  wire \$2648 ;
-  wire \$2649 ;
-  wire \$265 ;
-  wire \$2650 ;
-  wire \$2651 ;
-  wire \$2652 ;
-  wire \$2653 ;
-  wire [3:0] \$2654 ;
-  wire \$2655 ;
-  wire \$2656 ;
-  wire \$2657 ;
+  wire [3:0] \$2647 ;
+  wire [3:0] \$2648 ;
+  wire [3:0] \$2649 ;
+  wire [7:0] \$265 ;
+  wire [3:0] \$2650 ;
+  wire [3:0] \$2651 ;
+  wire [11:0] \$2652 ;
+  wire [4:0] \$2653 ;
+  wire [30:0] \$2654 ;
+  wire [15:0] \$2655 ;
+  wire [46:0] \$2656 ;
+  wire [46:0] \$2657 ;
   wire \$2658 ;
-  wire \$2659 ;
-  wire [7:0] \$266 ;
+  wire [1:0] \$2659 ;
+  wire \$266 ;
   wire \$2660 ;
-  wire [3:0] \$2661 ;
-  wire [4:0] \$2662 ;
-  wire [255:0] \$2663 ;
-  wire [255:0] \$2664 ;
-  wire [255:0] \$2665 ;
-  wire [255:0] \$2666 ;
-  wire [255:0] \$2667 ;
-  wire \$2668 ;
+  wire [1:0] \$2661 ;
+  wire \$2662 ;
+  wire [4:0] \$2663 ;
+  wire [4:0] \$2664 ;
+  wire [21:0] \$2665 ;
+  wire [15:0] \$2666 ;
+  wire [15:0] \$2667 ;
+  wire [1:0] \$2668 ;
   wire \$2669 ;
-  wire \$267 ;
+  wire [7:0] \$267 ;
   wire \$2670 ;
-  wire \$2671 ;
+  wire [1:0] \$2671 ;
   wire \$2672 ;
-  wire \$2673 ;
-  wire [3:0] \$2674 ;
+  wire [1:0] \$2673 ;
+  wire \$2674 ;
   wire \$2675 ;
   wire \$2676 ;
-  wire \$2677 ;
+  wire [1:0] \$2677 ;
   wire \$2678 ;
-  wire \$2679 ;
-  wire [7:0] \$268 ;
-  wire \$2680 ;
-  wire [3:0] \$2681 ;
-  wire [4:0] \$2682 ;
-  wire [255:0] \$2683 ;
-  wire [255:0] \$2684 ;
-  wire [255:0] \$2685 ;
-  wire [255:0] \$2686 ;
-  wire [255:0] \$2687 ;
-  wire [255:0] \$2688 ;
-  wire \$2689 ;
-  wire \$269 ;
-  wire \$2690 ;
-  wire \$2691 ;
-  wire \$2692 ;
-  wire \$2693 ;
-  wire \$2694 ;
+  wire [15:0] \$2679 ;
+  wire \$268 ;
+  wire [16:0] \$2680 ;
+  wire [15:0] \$2681 ;
+  wire [15:0] \$2682 ;
+  wire [15:0] \$2683 ;
+  wire \$2684 ;
+  wire \$2685 ;
+  wire [17:0] \$2686 ;
+  wire [15:0] \$2687 ;
+  wire [15:0] \$2688 ;
+  wire [3:0] \$2689 ;
+  wire [7:0] \$269 ;
+  wire [3:0] \$2690 ;
+  wire [3:0] \$2691 ;
+  wire [3:0] \$2692 ;
+  wire [3:0] \$2693 ;
+  wire [3:0] \$2694 ;
   wire [3:0] \$2695 ;
-  wire \$2696 ;
-  wire \$2697 ;
-  wire \$2698 ;
-  wire \$2699 ;
+  wire [3:0] \$2696 ;
+  wire [3:0] \$2697 ;
+  wire [3:0] \$2698 ;
+  wire [3:0] \$2699 ;
   wire \$27 ;
-  wire [3:0] \$270 ;
-  wire \$2700 ;
-  wire \$2701 ;
+  wire \$270 ;
+  wire [3:0] \$2700 ;
+  wire [3:0] \$2701 ;
   wire [3:0] \$2702 ;
-  wire [4:0] \$2703 ;
-  wire \$2704 ;
-  wire \$2705 ;
-  wire \$2706 ;
-  wire \$2707 ;
-  wire \$2708 ;
-  wire \$2709 ;
-  wire [4:0] \$271 ;
-  wire [3:0] \$2710 ;
-  wire \$2711 ;
+  wire [3:0] \$2703 ;
+  wire [11:0] \$2704 ;
+  wire [4:0] \$2705 ;
+  wire [30:0] \$2706 ;
+  wire [15:0] \$2707 ;
+  wire [46:0] \$2708 ;
+  wire [46:0] \$2709 ;
+  wire [7:0] \$271 ;
+  wire \$2710 ;
+  wire [1:0] \$2711 ;
   wire \$2712 ;
-  wire \$2713 ;
+  wire [1:0] \$2713 ;
   wire \$2714 ;
-  wire \$2715 ;
-  wire \$2716 ;
-  wire [3:0] \$2717 ;
-  wire [4:0] \$2718 ;
-  wire [255:0] \$2719 ;
-  wire [7:0] \$272 ;
-  wire [255:0] \$2720 ;
-  wire [255:0] \$2721 ;
-  wire [255:0] \$2722 ;
-  wire [255:0] \$2723 ;
+  wire [4:0] \$2715 ;
+  wire [4:0] \$2716 ;
+  wire [21:0] \$2717 ;
+  wire [15:0] \$2718 ;
+  wire [15:0] \$2719 ;
+  wire \$272 ;
+  wire [1:0] \$2720 ;
+  wire \$2721 ;
+  wire \$2722 ;
+  wire [1:0] \$2723 ;
   wire \$2724 ;
-  wire \$2725 ;
+  wire [1:0] \$2725 ;
   wire \$2726 ;
   wire \$2727 ;
   wire \$2728 ;
-  wire \$2729 ;
-  wire \$273 ;
-  wire [3:0] \$2730 ;
-  wire \$2731 ;
-  wire \$2732 ;
-  wire \$2733 ;
-  wire \$2734 ;
-  wire \$2735 ;
+  wire [1:0] \$2729 ;
+  wire [3:0] \$273 ;
+  wire \$2730 ;
+  wire [15:0] \$2731 ;
+  wire [16:0] \$2732 ;
+  wire [15:0] \$2733 ;
+  wire [15:0] \$2734 ;
+  wire [15:0] \$2735 ;
   wire \$2736 ;
-  wire [3:0] \$2737 ;
-  wire [4:0] \$2738 ;
-  wire [255:0] \$2739 ;
+  wire \$2737 ;
+  wire [17:0] \$2738 ;
+  wire [15:0] \$2739 ;
   wire [7:0] \$274 ;
-  wire [255:0] \$2740 ;
-  wire [255:0] \$2741 ;
-  wire [255:0] \$2742 ;
-  wire [255:0] \$2743 ;
-  wire [255:0] \$2744 ;
-  wire [255:0] \$2745 ;
-  wire [255:0] \$2746 ;
-  wire \$2747 ;
-  wire \$2748 ;
-  wire \$2749 ;
+  wire [15:0] \$2740 ;
+  wire [3:0] \$2741 ;
+  wire [3:0] \$2742 ;
+  wire [3:0] \$2743 ;
+  wire [3:0] \$2744 ;
+  wire [3:0] \$2745 ;
+  wire [3:0] \$2746 ;
+  wire [3:0] \$2747 ;
+  wire [3:0] \$2748 ;
+  wire [3:0] \$2749 ;
   wire \$275 ;
-  wire \$2750 ;
-  wire \$2751 ;
-  wire \$2752 ;
+  wire [3:0] \$2750 ;
+  wire [3:0] \$2751 ;
+  wire [3:0] \$2752 ;
   wire [3:0] \$2753 ;
-  wire \$2754 ;
-  wire \$2755 ;
-  wire \$2756 ;
-  wire \$2757 ;
-  wire \$2758 ;
-  wire \$2759 ;
+  wire [3:0] \$2754 ;
+  wire [3:0] \$2755 ;
+  wire [11:0] \$2756 ;
+  wire [4:0] \$2757 ;
+  wire [30:0] \$2758 ;
+  wire [15:0] \$2759 ;
   wire [7:0] \$276 ;
-  wire [3:0] \$2760 ;
-  wire \$2761 ;
+  wire [46:0] \$2760 ;
+  wire [46:0] \$2761 ;
   wire \$2762 ;
-  wire \$2763 ;
+  wire [1:0] \$2763 ;
   wire \$2764 ;
-  wire \$2765 ;
+  wire [1:0] \$2765 ;
   wire \$2766 ;
-  wire [3:0] \$2767 ;
+  wire \$2767 ;
   wire \$2768 ;
-  wire \$2769 ;
+  wire [7:0] \$2769 ;
   wire \$277 ;
-  wire \$2770 ;
+  wire [6:0] \$2770 ;
   wire \$2771 ;
   wire \$2772 ;
   wire \$2773 ;
-  wire [3:0] \$2774 ;
-  wire [127:0] \$2775 ;
-  wire [127:0] \$2776 ;
-  wire [127:0] \$2777 ;
-  wire \$2778 ;
-  wire \$2779 ;
+  wire \$2774 ;
+  wire [1:0] \$2775 ;
+  wire \$2776 ;
+  wire \$2777 ;
+  wire [4:0] \$2778 ;
+  wire [22:0] \$2779 ;
   wire [7:0] \$278 ;
   wire \$2780 ;
   wire \$2781 ;
   wire \$2782 ;
   wire \$2783 ;
-  wire [3:0] \$2784 ;
-  wire [127:0] \$2785 ;
-  wire [127:0] \$2786 ;
-  wire [127:0] \$2787 ;
-  wire [127:0] \$2788 ;
-  wire \$2789 ;
+  wire [1:0] \$2784 ;
+  wire \$2785 ;
+  wire \$2786 ;
+  wire [1:0] \$2787 ;
+  wire \$2788 ;
+  wire [1:0] \$2789 ;
   wire \$279 ;
   wire \$2790 ;
-  wire \$2791 ;
-  wire \$2792 ;
-  wire \$2793 ;
-  wire \$2794 ;
-  wire [3:0] \$2795 ;
+  wire [4:0] \$2791 ;
+  wire [4:0] \$2792 ;
+  wire [21:0] \$2793 ;
+  wire [15:0] \$2794 ;
+  wire [15:0] \$2795 ;
   wire \$2796 ;
   wire \$2797 ;
   wire \$2798 ;
   wire \$2799 ;
   wire \$28 ;
   wire [7:0] \$280 ;
-  wire \$2800 ;
+  wire [1:0] \$2800 ;
   wire \$2801 ;
-  wire [3:0] \$2802 ;
-  wire [127:0] \$2803 ;
-  wire [127:0] \$2804 ;
-  wire [127:0] \$2805 ;
-  wire \$2806 ;
-  wire \$2807 ;
-  wire \$2808 ;
-  wire \$2809 ;
+  wire [1:0] \$2802 ;
+  wire \$2803 ;
+  wire [4:0] \$2804 ;
+  wire [4:0] \$2805 ;
+  wire [21:0] \$2806 ;
+  wire [15:0] \$2807 ;
+  wire [15:0] \$2808 ;
+  wire [4:0] \$2809 ;
   wire \$281 ;
-  wire \$2810 ;
+  wire [15:0] \$2810 ;
   wire \$2811 ;
-  wire [3:0] \$2812 ;
-  wire [127:0] \$2813 ;
-  wire [127:0] \$2814 ;
-  wire [127:0] \$2815 ;
-  wire [127:0] \$2816 ;
-  wire [127:0] \$2817 ;
-  wire \$2818 ;
-  wire \$2819 ;
+  wire [1:0] \$2812 ;
+  wire \$2813 ;
+  wire [1:0] \$2814 ;
+  wire \$2815 ;
+  wire [4:0] \$2816 ;
+  wire [4:0] \$2817 ;
+  wire [21:0] \$2818 ;
+  wire [15:0] \$2819 ;
   wire [7:0] \$282 ;
-  wire \$2820 ;
-  wire \$2821 ;
-  wire \$2822 ;
-  wire \$2823 ;
-  wire [3:0] \$2824 ;
+  wire [15:0] \$2820 ;
+  wire [3:0] \$2821 ;
+  wire [4:0] \$2822 ;
+  wire [15:0] \$2823 ;
+  wire \$2824 ;
   wire \$2825 ;
   wire \$2826 ;
-  wire \$2827 ;
+  wire [1:0] \$2827 ;
   wire \$2828 ;
-  wire \$2829 ;
+  wire [1:0] \$2829 ;
   wire \$283 ;
   wire \$2830 ;
-  wire [3:0] \$2831 ;
+  wire [1:0] \$2831 ;
   wire \$2832 ;
-  wire \$2833 ;
-  wire \$2834 ;
-  wire \$2835 ;
-  wire \$2836 ;
-  wire \$2837 ;
+  wire [4:0] \$2833 ;
+  wire [4:0] \$2834 ;
+  wire [21:0] \$2835 ;
+  wire [15:0] \$2836 ;
+  wire [15:0] \$2837 ;
   wire [3:0] \$2838 ;
-  wire [127:0] \$2839 ;
-  wire [3:0] \$284 ;
-  wire [127:0] \$2840 ;
-  wire [127:0] \$2841 ;
+  wire [4:0] \$2839 ;
+  wire [7:0] \$284 ;
+  wire [15:0] \$2840 ;
+  wire \$2841 ;
   wire \$2842 ;
   wire \$2843 ;
-  wire \$2844 ;
+  wire [1:0] \$2844 ;
   wire \$2845 ;
   wire \$2846 ;
   wire \$2847 ;
-  wire [3:0] \$2848 ;
-  wire [127:0] \$2849 ;
-  wire [7:0] \$285 ;
-  wire [127:0] \$2850 ;
-  wire [127:0] \$2851 ;
-  wire [127:0] \$2852 ;
-  wire \$2853 ;
+  wire \$2848 ;
+  wire \$2849 ;
+  wire \$285 ;
+  wire \$2850 ;
+  wire \$2851 ;
+  wire \$2852 ;
+  wire [1:0] \$2853 ;
   wire \$2854 ;
   wire \$2855 ;
   wire \$2856 ;
   wire \$2857 ;
   wire \$2858 ;
-  wire [3:0] \$2859 ;
-  wire \$286 ;
+  wire \$2859 ;
+  wire [3:0] \$286 ;
   wire \$2860 ;
-  wire \$2861 ;
+  wire [1:0] \$2861 ;
   wire \$2862 ;
-  wire \$2863 ;
+  wire [1:0] \$2863 ;
   wire \$2864 ;
   wire \$2865 ;
-  wire [3:0] \$2866 ;
-  wire [127:0] \$2867 ;
-  wire [127:0] \$2868 ;
-  wire [127:0] \$2869 ;
-  wire [7:0] \$287 ;
+  wire \$2866 ;
+  wire [7:0] \$2867 ;
+  wire [6:0] \$2868 ;
+  wire \$2869 ;
+  wire [4:0] \$287 ;
   wire \$2870 ;
   wire \$2871 ;
   wire \$2872 ;
-  wire \$2873 ;
+  wire [1:0] \$2873 ;
   wire \$2874 ;
   wire \$2875 ;
-  wire [3:0] \$2876 ;
-  wire [127:0] \$2877 ;
-  wire [127:0] \$2878 ;
-  wire [127:0] \$2879 ;
-  wire \$288 ;
-  wire [127:0] \$2880 ;
-  wire [127:0] \$2881 ;
-  wire \$2882 ;
+  wire [4:0] \$2876 ;
+  wire [22:0] \$2877 ;
+  wire \$2878 ;
+  wire \$2879 ;
+  wire [7:0] \$288 ;
+  wire \$2880 ;
+  wire \$2881 ;
+  wire [1:0] \$2882 ;
   wire \$2883 ;
   wire \$2884 ;
-  wire \$2885 ;
+  wire [1:0] \$2885 ;
   wire \$2886 ;
-  wire \$2887 ;
-  wire [3:0] \$2888 ;
-  wire \$2889 ;
-  wire [7:0] \$289 ;
-  wire \$2890 ;
-  wire \$2891 ;
-  wire \$2892 ;
-  wire \$2893 ;
+  wire [1:0] \$2887 ;
+  wire \$2888 ;
+  wire [4:0] \$2889 ;
+  wire \$289 ;
+  wire [4:0] \$2890 ;
+  wire [21:0] \$2891 ;
+  wire [15:0] \$2892 ;
+  wire [15:0] \$2893 ;
   wire \$2894 ;
-  wire [3:0] \$2895 ;
+  wire \$2895 ;
   wire \$2896 ;
   wire \$2897 ;
-  wire \$2898 ;
+  wire [1:0] \$2898 ;
   wire \$2899 ;
   wire \$29 ;
-  wire \$290 ;
-  wire \$2900 ;
+  wire [7:0] \$290 ;
+  wire [1:0] \$2900 ;
   wire \$2901 ;
-  wire [3:0] \$2902 ;
-  wire \$2903 ;
-  wire \$2904 ;
-  wire \$2905 ;
-  wire \$2906 ;
-  wire \$2907 ;
-  wire \$2908 ;
-  wire [3:0] \$2909 ;
-  wire [7:0] \$291 ;
-  wire [127:0] \$2910 ;
-  wire [127:0] \$2911 ;
-  wire [127:0] \$2912 ;
+  wire [4:0] \$2902 ;
+  wire [4:0] \$2903 ;
+  wire [21:0] \$2904 ;
+  wire [15:0] \$2905 ;
+  wire [15:0] \$2906 ;
+  wire [4:0] \$2907 ;
+  wire [15:0] \$2908 ;
+  wire \$2909 ;
+  wire \$291 ;
+  wire [1:0] \$2910 ;
+  wire \$2911 ;
+  wire [1:0] \$2912 ;
   wire \$2913 ;
-  wire \$2914 ;
-  wire \$2915 ;
-  wire \$2916 ;
-  wire \$2917 ;
-  wire \$2918 ;
+  wire [4:0] \$2914 ;
+  wire [4:0] \$2915 ;
+  wire [21:0] \$2916 ;
+  wire [15:0] \$2917 ;
+  wire [15:0] \$2918 ;
   wire [3:0] \$2919 ;
-  wire \$292 ;
-  wire [127:0] \$2920 ;
-  wire [127:0] \$2921 ;
-  wire [127:0] \$2922 ;
-  wire [127:0] \$2923 ;
+  wire [7:0] \$292 ;
+  wire [4:0] \$2920 ;
+  wire [15:0] \$2921 ;
+  wire \$2922 ;
+  wire \$2923 ;
   wire \$2924 ;
-  wire \$2925 ;
+  wire [1:0] \$2925 ;
   wire \$2926 ;
-  wire \$2927 ;
+  wire [1:0] \$2927 ;
   wire \$2928 ;
-  wire \$2929 ;
-  wire [7:0] \$293 ;
-  wire [3:0] \$2930 ;
-  wire \$2931 ;
-  wire \$2932 ;
-  wire \$2933 ;
-  wire \$2934 ;
-  wire \$2935 ;
-  wire \$2936 ;
-  wire [3:0] \$2937 ;
-  wire [127:0] \$2938 ;
-  wire [127:0] \$2939 ;
-  wire \$294 ;
-  wire [127:0] \$2940 ;
+  wire [1:0] \$2929 ;
+  wire \$293 ;
+  wire \$2930 ;
+  wire [4:0] \$2931 ;
+  wire [4:0] \$2932 ;
+  wire [21:0] \$2933 ;
+  wire [15:0] \$2934 ;
+  wire [15:0] \$2935 ;
+  wire [3:0] \$2936 ;
+  wire [4:0] \$2937 ;
+  wire [15:0] \$2938 ;
+  wire \$2939 ;
+  wire [7:0] \$294 ;
+  wire \$2940 ;
   wire \$2941 ;
-  wire \$2942 ;
+  wire [1:0] \$2942 ;
   wire \$2943 ;
   wire \$2944 ;
   wire \$2945 ;
   wire \$2946 ;
-  wire [3:0] \$2947 ;
-  wire [127:0] \$2948 ;
-  wire [127:0] \$2949 ;
-  wire [7:0] \$295 ;
-  wire [127:0] \$2950 ;
-  wire [127:0] \$2951 ;
-  wire [127:0] \$2952 ;
+  wire \$2947 ;
+  wire \$2948 ;
+  wire \$2949 ;
+  wire \$295 ;
+  wire \$2950 ;
+  wire [1:0] \$2951 ;
+  wire \$2952 ;
   wire \$2953 ;
   wire \$2954 ;
   wire \$2955 ;
   wire \$2956 ;
   wire \$2957 ;
   wire \$2958 ;
-  wire [3:0] \$2959 ;
-  wire \$296 ;
+  wire [1:0] \$2959 ;
+  wire [7:0] \$296 ;
   wire \$2960 ;
-  wire \$2961 ;
+  wire [1:0] \$2961 ;
   wire \$2962 ;
   wire \$2963 ;
   wire \$2964 ;
-  wire \$2965 ;
-  wire [3:0] \$2966 ;
+  wire [7:0] \$2965 ;
+  wire [6:0] \$2966 ;
   wire \$2967 ;
   wire \$2968 ;
   wire \$2969 ;
-  wire [3:0] \$297 ;
+  wire \$297 ;
   wire \$2970 ;
-  wire \$2971 ;
+  wire [1:0] \$2971 ;
   wire \$2972 ;
-  wire [3:0] \$2973 ;
-  wire [127:0] \$2974 ;
-  wire [127:0] \$2975 ;
-  wire [127:0] \$2976 ;
+  wire \$2973 ;
+  wire [4:0] \$2974 ;
+  wire [22:0] \$2975 ;
+  wire \$2976 ;
   wire \$2977 ;
   wire \$2978 ;
   wire \$2979 ;
-  wire [4:0] \$298 ;
-  wire \$2980 ;
+  wire [7:0] \$298 ;
+  wire [1:0] \$2980 ;
   wire \$2981 ;
   wire \$2982 ;
-  wire [3:0] \$2983 ;
-  wire [127:0] \$2984 ;
-  wire [127:0] \$2985 ;
-  wire [127:0] \$2986 ;
-  wire [127:0] \$2987 ;
-  wire \$2988 ;
-  wire \$2989 ;
-  wire [5:0] \$299 ;
-  wire \$2990 ;
-  wire \$2991 ;
+  wire [1:0] \$2983 ;
+  wire \$2984 ;
+  wire [1:0] \$2985 ;
+  wire \$2986 ;
+  wire [4:0] \$2987 ;
+  wire [4:0] \$2988 ;
+  wire [21:0] \$2989 ;
+  wire \$299 ;
+  wire [15:0] \$2990 ;
+  wire [15:0] \$2991 ;
   wire \$2992 ;
   wire \$2993 ;
-  wire [3:0] \$2994 ;
+  wire \$2994 ;
   wire \$2995 ;
-  wire \$2996 ;
+  wire [1:0] \$2996 ;
   wire \$2997 ;
-  wire \$2998 ;
+  wire [1:0] \$2998 ;
   wire \$2999 ;
   wire \$3 ;
   wire \$30 ;
-  wire [6:0] \$300 ;
-  wire \$3000 ;
-  wire [3:0] \$3001 ;
-  wire [127:0] \$3002 ;
-  wire [127:0] \$3003 ;
-  wire [127:0] \$3004 ;
-  wire \$3005 ;
-  wire \$3006 ;
+  wire [3:0] \$300 ;
+  wire [4:0] \$3000 ;
+  wire [4:0] \$3001 ;
+  wire [21:0] \$3002 ;
+  wire [15:0] \$3003 ;
+  wire [15:0] \$3004 ;
+  wire [4:0] \$3005 ;
+  wire [15:0] \$3006 ;
   wire \$3007 ;
-  wire \$3008 ;
+  wire [1:0] \$3008 ;
   wire \$3009 ;
   wire [7:0] \$301 ;
-  wire \$3010 ;
-  wire [3:0] \$3011 ;
-  wire [127:0] \$3012 ;
-  wire [127:0] \$3013 ;
-  wire [127:0] \$3014 ;
-  wire [127:0] \$3015 ;
-  wire [127:0] \$3016 ;
-  wire \$3017 ;
-  wire \$3018 ;
-  wire \$3019 ;
+  wire [1:0] \$3010 ;
+  wire \$3011 ;
+  wire [4:0] \$3012 ;
+  wire [4:0] \$3013 ;
+  wire [21:0] \$3014 ;
+  wire [15:0] \$3015 ;
+  wire [15:0] \$3016 ;
+  wire [3:0] \$3017 ;
+  wire [4:0] \$3018 ;
+  wire [15:0] \$3019 ;
   wire \$302 ;
   wire \$3020 ;
   wire \$3021 ;
   wire \$3022 ;
-  wire \$3023 ;
+  wire [1:0] \$3023 ;
   wire \$3024 ;
-  wire \$3025 ;
-  wire [63:0] \$3026 ;
-  wire [63:0] \$3027 ;
-  wire [63:0] \$3028 ;
-  wire \$3029 ;
+  wire [1:0] \$3025 ;
+  wire \$3026 ;
+  wire [1:0] \$3027 ;
+  wire \$3028 ;
+  wire [4:0] \$3029 ;
   wire [7:0] \$303 ;
-  wire \$3030 ;
-  wire \$3031 ;
-  wire [63:0] \$3032 ;
-  wire [63:0] \$3033 ;
-  wire [63:0] \$3034 ;
-  wire [63:0] \$3035 ;
-  wire \$3036 ;
+  wire [4:0] \$3030 ;
+  wire [21:0] \$3031 ;
+  wire [15:0] \$3032 ;
+  wire [15:0] \$3033 ;
+  wire [3:0] \$3034 ;
+  wire [4:0] \$3035 ;
+  wire [15:0] \$3036 ;
   wire \$3037 ;
   wire \$3038 ;
   wire \$3039 ;
   wire \$304 ;
-  wire \$3040 ;
+  wire [1:0] \$3040 ;
   wire \$3041 ;
-  wire [63:0] \$3042 ;
-  wire [63:0] \$3043 ;
-  wire [63:0] \$3044 ;
+  wire \$3042 ;
+  wire \$3043 ;
+  wire \$3044 ;
   wire \$3045 ;
   wire \$3046 ;
   wire \$3047 ;
-  wire [63:0] \$3048 ;
-  wire [63:0] \$3049 ;
+  wire \$3048 ;
+  wire [1:0] \$3049 ;
   wire [7:0] \$305 ;
-  wire [63:0] \$3050 ;
-  wire [63:0] \$3051 ;
+  wire \$3050 ;
+  wire \$3051 ;
   wire \$3052 ;
   wire \$3053 ;
   wire \$3054 ;
   wire \$3055 ;
   wire \$3056 ;
-  wire \$3057 ;
+  wire [1:0] \$3057 ;
   wire \$3058 ;
-  wire \$3059 ;
+  wire [1:0] \$3059 ;
   wire \$306 ;
   wire \$3060 ;
-  wire [63:0] \$3061 ;
-  wire [63:0] \$3062 ;
-  wire [63:0] \$3063 ;
-  wire \$3064 ;
+  wire \$3061 ;
+  wire \$3062 ;
+  wire [7:0] \$3063 ;
+  wire [6:0] \$3064 ;
   wire \$3065 ;
   wire \$3066 ;
-  wire [63:0] \$3067 ;
-  wire [63:0] \$3068 ;
-  wire [63:0] \$3069 ;
+  wire \$3067 ;
+  wire \$3068 ;
+  wire [1:0] \$3069 ;
   wire [7:0] \$307 ;
-  wire [63:0] \$3070 ;
+  wire \$3070 ;
   wire \$3071 ;
-  wire \$3072 ;
-  wire \$3073 ;
+  wire [4:0] \$3072 ;
+  wire [22:0] \$3073 ;
   wire \$3074 ;
   wire \$3075 ;
   wire \$3076 ;
-  wire [63:0] \$3077 ;
-  wire [63:0] \$3078 ;
-  wire [63:0] \$3079 ;
+  wire \$3077 ;
+  wire [1:0] \$3078 ;
+  wire \$3079 ;
   wire \$308 ;
   wire \$3080 ;
-  wire \$3081 ;
+  wire [1:0] \$3081 ;
   wire \$3082 ;
-  wire [63:0] \$3083 ;
-  wire [63:0] \$3084 ;
-  wire [63:0] \$3085 ;
-  wire [63:0] \$3086 ;
-  wire \$3087 ;
-  wire \$3088 ;
-  wire \$3089 ;
+  wire [1:0] \$3083 ;
+  wire \$3084 ;
+  wire [4:0] \$3085 ;
+  wire [4:0] \$3086 ;
+  wire [21:0] \$3087 ;
+  wire [15:0] \$3088 ;
+  wire [15:0] \$3089 ;
   wire [7:0] \$309 ;
   wire \$3090 ;
   wire \$3091 ;
   wire \$3092 ;
   wire \$3093 ;
-  wire \$3094 ;
+  wire [1:0] \$3094 ;
   wire \$3095 ;
-  wire [63:0] \$3096 ;
-  wire [63:0] \$3097 ;
-  wire [63:0] \$3098 ;
-  wire \$3099 ;
+  wire [1:0] \$3096 ;
+  wire \$3097 ;
+  wire [4:0] \$3098 ;
+  wire [4:0] \$3099 ;
   wire \$31 ;
   wire \$310 ;
-  wire \$3100 ;
-  wire \$3101 ;
-  wire [63:0] \$3102 ;
-  wire [63:0] \$3103 ;
-  wire [63:0] \$3104 ;
-  wire [63:0] \$3105 ;
-  wire \$3106 ;
+  wire [21:0] \$3100 ;
+  wire [15:0] \$3101 ;
+  wire [15:0] \$3102 ;
+  wire [4:0] \$3103 ;
+  wire [15:0] \$3104 ;
+  wire \$3105 ;
+  wire [1:0] \$3106 ;
   wire \$3107 ;
-  wire \$3108 ;
+  wire [1:0] \$3108 ;
   wire \$3109 ;
   wire [7:0] \$311 ;
-  wire \$3110 ;
-  wire \$3111 ;
-  wire [63:0] \$3112 ;
-  wire [63:0] \$3113 ;
-  wire [63:0] \$3114 ;
-  wire \$3115 ;
-  wire \$3116 ;
-  wire \$3117 ;
-  wire [63:0] \$3118 ;
-  wire [63:0] \$3119 ;
+  wire [4:0] \$3110 ;
+  wire [4:0] \$3111 ;
+  wire [21:0] \$3112 ;
+  wire [15:0] \$3113 ;
+  wire [15:0] \$3114 ;
+  wire [3:0] \$3115 ;
+  wire [4:0] \$3116 ;
+  wire [15:0] \$3117 ;
+  wire \$3118 ;
+  wire \$3119 ;
   wire \$312 ;
-  wire [63:0] \$3120 ;
-  wire [63:0] \$3121 ;
+  wire \$3120 ;
+  wire [1:0] \$3121 ;
   wire \$3122 ;
-  wire \$3123 ;
+  wire [1:0] \$3123 ;
   wire \$3124 ;
-  wire \$3125 ;
+  wire [1:0] \$3125 ;
   wire \$3126 ;
-  wire \$3127 ;
-  wire \$3128 ;
-  wire \$3129 ;
+  wire [4:0] \$3127 ;
+  wire [4:0] \$3128 ;
+  wire [21:0] \$3129 ;
   wire [3:0] \$313 ;
-  wire \$3130 ;
-  wire [63:0] \$3131 ;
-  wire [63:0] \$3132 ;
-  wire [63:0] \$3133 ;
-  wire \$3134 ;
+  wire [15:0] \$3130 ;
+  wire [15:0] \$3131 ;
+  wire [3:0] \$3132 ;
+  wire [4:0] \$3133 ;
+  wire [15:0] \$3134 ;
   wire \$3135 ;
   wire \$3136 ;
-  wire [63:0] \$3137 ;
-  wire [63:0] \$3138 ;
-  wire [63:0] \$3139 ;
-  wire [7:0] \$314 ;
-  wire [63:0] \$3140 ;
+  wire \$3137 ;
+  wire [1:0] \$3138 ;
+  wire \$3139 ;
+  wire [4:0] \$314 ;
+  wire \$3140 ;
   wire \$3141 ;
   wire \$3142 ;
   wire \$3143 ;
   wire \$3144 ;
   wire \$3145 ;
   wire \$3146 ;
-  wire [63:0] \$3147 ;
-  wire [63:0] \$3148 ;
-  wire [63:0] \$3149 ;
-  wire \$315 ;
+  wire [1:0] \$3147 ;
+  wire \$3148 ;
+  wire \$3149 ;
+  wire [5:0] \$315 ;
   wire \$3150 ;
   wire \$3151 ;
   wire \$3152 ;
-  wire [63:0] \$3153 ;
-  wire [63:0] \$3154 ;
-  wire [63:0] \$3155 ;
-  wire [63:0] \$3156 ;
-  wire \$3157 ;
+  wire \$3153 ;
+  wire \$3154 ;
+  wire [1:0] \$3155 ;
+  wire \$3156 ;
+  wire [1:0] \$3157 ;
   wire \$3158 ;
   wire \$3159 ;
-  wire [7:0] \$316 ;
+  wire [6:0] \$316 ;
   wire \$3160 ;
-  wire \$3161 ;
-  wire \$3162 ;
+  wire [7:0] \$3161 ;
+  wire [6:0] \$3162 ;
   wire \$3163 ;
   wire \$3164 ;
   wire \$3165 ;
   wire \$3166 ;
-  wire \$3167 ;
+  wire [1:0] \$3167 ;
   wire \$3168 ;
   wire \$3169 ;
-  wire \$317 ;
-  wire \$3170 ;
-  wire [1:0] \$3171 ;
+  wire [7:0] \$317 ;
+  wire [4:0] \$3170 ;
+  wire [22:0] \$3171 ;
   wire \$3172 ;
-  wire [1:0] \$3173 ;
+  wire \$3173 ;
   wire \$3174 ;
-  wire [4:0] \$3175 ;
-  wire [4:0] \$3176 ;
-  wire [21:0] \$3177 ;
-  wire [15:0] \$3178 ;
-  wire [15:0] \$3179 ;
-  wire [7:0] \$318 ;
-  wire [1:0] \$3180 ;
-  wire \$3181 ;
+  wire \$3175 ;
+  wire [1:0] \$3176 ;
+  wire \$3177 ;
+  wire \$3178 ;
+  wire [1:0] \$3179 ;
+  wire \$318 ;
+  wire \$3180 ;
+  wire [1:0] \$3181 ;
   wire \$3182 ;
-  wire [1:0] \$3183 ;
-  wire \$3184 ;
-  wire [1:0] \$3185 ;
-  wire \$3186 ;
-  wire \$3187 ;
+  wire [4:0] \$3183 ;
+  wire [4:0] \$3184 ;
+  wire [21:0] \$3185 ;
+  wire [15:0] \$3186 ;
+  wire [15:0] \$3187 ;
   wire \$3188 ;
-  wire [1:0] \$3189 ;
-  wire \$319 ;
+  wire \$3189 ;
+  wire [7:0] \$319 ;
   wire \$3190 ;
-  wire [15:0] \$3191 ;
-  wire [16:0] \$3192 ;
-  wire [15:0] \$3193 ;
-  wire [15:0] \$3194 ;
-  wire [15:0] \$3195 ;
-  wire \$3196 ;
-  wire \$3197 ;
-  wire [17:0] \$3198 ;
+  wire \$3191 ;
+  wire [1:0] \$3192 ;
+  wire \$3193 ;
+  wire [1:0] \$3194 ;
+  wire \$3195 ;
+  wire [4:0] \$3196 ;
+  wire [4:0] \$3197 ;
+  wire [21:0] \$3198 ;
   wire [15:0] \$3199 ;
   wire \$32 ;
-  wire [7:0] \$320 ;
+  wire \$320 ;
   wire [15:0] \$3200 ;
-  wire [3:0] \$3201 ;
-  wire [3:0] \$3202 ;
-  wire [3:0] \$3203 ;
-  wire [3:0] \$3204 ;
-  wire [3:0] \$3205 ;
-  wire [3:0] \$3206 ;
-  wire [3:0] \$3207 ;
-  wire [3:0] \$3208 ;
-  wire [3:0] \$3209 ;
-  wire \$321 ;
-  wire [3:0] \$3210 ;
-  wire [3:0] \$3211 ;
-  wire [3:0] \$3212 ;
+  wire [4:0] \$3201 ;
+  wire [15:0] \$3202 ;
+  wire \$3203 ;
+  wire [1:0] \$3204 ;
+  wire \$3205 ;
+  wire [1:0] \$3206 ;
+  wire \$3207 ;
+  wire [4:0] \$3208 ;
+  wire [4:0] \$3209 ;
+  wire [7:0] \$321 ;
+  wire [21:0] \$3210 ;
+  wire [15:0] \$3211 ;
+  wire [15:0] \$3212 ;
   wire [3:0] \$3213 ;
-  wire [3:0] \$3214 ;
-  wire [3:0] \$3215 ;
-  wire [1:0] \$3216 ;
+  wire [4:0] \$3214 ;
+  wire [15:0] \$3215 ;
+  wire \$3216 ;
   wire \$3217 ;
-  wire [1:0] \$3218 ;
-  wire \$3219 ;
-  wire [7:0] \$322 ;
-  wire [4:0] \$3220 ;
-  wire [4:0] \$3221 ;
-  wire [21:0] \$3222 ;
-  wire [15:0] \$3223 ;
-  wire [15:0] \$3224 ;
-  wire [1:0] \$3225 ;
-  wire \$3226 ;
-  wire \$3227 ;
-  wire [1:0] \$3228 ;
-  wire \$3229 ;
-  wire \$323 ;
-  wire [1:0] \$3230 ;
-  wire \$3231 ;
-  wire \$3232 ;
+  wire \$3218 ;
+  wire [1:0] \$3219 ;
+  wire \$322 ;
+  wire \$3220 ;
+  wire [1:0] \$3221 ;
+  wire \$3222 ;
+  wire [1:0] \$3223 ;
+  wire \$3224 ;
+  wire [4:0] \$3225 ;
+  wire [4:0] \$3226 ;
+  wire [21:0] \$3227 ;
+  wire [15:0] \$3228 ;
+  wire [15:0] \$3229 ;
+  wire [7:0] \$323 ;
+  wire [3:0] \$3230 ;
+  wire [4:0] \$3231 ;
+  wire [15:0] \$3232 ;
   wire \$3233 ;
-  wire [1:0] \$3234 ;
+  wire \$3234 ;
   wire \$3235 ;
-  wire [15:0] \$3236 ;
-  wire [16:0] \$3237 ;
-  wire [15:0] \$3238 ;
-  wire [15:0] \$3239 ;
-  wire [7:0] \$324 ;
-  wire [15:0] \$3240 ;
+  wire [1:0] \$3236 ;
+  wire \$3237 ;
+  wire \$3238 ;
+  wire \$3239 ;
+  wire \$324 ;
+  wire \$3240 ;
   wire \$3241 ;
   wire \$3242 ;
-  wire [17:0] \$3243 ;
-  wire [15:0] \$3244 ;
-  wire [15:0] \$3245 ;
-  wire [3:0] \$3246 ;
-  wire [3:0] \$3247 ;
-  wire [3:0] \$3248 ;
-  wire [3:0] \$3249 ;
-  wire \$325 ;
-  wire [3:0] \$3250 ;
-  wire [3:0] \$3251 ;
-  wire [3:0] \$3252 ;
-  wire [3:0] \$3253 ;
-  wire [3:0] \$3254 ;
-  wire [3:0] \$3255 ;
-  wire [3:0] \$3256 ;
-  wire [3:0] \$3257 ;
-  wire [3:0] \$3258 ;
-  wire [3:0] \$3259 ;
-  wire [3:0] \$326 ;
-  wire [3:0] \$3260 ;
-  wire [1:0] \$3261 ;
+  wire \$3243 ;
+  wire \$3244 ;
+  wire [1:0] \$3245 ;
+  wire \$3246 ;
+  wire \$3247 ;
+  wire \$3248 ;
+  wire \$3249 ;
+  wire [7:0] \$325 ;
+  wire \$3250 ;
+  wire \$3251 ;
+  wire \$3252 ;
+  wire [1:0] \$3253 ;
+  wire \$3254 ;
+  wire [1:0] \$3255 ;
+  wire \$3256 ;
+  wire \$3257 ;
+  wire \$3258 ;
+  wire [7:0] \$3259 ;
+  wire \$326 ;
+  wire [6:0] \$3260 ;
+  wire \$3261 ;
   wire \$3262 ;
-  wire [1:0] \$3263 ;
+  wire \$3263 ;
   wire \$3264 ;
-  wire [4:0] \$3265 ;
-  wire [4:0] \$3266 ;
-  wire [21:0] \$3267 ;
-  wire [15:0] \$3268 ;
-  wire [15:0] \$3269 ;
-  wire [4:0] \$327 ;
-  wire [1:0] \$3270 ;
+  wire [1:0] \$3265 ;
+  wire \$3266 ;
+  wire \$3267 ;
+  wire [4:0] \$3268 ;
+  wire [22:0] \$3269 ;
+  wire [7:0] \$327 ;
+  wire \$3270 ;
   wire \$3271 ;
   wire \$3272 ;
-  wire [1:0] \$3273 ;
-  wire \$3274 ;
-  wire [1:0] \$3275 ;
+  wire \$3273 ;
+  wire [1:0] \$3274 ;
+  wire \$3275 ;
   wire \$3276 ;
-  wire \$3277 ;
+  wire [1:0] \$3277 ;
   wire \$3278 ;
   wire [1:0] \$3279 ;
-  wire [7:0] \$328 ;
+  wire \$328 ;
   wire \$3280 ;
-  wire [15:0] \$3281 ;
-  wire [16:0] \$3282 ;
-  wire [15:0] \$3283 ;
+  wire [4:0] \$3281 ;
+  wire [4:0] \$3282 ;
+  wire [21:0] \$3283 ;
   wire [15:0] \$3284 ;
   wire [15:0] \$3285 ;
   wire \$3286 ;
   wire \$3287 ;
-  wire [17:0] \$3288 ;
-  wire [15:0] \$3289 ;
-  wire \$329 ;
-  wire [15:0] \$3290 ;
-  wire [3:0] \$3291 ;
-  wire [3:0] \$3292 ;
-  wire [3:0] \$3293 ;
-  wire [3:0] \$3294 ;
-  wire [3:0] \$3295 ;
-  wire [3:0] \$3296 ;
-  wire [3:0] \$3297 ;
-  wire [3:0] \$3298 ;
-  wire [3:0] \$3299 ;
+  wire \$3288 ;
+  wire \$3289 ;
+  wire [3:0] \$329 ;
+  wire [1:0] \$3290 ;
+  wire \$3291 ;
+  wire [1:0] \$3292 ;
+  wire \$3293 ;
+  wire [4:0] \$3294 ;
+  wire [4:0] \$3295 ;
+  wire [21:0] \$3296 ;
+  wire [15:0] \$3297 ;
+  wire [15:0] \$3298 ;
+  wire [4:0] \$3299 ;
   wire \$33 ;
   wire [7:0] \$330 ;
-  wire [3:0] \$3300 ;
-  wire [3:0] \$3301 ;
-  wire [3:0] \$3302 ;
-  wire [3:0] \$3303 ;
-  wire [3:0] \$3304 ;
-  wire [3:0] \$3305 ;
-  wire [1:0] \$3306 ;
-  wire \$3307 ;
-  wire [1:0] \$3308 ;
-  wire \$3309 ;
+  wire [15:0] \$3300 ;
+  wire \$3301 ;
+  wire [1:0] \$3302 ;
+  wire \$3303 ;
+  wire [1:0] \$3304 ;
+  wire \$3305 ;
+  wire [4:0] \$3306 ;
+  wire [4:0] \$3307 ;
+  wire [21:0] \$3308 ;
+  wire [15:0] \$3309 ;
   wire \$331 ;
-  wire [4:0] \$3310 ;
-  wire [4:0] \$3311 ;
-  wire [21:0] \$3312 ;
+  wire [15:0] \$3310 ;
+  wire [3:0] \$3311 ;
+  wire [4:0] \$3312 ;
   wire [15:0] \$3313 ;
-  wire [15:0] \$3314 ;
-  wire [1:0] \$3315 ;
+  wire \$3314 ;
+  wire \$3315 ;
   wire \$3316 ;
-  wire \$3317 ;
-  wire [1:0] \$3318 ;
-  wire \$3319 ;
+  wire [1:0] \$3317 ;
+  wire \$3318 ;
+  wire [1:0] \$3319 ;
   wire [7:0] \$332 ;
-  wire [1:0] \$3320 ;
-  wire \$3321 ;
+  wire \$3320 ;
+  wire [1:0] \$3321 ;
   wire \$3322 ;
-  wire \$3323 ;
-  wire [1:0] \$3324 ;
-  wire \$3325 ;
+  wire [4:0] \$3323 ;
+  wire [4:0] \$3324 ;
+  wire [21:0] \$3325 ;
   wire [15:0] \$3326 ;
-  wire [16:0] \$3327 ;
-  wire [15:0] \$3328 ;
-  wire [15:0] \$3329 ;
+  wire [15:0] \$3327 ;
+  wire [3:0] \$3328 ;
+  wire [4:0] \$3329 ;
   wire \$333 ;
   wire [15:0] \$3330 ;
   wire \$3331 ;
   wire \$3332 ;
-  wire [17:0] \$3333 ;
-  wire [15:0] \$3334 ;
-  wire [15:0] \$3335 ;
-  wire [3:0] \$3336 ;
-  wire [3:0] \$3337 ;
-  wire [3:0] \$3338 ;
-  wire [3:0] \$3339 ;
+  wire \$3333 ;
+  wire [1:0] \$3334 ;
+  wire \$3335 ;
+  wire \$3336 ;
+  wire \$3337 ;
+  wire \$3338 ;
+  wire \$3339 ;
   wire [7:0] \$334 ;
-  wire [3:0] \$3340 ;
-  wire [3:0] \$3341 ;
-  wire [3:0] \$3342 ;
-  wire [3:0] \$3343 ;
-  wire [3:0] \$3344 ;
-  wire [3:0] \$3345 ;
-  wire [3:0] \$3346 ;
-  wire [3:0] \$3347 ;
-  wire [3:0] \$3348 ;
-  wire [3:0] \$3349 ;
+  wire \$3340 ;
+  wire \$3341 ;
+  wire \$3342 ;
+  wire [1:0] \$3343 ;
+  wire \$3344 ;
+  wire \$3345 ;
+  wire \$3346 ;
+  wire \$3347 ;
+  wire \$3348 ;
+  wire \$3349 ;
   wire \$335 ;
-  wire [3:0] \$3350 ;
+  wire \$3350 ;
   wire [1:0] \$3351 ;
   wire \$3352 ;
   wire [1:0] \$3353 ;
   wire \$3354 ;
-  wire [4:0] \$3355 ;
-  wire [4:0] \$3356 ;
-  wire [21:0] \$3357 ;
-  wire [15:0] \$3358 ;
-  wire [15:0] \$3359 ;
+  wire \$3355 ;
+  wire \$3356 ;
+  wire [7:0] \$3357 ;
+  wire [6:0] \$3358 ;
+  wire \$3359 ;
   wire [7:0] \$336 ;
-  wire [1:0] \$3360 ;
+  wire \$3360 ;
   wire \$3361 ;
   wire \$3362 ;
   wire [1:0] \$3363 ;
   wire \$3364 ;
-  wire [1:0] \$3365 ;
-  wire \$3366 ;
-  wire \$3367 ;
+  wire \$3365 ;
+  wire [4:0] \$3366 ;
+  wire [22:0] \$3367 ;
   wire \$3368 ;
-  wire [1:0] \$3369 ;
+  wire \$3369 ;
   wire \$337 ;
   wire \$3370 ;
-  wire [15:0] \$3371 ;
-  wire [16:0] \$3372 ;
-  wire [15:0] \$3373 ;
-  wire [15:0] \$3374 ;
-  wire [15:0] \$3375 ;
+  wire \$3371 ;
+  wire [1:0] \$3372 ;
+  wire \$3373 ;
+  wire \$3374 ;
+  wire [1:0] \$3375 ;
   wire \$3376 ;
-  wire \$3377 ;
-  wire [17:0] \$3378 ;
-  wire [15:0] \$3379 ;
+  wire [1:0] \$3377 ;
+  wire \$3378 ;
+  wire [4:0] \$3379 ;
   wire [7:0] \$338 ;
-  wire [15:0] \$3380 ;
-  wire [3:0] \$3381 ;
-  wire [3:0] \$3382 ;
-  wire [3:0] \$3383 ;
-  wire [3:0] \$3384 ;
-  wire [3:0] \$3385 ;
-  wire [3:0] \$3386 ;
-  wire [3:0] \$3387 ;
-  wire [3:0] \$3388 ;
-  wire [3:0] \$3389 ;
+  wire [4:0] \$3380 ;
+  wire [21:0] \$3381 ;
+  wire [15:0] \$3382 ;
+  wire [15:0] \$3383 ;
+  wire \$3384 ;
+  wire \$3385 ;
+  wire \$3386 ;
+  wire \$3387 ;
+  wire [1:0] \$3388 ;
+  wire \$3389 ;
   wire \$339 ;
-  wire [3:0] \$3390 ;
-  wire [3:0] \$3391 ;
-  wire [3:0] \$3392 ;
-  wire [3:0] \$3393 ;
-  wire [3:0] \$3394 ;
-  wire [3:0] \$3395 ;
-  wire [1:0] \$3396 ;
-  wire \$3397 ;
-  wire [1:0] \$3398 ;
+  wire [1:0] \$3390 ;
+  wire \$3391 ;
+  wire [4:0] \$3392 ;
+  wire [4:0] \$3393 ;
+  wire [21:0] \$3394 ;
+  wire [15:0] \$3395 ;
+  wire [15:0] \$3396 ;
+  wire [4:0] \$3397 ;
+  wire [15:0] \$3398 ;
   wire \$3399 ;
   wire \$34 ;
-  wire [3:0] \$340 ;
-  wire [4:0] \$3400 ;
-  wire [4:0] \$3401 ;
-  wire [21:0] \$3402 ;
-  wire [15:0] \$3403 ;
-  wire [15:0] \$3404 ;
-  wire [1:0] \$3405 ;
-  wire \$3406 ;
-  wire \$3407 ;
-  wire [1:0] \$3408 ;
-  wire \$3409 ;
-  wire [7:0] \$341 ;
-  wire [1:0] \$3410 ;
-  wire \$3411 ;
+  wire [7:0] \$340 ;
+  wire [1:0] \$3400 ;
+  wire \$3401 ;
+  wire [1:0] \$3402 ;
+  wire \$3403 ;
+  wire [4:0] \$3404 ;
+  wire [4:0] \$3405 ;
+  wire [21:0] \$3406 ;
+  wire [15:0] \$3407 ;
+  wire [15:0] \$3408 ;
+  wire [3:0] \$3409 ;
+  wire \$341 ;
+  wire [4:0] \$3410 ;
+  wire [15:0] \$3411 ;
   wire \$3412 ;
   wire \$3413 ;
-  wire [1:0] \$3414 ;
-  wire \$3415 ;
-  wire [15:0] \$3416 ;
-  wire [16:0] \$3417 ;
-  wire [15:0] \$3418 ;
-  wire [15:0] \$3419 ;
-  wire \$342 ;
-  wire [15:0] \$3420 ;
-  wire \$3421 ;
-  wire \$3422 ;
-  wire [17:0] \$3423 ;
+  wire \$3414 ;
+  wire [1:0] \$3415 ;
+  wire \$3416 ;
+  wire [1:0] \$3417 ;
+  wire \$3418 ;
+  wire [1:0] \$3419 ;
+  wire [3:0] \$342 ;
+  wire \$3420 ;
+  wire [4:0] \$3421 ;
+  wire [4:0] \$3422 ;
+  wire [21:0] \$3423 ;
   wire [15:0] \$3424 ;
   wire [15:0] \$3425 ;
   wire [3:0] \$3426 ;
-  wire [3:0] \$3427 ;
-  wire [3:0] \$3428 ;
-  wire [3:0] \$3429 ;
-  wire [7:0] \$343 ;
-  wire [3:0] \$3430 ;
-  wire [3:0] \$3431 ;
-  wire [3:0] \$3432 ;
-  wire [3:0] \$3433 ;
-  wire [3:0] \$3434 ;
-  wire [3:0] \$3435 ;
-  wire [3:0] \$3436 ;
-  wire [3:0] \$3437 ;
-  wire [3:0] \$3438 ;
-  wire [3:0] \$3439 ;
-  wire \$344 ;
-  wire [3:0] \$3440 ;
+  wire [4:0] \$3427 ;
+  wire [15:0] \$3428 ;
+  wire \$3429 ;
+  wire [4:0] \$343 ;
+  wire \$3430 ;
+  wire \$3431 ;
+  wire [1:0] \$3432 ;
+  wire \$3433 ;
+  wire \$3434 ;
+  wire \$3435 ;
+  wire \$3436 ;
+  wire \$3437 ;
+  wire \$3438 ;
+  wire \$3439 ;
+  wire [7:0] \$344 ;
+  wire \$3440 ;
   wire [1:0] \$3441 ;
   wire \$3442 ;
-  wire [1:0] \$3443 ;
+  wire \$3443 ;
   wire \$3444 ;
-  wire [4:0] \$3445 ;
-  wire [4:0] \$3446 ;
-  wire [21:0] \$3447 ;
-  wire [15:0] \$3448 ;
-  wire [15:0] \$3449 ;
-  wire [7:0] \$345 ;
-  wire [1:0] \$3450 ;
-  wire \$3451 ;
+  wire \$3445 ;
+  wire \$3446 ;
+  wire \$3447 ;
+  wire \$3448 ;
+  wire [1:0] \$3449 ;
+  wire \$345 ;
+  wire \$3450 ;
+  wire [1:0] \$3451 ;
   wire \$3452 ;
-  wire [1:0] \$3453 ;
+  wire \$3453 ;
   wire \$3454 ;
-  wire [1:0] \$3455 ;
-  wire \$3456 ;
+  wire [7:0] \$3455 ;
+  wire [6:0] \$3456 ;
   wire \$3457 ;
   wire \$3458 ;
-  wire [1:0] \$3459 ;
-  wire \$346 ;
+  wire \$3459 ;
+  wire [7:0] \$346 ;
   wire \$3460 ;
-  wire [15:0] \$3461 ;
-  wire [16:0] \$3462 ;
-  wire [15:0] \$3463 ;
-  wire [15:0] \$3464 ;
-  wire [15:0] \$3465 ;
+  wire [1:0] \$3461 ;
+  wire \$3462 ;
+  wire \$3463 ;
+  wire [4:0] \$3464 ;
+  wire [22:0] \$3465 ;
   wire \$3466 ;
   wire \$3467 ;
-  wire [17:0] \$3468 ;
-  wire [15:0] \$3469 ;
-  wire [7:0] \$347 ;
-  wire [15:0] \$3470 ;
-  wire [3:0] \$3471 ;
-  wire [3:0] \$3472 ;
-  wire [3:0] \$3473 ;
-  wire [3:0] \$3474 ;
-  wire [3:0] \$3475 ;
-  wire [3:0] \$3476 ;
-  wire [3:0] \$3477 ;
-  wire [3:0] \$3478 ;
-  wire [3:0] \$3479 ;
-  wire \$348 ;
-  wire [3:0] \$3480 ;
-  wire [3:0] \$3481 ;
-  wire [3:0] \$3482 ;
-  wire [3:0] \$3483 ;
-  wire [3:0] \$3484 ;
-  wire [3:0] \$3485 ;
+  wire \$3468 ;
+  wire \$3469 ;
+  wire \$347 ;
+  wire [1:0] \$3470 ;
+  wire \$3471 ;
+  wire \$3472 ;
+  wire [1:0] \$3473 ;
+  wire \$3474 ;
+  wire [1:0] \$3475 ;
+  wire \$3476 ;
+  wire [4:0] \$3477 ;
+  wire [4:0] \$3478 ;
+  wire [21:0] \$3479 ;
+  wire [7:0] \$348 ;
+  wire [15:0] \$3480 ;
+  wire [15:0] \$3481 ;
+  wire \$3482 ;
+  wire \$3483 ;
+  wire \$3484 ;
+  wire \$3485 ;
   wire [1:0] \$3486 ;
   wire \$3487 ;
   wire [1:0] \$3488 ;
   wire \$3489 ;
-  wire [7:0] \$349 ;
+  wire \$349 ;
   wire [4:0] \$3490 ;
   wire [4:0] \$3491 ;
   wire [21:0] \$3492 ;
   wire [15:0] \$3493 ;
   wire [15:0] \$3494 ;
-  wire [1:0] \$3495 ;
-  wire \$3496 ;
+  wire [4:0] \$3495 ;
+  wire [15:0] \$3496 ;
   wire \$3497 ;
   wire [1:0] \$3498 ;
   wire \$3499 ;
   wire \$35 ;
-  wire \$350 ;
+  wire [7:0] \$350 ;
   wire [1:0] \$3500 ;
   wire \$3501 ;
-  wire \$3502 ;
-  wire \$3503 ;
-  wire [1:0] \$3504 ;
-  wire \$3505 ;
+  wire [4:0] \$3502 ;
+  wire [4:0] \$3503 ;
+  wire [21:0] \$3504 ;
+  wire [15:0] \$3505 ;
   wire [15:0] \$3506 ;
-  wire [16:0] \$3507 ;
-  wire [15:0] \$3508 ;
+  wire [3:0] \$3507 ;
+  wire [4:0] \$3508 ;
   wire [15:0] \$3509 ;
-  wire [7:0] \$351 ;
-  wire [15:0] \$3510 ;
+  wire \$351 ;
+  wire \$3510 ;
   wire \$3511 ;
   wire \$3512 ;
-  wire [17:0] \$3513 ;
-  wire [15:0] \$3514 ;
-  wire [15:0] \$3515 ;
-  wire [3:0] \$3516 ;
-  wire [3:0] \$3517 ;
-  wire [3:0] \$3518 ;
-  wire [3:0] \$3519 ;
-  wire \$352 ;
-  wire [3:0] \$3520 ;
-  wire [3:0] \$3521 ;
-  wire [3:0] \$3522 ;
-  wire [3:0] \$3523 ;
+  wire [1:0] \$3513 ;
+  wire \$3514 ;
+  wire [1:0] \$3515 ;
+  wire \$3516 ;
+  wire [1:0] \$3517 ;
+  wire \$3518 ;
+  wire [4:0] \$3519 ;
+  wire [7:0] \$352 ;
+  wire [4:0] \$3520 ;
+  wire [21:0] \$3521 ;
+  wire [15:0] \$3522 ;
+  wire [15:0] \$3523 ;
   wire [3:0] \$3524 ;
-  wire [3:0] \$3525 ;
-  wire [3:0] \$3526 ;
-  wire [3:0] \$3527 ;
-  wire [3:0] \$3528 ;
-  wire [3:0] \$3529 ;
-  wire [3:0] \$353 ;
-  wire [3:0] \$3530 ;
-  wire [1:0] \$3531 ;
+  wire [4:0] \$3525 ;
+  wire [15:0] \$3526 ;
+  wire \$3527 ;
+  wire \$3528 ;
+  wire \$3529 ;
+  wire \$353 ;
+  wire [1:0] \$3530 ;
+  wire \$3531 ;
   wire \$3532 ;
-  wire [1:0] \$3533 ;
+  wire \$3533 ;
   wire \$3534 ;
   wire \$3535 ;
   wire \$3536 ;
-  wire [7:0] \$3537 ;
-  wire [6:0] \$3538 ;
-  wire \$3539 ;
-  wire [4:0] \$354 ;
+  wire \$3537 ;
+  wire \$3538 ;
+  wire [1:0] \$3539 ;
+  wire [7:0] \$354 ;
   wire \$3540 ;
   wire \$3541 ;
   wire \$3542 ;
-  wire [1:0] \$3543 ;
+  wire \$3543 ;
   wire \$3544 ;
   wire \$3545 ;
-  wire [4:0] \$3546 ;
-  wire [22:0] \$3547 ;
+  wire \$3546 ;
+  wire \$3547 ;
   wire \$3548 ;
   wire \$3549 ;
-  wire [5:0] \$355 ;
+  wire \$355 ;
   wire \$3550 ;
   wire \$3551 ;
-  wire [1:0] \$3552 ;
+  wire \$3552 ;
   wire \$3553 ;
   wire \$3554 ;
-  wire [1:0] \$3555 ;
+  wire \$3555 ;
   wire \$3556 ;
-  wire [1:0] \$3557 ;
+  wire \$3557 ;
   wire \$3558 ;
-  wire [4:0] \$3559 ;
-  wire [6:0] \$356 ;
-  wire [4:0] \$3560 ;
-  wire [21:0] \$3561 ;
-  wire [15:0] \$3562 ;
-  wire [15:0] \$3563 ;
+  wire \$3559 ;
+  wire [3:0] \$356 ;
+  wire \$3560 ;
+  wire \$3561 ;
+  wire \$3562 ;
+  wire \$3563 ;
   wire \$3564 ;
   wire \$3565 ;
   wire \$3566 ;
   wire \$3567 ;
-  wire [1:0] \$3568 ;
+  wire \$3568 ;
   wire \$3569 ;
   wire [7:0] \$357 ;
-  wire [1:0] \$3570 ;
+  wire \$3570 ;
   wire \$3571 ;
-  wire [4:0] \$3572 ;
-  wire [4:0] \$3573 ;
-  wire [21:0] \$3574 ;
-  wire [15:0] \$3575 ;
-  wire [15:0] \$3576 ;
-  wire [4:0] \$3577 ;
-  wire [15:0] \$3578 ;
+  wire \$3572 ;
+  wire \$3573 ;
+  wire [30:0] \$3574 ;
+  wire [30:0] \$3575 ;
+  wire [30:0] \$3576 ;
+  wire [31:0] \$3577 ;
+  wire \$3578 ;
   wire \$3579 ;
   wire \$358 ;
-  wire [1:0] \$3580 ;
-  wire \$3581 ;
-  wire [1:0] \$3582 ;
-  wire \$3583 ;
-  wire [4:0] \$3584 ;
-  wire [4:0] \$3585 ;
-  wire [21:0] \$3586 ;
-  wire [15:0] \$3587 ;
-  wire [15:0] \$3588 ;
-  wire [3:0] \$3589 ;
+  wire [30:0] \$3580 ;
+  wire [30:0] \$3581 ;
+  wire [30:0] \$3582 ;
+  wire [31:0] \$3583 ;
+  wire \$3584 ;
+  wire \$3585 ;
+  wire [30:0] \$3586 ;
+  wire [30:0] \$3587 ;
+  wire [30:0] \$3588 ;
+  wire [31:0] \$3589 ;
   wire [7:0] \$359 ;
-  wire [4:0] \$3590 ;
-  wire [15:0] \$3591 ;
-  wire \$3592 ;
-  wire \$3593 ;
-  wire \$3594 ;
-  wire [1:0] \$3595 ;
+  wire \$3590 ;
+  wire \$3591 ;
+  wire [30:0] \$3592 ;
+  wire [30:0] \$3593 ;
+  wire [30:0] \$3594 ;
+  wire [31:0] \$3595 ;
   wire \$3596 ;
-  wire [1:0] \$3597 ;
-  wire \$3598 ;
-  wire [1:0] \$3599 ;
+  wire \$3597 ;
+  wire [30:0] \$3598 ;
+  wire [30:0] \$3599 ;
   wire \$36 ;
   wire \$360 ;
-  wire \$3600 ;
-  wire [4:0] \$3601 ;
-  wire [4:0] \$3602 ;
-  wire [21:0] \$3603 ;
-  wire [15:0] \$3604 ;
-  wire [15:0] \$3605 ;
-  wire [3:0] \$3606 ;
-  wire [4:0] \$3607 ;
-  wire [15:0] \$3608 ;
+  wire [30:0] \$3600 ;
+  wire [31:0] \$3601 ;
+  wire \$3602 ;
+  wire \$3603 ;
+  wire [30:0] \$3604 ;
+  wire [30:0] \$3605 ;
+  wire [30:0] \$3606 ;
+  wire [31:0] \$3607 ;
+  wire \$3608 ;
   wire \$3609 ;
   wire [7:0] \$361 ;
-  wire \$3610 ;
-  wire \$3611 ;
-  wire [1:0] \$3612 ;
-  wire \$3613 ;
+  wire [30:0] \$3610 ;
+  wire [30:0] \$3611 ;
+  wire [30:0] \$3612 ;
+  wire [31:0] \$3613 ;
   wire \$3614 ;
   wire \$3615 ;
-  wire \$3616 ;
-  wire \$3617 ;
-  wire \$3618 ;
-  wire \$3619 ;
+  wire [30:0] \$3616 ;
+  wire [30:0] \$3617 ;
+  wire [30:0] \$3618 ;
+  wire [31:0] \$3619 ;
   wire \$362 ;
   wire \$3620 ;
-  wire [1:0] \$3621 ;
+  wire \$3621 ;
   wire \$3622 ;
   wire \$3623 ;
   wire \$3624 ;
@@ -2924,1038 +2924,363 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$3626 ;
   wire \$3627 ;
   wire \$3628 ;
-  wire [1:0] \$3629 ;
+  wire \$3629 ;
   wire [7:0] \$363 ;
   wire \$3630 ;
-  wire [1:0] \$3631 ;
+  wire \$3631 ;
   wire \$3632 ;
   wire \$3633 ;
-  wire \$3634 ;
-  wire [7:0] \$3635 ;
-  wire [6:0] \$3636 ;
-  wire \$3637 ;
-  wire \$3638 ;
-  wire \$3639 ;
+  reg [288:0] \$3634 ;
+  reg [6:0] \$3635 ;
+  reg [6:0] \$3636 ;
+  reg [6:0] \$3637 ;
+  reg [6:0] \$3638 ;
+  reg [6:0] \$3639 ;
   wire \$364 ;
-  wire \$3640 ;
-  wire [1:0] \$3641 ;
-  wire \$3642 ;
-  wire \$3643 ;
-  wire [4:0] \$3644 ;
-  wire [22:0] \$3645 ;
-  wire \$3646 ;
-  wire \$3647 ;
-  wire \$3648 ;
-  wire \$3649 ;
+  reg [6:0] \$3640 ;
+  reg [6:0] \$3641 ;
+  reg [6:0] \$3642 ;
+  reg [6:0] \$3643 ;
+  reg [6:0] \$3644 ;
+  reg [6:0] \$3645 ;
+  reg [6:0] \$3646 ;
+  reg [6:0] \$3647 ;
+  reg [6:0] \$3648 ;
+  reg [6:0] \$3649 ;
   wire [7:0] \$365 ;
-  wire [1:0] \$3650 ;
-  wire \$3651 ;
-  wire \$3652 ;
-  wire [1:0] \$3653 ;
-  wire \$3654 ;
-  wire [1:0] \$3655 ;
-  wire \$3656 ;
-  wire [4:0] \$3657 ;
-  wire [4:0] \$3658 ;
-  wire [21:0] \$3659 ;
+  reg [6:0] \$3650 ;
+  reg [6:0] \$3651 ;
+  reg [6:0] \$3652 ;
+  reg [6:0] \$3653 ;
+  reg [6:0] \$3654 ;
+  reg [6:0] \$3655 ;
+  reg [6:0] \$3656 ;
+  reg [6:0] \$3657 ;
+  reg [6:0] \$3658 ;
+  reg [6:0] \$3659 ;
   wire \$366 ;
-  wire [15:0] \$3660 ;
-  wire [15:0] \$3661 ;
-  wire \$3662 ;
-  wire \$3663 ;
-  wire \$3664 ;
-  wire \$3665 ;
-  wire [1:0] \$3666 ;
-  wire \$3667 ;
-  wire [1:0] \$3668 ;
-  wire \$3669 ;
+  reg [6:0] \$3660 ;
+  reg [6:0] \$3661 ;
+  reg [6:0] \$3662 ;
+  reg [6:0] \$3663 ;
+  reg [6:0] \$3664 ;
+  reg [6:0] \$3665 ;
+  reg [6:0] \$3666 ;
+  reg [288:0] \$3667 ;
+  reg \$3668 ;
+  reg \$3669 ;
   wire [7:0] \$367 ;
-  wire [4:0] \$3670 ;
-  wire [4:0] \$3671 ;
-  wire [21:0] \$3672 ;
-  wire [15:0] \$3673 ;
-  wire [15:0] \$3674 ;
-  wire [4:0] \$3675 ;
-  wire [15:0] \$3676 ;
-  wire \$3677 ;
-  wire [1:0] \$3678 ;
-  wire \$3679 ;
+  reg \$3670 ;
+  reg \$3671 ;
+  reg [6:0] \$3672 ;
+  reg \$3673 ;
+  reg \$3674 ;
+  reg \$3675 ;
+  reg \$3676 ;
+  reg \$3677 ;
+  reg [3:0] \$3678 ;
+  reg [13:0] \$3679 ;
   wire \$368 ;
-  wire [1:0] \$3680 ;
-  wire \$3681 ;
-  wire [4:0] \$3682 ;
-  wire [4:0] \$3683 ;
-  wire [21:0] \$3684 ;
-  wire [15:0] \$3685 ;
-  wire [15:0] \$3686 ;
-  wire [3:0] \$3687 ;
-  wire [4:0] \$3688 ;
-  wire [15:0] \$3689 ;
+  reg \$3680 ;
+  reg [2:0] \$3681 ;
+  reg [4:0] \$3682 ;
+  reg \$3683 ;
+  reg [6:0] \$3684 ;
+  reg [6:0] \$3685 ;
+  reg \$3686 ;
+  reg \$3687 ;
+  reg [15:0] \$3688 ;
+  reg [6:0] \$3689 ;
   wire [3:0] \$369 ;
-  wire \$3690 ;
-  wire \$3691 ;
-  wire \$3692 ;
-  wire [1:0] \$3693 ;
-  wire \$3694 ;
-  wire [1:0] \$3695 ;
-  wire \$3696 ;
-  wire [1:0] \$3697 ;
-  wire \$3698 ;
-  wire [4:0] \$3699 ;
+  reg [10:0] \$3690 ;
+  reg \$3691 ;
+  reg [4:0] \$3692 ;
+  reg [31:0] \$3693 ;
+  reg [31:0] \$3694 ;
+  reg [31:0] \$3695 ;
+  reg [31:0] \$3696 ;
+  reg [31:0] \$3697 ;
+  reg [31:0] \$3698 ;
+  reg [31:0] \$3699 ;
   wire \$37 ;
-  wire [7:0] \$370 ;
-  wire [4:0] \$3700 ;
-  wire [21:0] \$3701 ;
-  wire [15:0] \$3702 ;
-  wire [15:0] \$3703 ;
-  wire [3:0] \$3704 ;
-  wire [4:0] \$3705 ;
-  wire [15:0] \$3706 ;
-  wire \$3707 ;
-  wire \$3708 ;
-  wire \$3709 ;
-  wire \$371 ;
-  wire [1:0] \$3710 ;
-  wire \$3711 ;
-  wire \$3712 ;
-  wire \$3713 ;
-  wire \$3714 ;
-  wire \$3715 ;
-  wire \$3716 ;
-  wire \$3717 ;
-  wire \$3718 ;
-  wire [1:0] \$3719 ;
-  wire [7:0] \$372 ;
-  wire \$3720 ;
-  wire \$3721 ;
-  wire \$3722 ;
-  wire \$3723 ;
-  wire \$3724 ;
-  wire \$3725 ;
-  wire \$3726 ;
-  wire [1:0] \$3727 ;
-  wire \$3728 ;
-  wire [1:0] \$3729 ;
-  wire \$373 ;
-  wire \$3730 ;
-  wire \$3731 ;
-  wire \$3732 ;
-  wire [7:0] \$3733 ;
-  wire [6:0] \$3734 ;
-  wire \$3735 ;
-  wire \$3736 ;
-  wire \$3737 ;
-  wire \$3738 ;
-  wire [1:0] \$3739 ;
-  wire [7:0] \$374 ;
-  wire \$3740 ;
-  wire \$3741 ;
-  wire [4:0] \$3742 ;
-  wire [22:0] \$3743 ;
-  wire \$3744 ;
-  wire \$3745 ;
-  wire \$3746 ;
-  wire \$3747 ;
-  wire [1:0] \$3748 ;
-  wire \$3749 ;
-  wire \$375 ;
-  wire \$3750 ;
-  wire [1:0] \$3751 ;
-  wire \$3752 ;
-  wire [1:0] \$3753 ;
-  wire \$3754 ;
-  wire [4:0] \$3755 ;
-  wire [4:0] \$3756 ;
-  wire [21:0] \$3757 ;
-  wire [15:0] \$3758 ;
-  wire [15:0] \$3759 ;
-  wire [7:0] \$376 ;
-  wire \$3760 ;
-  wire \$3761 ;
-  wire \$3762 ;
-  wire \$3763 ;
-  wire [1:0] \$3764 ;
-  wire \$3765 ;
-  wire [1:0] \$3766 ;
-  wire \$3767 ;
-  wire [4:0] \$3768 ;
-  wire [4:0] \$3769 ;
-  wire \$377 ;
-  wire [21:0] \$3770 ;
-  wire [15:0] \$3771 ;
-  wire [15:0] \$3772 ;
-  wire [4:0] \$3773 ;
-  wire [15:0] \$3774 ;
-  wire \$3775 ;
-  wire [1:0] \$3776 ;
-  wire \$3777 ;
-  wire [1:0] \$3778 ;
-  wire \$3779 ;
-  wire [7:0] \$378 ;
-  wire [4:0] \$3780 ;
-  wire [4:0] \$3781 ;
-  wire [21:0] \$3782 ;
-  wire [15:0] \$3783 ;
-  wire [15:0] \$3784 ;
-  wire [3:0] \$3785 ;
-  wire [4:0] \$3786 ;
-  wire [15:0] \$3787 ;
-  wire \$3788 ;
-  wire \$3789 ;
-  wire \$379 ;
-  wire \$3790 ;
-  wire [1:0] \$3791 ;
-  wire \$3792 ;
-  wire [1:0] \$3793 ;
-  wire \$3794 ;
-  wire [1:0] \$3795 ;
-  wire \$3796 ;
-  wire [4:0] \$3797 ;
-  wire [4:0] \$3798 ;
-  wire [21:0] \$3799 ;
+  wire [4:0] \$370 ;
+  reg [31:0] \$3700 ;
+  reg [31:0] \$3701 ;
+  reg [327:0] \$3702 ;
+  reg [2:0] \$3703 ;
+  reg [271:0] \$3704 ;
+  reg [15:0] \$3705 ;
+  reg [255:0] \$3706 ;
+  reg [4:0] \$3707 ;
+  reg [127:0] \$3708 ;
+  reg [127:0] \$3709 ;
+  wire [5:0] \$371 ;
+  reg [15:0] \$3710 ;
+  reg [3:0] \$3711 ;
+  reg [3:0] \$3712 ;
+  reg [63:0] \$3713 ;
+  reg [63:0] \$3714 ;
+  reg [63:0] \$3715 ;
+  reg [63:0] \$3716 ;
+  reg [15:0] \$3717 ;
+  reg [2:0] \$3718 ;
+  reg [2:0] \$3719 ;
+  wire [6:0] \$372 ;
+  reg [2:0] \$3720 ;
+  reg [2:0] \$3721 ;
+  reg [31:0] \$3722 ;
+  reg [31:0] \$3723 ;
+  reg [31:0] \$3724 ;
+  reg [31:0] \$3725 ;
+  reg [31:0] \$3726 ;
+  reg [31:0] \$3727 ;
+  reg [31:0] \$3728 ;
+  reg [31:0] \$3729 ;
+  wire [7:0] \$373 ;
+  reg [15:0] \$3730 ;
+  reg [15:0] \$3731 ;
+  reg [15:0] \$3732 ;
+  reg \$3733 ;
+  reg [31:0] \$3734 ;
+  reg \$3735 ;
+  reg [15:0] \$3736 ;
+  reg \$3737 ;
+  reg [31:0] \$3738 ;
+  reg \$3739 ;
+  wire \$374 ;
+  reg [3:0] \$3740 ;
+  reg \$3741 ;
+  reg [31:0] \$3742 ;
+  reg \$3743 ;
+  reg [10:0] \$3744 ;
+  reg [22:0] \$3745 ;
+  reg [22:0] \$3746 ;
+  reg \$3747 ;
+  reg [15:0] \$3748 ;
+  reg \$3749 ;
+  wire [7:0] \$375 ;
+  reg [31:0] \$3750 ;
+  reg \$3751 ;
+  reg [15:0] \$3752 ;
+  reg \$3753 ;
+  reg [31:0] \$3754 ;
+  reg \$3755 ;
+  reg [3:0] \$3756 ;
+  reg \$3757 ;
+  reg [31:0] \$3758 ;
+  reg \$3759 ;
+  wire \$376 ;
+  reg [10:0] \$3760 ;
+  reg [22:0] \$3761 ;
+  reg [22:0] \$3762 ;
+  reg \$3763 ;
+  reg [15:0] \$3764 ;
+  reg \$3765 ;
+  reg [31:0] \$3766 ;
+  reg \$3767 ;
+  reg [15:0] \$3768 ;
+  reg \$3769 ;
+  wire [7:0] \$377 ;
+  reg [31:0] \$3770 ;
+  reg \$3771 ;
+  reg [3:0] \$3772 ;
+  reg \$3773 ;
+  reg [31:0] \$3774 ;
+  reg \$3775 ;
+  reg [10:0] \$3776 ;
+  reg [22:0] \$3777 ;
+  reg [22:0] \$3778 ;
+  reg \$3779 ;
+  wire \$378 ;
+  reg [15:0] \$3780 ;
+  reg \$3781 ;
+  reg [31:0] \$3782 ;
+  reg \$3783 ;
+  reg [15:0] \$3784 ;
+  reg \$3785 ;
+  reg [31:0] \$3786 ;
+  reg \$3787 ;
+  reg [3:0] \$3788 ;
+  reg \$3789 ;
+  wire [7:0] \$379 ;
+  reg [31:0] \$3790 ;
+  reg \$3791 ;
+  reg [10:0] \$3792 ;
+  reg [22:0] \$3793 ;
+  reg [22:0] \$3794 ;
+  reg \$3795 ;
+  reg [15:0] \$3796 ;
+  reg \$3797 ;
+  reg [31:0] \$3798 ;
+  reg \$3799 ;
   wire \$38 ;
-  wire [7:0] \$380 ;
-  wire [15:0] \$3800 ;
-  wire [15:0] \$3801 ;
-  wire [3:0] \$3802 ;
-  wire [4:0] \$3803 ;
-  wire [15:0] \$3804 ;
-  wire \$3805 ;
-  wire \$3806 ;
-  wire \$3807 ;
-  wire [1:0] \$3808 ;
-  wire \$3809 ;
-  wire \$381 ;
-  wire \$3810 ;
-  wire \$3811 ;
-  wire \$3812 ;
-  wire \$3813 ;
-  wire \$3814 ;
-  wire \$3815 ;
-  wire \$3816 ;
-  wire [1:0] \$3817 ;
-  wire \$3818 ;
-  wire \$3819 ;
-  wire [3:0] \$382 ;
-  wire \$3820 ;
-  wire \$3821 ;
-  wire \$3822 ;
-  wire \$3823 ;
-  wire \$3824 ;
-  wire [1:0] \$3825 ;
-  wire \$3826 ;
-  wire [1:0] \$3827 ;
-  wire \$3828 ;
-  wire \$3829 ;
-  wire [4:0] \$383 ;
-  wire \$3830 ;
-  wire [7:0] \$3831 ;
-  wire [6:0] \$3832 ;
-  wire \$3833 ;
-  wire \$3834 ;
-  wire \$3835 ;
-  wire \$3836 ;
-  wire [1:0] \$3837 ;
-  wire \$3838 ;
-  wire \$3839 ;
-  wire [7:0] \$384 ;
-  wire [4:0] \$3840 ;
-  wire [22:0] \$3841 ;
-  wire \$3842 ;
-  wire \$3843 ;
-  wire \$3844 ;
-  wire \$3845 ;
-  wire [1:0] \$3846 ;
-  wire \$3847 ;
-  wire \$3848 ;
-  wire [1:0] \$3849 ;
-  wire \$385 ;
-  wire \$3850 ;
-  wire [1:0] \$3851 ;
-  wire \$3852 ;
-  wire [4:0] \$3853 ;
-  wire [4:0] \$3854 ;
-  wire [21:0] \$3855 ;
-  wire [15:0] \$3856 ;
-  wire [15:0] \$3857 ;
-  wire \$3858 ;
-  wire \$3859 ;
+  wire \$380 ;
+  reg [15:0] \$3800 ;
+  reg \$3801 ;
+  reg [31:0] \$3802 ;
+  reg \$3803 ;
+  reg [3:0] \$3804 ;
+  reg \$3805 ;
+  reg [31:0] \$3806 ;
+  reg \$3807 ;
+  reg [10:0] \$3808 ;
+  reg [22:0] \$3809 ;
+  wire [7:0] \$381 ;
+  reg [22:0] \$3810 ;
+  reg \$3811 ;
+  reg [15:0] \$3812 ;
+  reg \$3813 ;
+  reg [31:0] \$3814 ;
+  reg \$3815 ;
+  reg [15:0] \$3816 ;
+  reg \$3817 ;
+  reg [31:0] \$3818 ;
+  reg \$3819 ;
+  wire \$382 ;
+  reg [3:0] \$3820 ;
+  reg \$3821 ;
+  reg [31:0] \$3822 ;
+  reg \$3823 ;
+  reg [10:0] \$3824 ;
+  reg [22:0] \$3825 ;
+  reg [22:0] \$3826 ;
+  reg \$3827 ;
+  reg [15:0] \$3828 ;
+  reg \$3829 ;
+  wire [7:0] \$383 ;
+  reg [31:0] \$3830 ;
+  reg \$3831 ;
+  reg [15:0] \$3832 ;
+  reg \$3833 ;
+  reg [31:0] \$3834 ;
+  reg \$3835 ;
+  reg [3:0] \$3836 ;
+  reg \$3837 ;
+  reg [31:0] \$3838 ;
+  reg \$3839 ;
+  wire \$384 ;
+  reg [10:0] \$3840 ;
+  reg [22:0] \$3841 ;
+  reg [22:0] \$3842 ;
+  reg \$3843 ;
+  reg [15:0] \$3844 ;
+  reg \$3845 ;
+  reg [31:0] \$3846 ;
+  reg \$3847 ;
+  reg [15:0] \$3848 ;
+  reg \$3849 ;
+  wire [3:0] \$385 ;
+  reg [31:0] \$3850 ;
+  reg \$3851 ;
+  reg [3:0] \$3852 ;
+  reg \$3853 ;
+  reg [31:0] \$3854 ;
+  reg \$3855 ;
+  reg [10:0] \$3856 ;
+  reg [22:0] \$3857 ;
+  reg [22:0] \$3858 ;
+  reg \$3859 ;
   wire [7:0] \$386 ;
-  wire \$3860 ;
-  wire \$3861 ;
-  wire [1:0] \$3862 ;
-  wire \$3863 ;
-  wire [1:0] \$3864 ;
-  wire \$3865 ;
-  wire [4:0] \$3866 ;
-  wire [4:0] \$3867 ;
-  wire [21:0] \$3868 ;
-  wire [15:0] \$3869 ;
+  reg \$3860 ;
+  reg \$3861 ;
+  reg \$3862 ;
+  reg \$3863 ;
+  reg \$3864 ;
+  reg \$3865 ;
+  reg \$3866 ;
+  reg [263:0] \$3867 ;
+  reg \$3868 ;
   wire \$387 ;
-  wire [15:0] \$3870 ;
-  wire [4:0] \$3871 ;
-  wire [15:0] \$3872 ;
-  wire \$3873 ;
-  wire [1:0] \$3874 ;
-  wire \$3875 ;
-  wire [1:0] \$3876 ;
-  wire \$3877 ;
-  wire [4:0] \$3878 ;
-  wire [4:0] \$3879 ;
   wire [7:0] \$388 ;
-  wire [21:0] \$3880 ;
-  wire [15:0] \$3881 ;
-  wire [15:0] \$3882 ;
-  wire [3:0] \$3883 ;
-  wire [4:0] \$3884 ;
-  wire [15:0] \$3885 ;
-  wire \$3886 ;
-  wire \$3887 ;
-  wire \$3888 ;
-  wire [1:0] \$3889 ;
   wire \$389 ;
-  wire \$3890 ;
-  wire [1:0] \$3891 ;
-  wire \$3892 ;
-  wire [1:0] \$3893 ;
-  wire \$3894 ;
-  wire [4:0] \$3895 ;
-  wire [4:0] \$3896 ;
-  wire [21:0] \$3897 ;
-  wire [15:0] \$3898 ;
-  wire [15:0] \$3899 ;
   wire \$39 ;
   wire [7:0] \$390 ;
-  wire [3:0] \$3900 ;
-  wire [4:0] \$3901 ;
-  wire [15:0] \$3902 ;
-  wire \$3903 ;
-  wire \$3904 ;
-  wire \$3905 ;
-  wire [1:0] \$3906 ;
-  wire \$3907 ;
-  wire \$3908 ;
-  wire \$3909 ;
   wire \$391 ;
-  wire \$3910 ;
-  wire \$3911 ;
-  wire \$3912 ;
-  wire \$3913 ;
-  wire \$3914 ;
-  wire [1:0] \$3915 ;
-  wire \$3916 ;
-  wire \$3917 ;
-  wire \$3918 ;
-  wire \$3919 ;
   wire [7:0] \$392 ;
-  wire \$3920 ;
-  wire \$3921 ;
-  wire \$3922 ;
-  wire [1:0] \$3923 ;
-  wire \$3924 ;
-  wire [1:0] \$3925 ;
-  wire \$3926 ;
-  wire \$3927 ;
-  wire \$3928 ;
-  wire [7:0] \$3929 ;
   wire \$393 ;
-  wire [6:0] \$3930 ;
-  wire \$3931 ;
-  wire \$3932 ;
-  wire \$3933 ;
-  wire \$3934 ;
-  wire [1:0] \$3935 ;
-  wire \$3936 ;
-  wire \$3937 ;
-  wire [4:0] \$3938 ;
-  wire [22:0] \$3939 ;
   wire [7:0] \$394 ;
-  wire \$3940 ;
-  wire \$3941 ;
-  wire \$3942 ;
-  wire \$3943 ;
-  wire [1:0] \$3944 ;
-  wire \$3945 ;
-  wire \$3946 ;
-  wire [1:0] \$3947 ;
-  wire \$3948 ;
-  wire [1:0] \$3949 ;
   wire \$395 ;
-  wire \$3950 ;
-  wire [4:0] \$3951 ;
-  wire [4:0] \$3952 ;
-  wire [21:0] \$3953 ;
-  wire [15:0] \$3954 ;
-  wire [15:0] \$3955 ;
-  wire \$3956 ;
-  wire \$3957 ;
-  wire \$3958 ;
-  wire \$3959 ;
-  wire [3:0] \$396 ;
-  wire [1:0] \$3960 ;
-  wire \$3961 ;
-  wire [1:0] \$3962 ;
-  wire \$3963 ;
-  wire [4:0] \$3964 ;
-  wire [4:0] \$3965 ;
-  wire [21:0] \$3966 ;
-  wire [15:0] \$3967 ;
-  wire [15:0] \$3968 ;
-  wire [4:0] \$3969 ;
-  wire [7:0] \$397 ;
-  wire [15:0] \$3970 ;
-  wire \$3971 ;
-  wire [1:0] \$3972 ;
-  wire \$3973 ;
-  wire [1:0] \$3974 ;
-  wire \$3975 ;
-  wire [4:0] \$3976 ;
-  wire [4:0] \$3977 ;
-  wire [21:0] \$3978 ;
-  wire [15:0] \$3979 ;
-  wire \$398 ;
-  wire [15:0] \$3980 ;
-  wire [3:0] \$3981 ;
-  wire [4:0] \$3982 ;
-  wire [15:0] \$3983 ;
-  wire \$3984 ;
-  wire \$3985 ;
-  wire \$3986 ;
-  wire [1:0] \$3987 ;
-  wire \$3988 ;
-  wire [1:0] \$3989 ;
-  wire [7:0] \$399 ;
-  wire \$3990 ;
-  wire [1:0] \$3991 ;
-  wire \$3992 ;
-  wire [4:0] \$3993 ;
-  wire [4:0] \$3994 ;
-  wire [21:0] \$3995 ;
-  wire [15:0] \$3996 ;
-  wire [15:0] \$3997 ;
-  wire [3:0] \$3998 ;
-  wire [4:0] \$3999 ;
+  wire [7:0] \$396 ;
+  wire \$397 ;
+  wire [3:0] \$398 ;
+  wire [4:0] \$399 ;
   wire \$4 ;
   wire \$40 ;
-  wire \$400 ;
-  wire [15:0] \$4000 ;
-  wire \$4001 ;
-  wire \$4002 ;
-  wire \$4003 ;
-  wire [1:0] \$4004 ;
-  wire \$4005 ;
-  wire \$4006 ;
-  wire \$4007 ;
-  wire \$4008 ;
-  wire \$4009 ;
-  wire [7:0] \$401 ;
-  wire \$4010 ;
-  wire \$4011 ;
-  wire \$4012 ;
-  wire [1:0] \$4013 ;
-  wire \$4014 ;
-  wire \$4015 ;
-  wire \$4016 ;
-  wire \$4017 ;
-  wire \$4018 ;
-  wire \$4019 ;
-  wire \$402 ;
-  wire \$4020 ;
-  wire [1:0] \$4021 ;
-  wire \$4022 ;
-  wire [1:0] \$4023 ;
-  wire \$4024 ;
-  wire \$4025 ;
-  wire \$4026 ;
-  wire [7:0] \$4027 ;
-  wire [6:0] \$4028 ;
-  wire \$4029 ;
-  wire [7:0] \$403 ;
-  wire \$4030 ;
-  wire \$4031 ;
-  wire \$4032 ;
-  wire [1:0] \$4033 ;
-  wire \$4034 ;
-  wire \$4035 ;
-  wire [4:0] \$4036 ;
-  wire [22:0] \$4037 ;
-  wire \$4038 ;
-  wire \$4039 ;
-  wire \$404 ;
-  wire \$4040 ;
-  wire \$4041 ;
-  wire [1:0] \$4042 ;
-  wire \$4043 ;
-  wire \$4044 ;
-  wire [1:0] \$4045 ;
-  wire \$4046 ;
-  wire [1:0] \$4047 ;
-  wire \$4048 ;
-  wire [4:0] \$4049 ;
-  wire [7:0] \$405 ;
-  wire [4:0] \$4050 ;
-  wire [21:0] \$4051 ;
-  wire [15:0] \$4052 ;
-  wire [15:0] \$4053 ;
-  wire \$4054 ;
-  wire \$4055 ;
-  wire \$4056 ;
-  wire \$4057 ;
-  wire [1:0] \$4058 ;
-  wire \$4059 ;
-  wire \$406 ;
-  wire [1:0] \$4060 ;
-  wire \$4061 ;
-  wire [4:0] \$4062 ;
-  wire [4:0] \$4063 ;
-  wire [21:0] \$4064 ;
-  wire [15:0] \$4065 ;
-  wire [15:0] \$4066 ;
-  wire [4:0] \$4067 ;
-  wire [15:0] \$4068 ;
-  wire \$4069 ;
-  wire [7:0] \$407 ;
-  wire [1:0] \$4070 ;
-  wire \$4071 ;
-  wire [1:0] \$4072 ;
-  wire \$4073 ;
-  wire [4:0] \$4074 ;
-  wire [4:0] \$4075 ;
-  wire [21:0] \$4076 ;
-  wire [15:0] \$4077 ;
-  wire [15:0] \$4078 ;
-  wire [3:0] \$4079 ;
-  wire \$408 ;
-  wire [4:0] \$4080 ;
-  wire [15:0] \$4081 ;
-  wire \$4082 ;
-  wire \$4083 ;
-  wire \$4084 ;
-  wire [1:0] \$4085 ;
-  wire \$4086 ;
-  wire [1:0] \$4087 ;
-  wire \$4088 ;
-  wire [1:0] \$4089 ;
-  wire [3:0] \$409 ;
-  wire \$4090 ;
-  wire [4:0] \$4091 ;
-  wire [4:0] \$4092 ;
-  wire [21:0] \$4093 ;
-  wire [15:0] \$4094 ;
-  wire [15:0] \$4095 ;
-  wire [3:0] \$4096 ;
-  wire [4:0] \$4097 ;
-  wire [15:0] \$4098 ;
-  wire \$4099 ;
+  wire [7:0] \$400 ;
+  wire \$401 ;
+  wire [7:0] \$402 ;
+  wire \$403 ;
+  wire [7:0] \$404 ;
+  wire \$405 ;
+  wire [7:0] \$406 ;
+  wire \$407 ;
+  wire [7:0] \$408 ;
+  wire \$409 ;
   wire \$41 ;
-  wire [4:0] \$410 ;
-  wire \$4100 ;
-  wire \$4101 ;
-  wire [1:0] \$4102 ;
-  wire \$4103 ;
-  wire \$4104 ;
-  wire \$4105 ;
-  wire \$4106 ;
-  wire \$4107 ;
-  wire \$4108 ;
-  wire \$4109 ;
-  wire [5:0] \$411 ;
-  wire \$4110 ;
-  wire [1:0] \$4111 ;
-  wire \$4112 ;
-  wire \$4113 ;
-  wire \$4114 ;
-  wire \$4115 ;
-  wire \$4116 ;
-  wire \$4117 ;
-  wire \$4118 ;
-  wire [1:0] \$4119 ;
-  wire [6:0] \$412 ;
-  wire \$4120 ;
-  wire [1:0] \$4121 ;
-  wire \$4122 ;
-  wire \$4123 ;
-  wire \$4124 ;
-  wire [7:0] \$4125 ;
-  wire [6:0] \$4126 ;
-  wire \$4127 ;
-  wire \$4128 ;
-  wire \$4129 ;
+  wire [7:0] \$410 ;
+  wire \$411 ;
+  wire [3:0] \$412 ;
   wire [7:0] \$413 ;
-  wire \$4130 ;
-  wire [1:0] \$4131 ;
-  wire \$4132 ;
-  wire \$4133 ;
-  wire [4:0] \$4134 ;
-  wire [22:0] \$4135 ;
-  wire \$4136 ;
-  wire \$4137 ;
-  wire \$4138 ;
-  wire \$4139 ;
   wire \$414 ;
-  wire [1:0] \$4140 ;
-  wire \$4141 ;
-  wire \$4142 ;
-  wire [1:0] \$4143 ;
-  wire \$4144 ;
-  wire [1:0] \$4145 ;
-  wire \$4146 ;
-  wire [4:0] \$4147 ;
-  wire [4:0] \$4148 ;
-  wire [21:0] \$4149 ;
   wire [7:0] \$415 ;
-  wire [15:0] \$4150 ;
-  wire [15:0] \$4151 ;
-  wire \$4152 ;
-  wire \$4153 ;
-  wire \$4154 ;
-  wire \$4155 ;
-  wire [1:0] \$4156 ;
-  wire \$4157 ;
-  wire [1:0] \$4158 ;
-  wire \$4159 ;
   wire \$416 ;
-  wire [4:0] \$4160 ;
-  wire [4:0] \$4161 ;
-  wire [21:0] \$4162 ;
-  wire [15:0] \$4163 ;
-  wire [15:0] \$4164 ;
-  wire [4:0] \$4165 ;
-  wire [15:0] \$4166 ;
-  wire \$4167 ;
-  wire [1:0] \$4168 ;
-  wire \$4169 ;
   wire [7:0] \$417 ;
-  wire [1:0] \$4170 ;
-  wire \$4171 ;
-  wire [4:0] \$4172 ;
-  wire [4:0] \$4173 ;
-  wire [21:0] \$4174 ;
-  wire [15:0] \$4175 ;
-  wire [15:0] \$4176 ;
-  wire [3:0] \$4177 ;
-  wire [4:0] \$4178 ;
-  wire [15:0] \$4179 ;
   wire \$418 ;
-  wire \$4180 ;
-  wire \$4181 ;
-  wire \$4182 ;
-  wire [1:0] \$4183 ;
-  wire \$4184 ;
-  wire [1:0] \$4185 ;
-  wire \$4186 ;
-  wire [1:0] \$4187 ;
-  wire \$4188 ;
-  wire [4:0] \$4189 ;
   wire [7:0] \$419 ;
-  wire [4:0] \$4190 ;
-  wire [21:0] \$4191 ;
-  wire [15:0] \$4192 ;
-  wire [15:0] \$4193 ;
-  wire [3:0] \$4194 ;
-  wire [4:0] \$4195 ;
-  wire [15:0] \$4196 ;
-  wire \$4197 ;
-  wire \$4198 ;
-  wire \$4199 ;
   wire \$42 ;
   wire \$420 ;
-  wire [1:0] \$4200 ;
-  wire \$4201 ;
-  wire \$4202 ;
-  wire \$4203 ;
-  wire \$4204 ;
-  wire \$4205 ;
-  wire \$4206 ;
-  wire \$4207 ;
-  wire \$4208 ;
-  wire [1:0] \$4209 ;
   wire [7:0] \$421 ;
-  wire \$4210 ;
-  wire \$4211 ;
-  wire \$4212 ;
-  wire \$4213 ;
-  wire \$4214 ;
-  wire \$4215 ;
-  wire \$4216 ;
-  wire [1:0] \$4217 ;
-  wire \$4218 ;
-  wire [1:0] \$4219 ;
   wire \$422 ;
-  wire \$4220 ;
-  wire \$4221 ;
-  wire \$4222 ;
-  wire [7:0] \$4223 ;
-  wire [6:0] \$4224 ;
-  wire \$4225 ;
-  wire \$4226 ;
-  wire \$4227 ;
-  wire \$4228 ;
-  wire [1:0] \$4229 ;
   wire [7:0] \$423 ;
-  wire \$4230 ;
-  wire \$4231 ;
-  wire [4:0] \$4232 ;
-  wire [22:0] \$4233 ;
-  wire \$4234 ;
-  wire \$4235 ;
-  wire \$4236 ;
-  wire \$4237 ;
-  wire [1:0] \$4238 ;
-  wire \$4239 ;
   wire \$424 ;
-  wire \$4240 ;
-  wire [1:0] \$4241 ;
-  wire \$4242 ;
-  wire [1:0] \$4243 ;
-  wire \$4244 ;
-  wire [4:0] \$4245 ;
-  wire [4:0] \$4246 ;
-  wire [21:0] \$4247 ;
-  wire [15:0] \$4248 ;
-  wire [15:0] \$4249 ;
   wire [3:0] \$425 ;
-  wire \$4250 ;
-  wire \$4251 ;
-  wire \$4252 ;
-  wire \$4253 ;
-  wire [1:0] \$4254 ;
-  wire \$4255 ;
-  wire [1:0] \$4256 ;
-  wire \$4257 ;
-  wire [4:0] \$4258 ;
-  wire [4:0] \$4259 ;
-  wire [7:0] \$426 ;
-  wire [21:0] \$4260 ;
-  wire [15:0] \$4261 ;
-  wire [15:0] \$4262 ;
-  wire [4:0] \$4263 ;
-  wire [15:0] \$4264 ;
-  wire \$4265 ;
-  wire [1:0] \$4266 ;
-  wire \$4267 ;
-  wire [1:0] \$4268 ;
-  wire \$4269 ;
-  wire \$427 ;
-  wire [4:0] \$4270 ;
-  wire [4:0] \$4271 ;
-  wire [21:0] \$4272 ;
-  wire [15:0] \$4273 ;
-  wire [15:0] \$4274 ;
-  wire [3:0] \$4275 ;
-  wire [4:0] \$4276 ;
-  wire [15:0] \$4277 ;
-  wire \$4278 ;
-  wire \$4279 ;
-  wire [7:0] \$428 ;
-  wire \$4280 ;
-  wire [1:0] \$4281 ;
-  wire \$4282 ;
-  wire [1:0] \$4283 ;
-  wire \$4284 ;
-  wire [1:0] \$4285 ;
-  wire \$4286 ;
-  wire [4:0] \$4287 ;
-  wire [4:0] \$4288 ;
-  wire [21:0] \$4289 ;
-  wire \$429 ;
-  wire [15:0] \$4290 ;
-  wire [15:0] \$4291 ;
-  wire [3:0] \$4292 ;
-  wire [4:0] \$4293 ;
-  wire [15:0] \$4294 ;
-  wire \$4295 ;
-  wire \$4296 ;
-  wire \$4297 ;
-  wire [1:0] \$4298 ;
-  wire \$4299 ;
+  wire [4:0] \$426 ;
+  wire [5:0] \$427 ;
+  wire [6:0] \$428 ;
+  wire [7:0] \$429 ;
   wire \$43 ;
-  wire [7:0] \$430 ;
-  wire \$4300 ;
-  wire \$4301 ;
-  wire \$4302 ;
-  wire \$4303 ;
-  wire \$4304 ;
-  wire \$4305 ;
-  wire \$4306 ;
-  wire [1:0] \$4307 ;
-  wire \$4308 ;
-  wire \$4309 ;
-  wire \$431 ;
-  wire \$4310 ;
-  wire \$4311 ;
-  wire \$4312 ;
-  wire \$4313 ;
-  wire \$4314 ;
-  wire \$4315 ;
-  wire \$4316 ;
-  wire \$4317 ;
-  wire \$4318 ;
-  wire \$4319 ;
-  wire [7:0] \$432 ;
-  wire \$4320 ;
-  wire \$4321 ;
-  wire \$4322 ;
-  wire \$4323 ;
-  wire \$4324 ;
-  wire \$4325 ;
-  wire \$4326 ;
-  wire \$4327 ;
-  wire \$4328 ;
-  wire \$4329 ;
-  wire \$433 ;
-  wire \$4330 ;
-  wire \$4331 ;
-  wire \$4332 ;
-  wire \$4333 ;
-  wire \$4334 ;
-  wire \$4335 ;
-  wire \$4336 ;
-  wire \$4337 ;
-  wire \$4338 ;
-  wire \$4339 ;
-  wire [7:0] \$434 ;
-  wire \$4340 ;
-  wire \$4341 ;
-  wire \$4342 ;
-  wire \$4343 ;
-  wire \$4344 ;
-  wire \$4345 ;
-  wire \$4346 ;
-  wire \$4347 ;
-  wire \$4348 ;
-  wire [31:0] \$4349 ;
-  wire \$435 ;
-  wire [31:0] \$4350 ;
-  wire [31:0] \$4351 ;
-  wire [31:0] \$4352 ;
-  wire [31:0] \$4353 ;
-  wire [31:0] \$4354 ;
-  wire [31:0] \$4355 ;
-  wire [31:0] \$4356 ;
-  wire \$4357 ;
-  wire \$4358 ;
-  wire \$4359 ;
-  wire [7:0] \$436 ;
-  wire \$4360 ;
-  wire \$4361 ;
-  wire \$4362 ;
-  wire \$4363 ;
-  wire \$4364 ;
-  wire \$4365 ;
-  wire \$4366 ;
-  wire \$4367 ;
-  wire \$4368 ;
-  wire \$4369 ;
-  wire \$437 ;
-  wire \$4370 ;
-  wire \$4371 ;
-  wire \$4372 ;
-  wire \$4373 ;
-  wire \$4374 ;
-  wire \$4375 ;
-  wire \$4376 ;
-  wire \$4377 ;
-  wire \$4378 ;
-  wire \$4379 ;
-  wire [3:0] \$438 ;
-  reg [288:0] \$4380 ;
-  reg [6:0] \$4381 ;
-  reg [6:0] \$4382 ;
-  reg [6:0] \$4383 ;
-  reg [6:0] \$4384 ;
-  reg [6:0] \$4385 ;
-  reg [6:0] \$4386 ;
-  reg [6:0] \$4387 ;
-  reg [6:0] \$4388 ;
-  reg [6:0] \$4389 ;
-  wire [4:0] \$439 ;
-  reg [6:0] \$4390 ;
-  reg [6:0] \$4391 ;
-  reg [6:0] \$4392 ;
-  reg [6:0] \$4393 ;
-  reg [6:0] \$4394 ;
-  reg [6:0] \$4395 ;
-  reg [6:0] \$4396 ;
-  reg [6:0] \$4397 ;
-  reg [6:0] \$4398 ;
-  reg [6:0] \$4399 ;
+  wire \$430 ;
+  wire [7:0] \$431 ;
+  wire \$432 ;
+  wire [7:0] \$433 ;
+  wire \$434 ;
+  wire [7:0] \$435 ;
+  wire \$436 ;
+  wire [7:0] \$437 ;
+  wire \$438 ;
+  wire [7:0] \$439 ;
   wire \$44 ;
-  wire [7:0] \$440 ;
-  reg [6:0] \$4400 ;
-  reg [6:0] \$4401 ;
-  reg [6:0] \$4402 ;
-  reg [6:0] \$4403 ;
-  reg [6:0] \$4404 ;
-  reg [6:0] \$4405 ;
-  reg [6:0] \$4406 ;
-  reg [6:0] \$4407 ;
-  reg [6:0] \$4408 ;
-  reg [6:0] \$4409 ;
-  wire \$441 ;
-  reg [6:0] \$4410 ;
-  reg [6:0] \$4411 ;
-  reg [6:0] \$4412 ;
-  reg [288:0] \$4413 ;
-  reg \$4414 ;
-  reg \$4415 ;
-  reg \$4416 ;
-  reg \$4417 ;
-  reg [6:0] \$4418 ;
-  reg \$4419 ;
+  wire \$440 ;
+  wire [3:0] \$441 ;
   wire [7:0] \$442 ;
-  reg \$4420 ;
-  reg \$4421 ;
-  reg \$4422 ;
-  reg \$4423 ;
-  reg [3:0] \$4424 ;
-  reg [13:0] \$4425 ;
-  reg \$4426 ;
-  reg [2:0] \$4427 ;
-  reg [4:0] \$4428 ;
-  reg \$4429 ;
   wire \$443 ;
-  reg [6:0] \$4430 ;
-  reg [6:0] \$4431 ;
-  reg \$4432 ;
-  reg \$4433 ;
-  reg [15:0] \$4434 ;
-  reg [6:0] \$4435 ;
-  reg [31:0] \$4436 ;
-  reg [31:0] \$4437 ;
-  reg [31:0] \$4438 ;
-  reg [31:0] \$4439 ;
   wire [7:0] \$444 ;
-  reg [31:0] \$4440 ;
-  reg [31:0] \$4441 ;
-  reg [31:0] \$4442 ;
-  reg [31:0] \$4443 ;
-  reg [327:0] \$4444 ;
-  reg [2:0] \$4445 ;
-  reg [271:0] \$4446 ;
-  reg [127:0] \$4447 ;
-  reg [127:0] \$4448 ;
-  reg [15:0] \$4449 ;
   wire \$445 ;
-  reg [63:0] \$4450 ;
-  reg [63:0] \$4451 ;
-  reg [63:0] \$4452 ;
-  reg [63:0] \$4453 ;
-  reg [15:0] \$4454 ;
-  reg [31:0] \$4455 ;
-  reg [31:0] \$4456 ;
-  reg [31:0] \$4457 ;
-  reg [31:0] \$4458 ;
-  reg [31:0] \$4459 ;
   wire [7:0] \$446 ;
-  reg [31:0] \$4460 ;
-  reg [31:0] \$4461 ;
-  reg [31:0] \$4462 ;
-  reg [15:0] \$4463 ;
-  reg [15:0] \$4464 ;
-  reg [15:0] \$4465 ;
-  reg \$4466 ;
-  reg [31:0] \$4467 ;
-  reg \$4468 ;
-  reg [15:0] \$4469 ;
   wire \$447 ;
-  reg \$4470 ;
-  reg [31:0] \$4471 ;
-  reg \$4472 ;
-  reg [3:0] \$4473 ;
-  reg [15:0] \$4474 ;
-  reg \$4475 ;
-  reg [31:0] \$4476 ;
-  reg \$4477 ;
-  reg [15:0] \$4478 ;
-  reg \$4479 ;
   wire [7:0] \$448 ;
-  reg [31:0] \$4480 ;
-  reg \$4481 ;
-  reg [3:0] \$4482 ;
-  reg [15:0] \$4483 ;
-  reg \$4484 ;
-  reg [31:0] \$4485 ;
-  reg \$4486 ;
-  reg [15:0] \$4487 ;
-  reg \$4488 ;
-  reg [31:0] \$4489 ;
   wire \$449 ;
-  reg \$4490 ;
-  reg [3:0] \$4491 ;
-  reg [15:0] \$4492 ;
-  reg \$4493 ;
-  reg [31:0] \$4494 ;
-  reg \$4495 ;
-  reg [15:0] \$4496 ;
-  reg \$4497 ;
-  reg [31:0] \$4498 ;
-  reg \$4499 ;
   wire \$45 ;
   wire [7:0] \$450 ;
-  reg [3:0] \$4500 ;
-  reg [15:0] \$4501 ;
-  reg \$4502 ;
-  reg [31:0] \$4503 ;
-  reg \$4504 ;
-  reg [15:0] \$4505 ;
-  reg \$4506 ;
-  reg [31:0] \$4507 ;
-  reg \$4508 ;
-  reg [3:0] \$4509 ;
   wire \$451 ;
-  reg [15:0] \$4510 ;
-  reg \$4511 ;
-  reg [31:0] \$4512 ;
-  reg \$4513 ;
-  reg [15:0] \$4514 ;
-  reg \$4515 ;
-  reg [31:0] \$4516 ;
-  reg \$4517 ;
-  reg [3:0] \$4518 ;
-  reg [15:0] \$4519 ;
-  wire [3:0] \$452 ;
-  reg \$4520 ;
-  reg [31:0] \$4521 ;
-  reg \$4522 ;
-  reg [15:0] \$4523 ;
-  reg \$4524 ;
-  reg [31:0] \$4525 ;
-  reg \$4526 ;
-  reg [3:0] \$4527 ;
-  reg [15:0] \$4528 ;
-  reg \$4529 ;
-  wire [7:0] \$453 ;
-  reg [31:0] \$4530 ;
-  reg \$4531 ;
-  reg [15:0] \$4532 ;
-  reg \$4533 ;
-  reg [31:0] \$4534 ;
-  reg \$4535 ;
-  reg [3:0] \$4536 ;
-  reg \$4537 ;
-  reg \$4538 ;
-  reg \$4539 ;
-  wire \$454 ;
-  reg \$4540 ;
-  reg \$4541 ;
-  reg [263:0] \$4542 ;
-  reg \$4543 ;
-  wire [7:0] \$455 ;
-  wire \$456 ;
-  wire [7:0] \$457 ;
-  wire \$458 ;
-  wire [7:0] \$459 ;
+  wire [7:0] \$452 ;
+  wire \$453 ;
+  wire [3:0] \$454 ;
+  wire [4:0] \$455 ;
+  wire [7:0] \$456 ;
+  wire \$457 ;
+  wire [7:0] \$458 ;
+  wire \$459 ;
   wire \$46 ;
-  wire \$460 ;
-  wire [7:0] \$461 ;
-  wire \$462 ;
-  wire [7:0] \$463 ;
-  wire \$464 ;
-  wire [3:0] \$465 ;
-  wire [4:0] \$466 ;
-  wire [5:0] \$467 ;
-  wire [6:0] \$468 ;
+  wire [7:0] \$460 ;
+  wire \$461 ;
+  wire [7:0] \$462 ;
+  wire \$463 ;
+  wire [7:0] \$464 ;
+  wire \$465 ;
+  wire [7:0] \$466 ;
+  wire \$467 ;
+  wire [3:0] \$468 ;
   wire [7:0] \$469 ;
   wire \$47 ;
   wire \$470 ;
@@ -3971,23 +3296,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] \$48 ;
   wire \$480 ;
   wire [3:0] \$481 ;
-  wire [7:0] \$482 ;
-  wire \$483 ;
-  wire [7:0] \$484 ;
-  wire \$485 ;
-  wire [7:0] \$486 ;
-  wire \$487 ;
-  wire [7:0] \$488 ;
-  wire \$489 ;
+  wire [4:0] \$482 ;
+  wire [5:0] \$483 ;
+  wire [6:0] \$484 ;
+  wire [7:0] \$485 ;
+  wire \$486 ;
+  wire [7:0] \$487 ;
+  wire \$488 ;
+  wire [7:0] \$489 ;
   wire \$49 ;
-  wire [7:0] \$490 ;
-  wire \$491 ;
-  wire [7:0] \$492 ;
-  wire \$493 ;
-  wire [3:0] \$494 ;
-  wire [4:0] \$495 ;
-  wire [7:0] \$496 ;
-  wire \$497 ;
+  wire \$490 ;
+  wire [7:0] \$491 ;
+  wire \$492 ;
+  wire [7:0] \$493 ;
+  wire \$494 ;
+  wire [7:0] \$495 ;
+  wire \$496 ;
+  wire [3:0] \$497 ;
   wire [7:0] \$498 ;
   wire \$499 ;
   wire \$5 ;
@@ -4000,25 +3325,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$505 ;
   wire [7:0] \$506 ;
   wire \$507 ;
-  wire [3:0] \$508 ;
-  wire [7:0] \$509 ;
+  wire [7:0] \$508 ;
+  wire \$509 ;
   wire [16:0] \$51 ;
-  wire \$510 ;
-  wire [7:0] \$511 ;
-  wire \$512 ;
-  wire [7:0] \$513 ;
-  wire \$514 ;
-  wire [7:0] \$515 ;
-  wire \$516 ;
-  wire [7:0] \$517 ;
-  wire \$518 ;
-  wire [7:0] \$519 ;
+  wire [3:0] \$510 ;
+  wire [4:0] \$511 ;
+  wire [7:0] \$512 ;
+  wire \$513 ;
+  wire [7:0] \$514 ;
+  wire \$515 ;
+  wire [7:0] \$516 ;
+  wire \$517 ;
+  wire [7:0] \$518 ;
+  wire \$519 ;
   wire [16:0] \$52 ;
-  wire \$520 ;
-  wire [3:0] \$521 ;
-  wire [4:0] \$522 ;
-  wire [5:0] \$523 ;
-  wire [6:0] \$524 ;
+  wire [7:0] \$520 ;
+  wire \$521 ;
+  wire [7:0] \$522 ;
+  wire \$523 ;
+  wire [3:0] \$524 ;
   wire [7:0] \$525 ;
   wire \$526 ;
   wire [7:0] \$527 ;
@@ -4033,24 +3358,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$535 ;
   wire \$536 ;
   wire [3:0] \$537 ;
-  wire [7:0] \$538 ;
-  wire \$539 ;
+  wire [4:0] \$538 ;
+  wire [5:0] \$539 ;
   wire \$54 ;
-  wire [7:0] \$540 ;
-  wire \$541 ;
-  wire [7:0] \$542 ;
-  wire \$543 ;
-  wire [7:0] \$544 ;
-  wire \$545 ;
-  wire [7:0] \$546 ;
-  wire \$547 ;
-  wire [7:0] \$548 ;
-  wire \$549 ;
+  wire [6:0] \$540 ;
+  wire [7:0] \$541 ;
+  wire \$542 ;
+  wire [7:0] \$543 ;
+  wire \$544 ;
+  wire [7:0] \$545 ;
+  wire \$546 ;
+  wire [7:0] \$547 ;
+  wire \$548 ;
+  wire [7:0] \$549 ;
   wire \$55 ;
-  wire [3:0] \$550 ;
-  wire [4:0] \$551 ;
-  wire [7:0] \$552 ;
-  wire \$553 ;
+  wire \$550 ;
+  wire [7:0] \$551 ;
+  wire \$552 ;
+  wire [3:0] \$553 ;
   wire [7:0] \$554 ;
   wire \$555 ;
   wire [7:0] \$556 ;
@@ -4062,25 +3387,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$561 ;
   wire [7:0] \$562 ;
   wire \$563 ;
-  wire [3:0] \$564 ;
-  wire [7:0] \$565 ;
-  wire \$566 ;
-  wire [7:0] \$567 ;
-  wire \$568 ;
-  wire [7:0] \$569 ;
+  wire [7:0] \$564 ;
+  wire \$565 ;
+  wire [3:0] \$566 ;
+  wire [4:0] \$567 ;
+  wire [7:0] \$568 ;
+  wire \$569 ;
   wire \$57 ;
-  wire \$570 ;
-  wire [7:0] \$571 ;
-  wire \$572 ;
-  wire [7:0] \$573 ;
-  wire \$574 ;
-  wire [7:0] \$575 ;
-  wire \$576 ;
-  wire [3:0] \$577 ;
-  wire [4:0] \$578 ;
-  wire [5:0] \$579 ;
+  wire [7:0] \$570 ;
+  wire \$571 ;
+  wire [7:0] \$572 ;
+  wire \$573 ;
+  wire [7:0] \$574 ;
+  wire \$575 ;
+  wire [7:0] \$576 ;
+  wire \$577 ;
+  wire [7:0] \$578 ;
+  wire \$579 ;
   wire \$58 ;
-  wire [6:0] \$580 ;
+  wire [3:0] \$580 ;
   wire [7:0] \$581 ;
   wire \$582 ;
   wire [7:0] \$583 ;
@@ -4095,24 +3420,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$591 ;
   wire \$592 ;
   wire [3:0] \$593 ;
-  wire [7:0] \$594 ;
-  wire \$595 ;
-  wire [7:0] \$596 ;
-  wire \$597 ;
-  wire [7:0] \$598 ;
-  wire \$599 ;
+  wire [4:0] \$594 ;
+  wire [5:0] \$595 ;
+  wire [6:0] \$596 ;
+  wire [7:0] \$597 ;
+  wire \$598 ;
+  wire [7:0] \$599 ;
   wire \$6 ;
   wire \$60 ;
-  wire [7:0] \$600 ;
-  wire \$601 ;
-  wire [7:0] \$602 ;
-  wire \$603 ;
-  wire [7:0] \$604 ;
-  wire \$605 ;
-  wire [3:0] \$606 ;
-  wire [4:0] \$607 ;
-  wire [7:0] \$608 ;
-  wire \$609 ;
+  wire \$600 ;
+  wire [7:0] \$601 ;
+  wire \$602 ;
+  wire [7:0] \$603 ;
+  wire \$604 ;
+  wire [7:0] \$605 ;
+  wire \$606 ;
+  wire [7:0] \$607 ;
+  wire \$608 ;
+  wire [3:0] \$609 ;
   wire \$61 ;
   wire [7:0] \$610 ;
   wire \$611 ;
@@ -4125,24 +3450,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$618 ;
   wire \$619 ;
   wire \$62 ;
-  wire [3:0] \$620 ;
-  wire [7:0] \$621 ;
-  wire \$622 ;
-  wire [7:0] \$623 ;
-  wire \$624 ;
-  wire [7:0] \$625 ;
-  wire \$626 ;
-  wire [7:0] \$627 ;
-  wire \$628 ;
-  wire [7:0] \$629 ;
+  wire [7:0] \$620 ;
+  wire \$621 ;
+  wire [3:0] \$622 ;
+  wire [4:0] \$623 ;
+  wire [7:0] \$624 ;
+  wire \$625 ;
+  wire [7:0] \$626 ;
+  wire \$627 ;
+  wire [7:0] \$628 ;
+  wire \$629 ;
   wire \$63 ;
-  wire \$630 ;
-  wire [7:0] \$631 ;
-  wire \$632 ;
-  wire [3:0] \$633 ;
-  wire [4:0] \$634 ;
-  wire [5:0] \$635 ;
-  wire [6:0] \$636 ;
+  wire [7:0] \$630 ;
+  wire \$631 ;
+  wire [7:0] \$632 ;
+  wire \$633 ;
+  wire [7:0] \$634 ;
+  wire \$635 ;
+  wire [3:0] \$636 ;
   wire [7:0] \$637 ;
   wire \$638 ;
   wire [7:0] \$639 ;
@@ -4158,23 +3483,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$648 ;
   wire [3:0] \$649 ;
   wire \$65 ;
-  wire [7:0] \$650 ;
-  wire \$651 ;
-  wire [7:0] \$652 ;
-  wire \$653 ;
-  wire [7:0] \$654 ;
-  wire \$655 ;
-  wire [7:0] \$656 ;
-  wire \$657 ;
-  wire [7:0] \$658 ;
-  wire \$659 ;
+  wire [4:0] \$650 ;
+  wire [5:0] \$651 ;
+  wire [6:0] \$652 ;
+  wire [7:0] \$653 ;
+  wire \$654 ;
+  wire [7:0] \$655 ;
+  wire \$656 ;
+  wire [7:0] \$657 ;
+  wire \$658 ;
+  wire [7:0] \$659 ;
   wire \$66 ;
-  wire [7:0] \$660 ;
-  wire \$661 ;
-  wire [3:0] \$662 ;
-  wire [4:0] \$663 ;
-  wire [7:0] \$664 ;
-  wire \$665 ;
+  wire \$660 ;
+  wire [7:0] \$661 ;
+  wire \$662 ;
+  wire [7:0] \$663 ;
+  wire \$664 ;
+  wire [3:0] \$665 ;
   wire [7:0] \$666 ;
   wire \$667 ;
   wire [7:0] \$668 ;
@@ -4186,25 +3511,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$673 ;
   wire [7:0] \$674 ;
   wire \$675 ;
-  wire [3:0] \$676 ;
-  wire [7:0] \$677 ;
-  wire \$678 ;
-  wire [7:0] \$679 ;
+  wire [7:0] \$676 ;
+  wire \$677 ;
+  wire [3:0] \$678 ;
+  wire [4:0] \$679 ;
   wire \$68 ;
-  wire \$680 ;
-  wire [7:0] \$681 ;
-  wire \$682 ;
-  wire [7:0] \$683 ;
-  wire \$684 ;
-  wire [7:0] \$685 ;
-  wire \$686 ;
-  wire [7:0] \$687 ;
-  wire \$688 ;
-  wire [3:0] \$689 ;
+  wire [7:0] \$680 ;
+  wire \$681 ;
+  wire [7:0] \$682 ;
+  wire \$683 ;
+  wire [7:0] \$684 ;
+  wire \$685 ;
+  wire [7:0] \$686 ;
+  wire \$687 ;
+  wire [7:0] \$688 ;
+  wire \$689 ;
   wire \$69 ;
-  wire [4:0] \$690 ;
-  wire [5:0] \$691 ;
-  wire [6:0] \$692 ;
+  wire [7:0] \$690 ;
+  wire \$691 ;
+  wire [3:0] \$692 ;
   wire [7:0] \$693 ;
   wire \$694 ;
   wire [7:0] \$695 ;
@@ -4220,24 +3545,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$703 ;
   wire \$704 ;
   wire [3:0] \$705 ;
-  wire [7:0] \$706 ;
-  wire \$707 ;
-  wire [7:0] \$708 ;
-  wire \$709 ;
+  wire [4:0] \$706 ;
+  wire [5:0] \$707 ;
+  wire [6:0] \$708 ;
+  wire [7:0] \$709 ;
   wire \$71 ;
-  wire [7:0] \$710 ;
-  wire \$711 ;
-  wire [7:0] \$712 ;
-  wire \$713 ;
-  wire [7:0] \$714 ;
-  wire \$715 ;
-  wire [7:0] \$716 ;
-  wire \$717 ;
-  wire [3:0] \$718 ;
-  wire [4:0] \$719 ;
+  wire \$710 ;
+  wire [7:0] \$711 ;
+  wire \$712 ;
+  wire [7:0] \$713 ;
+  wire \$714 ;
+  wire [7:0] \$715 ;
+  wire \$716 ;
+  wire [7:0] \$717 ;
+  wire \$718 ;
+  wire [7:0] \$719 ;
   wire \$72 ;
-  wire [7:0] \$720 ;
-  wire \$721 ;
+  wire \$720 ;
+  wire [3:0] \$721 ;
   wire [7:0] \$722 ;
   wire \$723 ;
   wire [7:0] \$724 ;
@@ -4249,24 +3574,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [16:0] \$73 ;
   wire [7:0] \$730 ;
   wire \$731 ;
-  wire [3:0] \$732 ;
-  wire [7:0] \$733 ;
-  wire \$734 ;
-  wire [7:0] \$735 ;
-  wire \$736 ;
-  wire [7:0] \$737 ;
-  wire \$738 ;
-  wire [7:0] \$739 ;
+  wire [7:0] \$732 ;
+  wire \$733 ;
+  wire [3:0] \$734 ;
+  wire [4:0] \$735 ;
+  wire [7:0] \$736 ;
+  wire \$737 ;
+  wire [7:0] \$738 ;
+  wire \$739 ;
   wire [16:0] \$74 ;
-  wire \$740 ;
-  wire [7:0] \$741 ;
-  wire \$742 ;
-  wire [7:0] \$743 ;
-  wire \$744 ;
-  wire [3:0] \$745 ;
-  wire [4:0] \$746 ;
-  wire [5:0] \$747 ;
-  wire [6:0] \$748 ;
+  wire [7:0] \$740 ;
+  wire \$741 ;
+  wire [7:0] \$742 ;
+  wire \$743 ;
+  wire [7:0] \$744 ;
+  wire \$745 ;
+  wire [7:0] \$746 ;
+  wire \$747 ;
+  wire [3:0] \$748 ;
   wire [7:0] \$749 ;
   wire [16:0] \$75 ;
   wire \$750 ;
@@ -4282,23 +3607,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$76 ;
   wire \$760 ;
   wire [3:0] \$761 ;
-  wire [7:0] \$762 ;
-  wire \$763 ;
-  wire [7:0] \$764 ;
-  wire \$765 ;
-  wire [7:0] \$766 ;
-  wire \$767 ;
-  wire [7:0] \$768 ;
-  wire \$769 ;
+  wire [4:0] \$762 ;
+  wire [5:0] \$763 ;
+  wire [6:0] \$764 ;
+  wire [7:0] \$765 ;
+  wire \$766 ;
+  wire [7:0] \$767 ;
+  wire \$768 ;
+  wire [7:0] \$769 ;
   wire \$77 ;
-  wire [7:0] \$770 ;
-  wire \$771 ;
-  wire [7:0] \$772 ;
-  wire \$773 ;
-  wire [3:0] \$774 ;
-  wire [4:0] \$775 ;
-  wire [7:0] \$776 ;
-  wire \$777 ;
+  wire \$770 ;
+  wire [7:0] \$771 ;
+  wire \$772 ;
+  wire [7:0] \$773 ;
+  wire \$774 ;
+  wire [7:0] \$775 ;
+  wire \$776 ;
+  wire [3:0] \$777 ;
   wire [7:0] \$778 ;
   wire \$779 ;
   wire \$78 ;
@@ -4310,26 +3635,26 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$785 ;
   wire [7:0] \$786 ;
   wire \$787 ;
-  wire [3:0] \$788 ;
-  wire [7:0] \$789 ;
+  wire [7:0] \$788 ;
+  wire \$789 ;
   wire \$79 ;
-  wire \$790 ;
-  wire [7:0] \$791 ;
-  wire \$792 ;
-  wire [7:0] \$793 ;
-  wire \$794 ;
-  wire [7:0] \$795 ;
-  wire \$796 ;
-  wire [7:0] \$797 ;
-  wire \$798 ;
-  wire [7:0] \$799 ;
+  wire [3:0] \$790 ;
+  wire [4:0] \$791 ;
+  wire [7:0] \$792 ;
+  wire \$793 ;
+  wire [7:0] \$794 ;
+  wire \$795 ;
+  wire [7:0] \$796 ;
+  wire \$797 ;
+  wire [7:0] \$798 ;
+  wire \$799 ;
   wire \$8 ;
   wire \$80 ;
-  wire \$800 ;
-  wire [3:0] \$801 ;
-  wire [4:0] \$802 ;
-  wire [5:0] \$803 ;
-  wire [6:0] \$804 ;
+  wire [7:0] \$800 ;
+  wire \$801 ;
+  wire [7:0] \$802 ;
+  wire \$803 ;
+  wire [3:0] \$804 ;
   wire [7:0] \$805 ;
   wire \$806 ;
   wire [7:0] \$807 ;
@@ -4344,24 +3669,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$815 ;
   wire \$816 ;
   wire [3:0] \$817 ;
-  wire [7:0] \$818 ;
-  wire \$819 ;
+  wire [4:0] \$818 ;
+  wire [5:0] \$819 ;
   wire \$82 ;
-  wire [7:0] \$820 ;
-  wire \$821 ;
-  wire [7:0] \$822 ;
-  wire \$823 ;
-  wire [7:0] \$824 ;
-  wire \$825 ;
-  wire [7:0] \$826 ;
-  wire \$827 ;
-  wire [7:0] \$828 ;
-  wire \$829 ;
+  wire [6:0] \$820 ;
+  wire [7:0] \$821 ;
+  wire \$822 ;
+  wire [7:0] \$823 ;
+  wire \$824 ;
+  wire [7:0] \$825 ;
+  wire \$826 ;
+  wire [7:0] \$827 ;
+  wire \$828 ;
+  wire [7:0] \$829 ;
   wire \$83 ;
-  wire [3:0] \$830 ;
-  wire [4:0] \$831 ;
-  wire [7:0] \$832 ;
-  wire \$833 ;
+  wire \$830 ;
+  wire [7:0] \$831 ;
+  wire \$832 ;
+  wire [3:0] \$833 ;
   wire [7:0] \$834 ;
   wire \$835 ;
   wire [7:0] \$836 ;
@@ -4373,25 +3698,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$841 ;
   wire [7:0] \$842 ;
   wire \$843 ;
-  wire [3:0] \$844 ;
-  wire [7:0] \$845 ;
-  wire \$846 ;
-  wire [7:0] \$847 ;
-  wire \$848 ;
-  wire [7:0] \$849 ;
+  wire [7:0] \$844 ;
+  wire \$845 ;
+  wire [3:0] \$846 ;
+  wire [4:0] \$847 ;
+  wire [7:0] \$848 ;
+  wire \$849 ;
   wire \$85 ;
-  wire \$850 ;
-  wire [7:0] \$851 ;
-  wire \$852 ;
-  wire [7:0] \$853 ;
-  wire \$854 ;
-  wire [7:0] \$855 ;
-  wire \$856 ;
-  wire [3:0] \$857 ;
-  wire [4:0] \$858 ;
-  wire [5:0] \$859 ;
+  wire [7:0] \$850 ;
+  wire \$851 ;
+  wire [7:0] \$852 ;
+  wire \$853 ;
+  wire [7:0] \$854 ;
+  wire \$855 ;
+  wire [7:0] \$856 ;
+  wire \$857 ;
+  wire [7:0] \$858 ;
+  wire \$859 ;
   wire \$86 ;
-  wire [6:0] \$860 ;
+  wire [3:0] \$860 ;
   wire [7:0] \$861 ;
   wire \$862 ;
   wire [7:0] \$863 ;
@@ -4406,23 +3731,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$871 ;
   wire \$872 ;
   wire [3:0] \$873 ;
-  wire [7:0] \$874 ;
-  wire \$875 ;
-  wire [7:0] \$876 ;
-  wire \$877 ;
-  wire [7:0] \$878 ;
-  wire \$879 ;
+  wire [4:0] \$874 ;
+  wire [5:0] \$875 ;
+  wire [6:0] \$876 ;
+  wire [7:0] \$877 ;
+  wire \$878 ;
+  wire [7:0] \$879 ;
   wire \$88 ;
-  wire [7:0] \$880 ;
-  wire \$881 ;
-  wire [7:0] \$882 ;
-  wire \$883 ;
-  wire [7:0] \$884 ;
-  wire \$885 ;
-  wire [3:0] \$886 ;
-  wire [4:0] \$887 ;
-  wire [7:0] \$888 ;
-  wire \$889 ;
+  wire \$880 ;
+  wire [7:0] \$881 ;
+  wire \$882 ;
+  wire [7:0] \$883 ;
+  wire \$884 ;
+  wire [7:0] \$885 ;
+  wire \$886 ;
+  wire [7:0] \$887 ;
+  wire \$888 ;
+  wire [3:0] \$889 ;
   wire \$89 ;
   wire [7:0] \$890 ;
   wire \$891 ;
@@ -4436,24 +3761,24 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$899 ;
   wire \$9 ;
   wire \$90 ;
-  wire [3:0] \$900 ;
-  wire [7:0] \$901 ;
-  wire \$902 ;
-  wire [7:0] \$903 ;
-  wire \$904 ;
-  wire [7:0] \$905 ;
-  wire \$906 ;
-  wire [7:0] \$907 ;
-  wire \$908 ;
-  wire [7:0] \$909 ;
+  wire [7:0] \$900 ;
+  wire \$901 ;
+  wire [3:0] \$902 ;
+  wire [4:0] \$903 ;
+  wire [7:0] \$904 ;
+  wire \$905 ;
+  wire [7:0] \$906 ;
+  wire \$907 ;
+  wire [7:0] \$908 ;
+  wire \$909 ;
   wire \$91 ;
-  wire \$910 ;
-  wire [7:0] \$911 ;
-  wire \$912 ;
-  wire [3:0] \$913 ;
-  wire [4:0] \$914 ;
-  wire [5:0] \$915 ;
-  wire [6:0] \$916 ;
+  wire [7:0] \$910 ;
+  wire \$911 ;
+  wire [7:0] \$912 ;
+  wire \$913 ;
+  wire [7:0] \$914 ;
+  wire \$915 ;
+  wire [3:0] \$916 ;
   wire [7:0] \$917 ;
   wire \$918 ;
   wire [7:0] \$919 ;
@@ -4469,23 +3794,23 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$928 ;
   wire [3:0] \$929 ;
   wire \$93 ;
-  wire [7:0] \$930 ;
-  wire \$931 ;
-  wire [7:0] \$932 ;
-  wire \$933 ;
-  wire [7:0] \$934 ;
-  wire \$935 ;
-  wire [7:0] \$936 ;
-  wire \$937 ;
-  wire [7:0] \$938 ;
-  wire \$939 ;
+  wire [4:0] \$930 ;
+  wire [5:0] \$931 ;
+  wire [6:0] \$932 ;
+  wire [7:0] \$933 ;
+  wire \$934 ;
+  wire [7:0] \$935 ;
+  wire \$936 ;
+  wire [7:0] \$937 ;
+  wire \$938 ;
+  wire [7:0] \$939 ;
   wire [16:0] \$94 ;
-  wire [7:0] \$940 ;
-  wire \$941 ;
-  wire [3:0] \$942 ;
-  wire [4:0] \$943 ;
-  wire [7:0] \$944 ;
-  wire \$945 ;
+  wire \$940 ;
+  wire [7:0] \$941 ;
+  wire \$942 ;
+  wire [7:0] \$943 ;
+  wire \$944 ;
+  wire [3:0] \$945 ;
   wire [7:0] \$946 ;
   wire \$947 ;
   wire [7:0] \$948 ;
@@ -4497,25 +3822,25 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire \$953 ;
   wire [7:0] \$954 ;
   wire \$955 ;
-  wire [3:0] \$956 ;
-  wire [7:0] \$957 ;
-  wire \$958 ;
-  wire [7:0] \$959 ;
+  wire [7:0] \$956 ;
+  wire \$957 ;
+  wire [3:0] \$958 ;
+  wire [4:0] \$959 ;
   wire [16:0] \$96 ;
-  wire \$960 ;
-  wire [7:0] \$961 ;
-  wire \$962 ;
-  wire [7:0] \$963 ;
-  wire \$964 ;
-  wire [7:0] \$965 ;
-  wire \$966 ;
-  wire [7:0] \$967 ;
-  wire \$968 ;
-  wire [3:0] \$969 ;
+  wire [7:0] \$960 ;
+  wire \$961 ;
+  wire [7:0] \$962 ;
+  wire \$963 ;
+  wire [7:0] \$964 ;
+  wire \$965 ;
+  wire [7:0] \$966 ;
+  wire \$967 ;
+  wire [7:0] \$968 ;
+  wire \$969 ;
   wire \$97 ;
-  wire [4:0] \$970 ;
-  wire [5:0] \$971 ;
-  wire [6:0] \$972 ;
+  wire [7:0] \$970 ;
+  wire \$971 ;
+  wire [3:0] \$972 ;
   wire [7:0] \$973 ;
   wire \$974 ;
   wire [7:0] \$975 ;
@@ -4530,99 +3855,145 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [7:0] \$983 ;
   wire \$984 ;
   wire [3:0] \$985 ;
-  wire [7:0] \$986 ;
-  wire \$987 ;
-  wire [7:0] \$988 ;
-  wire \$989 ;
+  wire [4:0] \$986 ;
+  wire [5:0] \$987 ;
+  wire [6:0] \$988 ;
+  wire [7:0] \$989 ;
   wire \$99 ;
-  wire [7:0] \$990 ;
-  wire \$991 ;
-  wire [7:0] \$992 ;
-  wire \$993 ;
-  wire [7:0] \$994 ;
-  wire \$995 ;
-  wire [7:0] \$996 ;
-  wire \$997 ;
-  wire [3:0] \$998 ;
-  wire [4:0] \$999 ;
+  wire \$990 ;
+  wire [7:0] \$991 ;
+  wire \$992 ;
+  wire [7:0] \$993 ;
+  wire \$994 ;
+  wire [7:0] \$995 ;
+  wire \$996 ;
+  wire [7:0] \$997 ;
+  wire \$998 ;
+  wire [7:0] \$999 ;
   wire [6:0] \$signal ;
-  reg [3:0] \$signal$100  = 4'h0;
-  reg [15:0] \$signal$102  = 16'h0000;
-  reg [3:0] \$signal$107  = 4'h0;
-  reg [15:0] \$signal$109  = 16'h0000;
-  reg [3:0] \$signal$114  = 4'h0;
-  reg [15:0] \$signal$116  = 16'h0000;
-  reg [3:0] \$signal$121  = 4'h0;
-  reg [15:0] \$signal$123  = 16'h0000;
-  reg [3:0] \$signal$128  = 4'h0;
-  reg [15:0] \$signal$130  = 16'h0000;
-  reg [3:0] \$signal$135  = 4'h0;
-  reg [15:0] \$signal$137  = 16'h0000;
-  reg [3:0] \$signal$142  = 4'h0;
-  reg [15:0] \$signal$144  = 16'h0000;
-  reg [3:0] \$signal$149  = 4'h0;
-  reg [15:0] \$signal$151  = 16'h0000;
+  reg [327:0] \$signal$108  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+  reg [2:0] \$signal$109  = 3'h0;
+  reg [15:0] \$signal$138  = 16'h0000;
+  reg \$signal$139  = 1'h0;
+  reg [31:0] \$signal$140  = 32'd0;
+  reg \$signal$141  = 1'h0;
+  reg [15:0] \$signal$142  = 16'h0000;
+  reg \$signal$143  = 1'h0;
+  reg [31:0] \$signal$144  = 32'd0;
+  reg \$signal$145  = 1'h0;
+  reg [3:0] \$signal$146  = 4'h0;
+  reg \$signal$147  = 1'h0;
+  reg [31:0] \$signal$148  = 32'd0;
+  reg [10:0] \$signal$150  = 11'h000;
+  reg [22:0] \$signal$151  = 23'h000000;
+  reg [22:0] \$signal$152  = 23'h000000;
+  reg \$signal$153  = 1'h0;
+  reg [15:0] \$signal$154  = 16'h0000;
   reg \$signal$155  = 1'h0;
-  reg [327:0] \$signal$162  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
-  reg [2:0] \$signal$163  = 3'h0;
-  reg [15:0] \$signal$182  = 16'h0000;
-  reg \$signal$183  = 1'h0;
-  reg [31:0] \$signal$184  = 32'd0;
+  reg [31:0] \$signal$156  = 32'd0;
+  reg \$signal$157  = 1'h0;
+  reg [15:0] \$signal$158  = 16'h0000;
+  reg \$signal$159  = 1'h0;
+  reg [31:0] \$signal$160  = 32'd0;
+  reg \$signal$161  = 1'h0;
+  reg [3:0] \$signal$162  = 4'h0;
+  reg \$signal$163  = 1'h0;
+  reg [31:0] \$signal$164  = 32'd0;
+  reg [10:0] \$signal$166  = 11'h000;
+  reg [22:0] \$signal$167  = 23'h000000;
+  reg [22:0] \$signal$168  = 23'h000000;
+  reg \$signal$169  = 1'h0;
+  reg [15:0] \$signal$170  = 16'h0000;
+  reg \$signal$171  = 1'h0;
+  reg [31:0] \$signal$172  = 32'd0;
+  reg \$signal$173  = 1'h0;
+  reg [15:0] \$signal$174  = 16'h0000;
+  reg \$signal$175  = 1'h0;
+  reg [31:0] \$signal$176  = 32'd0;
+  reg \$signal$177  = 1'h0;
+  reg [3:0] \$signal$178  = 4'h0;
+  reg \$signal$179  = 1'h0;
+  reg [31:0] \$signal$180  = 32'd0;
+  reg [10:0] \$signal$182  = 11'h000;
+  reg [22:0] \$signal$183  = 23'h000000;
+  reg [22:0] \$signal$184  = 23'h000000;
   reg \$signal$185  = 1'h0;
-  reg \$signal$186  = 1'h0;
-  reg [31:0] \$signal$187  = 32'd0;
-  reg \$signal$188  = 1'h0;
-  reg [15:0] \$signal$189  = 16'h0000;
-  reg \$signal$190  = 1'h0;
-  reg [31:0] \$signal$191  = 32'd0;
-  reg \$signal$192  = 1'h0;
+  reg [15:0] \$signal$186  = 16'h0000;
+  reg \$signal$187  = 1'h0;
+  reg [31:0] \$signal$188  = 32'd0;
+  reg \$signal$189  = 1'h0;
+  reg [15:0] \$signal$190  = 16'h0000;
+  reg \$signal$191  = 1'h0;
+  reg [31:0] \$signal$192  = 32'd0;
   reg \$signal$193  = 1'h0;
-  reg [31:0] \$signal$194  = 32'd0;
+  reg [3:0] \$signal$194  = 4'h0;
   reg \$signal$195  = 1'h0;
-  reg [15:0] \$signal$196  = 16'h0000;
-  reg \$signal$197  = 1'h0;
-  reg [31:0] \$signal$198  = 32'd0;
-  reg \$signal$199  = 1'h0;
-  reg \$signal$200  = 1'h0;
-  reg [31:0] \$signal$201  = 32'd0;
-  reg \$signal$202  = 1'h0;
-  reg [15:0] \$signal$203  = 16'h0000;
-  reg \$signal$204  = 1'h0;
-  reg [31:0] \$signal$205  = 32'd0;
-  reg \$signal$206  = 1'h0;
+  reg [31:0] \$signal$196  = 32'd0;
+  reg [10:0] \$signal$198  = 11'h000;
+  reg [22:0] \$signal$199  = 23'h000000;
+  reg [22:0] \$signal$200  = 23'h000000;
+  reg \$signal$201  = 1'h0;
+  reg [15:0] \$signal$202  = 16'h0000;
+  reg \$signal$203  = 1'h0;
+  reg [31:0] \$signal$204  = 32'd0;
+  reg \$signal$205  = 1'h0;
+  reg [15:0] \$signal$206  = 16'h0000;
   reg \$signal$207  = 1'h0;
   reg [31:0] \$signal$208  = 32'd0;
   reg \$signal$209  = 1'h0;
-  reg [15:0] \$signal$210  = 16'h0000;
+  reg [3:0] \$signal$210  = 4'h0;
   reg \$signal$211  = 1'h0;
   reg [31:0] \$signal$212  = 32'd0;
-  reg \$signal$213  = 1'h0;
-  reg \$signal$214  = 1'h0;
-  reg [31:0] \$signal$215  = 32'd0;
-  reg \$signal$216  = 1'h0;
-  reg [15:0] \$signal$217  = 16'h0000;
-  reg \$signal$218  = 1'h0;
-  reg [31:0] \$signal$219  = 32'd0;
-  reg \$signal$220  = 1'h0;
+  reg [10:0] \$signal$214  = 11'h000;
+  reg [22:0] \$signal$215  = 23'h000000;
+  reg [22:0] \$signal$216  = 23'h000000;
+  reg \$signal$217  = 1'h0;
+  reg [15:0] \$signal$218  = 16'h0000;
+  reg \$signal$219  = 1'h0;
+  reg [31:0] \$signal$220  = 32'd0;
   reg \$signal$221  = 1'h0;
-  reg [31:0] \$signal$222  = 32'd0;
+  reg [15:0] \$signal$222  = 16'h0000;
   reg \$signal$223  = 1'h0;
-  reg [15:0] \$signal$224  = 16'h0000;
+  reg [31:0] \$signal$224  = 32'd0;
   reg \$signal$225  = 1'h0;
-  reg [31:0] \$signal$226  = 32'd0;
+  reg [3:0] \$signal$226  = 4'h0;
   reg \$signal$227  = 1'h0;
-  reg \$signal$228  = 1'h0;
-  reg [31:0] \$signal$229  = 32'd0;
-  reg \$signal$230  = 1'h0;
-  reg [15:0] \$signal$231  = 16'h0000;
-  reg \$signal$232  = 1'h0;
-  reg [31:0] \$signal$233  = 32'd0;
-  reg \$signal$234  = 1'h0;
+  reg [31:0] \$signal$228  = 32'd0;
+  reg [10:0] \$signal$230  = 11'h000;
+  reg [22:0] \$signal$231  = 23'h000000;
+  reg [22:0] \$signal$232  = 23'h000000;
+  reg \$signal$233  = 1'h0;
+  reg [15:0] \$signal$234  = 16'h0000;
   reg \$signal$235  = 1'h0;
   reg [31:0] \$signal$236  = 32'd0;
   reg \$signal$237  = 1'h0;
-  reg \$signal$238  = 1'h0;
-  reg \$signal$240  = 1'h0;
+  reg [15:0] \$signal$238  = 16'h0000;
+  reg \$signal$239  = 1'h0;
+  reg [31:0] \$signal$240  = 32'd0;
+  reg \$signal$241  = 1'h0;
+  reg [3:0] \$signal$242  = 4'h0;
+  reg \$signal$243  = 1'h0;
+  reg [31:0] \$signal$244  = 32'd0;
+  reg [10:0] \$signal$246  = 11'h000;
+  reg [22:0] \$signal$247  = 23'h000000;
+  reg [22:0] \$signal$248  = 23'h000000;
+  reg \$signal$249  = 1'h0;
+  reg [15:0] \$signal$250  = 16'h0000;
+  reg \$signal$251  = 1'h0;
+  reg [31:0] \$signal$252  = 32'd0;
+  reg \$signal$253  = 1'h0;
+  reg [15:0] \$signal$254  = 16'h0000;
+  reg \$signal$255  = 1'h0;
+  reg [31:0] \$signal$256  = 32'd0;
+  reg \$signal$257  = 1'h0;
+  reg [3:0] \$signal$258  = 4'h0;
+  reg \$signal$259  = 1'h0;
+  reg [31:0] \$signal$260  = 32'd0;
+  reg [10:0] \$signal$262  = 11'h000;
+  reg [22:0] \$signal$263  = 23'h000000;
+  reg [22:0] \$signal$264  = 23'h000000;
+  reg \$signal$265  = 1'h0;
+  reg \$signal$270  = 1'h0;
   (* init = 5'h00 *)
   wire [4:0] \$signal$30 ;
   wire [3:0] \$signal$30.k ;
@@ -4640,6 +4011,10 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg \$signal$89  = 1'h0;
   reg \$signal$90  = 1'h0;
   reg [6:0] \$signal$93  = 7'h00;
+  reg \$signal$95  = 1'h0;
+  reg [10:0] \$signal$96  = 11'h000;
+  reg \$signal$98  = 1'h0;
+  reg [4:0] \$signal$99  = 5'h00;
   reg advance;
   input [263:0] beats_in__payload;
   wire [263:0] beats_in__payload;
@@ -4661,14 +4036,6 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire beats_out__ready;
   output beats_out__valid;
   reg beats_out__valid = 1'h0;
-  reg [30:0] bits;
-  reg [30:0] \bits$112 ;
-  reg [30:0] \bits$119 ;
-  reg [30:0] \bits$126 ;
-  reg [30:0] \bits$133 ;
-  reg [30:0] \bits$140 ;
-  reg [30:0] \bits$147 ;
-  reg [30:0] \bits$154 ;
   reg [271:0] burst = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
   input clk;
   wire clk;
@@ -4793,6 +4160,21 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [9:0] \control7.scale ;
   wire \control7.valid ;
   wire \control7.zero ;
+  reg [31:0] control8 = 32'd0;
+  wire \control8.begins ;
+  wire [5:0] \control8.bytes ;
+  wire [4:0] \control8.choice ;
+  wire [3:0] \control8.choice.k ;
+  wire \control8.choice.scaled ;
+  wire \control8.ends ;
+  wire \control8.error ;
+  wire \control8.first ;
+  wire \control8.last ;
+  wire \control8.raw ;
+  wire [2:0] \control8.rest ;
+  wire [9:0] \control8.scale ;
+  wire \control8.valid ;
+  wire \control8.zero ;
   reg dropping = 1'h0;
   reg [6:0] \end ;
   reg [6:0] end0 = 7'h00;
@@ -4829,22 +4211,6 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [6:0] end9 = 7'h00;
   output error;
   reg error = 1'h0;
-  wire [10:0] exponent;
-  wire [10:0] \exponent$106 ;
-  wire [10:0] \exponent$113 ;
-  wire [10:0] \exponent$120 ;
-  wire [10:0] \exponent$127 ;
-  wire [10:0] \exponent$134 ;
-  wire [10:0] \exponent$141 ;
-  wire [10:0] \exponent$148 ;
-  wire [23:0] fraction;
-  wire [23:0] \fraction$108 ;
-  wire [23:0] \fraction$115 ;
-  wire [23:0] \fraction$122 ;
-  wire [23:0] \fraction$129 ;
-  wire [23:0] \fraction$136 ;
-  wire [23:0] \fraction$143 ;
-  wire [23:0] \fraction$150 ;
   wire [288:0] given__payload;
   wire [263:0] \given__payload.beat ;
   wire [5:0] \given__payload.beat.bytes ;
@@ -4863,18 +4229,12 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [3:0] head;
   reg here0 = 1'h0;
   reg here1 = 1'h0;
+  reg illegal0 = 1'h0;
+  reg illegal1 = 1'h0;
   reg illegal2 = 1'h0;
   input [3:0] k;
   wire [3:0] k;
   reg last_group = 1'h0;
-  wire [10:0] lift;
-  wire [10:0] \lift$110 ;
-  wire [10:0] \lift$117 ;
-  wire [10:0] \lift$124 ;
-  wire [10:0] \lift$131 ;
-  wire [10:0] \lift$138 ;
-  wire [10:0] \lift$145 ;
-  wire [10:0] \lift$152 ;
   reg [15:0] lost = 16'h0000;
   wire move;
   reg op_begins;
@@ -4894,6 +4254,7 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   wire [9:0] op_scale;
   reg op_valid;
   reg op_zero;
+  reg [255:0] part = 256'h0000000000000000000000000000000000000000000000000000000000000000;
   reg [127:0] part0_0 = 128'h00000000000000000000000000000000;
   reg [127:0] part0_1 = 128'h00000000000000000000000000000000;
   reg [63:0] part1_0 = 64'h0000000000000000;
@@ -4909,21 +4270,29 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   reg [31:0] part2_6 = 32'd0;
   reg [31:0] part2_7 = 32'd0;
   reg [6:0] place = 7'h00;
+  reg raw3 = 1'h0;
+  reg \raw3$165  = 1'h0;
+  reg \raw3$181  = 1'h0;
+  reg \raw3$197  = 1'h0;
+  reg \raw3$213  = 1'h0;
+  reg \raw3$229  = 1'h0;
+  reg \raw3$245  = 1'h0;
+  reg \raw3$261  = 1'h0;
+  reg reaches = 1'h0;
   reg read_exponent = 1'h0;
   input rst;
   wire rst;
   input scaled;
   wire scaled;
+  reg [4:0] size0_0 = 5'h00;
+  reg [3:0] size1_0 = 4'h0;
+  reg [3:0] size1_1 = 4'h0;
+  reg [2:0] size2_0 = 3'h0;
+  reg [2:0] size2_1 = 3'h0;
+  reg [2:0] size2_2 = 3'h0;
+  reg [2:0] size2_3 = 3'h0;
   reg [15:0] stored;
-  wire [22:0] subnormal;
-  wire [22:0] \subnormal$111 ;
-  wire [22:0] \subnormal$118 ;
-  wire [22:0] \subnormal$125 ;
-  wire [22:0] \subnormal$132 ;
-  wire [22:0] \subnormal$139 ;
-  wire [22:0] \subnormal$146 ;
-  wire [22:0] \subnormal$153 ;
-  wire [15:0] tags;
+  reg [15:0] tags = 16'h0000;
   reg [15:0] tags0 = 16'h0000;
   reg [15:0] tags1 = 16'h0000;
   reg [15:0] tags2 = 16'h0000;
@@ -5109,4462 +4478,3849 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \$140  = | \$signal$35 ;
   assign \$141  = last_group & \$140 ;
   assign \$142  = \$141  ? { 1'h0, \$signal$35 , 2'h0 } : 6'h20;
-  assign tags = control1[1] ? 16'hffff : burst[15:0];
-  assign \$143  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$100  });
-  assign \$144  = $signed(\$143 ) + $signed(8'h70);
-  assign \$145  = 5'h17 - \$signal$100 ;
-  assign \$146  = \$signal$102  << \$145 [4:0];
-  assign lift = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$147  = $signed(lift) < $signed(1'h0);
-  assign \$148  = - $signed(lift);
-  assign \$149  = \$signal$102  >> \$148 [4:0];
-  assign \$150  = \$signal$102  << lift[4:0];
-  assign \$151  = \$147  ? { 31'h00000000, \$149  } : \$150 ;
-  assign \$152  = ! \$signal$102 ;
-  assign \$153  = $signed(\$144 [10:0]) > $signed(9'h0fe);
-  assign \$154  = $signed(\$144 [10:0]) > $signed(1'h0);
-  assign \$155  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$107  });
-  assign \$156  = $signed(\$155 ) + $signed(8'h70);
-  assign \$157  = 5'h17 - \$signal$107 ;
-  assign \$158  = \$signal$109  << \$157 [4:0];
-  assign \lift$110  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$159  = $signed(\lift$110 ) < $signed(1'h0);
-  assign \$160  = - $signed(\lift$110 );
-  assign \$161  = \$signal$109  >> \$160 [4:0];
-  assign \$162  = \$signal$109  << \lift$110 [4:0];
-  assign \$163  = \$159  ? { 31'h00000000, \$161  } : \$162 ;
-  assign \$164  = ! \$signal$109 ;
-  assign \$165  = $signed(\$156 [10:0]) > $signed(9'h0fe);
-  assign \$166  = $signed(\$156 [10:0]) > $signed(1'h0);
-  assign \$167  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$114  });
-  assign \$168  = $signed(\$167 ) + $signed(8'h70);
-  assign \$169  = 5'h17 - \$signal$114 ;
-  assign \$170  = \$signal$116  << \$169 [4:0];
-  assign \lift$117  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$171  = $signed(\lift$117 ) < $signed(1'h0);
-  assign \$172  = - $signed(\lift$117 );
-  assign \$173  = \$signal$116  >> \$172 [4:0];
-  assign \$174  = \$signal$116  << \lift$117 [4:0];
-  assign \$175  = \$171  ? { 31'h00000000, \$173  } : \$174 ;
-  assign \$176  = ! \$signal$116 ;
-  assign \$177  = $signed(\$168 [10:0]) > $signed(9'h0fe);
-  assign \$178  = $signed(\$168 [10:0]) > $signed(1'h0);
-  assign \$179  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$121  });
-  assign \$180  = $signed(\$179 ) + $signed(8'h70);
-  assign \$181  = 5'h17 - \$signal$121 ;
-  assign \$182  = \$signal$123  << \$181 [4:0];
-  assign \lift$124  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$183  = $signed(\lift$124 ) < $signed(1'h0);
-  assign \$184  = - $signed(\lift$124 );
-  assign \$185  = \$signal$123  >> \$184 [4:0];
-  assign \$186  = \$signal$123  << \lift$124 [4:0];
-  assign \$187  = \$183  ? { 31'h00000000, \$185  } : \$186 ;
-  assign \$188  = ! \$signal$123 ;
-  assign \$189  = $signed(\$180 [10:0]) > $signed(9'h0fe);
-  assign \$190  = $signed(\$180 [10:0]) > $signed(1'h0);
-  assign \$191  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$128  });
-  assign \$192  = $signed(\$191 ) + $signed(8'h70);
-  assign \$193  = 5'h17 - \$signal$128 ;
-  assign \$194  = \$signal$130  << \$193 [4:0];
-  assign \lift$131  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$195  = $signed(\lift$131 ) < $signed(1'h0);
-  assign \$196  = - $signed(\lift$131 );
-  assign \$197  = \$signal$130  >> \$196 [4:0];
-  assign \$198  = \$signal$130  << \lift$131 [4:0];
-  assign \$199  = \$195  ? { 31'h00000000, \$197  } : \$198 ;
-  assign \$200  = ! \$signal$130 ;
-  assign \$201  = $signed(\$192 [10:0]) > $signed(9'h0fe);
-  assign \$202  = $signed(\$192 [10:0]) > $signed(1'h0);
-  assign \$203  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$135  });
-  assign \$204  = $signed(\$203 ) + $signed(8'h70);
-  assign \$205  = 5'h17 - \$signal$135 ;
-  assign \$206  = \$signal$137  << \$205 [4:0];
-  assign \lift$138  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$207  = $signed(\lift$138 ) < $signed(1'h0);
-  assign \$208  = - $signed(\lift$138 );
-  assign \$209  = \$signal$137  >> \$208 [4:0];
-  assign \$210  = \$signal$137  << \lift$138 [4:0];
-  assign \$211  = \$207  ? { 31'h00000000, \$209  } : \$210 ;
-  assign \$212  = ! \$signal$137 ;
-  assign \$213  = $signed(\$204 [10:0]) > $signed(9'h0fe);
-  assign \$214  = $signed(\$204 [10:0]) > $signed(1'h0);
-  assign \$215  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$142  });
-  assign \$216  = $signed(\$215 ) + $signed(8'h70);
-  assign \$217  = 5'h17 - \$signal$142 ;
-  assign \$218  = \$signal$144  << \$217 [4:0];
-  assign \lift$145  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$219  = $signed(\lift$145 ) < $signed(1'h0);
-  assign \$220  = - $signed(\lift$145 );
-  assign \$221  = \$signal$144  >> \$220 [4:0];
-  assign \$222  = \$signal$144  << \lift$145 [4:0];
-  assign \$223  = \$219  ? { 31'h00000000, \$221  } : \$222 ;
-  assign \$224  = ! \$signal$144 ;
-  assign \$225  = $signed(\$216 [10:0]) > $signed(9'h0fe);
-  assign \$226  = $signed(\$216 [10:0]) > $signed(1'h0);
-  assign \$227  = $signed(control6[28:19]) + $signed({ 1'h0, \$signal$149  });
-  assign \$228  = $signed(\$227 ) + $signed(8'h70);
-  assign \$229  = 5'h17 - \$signal$149 ;
-  assign \$230  = \$signal$151  << \$229 [4:0];
-  assign \lift$152  = $signed(control6[28:19]) + $signed(9'h086);
-  assign \$231  = $signed(\lift$152 ) < $signed(1'h0);
-  assign \$232  = - $signed(\lift$152 );
-  assign \$233  = \$signal$151  >> \$232 [4:0];
-  assign \$234  = \$signal$151  << \lift$152 [4:0];
-  assign \$235  = \$231  ? { 31'h00000000, \$233  } : \$234 ;
-  assign \$236  = ! \$signal$151 ;
-  assign \$237  = $signed(\$228 [10:0]) > $signed(9'h0fe);
-  assign \$238  = $signed(\$228 [10:0]) > $signed(1'h0);
-  assign \$239  = ~ beats_out__valid;
-  assign move = \$239  | beats_out__ready;
-  assign \$240  = ~ here0;
-  assign \$241  = \$240  | advance;
-  assign \$242  = \$241  & here1;
-  assign \$243  = window1[263] | given__valid;
-  assign \$244  = \$242  & \$243 ;
+  assign \$143  = ~ beats_out__valid;
+  assign move = \$143  | beats_out__ready;
+  assign \$144  = ~ here0;
+  assign \$145  = \$144  | advance;
+  assign \$146  = \$145  & here1;
+  assign \$147  = window1[263] | given__valid;
+  assign \$148  = \$146  & \$147 ;
+  assign \$149  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$150  = window1[1:0] == 1'h1;
+  assign \$151  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$152  = window1[1:0] == 2'h2;
+  assign \$153  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$154  = window1[1:0] == 2'h3;
+  assign \$155  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$156  = window1[3:2] == 1'h1;
+  assign \$157  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$158  = window1[3:2] == 2'h2;
+  assign \$159  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$160  = window1[3:2] == 2'h3;
+  assign \$161  = { \$154 , \$152 , \$150  } + { \$160 , \$158 , \$156  };
+  assign \$162  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$163  = window1[5:4] == 1'h1;
+  assign \$164  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$165  = window1[5:4] == 2'h2;
+  assign \$166  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$167  = window1[5:4] == 2'h3;
+  assign \$168  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$169  = window1[7:6] == 1'h1;
+  assign \$170  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$171  = window1[7:6] == 2'h2;
+  assign \$172  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$173  = window1[7:6] == 2'h3;
+  assign \$174  = { \$167 , \$165 , \$163  } + { \$173 , \$171 , \$169  };
+  assign \$175  = \$161  + \$174 ;
+  assign \$176  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$177  = window1[9:8] == 1'h1;
+  assign \$178  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$179  = window1[9:8] == 2'h2;
+  assign \$180  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$181  = window1[9:8] == 2'h3;
+  assign \$182  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$183  = window1[11:10] == 1'h1;
+  assign \$184  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$185  = window1[11:10] == 2'h2;
+  assign \$186  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$187  = window1[11:10] == 2'h3;
+  assign \$188  = { \$181 , \$179 , \$177  } + { \$187 , \$185 , \$183  };
+  assign \$189  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$190  = window1[13:12] == 1'h1;
+  assign \$191  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$192  = window1[13:12] == 2'h2;
+  assign \$193  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$194  = window1[13:12] == 2'h3;
+  assign \$195  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$196  = window1[15:14] == 1'h1;
+  assign \$197  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$198  = window1[15:14] == 2'h2;
+  assign \$199  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$200  = window1[15:14] == 2'h3;
+  assign \$201  = { \$194 , \$192 , \$190  } + { \$200 , \$198 , \$196  };
+  assign \$202  = \$188  + \$201 ;
+  assign \$203  = \$175  + \$202 ;
+  assign \$204  = \$203  + 2'h2;
+  assign \$205  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$206  = window1[9:8] == 1'h1;
+  assign \$207  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$208  = window1[9:8] == 2'h2;
+  assign \$209  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$210  = window1[9:8] == 2'h3;
+  assign \$211  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$212  = window1[11:10] == 1'h1;
+  assign \$213  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$214  = window1[11:10] == 2'h2;
+  assign \$215  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$216  = window1[11:10] == 2'h3;
+  assign \$217  = { \$210 , \$208 , \$206  } + { \$216 , \$214 , \$212  };
+  assign \$218  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$219  = window1[13:12] == 1'h1;
+  assign \$220  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$221  = window1[13:12] == 2'h2;
+  assign \$222  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$223  = window1[13:12] == 2'h3;
+  assign \$224  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$225  = window1[15:14] == 1'h1;
+  assign \$226  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$227  = window1[15:14] == 2'h2;
+  assign \$228  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$229  = window1[15:14] == 2'h3;
+  assign \$230  = { \$223 , \$221 , \$219  } + { \$229 , \$227 , \$225  };
+  assign \$231  = \$217  + \$230 ;
+  assign \$232  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$233  = window1[17:16] == 1'h1;
+  assign \$234  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$235  = window1[17:16] == 2'h2;
+  assign \$236  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$237  = window1[17:16] == 2'h3;
+  assign \$238  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$239  = window1[19:18] == 1'h1;
+  assign \$240  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$241  = window1[19:18] == 2'h2;
+  assign \$242  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$243  = window1[19:18] == 2'h3;
+  assign \$244  = { \$237 , \$235 , \$233  } + { \$243 , \$241 , \$239  };
   assign \$245  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$246  = window1[1:0] == 1'h1;
+  assign \$246  = window1[21:20] == 1'h1;
   assign \$247  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$248  = window1[1:0] == 2'h2;
+  assign \$248  = window1[21:20] == 2'h2;
   assign \$249  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$250  = window1[1:0] == 2'h3;
+  assign \$250  = window1[21:20] == 2'h3;
   assign \$251  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$252  = window1[3:2] == 1'h1;
+  assign \$252  = window1[23:22] == 1'h1;
   assign \$253  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$254  = window1[3:2] == 2'h2;
+  assign \$254  = window1[23:22] == 2'h2;
   assign \$255  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$256  = window1[3:2] == 2'h3;
+  assign \$256  = window1[23:22] == 2'h3;
   assign \$257  = { \$250 , \$248 , \$246  } + { \$256 , \$254 , \$252  };
-  assign \$258  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$259  = window1[5:4] == 1'h1;
-  assign \$260  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$261  = window1[5:4] == 2'h2;
-  assign \$262  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$263  = window1[5:4] == 2'h3;
-  assign \$264  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$265  = window1[7:6] == 1'h1;
-  assign \$266  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$267  = window1[7:6] == 2'h2;
-  assign \$268  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$269  = window1[7:6] == 2'h3;
-  assign \$270  = { \$263 , \$261 , \$259  } + { \$269 , \$267 , \$265  };
-  assign \$271  = \$257  + \$270 ;
-  assign \$272  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$273  = window1[9:8] == 1'h1;
+  assign \$258  = \$244  + \$257 ;
+  assign \$259  = \$231  + \$258 ;
+  assign \$260  = \$259  + 2'h3;
+  assign \$261  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$262  = window1[17:16] == 1'h1;
+  assign \$263  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$264  = window1[17:16] == 2'h2;
+  assign \$265  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$266  = window1[17:16] == 2'h3;
+  assign \$267  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$268  = window1[19:18] == 1'h1;
+  assign \$269  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$270  = window1[19:18] == 2'h2;
+  assign \$271  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$272  = window1[19:18] == 2'h3;
+  assign \$273  = { \$266 , \$264 , \$262  } + { \$272 , \$270 , \$268  };
   assign \$274  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$275  = window1[9:8] == 2'h2;
+  assign \$275  = window1[21:20] == 1'h1;
   assign \$276  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$277  = window1[9:8] == 2'h3;
+  assign \$277  = window1[21:20] == 2'h2;
   assign \$278  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$279  = window1[11:10] == 1'h1;
+  assign \$279  = window1[21:20] == 2'h3;
   assign \$280  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$281  = window1[11:10] == 2'h2;
+  assign \$281  = window1[23:22] == 1'h1;
   assign \$282  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$283  = window1[11:10] == 2'h3;
-  assign \$284  = { \$277 , \$275 , \$273  } + { \$283 , \$281 , \$279  };
-  assign \$285  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$286  = window1[13:12] == 1'h1;
-  assign \$287  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$288  = window1[13:12] == 2'h2;
-  assign \$289  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$290  = window1[13:12] == 2'h3;
-  assign \$291  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$292  = window1[15:14] == 1'h1;
-  assign \$293  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$294  = window1[15:14] == 2'h2;
-  assign \$295  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$296  = window1[15:14] == 2'h3;
-  assign \$297  = { \$290 , \$288 , \$286  } + { \$296 , \$294 , \$292  };
-  assign \$298  = \$284  + \$297 ;
-  assign \$299  = \$271  + \$298 ;
-  assign \$300  = \$299  + 2'h2;
+  assign \$283  = window1[23:22] == 2'h2;
+  assign \$284  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$285  = window1[23:22] == 2'h3;
+  assign \$286  = { \$279 , \$277 , \$275  } + { \$285 , \$283 , \$281  };
+  assign \$287  = \$273  + \$286 ;
+  assign \$288  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$289  = window1[25:24] == 1'h1;
+  assign \$290  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$291  = window1[25:24] == 2'h2;
+  assign \$292  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$293  = window1[25:24] == 2'h3;
+  assign \$294  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$295  = window1[27:26] == 1'h1;
+  assign \$296  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$297  = window1[27:26] == 2'h2;
+  assign \$298  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$299  = window1[27:26] == 2'h3;
+  assign \$300  = { \$293 , \$291 , \$289  } + { \$299 , \$297 , \$295  };
   assign \$301  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$302  = window1[9:8] == 1'h1;
+  assign \$302  = window1[29:28] == 1'h1;
   assign \$303  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$304  = window1[9:8] == 2'h2;
+  assign \$304  = window1[29:28] == 2'h2;
   assign \$305  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$306  = window1[9:8] == 2'h3;
+  assign \$306  = window1[29:28] == 2'h3;
   assign \$307  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$308  = window1[11:10] == 1'h1;
+  assign \$308  = window1[31:30] == 1'h1;
   assign \$309  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$310  = window1[11:10] == 2'h2;
+  assign \$310  = window1[31:30] == 2'h2;
   assign \$311  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$312  = window1[11:10] == 2'h3;
+  assign \$312  = window1[31:30] == 2'h3;
   assign \$313  = { \$306 , \$304 , \$302  } + { \$312 , \$310 , \$308  };
-  assign \$314  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$315  = window1[13:12] == 1'h1;
-  assign \$316  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$317  = window1[13:12] == 2'h2;
-  assign \$318  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$319  = window1[13:12] == 2'h3;
-  assign \$320  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$321  = window1[15:14] == 1'h1;
-  assign \$322  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$323  = window1[15:14] == 2'h2;
-  assign \$324  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$325  = window1[15:14] == 2'h3;
-  assign \$326  = { \$319 , \$317 , \$315  } + { \$325 , \$323 , \$321  };
-  assign \$327  = \$313  + \$326 ;
-  assign \$328  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$329  = window1[17:16] == 1'h1;
+  assign \$314  = \$300  + \$313 ;
+  assign \$315  = \$287  + \$314 ;
+  assign \$316  = \$315  + 3'h4;
+  assign \$317  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$318  = window1[25:24] == 1'h1;
+  assign \$319  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$320  = window1[25:24] == 2'h2;
+  assign \$321  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$322  = window1[25:24] == 2'h3;
+  assign \$323  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$324  = window1[27:26] == 1'h1;
+  assign \$325  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$326  = window1[27:26] == 2'h2;
+  assign \$327  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$328  = window1[27:26] == 2'h3;
+  assign \$329  = { \$322 , \$320 , \$318  } + { \$328 , \$326 , \$324  };
   assign \$330  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$331  = window1[17:16] == 2'h2;
+  assign \$331  = window1[29:28] == 1'h1;
   assign \$332  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$333  = window1[17:16] == 2'h3;
+  assign \$333  = window1[29:28] == 2'h2;
   assign \$334  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$335  = window1[19:18] == 1'h1;
+  assign \$335  = window1[29:28] == 2'h3;
   assign \$336  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$337  = window1[19:18] == 2'h2;
+  assign \$337  = window1[31:30] == 1'h1;
   assign \$338  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$339  = window1[19:18] == 2'h3;
-  assign \$340  = { \$333 , \$331 , \$329  } + { \$339 , \$337 , \$335  };
-  assign \$341  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$342  = window1[21:20] == 1'h1;
-  assign \$343  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$344  = window1[21:20] == 2'h2;
-  assign \$345  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$346  = window1[21:20] == 2'h3;
-  assign \$347  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$348  = window1[23:22] == 1'h1;
-  assign \$349  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$350  = window1[23:22] == 2'h2;
-  assign \$351  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$352  = window1[23:22] == 2'h3;
-  assign \$353  = { \$346 , \$344 , \$342  } + { \$352 , \$350 , \$348  };
-  assign \$354  = \$340  + \$353 ;
-  assign \$355  = \$327  + \$354 ;
-  assign \$356  = \$355  + 2'h3;
+  assign \$339  = window1[31:30] == 2'h2;
+  assign \$340  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$341  = window1[31:30] == 2'h3;
+  assign \$342  = { \$335 , \$333 , \$331  } + { \$341 , \$339 , \$337  };
+  assign \$343  = \$329  + \$342 ;
+  assign \$344  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$345  = window1[33:32] == 1'h1;
+  assign \$346  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$347  = window1[33:32] == 2'h2;
+  assign \$348  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$349  = window1[33:32] == 2'h3;
+  assign \$350  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$351  = window1[35:34] == 1'h1;
+  assign \$352  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$353  = window1[35:34] == 2'h2;
+  assign \$354  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$355  = window1[35:34] == 2'h3;
+  assign \$356  = { \$349 , \$347 , \$345  } + { \$355 , \$353 , \$351  };
   assign \$357  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$358  = window1[17:16] == 1'h1;
+  assign \$358  = window1[37:36] == 1'h1;
   assign \$359  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$360  = window1[17:16] == 2'h2;
+  assign \$360  = window1[37:36] == 2'h2;
   assign \$361  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$362  = window1[17:16] == 2'h3;
+  assign \$362  = window1[37:36] == 2'h3;
   assign \$363  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$364  = window1[19:18] == 1'h1;
+  assign \$364  = window1[39:38] == 1'h1;
   assign \$365  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$366  = window1[19:18] == 2'h2;
+  assign \$366  = window1[39:38] == 2'h2;
   assign \$367  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$368  = window1[19:18] == 2'h3;
+  assign \$368  = window1[39:38] == 2'h3;
   assign \$369  = { \$362 , \$360 , \$358  } + { \$368 , \$366 , \$364  };
-  assign \$370  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$371  = window1[21:20] == 1'h1;
-  assign \$372  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$373  = window1[21:20] == 2'h2;
-  assign \$374  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$375  = window1[21:20] == 2'h3;
-  assign \$376  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$377  = window1[23:22] == 1'h1;
-  assign \$378  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$379  = window1[23:22] == 2'h2;
-  assign \$380  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$381  = window1[23:22] == 2'h3;
-  assign \$382  = { \$375 , \$373 , \$371  } + { \$381 , \$379 , \$377  };
-  assign \$383  = \$369  + \$382 ;
-  assign \$384  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$385  = window1[25:24] == 1'h1;
+  assign \$370  = \$356  + \$369 ;
+  assign \$371  = \$343  + \$370 ;
+  assign \$372  = \$371  + 3'h5;
+  assign \$373  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$374  = window1[33:32] == 1'h1;
+  assign \$375  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$376  = window1[33:32] == 2'h2;
+  assign \$377  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$378  = window1[33:32] == 2'h3;
+  assign \$379  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$380  = window1[35:34] == 1'h1;
+  assign \$381  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$382  = window1[35:34] == 2'h2;
+  assign \$383  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$384  = window1[35:34] == 2'h3;
+  assign \$385  = { \$378 , \$376 , \$374  } + { \$384 , \$382 , \$380  };
   assign \$386  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$387  = window1[25:24] == 2'h2;
+  assign \$387  = window1[37:36] == 1'h1;
   assign \$388  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$389  = window1[25:24] == 2'h3;
+  assign \$389  = window1[37:36] == 2'h2;
   assign \$390  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$391  = window1[27:26] == 1'h1;
+  assign \$391  = window1[37:36] == 2'h3;
   assign \$392  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$393  = window1[27:26] == 2'h2;
+  assign \$393  = window1[39:38] == 1'h1;
   assign \$394  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$395  = window1[27:26] == 2'h3;
-  assign \$396  = { \$389 , \$387 , \$385  } + { \$395 , \$393 , \$391  };
-  assign \$397  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$398  = window1[29:28] == 1'h1;
-  assign \$399  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$400  = window1[29:28] == 2'h2;
-  assign \$401  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$402  = window1[29:28] == 2'h3;
-  assign \$403  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$404  = window1[31:30] == 1'h1;
-  assign \$405  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$406  = window1[31:30] == 2'h2;
-  assign \$407  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$408  = window1[31:30] == 2'h3;
-  assign \$409  = { \$402 , \$400 , \$398  } + { \$408 , \$406 , \$404  };
-  assign \$410  = \$396  + \$409 ;
-  assign \$411  = \$383  + \$410 ;
-  assign \$412  = \$411  + 3'h4;
+  assign \$395  = window1[39:38] == 2'h2;
+  assign \$396  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$397  = window1[39:38] == 2'h3;
+  assign \$398  = { \$391 , \$389 , \$387  } + { \$397 , \$395 , \$393  };
+  assign \$399  = \$385  + \$398 ;
+  assign \$400  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$401  = window1[41:40] == 1'h1;
+  assign \$402  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$403  = window1[41:40] == 2'h2;
+  assign \$404  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$405  = window1[41:40] == 2'h3;
+  assign \$406  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$407  = window1[43:42] == 1'h1;
+  assign \$408  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$409  = window1[43:42] == 2'h2;
+  assign \$410  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$411  = window1[43:42] == 2'h3;
+  assign \$412  = { \$405 , \$403 , \$401  } + { \$411 , \$409 , \$407  };
   assign \$413  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$414  = window1[25:24] == 1'h1;
+  assign \$414  = window1[45:44] == 1'h1;
   assign \$415  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$416  = window1[25:24] == 2'h2;
+  assign \$416  = window1[45:44] == 2'h2;
   assign \$417  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$418  = window1[25:24] == 2'h3;
+  assign \$418  = window1[45:44] == 2'h3;
   assign \$419  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$420  = window1[27:26] == 1'h1;
+  assign \$420  = window1[47:46] == 1'h1;
   assign \$421  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$422  = window1[27:26] == 2'h2;
+  assign \$422  = window1[47:46] == 2'h2;
   assign \$423  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$424  = window1[27:26] == 2'h3;
+  assign \$424  = window1[47:46] == 2'h3;
   assign \$425  = { \$418 , \$416 , \$414  } + { \$424 , \$422 , \$420  };
-  assign \$426  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$427  = window1[29:28] == 1'h1;
-  assign \$428  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$429  = window1[29:28] == 2'h2;
-  assign \$430  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$431  = window1[29:28] == 2'h3;
-  assign \$432  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$433  = window1[31:30] == 1'h1;
-  assign \$434  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$435  = window1[31:30] == 2'h2;
-  assign \$436  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$437  = window1[31:30] == 2'h3;
-  assign \$438  = { \$431 , \$429 , \$427  } + { \$437 , \$435 , \$433  };
-  assign \$439  = \$425  + \$438 ;
-  assign \$440  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$441  = window1[33:32] == 1'h1;
+  assign \$426  = \$412  + \$425 ;
+  assign \$427  = \$399  + \$426 ;
+  assign \$428  = \$427  + 3'h6;
+  assign \$429  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$430  = window1[41:40] == 1'h1;
+  assign \$431  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$432  = window1[41:40] == 2'h2;
+  assign \$433  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$434  = window1[41:40] == 2'h3;
+  assign \$435  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$436  = window1[43:42] == 1'h1;
+  assign \$437  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$438  = window1[43:42] == 2'h2;
+  assign \$439  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$440  = window1[43:42] == 2'h3;
+  assign \$441  = { \$434 , \$432 , \$430  } + { \$440 , \$438 , \$436  };
   assign \$442  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$443  = window1[33:32] == 2'h2;
+  assign \$443  = window1[45:44] == 1'h1;
   assign \$444  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$445  = window1[33:32] == 2'h3;
+  assign \$445  = window1[45:44] == 2'h2;
   assign \$446  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$447  = window1[35:34] == 1'h1;
+  assign \$447  = window1[45:44] == 2'h3;
   assign \$448  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$449  = window1[35:34] == 2'h2;
+  assign \$449  = window1[47:46] == 1'h1;
   assign \$450  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$451  = window1[35:34] == 2'h3;
-  assign \$452  = { \$445 , \$443 , \$441  } + { \$451 , \$449 , \$447  };
-  assign \$453  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$454  = window1[37:36] == 1'h1;
-  assign \$455  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$456  = window1[37:36] == 2'h2;
-  assign \$457  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$458  = window1[37:36] == 2'h3;
-  assign \$459  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$460  = window1[39:38] == 1'h1;
-  assign \$461  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$462  = window1[39:38] == 2'h2;
-  assign \$463  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$464  = window1[39:38] == 2'h3;
-  assign \$465  = { \$458 , \$456 , \$454  } + { \$464 , \$462 , \$460  };
-  assign \$466  = \$452  + \$465 ;
-  assign \$467  = \$439  + \$466 ;
-  assign \$468  = \$467  + 3'h5;
+  assign \$451  = window1[47:46] == 2'h2;
+  assign \$452  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$453  = window1[47:46] == 2'h3;
+  assign \$454  = { \$447 , \$445 , \$443  } + { \$453 , \$451 , \$449  };
+  assign \$455  = \$441  + \$454 ;
+  assign \$456  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$457  = window1[49:48] == 1'h1;
+  assign \$458  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$459  = window1[49:48] == 2'h2;
+  assign \$460  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$461  = window1[49:48] == 2'h3;
+  assign \$462  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$463  = window1[51:50] == 1'h1;
+  assign \$464  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$465  = window1[51:50] == 2'h2;
+  assign \$466  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$467  = window1[51:50] == 2'h3;
+  assign \$468  = { \$461 , \$459 , \$457  } + { \$467 , \$465 , \$463  };
   assign \$469  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$470  = window1[33:32] == 1'h1;
+  assign \$470  = window1[53:52] == 1'h1;
   assign \$471  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$472  = window1[33:32] == 2'h2;
+  assign \$472  = window1[53:52] == 2'h2;
   assign \$473  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$474  = window1[33:32] == 2'h3;
+  assign \$474  = window1[53:52] == 2'h3;
   assign \$475  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$476  = window1[35:34] == 1'h1;
+  assign \$476  = window1[55:54] == 1'h1;
   assign \$477  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$478  = window1[35:34] == 2'h2;
+  assign \$478  = window1[55:54] == 2'h2;
   assign \$479  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$480  = window1[35:34] == 2'h3;
+  assign \$480  = window1[55:54] == 2'h3;
   assign \$481  = { \$474 , \$472 , \$470  } + { \$480 , \$478 , \$476  };
-  assign \$482  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$483  = window1[37:36] == 1'h1;
-  assign \$484  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$485  = window1[37:36] == 2'h2;
-  assign \$486  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$487  = window1[37:36] == 2'h3;
-  assign \$488  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$489  = window1[39:38] == 1'h1;
-  assign \$490  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$491  = window1[39:38] == 2'h2;
-  assign \$492  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$493  = window1[39:38] == 2'h3;
-  assign \$494  = { \$487 , \$485 , \$483  } + { \$493 , \$491 , \$489  };
-  assign \$495  = \$481  + \$494 ;
-  assign \$496  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$497  = window1[41:40] == 1'h1;
+  assign \$482  = \$468  + \$481 ;
+  assign \$483  = \$455  + \$482 ;
+  assign \$484  = \$483  + 3'h7;
+  assign \$485  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$486  = window1[49:48] == 1'h1;
+  assign \$487  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$488  = window1[49:48] == 2'h2;
+  assign \$489  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$490  = window1[49:48] == 2'h3;
+  assign \$491  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$492  = window1[51:50] == 1'h1;
+  assign \$493  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$494  = window1[51:50] == 2'h2;
+  assign \$495  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$496  = window1[51:50] == 2'h3;
+  assign \$497  = { \$490 , \$488 , \$486  } + { \$496 , \$494 , \$492  };
   assign \$498  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$499  = window1[41:40] == 2'h2;
+  assign \$499  = window1[53:52] == 1'h1;
   assign \$500  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$501  = window1[41:40] == 2'h3;
+  assign \$501  = window1[53:52] == 2'h2;
   assign \$502  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$503  = window1[43:42] == 1'h1;
+  assign \$503  = window1[53:52] == 2'h3;
   assign \$504  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$505  = window1[43:42] == 2'h2;
+  assign \$505  = window1[55:54] == 1'h1;
   assign \$506  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$507  = window1[43:42] == 2'h3;
-  assign \$508  = { \$501 , \$499 , \$497  } + { \$507 , \$505 , \$503  };
-  assign \$509  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$510  = window1[45:44] == 1'h1;
-  assign \$511  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$512  = window1[45:44] == 2'h2;
-  assign \$513  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$514  = window1[45:44] == 2'h3;
-  assign \$515  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$516  = window1[47:46] == 1'h1;
-  assign \$517  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$518  = window1[47:46] == 2'h2;
-  assign \$519  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$520  = window1[47:46] == 2'h3;
-  assign \$521  = { \$514 , \$512 , \$510  } + { \$520 , \$518 , \$516  };
-  assign \$522  = \$508  + \$521 ;
-  assign \$523  = \$495  + \$522 ;
-  assign \$524  = \$523  + 3'h6;
+  assign \$507  = window1[55:54] == 2'h2;
+  assign \$508  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$509  = window1[55:54] == 2'h3;
+  assign \$510  = { \$503 , \$501 , \$499  } + { \$509 , \$507 , \$505  };
+  assign \$511  = \$497  + \$510 ;
+  assign \$512  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$513  = window1[57:56] == 1'h1;
+  assign \$514  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$515  = window1[57:56] == 2'h2;
+  assign \$516  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$517  = window1[57:56] == 2'h3;
+  assign \$518  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$519  = window1[59:58] == 1'h1;
+  assign \$520  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$521  = window1[59:58] == 2'h2;
+  assign \$522  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$523  = window1[59:58] == 2'h3;
+  assign \$524  = { \$517 , \$515 , \$513  } + { \$523 , \$521 , \$519  };
   assign \$525  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$526  = window1[41:40] == 1'h1;
+  assign \$526  = window1[61:60] == 1'h1;
   assign \$527  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$528  = window1[41:40] == 2'h2;
+  assign \$528  = window1[61:60] == 2'h2;
   assign \$529  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$530  = window1[41:40] == 2'h3;
+  assign \$530  = window1[61:60] == 2'h3;
   assign \$531  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$532  = window1[43:42] == 1'h1;
+  assign \$532  = window1[63:62] == 1'h1;
   assign \$533  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$534  = window1[43:42] == 2'h2;
+  assign \$534  = window1[63:62] == 2'h2;
   assign \$535  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$536  = window1[43:42] == 2'h3;
+  assign \$536  = window1[63:62] == 2'h3;
   assign \$537  = { \$530 , \$528 , \$526  } + { \$536 , \$534 , \$532  };
-  assign \$538  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$539  = window1[45:44] == 1'h1;
-  assign \$540  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$541  = window1[45:44] == 2'h2;
-  assign \$542  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$543  = window1[45:44] == 2'h3;
-  assign \$544  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$545  = window1[47:46] == 1'h1;
-  assign \$546  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$547  = window1[47:46] == 2'h2;
-  assign \$548  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$549  = window1[47:46] == 2'h3;
-  assign \$550  = { \$543 , \$541 , \$539  } + { \$549 , \$547 , \$545  };
-  assign \$551  = \$537  + \$550 ;
-  assign \$552  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$553  = window1[49:48] == 1'h1;
+  assign \$538  = \$524  + \$537 ;
+  assign \$539  = \$511  + \$538 ;
+  assign \$540  = \$539  + 4'h8;
+  assign \$541  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$542  = window1[57:56] == 1'h1;
+  assign \$543  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$544  = window1[57:56] == 2'h2;
+  assign \$545  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$546  = window1[57:56] == 2'h3;
+  assign \$547  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$548  = window1[59:58] == 1'h1;
+  assign \$549  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$550  = window1[59:58] == 2'h2;
+  assign \$551  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$552  = window1[59:58] == 2'h3;
+  assign \$553  = { \$546 , \$544 , \$542  } + { \$552 , \$550 , \$548  };
   assign \$554  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$555  = window1[49:48] == 2'h2;
+  assign \$555  = window1[61:60] == 1'h1;
   assign \$556  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$557  = window1[49:48] == 2'h3;
+  assign \$557  = window1[61:60] == 2'h2;
   assign \$558  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$559  = window1[51:50] == 1'h1;
+  assign \$559  = window1[61:60] == 2'h3;
   assign \$560  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$561  = window1[51:50] == 2'h2;
+  assign \$561  = window1[63:62] == 1'h1;
   assign \$562  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$563  = window1[51:50] == 2'h3;
-  assign \$564  = { \$557 , \$555 , \$553  } + { \$563 , \$561 , \$559  };
-  assign \$565  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$566  = window1[53:52] == 1'h1;
-  assign \$567  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$568  = window1[53:52] == 2'h2;
-  assign \$569  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$570  = window1[53:52] == 2'h3;
-  assign \$571  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$572  = window1[55:54] == 1'h1;
-  assign \$573  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$574  = window1[55:54] == 2'h2;
-  assign \$575  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$576  = window1[55:54] == 2'h3;
-  assign \$577  = { \$570 , \$568 , \$566  } + { \$576 , \$574 , \$572  };
-  assign \$578  = \$564  + \$577 ;
-  assign \$579  = \$551  + \$578 ;
-  assign \$580  = \$579  + 3'h7;
+  assign \$563  = window1[63:62] == 2'h2;
+  assign \$564  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$565  = window1[63:62] == 2'h3;
+  assign \$566  = { \$559 , \$557 , \$555  } + { \$565 , \$563 , \$561  };
+  assign \$567  = \$553  + \$566 ;
+  assign \$568  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$569  = window1[65:64] == 1'h1;
+  assign \$570  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$571  = window1[65:64] == 2'h2;
+  assign \$572  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$573  = window1[65:64] == 2'h3;
+  assign \$574  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$575  = window1[67:66] == 1'h1;
+  assign \$576  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$577  = window1[67:66] == 2'h2;
+  assign \$578  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$579  = window1[67:66] == 2'h3;
+  assign \$580  = { \$573 , \$571 , \$569  } + { \$579 , \$577 , \$575  };
   assign \$581  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$582  = window1[49:48] == 1'h1;
+  assign \$582  = window1[69:68] == 1'h1;
   assign \$583  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$584  = window1[49:48] == 2'h2;
+  assign \$584  = window1[69:68] == 2'h2;
   assign \$585  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$586  = window1[49:48] == 2'h3;
+  assign \$586  = window1[69:68] == 2'h3;
   assign \$587  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$588  = window1[51:50] == 1'h1;
+  assign \$588  = window1[71:70] == 1'h1;
   assign \$589  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$590  = window1[51:50] == 2'h2;
+  assign \$590  = window1[71:70] == 2'h2;
   assign \$591  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$592  = window1[51:50] == 2'h3;
+  assign \$592  = window1[71:70] == 2'h3;
   assign \$593  = { \$586 , \$584 , \$582  } + { \$592 , \$590 , \$588  };
-  assign \$594  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$595  = window1[53:52] == 1'h1;
-  assign \$596  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$597  = window1[53:52] == 2'h2;
-  assign \$598  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$599  = window1[53:52] == 2'h3;
-  assign \$600  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$601  = window1[55:54] == 1'h1;
-  assign \$602  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$603  = window1[55:54] == 2'h2;
-  assign \$604  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$605  = window1[55:54] == 2'h3;
-  assign \$606  = { \$599 , \$597 , \$595  } + { \$605 , \$603 , \$601  };
-  assign \$607  = \$593  + \$606 ;
-  assign \$608  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$609  = window1[57:56] == 1'h1;
+  assign \$594  = \$580  + \$593 ;
+  assign \$595  = \$567  + \$594 ;
+  assign \$596  = \$595  + 4'h9;
+  assign \$597  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$598  = window1[65:64] == 1'h1;
+  assign \$599  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$600  = window1[65:64] == 2'h2;
+  assign \$601  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$602  = window1[65:64] == 2'h3;
+  assign \$603  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$604  = window1[67:66] == 1'h1;
+  assign \$605  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$606  = window1[67:66] == 2'h2;
+  assign \$607  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$608  = window1[67:66] == 2'h3;
+  assign \$609  = { \$602 , \$600 , \$598  } + { \$608 , \$606 , \$604  };
   assign \$610  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$611  = window1[57:56] == 2'h2;
+  assign \$611  = window1[69:68] == 1'h1;
   assign \$612  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$613  = window1[57:56] == 2'h3;
+  assign \$613  = window1[69:68] == 2'h2;
   assign \$614  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$615  = window1[59:58] == 1'h1;
+  assign \$615  = window1[69:68] == 2'h3;
   assign \$616  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$617  = window1[59:58] == 2'h2;
+  assign \$617  = window1[71:70] == 1'h1;
   assign \$618  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$619  = window1[59:58] == 2'h3;
-  assign \$620  = { \$613 , \$611 , \$609  } + { \$619 , \$617 , \$615  };
-  assign \$621  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$622  = window1[61:60] == 1'h1;
-  assign \$623  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$624  = window1[61:60] == 2'h2;
-  assign \$625  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$626  = window1[61:60] == 2'h3;
-  assign \$627  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$628  = window1[63:62] == 1'h1;
-  assign \$629  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$630  = window1[63:62] == 2'h2;
-  assign \$631  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$632  = window1[63:62] == 2'h3;
-  assign \$633  = { \$626 , \$624 , \$622  } + { \$632 , \$630 , \$628  };
-  assign \$634  = \$620  + \$633 ;
-  assign \$635  = \$607  + \$634 ;
-  assign \$636  = \$635  + 4'h8;
+  assign \$619  = window1[71:70] == 2'h2;
+  assign \$620  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$621  = window1[71:70] == 2'h3;
+  assign \$622  = { \$615 , \$613 , \$611  } + { \$621 , \$619 , \$617  };
+  assign \$623  = \$609  + \$622 ;
+  assign \$624  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$625  = window1[73:72] == 1'h1;
+  assign \$626  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$627  = window1[73:72] == 2'h2;
+  assign \$628  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$629  = window1[73:72] == 2'h3;
+  assign \$630  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$631  = window1[75:74] == 1'h1;
+  assign \$632  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$633  = window1[75:74] == 2'h2;
+  assign \$634  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$635  = window1[75:74] == 2'h3;
+  assign \$636  = { \$629 , \$627 , \$625  } + { \$635 , \$633 , \$631  };
   assign \$637  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$638  = window1[57:56] == 1'h1;
+  assign \$638  = window1[77:76] == 1'h1;
   assign \$639  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$640  = window1[57:56] == 2'h2;
+  assign \$640  = window1[77:76] == 2'h2;
   assign \$641  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$642  = window1[57:56] == 2'h3;
+  assign \$642  = window1[77:76] == 2'h3;
   assign \$643  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$644  = window1[59:58] == 1'h1;
+  assign \$644  = window1[79:78] == 1'h1;
   assign \$645  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$646  = window1[59:58] == 2'h2;
+  assign \$646  = window1[79:78] == 2'h2;
   assign \$647  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$648  = window1[59:58] == 2'h3;
+  assign \$648  = window1[79:78] == 2'h3;
   assign \$649  = { \$642 , \$640 , \$638  } + { \$648 , \$646 , \$644  };
-  assign \$650  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$651  = window1[61:60] == 1'h1;
-  assign \$652  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$653  = window1[61:60] == 2'h2;
-  assign \$654  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$655  = window1[61:60] == 2'h3;
-  assign \$656  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$657  = window1[63:62] == 1'h1;
-  assign \$658  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$659  = window1[63:62] == 2'h2;
-  assign \$660  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$661  = window1[63:62] == 2'h3;
-  assign \$662  = { \$655 , \$653 , \$651  } + { \$661 , \$659 , \$657  };
-  assign \$663  = \$649  + \$662 ;
-  assign \$664  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$665  = window1[65:64] == 1'h1;
+  assign \$650  = \$636  + \$649 ;
+  assign \$651  = \$623  + \$650 ;
+  assign \$652  = \$651  + 4'ha;
+  assign \$653  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$654  = window1[73:72] == 1'h1;
+  assign \$655  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$656  = window1[73:72] == 2'h2;
+  assign \$657  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$658  = window1[73:72] == 2'h3;
+  assign \$659  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$660  = window1[75:74] == 1'h1;
+  assign \$661  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$662  = window1[75:74] == 2'h2;
+  assign \$663  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$664  = window1[75:74] == 2'h3;
+  assign \$665  = { \$658 , \$656 , \$654  } + { \$664 , \$662 , \$660  };
   assign \$666  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$667  = window1[65:64] == 2'h2;
+  assign \$667  = window1[77:76] == 1'h1;
   assign \$668  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$669  = window1[65:64] == 2'h3;
+  assign \$669  = window1[77:76] == 2'h2;
   assign \$670  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$671  = window1[67:66] == 1'h1;
+  assign \$671  = window1[77:76] == 2'h3;
   assign \$672  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$673  = window1[67:66] == 2'h2;
+  assign \$673  = window1[79:78] == 1'h1;
   assign \$674  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$675  = window1[67:66] == 2'h3;
-  assign \$676  = { \$669 , \$667 , \$665  } + { \$675 , \$673 , \$671  };
-  assign \$677  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$678  = window1[69:68] == 1'h1;
-  assign \$679  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$680  = window1[69:68] == 2'h2;
-  assign \$681  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$682  = window1[69:68] == 2'h3;
-  assign \$683  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$684  = window1[71:70] == 1'h1;
-  assign \$685  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$686  = window1[71:70] == 2'h2;
-  assign \$687  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$688  = window1[71:70] == 2'h3;
-  assign \$689  = { \$682 , \$680 , \$678  } + { \$688 , \$686 , \$684  };
-  assign \$690  = \$676  + \$689 ;
-  assign \$691  = \$663  + \$690 ;
-  assign \$692  = \$691  + 4'h9;
+  assign \$675  = window1[79:78] == 2'h2;
+  assign \$676  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$677  = window1[79:78] == 2'h3;
+  assign \$678  = { \$671 , \$669 , \$667  } + { \$677 , \$675 , \$673  };
+  assign \$679  = \$665  + \$678 ;
+  assign \$680  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$681  = window1[81:80] == 1'h1;
+  assign \$682  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$683  = window1[81:80] == 2'h2;
+  assign \$684  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$685  = window1[81:80] == 2'h3;
+  assign \$686  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$687  = window1[83:82] == 1'h1;
+  assign \$688  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$689  = window1[83:82] == 2'h2;
+  assign \$690  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$691  = window1[83:82] == 2'h3;
+  assign \$692  = { \$685 , \$683 , \$681  } + { \$691 , \$689 , \$687  };
   assign \$693  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$694  = window1[65:64] == 1'h1;
+  assign \$694  = window1[85:84] == 1'h1;
   assign \$695  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$696  = window1[65:64] == 2'h2;
+  assign \$696  = window1[85:84] == 2'h2;
   assign \$697  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$698  = window1[65:64] == 2'h3;
+  assign \$698  = window1[85:84] == 2'h3;
   assign \$699  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$700  = window1[67:66] == 1'h1;
+  assign \$700  = window1[87:86] == 1'h1;
   assign \$701  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$702  = window1[67:66] == 2'h2;
+  assign \$702  = window1[87:86] == 2'h2;
   assign \$703  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$704  = window1[67:66] == 2'h3;
+  assign \$704  = window1[87:86] == 2'h3;
   assign \$705  = { \$698 , \$696 , \$694  } + { \$704 , \$702 , \$700  };
-  assign \$706  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$707  = window1[69:68] == 1'h1;
-  assign \$708  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$709  = window1[69:68] == 2'h2;
-  assign \$710  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$711  = window1[69:68] == 2'h3;
-  assign \$712  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$713  = window1[71:70] == 1'h1;
-  assign \$714  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$715  = window1[71:70] == 2'h2;
-  assign \$716  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$717  = window1[71:70] == 2'h3;
-  assign \$718  = { \$711 , \$709 , \$707  } + { \$717 , \$715 , \$713  };
-  assign \$719  = \$705  + \$718 ;
-  assign \$720  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$721  = window1[73:72] == 1'h1;
+  assign \$706  = \$692  + \$705 ;
+  assign \$707  = \$679  + \$706 ;
+  assign \$708  = \$707  + 4'hb;
+  assign \$709  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$710  = window1[81:80] == 1'h1;
+  assign \$711  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$712  = window1[81:80] == 2'h2;
+  assign \$713  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$714  = window1[81:80] == 2'h3;
+  assign \$715  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$716  = window1[83:82] == 1'h1;
+  assign \$717  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$718  = window1[83:82] == 2'h2;
+  assign \$719  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$720  = window1[83:82] == 2'h3;
+  assign \$721  = { \$714 , \$712 , \$710  } + { \$720 , \$718 , \$716  };
   assign \$722  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$723  = window1[73:72] == 2'h2;
+  assign \$723  = window1[85:84] == 1'h1;
   assign \$724  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$725  = window1[73:72] == 2'h3;
+  assign \$725  = window1[85:84] == 2'h2;
   assign \$726  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$727  = window1[75:74] == 1'h1;
+  assign \$727  = window1[85:84] == 2'h3;
   assign \$728  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$729  = window1[75:74] == 2'h2;
+  assign \$729  = window1[87:86] == 1'h1;
   assign \$730  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$731  = window1[75:74] == 2'h3;
-  assign \$732  = { \$725 , \$723 , \$721  } + { \$731 , \$729 , \$727  };
-  assign \$733  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$734  = window1[77:76] == 1'h1;
-  assign \$735  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$736  = window1[77:76] == 2'h2;
-  assign \$737  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$738  = window1[77:76] == 2'h3;
-  assign \$739  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$740  = window1[79:78] == 1'h1;
-  assign \$741  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$742  = window1[79:78] == 2'h2;
-  assign \$743  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$744  = window1[79:78] == 2'h3;
-  assign \$745  = { \$738 , \$736 , \$734  } + { \$744 , \$742 , \$740  };
-  assign \$746  = \$732  + \$745 ;
-  assign \$747  = \$719  + \$746 ;
-  assign \$748  = \$747  + 4'ha;
+  assign \$731  = window1[87:86] == 2'h2;
+  assign \$732  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$733  = window1[87:86] == 2'h3;
+  assign \$734  = { \$727 , \$725 , \$723  } + { \$733 , \$731 , \$729  };
+  assign \$735  = \$721  + \$734 ;
+  assign \$736  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$737  = window1[89:88] == 1'h1;
+  assign \$738  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$739  = window1[89:88] == 2'h2;
+  assign \$740  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$741  = window1[89:88] == 2'h3;
+  assign \$742  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$743  = window1[91:90] == 1'h1;
+  assign \$744  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$745  = window1[91:90] == 2'h2;
+  assign \$746  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$747  = window1[91:90] == 2'h3;
+  assign \$748  = { \$741 , \$739 , \$737  } + { \$747 , \$745 , \$743  };
   assign \$749  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$750  = window1[73:72] == 1'h1;
+  assign \$750  = window1[93:92] == 1'h1;
   assign \$751  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$752  = window1[73:72] == 2'h2;
+  assign \$752  = window1[93:92] == 2'h2;
   assign \$753  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$754  = window1[73:72] == 2'h3;
+  assign \$754  = window1[93:92] == 2'h3;
   assign \$755  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$756  = window1[75:74] == 1'h1;
+  assign \$756  = window1[95:94] == 1'h1;
   assign \$757  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$758  = window1[75:74] == 2'h2;
+  assign \$758  = window1[95:94] == 2'h2;
   assign \$759  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$760  = window1[75:74] == 2'h3;
+  assign \$760  = window1[95:94] == 2'h3;
   assign \$761  = { \$754 , \$752 , \$750  } + { \$760 , \$758 , \$756  };
-  assign \$762  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$763  = window1[77:76] == 1'h1;
-  assign \$764  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$765  = window1[77:76] == 2'h2;
-  assign \$766  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$767  = window1[77:76] == 2'h3;
-  assign \$768  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$769  = window1[79:78] == 1'h1;
-  assign \$770  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$771  = window1[79:78] == 2'h2;
-  assign \$772  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$773  = window1[79:78] == 2'h3;
-  assign \$774  = { \$767 , \$765 , \$763  } + { \$773 , \$771 , \$769  };
-  assign \$775  = \$761  + \$774 ;
-  assign \$776  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$777  = window1[81:80] == 1'h1;
+  assign \$762  = \$748  + \$761 ;
+  assign \$763  = \$735  + \$762 ;
+  assign \$764  = \$763  + 4'hc;
+  assign \$765  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$766  = window1[89:88] == 1'h1;
+  assign \$767  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$768  = window1[89:88] == 2'h2;
+  assign \$769  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$770  = window1[89:88] == 2'h3;
+  assign \$771  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$772  = window1[91:90] == 1'h1;
+  assign \$773  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$774  = window1[91:90] == 2'h2;
+  assign \$775  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$776  = window1[91:90] == 2'h3;
+  assign \$777  = { \$770 , \$768 , \$766  } + { \$776 , \$774 , \$772  };
   assign \$778  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$779  = window1[81:80] == 2'h2;
+  assign \$779  = window1[93:92] == 1'h1;
   assign \$780  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$781  = window1[81:80] == 2'h3;
+  assign \$781  = window1[93:92] == 2'h2;
   assign \$782  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$783  = window1[83:82] == 1'h1;
+  assign \$783  = window1[93:92] == 2'h3;
   assign \$784  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$785  = window1[83:82] == 2'h2;
+  assign \$785  = window1[95:94] == 1'h1;
   assign \$786  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$787  = window1[83:82] == 2'h3;
-  assign \$788  = { \$781 , \$779 , \$777  } + { \$787 , \$785 , \$783  };
-  assign \$789  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$790  = window1[85:84] == 1'h1;
-  assign \$791  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$792  = window1[85:84] == 2'h2;
-  assign \$793  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$794  = window1[85:84] == 2'h3;
-  assign \$795  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$796  = window1[87:86] == 1'h1;
-  assign \$797  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$798  = window1[87:86] == 2'h2;
-  assign \$799  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$800  = window1[87:86] == 2'h3;
-  assign \$801  = { \$794 , \$792 , \$790  } + { \$800 , \$798 , \$796  };
-  assign \$802  = \$788  + \$801 ;
-  assign \$803  = \$775  + \$802 ;
-  assign \$804  = \$803  + 4'hb;
+  assign \$787  = window1[95:94] == 2'h2;
+  assign \$788  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$789  = window1[95:94] == 2'h3;
+  assign \$790  = { \$783 , \$781 , \$779  } + { \$789 , \$787 , \$785  };
+  assign \$791  = \$777  + \$790 ;
+  assign \$792  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$793  = window1[97:96] == 1'h1;
+  assign \$794  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$795  = window1[97:96] == 2'h2;
+  assign \$796  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$797  = window1[97:96] == 2'h3;
+  assign \$798  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$799  = window1[99:98] == 1'h1;
+  assign \$800  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$801  = window1[99:98] == 2'h2;
+  assign \$802  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$803  = window1[99:98] == 2'h3;
+  assign \$804  = { \$797 , \$795 , \$793  } + { \$803 , \$801 , \$799  };
   assign \$805  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$806  = window1[81:80] == 1'h1;
+  assign \$806  = window1[101:100] == 1'h1;
   assign \$807  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$808  = window1[81:80] == 2'h2;
+  assign \$808  = window1[101:100] == 2'h2;
   assign \$809  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$810  = window1[81:80] == 2'h3;
+  assign \$810  = window1[101:100] == 2'h3;
   assign \$811  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$812  = window1[83:82] == 1'h1;
+  assign \$812  = window1[103:102] == 1'h1;
   assign \$813  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$814  = window1[83:82] == 2'h2;
+  assign \$814  = window1[103:102] == 2'h2;
   assign \$815  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$816  = window1[83:82] == 2'h3;
+  assign \$816  = window1[103:102] == 2'h3;
   assign \$817  = { \$810 , \$808 , \$806  } + { \$816 , \$814 , \$812  };
-  assign \$818  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$819  = window1[85:84] == 1'h1;
-  assign \$820  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$821  = window1[85:84] == 2'h2;
-  assign \$822  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$823  = window1[85:84] == 2'h3;
-  assign \$824  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$825  = window1[87:86] == 1'h1;
-  assign \$826  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$827  = window1[87:86] == 2'h2;
-  assign \$828  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$829  = window1[87:86] == 2'h3;
-  assign \$830  = { \$823 , \$821 , \$819  } + { \$829 , \$827 , \$825  };
-  assign \$831  = \$817  + \$830 ;
-  assign \$832  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$833  = window1[89:88] == 1'h1;
+  assign \$818  = \$804  + \$817 ;
+  assign \$819  = \$791  + \$818 ;
+  assign \$820  = \$819  + 4'hd;
+  assign \$821  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$822  = window1[97:96] == 1'h1;
+  assign \$823  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$824  = window1[97:96] == 2'h2;
+  assign \$825  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$826  = window1[97:96] == 2'h3;
+  assign \$827  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$828  = window1[99:98] == 1'h1;
+  assign \$829  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$830  = window1[99:98] == 2'h2;
+  assign \$831  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$832  = window1[99:98] == 2'h3;
+  assign \$833  = { \$826 , \$824 , \$822  } + { \$832 , \$830 , \$828  };
   assign \$834  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$835  = window1[89:88] == 2'h2;
+  assign \$835  = window1[101:100] == 1'h1;
   assign \$836  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$837  = window1[89:88] == 2'h3;
+  assign \$837  = window1[101:100] == 2'h2;
   assign \$838  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$839  = window1[91:90] == 1'h1;
+  assign \$839  = window1[101:100] == 2'h3;
   assign \$840  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$841  = window1[91:90] == 2'h2;
+  assign \$841  = window1[103:102] == 1'h1;
   assign \$842  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$843  = window1[91:90] == 2'h3;
-  assign \$844  = { \$837 , \$835 , \$833  } + { \$843 , \$841 , \$839  };
-  assign \$845  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$846  = window1[93:92] == 1'h1;
-  assign \$847  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$848  = window1[93:92] == 2'h2;
-  assign \$849  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$850  = window1[93:92] == 2'h3;
-  assign \$851  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$852  = window1[95:94] == 1'h1;
-  assign \$853  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$854  = window1[95:94] == 2'h2;
-  assign \$855  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$856  = window1[95:94] == 2'h3;
-  assign \$857  = { \$850 , \$848 , \$846  } + { \$856 , \$854 , \$852  };
-  assign \$858  = \$844  + \$857 ;
-  assign \$859  = \$831  + \$858 ;
-  assign \$860  = \$859  + 4'hc;
+  assign \$843  = window1[103:102] == 2'h2;
+  assign \$844  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$845  = window1[103:102] == 2'h3;
+  assign \$846  = { \$839 , \$837 , \$835  } + { \$845 , \$843 , \$841  };
+  assign \$847  = \$833  + \$846 ;
+  assign \$848  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$849  = window1[105:104] == 1'h1;
+  assign \$850  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$851  = window1[105:104] == 2'h2;
+  assign \$852  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$853  = window1[105:104] == 2'h3;
+  assign \$854  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$855  = window1[107:106] == 1'h1;
+  assign \$856  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$857  = window1[107:106] == 2'h2;
+  assign \$858  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$859  = window1[107:106] == 2'h3;
+  assign \$860  = { \$853 , \$851 , \$849  } + { \$859 , \$857 , \$855  };
   assign \$861  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$862  = window1[89:88] == 1'h1;
+  assign \$862  = window1[109:108] == 1'h1;
   assign \$863  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$864  = window1[89:88] == 2'h2;
+  assign \$864  = window1[109:108] == 2'h2;
   assign \$865  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$866  = window1[89:88] == 2'h3;
+  assign \$866  = window1[109:108] == 2'h3;
   assign \$867  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$868  = window1[91:90] == 1'h1;
+  assign \$868  = window1[111:110] == 1'h1;
   assign \$869  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$870  = window1[91:90] == 2'h2;
+  assign \$870  = window1[111:110] == 2'h2;
   assign \$871  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$872  = window1[91:90] == 2'h3;
+  assign \$872  = window1[111:110] == 2'h3;
   assign \$873  = { \$866 , \$864 , \$862  } + { \$872 , \$870 , \$868  };
-  assign \$874  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$875  = window1[93:92] == 1'h1;
-  assign \$876  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$877  = window1[93:92] == 2'h2;
-  assign \$878  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$879  = window1[93:92] == 2'h3;
-  assign \$880  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$881  = window1[95:94] == 1'h1;
-  assign \$882  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$883  = window1[95:94] == 2'h2;
-  assign \$884  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$885  = window1[95:94] == 2'h3;
-  assign \$886  = { \$879 , \$877 , \$875  } + { \$885 , \$883 , \$881  };
-  assign \$887  = \$873  + \$886 ;
-  assign \$888  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$889  = window1[97:96] == 1'h1;
+  assign \$874  = \$860  + \$873 ;
+  assign \$875  = \$847  + \$874 ;
+  assign \$876  = \$875  + 4'he;
+  assign \$877  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$878  = window1[105:104] == 1'h1;
+  assign \$879  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$880  = window1[105:104] == 2'h2;
+  assign \$881  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$882  = window1[105:104] == 2'h3;
+  assign \$883  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$884  = window1[107:106] == 1'h1;
+  assign \$885  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$886  = window1[107:106] == 2'h2;
+  assign \$887  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$888  = window1[107:106] == 2'h3;
+  assign \$889  = { \$882 , \$880 , \$878  } + { \$888 , \$886 , \$884  };
   assign \$890  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$891  = window1[97:96] == 2'h2;
+  assign \$891  = window1[109:108] == 1'h1;
   assign \$892  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$893  = window1[97:96] == 2'h3;
+  assign \$893  = window1[109:108] == 2'h2;
   assign \$894  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$895  = window1[99:98] == 1'h1;
+  assign \$895  = window1[109:108] == 2'h3;
   assign \$896  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$897  = window1[99:98] == 2'h2;
+  assign \$897  = window1[111:110] == 1'h1;
   assign \$898  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$899  = window1[99:98] == 2'h3;
-  assign \$900  = { \$893 , \$891 , \$889  } + { \$899 , \$897 , \$895  };
-  assign \$901  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$902  = window1[101:100] == 1'h1;
-  assign \$903  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$904  = window1[101:100] == 2'h2;
-  assign \$905  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$906  = window1[101:100] == 2'h3;
-  assign \$907  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$908  = window1[103:102] == 1'h1;
-  assign \$909  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$910  = window1[103:102] == 2'h2;
-  assign \$911  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$912  = window1[103:102] == 2'h3;
-  assign \$913  = { \$906 , \$904 , \$902  } + { \$912 , \$910 , \$908  };
-  assign \$914  = \$900  + \$913 ;
-  assign \$915  = \$887  + \$914 ;
-  assign \$916  = \$915  + 4'hd;
+  assign \$899  = window1[111:110] == 2'h2;
+  assign \$900  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$901  = window1[111:110] == 2'h3;
+  assign \$902  = { \$895 , \$893 , \$891  } + { \$901 , \$899 , \$897  };
+  assign \$903  = \$889  + \$902 ;
+  assign \$904  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$905  = window1[113:112] == 1'h1;
+  assign \$906  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$907  = window1[113:112] == 2'h2;
+  assign \$908  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$909  = window1[113:112] == 2'h3;
+  assign \$910  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$911  = window1[115:114] == 1'h1;
+  assign \$912  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$913  = window1[115:114] == 2'h2;
+  assign \$914  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$915  = window1[115:114] == 2'h3;
+  assign \$916  = { \$909 , \$907 , \$905  } + { \$915 , \$913 , \$911  };
   assign \$917  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$918  = window1[97:96] == 1'h1;
+  assign \$918  = window1[117:116] == 1'h1;
   assign \$919  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$920  = window1[97:96] == 2'h2;
+  assign \$920  = window1[117:116] == 2'h2;
   assign \$921  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$922  = window1[97:96] == 2'h3;
+  assign \$922  = window1[117:116] == 2'h3;
   assign \$923  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$924  = window1[99:98] == 1'h1;
+  assign \$924  = window1[119:118] == 1'h1;
   assign \$925  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$926  = window1[99:98] == 2'h2;
+  assign \$926  = window1[119:118] == 2'h2;
   assign \$927  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$928  = window1[99:98] == 2'h3;
+  assign \$928  = window1[119:118] == 2'h3;
   assign \$929  = { \$922 , \$920 , \$918  } + { \$928 , \$926 , \$924  };
-  assign \$930  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$931  = window1[101:100] == 1'h1;
-  assign \$932  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$933  = window1[101:100] == 2'h2;
-  assign \$934  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$935  = window1[101:100] == 2'h3;
-  assign \$936  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$937  = window1[103:102] == 1'h1;
-  assign \$938  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$939  = window1[103:102] == 2'h2;
-  assign \$940  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$941  = window1[103:102] == 2'h3;
-  assign \$942  = { \$935 , \$933 , \$931  } + { \$941 , \$939 , \$937  };
-  assign \$943  = \$929  + \$942 ;
-  assign \$944  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$945  = window1[105:104] == 1'h1;
+  assign \$930  = \$916  + \$929 ;
+  assign \$931  = \$903  + \$930 ;
+  assign \$932  = \$931  + 4'hf;
+  assign \$933  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$934  = window1[113:112] == 1'h1;
+  assign \$935  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$936  = window1[113:112] == 2'h2;
+  assign \$937  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$938  = window1[113:112] == 2'h3;
+  assign \$939  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$940  = window1[115:114] == 1'h1;
+  assign \$941  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$942  = window1[115:114] == 2'h2;
+  assign \$943  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$944  = window1[115:114] == 2'h3;
+  assign \$945  = { \$938 , \$936 , \$934  } + { \$944 , \$942 , \$940  };
   assign \$946  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$947  = window1[105:104] == 2'h2;
+  assign \$947  = window1[117:116] == 1'h1;
   assign \$948  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$949  = window1[105:104] == 2'h3;
+  assign \$949  = window1[117:116] == 2'h2;
   assign \$950  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$951  = window1[107:106] == 1'h1;
+  assign \$951  = window1[117:116] == 2'h3;
   assign \$952  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$953  = window1[107:106] == 2'h2;
+  assign \$953  = window1[119:118] == 1'h1;
   assign \$954  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$955  = window1[107:106] == 2'h3;
-  assign \$956  = { \$949 , \$947 , \$945  } + { \$955 , \$953 , \$951  };
-  assign \$957  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$958  = window1[109:108] == 1'h1;
-  assign \$959  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$960  = window1[109:108] == 2'h2;
-  assign \$961  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$962  = window1[109:108] == 2'h3;
-  assign \$963  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$964  = window1[111:110] == 1'h1;
-  assign \$965  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$966  = window1[111:110] == 2'h2;
-  assign \$967  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$968  = window1[111:110] == 2'h3;
-  assign \$969  = { \$962 , \$960 , \$958  } + { \$968 , \$966 , \$964  };
-  assign \$970  = \$956  + \$969 ;
-  assign \$971  = \$943  + \$970 ;
-  assign \$972  = \$971  + 4'he;
+  assign \$955  = window1[119:118] == 2'h2;
+  assign \$956  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$957  = window1[119:118] == 2'h3;
+  assign \$958  = { \$951 , \$949 , \$947  } + { \$957 , \$955 , \$953  };
+  assign \$959  = \$945  + \$958 ;
+  assign \$960  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$961  = window1[121:120] == 1'h1;
+  assign \$962  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$963  = window1[121:120] == 2'h2;
+  assign \$964  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$965  = window1[121:120] == 2'h3;
+  assign \$966  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$967  = window1[123:122] == 1'h1;
+  assign \$968  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$969  = window1[123:122] == 2'h2;
+  assign \$970  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$971  = window1[123:122] == 2'h3;
+  assign \$972  = { \$965 , \$963 , \$961  } + { \$971 , \$969 , \$967  };
   assign \$973  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$974  = window1[105:104] == 1'h1;
+  assign \$974  = window1[125:124] == 1'h1;
   assign \$975  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$976  = window1[105:104] == 2'h2;
+  assign \$976  = window1[125:124] == 2'h2;
   assign \$977  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$978  = window1[105:104] == 2'h3;
+  assign \$978  = window1[125:124] == 2'h3;
   assign \$979  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$980  = window1[107:106] == 1'h1;
+  assign \$980  = window1[127:126] == 1'h1;
   assign \$981  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$982  = window1[107:106] == 2'h2;
+  assign \$982  = window1[127:126] == 2'h2;
   assign \$983  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$984  = window1[107:106] == 2'h3;
+  assign \$984  = window1[127:126] == 2'h3;
   assign \$985  = { \$978 , \$976 , \$974  } + { \$984 , \$982 , \$980  };
-  assign \$986  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$987  = window1[109:108] == 1'h1;
-  assign \$988  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$989  = window1[109:108] == 2'h2;
-  assign \$990  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$991  = window1[109:108] == 2'h3;
-  assign \$992  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$993  = window1[111:110] == 1'h1;
-  assign \$994  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$995  = window1[111:110] == 2'h2;
-  assign \$996  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$997  = window1[111:110] == 2'h3;
-  assign \$998  = { \$991 , \$989 , \$987  } + { \$997 , \$995 , \$993  };
-  assign \$999  = \$985  + \$998 ;
-  assign \$1000  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1001  = window1[113:112] == 1'h1;
+  assign \$986  = \$972  + \$985 ;
+  assign \$987  = \$959  + \$986 ;
+  assign \$988  = \$987  + 5'h10;
+  assign \$989  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$990  = window1[121:120] == 1'h1;
+  assign \$991  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$992  = window1[121:120] == 2'h2;
+  assign \$993  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$994  = window1[121:120] == 2'h3;
+  assign \$995  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$996  = window1[123:122] == 1'h1;
+  assign \$997  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$998  = window1[123:122] == 2'h2;
+  assign \$999  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1000  = window1[123:122] == 2'h3;
+  assign \$1001  = { \$994 , \$992 , \$990  } + { \$1000 , \$998 , \$996  };
   assign \$1002  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1003  = window1[113:112] == 2'h2;
+  assign \$1003  = window1[125:124] == 1'h1;
   assign \$1004  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1005  = window1[113:112] == 2'h3;
+  assign \$1005  = window1[125:124] == 2'h2;
   assign \$1006  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1007  = window1[115:114] == 1'h1;
+  assign \$1007  = window1[125:124] == 2'h3;
   assign \$1008  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1009  = window1[115:114] == 2'h2;
+  assign \$1009  = window1[127:126] == 1'h1;
   assign \$1010  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1011  = window1[115:114] == 2'h3;
-  assign \$1012  = { \$1005 , \$1003 , \$1001  } + { \$1011 , \$1009 , \$1007  };
-  assign \$1013  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1014  = window1[117:116] == 1'h1;
-  assign \$1015  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1016  = window1[117:116] == 2'h2;
-  assign \$1017  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1018  = window1[117:116] == 2'h3;
-  assign \$1019  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1020  = window1[119:118] == 1'h1;
-  assign \$1021  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1022  = window1[119:118] == 2'h2;
-  assign \$1023  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1024  = window1[119:118] == 2'h3;
-  assign \$1025  = { \$1018 , \$1016 , \$1014  } + { \$1024 , \$1022 , \$1020  };
-  assign \$1026  = \$1012  + \$1025 ;
-  assign \$1027  = \$999  + \$1026 ;
-  assign \$1028  = \$1027  + 4'hf;
+  assign \$1011  = window1[127:126] == 2'h2;
+  assign \$1012  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1013  = window1[127:126] == 2'h3;
+  assign \$1014  = { \$1007 , \$1005 , \$1003  } + { \$1013 , \$1011 , \$1009  };
+  assign \$1015  = \$1001  + \$1014 ;
+  assign \$1016  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1017  = window1[129:128] == 1'h1;
+  assign \$1018  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1019  = window1[129:128] == 2'h2;
+  assign \$1020  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1021  = window1[129:128] == 2'h3;
+  assign \$1022  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1023  = window1[131:130] == 1'h1;
+  assign \$1024  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1025  = window1[131:130] == 2'h2;
+  assign \$1026  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1027  = window1[131:130] == 2'h3;
+  assign \$1028  = { \$1021 , \$1019 , \$1017  } + { \$1027 , \$1025 , \$1023  };
   assign \$1029  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1030  = window1[113:112] == 1'h1;
+  assign \$1030  = window1[133:132] == 1'h1;
   assign \$1031  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1032  = window1[113:112] == 2'h2;
+  assign \$1032  = window1[133:132] == 2'h2;
   assign \$1033  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1034  = window1[113:112] == 2'h3;
+  assign \$1034  = window1[133:132] == 2'h3;
   assign \$1035  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1036  = window1[115:114] == 1'h1;
+  assign \$1036  = window1[135:134] == 1'h1;
   assign \$1037  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1038  = window1[115:114] == 2'h2;
+  assign \$1038  = window1[135:134] == 2'h2;
   assign \$1039  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1040  = window1[115:114] == 2'h3;
+  assign \$1040  = window1[135:134] == 2'h3;
   assign \$1041  = { \$1034 , \$1032 , \$1030  } + { \$1040 , \$1038 , \$1036  };
-  assign \$1042  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1043  = window1[117:116] == 1'h1;
-  assign \$1044  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1045  = window1[117:116] == 2'h2;
-  assign \$1046  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1047  = window1[117:116] == 2'h3;
-  assign \$1048  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1049  = window1[119:118] == 1'h1;
-  assign \$1050  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1051  = window1[119:118] == 2'h2;
-  assign \$1052  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1053  = window1[119:118] == 2'h3;
-  assign \$1054  = { \$1047 , \$1045 , \$1043  } + { \$1053 , \$1051 , \$1049  };
-  assign \$1055  = \$1041  + \$1054 ;
-  assign \$1056  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1057  = window1[121:120] == 1'h1;
+  assign \$1042  = \$1028  + \$1041 ;
+  assign \$1043  = \$1015  + \$1042 ;
+  assign \$1044  = \$1043  + 5'h11;
+  assign \$1045  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1046  = window1[129:128] == 1'h1;
+  assign \$1047  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1048  = window1[129:128] == 2'h2;
+  assign \$1049  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1050  = window1[129:128] == 2'h3;
+  assign \$1051  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1052  = window1[131:130] == 1'h1;
+  assign \$1053  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1054  = window1[131:130] == 2'h2;
+  assign \$1055  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1056  = window1[131:130] == 2'h3;
+  assign \$1057  = { \$1050 , \$1048 , \$1046  } + { \$1056 , \$1054 , \$1052  };
   assign \$1058  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1059  = window1[121:120] == 2'h2;
+  assign \$1059  = window1[133:132] == 1'h1;
   assign \$1060  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1061  = window1[121:120] == 2'h3;
+  assign \$1061  = window1[133:132] == 2'h2;
   assign \$1062  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1063  = window1[123:122] == 1'h1;
+  assign \$1063  = window1[133:132] == 2'h3;
   assign \$1064  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1065  = window1[123:122] == 2'h2;
+  assign \$1065  = window1[135:134] == 1'h1;
   assign \$1066  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1067  = window1[123:122] == 2'h3;
-  assign \$1068  = { \$1061 , \$1059 , \$1057  } + { \$1067 , \$1065 , \$1063  };
-  assign \$1069  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1070  = window1[125:124] == 1'h1;
-  assign \$1071  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1072  = window1[125:124] == 2'h2;
-  assign \$1073  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1074  = window1[125:124] == 2'h3;
-  assign \$1075  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1076  = window1[127:126] == 1'h1;
-  assign \$1077  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1078  = window1[127:126] == 2'h2;
-  assign \$1079  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1080  = window1[127:126] == 2'h3;
-  assign \$1081  = { \$1074 , \$1072 , \$1070  } + { \$1080 , \$1078 , \$1076  };
-  assign \$1082  = \$1068  + \$1081 ;
-  assign \$1083  = \$1055  + \$1082 ;
-  assign \$1084  = \$1083  + 5'h10;
+  assign \$1067  = window1[135:134] == 2'h2;
+  assign \$1068  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1069  = window1[135:134] == 2'h3;
+  assign \$1070  = { \$1063 , \$1061 , \$1059  } + { \$1069 , \$1067 , \$1065  };
+  assign \$1071  = \$1057  + \$1070 ;
+  assign \$1072  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1073  = window1[137:136] == 1'h1;
+  assign \$1074  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1075  = window1[137:136] == 2'h2;
+  assign \$1076  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1077  = window1[137:136] == 2'h3;
+  assign \$1078  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1079  = window1[139:138] == 1'h1;
+  assign \$1080  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1081  = window1[139:138] == 2'h2;
+  assign \$1082  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1083  = window1[139:138] == 2'h3;
+  assign \$1084  = { \$1077 , \$1075 , \$1073  } + { \$1083 , \$1081 , \$1079  };
   assign \$1085  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1086  = window1[121:120] == 1'h1;
+  assign \$1086  = window1[141:140] == 1'h1;
   assign \$1087  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1088  = window1[121:120] == 2'h2;
+  assign \$1088  = window1[141:140] == 2'h2;
   assign \$1089  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1090  = window1[121:120] == 2'h3;
+  assign \$1090  = window1[141:140] == 2'h3;
   assign \$1091  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1092  = window1[123:122] == 1'h1;
+  assign \$1092  = window1[143:142] == 1'h1;
   assign \$1093  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1094  = window1[123:122] == 2'h2;
+  assign \$1094  = window1[143:142] == 2'h2;
   assign \$1095  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1096  = window1[123:122] == 2'h3;
+  assign \$1096  = window1[143:142] == 2'h3;
   assign \$1097  = { \$1090 , \$1088 , \$1086  } + { \$1096 , \$1094 , \$1092  };
-  assign \$1098  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1099  = window1[125:124] == 1'h1;
-  assign \$1100  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1101  = window1[125:124] == 2'h2;
-  assign \$1102  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1103  = window1[125:124] == 2'h3;
-  assign \$1104  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1105  = window1[127:126] == 1'h1;
-  assign \$1106  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1107  = window1[127:126] == 2'h2;
-  assign \$1108  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1109  = window1[127:126] == 2'h3;
-  assign \$1110  = { \$1103 , \$1101 , \$1099  } + { \$1109 , \$1107 , \$1105  };
-  assign \$1111  = \$1097  + \$1110 ;
-  assign \$1112  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1113  = window1[129:128] == 1'h1;
+  assign \$1098  = \$1084  + \$1097 ;
+  assign \$1099  = \$1071  + \$1098 ;
+  assign \$1100  = \$1099  + 5'h12;
+  assign \$1101  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1102  = window1[137:136] == 1'h1;
+  assign \$1103  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1104  = window1[137:136] == 2'h2;
+  assign \$1105  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1106  = window1[137:136] == 2'h3;
+  assign \$1107  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1108  = window1[139:138] == 1'h1;
+  assign \$1109  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1110  = window1[139:138] == 2'h2;
+  assign \$1111  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1112  = window1[139:138] == 2'h3;
+  assign \$1113  = { \$1106 , \$1104 , \$1102  } + { \$1112 , \$1110 , \$1108  };
   assign \$1114  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1115  = window1[129:128] == 2'h2;
+  assign \$1115  = window1[141:140] == 1'h1;
   assign \$1116  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1117  = window1[129:128] == 2'h3;
+  assign \$1117  = window1[141:140] == 2'h2;
   assign \$1118  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1119  = window1[131:130] == 1'h1;
+  assign \$1119  = window1[141:140] == 2'h3;
   assign \$1120  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1121  = window1[131:130] == 2'h2;
+  assign \$1121  = window1[143:142] == 1'h1;
   assign \$1122  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1123  = window1[131:130] == 2'h3;
-  assign \$1124  = { \$1117 , \$1115 , \$1113  } + { \$1123 , \$1121 , \$1119  };
-  assign \$1125  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1126  = window1[133:132] == 1'h1;
-  assign \$1127  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1128  = window1[133:132] == 2'h2;
-  assign \$1129  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1130  = window1[133:132] == 2'h3;
-  assign \$1131  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1132  = window1[135:134] == 1'h1;
-  assign \$1133  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1134  = window1[135:134] == 2'h2;
-  assign \$1135  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1136  = window1[135:134] == 2'h3;
-  assign \$1137  = { \$1130 , \$1128 , \$1126  } + { \$1136 , \$1134 , \$1132  };
-  assign \$1138  = \$1124  + \$1137 ;
-  assign \$1139  = \$1111  + \$1138 ;
-  assign \$1140  = \$1139  + 5'h11;
+  assign \$1123  = window1[143:142] == 2'h2;
+  assign \$1124  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1125  = window1[143:142] == 2'h3;
+  assign \$1126  = { \$1119 , \$1117 , \$1115  } + { \$1125 , \$1123 , \$1121  };
+  assign \$1127  = \$1113  + \$1126 ;
+  assign \$1128  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1129  = window1[145:144] == 1'h1;
+  assign \$1130  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1131  = window1[145:144] == 2'h2;
+  assign \$1132  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1133  = window1[145:144] == 2'h3;
+  assign \$1134  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1135  = window1[147:146] == 1'h1;
+  assign \$1136  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1137  = window1[147:146] == 2'h2;
+  assign \$1138  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1139  = window1[147:146] == 2'h3;
+  assign \$1140  = { \$1133 , \$1131 , \$1129  } + { \$1139 , \$1137 , \$1135  };
   assign \$1141  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1142  = window1[129:128] == 1'h1;
+  assign \$1142  = window1[149:148] == 1'h1;
   assign \$1143  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1144  = window1[129:128] == 2'h2;
+  assign \$1144  = window1[149:148] == 2'h2;
   assign \$1145  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1146  = window1[129:128] == 2'h3;
+  assign \$1146  = window1[149:148] == 2'h3;
   assign \$1147  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1148  = window1[131:130] == 1'h1;
+  assign \$1148  = window1[151:150] == 1'h1;
   assign \$1149  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1150  = window1[131:130] == 2'h2;
+  assign \$1150  = window1[151:150] == 2'h2;
   assign \$1151  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1152  = window1[131:130] == 2'h3;
+  assign \$1152  = window1[151:150] == 2'h3;
   assign \$1153  = { \$1146 , \$1144 , \$1142  } + { \$1152 , \$1150 , \$1148  };
-  assign \$1154  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1155  = window1[133:132] == 1'h1;
-  assign \$1156  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1157  = window1[133:132] == 2'h2;
-  assign \$1158  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1159  = window1[133:132] == 2'h3;
-  assign \$1160  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1161  = window1[135:134] == 1'h1;
-  assign \$1162  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1163  = window1[135:134] == 2'h2;
-  assign \$1164  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1165  = window1[135:134] == 2'h3;
-  assign \$1166  = { \$1159 , \$1157 , \$1155  } + { \$1165 , \$1163 , \$1161  };
-  assign \$1167  = \$1153  + \$1166 ;
-  assign \$1168  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1169  = window1[137:136] == 1'h1;
+  assign \$1154  = \$1140  + \$1153 ;
+  assign \$1155  = \$1127  + \$1154 ;
+  assign \$1156  = \$1155  + 5'h13;
+  assign \$1157  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1158  = window1[145:144] == 1'h1;
+  assign \$1159  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1160  = window1[145:144] == 2'h2;
+  assign \$1161  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1162  = window1[145:144] == 2'h3;
+  assign \$1163  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1164  = window1[147:146] == 1'h1;
+  assign \$1165  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1166  = window1[147:146] == 2'h2;
+  assign \$1167  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1168  = window1[147:146] == 2'h3;
+  assign \$1169  = { \$1162 , \$1160 , \$1158  } + { \$1168 , \$1166 , \$1164  };
   assign \$1170  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1171  = window1[137:136] == 2'h2;
+  assign \$1171  = window1[149:148] == 1'h1;
   assign \$1172  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1173  = window1[137:136] == 2'h3;
+  assign \$1173  = window1[149:148] == 2'h2;
   assign \$1174  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1175  = window1[139:138] == 1'h1;
+  assign \$1175  = window1[149:148] == 2'h3;
   assign \$1176  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1177  = window1[139:138] == 2'h2;
+  assign \$1177  = window1[151:150] == 1'h1;
   assign \$1178  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1179  = window1[139:138] == 2'h3;
-  assign \$1180  = { \$1173 , \$1171 , \$1169  } + { \$1179 , \$1177 , \$1175  };
-  assign \$1181  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1182  = window1[141:140] == 1'h1;
-  assign \$1183  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1184  = window1[141:140] == 2'h2;
-  assign \$1185  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1186  = window1[141:140] == 2'h3;
-  assign \$1187  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1188  = window1[143:142] == 1'h1;
-  assign \$1189  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1190  = window1[143:142] == 2'h2;
-  assign \$1191  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1192  = window1[143:142] == 2'h3;
-  assign \$1193  = { \$1186 , \$1184 , \$1182  } + { \$1192 , \$1190 , \$1188  };
-  assign \$1194  = \$1180  + \$1193 ;
-  assign \$1195  = \$1167  + \$1194 ;
-  assign \$1196  = \$1195  + 5'h12;
+  assign \$1179  = window1[151:150] == 2'h2;
+  assign \$1180  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1181  = window1[151:150] == 2'h3;
+  assign \$1182  = { \$1175 , \$1173 , \$1171  } + { \$1181 , \$1179 , \$1177  };
+  assign \$1183  = \$1169  + \$1182 ;
+  assign \$1184  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1185  = window1[153:152] == 1'h1;
+  assign \$1186  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1187  = window1[153:152] == 2'h2;
+  assign \$1188  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1189  = window1[153:152] == 2'h3;
+  assign \$1190  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1191  = window1[155:154] == 1'h1;
+  assign \$1192  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1193  = window1[155:154] == 2'h2;
+  assign \$1194  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1195  = window1[155:154] == 2'h3;
+  assign \$1196  = { \$1189 , \$1187 , \$1185  } + { \$1195 , \$1193 , \$1191  };
   assign \$1197  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1198  = window1[137:136] == 1'h1;
+  assign \$1198  = window1[157:156] == 1'h1;
   assign \$1199  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1200  = window1[137:136] == 2'h2;
+  assign \$1200  = window1[157:156] == 2'h2;
   assign \$1201  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1202  = window1[137:136] == 2'h3;
+  assign \$1202  = window1[157:156] == 2'h3;
   assign \$1203  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1204  = window1[139:138] == 1'h1;
+  assign \$1204  = window1[159:158] == 1'h1;
   assign \$1205  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1206  = window1[139:138] == 2'h2;
+  assign \$1206  = window1[159:158] == 2'h2;
   assign \$1207  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1208  = window1[139:138] == 2'h3;
+  assign \$1208  = window1[159:158] == 2'h3;
   assign \$1209  = { \$1202 , \$1200 , \$1198  } + { \$1208 , \$1206 , \$1204  };
-  assign \$1210  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1211  = window1[141:140] == 1'h1;
-  assign \$1212  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1213  = window1[141:140] == 2'h2;
-  assign \$1214  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1215  = window1[141:140] == 2'h3;
-  assign \$1216  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1217  = window1[143:142] == 1'h1;
-  assign \$1218  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1219  = window1[143:142] == 2'h2;
-  assign \$1220  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1221  = window1[143:142] == 2'h3;
-  assign \$1222  = { \$1215 , \$1213 , \$1211  } + { \$1221 , \$1219 , \$1217  };
-  assign \$1223  = \$1209  + \$1222 ;
-  assign \$1224  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1225  = window1[145:144] == 1'h1;
+  assign \$1210  = \$1196  + \$1209 ;
+  assign \$1211  = \$1183  + \$1210 ;
+  assign \$1212  = \$1211  + 5'h14;
+  assign \$1213  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1214  = window1[153:152] == 1'h1;
+  assign \$1215  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1216  = window1[153:152] == 2'h2;
+  assign \$1217  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1218  = window1[153:152] == 2'h3;
+  assign \$1219  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1220  = window1[155:154] == 1'h1;
+  assign \$1221  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1222  = window1[155:154] == 2'h2;
+  assign \$1223  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1224  = window1[155:154] == 2'h3;
+  assign \$1225  = { \$1218 , \$1216 , \$1214  } + { \$1224 , \$1222 , \$1220  };
   assign \$1226  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1227  = window1[145:144] == 2'h2;
+  assign \$1227  = window1[157:156] == 1'h1;
   assign \$1228  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1229  = window1[145:144] == 2'h3;
+  assign \$1229  = window1[157:156] == 2'h2;
   assign \$1230  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1231  = window1[147:146] == 1'h1;
+  assign \$1231  = window1[157:156] == 2'h3;
   assign \$1232  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1233  = window1[147:146] == 2'h2;
+  assign \$1233  = window1[159:158] == 1'h1;
   assign \$1234  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1235  = window1[147:146] == 2'h3;
-  assign \$1236  = { \$1229 , \$1227 , \$1225  } + { \$1235 , \$1233 , \$1231  };
-  assign \$1237  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1238  = window1[149:148] == 1'h1;
-  assign \$1239  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1240  = window1[149:148] == 2'h2;
-  assign \$1241  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1242  = window1[149:148] == 2'h3;
-  assign \$1243  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1244  = window1[151:150] == 1'h1;
-  assign \$1245  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1246  = window1[151:150] == 2'h2;
-  assign \$1247  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1248  = window1[151:150] == 2'h3;
-  assign \$1249  = { \$1242 , \$1240 , \$1238  } + { \$1248 , \$1246 , \$1244  };
-  assign \$1250  = \$1236  + \$1249 ;
-  assign \$1251  = \$1223  + \$1250 ;
-  assign \$1252  = \$1251  + 5'h13;
+  assign \$1235  = window1[159:158] == 2'h2;
+  assign \$1236  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1237  = window1[159:158] == 2'h3;
+  assign \$1238  = { \$1231 , \$1229 , \$1227  } + { \$1237 , \$1235 , \$1233  };
+  assign \$1239  = \$1225  + \$1238 ;
+  assign \$1240  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1241  = window1[161:160] == 1'h1;
+  assign \$1242  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1243  = window1[161:160] == 2'h2;
+  assign \$1244  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1245  = window1[161:160] == 2'h3;
+  assign \$1246  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1247  = window1[163:162] == 1'h1;
+  assign \$1248  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1249  = window1[163:162] == 2'h2;
+  assign \$1250  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1251  = window1[163:162] == 2'h3;
+  assign \$1252  = { \$1245 , \$1243 , \$1241  } + { \$1251 , \$1249 , \$1247  };
   assign \$1253  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1254  = window1[145:144] == 1'h1;
+  assign \$1254  = window1[165:164] == 1'h1;
   assign \$1255  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1256  = window1[145:144] == 2'h2;
+  assign \$1256  = window1[165:164] == 2'h2;
   assign \$1257  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1258  = window1[145:144] == 2'h3;
+  assign \$1258  = window1[165:164] == 2'h3;
   assign \$1259  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1260  = window1[147:146] == 1'h1;
+  assign \$1260  = window1[167:166] == 1'h1;
   assign \$1261  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1262  = window1[147:146] == 2'h2;
+  assign \$1262  = window1[167:166] == 2'h2;
   assign \$1263  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1264  = window1[147:146] == 2'h3;
+  assign \$1264  = window1[167:166] == 2'h3;
   assign \$1265  = { \$1258 , \$1256 , \$1254  } + { \$1264 , \$1262 , \$1260  };
-  assign \$1266  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1267  = window1[149:148] == 1'h1;
-  assign \$1268  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1269  = window1[149:148] == 2'h2;
-  assign \$1270  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1271  = window1[149:148] == 2'h3;
-  assign \$1272  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1273  = window1[151:150] == 1'h1;
-  assign \$1274  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1275  = window1[151:150] == 2'h2;
-  assign \$1276  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1277  = window1[151:150] == 2'h3;
-  assign \$1278  = { \$1271 , \$1269 , \$1267  } + { \$1277 , \$1275 , \$1273  };
-  assign \$1279  = \$1265  + \$1278 ;
-  assign \$1280  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1281  = window1[153:152] == 1'h1;
+  assign \$1266  = \$1252  + \$1265 ;
+  assign \$1267  = \$1239  + \$1266 ;
+  assign \$1268  = \$1267  + 5'h15;
+  assign \$1269  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1270  = window1[161:160] == 1'h1;
+  assign \$1271  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1272  = window1[161:160] == 2'h2;
+  assign \$1273  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1274  = window1[161:160] == 2'h3;
+  assign \$1275  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1276  = window1[163:162] == 1'h1;
+  assign \$1277  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1278  = window1[163:162] == 2'h2;
+  assign \$1279  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1280  = window1[163:162] == 2'h3;
+  assign \$1281  = { \$1274 , \$1272 , \$1270  } + { \$1280 , \$1278 , \$1276  };
   assign \$1282  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1283  = window1[153:152] == 2'h2;
+  assign \$1283  = window1[165:164] == 1'h1;
   assign \$1284  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1285  = window1[153:152] == 2'h3;
+  assign \$1285  = window1[165:164] == 2'h2;
   assign \$1286  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1287  = window1[155:154] == 1'h1;
+  assign \$1287  = window1[165:164] == 2'h3;
   assign \$1288  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1289  = window1[155:154] == 2'h2;
+  assign \$1289  = window1[167:166] == 1'h1;
   assign \$1290  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1291  = window1[155:154] == 2'h3;
-  assign \$1292  = { \$1285 , \$1283 , \$1281  } + { \$1291 , \$1289 , \$1287  };
-  assign \$1293  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1294  = window1[157:156] == 1'h1;
-  assign \$1295  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1296  = window1[157:156] == 2'h2;
-  assign \$1297  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1298  = window1[157:156] == 2'h3;
-  assign \$1299  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1300  = window1[159:158] == 1'h1;
-  assign \$1301  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1302  = window1[159:158] == 2'h2;
-  assign \$1303  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1304  = window1[159:158] == 2'h3;
-  assign \$1305  = { \$1298 , \$1296 , \$1294  } + { \$1304 , \$1302 , \$1300  };
-  assign \$1306  = \$1292  + \$1305 ;
-  assign \$1307  = \$1279  + \$1306 ;
-  assign \$1308  = \$1307  + 5'h14;
+  assign \$1291  = window1[167:166] == 2'h2;
+  assign \$1292  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1293  = window1[167:166] == 2'h3;
+  assign \$1294  = { \$1287 , \$1285 , \$1283  } + { \$1293 , \$1291 , \$1289  };
+  assign \$1295  = \$1281  + \$1294 ;
+  assign \$1296  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1297  = window1[169:168] == 1'h1;
+  assign \$1298  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1299  = window1[169:168] == 2'h2;
+  assign \$1300  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1301  = window1[169:168] == 2'h3;
+  assign \$1302  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1303  = window1[171:170] == 1'h1;
+  assign \$1304  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1305  = window1[171:170] == 2'h2;
+  assign \$1306  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1307  = window1[171:170] == 2'h3;
+  assign \$1308  = { \$1301 , \$1299 , \$1297  } + { \$1307 , \$1305 , \$1303  };
   assign \$1309  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1310  = window1[153:152] == 1'h1;
+  assign \$1310  = window1[173:172] == 1'h1;
   assign \$1311  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1312  = window1[153:152] == 2'h2;
+  assign \$1312  = window1[173:172] == 2'h2;
   assign \$1313  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1314  = window1[153:152] == 2'h3;
+  assign \$1314  = window1[173:172] == 2'h3;
   assign \$1315  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1316  = window1[155:154] == 1'h1;
+  assign \$1316  = window1[175:174] == 1'h1;
   assign \$1317  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1318  = window1[155:154] == 2'h2;
+  assign \$1318  = window1[175:174] == 2'h2;
   assign \$1319  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1320  = window1[155:154] == 2'h3;
+  assign \$1320  = window1[175:174] == 2'h3;
   assign \$1321  = { \$1314 , \$1312 , \$1310  } + { \$1320 , \$1318 , \$1316  };
-  assign \$1322  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1323  = window1[157:156] == 1'h1;
-  assign \$1324  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1325  = window1[157:156] == 2'h2;
-  assign \$1326  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1327  = window1[157:156] == 2'h3;
-  assign \$1328  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1329  = window1[159:158] == 1'h1;
-  assign \$1330  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1331  = window1[159:158] == 2'h2;
-  assign \$1332  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1333  = window1[159:158] == 2'h3;
-  assign \$1334  = { \$1327 , \$1325 , \$1323  } + { \$1333 , \$1331 , \$1329  };
-  assign \$1335  = \$1321  + \$1334 ;
-  assign \$1336  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1337  = window1[161:160] == 1'h1;
+  assign \$1322  = \$1308  + \$1321 ;
+  assign \$1323  = \$1295  + \$1322 ;
+  assign \$1324  = \$1323  + 5'h16;
+  assign \$1325  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1326  = window1[169:168] == 1'h1;
+  assign \$1327  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1328  = window1[169:168] == 2'h2;
+  assign \$1329  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1330  = window1[169:168] == 2'h3;
+  assign \$1331  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1332  = window1[171:170] == 1'h1;
+  assign \$1333  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1334  = window1[171:170] == 2'h2;
+  assign \$1335  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1336  = window1[171:170] == 2'h3;
+  assign \$1337  = { \$1330 , \$1328 , \$1326  } + { \$1336 , \$1334 , \$1332  };
   assign \$1338  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1339  = window1[161:160] == 2'h2;
+  assign \$1339  = window1[173:172] == 1'h1;
   assign \$1340  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1341  = window1[161:160] == 2'h3;
+  assign \$1341  = window1[173:172] == 2'h2;
   assign \$1342  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1343  = window1[163:162] == 1'h1;
+  assign \$1343  = window1[173:172] == 2'h3;
   assign \$1344  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1345  = window1[163:162] == 2'h2;
+  assign \$1345  = window1[175:174] == 1'h1;
   assign \$1346  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1347  = window1[163:162] == 2'h3;
-  assign \$1348  = { \$1341 , \$1339 , \$1337  } + { \$1347 , \$1345 , \$1343  };
-  assign \$1349  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1350  = window1[165:164] == 1'h1;
-  assign \$1351  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1352  = window1[165:164] == 2'h2;
-  assign \$1353  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1354  = window1[165:164] == 2'h3;
-  assign \$1355  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1356  = window1[167:166] == 1'h1;
-  assign \$1357  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1358  = window1[167:166] == 2'h2;
-  assign \$1359  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1360  = window1[167:166] == 2'h3;
-  assign \$1361  = { \$1354 , \$1352 , \$1350  } + { \$1360 , \$1358 , \$1356  };
-  assign \$1362  = \$1348  + \$1361 ;
-  assign \$1363  = \$1335  + \$1362 ;
-  assign \$1364  = \$1363  + 5'h15;
+  assign \$1347  = window1[175:174] == 2'h2;
+  assign \$1348  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1349  = window1[175:174] == 2'h3;
+  assign \$1350  = { \$1343 , \$1341 , \$1339  } + { \$1349 , \$1347 , \$1345  };
+  assign \$1351  = \$1337  + \$1350 ;
+  assign \$1352  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1353  = window1[177:176] == 1'h1;
+  assign \$1354  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1355  = window1[177:176] == 2'h2;
+  assign \$1356  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1357  = window1[177:176] == 2'h3;
+  assign \$1358  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1359  = window1[179:178] == 1'h1;
+  assign \$1360  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1361  = window1[179:178] == 2'h2;
+  assign \$1362  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1363  = window1[179:178] == 2'h3;
+  assign \$1364  = { \$1357 , \$1355 , \$1353  } + { \$1363 , \$1361 , \$1359  };
   assign \$1365  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1366  = window1[161:160] == 1'h1;
+  assign \$1366  = window1[181:180] == 1'h1;
   assign \$1367  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1368  = window1[161:160] == 2'h2;
+  assign \$1368  = window1[181:180] == 2'h2;
   assign \$1369  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1370  = window1[161:160] == 2'h3;
+  assign \$1370  = window1[181:180] == 2'h3;
   assign \$1371  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1372  = window1[163:162] == 1'h1;
+  assign \$1372  = window1[183:182] == 1'h1;
   assign \$1373  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1374  = window1[163:162] == 2'h2;
+  assign \$1374  = window1[183:182] == 2'h2;
   assign \$1375  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1376  = window1[163:162] == 2'h3;
+  assign \$1376  = window1[183:182] == 2'h3;
   assign \$1377  = { \$1370 , \$1368 , \$1366  } + { \$1376 , \$1374 , \$1372  };
-  assign \$1378  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1379  = window1[165:164] == 1'h1;
-  assign \$1380  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1381  = window1[165:164] == 2'h2;
-  assign \$1382  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1383  = window1[165:164] == 2'h3;
-  assign \$1384  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1385  = window1[167:166] == 1'h1;
-  assign \$1386  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1387  = window1[167:166] == 2'h2;
-  assign \$1388  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1389  = window1[167:166] == 2'h3;
-  assign \$1390  = { \$1383 , \$1381 , \$1379  } + { \$1389 , \$1387 , \$1385  };
-  assign \$1391  = \$1377  + \$1390 ;
-  assign \$1392  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1393  = window1[169:168] == 1'h1;
+  assign \$1378  = \$1364  + \$1377 ;
+  assign \$1379  = \$1351  + \$1378 ;
+  assign \$1380  = \$1379  + 5'h17;
+  assign \$1381  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1382  = window1[177:176] == 1'h1;
+  assign \$1383  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1384  = window1[177:176] == 2'h2;
+  assign \$1385  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1386  = window1[177:176] == 2'h3;
+  assign \$1387  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1388  = window1[179:178] == 1'h1;
+  assign \$1389  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1390  = window1[179:178] == 2'h2;
+  assign \$1391  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1392  = window1[179:178] == 2'h3;
+  assign \$1393  = { \$1386 , \$1384 , \$1382  } + { \$1392 , \$1390 , \$1388  };
   assign \$1394  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1395  = window1[169:168] == 2'h2;
+  assign \$1395  = window1[181:180] == 1'h1;
   assign \$1396  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1397  = window1[169:168] == 2'h3;
+  assign \$1397  = window1[181:180] == 2'h2;
   assign \$1398  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1399  = window1[171:170] == 1'h1;
+  assign \$1399  = window1[181:180] == 2'h3;
   assign \$1400  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1401  = window1[171:170] == 2'h2;
+  assign \$1401  = window1[183:182] == 1'h1;
   assign \$1402  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1403  = window1[171:170] == 2'h3;
-  assign \$1404  = { \$1397 , \$1395 , \$1393  } + { \$1403 , \$1401 , \$1399  };
-  assign \$1405  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1406  = window1[173:172] == 1'h1;
-  assign \$1407  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1408  = window1[173:172] == 2'h2;
-  assign \$1409  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1410  = window1[173:172] == 2'h3;
-  assign \$1411  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1412  = window1[175:174] == 1'h1;
-  assign \$1413  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1414  = window1[175:174] == 2'h2;
-  assign \$1415  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1416  = window1[175:174] == 2'h3;
-  assign \$1417  = { \$1410 , \$1408 , \$1406  } + { \$1416 , \$1414 , \$1412  };
-  assign \$1418  = \$1404  + \$1417 ;
-  assign \$1419  = \$1391  + \$1418 ;
-  assign \$1420  = \$1419  + 5'h16;
+  assign \$1403  = window1[183:182] == 2'h2;
+  assign \$1404  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1405  = window1[183:182] == 2'h3;
+  assign \$1406  = { \$1399 , \$1397 , \$1395  } + { \$1405 , \$1403 , \$1401  };
+  assign \$1407  = \$1393  + \$1406 ;
+  assign \$1408  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1409  = window1[185:184] == 1'h1;
+  assign \$1410  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1411  = window1[185:184] == 2'h2;
+  assign \$1412  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1413  = window1[185:184] == 2'h3;
+  assign \$1414  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1415  = window1[187:186] == 1'h1;
+  assign \$1416  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1417  = window1[187:186] == 2'h2;
+  assign \$1418  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1419  = window1[187:186] == 2'h3;
+  assign \$1420  = { \$1413 , \$1411 , \$1409  } + { \$1419 , \$1417 , \$1415  };
   assign \$1421  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1422  = window1[169:168] == 1'h1;
+  assign \$1422  = window1[189:188] == 1'h1;
   assign \$1423  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1424  = window1[169:168] == 2'h2;
+  assign \$1424  = window1[189:188] == 2'h2;
   assign \$1425  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1426  = window1[169:168] == 2'h3;
+  assign \$1426  = window1[189:188] == 2'h3;
   assign \$1427  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1428  = window1[171:170] == 1'h1;
+  assign \$1428  = window1[191:190] == 1'h1;
   assign \$1429  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1430  = window1[171:170] == 2'h2;
+  assign \$1430  = window1[191:190] == 2'h2;
   assign \$1431  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1432  = window1[171:170] == 2'h3;
+  assign \$1432  = window1[191:190] == 2'h3;
   assign \$1433  = { \$1426 , \$1424 , \$1422  } + { \$1432 , \$1430 , \$1428  };
-  assign \$1434  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1435  = window1[173:172] == 1'h1;
-  assign \$1436  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1437  = window1[173:172] == 2'h2;
-  assign \$1438  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1439  = window1[173:172] == 2'h3;
-  assign \$1440  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1441  = window1[175:174] == 1'h1;
-  assign \$1442  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1443  = window1[175:174] == 2'h2;
-  assign \$1444  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1445  = window1[175:174] == 2'h3;
-  assign \$1446  = { \$1439 , \$1437 , \$1435  } + { \$1445 , \$1443 , \$1441  };
-  assign \$1447  = \$1433  + \$1446 ;
-  assign \$1448  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1449  = window1[177:176] == 1'h1;
+  assign \$1434  = \$1420  + \$1433 ;
+  assign \$1435  = \$1407  + \$1434 ;
+  assign \$1436  = \$1435  + 5'h18;
+  assign \$1437  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1438  = window1[185:184] == 1'h1;
+  assign \$1439  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1440  = window1[185:184] == 2'h2;
+  assign \$1441  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1442  = window1[185:184] == 2'h3;
+  assign \$1443  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1444  = window1[187:186] == 1'h1;
+  assign \$1445  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1446  = window1[187:186] == 2'h2;
+  assign \$1447  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1448  = window1[187:186] == 2'h3;
+  assign \$1449  = { \$1442 , \$1440 , \$1438  } + { \$1448 , \$1446 , \$1444  };
   assign \$1450  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1451  = window1[177:176] == 2'h2;
+  assign \$1451  = window1[189:188] == 1'h1;
   assign \$1452  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1453  = window1[177:176] == 2'h3;
+  assign \$1453  = window1[189:188] == 2'h2;
   assign \$1454  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1455  = window1[179:178] == 1'h1;
+  assign \$1455  = window1[189:188] == 2'h3;
   assign \$1456  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1457  = window1[179:178] == 2'h2;
+  assign \$1457  = window1[191:190] == 1'h1;
   assign \$1458  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1459  = window1[179:178] == 2'h3;
-  assign \$1460  = { \$1453 , \$1451 , \$1449  } + { \$1459 , \$1457 , \$1455  };
-  assign \$1461  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1462  = window1[181:180] == 1'h1;
-  assign \$1463  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1464  = window1[181:180] == 2'h2;
-  assign \$1465  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1466  = window1[181:180] == 2'h3;
-  assign \$1467  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1468  = window1[183:182] == 1'h1;
-  assign \$1469  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1470  = window1[183:182] == 2'h2;
-  assign \$1471  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1472  = window1[183:182] == 2'h3;
-  assign \$1473  = { \$1466 , \$1464 , \$1462  } + { \$1472 , \$1470 , \$1468  };
-  assign \$1474  = \$1460  + \$1473 ;
-  assign \$1475  = \$1447  + \$1474 ;
-  assign \$1476  = \$1475  + 5'h17;
+  assign \$1459  = window1[191:190] == 2'h2;
+  assign \$1460  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1461  = window1[191:190] == 2'h3;
+  assign \$1462  = { \$1455 , \$1453 , \$1451  } + { \$1461 , \$1459 , \$1457  };
+  assign \$1463  = \$1449  + \$1462 ;
+  assign \$1464  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1465  = window1[193:192] == 1'h1;
+  assign \$1466  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1467  = window1[193:192] == 2'h2;
+  assign \$1468  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1469  = window1[193:192] == 2'h3;
+  assign \$1470  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1471  = window1[195:194] == 1'h1;
+  assign \$1472  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1473  = window1[195:194] == 2'h2;
+  assign \$1474  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1475  = window1[195:194] == 2'h3;
+  assign \$1476  = { \$1469 , \$1467 , \$1465  } + { \$1475 , \$1473 , \$1471  };
   assign \$1477  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1478  = window1[177:176] == 1'h1;
+  assign \$1478  = window1[197:196] == 1'h1;
   assign \$1479  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1480  = window1[177:176] == 2'h2;
+  assign \$1480  = window1[197:196] == 2'h2;
   assign \$1481  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1482  = window1[177:176] == 2'h3;
+  assign \$1482  = window1[197:196] == 2'h3;
   assign \$1483  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1484  = window1[179:178] == 1'h1;
+  assign \$1484  = window1[199:198] == 1'h1;
   assign \$1485  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1486  = window1[179:178] == 2'h2;
+  assign \$1486  = window1[199:198] == 2'h2;
   assign \$1487  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1488  = window1[179:178] == 2'h3;
+  assign \$1488  = window1[199:198] == 2'h3;
   assign \$1489  = { \$1482 , \$1480 , \$1478  } + { \$1488 , \$1486 , \$1484  };
-  assign \$1490  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1491  = window1[181:180] == 1'h1;
-  assign \$1492  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1493  = window1[181:180] == 2'h2;
-  assign \$1494  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1495  = window1[181:180] == 2'h3;
-  assign \$1496  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1497  = window1[183:182] == 1'h1;
-  assign \$1498  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1499  = window1[183:182] == 2'h2;
-  assign \$1500  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1501  = window1[183:182] == 2'h3;
-  assign \$1502  = { \$1495 , \$1493 , \$1491  } + { \$1501 , \$1499 , \$1497  };
-  assign \$1503  = \$1489  + \$1502 ;
-  assign \$1504  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1505  = window1[185:184] == 1'h1;
+  assign \$1490  = \$1476  + \$1489 ;
+  assign \$1491  = \$1463  + \$1490 ;
+  assign \$1492  = \$1491  + 5'h19;
+  assign \$1493  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1494  = window1[193:192] == 1'h1;
+  assign \$1495  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1496  = window1[193:192] == 2'h2;
+  assign \$1497  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1498  = window1[193:192] == 2'h3;
+  assign \$1499  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1500  = window1[195:194] == 1'h1;
+  assign \$1501  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1502  = window1[195:194] == 2'h2;
+  assign \$1503  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1504  = window1[195:194] == 2'h3;
+  assign \$1505  = { \$1498 , \$1496 , \$1494  } + { \$1504 , \$1502 , \$1500  };
   assign \$1506  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1507  = window1[185:184] == 2'h2;
+  assign \$1507  = window1[197:196] == 1'h1;
   assign \$1508  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1509  = window1[185:184] == 2'h3;
+  assign \$1509  = window1[197:196] == 2'h2;
   assign \$1510  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1511  = window1[187:186] == 1'h1;
+  assign \$1511  = window1[197:196] == 2'h3;
   assign \$1512  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1513  = window1[187:186] == 2'h2;
+  assign \$1513  = window1[199:198] == 1'h1;
   assign \$1514  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1515  = window1[187:186] == 2'h3;
-  assign \$1516  = { \$1509 , \$1507 , \$1505  } + { \$1515 , \$1513 , \$1511  };
-  assign \$1517  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1518  = window1[189:188] == 1'h1;
-  assign \$1519  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1520  = window1[189:188] == 2'h2;
-  assign \$1521  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1522  = window1[189:188] == 2'h3;
-  assign \$1523  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1524  = window1[191:190] == 1'h1;
-  assign \$1525  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1526  = window1[191:190] == 2'h2;
-  assign \$1527  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1528  = window1[191:190] == 2'h3;
-  assign \$1529  = { \$1522 , \$1520 , \$1518  } + { \$1528 , \$1526 , \$1524  };
-  assign \$1530  = \$1516  + \$1529 ;
-  assign \$1531  = \$1503  + \$1530 ;
-  assign \$1532  = \$1531  + 5'h18;
+  assign \$1515  = window1[199:198] == 2'h2;
+  assign \$1516  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1517  = window1[199:198] == 2'h3;
+  assign \$1518  = { \$1511 , \$1509 , \$1507  } + { \$1517 , \$1515 , \$1513  };
+  assign \$1519  = \$1505  + \$1518 ;
+  assign \$1520  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1521  = window1[201:200] == 1'h1;
+  assign \$1522  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1523  = window1[201:200] == 2'h2;
+  assign \$1524  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1525  = window1[201:200] == 2'h3;
+  assign \$1526  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1527  = window1[203:202] == 1'h1;
+  assign \$1528  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1529  = window1[203:202] == 2'h2;
+  assign \$1530  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1531  = window1[203:202] == 2'h3;
+  assign \$1532  = { \$1525 , \$1523 , \$1521  } + { \$1531 , \$1529 , \$1527  };
   assign \$1533  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1534  = window1[185:184] == 1'h1;
+  assign \$1534  = window1[205:204] == 1'h1;
   assign \$1535  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1536  = window1[185:184] == 2'h2;
+  assign \$1536  = window1[205:204] == 2'h2;
   assign \$1537  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1538  = window1[185:184] == 2'h3;
+  assign \$1538  = window1[205:204] == 2'h3;
   assign \$1539  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1540  = window1[187:186] == 1'h1;
+  assign \$1540  = window1[207:206] == 1'h1;
   assign \$1541  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1542  = window1[187:186] == 2'h2;
+  assign \$1542  = window1[207:206] == 2'h2;
   assign \$1543  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1544  = window1[187:186] == 2'h3;
+  assign \$1544  = window1[207:206] == 2'h3;
   assign \$1545  = { \$1538 , \$1536 , \$1534  } + { \$1544 , \$1542 , \$1540  };
-  assign \$1546  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1547  = window1[189:188] == 1'h1;
-  assign \$1548  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1549  = window1[189:188] == 2'h2;
-  assign \$1550  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1551  = window1[189:188] == 2'h3;
-  assign \$1552  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1553  = window1[191:190] == 1'h1;
-  assign \$1554  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1555  = window1[191:190] == 2'h2;
-  assign \$1556  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1557  = window1[191:190] == 2'h3;
-  assign \$1558  = { \$1551 , \$1549 , \$1547  } + { \$1557 , \$1555 , \$1553  };
-  assign \$1559  = \$1545  + \$1558 ;
-  assign \$1560  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1561  = window1[193:192] == 1'h1;
+  assign \$1546  = \$1532  + \$1545 ;
+  assign \$1547  = \$1519  + \$1546 ;
+  assign \$1548  = \$1547  + 5'h1a;
+  assign \$1549  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1550  = window1[201:200] == 1'h1;
+  assign \$1551  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1552  = window1[201:200] == 2'h2;
+  assign \$1553  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1554  = window1[201:200] == 2'h3;
+  assign \$1555  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1556  = window1[203:202] == 1'h1;
+  assign \$1557  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1558  = window1[203:202] == 2'h2;
+  assign \$1559  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1560  = window1[203:202] == 2'h3;
+  assign \$1561  = { \$1554 , \$1552 , \$1550  } + { \$1560 , \$1558 , \$1556  };
   assign \$1562  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1563  = window1[193:192] == 2'h2;
+  assign \$1563  = window1[205:204] == 1'h1;
   assign \$1564  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1565  = window1[193:192] == 2'h3;
+  assign \$1565  = window1[205:204] == 2'h2;
   assign \$1566  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1567  = window1[195:194] == 1'h1;
+  assign \$1567  = window1[205:204] == 2'h3;
   assign \$1568  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1569  = window1[195:194] == 2'h2;
+  assign \$1569  = window1[207:206] == 1'h1;
   assign \$1570  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1571  = window1[195:194] == 2'h3;
-  assign \$1572  = { \$1565 , \$1563 , \$1561  } + { \$1571 , \$1569 , \$1567  };
-  assign \$1573  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1574  = window1[197:196] == 1'h1;
-  assign \$1575  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1576  = window1[197:196] == 2'h2;
-  assign \$1577  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1578  = window1[197:196] == 2'h3;
-  assign \$1579  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1580  = window1[199:198] == 1'h1;
-  assign \$1581  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1582  = window1[199:198] == 2'h2;
-  assign \$1583  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1584  = window1[199:198] == 2'h3;
-  assign \$1585  = { \$1578 , \$1576 , \$1574  } + { \$1584 , \$1582 , \$1580  };
-  assign \$1586  = \$1572  + \$1585 ;
-  assign \$1587  = \$1559  + \$1586 ;
-  assign \$1588  = \$1587  + 5'h19;
+  assign \$1571  = window1[207:206] == 2'h2;
+  assign \$1572  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1573  = window1[207:206] == 2'h3;
+  assign \$1574  = { \$1567 , \$1565 , \$1563  } + { \$1573 , \$1571 , \$1569  };
+  assign \$1575  = \$1561  + \$1574 ;
+  assign \$1576  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1577  = window1[209:208] == 1'h1;
+  assign \$1578  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1579  = window1[209:208] == 2'h2;
+  assign \$1580  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1581  = window1[209:208] == 2'h3;
+  assign \$1582  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1583  = window1[211:210] == 1'h1;
+  assign \$1584  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1585  = window1[211:210] == 2'h2;
+  assign \$1586  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1587  = window1[211:210] == 2'h3;
+  assign \$1588  = { \$1581 , \$1579 , \$1577  } + { \$1587 , \$1585 , \$1583  };
   assign \$1589  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1590  = window1[193:192] == 1'h1;
+  assign \$1590  = window1[213:212] == 1'h1;
   assign \$1591  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1592  = window1[193:192] == 2'h2;
+  assign \$1592  = window1[213:212] == 2'h2;
   assign \$1593  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1594  = window1[193:192] == 2'h3;
+  assign \$1594  = window1[213:212] == 2'h3;
   assign \$1595  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1596  = window1[195:194] == 1'h1;
+  assign \$1596  = window1[215:214] == 1'h1;
   assign \$1597  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1598  = window1[195:194] == 2'h2;
+  assign \$1598  = window1[215:214] == 2'h2;
   assign \$1599  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1600  = window1[195:194] == 2'h3;
+  assign \$1600  = window1[215:214] == 2'h3;
   assign \$1601  = { \$1594 , \$1592 , \$1590  } + { \$1600 , \$1598 , \$1596  };
-  assign \$1602  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1603  = window1[197:196] == 1'h1;
-  assign \$1604  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1605  = window1[197:196] == 2'h2;
-  assign \$1606  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1607  = window1[197:196] == 2'h3;
-  assign \$1608  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1609  = window1[199:198] == 1'h1;
-  assign \$1610  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1611  = window1[199:198] == 2'h2;
-  assign \$1612  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1613  = window1[199:198] == 2'h3;
-  assign \$1614  = { \$1607 , \$1605 , \$1603  } + { \$1613 , \$1611 , \$1609  };
-  assign \$1615  = \$1601  + \$1614 ;
-  assign \$1616  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1617  = window1[201:200] == 1'h1;
+  assign \$1602  = \$1588  + \$1601 ;
+  assign \$1603  = \$1575  + \$1602 ;
+  assign \$1604  = \$1603  + 5'h1b;
+  assign \$1605  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1606  = window1[209:208] == 1'h1;
+  assign \$1607  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1608  = window1[209:208] == 2'h2;
+  assign \$1609  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1610  = window1[209:208] == 2'h3;
+  assign \$1611  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1612  = window1[211:210] == 1'h1;
+  assign \$1613  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1614  = window1[211:210] == 2'h2;
+  assign \$1615  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1616  = window1[211:210] == 2'h3;
+  assign \$1617  = { \$1610 , \$1608 , \$1606  } + { \$1616 , \$1614 , \$1612  };
   assign \$1618  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1619  = window1[201:200] == 2'h2;
+  assign \$1619  = window1[213:212] == 1'h1;
   assign \$1620  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1621  = window1[201:200] == 2'h3;
+  assign \$1621  = window1[213:212] == 2'h2;
   assign \$1622  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1623  = window1[203:202] == 1'h1;
+  assign \$1623  = window1[213:212] == 2'h3;
   assign \$1624  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1625  = window1[203:202] == 2'h2;
+  assign \$1625  = window1[215:214] == 1'h1;
   assign \$1626  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1627  = window1[203:202] == 2'h3;
-  assign \$1628  = { \$1621 , \$1619 , \$1617  } + { \$1627 , \$1625 , \$1623  };
-  assign \$1629  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1630  = window1[205:204] == 1'h1;
-  assign \$1631  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1632  = window1[205:204] == 2'h2;
-  assign \$1633  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1634  = window1[205:204] == 2'h3;
-  assign \$1635  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1636  = window1[207:206] == 1'h1;
-  assign \$1637  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1638  = window1[207:206] == 2'h2;
-  assign \$1639  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1640  = window1[207:206] == 2'h3;
-  assign \$1641  = { \$1634 , \$1632 , \$1630  } + { \$1640 , \$1638 , \$1636  };
-  assign \$1642  = \$1628  + \$1641 ;
-  assign \$1643  = \$1615  + \$1642 ;
-  assign \$1644  = \$1643  + 5'h1a;
+  assign \$1627  = window1[215:214] == 2'h2;
+  assign \$1628  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1629  = window1[215:214] == 2'h3;
+  assign \$1630  = { \$1623 , \$1621 , \$1619  } + { \$1629 , \$1627 , \$1625  };
+  assign \$1631  = \$1617  + \$1630 ;
+  assign \$1632  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1633  = window1[217:216] == 1'h1;
+  assign \$1634  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1635  = window1[217:216] == 2'h2;
+  assign \$1636  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1637  = window1[217:216] == 2'h3;
+  assign \$1638  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1639  = window1[219:218] == 1'h1;
+  assign \$1640  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1641  = window1[219:218] == 2'h2;
+  assign \$1642  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1643  = window1[219:218] == 2'h3;
+  assign \$1644  = { \$1637 , \$1635 , \$1633  } + { \$1643 , \$1641 , \$1639  };
   assign \$1645  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1646  = window1[201:200] == 1'h1;
+  assign \$1646  = window1[221:220] == 1'h1;
   assign \$1647  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1648  = window1[201:200] == 2'h2;
+  assign \$1648  = window1[221:220] == 2'h2;
   assign \$1649  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1650  = window1[201:200] == 2'h3;
+  assign \$1650  = window1[221:220] == 2'h3;
   assign \$1651  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1652  = window1[203:202] == 1'h1;
+  assign \$1652  = window1[223:222] == 1'h1;
   assign \$1653  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1654  = window1[203:202] == 2'h2;
+  assign \$1654  = window1[223:222] == 2'h2;
   assign \$1655  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1656  = window1[203:202] == 2'h3;
+  assign \$1656  = window1[223:222] == 2'h3;
   assign \$1657  = { \$1650 , \$1648 , \$1646  } + { \$1656 , \$1654 , \$1652  };
-  assign \$1658  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1659  = window1[205:204] == 1'h1;
-  assign \$1660  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1661  = window1[205:204] == 2'h2;
-  assign \$1662  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1663  = window1[205:204] == 2'h3;
-  assign \$1664  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1665  = window1[207:206] == 1'h1;
-  assign \$1666  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1667  = window1[207:206] == 2'h2;
-  assign \$1668  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1669  = window1[207:206] == 2'h3;
-  assign \$1670  = { \$1663 , \$1661 , \$1659  } + { \$1669 , \$1667 , \$1665  };
-  assign \$1671  = \$1657  + \$1670 ;
-  assign \$1672  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1673  = window1[209:208] == 1'h1;
+  assign \$1658  = \$1644  + \$1657 ;
+  assign \$1659  = \$1631  + \$1658 ;
+  assign \$1660  = \$1659  + 5'h1c;
+  assign \$1661  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1662  = window1[217:216] == 1'h1;
+  assign \$1663  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1664  = window1[217:216] == 2'h2;
+  assign \$1665  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1666  = window1[217:216] == 2'h3;
+  assign \$1667  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1668  = window1[219:218] == 1'h1;
+  assign \$1669  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1670  = window1[219:218] == 2'h2;
+  assign \$1671  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1672  = window1[219:218] == 2'h3;
+  assign \$1673  = { \$1666 , \$1664 , \$1662  } + { \$1672 , \$1670 , \$1668  };
   assign \$1674  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1675  = window1[209:208] == 2'h2;
+  assign \$1675  = window1[221:220] == 1'h1;
   assign \$1676  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1677  = window1[209:208] == 2'h3;
+  assign \$1677  = window1[221:220] == 2'h2;
   assign \$1678  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1679  = window1[211:210] == 1'h1;
+  assign \$1679  = window1[221:220] == 2'h3;
   assign \$1680  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1681  = window1[211:210] == 2'h2;
+  assign \$1681  = window1[223:222] == 1'h1;
   assign \$1682  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1683  = window1[211:210] == 2'h3;
-  assign \$1684  = { \$1677 , \$1675 , \$1673  } + { \$1683 , \$1681 , \$1679  };
-  assign \$1685  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1686  = window1[213:212] == 1'h1;
-  assign \$1687  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1688  = window1[213:212] == 2'h2;
-  assign \$1689  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1690  = window1[213:212] == 2'h3;
-  assign \$1691  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1692  = window1[215:214] == 1'h1;
-  assign \$1693  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1694  = window1[215:214] == 2'h2;
-  assign \$1695  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1696  = window1[215:214] == 2'h3;
-  assign \$1697  = { \$1690 , \$1688 , \$1686  } + { \$1696 , \$1694 , \$1692  };
-  assign \$1698  = \$1684  + \$1697 ;
-  assign \$1699  = \$1671  + \$1698 ;
-  assign \$1700  = \$1699  + 5'h1b;
+  assign \$1683  = window1[223:222] == 2'h2;
+  assign \$1684  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1685  = window1[223:222] == 2'h3;
+  assign \$1686  = { \$1679 , \$1677 , \$1675  } + { \$1685 , \$1683 , \$1681  };
+  assign \$1687  = \$1673  + \$1686 ;
+  assign \$1688  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1689  = window1[225:224] == 1'h1;
+  assign \$1690  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1691  = window1[225:224] == 2'h2;
+  assign \$1692  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1693  = window1[225:224] == 2'h3;
+  assign \$1694  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1695  = window1[227:226] == 1'h1;
+  assign \$1696  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1697  = window1[227:226] == 2'h2;
+  assign \$1698  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1699  = window1[227:226] == 2'h3;
+  assign \$1700  = { \$1693 , \$1691 , \$1689  } + { \$1699 , \$1697 , \$1695  };
   assign \$1701  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1702  = window1[209:208] == 1'h1;
+  assign \$1702  = window1[229:228] == 1'h1;
   assign \$1703  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1704  = window1[209:208] == 2'h2;
+  assign \$1704  = window1[229:228] == 2'h2;
   assign \$1705  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1706  = window1[209:208] == 2'h3;
+  assign \$1706  = window1[229:228] == 2'h3;
   assign \$1707  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1708  = window1[211:210] == 1'h1;
+  assign \$1708  = window1[231:230] == 1'h1;
   assign \$1709  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1710  = window1[211:210] == 2'h2;
+  assign \$1710  = window1[231:230] == 2'h2;
   assign \$1711  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1712  = window1[211:210] == 2'h3;
+  assign \$1712  = window1[231:230] == 2'h3;
   assign \$1713  = { \$1706 , \$1704 , \$1702  } + { \$1712 , \$1710 , \$1708  };
-  assign \$1714  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1715  = window1[213:212] == 1'h1;
-  assign \$1716  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1717  = window1[213:212] == 2'h2;
-  assign \$1718  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1719  = window1[213:212] == 2'h3;
-  assign \$1720  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1721  = window1[215:214] == 1'h1;
-  assign \$1722  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1723  = window1[215:214] == 2'h2;
-  assign \$1724  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1725  = window1[215:214] == 2'h3;
-  assign \$1726  = { \$1719 , \$1717 , \$1715  } + { \$1725 , \$1723 , \$1721  };
-  assign \$1727  = \$1713  + \$1726 ;
-  assign \$1728  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1729  = window1[217:216] == 1'h1;
+  assign \$1714  = \$1700  + \$1713 ;
+  assign \$1715  = \$1687  + \$1714 ;
+  assign \$1716  = \$1715  + 5'h1d;
+  assign \$1717  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1718  = window1[225:224] == 1'h1;
+  assign \$1719  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1720  = window1[225:224] == 2'h2;
+  assign \$1721  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1722  = window1[225:224] == 2'h3;
+  assign \$1723  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1724  = window1[227:226] == 1'h1;
+  assign \$1725  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1726  = window1[227:226] == 2'h2;
+  assign \$1727  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1728  = window1[227:226] == 2'h3;
+  assign \$1729  = { \$1722 , \$1720 , \$1718  } + { \$1728 , \$1726 , \$1724  };
   assign \$1730  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1731  = window1[217:216] == 2'h2;
+  assign \$1731  = window1[229:228] == 1'h1;
   assign \$1732  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1733  = window1[217:216] == 2'h3;
+  assign \$1733  = window1[229:228] == 2'h2;
   assign \$1734  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1735  = window1[219:218] == 1'h1;
+  assign \$1735  = window1[229:228] == 2'h3;
   assign \$1736  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1737  = window1[219:218] == 2'h2;
+  assign \$1737  = window1[231:230] == 1'h1;
   assign \$1738  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1739  = window1[219:218] == 2'h3;
-  assign \$1740  = { \$1733 , \$1731 , \$1729  } + { \$1739 , \$1737 , \$1735  };
-  assign \$1741  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1742  = window1[221:220] == 1'h1;
-  assign \$1743  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1744  = window1[221:220] == 2'h2;
-  assign \$1745  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1746  = window1[221:220] == 2'h3;
-  assign \$1747  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1748  = window1[223:222] == 1'h1;
-  assign \$1749  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1750  = window1[223:222] == 2'h2;
-  assign \$1751  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1752  = window1[223:222] == 2'h3;
-  assign \$1753  = { \$1746 , \$1744 , \$1742  } + { \$1752 , \$1750 , \$1748  };
-  assign \$1754  = \$1740  + \$1753 ;
-  assign \$1755  = \$1727  + \$1754 ;
-  assign \$1756  = \$1755  + 5'h1c;
+  assign \$1739  = window1[231:230] == 2'h2;
+  assign \$1740  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1741  = window1[231:230] == 2'h3;
+  assign \$1742  = { \$1735 , \$1733 , \$1731  } + { \$1741 , \$1739 , \$1737  };
+  assign \$1743  = \$1729  + \$1742 ;
+  assign \$1744  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1745  = window1[233:232] == 1'h1;
+  assign \$1746  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1747  = window1[233:232] == 2'h2;
+  assign \$1748  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1749  = window1[233:232] == 2'h3;
+  assign \$1750  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1751  = window1[235:234] == 1'h1;
+  assign \$1752  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1753  = window1[235:234] == 2'h2;
+  assign \$1754  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1755  = window1[235:234] == 2'h3;
+  assign \$1756  = { \$1749 , \$1747 , \$1745  } + { \$1755 , \$1753 , \$1751  };
   assign \$1757  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1758  = window1[217:216] == 1'h1;
+  assign \$1758  = window1[237:236] == 1'h1;
   assign \$1759  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1760  = window1[217:216] == 2'h2;
+  assign \$1760  = window1[237:236] == 2'h2;
   assign \$1761  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1762  = window1[217:216] == 2'h3;
+  assign \$1762  = window1[237:236] == 2'h3;
   assign \$1763  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1764  = window1[219:218] == 1'h1;
+  assign \$1764  = window1[239:238] == 1'h1;
   assign \$1765  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1766  = window1[219:218] == 2'h2;
+  assign \$1766  = window1[239:238] == 2'h2;
   assign \$1767  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1768  = window1[219:218] == 2'h3;
+  assign \$1768  = window1[239:238] == 2'h3;
   assign \$1769  = { \$1762 , \$1760 , \$1758  } + { \$1768 , \$1766 , \$1764  };
-  assign \$1770  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1771  = window1[221:220] == 1'h1;
-  assign \$1772  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1773  = window1[221:220] == 2'h2;
-  assign \$1774  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1775  = window1[221:220] == 2'h3;
-  assign \$1776  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1777  = window1[223:222] == 1'h1;
-  assign \$1778  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1779  = window1[223:222] == 2'h2;
-  assign \$1780  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1781  = window1[223:222] == 2'h3;
-  assign \$1782  = { \$1775 , \$1773 , \$1771  } + { \$1781 , \$1779 , \$1777  };
-  assign \$1783  = \$1769  + \$1782 ;
-  assign \$1784  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1785  = window1[225:224] == 1'h1;
+  assign \$1770  = \$1756  + \$1769 ;
+  assign \$1771  = \$1743  + \$1770 ;
+  assign \$1772  = \$1771  + 5'h1e;
+  assign \$1773  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1774  = window1[233:232] == 1'h1;
+  assign \$1775  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1776  = window1[233:232] == 2'h2;
+  assign \$1777  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1778  = window1[233:232] == 2'h3;
+  assign \$1779  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1780  = window1[235:234] == 1'h1;
+  assign \$1781  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1782  = window1[235:234] == 2'h2;
+  assign \$1783  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1784  = window1[235:234] == 2'h3;
+  assign \$1785  = { \$1778 , \$1776 , \$1774  } + { \$1784 , \$1782 , \$1780  };
   assign \$1786  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1787  = window1[225:224] == 2'h2;
+  assign \$1787  = window1[237:236] == 1'h1;
   assign \$1788  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1789  = window1[225:224] == 2'h3;
+  assign \$1789  = window1[237:236] == 2'h2;
   assign \$1790  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1791  = window1[227:226] == 1'h1;
+  assign \$1791  = window1[237:236] == 2'h3;
   assign \$1792  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1793  = window1[227:226] == 2'h2;
+  assign \$1793  = window1[239:238] == 1'h1;
   assign \$1794  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1795  = window1[227:226] == 2'h3;
-  assign \$1796  = { \$1789 , \$1787 , \$1785  } + { \$1795 , \$1793 , \$1791  };
-  assign \$1797  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1798  = window1[229:228] == 1'h1;
-  assign \$1799  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1800  = window1[229:228] == 2'h2;
-  assign \$1801  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1802  = window1[229:228] == 2'h3;
-  assign \$1803  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1804  = window1[231:230] == 1'h1;
-  assign \$1805  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1806  = window1[231:230] == 2'h2;
-  assign \$1807  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1808  = window1[231:230] == 2'h3;
-  assign \$1809  = { \$1802 , \$1800 , \$1798  } + { \$1808 , \$1806 , \$1804  };
-  assign \$1810  = \$1796  + \$1809 ;
-  assign \$1811  = \$1783  + \$1810 ;
-  assign \$1812  = \$1811  + 5'h1d;
+  assign \$1795  = window1[239:238] == 2'h2;
+  assign \$1796  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1797  = window1[239:238] == 2'h3;
+  assign \$1798  = { \$1791 , \$1789 , \$1787  } + { \$1797 , \$1795 , \$1793  };
+  assign \$1799  = \$1785  + \$1798 ;
+  assign \$1800  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1801  = window1[241:240] == 1'h1;
+  assign \$1802  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1803  = window1[241:240] == 2'h2;
+  assign \$1804  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1805  = window1[241:240] == 2'h3;
+  assign \$1806  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1807  = window1[243:242] == 1'h1;
+  assign \$1808  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1809  = window1[243:242] == 2'h2;
+  assign \$1810  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1811  = window1[243:242] == 2'h3;
+  assign \$1812  = { \$1805 , \$1803 , \$1801  } + { \$1811 , \$1809 , \$1807  };
   assign \$1813  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1814  = window1[225:224] == 1'h1;
+  assign \$1814  = window1[245:244] == 1'h1;
   assign \$1815  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1816  = window1[225:224] == 2'h2;
+  assign \$1816  = window1[245:244] == 2'h2;
   assign \$1817  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1818  = window1[225:224] == 2'h3;
+  assign \$1818  = window1[245:244] == 2'h3;
   assign \$1819  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1820  = window1[227:226] == 1'h1;
+  assign \$1820  = window1[247:246] == 1'h1;
   assign \$1821  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1822  = window1[227:226] == 2'h2;
+  assign \$1822  = window1[247:246] == 2'h2;
   assign \$1823  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1824  = window1[227:226] == 2'h3;
+  assign \$1824  = window1[247:246] == 2'h3;
   assign \$1825  = { \$1818 , \$1816 , \$1814  } + { \$1824 , \$1822 , \$1820  };
-  assign \$1826  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1827  = window1[229:228] == 1'h1;
-  assign \$1828  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1829  = window1[229:228] == 2'h2;
-  assign \$1830  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1831  = window1[229:228] == 2'h3;
-  assign \$1832  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1833  = window1[231:230] == 1'h1;
-  assign \$1834  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1835  = window1[231:230] == 2'h2;
-  assign \$1836  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1837  = window1[231:230] == 2'h3;
-  assign \$1838  = { \$1831 , \$1829 , \$1827  } + { \$1837 , \$1835 , \$1833  };
-  assign \$1839  = \$1825  + \$1838 ;
-  assign \$1840  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1841  = window1[233:232] == 1'h1;
+  assign \$1826  = \$1812  + \$1825 ;
+  assign \$1827  = \$1799  + \$1826 ;
+  assign \$1828  = \$1827  + 5'h1f;
+  assign \$1829  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1830  = window1[241:240] == 1'h1;
+  assign \$1831  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1832  = window1[241:240] == 2'h2;
+  assign \$1833  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1834  = window1[241:240] == 2'h3;
+  assign \$1835  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1836  = window1[243:242] == 1'h1;
+  assign \$1837  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1838  = window1[243:242] == 2'h2;
+  assign \$1839  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1840  = window1[243:242] == 2'h3;
+  assign \$1841  = { \$1834 , \$1832 , \$1830  } + { \$1840 , \$1838 , \$1836  };
   assign \$1842  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1843  = window1[233:232] == 2'h2;
+  assign \$1843  = window1[245:244] == 1'h1;
   assign \$1844  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1845  = window1[233:232] == 2'h3;
+  assign \$1845  = window1[245:244] == 2'h2;
   assign \$1846  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1847  = window1[235:234] == 1'h1;
+  assign \$1847  = window1[245:244] == 2'h3;
   assign \$1848  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1849  = window1[235:234] == 2'h2;
+  assign \$1849  = window1[247:246] == 1'h1;
   assign \$1850  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1851  = window1[235:234] == 2'h3;
-  assign \$1852  = { \$1845 , \$1843 , \$1841  } + { \$1851 , \$1849 , \$1847  };
-  assign \$1853  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1854  = window1[237:236] == 1'h1;
-  assign \$1855  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1856  = window1[237:236] == 2'h2;
-  assign \$1857  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1858  = window1[237:236] == 2'h3;
-  assign \$1859  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1860  = window1[239:238] == 1'h1;
-  assign \$1861  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1862  = window1[239:238] == 2'h2;
-  assign \$1863  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1864  = window1[239:238] == 2'h3;
-  assign \$1865  = { \$1858 , \$1856 , \$1854  } + { \$1864 , \$1862 , \$1860  };
-  assign \$1866  = \$1852  + \$1865 ;
-  assign \$1867  = \$1839  + \$1866 ;
-  assign \$1868  = \$1867  + 5'h1e;
+  assign \$1851  = window1[247:246] == 2'h2;
+  assign \$1852  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1853  = window1[247:246] == 2'h3;
+  assign \$1854  = { \$1847 , \$1845 , \$1843  } + { \$1853 , \$1851 , \$1849  };
+  assign \$1855  = \$1841  + \$1854 ;
+  assign \$1856  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1857  = window1[249:248] == 1'h1;
+  assign \$1858  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1859  = window1[249:248] == 2'h2;
+  assign \$1860  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1861  = window1[249:248] == 2'h3;
+  assign \$1862  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1863  = window1[251:250] == 1'h1;
+  assign \$1864  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1865  = window1[251:250] == 2'h2;
+  assign \$1866  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1867  = window1[251:250] == 2'h3;
+  assign \$1868  = { \$1861 , \$1859 , \$1857  } + { \$1867 , \$1865 , \$1863  };
   assign \$1869  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1870  = window1[233:232] == 1'h1;
+  assign \$1870  = window1[253:252] == 1'h1;
   assign \$1871  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1872  = window1[233:232] == 2'h2;
+  assign \$1872  = window1[253:252] == 2'h2;
   assign \$1873  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1874  = window1[233:232] == 2'h3;
+  assign \$1874  = window1[253:252] == 2'h3;
   assign \$1875  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1876  = window1[235:234] == 1'h1;
+  assign \$1876  = window1[255:254] == 1'h1;
   assign \$1877  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1878  = window1[235:234] == 2'h2;
+  assign \$1878  = window1[255:254] == 2'h2;
   assign \$1879  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1880  = window1[235:234] == 2'h3;
+  assign \$1880  = window1[255:254] == 2'h3;
   assign \$1881  = { \$1874 , \$1872 , \$1870  } + { \$1880 , \$1878 , \$1876  };
-  assign \$1882  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1883  = window1[237:236] == 1'h1;
-  assign \$1884  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1885  = window1[237:236] == 2'h2;
-  assign \$1886  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1887  = window1[237:236] == 2'h3;
-  assign \$1888  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1889  = window1[239:238] == 1'h1;
-  assign \$1890  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1891  = window1[239:238] == 2'h2;
-  assign \$1892  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1893  = window1[239:238] == 2'h3;
-  assign \$1894  = { \$1887 , \$1885 , \$1883  } + { \$1893 , \$1891 , \$1889  };
-  assign \$1895  = \$1881  + \$1894 ;
-  assign \$1896  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1897  = window1[241:240] == 1'h1;
+  assign \$1882  = \$1868  + \$1881 ;
+  assign \$1883  = \$1855  + \$1882 ;
+  assign \$1884  = \$1883  + 6'h20;
+  assign \$1885  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1886  = window1[249:248] == 1'h1;
+  assign \$1887  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1888  = window1[249:248] == 2'h2;
+  assign \$1889  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1890  = window1[249:248] == 2'h3;
+  assign \$1891  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1892  = window1[251:250] == 1'h1;
+  assign \$1893  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1894  = window1[251:250] == 2'h2;
+  assign \$1895  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1896  = window1[251:250] == 2'h3;
+  assign \$1897  = { \$1890 , \$1888 , \$1886  } + { \$1896 , \$1894 , \$1892  };
   assign \$1898  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1899  = window1[241:240] == 2'h2;
+  assign \$1899  = window1[253:252] == 1'h1;
   assign \$1900  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1901  = window1[241:240] == 2'h3;
+  assign \$1901  = window1[253:252] == 2'h2;
   assign \$1902  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1903  = window1[243:242] == 1'h1;
+  assign \$1903  = window1[253:252] == 2'h3;
   assign \$1904  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1905  = window1[243:242] == 2'h2;
+  assign \$1905  = window1[255:254] == 1'h1;
   assign \$1906  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1907  = window1[243:242] == 2'h3;
-  assign \$1908  = { \$1901 , \$1899 , \$1897  } + { \$1907 , \$1905 , \$1903  };
-  assign \$1909  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1910  = window1[245:244] == 1'h1;
-  assign \$1911  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1912  = window1[245:244] == 2'h2;
-  assign \$1913  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1914  = window1[245:244] == 2'h3;
-  assign \$1915  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1916  = window1[247:246] == 1'h1;
-  assign \$1917  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1918  = window1[247:246] == 2'h2;
-  assign \$1919  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1920  = window1[247:246] == 2'h3;
-  assign \$1921  = { \$1914 , \$1912 , \$1910  } + { \$1920 , \$1918 , \$1916  };
-  assign \$1922  = \$1908  + \$1921 ;
-  assign \$1923  = \$1895  + \$1922 ;
-  assign \$1924  = \$1923  + 5'h1f;
+  assign \$1907  = window1[255:254] == 2'h2;
+  assign \$1908  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1909  = window1[255:254] == 2'h3;
+  assign \$1910  = { \$1903 , \$1901 , \$1899  } + { \$1909 , \$1907 , \$1905  };
+  assign \$1911  = \$1897  + \$1910 ;
+  assign \$1912  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1913  = \$1912 [1:0] == 1'h1;
+  assign \$1914  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1915  = \$1914 [1:0] == 2'h2;
+  assign \$1916  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1917  = \$1916 [1:0] == 2'h3;
+  assign \$1918  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1919  = \$1918 [3:2] == 1'h1;
+  assign \$1920  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1921  = \$1920 [3:2] == 2'h2;
+  assign \$1922  = window1[263] ? 8'h00 : given__payload[7:0];
+  assign \$1923  = \$1922 [3:2] == 2'h3;
+  assign \$1924  = { \$1917 , \$1915 , \$1913  } + { \$1923 , \$1921 , \$1919  };
   assign \$1925  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1926  = window1[241:240] == 1'h1;
+  assign \$1926  = \$1925 [5:4] == 1'h1;
   assign \$1927  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1928  = window1[241:240] == 2'h2;
+  assign \$1928  = \$1927 [5:4] == 2'h2;
   assign \$1929  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1930  = window1[241:240] == 2'h3;
+  assign \$1930  = \$1929 [5:4] == 2'h3;
   assign \$1931  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1932  = window1[243:242] == 1'h1;
+  assign \$1932  = \$1931 [7:6] == 1'h1;
   assign \$1933  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1934  = window1[243:242] == 2'h2;
+  assign \$1934  = \$1933 [7:6] == 2'h2;
   assign \$1935  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1936  = window1[243:242] == 2'h3;
+  assign \$1936  = \$1935 [7:6] == 2'h3;
   assign \$1937  = { \$1930 , \$1928 , \$1926  } + { \$1936 , \$1934 , \$1932  };
-  assign \$1938  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1939  = window1[245:244] == 1'h1;
-  assign \$1940  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1941  = window1[245:244] == 2'h2;
-  assign \$1942  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1943  = window1[245:244] == 2'h3;
-  assign \$1944  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1945  = window1[247:246] == 1'h1;
-  assign \$1946  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1947  = window1[247:246] == 2'h2;
-  assign \$1948  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1949  = window1[247:246] == 2'h3;
-  assign \$1950  = { \$1943 , \$1941 , \$1939  } + { \$1949 , \$1947 , \$1945  };
-  assign \$1951  = \$1937  + \$1950 ;
-  assign \$1952  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1953  = window1[249:248] == 1'h1;
-  assign \$1954  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1955  = window1[249:248] == 2'h2;
-  assign \$1956  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1957  = window1[249:248] == 2'h3;
-  assign \$1958  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1959  = window1[251:250] == 1'h1;
-  assign \$1960  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1961  = window1[251:250] == 2'h2;
-  assign \$1962  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1963  = window1[251:250] == 2'h3;
-  assign \$1964  = { \$1957 , \$1955 , \$1953  } + { \$1963 , \$1961 , \$1959  };
-  assign \$1965  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1966  = window1[253:252] == 1'h1;
-  assign \$1967  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1968  = window1[253:252] == 2'h2;
-  assign \$1969  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1970  = window1[253:252] == 2'h3;
-  assign \$1971  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1972  = window1[255:254] == 1'h1;
-  assign \$1973  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1974  = window1[255:254] == 2'h2;
-  assign \$1975  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1976  = window1[255:254] == 2'h3;
-  assign \$1977  = { \$1970 , \$1968 , \$1966  } + { \$1976 , \$1974 , \$1972  };
-  assign \$1978  = \$1964  + \$1977 ;
-  assign \$1979  = \$1951  + \$1978 ;
-  assign \$1980  = \$1979  + 6'h20;
-  assign \$1981  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1982  = window1[249:248] == 1'h1;
-  assign \$1983  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1984  = window1[249:248] == 2'h2;
-  assign \$1985  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1986  = window1[249:248] == 2'h3;
-  assign \$1987  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1988  = window1[251:250] == 1'h1;
-  assign \$1989  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1990  = window1[251:250] == 2'h2;
-  assign \$1991  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1992  = window1[251:250] == 2'h3;
-  assign \$1993  = { \$1986 , \$1984 , \$1982  } + { \$1992 , \$1990 , \$1988  };
-  assign \$1994  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1995  = window1[253:252] == 1'h1;
-  assign \$1996  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1997  = window1[253:252] == 2'h2;
-  assign \$1998  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$1999  = window1[253:252] == 2'h3;
-  assign \$2000  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2001  = window1[255:254] == 1'h1;
-  assign \$2002  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2003  = window1[255:254] == 2'h2;
-  assign \$2004  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2005  = window1[255:254] == 2'h3;
-  assign \$2006  = { \$1999 , \$1997 , \$1995  } + { \$2005 , \$2003 , \$2001  };
-  assign \$2007  = \$1993  + \$2006 ;
-  assign \$2008  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2009  = \$2008 [1:0] == 1'h1;
-  assign \$2010  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2011  = \$2010 [1:0] == 2'h2;
-  assign \$2012  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2013  = \$2012 [1:0] == 2'h3;
-  assign \$2014  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2015  = \$2014 [3:2] == 1'h1;
-  assign \$2016  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2017  = \$2016 [3:2] == 2'h2;
-  assign \$2018  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2019  = \$2018 [3:2] == 2'h3;
-  assign \$2020  = { \$2013 , \$2011 , \$2009  } + { \$2019 , \$2017 , \$2015  };
-  assign \$2021  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2022  = \$2021 [5:4] == 1'h1;
-  assign \$2023  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2024  = \$2023 [5:4] == 2'h2;
-  assign \$2025  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2026  = \$2025 [5:4] == 2'h3;
-  assign \$2027  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2028  = \$2027 [7:6] == 1'h1;
-  assign \$2029  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2030  = \$2029 [7:6] == 2'h2;
-  assign \$2031  = window1[263] ? 8'h00 : given__payload[7:0];
-  assign \$2032  = \$2031 [7:6] == 2'h3;
-  assign \$2033  = { \$2026 , \$2024 , \$2022  } + { \$2032 , \$2030 , \$2028  };
-  assign \$2034  = \$2020  + \$2033 ;
-  assign \$2035  = \$2007  + \$2034 ;
-  assign \$2036  = \$2035  + 6'h21;
-  assign \$2037  = ~ here1;
-  assign \$2038  = ~ here0;
-  assign \$2039  = \$2038  | advance;
-  assign \$2040  = \$2039  & here1;
-  assign \$2041  = window1[263] | given__valid;
-  assign \$2042  = \$2040  & \$2041 ;
-  assign \$2043  = \$2037  | \$2042 ;
-  assign \$2044  = \$2043  & given__valid;
-  assign \$2045  = ~ here0;
-  assign \$2046  = \$2045  | advance;
-  assign \$2047  = \$2046  & here1;
-  assign \$2048  = window1[263] | given__valid;
-  assign \$2049  = \$2047  & \$2048 ;
-  assign \$2050  = ~ advance;
-  assign \$2051  = here0 & \$2050 ;
-  assign \$2052  = \$2049  | \$2051 ;
-  assign \$2053  = ~ here1;
-  assign \$2054  = ~ here0;
-  assign \$2055  = \$2054  | advance;
-  assign \$2056  = \$2055  & here1;
-  assign \$2057  = window1[263] | given__valid;
-  assign \$2058  = \$2056  & \$2057 ;
-  assign \$2059  = \$2053  | \$2058 ;
-  assign \$2060  = \$2059  & given__valid;
-  assign \$2061  = ~ here0;
-  assign \$2062  = \$2061  | advance;
-  assign \$2063  = \$2062  & here1;
-  assign \$2064  = window1[263] | given__valid;
-  assign \$2065  = \$2063  & \$2064 ;
-  assign \$2066  = ~ \$2065 ;
-  assign \$2067  = here1 & \$2066 ;
-  assign \$2068  = \$2060  | \$2067 ;
-  assign \$2069  = \$signal$32  != 16'h8000;
-  assign \$2070  = $signed(\$signal$32 ) < $signed(9'h16c);
-  assign \$2071  = $signed(\$signal$32 ) > $signed(9'h080);
-  assign \$2072  = \$2070  | \$2071 ;
-  assign \$2073  = \$2069  & \$2072 ;
-  assign \$2074  = read_exponent & \$2073 ;
-  assign \$2075  = \$signal$90  | \$2074 ;
-  assign \$2076  = ~ \$signal$86 ;
-  assign \$2077  = \$signal$155  & \$2076 ;
-  assign \$2078  = \$signal$38  > \$signal$39 ;
-  assign \$2079  = \$2077  & \$2078 ;
-  assign \$2080  = dropping & here0;
-  assign \$2081  = ~ \$signal$76 ;
-  assign \$2082  = move & \$2081 ;
-  assign \$2083  = ~ dropping;
-  assign \$2084  = \$2082  & \$2083 ;
-  assign \$2085  = \$2084  & here0;
-  assign \$2086  = window0[103:96] == 4'h8;
-  assign \$2087  = ! window0[111:104];
-  assign \$2088  = \$2086  & \$2087 ;
-  assign \$2089  = window0[127:122] == 4'ha;
-  assign \$2090  = \$2088  & \$2089 ;
-  assign \$2091  = window0[103:96] == 8'h86;
-  assign \$2092  = window0[111:104] == 8'hdd;
-  assign \$2093  = \$2091  & \$2092 ;
-  assign \$2094  = window0[115:112] == 2'h2;
-  assign \$2095  = \$2093  & \$2094 ;
-  assign \$2096  = window0[127:126] == 2'h2;
-  assign \$2097  = \$2095  & \$2096 ;
-  assign \$2098  = \$2090  | \$2097 ;
-  assign \$2099  = window0[262] ? \$2098  : \$signal$82 ;
-  assign \$2100  = window0[262] ? window0[288:285] : \$signal$83 ;
-  assign \$2101  = \$2100  - 1'h1;
-  assign \$2102  = window0[284:269] + 3'h7;
-  assign \$2104  = window0[262] ? \$2103  : { 3'h0, \$signal$84  };
-  assign \$2105  = window0[284:269] + 3'h7;
-  assign \$2107  = window0[262] ? \$2106  : { 3'h0, \$signal$84  };
-  assign \$2108  = \$2107  == 1'h1;
-  assign \$2109  = window0[103:96] == 4'h8;
-  assign \$2110  = ! window0[111:104];
-  assign \$2111  = \$2109  & \$2110 ;
-  assign \$2112  = window0[127:122] == 4'ha;
-  assign \$2113  = \$2111  & \$2112 ;
-  assign \$2114  = window0[103:96] == 8'h86;
-  assign \$2115  = window0[111:104] == 8'hdd;
-  assign \$2116  = \$2114  & \$2115 ;
-  assign \$2117  = window0[115:112] == 2'h2;
-  assign \$2118  = \$2116  & \$2117 ;
-  assign \$2119  = window0[127:126] == 2'h2;
-  assign \$2120  = \$2118  & \$2119 ;
-  assign \$2121  = \$2113  | \$2120 ;
-  assign \$2122  = window0[262] ? \$2121  : \$signal$82 ;
-  assign \$2123  = window0[262] ? window0[288:285] : \$signal$83 ;
-  assign \$2124  = \$2123  <= 1'h1;
-  assign \$2125  = \$2122  & \$2124 ;
-  assign \$2126  = window0[284:269] + 3'h7;
-  assign \$2128  = window0[262] ? \$2127  : { 3'h0, \$signal$84  };
-  assign \$2129  = ! \$2128 ;
-  assign \$2130  = ~ \$2129 ;
-  assign \$2131  = window0[284:269] + 3'h7;
-  assign \$2133  = window0[262] ? \$2132  : { 3'h0, \$signal$84  };
-  assign \$2134  = ! \$2133 ;
-  assign \$2135  = ~ window0[263];
-  assign \$2136  = \$2134  & \$2135 ;
-  assign \$2137  = ~ \$signal$86 ;
-  assign \$2138  = \$signal$76  & \$2137 ;
-  assign \$2139  = move & \$2138 ;
-  assign \$2140  = \$2139  & here0;
-  assign \$2141  = ~ window0[263];
-  assign \$2142  = given__valid & \$2141 ;
-  assign \$2143  = ~ window1[263];
-  assign \$2144  = \$2142  & \$2143 ;
-  assign \$2145  = complete | \$2144 ;
-  assign \$2146  = \$2140  & \$2145 ;
-  assign \$2147  = | place[6:5];
-  assign \$2148  = ~ window0[263];
-  assign \$2149  = \$2147  & \$2148 ;
-  assign \$2150  = ~ has_exponent;
-  assign \$2151  = op_choice[4] & \$2150 ;
-  assign \$2152  = stored == 16'h8000;
-  assign \$2153  = place + 2'h2;
-  assign \$2154  = place + 2'h2;
-  assign \$2155  = op_choice[4] & has_exponent;
-  assign \$2156  = \$2155  & \$signal$89 ;
-  assign \$2157  = \$2156  ? place : \end ;
-  assign \$2158  = ~ window0[263];
-  assign \$2159  = op_choice[4] & has_exponent;
-  assign \$2160  = \$2159  & \$signal$89 ;
-  assign \$2161  = \$2160  ? place : \end ;
-  assign \$2162  = | \$2161 [6:5];
-  assign \$2163  = ~ window0[263];
-  assign \$2164  = \$2162  & \$2163 ;
-  assign \$2165  = op_choice[4] & has_exponent;
-  assign \$2166  = \$2165  & \$signal$89 ;
-  assign \$2167  = \$2166  ? place : \end ;
-  assign \$2168  = op_choice[4] & has_exponent;
-  assign \$2169  = \$2168  & \$signal$89 ;
-  assign \$2170  = \$2169  ? place : \end ;
-  assign \$2171  = op_choice[4] & has_exponent;
-  assign \$2172  = \$2171  & \$signal$89 ;
-  assign \$2173  = \$2172  ? place : \end ;
-  assign \$2174  = \$2164  ? { 1'h0, \$2170 [6], \$2167 [4:0] } : \$2173 ;
-  assign \$2175  = \$signal$76  & op_valid;
-  assign \$2176  = \$signal$84  - 1'h1;
-  assign \$2177  = \$signal$84  == 2'h2;
-  assign \$2178  = \$signal$93  + 1'h1;
-  assign \$2179  = ~ last_group;
-  assign \$2180  = \$signal$93  == 7'h7f;
-  assign \$2181  = op_choice[4] & \$2180 ;
-  assign \$2182  = control0[11] | op_late_error;
-  assign \$2183  = op_raw ? 5'h00 : place[4:0];
-  assign \$2185  = op_raw ? 5'h00 : place[4:0];
-  assign \$2187  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2188  = tags[1:0] == 1'h1;
-  assign \$2189  = tags[1:0] == 2'h2;
-  assign \$2190  = tags[1:0] == 2'h3;
-  assign \$2191  = tags[3:2] == 1'h1;
-  assign \$2192  = tags[3:2] == 2'h2;
-  assign \$2193  = tags[3:2] == 2'h3;
-  assign \$2194  = { \$2190 , \$2189 , \$2188  } + { \$2193 , \$2192 , \$2191  };
-  assign \$2195  = tags[5:4] == 1'h1;
-  assign \$2196  = tags[5:4] == 2'h2;
-  assign \$2197  = tags[5:4] == 2'h3;
-  assign \$2198  = tags[7:6] == 1'h1;
-  assign \$2199  = tags[7:6] == 2'h2;
-  assign \$2200  = tags[7:6] == 2'h3;
-  assign \$2201  = { \$2197 , \$2196 , \$2195  } + { \$2200 , \$2199 , \$2198  };
-  assign \$2202  = \$2194  + \$2201 ;
-  assign \$2203  = tags[1:0] == 1'h1;
-  assign \$2204  = tags[1:0] == 2'h2;
-  assign \$2205  = tags[1:0] == 2'h3;
-  assign \$2206  = tags[3:2] == 1'h1;
-  assign \$2207  = tags[3:2] == 2'h2;
-  assign \$2208  = tags[3:2] == 2'h3;
-  assign \$2209  = { \$2205 , \$2204 , \$2203  } + { \$2208 , \$2207 , \$2206  };
-  assign \$2210  = tags[5:4] == 1'h1;
-  assign \$2211  = tags[5:4] == 2'h2;
-  assign \$2212  = tags[5:4] == 2'h3;
-  assign \$2213  = tags[7:6] == 1'h1;
-  assign \$2214  = tags[7:6] == 2'h2;
-  assign \$2215  = tags[7:6] == 2'h3;
-  assign \$2216  = { \$2212 , \$2211 , \$2210  } + { \$2215 , \$2214 , \$2213  };
-  assign \$2217  = \$2209  + \$2216 ;
-  assign \$2218  = tags[1:0] == 1'h1;
-  assign \$2219  = tags[1:0] == 2'h2;
-  assign \$2220  = tags[1:0] == 2'h3;
-  assign \$2221  = tags[3:2] == 1'h1;
-  assign \$2222  = tags[3:2] == 2'h2;
-  assign \$2223  = tags[3:2] == 2'h3;
-  assign \$2224  = { \$2220 , \$2219 , \$2218  } + { \$2223 , \$2222 , \$2221  };
-  assign \$2225  = tags[5:4] == 1'h1;
-  assign \$2226  = tags[5:4] == 2'h2;
-  assign \$2227  = tags[5:4] == 2'h3;
-  assign \$2228  = tags[7:6] == 1'h1;
-  assign \$2229  = tags[7:6] == 2'h2;
-  assign \$2230  = tags[7:6] == 2'h3;
-  assign \$2231  = { \$2227 , \$2226 , \$2225  } + { \$2230 , \$2229 , \$2228  };
-  assign \$2232  = \$2224  + \$2231 ;
-  assign \$2233  = tags[1:0] == 1'h1;
-  assign \$2234  = tags[1:0] == 2'h2;
-  assign \$2235  = tags[1:0] == 2'h3;
-  assign \$2236  = tags[3:2] == 1'h1;
-  assign \$2237  = tags[3:2] == 2'h2;
-  assign \$2238  = tags[3:2] == 2'h3;
-  assign \$2239  = { \$2235 , \$2234 , \$2233  } + { \$2238 , \$2237 , \$2236  };
-  assign \$2240  = tags[5:4] == 1'h1;
-  assign \$2241  = tags[5:4] == 2'h2;
-  assign \$2242  = tags[5:4] == 2'h3;
-  assign \$2243  = tags[7:6] == 1'h1;
-  assign \$2244  = tags[7:6] == 2'h2;
-  assign \$2245  = tags[7:6] == 2'h3;
-  assign \$2246  = { \$2242 , \$2241 , \$2240  } + { \$2245 , \$2244 , \$2243  };
-  assign \$2247  = \$2239  + \$2246 ;
-  assign \$2248  = tags[1:0] == 1'h1;
-  assign \$2249  = tags[1:0] == 2'h2;
-  assign \$2250  = tags[1:0] == 2'h3;
-  assign \$2251  = tags[3:2] == 1'h1;
-  assign \$2252  = tags[3:2] == 2'h2;
-  assign \$2253  = tags[3:2] == 2'h3;
-  assign \$2254  = { \$2250 , \$2249 , \$2248  } + { \$2253 , \$2252 , \$2251  };
-  assign \$2255  = tags[5:4] == 1'h1;
-  assign \$2256  = tags[5:4] == 2'h2;
-  assign \$2257  = tags[5:4] == 2'h3;
-  assign \$2258  = tags[7:6] == 1'h1;
-  assign \$2259  = tags[7:6] == 2'h2;
-  assign \$2260  = tags[7:6] == 2'h3;
-  assign \$2261  = { \$2257 , \$2256 , \$2255  } + { \$2260 , \$2259 , \$2258  };
-  assign \$2262  = \$2254  + \$2261 ;
-  assign \$2263  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2265  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2266  = \$2262 [0] ? \$2264  : \$2265 ;
-  assign \$2268  = tags[1:0] == 1'h1;
-  assign \$2269  = tags[1:0] == 2'h2;
-  assign \$2270  = tags[1:0] == 2'h3;
-  assign \$2271  = tags[3:2] == 1'h1;
-  assign \$2272  = tags[3:2] == 2'h2;
-  assign \$2273  = tags[3:2] == 2'h3;
-  assign \$2274  = { \$2270 , \$2269 , \$2268  } + { \$2273 , \$2272 , \$2271  };
-  assign \$2275  = tags[5:4] == 1'h1;
-  assign \$2276  = tags[5:4] == 2'h2;
-  assign \$2277  = tags[5:4] == 2'h3;
-  assign \$2278  = tags[7:6] == 1'h1;
-  assign \$2279  = tags[7:6] == 2'h2;
-  assign \$2280  = tags[7:6] == 2'h3;
-  assign \$2281  = { \$2277 , \$2276 , \$2275  } + { \$2280 , \$2279 , \$2278  };
-  assign \$2282  = \$2274  + \$2281 ;
-  assign \$2283  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2285  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2286  = \$2282 [0] ? \$2284  : \$2285 ;
-  assign \$2287  = \$2247 [1] ? \$2267  : \$2286 ;
-  assign \$2289  = tags[1:0] == 1'h1;
-  assign \$2290  = tags[1:0] == 2'h2;
-  assign \$2291  = tags[1:0] == 2'h3;
-  assign \$2292  = tags[3:2] == 1'h1;
-  assign \$2293  = tags[3:2] == 2'h2;
-  assign \$2294  = tags[3:2] == 2'h3;
-  assign \$2295  = { \$2291 , \$2290 , \$2289  } + { \$2294 , \$2293 , \$2292  };
-  assign \$2296  = tags[5:4] == 1'h1;
-  assign \$2297  = tags[5:4] == 2'h2;
-  assign \$2298  = tags[5:4] == 2'h3;
-  assign \$2299  = tags[7:6] == 1'h1;
-  assign \$2300  = tags[7:6] == 2'h2;
-  assign \$2301  = tags[7:6] == 2'h3;
-  assign \$2302  = { \$2298 , \$2297 , \$2296  } + { \$2301 , \$2300 , \$2299  };
-  assign \$2303  = \$2295  + \$2302 ;
-  assign \$2304  = tags[1:0] == 1'h1;
-  assign \$2305  = tags[1:0] == 2'h2;
-  assign \$2306  = tags[1:0] == 2'h3;
-  assign \$2307  = tags[3:2] == 1'h1;
-  assign \$2308  = tags[3:2] == 2'h2;
-  assign \$2309  = tags[3:2] == 2'h3;
-  assign \$2310  = { \$2306 , \$2305 , \$2304  } + { \$2309 , \$2308 , \$2307  };
-  assign \$2311  = tags[5:4] == 1'h1;
-  assign \$2312  = tags[5:4] == 2'h2;
-  assign \$2313  = tags[5:4] == 2'h3;
-  assign \$2314  = tags[7:6] == 1'h1;
-  assign \$2315  = tags[7:6] == 2'h2;
-  assign \$2316  = tags[7:6] == 2'h3;
-  assign \$2317  = { \$2313 , \$2312 , \$2311  } + { \$2316 , \$2315 , \$2314  };
-  assign \$2318  = \$2310  + \$2317 ;
-  assign \$2319  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2321  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2322  = \$2318 [0] ? \$2320  : \$2321 ;
-  assign \$2324  = tags[1:0] == 1'h1;
-  assign \$2325  = tags[1:0] == 2'h2;
-  assign \$2326  = tags[1:0] == 2'h3;
-  assign \$2327  = tags[3:2] == 1'h1;
-  assign \$2328  = tags[3:2] == 2'h2;
-  assign \$2329  = tags[3:2] == 2'h3;
-  assign \$2330  = { \$2326 , \$2325 , \$2324  } + { \$2329 , \$2328 , \$2327  };
-  assign \$2331  = tags[5:4] == 1'h1;
-  assign \$2332  = tags[5:4] == 2'h2;
-  assign \$2333  = tags[5:4] == 2'h3;
-  assign \$2334  = tags[7:6] == 1'h1;
-  assign \$2335  = tags[7:6] == 2'h2;
-  assign \$2336  = tags[7:6] == 2'h3;
-  assign \$2337  = { \$2333 , \$2332 , \$2331  } + { \$2336 , \$2335 , \$2334  };
-  assign \$2338  = \$2330  + \$2337 ;
-  assign \$2339  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2341  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2342  = \$2338 [0] ? \$2340  : \$2341 ;
-  assign \$2343  = \$2303 [1] ? \$2323  : \$2342 ;
-  assign \$2344  = \$2232 [2] ? \$2288  : \$2343 ;
-  assign \$2346  = tags[1:0] == 1'h1;
-  assign \$2347  = tags[1:0] == 2'h2;
-  assign \$2348  = tags[1:0] == 2'h3;
-  assign \$2349  = tags[3:2] == 1'h1;
-  assign \$2350  = tags[3:2] == 2'h2;
-  assign \$2351  = tags[3:2] == 2'h3;
-  assign \$2352  = { \$2348 , \$2347 , \$2346  } + { \$2351 , \$2350 , \$2349  };
-  assign \$2353  = tags[5:4] == 1'h1;
-  assign \$2354  = tags[5:4] == 2'h2;
-  assign \$2355  = tags[5:4] == 2'h3;
-  assign \$2356  = tags[7:6] == 1'h1;
-  assign \$2357  = tags[7:6] == 2'h2;
-  assign \$2358  = tags[7:6] == 2'h3;
-  assign \$2359  = { \$2355 , \$2354 , \$2353  } + { \$2358 , \$2357 , \$2356  };
-  assign \$2360  = \$2352  + \$2359 ;
-  assign \$2361  = tags[1:0] == 1'h1;
-  assign \$2362  = tags[1:0] == 2'h2;
-  assign \$2363  = tags[1:0] == 2'h3;
-  assign \$2364  = tags[3:2] == 1'h1;
-  assign \$2365  = tags[3:2] == 2'h2;
-  assign \$2366  = tags[3:2] == 2'h3;
-  assign \$2367  = { \$2363 , \$2362 , \$2361  } + { \$2366 , \$2365 , \$2364  };
-  assign \$2368  = tags[5:4] == 1'h1;
-  assign \$2369  = tags[5:4] == 2'h2;
-  assign \$2370  = tags[5:4] == 2'h3;
-  assign \$2371  = tags[7:6] == 1'h1;
-  assign \$2372  = tags[7:6] == 2'h2;
-  assign \$2373  = tags[7:6] == 2'h3;
-  assign \$2374  = { \$2370 , \$2369 , \$2368  } + { \$2373 , \$2372 , \$2371  };
-  assign \$2375  = \$2367  + \$2374 ;
-  assign \$2376  = tags[1:0] == 1'h1;
-  assign \$2377  = tags[1:0] == 2'h2;
-  assign \$2378  = tags[1:0] == 2'h3;
-  assign \$2379  = tags[3:2] == 1'h1;
-  assign \$2380  = tags[3:2] == 2'h2;
-  assign \$2381  = tags[3:2] == 2'h3;
-  assign \$2382  = { \$2378 , \$2377 , \$2376  } + { \$2381 , \$2380 , \$2379  };
-  assign \$2383  = tags[5:4] == 1'h1;
-  assign \$2384  = tags[5:4] == 2'h2;
-  assign \$2385  = tags[5:4] == 2'h3;
-  assign \$2386  = tags[7:6] == 1'h1;
-  assign \$2387  = tags[7:6] == 2'h2;
-  assign \$2388  = tags[7:6] == 2'h3;
-  assign \$2389  = { \$2385 , \$2384 , \$2383  } + { \$2388 , \$2387 , \$2386  };
-  assign \$2390  = \$2382  + \$2389 ;
-  assign \$2391  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2393  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2394  = \$2390 [0] ? \$2392  : \$2393 ;
-  assign \$2396  = tags[1:0] == 1'h1;
-  assign \$2397  = tags[1:0] == 2'h2;
-  assign \$2398  = tags[1:0] == 2'h3;
-  assign \$2399  = tags[3:2] == 1'h1;
-  assign \$2400  = tags[3:2] == 2'h2;
-  assign \$2401  = tags[3:2] == 2'h3;
-  assign \$2402  = { \$2398 , \$2397 , \$2396  } + { \$2401 , \$2400 , \$2399  };
-  assign \$2403  = tags[5:4] == 1'h1;
-  assign \$2404  = tags[5:4] == 2'h2;
-  assign \$2405  = tags[5:4] == 2'h3;
-  assign \$2406  = tags[7:6] == 1'h1;
-  assign \$2407  = tags[7:6] == 2'h2;
-  assign \$2408  = tags[7:6] == 2'h3;
-  assign \$2409  = { \$2405 , \$2404 , \$2403  } + { \$2408 , \$2407 , \$2406  };
-  assign \$2410  = \$2402  + \$2409 ;
-  assign \$2411  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2413  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2414  = \$2410 [0] ? \$2412  : \$2413 ;
-  assign \$2415  = \$2375 [1] ? \$2395  : \$2414 ;
-  assign \$2417  = tags[1:0] == 1'h1;
-  assign \$2418  = tags[1:0] == 2'h2;
-  assign \$2419  = tags[1:0] == 2'h3;
-  assign \$2420  = tags[3:2] == 1'h1;
-  assign \$2421  = tags[3:2] == 2'h2;
-  assign \$2422  = tags[3:2] == 2'h3;
-  assign \$2423  = { \$2419 , \$2418 , \$2417  } + { \$2422 , \$2421 , \$2420  };
-  assign \$2424  = tags[5:4] == 1'h1;
-  assign \$2425  = tags[5:4] == 2'h2;
-  assign \$2426  = tags[5:4] == 2'h3;
-  assign \$2427  = tags[7:6] == 1'h1;
-  assign \$2428  = tags[7:6] == 2'h2;
-  assign \$2429  = tags[7:6] == 2'h3;
-  assign \$2430  = { \$2426 , \$2425 , \$2424  } + { \$2429 , \$2428 , \$2427  };
-  assign \$2431  = \$2423  + \$2430 ;
-  assign \$2432  = tags[1:0] == 1'h1;
-  assign \$2433  = tags[1:0] == 2'h2;
-  assign \$2434  = tags[1:0] == 2'h3;
-  assign \$2435  = tags[3:2] == 1'h1;
-  assign \$2436  = tags[3:2] == 2'h2;
-  assign \$2437  = tags[3:2] == 2'h3;
-  assign \$2438  = { \$2434 , \$2433 , \$2432  } + { \$2437 , \$2436 , \$2435  };
-  assign \$2439  = tags[5:4] == 1'h1;
-  assign \$2440  = tags[5:4] == 2'h2;
-  assign \$2441  = tags[5:4] == 2'h3;
-  assign \$2442  = tags[7:6] == 1'h1;
-  assign \$2443  = tags[7:6] == 2'h2;
-  assign \$2444  = tags[7:6] == 2'h3;
-  assign \$2445  = { \$2441 , \$2440 , \$2439  } + { \$2444 , \$2443 , \$2442  };
-  assign \$2446  = \$2438  + \$2445 ;
-  assign \$2447  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2449  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2450  = \$2446 [0] ? \$2448  : \$2449 ;
-  assign \$2452  = tags[1:0] == 1'h1;
-  assign \$2453  = tags[1:0] == 2'h2;
-  assign \$2454  = tags[1:0] == 2'h3;
-  assign \$2455  = tags[3:2] == 1'h1;
-  assign \$2456  = tags[3:2] == 2'h2;
-  assign \$2457  = tags[3:2] == 2'h3;
-  assign \$2458  = { \$2454 , \$2453 , \$2452  } + { \$2457 , \$2456 , \$2455  };
-  assign \$2459  = tags[5:4] == 1'h1;
-  assign \$2460  = tags[5:4] == 2'h2;
-  assign \$2461  = tags[5:4] == 2'h3;
-  assign \$2462  = tags[7:6] == 1'h1;
-  assign \$2463  = tags[7:6] == 2'h2;
-  assign \$2464  = tags[7:6] == 2'h3;
-  assign \$2465  = { \$2461 , \$2460 , \$2459  } + { \$2464 , \$2463 , \$2462  };
-  assign \$2466  = \$2458  + \$2465 ;
-  assign \$2467  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2469  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2470  = \$2466 [0] ? \$2468  : \$2469 ;
-  assign \$2471  = \$2431 [1] ? \$2451  : \$2470 ;
-  assign \$2472  = \$2360 [2] ? \$2416  : \$2471 ;
-  assign \$2473  = \$2217 [3] ? \$2345  : \$2472 ;
-  assign \$2475  = tags[1:0] == 1'h1;
-  assign \$2476  = tags[1:0] == 2'h2;
-  assign \$2477  = tags[1:0] == 2'h3;
-  assign \$2478  = tags[3:2] == 1'h1;
-  assign \$2479  = tags[3:2] == 2'h2;
-  assign \$2480  = tags[3:2] == 2'h3;
-  assign \$2481  = { \$2477 , \$2476 , \$2475  } + { \$2480 , \$2479 , \$2478  };
-  assign \$2482  = tags[5:4] == 1'h1;
-  assign \$2483  = tags[5:4] == 2'h2;
-  assign \$2484  = tags[5:4] == 2'h3;
-  assign \$2485  = tags[7:6] == 1'h1;
-  assign \$2486  = tags[7:6] == 2'h2;
-  assign \$2487  = tags[7:6] == 2'h3;
-  assign \$2488  = { \$2484 , \$2483 , \$2482  } + { \$2487 , \$2486 , \$2485  };
-  assign \$2489  = \$2481  + \$2488 ;
-  assign \$2490  = tags[1:0] == 1'h1;
-  assign \$2491  = tags[1:0] == 2'h2;
-  assign \$2492  = tags[1:0] == 2'h3;
-  assign \$2493  = tags[3:2] == 1'h1;
-  assign \$2494  = tags[3:2] == 2'h2;
-  assign \$2495  = tags[3:2] == 2'h3;
-  assign \$2496  = { \$2492 , \$2491 , \$2490  } + { \$2495 , \$2494 , \$2493  };
-  assign \$2497  = tags[5:4] == 1'h1;
-  assign \$2498  = tags[5:4] == 2'h2;
-  assign \$2499  = tags[5:4] == 2'h3;
-  assign \$2500  = tags[7:6] == 1'h1;
-  assign \$2501  = tags[7:6] == 2'h2;
-  assign \$2502  = tags[7:6] == 2'h3;
-  assign \$2503  = { \$2499 , \$2498 , \$2497  } + { \$2502 , \$2501 , \$2500  };
-  assign \$2504  = \$2496  + \$2503 ;
-  assign \$2505  = tags[1:0] == 1'h1;
-  assign \$2506  = tags[1:0] == 2'h2;
-  assign \$2507  = tags[1:0] == 2'h3;
-  assign \$2508  = tags[3:2] == 1'h1;
-  assign \$2509  = tags[3:2] == 2'h2;
-  assign \$2510  = tags[3:2] == 2'h3;
-  assign \$2511  = { \$2507 , \$2506 , \$2505  } + { \$2510 , \$2509 , \$2508  };
-  assign \$2512  = tags[5:4] == 1'h1;
-  assign \$2513  = tags[5:4] == 2'h2;
-  assign \$2514  = tags[5:4] == 2'h3;
-  assign \$2515  = tags[7:6] == 1'h1;
-  assign \$2516  = tags[7:6] == 2'h2;
-  assign \$2517  = tags[7:6] == 2'h3;
-  assign \$2518  = { \$2514 , \$2513 , \$2512  } + { \$2517 , \$2516 , \$2515  };
-  assign \$2519  = \$2511  + \$2518 ;
-  assign \$2520  = tags[1:0] == 1'h1;
-  assign \$2521  = tags[1:0] == 2'h2;
-  assign \$2522  = tags[1:0] == 2'h3;
-  assign \$2523  = tags[3:2] == 1'h1;
-  assign \$2524  = tags[3:2] == 2'h2;
-  assign \$2525  = tags[3:2] == 2'h3;
-  assign \$2526  = { \$2522 , \$2521 , \$2520  } + { \$2525 , \$2524 , \$2523  };
-  assign \$2527  = tags[5:4] == 1'h1;
-  assign \$2528  = tags[5:4] == 2'h2;
-  assign \$2529  = tags[5:4] == 2'h3;
-  assign \$2530  = tags[7:6] == 1'h1;
-  assign \$2531  = tags[7:6] == 2'h2;
-  assign \$2532  = tags[7:6] == 2'h3;
-  assign \$2533  = { \$2529 , \$2528 , \$2527  } + { \$2532 , \$2531 , \$2530  };
-  assign \$2534  = \$2526  + \$2533 ;
-  assign \$2535  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2537  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2538  = \$2534 [0] ? \$2536  : \$2537 ;
-  assign \$2540  = tags[1:0] == 1'h1;
-  assign \$2541  = tags[1:0] == 2'h2;
-  assign \$2542  = tags[1:0] == 2'h3;
-  assign \$2543  = tags[3:2] == 1'h1;
-  assign \$2544  = tags[3:2] == 2'h2;
-  assign \$2545  = tags[3:2] == 2'h3;
-  assign \$2546  = { \$2542 , \$2541 , \$2540  } + { \$2545 , \$2544 , \$2543  };
-  assign \$2547  = tags[5:4] == 1'h1;
-  assign \$2548  = tags[5:4] == 2'h2;
-  assign \$2549  = tags[5:4] == 2'h3;
-  assign \$2550  = tags[7:6] == 1'h1;
-  assign \$2551  = tags[7:6] == 2'h2;
-  assign \$2552  = tags[7:6] == 2'h3;
-  assign \$2553  = { \$2549 , \$2548 , \$2547  } + { \$2552 , \$2551 , \$2550  };
-  assign \$2554  = \$2546  + \$2553 ;
-  assign \$2555  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2557  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2558  = \$2554 [0] ? \$2556  : \$2557 ;
-  assign \$2559  = \$2519 [1] ? \$2539  : \$2558 ;
-  assign \$2561  = tags[1:0] == 1'h1;
-  assign \$2562  = tags[1:0] == 2'h2;
-  assign \$2563  = tags[1:0] == 2'h3;
-  assign \$2564  = tags[3:2] == 1'h1;
-  assign \$2565  = tags[3:2] == 2'h2;
-  assign \$2566  = tags[3:2] == 2'h3;
-  assign \$2567  = { \$2563 , \$2562 , \$2561  } + { \$2566 , \$2565 , \$2564  };
-  assign \$2568  = tags[5:4] == 1'h1;
-  assign \$2569  = tags[5:4] == 2'h2;
-  assign \$2570  = tags[5:4] == 2'h3;
-  assign \$2571  = tags[7:6] == 1'h1;
-  assign \$2572  = tags[7:6] == 2'h2;
-  assign \$2573  = tags[7:6] == 2'h3;
-  assign \$2574  = { \$2570 , \$2569 , \$2568  } + { \$2573 , \$2572 , \$2571  };
-  assign \$2575  = \$2567  + \$2574 ;
-  assign \$2576  = tags[1:0] == 1'h1;
-  assign \$2577  = tags[1:0] == 2'h2;
-  assign \$2578  = tags[1:0] == 2'h3;
-  assign \$2579  = tags[3:2] == 1'h1;
-  assign \$2580  = tags[3:2] == 2'h2;
-  assign \$2581  = tags[3:2] == 2'h3;
-  assign \$2582  = { \$2578 , \$2577 , \$2576  } + { \$2581 , \$2580 , \$2579  };
-  assign \$2583  = tags[5:4] == 1'h1;
-  assign \$2584  = tags[5:4] == 2'h2;
-  assign \$2585  = tags[5:4] == 2'h3;
-  assign \$2586  = tags[7:6] == 1'h1;
-  assign \$2587  = tags[7:6] == 2'h2;
-  assign \$2588  = tags[7:6] == 2'h3;
-  assign \$2589  = { \$2585 , \$2584 , \$2583  } + { \$2588 , \$2587 , \$2586  };
-  assign \$2590  = \$2582  + \$2589 ;
-  assign \$2591  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2593  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2594  = \$2590 [0] ? \$2592  : \$2593 ;
-  assign \$2596  = tags[1:0] == 1'h1;
-  assign \$2597  = tags[1:0] == 2'h2;
-  assign \$2598  = tags[1:0] == 2'h3;
-  assign \$2599  = tags[3:2] == 1'h1;
-  assign \$2600  = tags[3:2] == 2'h2;
-  assign \$2601  = tags[3:2] == 2'h3;
-  assign \$2602  = { \$2598 , \$2597 , \$2596  } + { \$2601 , \$2600 , \$2599  };
-  assign \$2603  = tags[5:4] == 1'h1;
-  assign \$2604  = tags[5:4] == 2'h2;
-  assign \$2605  = tags[5:4] == 2'h3;
-  assign \$2606  = tags[7:6] == 1'h1;
-  assign \$2607  = tags[7:6] == 2'h2;
-  assign \$2608  = tags[7:6] == 2'h3;
-  assign \$2609  = { \$2605 , \$2604 , \$2603  } + { \$2608 , \$2607 , \$2606  };
-  assign \$2610  = \$2602  + \$2609 ;
-  assign \$2611  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2613  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2614  = \$2610 [0] ? \$2612  : \$2613 ;
-  assign \$2615  = \$2575 [1] ? \$2595  : \$2614 ;
-  assign \$2616  = \$2504 [2] ? \$2560  : \$2615 ;
-  assign \$2618  = tags[1:0] == 1'h1;
-  assign \$2619  = tags[1:0] == 2'h2;
-  assign \$2620  = tags[1:0] == 2'h3;
-  assign \$2621  = tags[3:2] == 1'h1;
-  assign \$2622  = tags[3:2] == 2'h2;
-  assign \$2623  = tags[3:2] == 2'h3;
-  assign \$2624  = { \$2620 , \$2619 , \$2618  } + { \$2623 , \$2622 , \$2621  };
-  assign \$2625  = tags[5:4] == 1'h1;
-  assign \$2626  = tags[5:4] == 2'h2;
-  assign \$2627  = tags[5:4] == 2'h3;
-  assign \$2628  = tags[7:6] == 1'h1;
-  assign \$2629  = tags[7:6] == 2'h2;
-  assign \$2630  = tags[7:6] == 2'h3;
-  assign \$2631  = { \$2627 , \$2626 , \$2625  } + { \$2630 , \$2629 , \$2628  };
-  assign \$2632  = \$2624  + \$2631 ;
-  assign \$2633  = tags[1:0] == 1'h1;
-  assign \$2634  = tags[1:0] == 2'h2;
-  assign \$2635  = tags[1:0] == 2'h3;
-  assign \$2636  = tags[3:2] == 1'h1;
-  assign \$2637  = tags[3:2] == 2'h2;
-  assign \$2638  = tags[3:2] == 2'h3;
-  assign \$2639  = { \$2635 , \$2634 , \$2633  } + { \$2638 , \$2637 , \$2636  };
-  assign \$2640  = tags[5:4] == 1'h1;
-  assign \$2641  = tags[5:4] == 2'h2;
-  assign \$2642  = tags[5:4] == 2'h3;
-  assign \$2643  = tags[7:6] == 1'h1;
-  assign \$2644  = tags[7:6] == 2'h2;
-  assign \$2645  = tags[7:6] == 2'h3;
-  assign \$2646  = { \$2642 , \$2641 , \$2640  } + { \$2645 , \$2644 , \$2643  };
-  assign \$2647  = \$2639  + \$2646 ;
-  assign \$2648  = tags[1:0] == 1'h1;
-  assign \$2649  = tags[1:0] == 2'h2;
-  assign \$2650  = tags[1:0] == 2'h3;
-  assign \$2651  = tags[3:2] == 1'h1;
-  assign \$2652  = tags[3:2] == 2'h2;
-  assign \$2653  = tags[3:2] == 2'h3;
-  assign \$2654  = { \$2650 , \$2649 , \$2648  } + { \$2653 , \$2652 , \$2651  };
-  assign \$2655  = tags[5:4] == 1'h1;
-  assign \$2656  = tags[5:4] == 2'h2;
-  assign \$2657  = tags[5:4] == 2'h3;
-  assign \$2658  = tags[7:6] == 1'h1;
-  assign \$2659  = tags[7:6] == 2'h2;
-  assign \$2660  = tags[7:6] == 2'h3;
-  assign \$2661  = { \$2657 , \$2656 , \$2655  } + { \$2660 , \$2659 , \$2658  };
-  assign \$2662  = \$2654  + \$2661 ;
-  assign \$2663  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2665  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2666  = \$2662 [0] ? \$2664  : \$2665 ;
-  assign \$2668  = tags[1:0] == 1'h1;
-  assign \$2669  = tags[1:0] == 2'h2;
-  assign \$2670  = tags[1:0] == 2'h3;
-  assign \$2671  = tags[3:2] == 1'h1;
-  assign \$2672  = tags[3:2] == 2'h2;
-  assign \$2673  = tags[3:2] == 2'h3;
-  assign \$2674  = { \$2670 , \$2669 , \$2668  } + { \$2673 , \$2672 , \$2671  };
-  assign \$2675  = tags[5:4] == 1'h1;
-  assign \$2676  = tags[5:4] == 2'h2;
-  assign \$2677  = tags[5:4] == 2'h3;
-  assign \$2678  = tags[7:6] == 1'h1;
-  assign \$2679  = tags[7:6] == 2'h2;
-  assign \$2680  = tags[7:6] == 2'h3;
-  assign \$2681  = { \$2677 , \$2676 , \$2675  } + { \$2680 , \$2679 , \$2678  };
-  assign \$2682  = \$2674  + \$2681 ;
-  assign \$2683  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2685  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2686  = \$2682 [0] ? \$2684  : \$2685 ;
-  assign \$2687  = \$2647 [1] ? \$2667  : \$2686 ;
-  assign \$2689  = tags[1:0] == 1'h1;
-  assign \$2690  = tags[1:0] == 2'h2;
-  assign \$2691  = tags[1:0] == 2'h3;
-  assign \$2692  = tags[3:2] == 1'h1;
-  assign \$2693  = tags[3:2] == 2'h2;
-  assign \$2694  = tags[3:2] == 2'h3;
-  assign \$2695  = { \$2691 , \$2690 , \$2689  } + { \$2694 , \$2693 , \$2692  };
-  assign \$2696  = tags[5:4] == 1'h1;
-  assign \$2697  = tags[5:4] == 2'h2;
-  assign \$2698  = tags[5:4] == 2'h3;
-  assign \$2699  = tags[7:6] == 1'h1;
-  assign \$2700  = tags[7:6] == 2'h2;
-  assign \$2701  = tags[7:6] == 2'h3;
-  assign \$2702  = { \$2698 , \$2697 , \$2696  } + { \$2701 , \$2700 , \$2699  };
-  assign \$2703  = \$2695  + \$2702 ;
-  assign \$2704  = tags[1:0] == 1'h1;
-  assign \$2705  = tags[1:0] == 2'h2;
-  assign \$2706  = tags[1:0] == 2'h3;
-  assign \$2707  = tags[3:2] == 1'h1;
-  assign \$2708  = tags[3:2] == 2'h2;
-  assign \$2709  = tags[3:2] == 2'h3;
-  assign \$2710  = { \$2706 , \$2705 , \$2704  } + { \$2709 , \$2708 , \$2707  };
-  assign \$2711  = tags[5:4] == 1'h1;
-  assign \$2712  = tags[5:4] == 2'h2;
-  assign \$2713  = tags[5:4] == 2'h3;
-  assign \$2714  = tags[7:6] == 1'h1;
-  assign \$2715  = tags[7:6] == 2'h2;
-  assign \$2716  = tags[7:6] == 2'h3;
-  assign \$2717  = { \$2713 , \$2712 , \$2711  } + { \$2716 , \$2715 , \$2714  };
-  assign \$2718  = \$2710  + \$2717 ;
-  assign \$2719  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2721  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2722  = \$2718 [0] ? \$2720  : \$2721 ;
-  assign \$2724  = tags[1:0] == 1'h1;
-  assign \$2725  = tags[1:0] == 2'h2;
-  assign \$2726  = tags[1:0] == 2'h3;
-  assign \$2727  = tags[3:2] == 1'h1;
-  assign \$2728  = tags[3:2] == 2'h2;
-  assign \$2729  = tags[3:2] == 2'h3;
-  assign \$2730  = { \$2726 , \$2725 , \$2724  } + { \$2729 , \$2728 , \$2727  };
-  assign \$2731  = tags[5:4] == 1'h1;
-  assign \$2732  = tags[5:4] == 2'h2;
-  assign \$2733  = tags[5:4] == 2'h3;
-  assign \$2734  = tags[7:6] == 1'h1;
-  assign \$2735  = tags[7:6] == 2'h2;
-  assign \$2736  = tags[7:6] == 2'h3;
-  assign \$2737  = { \$2733 , \$2732 , \$2731  } + { \$2736 , \$2735 , \$2734  };
-  assign \$2738  = \$2730  + \$2737 ;
-  assign \$2739  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2741  = control1[1] ? burst[255:0] : burst[271:16];
-  assign \$2742  = \$2738 [0] ? \$2740  : \$2741 ;
-  assign \$2743  = \$2703 [1] ? \$2723  : \$2742 ;
-  assign \$2744  = \$2632 [2] ? \$2688  : \$2743 ;
-  assign \$2745  = \$2489 [3] ? \$2617  : \$2744 ;
-  assign \$2746  = \$2202 [4] ? \$2474  : \$2745 ;
-  assign \$2747  = tags0[1:0] == 1'h1;
-  assign \$2748  = tags0[1:0] == 2'h2;
-  assign \$2749  = tags0[1:0] == 2'h3;
-  assign \$2750  = tags0[3:2] == 1'h1;
-  assign \$2751  = tags0[3:2] == 2'h2;
-  assign \$2752  = tags0[3:2] == 2'h3;
-  assign \$2753  = { \$2749 , \$2748 , \$2747  } + { \$2752 , \$2751 , \$2750  };
-  assign \$2754  = tags0[1:0] == 1'h1;
-  assign \$2755  = tags0[1:0] == 2'h2;
-  assign \$2756  = tags0[1:0] == 2'h3;
-  assign \$2757  = tags0[3:2] == 1'h1;
-  assign \$2758  = tags0[3:2] == 2'h2;
-  assign \$2759  = tags0[3:2] == 2'h3;
-  assign \$2760  = { \$2756 , \$2755 , \$2754  } + { \$2759 , \$2758 , \$2757  };
-  assign \$2761  = tags0[1:0] == 1'h1;
-  assign \$2762  = tags0[1:0] == 2'h2;
-  assign \$2763  = tags0[1:0] == 2'h3;
-  assign \$2764  = tags0[3:2] == 1'h1;
-  assign \$2765  = tags0[3:2] == 2'h2;
-  assign \$2766  = tags0[3:2] == 2'h3;
-  assign \$2767  = { \$2763 , \$2762 , \$2761  } + { \$2766 , \$2765 , \$2764  };
-  assign \$2768  = tags0[1:0] == 1'h1;
-  assign \$2769  = tags0[1:0] == 2'h2;
-  assign \$2770  = tags0[1:0] == 2'h3;
-  assign \$2771  = tags0[3:2] == 1'h1;
-  assign \$2772  = tags0[3:2] == 2'h2;
-  assign \$2773  = tags0[3:2] == 2'h3;
-  assign \$2774  = { \$2770 , \$2769 , \$2768  } + { \$2773 , \$2772 , \$2771  };
-  assign \$2776  = \$2774 [0] ? \$2775  : part0_0;
-  assign \$2778  = tags0[1:0] == 1'h1;
-  assign \$2779  = tags0[1:0] == 2'h2;
-  assign \$2780  = tags0[1:0] == 2'h3;
-  assign \$2781  = tags0[3:2] == 1'h1;
-  assign \$2782  = tags0[3:2] == 2'h2;
-  assign \$2783  = tags0[3:2] == 2'h3;
-  assign \$2784  = { \$2780 , \$2779 , \$2778  } + { \$2783 , \$2782 , \$2781  };
-  assign \$2786  = \$2784 [0] ? \$2785  : part0_0;
-  assign \$2787  = \$2767 [1] ? \$2777  : \$2786 ;
-  assign \$2789  = tags0[1:0] == 1'h1;
-  assign \$2790  = tags0[1:0] == 2'h2;
-  assign \$2791  = tags0[1:0] == 2'h3;
-  assign \$2792  = tags0[3:2] == 1'h1;
-  assign \$2793  = tags0[3:2] == 2'h2;
-  assign \$2794  = tags0[3:2] == 2'h3;
-  assign \$2795  = { \$2791 , \$2790 , \$2789  } + { \$2794 , \$2793 , \$2792  };
-  assign \$2796  = tags0[1:0] == 1'h1;
-  assign \$2797  = tags0[1:0] == 2'h2;
-  assign \$2798  = tags0[1:0] == 2'h3;
-  assign \$2799  = tags0[3:2] == 1'h1;
-  assign \$2800  = tags0[3:2] == 2'h2;
-  assign \$2801  = tags0[3:2] == 2'h3;
-  assign \$2802  = { \$2798 , \$2797 , \$2796  } + { \$2801 , \$2800 , \$2799  };
-  assign \$2804  = \$2802 [0] ? \$2803  : part0_0;
-  assign \$2806  = tags0[1:0] == 1'h1;
-  assign \$2807  = tags0[1:0] == 2'h2;
-  assign \$2808  = tags0[1:0] == 2'h3;
-  assign \$2809  = tags0[3:2] == 1'h1;
-  assign \$2810  = tags0[3:2] == 2'h2;
-  assign \$2811  = tags0[3:2] == 2'h3;
-  assign \$2812  = { \$2808 , \$2807 , \$2806  } + { \$2811 , \$2810 , \$2809  };
-  assign \$2814  = \$2812 [0] ? \$2813  : part0_0;
-  assign \$2815  = \$2795 [1] ? \$2805  : \$2814 ;
-  assign \$2816  = \$2760 [2] ? \$2788  : \$2815 ;
-  assign \$2818  = tags0[1:0] == 1'h1;
-  assign \$2819  = tags0[1:0] == 2'h2;
-  assign \$2820  = tags0[1:0] == 2'h3;
-  assign \$2821  = tags0[3:2] == 1'h1;
-  assign \$2822  = tags0[3:2] == 2'h2;
-  assign \$2823  = tags0[3:2] == 2'h3;
-  assign \$2824  = { \$2820 , \$2819 , \$2818  } + { \$2823 , \$2822 , \$2821  };
-  assign \$2825  = tags0[1:0] == 1'h1;
-  assign \$2826  = tags0[1:0] == 2'h2;
-  assign \$2827  = tags0[1:0] == 2'h3;
-  assign \$2828  = tags0[3:2] == 1'h1;
-  assign \$2829  = tags0[3:2] == 2'h2;
-  assign \$2830  = tags0[3:2] == 2'h3;
-  assign \$2831  = { \$2827 , \$2826 , \$2825  } + { \$2830 , \$2829 , \$2828  };
-  assign \$2832  = tags0[1:0] == 1'h1;
-  assign \$2833  = tags0[1:0] == 2'h2;
-  assign \$2834  = tags0[1:0] == 2'h3;
-  assign \$2835  = tags0[3:2] == 1'h1;
-  assign \$2836  = tags0[3:2] == 2'h2;
-  assign \$2837  = tags0[3:2] == 2'h3;
-  assign \$2838  = { \$2834 , \$2833 , \$2832  } + { \$2837 , \$2836 , \$2835  };
-  assign \$2840  = \$2838 [0] ? \$2839  : part0_0;
-  assign \$2842  = tags0[1:0] == 1'h1;
-  assign \$2843  = tags0[1:0] == 2'h2;
-  assign \$2844  = tags0[1:0] == 2'h3;
-  assign \$2845  = tags0[3:2] == 1'h1;
-  assign \$2846  = tags0[3:2] == 2'h2;
-  assign \$2847  = tags0[3:2] == 2'h3;
-  assign \$2848  = { \$2844 , \$2843 , \$2842  } + { \$2847 , \$2846 , \$2845  };
-  assign \$2850  = \$2848 [0] ? \$2849  : part0_0;
-  assign \$2851  = \$2831 [1] ? \$2841  : \$2850 ;
-  assign \$2853  = tags0[1:0] == 1'h1;
-  assign \$2854  = tags0[1:0] == 2'h2;
-  assign \$2855  = tags0[1:0] == 2'h3;
-  assign \$2856  = tags0[3:2] == 1'h1;
-  assign \$2857  = tags0[3:2] == 2'h2;
-  assign \$2858  = tags0[3:2] == 2'h3;
-  assign \$2859  = { \$2855 , \$2854 , \$2853  } + { \$2858 , \$2857 , \$2856  };
-  assign \$2860  = tags0[1:0] == 1'h1;
-  assign \$2861  = tags0[1:0] == 2'h2;
-  assign \$2862  = tags0[1:0] == 2'h3;
-  assign \$2863  = tags0[3:2] == 1'h1;
-  assign \$2864  = tags0[3:2] == 2'h2;
-  assign \$2865  = tags0[3:2] == 2'h3;
-  assign \$2866  = { \$2862 , \$2861 , \$2860  } + { \$2865 , \$2864 , \$2863  };
-  assign \$2868  = \$2866 [0] ? \$2867  : part0_0;
-  assign \$2870  = tags0[1:0] == 1'h1;
-  assign \$2871  = tags0[1:0] == 2'h2;
-  assign \$2872  = tags0[1:0] == 2'h3;
-  assign \$2873  = tags0[3:2] == 1'h1;
-  assign \$2874  = tags0[3:2] == 2'h2;
-  assign \$2875  = tags0[3:2] == 2'h3;
-  assign \$2876  = { \$2872 , \$2871 , \$2870  } + { \$2875 , \$2874 , \$2873  };
-  assign \$2878  = \$2876 [0] ? \$2877  : part0_0;
-  assign \$2879  = \$2859 [1] ? \$2869  : \$2878 ;
-  assign \$2880  = \$2824 [2] ? \$2852  : \$2879 ;
-  assign \$2881  = \$2753 [3] ? \$2817  : \$2880 ;
-  assign \$2882  = tags0[9:8] == 1'h1;
-  assign \$2883  = tags0[9:8] == 2'h2;
-  assign \$2884  = tags0[9:8] == 2'h3;
-  assign \$2885  = tags0[11:10] == 1'h1;
-  assign \$2886  = tags0[11:10] == 2'h2;
-  assign \$2887  = tags0[11:10] == 2'h3;
-  assign \$2888  = { \$2884 , \$2883 , \$2882  } + { \$2887 , \$2886 , \$2885  };
-  assign \$2889  = tags0[9:8] == 1'h1;
-  assign \$2890  = tags0[9:8] == 2'h2;
-  assign \$2891  = tags0[9:8] == 2'h3;
-  assign \$2892  = tags0[11:10] == 1'h1;
-  assign \$2893  = tags0[11:10] == 2'h2;
-  assign \$2894  = tags0[11:10] == 2'h3;
-  assign \$2895  = { \$2891 , \$2890 , \$2889  } + { \$2894 , \$2893 , \$2892  };
-  assign \$2896  = tags0[9:8] == 1'h1;
-  assign \$2897  = tags0[9:8] == 2'h2;
-  assign \$2898  = tags0[9:8] == 2'h3;
-  assign \$2899  = tags0[11:10] == 1'h1;
-  assign \$2900  = tags0[11:10] == 2'h2;
-  assign \$2901  = tags0[11:10] == 2'h3;
-  assign \$2902  = { \$2898 , \$2897 , \$2896  } + { \$2901 , \$2900 , \$2899  };
-  assign \$2903  = tags0[9:8] == 1'h1;
-  assign \$2904  = tags0[9:8] == 2'h2;
-  assign \$2905  = tags0[9:8] == 2'h3;
-  assign \$2906  = tags0[11:10] == 1'h1;
-  assign \$2907  = tags0[11:10] == 2'h2;
-  assign \$2908  = tags0[11:10] == 2'h3;
-  assign \$2909  = { \$2905 , \$2904 , \$2903  } + { \$2908 , \$2907 , \$2906  };
-  assign \$2911  = \$2909 [0] ? \$2910  : part0_1;
-  assign \$2913  = tags0[9:8] == 1'h1;
-  assign \$2914  = tags0[9:8] == 2'h2;
-  assign \$2915  = tags0[9:8] == 2'h3;
-  assign \$2916  = tags0[11:10] == 1'h1;
-  assign \$2917  = tags0[11:10] == 2'h2;
-  assign \$2918  = tags0[11:10] == 2'h3;
-  assign \$2919  = { \$2915 , \$2914 , \$2913  } + { \$2918 , \$2917 , \$2916  };
-  assign \$2921  = \$2919 [0] ? \$2920  : part0_1;
-  assign \$2922  = \$2902 [1] ? \$2912  : \$2921 ;
-  assign \$2924  = tags0[9:8] == 1'h1;
-  assign \$2925  = tags0[9:8] == 2'h2;
-  assign \$2926  = tags0[9:8] == 2'h3;
-  assign \$2927  = tags0[11:10] == 1'h1;
-  assign \$2928  = tags0[11:10] == 2'h2;
-  assign \$2929  = tags0[11:10] == 2'h3;
-  assign \$2930  = { \$2926 , \$2925 , \$2924  } + { \$2929 , \$2928 , \$2927  };
-  assign \$2931  = tags0[9:8] == 1'h1;
-  assign \$2932  = tags0[9:8] == 2'h2;
-  assign \$2933  = tags0[9:8] == 2'h3;
-  assign \$2934  = tags0[11:10] == 1'h1;
-  assign \$2935  = tags0[11:10] == 2'h2;
-  assign \$2936  = tags0[11:10] == 2'h3;
-  assign \$2937  = { \$2933 , \$2932 , \$2931  } + { \$2936 , \$2935 , \$2934  };
-  assign \$2939  = \$2937 [0] ? \$2938  : part0_1;
-  assign \$2941  = tags0[9:8] == 1'h1;
-  assign \$2942  = tags0[9:8] == 2'h2;
-  assign \$2943  = tags0[9:8] == 2'h3;
-  assign \$2944  = tags0[11:10] == 1'h1;
-  assign \$2945  = tags0[11:10] == 2'h2;
-  assign \$2946  = tags0[11:10] == 2'h3;
-  assign \$2947  = { \$2943 , \$2942 , \$2941  } + { \$2946 , \$2945 , \$2944  };
-  assign \$2949  = \$2947 [0] ? \$2948  : part0_1;
-  assign \$2950  = \$2930 [1] ? \$2940  : \$2949 ;
-  assign \$2951  = \$2895 [2] ? \$2923  : \$2950 ;
-  assign \$2953  = tags0[9:8] == 1'h1;
-  assign \$2954  = tags0[9:8] == 2'h2;
-  assign \$2955  = tags0[9:8] == 2'h3;
-  assign \$2956  = tags0[11:10] == 1'h1;
-  assign \$2957  = tags0[11:10] == 2'h2;
-  assign \$2958  = tags0[11:10] == 2'h3;
-  assign \$2959  = { \$2955 , \$2954 , \$2953  } + { \$2958 , \$2957 , \$2956  };
-  assign \$2960  = tags0[9:8] == 1'h1;
-  assign \$2961  = tags0[9:8] == 2'h2;
-  assign \$2962  = tags0[9:8] == 2'h3;
-  assign \$2963  = tags0[11:10] == 1'h1;
-  assign \$2964  = tags0[11:10] == 2'h2;
-  assign \$2965  = tags0[11:10] == 2'h3;
-  assign \$2966  = { \$2962 , \$2961 , \$2960  } + { \$2965 , \$2964 , \$2963  };
-  assign \$2967  = tags0[9:8] == 1'h1;
-  assign \$2968  = tags0[9:8] == 2'h2;
-  assign \$2969  = tags0[9:8] == 2'h3;
-  assign \$2970  = tags0[11:10] == 1'h1;
-  assign \$2971  = tags0[11:10] == 2'h2;
-  assign \$2972  = tags0[11:10] == 2'h3;
-  assign \$2973  = { \$2969 , \$2968 , \$2967  } + { \$2972 , \$2971 , \$2970  };
-  assign \$2975  = \$2973 [0] ? \$2974  : part0_1;
-  assign \$2977  = tags0[9:8] == 1'h1;
-  assign \$2978  = tags0[9:8] == 2'h2;
-  assign \$2979  = tags0[9:8] == 2'h3;
-  assign \$2980  = tags0[11:10] == 1'h1;
-  assign \$2981  = tags0[11:10] == 2'h2;
-  assign \$2982  = tags0[11:10] == 2'h3;
-  assign \$2983  = { \$2979 , \$2978 , \$2977  } + { \$2982 , \$2981 , \$2980  };
-  assign \$2985  = \$2983 [0] ? \$2984  : part0_1;
-  assign \$2986  = \$2966 [1] ? \$2976  : \$2985 ;
-  assign \$2988  = tags0[9:8] == 1'h1;
-  assign \$2989  = tags0[9:8] == 2'h2;
-  assign \$2990  = tags0[9:8] == 2'h3;
-  assign \$2991  = tags0[11:10] == 1'h1;
-  assign \$2992  = tags0[11:10] == 2'h2;
-  assign \$2993  = tags0[11:10] == 2'h3;
-  assign \$2994  = { \$2990 , \$2989 , \$2988  } + { \$2993 , \$2992 , \$2991  };
-  assign \$2995  = tags0[9:8] == 1'h1;
-  assign \$2996  = tags0[9:8] == 2'h2;
-  assign \$2997  = tags0[9:8] == 2'h3;
-  assign \$2998  = tags0[11:10] == 1'h1;
-  assign \$2999  = tags0[11:10] == 2'h2;
-  assign \$3000  = tags0[11:10] == 2'h3;
-  assign \$3001  = { \$2997 , \$2996 , \$2995  } + { \$3000 , \$2999 , \$2998  };
-  assign \$3003  = \$3001 [0] ? \$3002  : part0_1;
-  assign \$3005  = tags0[9:8] == 1'h1;
-  assign \$3006  = tags0[9:8] == 2'h2;
-  assign \$3007  = tags0[9:8] == 2'h3;
-  assign \$3008  = tags0[11:10] == 1'h1;
-  assign \$3009  = tags0[11:10] == 2'h2;
-  assign \$3010  = tags0[11:10] == 2'h3;
-  assign \$3011  = { \$3007 , \$3006 , \$3005  } + { \$3010 , \$3009 , \$3008  };
-  assign \$3013  = \$3011 [0] ? \$3012  : part0_1;
-  assign \$3014  = \$2994 [1] ? \$3004  : \$3013 ;
-  assign \$3015  = \$2959 [2] ? \$2987  : \$3014 ;
-  assign \$3016  = \$2888 [3] ? \$2952  : \$3015 ;
-  assign \$3017  = tags1[1:0] == 1'h1;
-  assign \$3018  = tags1[1:0] == 2'h2;
-  assign \$3019  = tags1[1:0] == 2'h3;
-  assign \$3020  = tags1[1:0] == 1'h1;
-  assign \$3021  = tags1[1:0] == 2'h2;
-  assign \$3022  = tags1[1:0] == 2'h3;
-  assign \$3023  = tags1[1:0] == 1'h1;
-  assign \$3024  = tags1[1:0] == 2'h2;
-  assign \$3025  = tags1[1:0] == 2'h3;
-  assign \$3027  = \$3023  ? \$3026  : part1_0;
-  assign \$3029  = tags1[1:0] == 1'h1;
-  assign \$3030  = tags1[1:0] == 2'h2;
-  assign \$3031  = tags1[1:0] == 2'h3;
-  assign \$3033  = \$3029  ? \$3032  : part1_0;
-  assign \$3034  = \$3021  ? \$3028  : \$3033 ;
-  assign \$3036  = tags1[1:0] == 1'h1;
-  assign \$3037  = tags1[1:0] == 2'h2;
-  assign \$3038  = tags1[1:0] == 2'h3;
-  assign \$3039  = tags1[1:0] == 1'h1;
-  assign \$3040  = tags1[1:0] == 2'h2;
-  assign \$3041  = tags1[1:0] == 2'h3;
-  assign \$3043  = \$3039  ? \$3042  : part1_0;
-  assign \$3045  = tags1[1:0] == 1'h1;
-  assign \$3046  = tags1[1:0] == 2'h2;
-  assign \$3047  = tags1[1:0] == 2'h3;
-  assign \$3049  = \$3045  ? \$3048  : part1_0;
-  assign \$3050  = \$3037  ? \$3044  : \$3049 ;
-  assign \$3051  = \$3019  ? \$3035  : \$3050 ;
-  assign \$3052  = tags1[5:4] == 1'h1;
-  assign \$3053  = tags1[5:4] == 2'h2;
-  assign \$3054  = tags1[5:4] == 2'h3;
-  assign \$3055  = tags1[5:4] == 1'h1;
-  assign \$3056  = tags1[5:4] == 2'h2;
-  assign \$3057  = tags1[5:4] == 2'h3;
-  assign \$3058  = tags1[5:4] == 1'h1;
-  assign \$3059  = tags1[5:4] == 2'h2;
-  assign \$3060  = tags1[5:4] == 2'h3;
-  assign \$3062  = \$3058  ? \$3061  : part1_1;
-  assign \$3064  = tags1[5:4] == 1'h1;
-  assign \$3065  = tags1[5:4] == 2'h2;
-  assign \$3066  = tags1[5:4] == 2'h3;
-  assign \$3068  = \$3064  ? \$3067  : part1_1;
-  assign \$3069  = \$3056  ? \$3063  : \$3068 ;
-  assign \$3071  = tags1[5:4] == 1'h1;
-  assign \$3072  = tags1[5:4] == 2'h2;
-  assign \$3073  = tags1[5:4] == 2'h3;
-  assign \$3074  = tags1[5:4] == 1'h1;
-  assign \$3075  = tags1[5:4] == 2'h2;
-  assign \$3076  = tags1[5:4] == 2'h3;
-  assign \$3078  = \$3074  ? \$3077  : part1_1;
-  assign \$3080  = tags1[5:4] == 1'h1;
-  assign \$3081  = tags1[5:4] == 2'h2;
-  assign \$3082  = tags1[5:4] == 2'h3;
-  assign \$3084  = \$3080  ? \$3083  : part1_1;
-  assign \$3085  = \$3072  ? \$3079  : \$3084 ;
-  assign \$3086  = \$3054  ? \$3070  : \$3085 ;
-  assign \$3087  = tags1[9:8] == 1'h1;
-  assign \$3088  = tags1[9:8] == 2'h2;
-  assign \$3089  = tags1[9:8] == 2'h3;
-  assign \$3090  = tags1[9:8] == 1'h1;
-  assign \$3091  = tags1[9:8] == 2'h2;
-  assign \$3092  = tags1[9:8] == 2'h3;
-  assign \$3093  = tags1[9:8] == 1'h1;
-  assign \$3094  = tags1[9:8] == 2'h2;
-  assign \$3095  = tags1[9:8] == 2'h3;
-  assign \$3097  = \$3093  ? \$3096  : part1_2;
-  assign \$3099  = tags1[9:8] == 1'h1;
-  assign \$3100  = tags1[9:8] == 2'h2;
-  assign \$3101  = tags1[9:8] == 2'h3;
-  assign \$3103  = \$3099  ? \$3102  : part1_2;
-  assign \$3104  = \$3091  ? \$3098  : \$3103 ;
-  assign \$3106  = tags1[9:8] == 1'h1;
-  assign \$3107  = tags1[9:8] == 2'h2;
-  assign \$3108  = tags1[9:8] == 2'h3;
-  assign \$3109  = tags1[9:8] == 1'h1;
-  assign \$3110  = tags1[9:8] == 2'h2;
-  assign \$3111  = tags1[9:8] == 2'h3;
-  assign \$3113  = \$3109  ? \$3112  : part1_2;
-  assign \$3115  = tags1[9:8] == 1'h1;
-  assign \$3116  = tags1[9:8] == 2'h2;
-  assign \$3117  = tags1[9:8] == 2'h3;
-  assign \$3119  = \$3115  ? \$3118  : part1_2;
-  assign \$3120  = \$3107  ? \$3114  : \$3119 ;
-  assign \$3121  = \$3089  ? \$3105  : \$3120 ;
-  assign \$3122  = tags1[13:12] == 1'h1;
-  assign \$3123  = tags1[13:12] == 2'h2;
-  assign \$3124  = tags1[13:12] == 2'h3;
-  assign \$3125  = tags1[13:12] == 1'h1;
-  assign \$3126  = tags1[13:12] == 2'h2;
-  assign \$3127  = tags1[13:12] == 2'h3;
-  assign \$3128  = tags1[13:12] == 1'h1;
-  assign \$3129  = tags1[13:12] == 2'h2;
-  assign \$3130  = tags1[13:12] == 2'h3;
-  assign \$3132  = \$3128  ? \$3131  : part1_3;
-  assign \$3134  = tags1[13:12] == 1'h1;
-  assign \$3135  = tags1[13:12] == 2'h2;
-  assign \$3136  = tags1[13:12] == 2'h3;
-  assign \$3138  = \$3134  ? \$3137  : part1_3;
-  assign \$3139  = \$3126  ? \$3133  : \$3138 ;
-  assign \$3141  = tags1[13:12] == 1'h1;
-  assign \$3142  = tags1[13:12] == 2'h2;
-  assign \$3143  = tags1[13:12] == 2'h3;
-  assign \$3144  = tags1[13:12] == 1'h1;
-  assign \$3145  = tags1[13:12] == 2'h2;
-  assign \$3146  = tags1[13:12] == 2'h3;
-  assign \$3148  = \$3144  ? \$3147  : part1_3;
-  assign \$3150  = tags1[13:12] == 1'h1;
-  assign \$3151  = tags1[13:12] == 2'h2;
-  assign \$3152  = tags1[13:12] == 2'h3;
-  assign \$3154  = \$3150  ? \$3153  : part1_3;
-  assign \$3155  = \$3142  ? \$3149  : \$3154 ;
-  assign \$3156  = \$3124  ? \$3140  : \$3155 ;
-  assign \$3157  = $signed(control4[28:19]) < $signed(9'h17a);
-  assign \$3158  = $signed(control4[28:19]) < $signed(9'h179);
-  assign \$3159  = $signed(control4[28:19]) < $signed(9'h178);
-  assign \$3160  = $signed(control4[28:19]) < $signed(9'h177);
-  assign \$3161  = $signed(control4[28:19]) < $signed(9'h176);
-  assign \$3162  = $signed(control4[28:19]) < $signed(9'h175);
-  assign \$3163  = $signed(control4[28:19]) < $signed(9'h174);
-  assign \$3164  = $signed(control4[28:19]) < $signed(9'h173);
-  assign \$3165  = $signed(control4[28:19]) < $signed(9'h172);
-  assign \$3166  = $signed(control4[28:19]) < $signed(9'h171);
-  assign \$3167  = $signed(control4[28:19]) < $signed(9'h170);
-  assign \$3168  = $signed(control4[28:19]) < $signed(9'h16f);
-  assign \$3169  = $signed(control4[28:19]) < $signed(9'h16e);
-  assign \$3170  = $signed(control4[28:19]) < $signed(9'h16d);
-  assign \$3171  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3172  = \$3171  == 2'h2;
-  assign \$3173  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3174  = \$3173  == 1'h1;
-  assign \$3175  = 4'hf - control4[17:14];
-  assign \$3176  = control4[18] ? \$3175  : 5'h08;
-  assign \$3177  = part2_0[6:0] << \$3176 [3:0];
-  assign \$3178  = \$3174  ? \$3177 [15:0] : 16'h0000;
-  assign \$3179  = \$3172  ? { 1'h0, part2_0[14:0] } : \$3178 ;
-  assign \$3180  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3181  = \$3180  == 2'h2;
-  assign \$3182  = \$3181  ? part2_0[15] : part2_0[7];
-  assign \$3183  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3184  = \$3183  == 2'h2;
-  assign \$3185  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3186  = \$3185  == 1'h1;
-  assign \$3187  = \$3184  | \$3186 ;
-  assign \$3188  = \$3182  & \$3187 ;
-  assign \$3189  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3190  = \$3189  == 2'h3;
-  assign \$3192  = \$signal$182  + \$3191 ;
-  assign \$3193  = ~ lost;
-  assign \$3194  = { lost[14:0], 1'h1 } & \$3193 ;
-  assign \$3195  = \$signal$182  & \$3194 ;
-  assign \$3196  = | \$3195 ;
-  assign \$3197  = \$3196  & lost[0];
-  assign \$3198  = \$3192  + \$3197 ;
-  assign \$3199  = ~ lost;
-  assign \$3200  = \$3198 [15:0] & \$3199 ;
-  assign \$3201  = \$signal$182 [1] ? 4'h1 : 4'h0;
-  assign \$3202  = \$signal$182 [2] ? 4'h2 : \$3201 ;
-  assign \$3203  = \$signal$182 [3] ? 4'h3 : \$3202 ;
-  assign \$3204  = \$signal$182 [4] ? 4'h4 : \$3203 ;
-  assign \$3205  = \$signal$182 [5] ? 4'h5 : \$3204 ;
-  assign \$3206  = \$signal$182 [6] ? 4'h6 : \$3205 ;
-  assign \$3207  = \$signal$182 [7] ? 4'h7 : \$3206 ;
-  assign \$3208  = \$signal$182 [8] ? 4'h8 : \$3207 ;
-  assign \$3209  = \$signal$182 [9] ? 4'h9 : \$3208 ;
-  assign \$3210  = \$signal$182 [10] ? 4'ha : \$3209 ;
-  assign \$3211  = \$signal$182 [11] ? 4'hb : \$3210 ;
-  assign \$3212  = \$signal$182 [12] ? 4'hc : \$3211 ;
-  assign \$3213  = \$signal$182 [13] ? 4'hd : \$3212 ;
-  assign \$3214  = \$signal$182 [14] ? 4'he : \$3213 ;
-  assign \$3215  = \$signal$182 [15] ? 4'hf : \$3214 ;
-  assign \$3216  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3217  = \$3216  == 2'h2;
-  assign \$3218  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3219  = \$3218  == 1'h1;
-  assign \$3220  = 4'hf - control4[17:14];
-  assign \$3221  = control4[18] ? \$3220  : 5'h08;
-  assign \$3222  = part2_1[6:0] << \$3221 [3:0];
-  assign \$3223  = \$3219  ? \$3222 [15:0] : 16'h0000;
-  assign \$3224  = \$3217  ? { 1'h0, part2_1[14:0] } : \$3223 ;
-  assign \$3225  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3226  = \$3225  == 2'h2;
-  assign \$3227  = \$3226  ? part2_1[15] : part2_1[7];
-  assign \$3228  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3229  = \$3228  == 2'h2;
-  assign \$3230  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3231  = \$3230  == 1'h1;
-  assign \$3232  = \$3229  | \$3231 ;
-  assign \$3233  = \$3227  & \$3232 ;
-  assign \$3234  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3235  = \$3234  == 2'h3;
-  assign \$3237  = \$signal$189  + \$3236 ;
-  assign \$3238  = ~ lost;
-  assign \$3239  = { lost[14:0], 1'h1 } & \$3238 ;
-  assign \$3240  = \$signal$189  & \$3239 ;
-  assign \$3241  = | \$3240 ;
-  assign \$3242  = \$3241  & lost[0];
-  assign \$3243  = \$3237  + \$3242 ;
-  assign \$3244  = ~ lost;
-  assign \$3245  = \$3243 [15:0] & \$3244 ;
-  assign \$3246  = \$signal$189 [1] ? 4'h1 : 4'h0;
-  assign \$3247  = \$signal$189 [2] ? 4'h2 : \$3246 ;
-  assign \$3248  = \$signal$189 [3] ? 4'h3 : \$3247 ;
-  assign \$3249  = \$signal$189 [4] ? 4'h4 : \$3248 ;
-  assign \$3250  = \$signal$189 [5] ? 4'h5 : \$3249 ;
-  assign \$3251  = \$signal$189 [6] ? 4'h6 : \$3250 ;
-  assign \$3252  = \$signal$189 [7] ? 4'h7 : \$3251 ;
-  assign \$3253  = \$signal$189 [8] ? 4'h8 : \$3252 ;
-  assign \$3254  = \$signal$189 [9] ? 4'h9 : \$3253 ;
-  assign \$3255  = \$signal$189 [10] ? 4'ha : \$3254 ;
-  assign \$3256  = \$signal$189 [11] ? 4'hb : \$3255 ;
-  assign \$3257  = \$signal$189 [12] ? 4'hc : \$3256 ;
-  assign \$3258  = \$signal$189 [13] ? 4'hd : \$3257 ;
-  assign \$3259  = \$signal$189 [14] ? 4'he : \$3258 ;
-  assign \$3260  = \$signal$189 [15] ? 4'hf : \$3259 ;
-  assign \$3261  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3262  = \$3261  == 2'h2;
-  assign \$3263  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3264  = \$3263  == 1'h1;
-  assign \$3265  = 4'hf - control4[17:14];
-  assign \$3266  = control4[18] ? \$3265  : 5'h08;
-  assign \$3267  = part2_2[6:0] << \$3266 [3:0];
-  assign \$3268  = \$3264  ? \$3267 [15:0] : 16'h0000;
-  assign \$3269  = \$3262  ? { 1'h0, part2_2[14:0] } : \$3268 ;
-  assign \$3270  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3271  = \$3270  == 2'h2;
-  assign \$3272  = \$3271  ? part2_2[15] : part2_2[7];
-  assign \$3273  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3274  = \$3273  == 2'h2;
-  assign \$3275  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3276  = \$3275  == 1'h1;
-  assign \$3277  = \$3274  | \$3276 ;
-  assign \$3278  = \$3272  & \$3277 ;
-  assign \$3279  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3280  = \$3279  == 2'h3;
-  assign \$3282  = \$signal$196  + \$3281 ;
-  assign \$3283  = ~ lost;
-  assign \$3284  = { lost[14:0], 1'h1 } & \$3283 ;
-  assign \$3285  = \$signal$196  & \$3284 ;
-  assign \$3286  = | \$3285 ;
-  assign \$3287  = \$3286  & lost[0];
-  assign \$3288  = \$3282  + \$3287 ;
-  assign \$3289  = ~ lost;
-  assign \$3290  = \$3288 [15:0] & \$3289 ;
-  assign \$3291  = \$signal$196 [1] ? 4'h1 : 4'h0;
-  assign \$3292  = \$signal$196 [2] ? 4'h2 : \$3291 ;
-  assign \$3293  = \$signal$196 [3] ? 4'h3 : \$3292 ;
-  assign \$3294  = \$signal$196 [4] ? 4'h4 : \$3293 ;
-  assign \$3295  = \$signal$196 [5] ? 4'h5 : \$3294 ;
-  assign \$3296  = \$signal$196 [6] ? 4'h6 : \$3295 ;
-  assign \$3297  = \$signal$196 [7] ? 4'h7 : \$3296 ;
-  assign \$3298  = \$signal$196 [8] ? 4'h8 : \$3297 ;
-  assign \$3299  = \$signal$196 [9] ? 4'h9 : \$3298 ;
-  assign \$3300  = \$signal$196 [10] ? 4'ha : \$3299 ;
-  assign \$3301  = \$signal$196 [11] ? 4'hb : \$3300 ;
-  assign \$3302  = \$signal$196 [12] ? 4'hc : \$3301 ;
-  assign \$3303  = \$signal$196 [13] ? 4'hd : \$3302 ;
-  assign \$3304  = \$signal$196 [14] ? 4'he : \$3303 ;
-  assign \$3305  = \$signal$196 [15] ? 4'hf : \$3304 ;
-  assign \$3306  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3307  = \$3306  == 2'h2;
-  assign \$3308  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3309  = \$3308  == 1'h1;
-  assign \$3310  = 4'hf - control4[17:14];
-  assign \$3311  = control4[18] ? \$3310  : 5'h08;
-  assign \$3312  = part2_3[6:0] << \$3311 [3:0];
-  assign \$3313  = \$3309  ? \$3312 [15:0] : 16'h0000;
-  assign \$3314  = \$3307  ? { 1'h0, part2_3[14:0] } : \$3313 ;
-  assign \$3315  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3316  = \$3315  == 2'h2;
-  assign \$3317  = \$3316  ? part2_3[15] : part2_3[7];
-  assign \$3318  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3319  = \$3318  == 2'h2;
-  assign \$3320  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3321  = \$3320  == 1'h1;
-  assign \$3322  = \$3319  | \$3321 ;
-  assign \$3323  = \$3317  & \$3322 ;
-  assign \$3324  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3325  = \$3324  == 2'h3;
-  assign \$3327  = \$signal$203  + \$3326 ;
-  assign \$3328  = ~ lost;
-  assign \$3329  = { lost[14:0], 1'h1 } & \$3328 ;
-  assign \$3330  = \$signal$203  & \$3329 ;
-  assign \$3331  = | \$3330 ;
-  assign \$3332  = \$3331  & lost[0];
-  assign \$3333  = \$3327  + \$3332 ;
-  assign \$3334  = ~ lost;
-  assign \$3335  = \$3333 [15:0] & \$3334 ;
-  assign \$3336  = \$signal$203 [1] ? 4'h1 : 4'h0;
-  assign \$3337  = \$signal$203 [2] ? 4'h2 : \$3336 ;
-  assign \$3338  = \$signal$203 [3] ? 4'h3 : \$3337 ;
-  assign \$3339  = \$signal$203 [4] ? 4'h4 : \$3338 ;
-  assign \$3340  = \$signal$203 [5] ? 4'h5 : \$3339 ;
-  assign \$3341  = \$signal$203 [6] ? 4'h6 : \$3340 ;
-  assign \$3342  = \$signal$203 [7] ? 4'h7 : \$3341 ;
-  assign \$3343  = \$signal$203 [8] ? 4'h8 : \$3342 ;
-  assign \$3344  = \$signal$203 [9] ? 4'h9 : \$3343 ;
-  assign \$3345  = \$signal$203 [10] ? 4'ha : \$3344 ;
-  assign \$3346  = \$signal$203 [11] ? 4'hb : \$3345 ;
-  assign \$3347  = \$signal$203 [12] ? 4'hc : \$3346 ;
-  assign \$3348  = \$signal$203 [13] ? 4'hd : \$3347 ;
-  assign \$3349  = \$signal$203 [14] ? 4'he : \$3348 ;
-  assign \$3350  = \$signal$203 [15] ? 4'hf : \$3349 ;
-  assign \$3351  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3352  = \$3351  == 2'h2;
-  assign \$3353  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$1938  = \$1924  + \$1937 ;
+  assign \$1939  = \$1911  + \$1938 ;
+  assign \$1940  = \$1939  + 6'h21;
+  assign \$1941  = ~ here1;
+  assign \$1942  = ~ here0;
+  assign \$1943  = \$1942  | advance;
+  assign \$1944  = \$1943  & here1;
+  assign \$1945  = window1[263] | given__valid;
+  assign \$1946  = \$1944  & \$1945 ;
+  assign \$1947  = \$1941  | \$1946 ;
+  assign \$1948  = \$1947  & given__valid;
+  assign \$1949  = ~ here0;
+  assign \$1950  = \$1949  | advance;
+  assign \$1951  = \$1950  & here1;
+  assign \$1952  = window1[263] | given__valid;
+  assign \$1953  = \$1951  & \$1952 ;
+  assign \$1954  = ~ advance;
+  assign \$1955  = here0 & \$1954 ;
+  assign \$1956  = \$1953  | \$1955 ;
+  assign \$1957  = ~ here1;
+  assign \$1958  = ~ here0;
+  assign \$1959  = \$1958  | advance;
+  assign \$1960  = \$1959  & here1;
+  assign \$1961  = window1[263] | given__valid;
+  assign \$1962  = \$1960  & \$1961 ;
+  assign \$1963  = \$1957  | \$1962 ;
+  assign \$1964  = \$1963  & given__valid;
+  assign \$1965  = ~ here0;
+  assign \$1966  = \$1965  | advance;
+  assign \$1967  = \$1966  & here1;
+  assign \$1968  = window1[263] | given__valid;
+  assign \$1969  = \$1967  & \$1968 ;
+  assign \$1970  = ~ \$1969 ;
+  assign \$1971  = here1 & \$1970 ;
+  assign \$1972  = \$1964  | \$1971 ;
+  assign \$1973  = \$signal$32  != 16'h8000;
+  assign \$1974  = $signed(\$signal$32 ) < $signed(9'h16c);
+  assign \$1975  = $signed(\$signal$32 ) > $signed(9'h080);
+  assign \$1976  = \$1974  | \$1975 ;
+  assign \$1977  = \$1973  & \$1976 ;
+  assign \$1978  = read_exponent & \$1977 ;
+  assign \$1979  = \$signal$90  | \$1978 ;
+  assign \$1980  = ~ \$signal$86 ;
+  assign \$1981  = \$signal$95  & \$1980 ;
+  assign \$1982  = \$signal$38  > \$signal$39 ;
+  assign \$1983  = \$1981  & \$1982 ;
+  assign \$1984  = dropping & here0;
+  assign \$1985  = ~ \$signal$76 ;
+  assign \$1986  = move & \$1985 ;
+  assign \$1987  = ~ dropping;
+  assign \$1988  = \$1986  & \$1987 ;
+  assign \$1989  = \$1988  & here0;
+  assign \$1990  = window0[103:96] == 4'h8;
+  assign \$1991  = ! window0[111:104];
+  assign \$1992  = \$1990  & \$1991 ;
+  assign \$1993  = window0[127:122] == 4'ha;
+  assign \$1994  = \$1992  & \$1993 ;
+  assign \$1995  = window0[103:96] == 8'h86;
+  assign \$1996  = window0[111:104] == 8'hdd;
+  assign \$1997  = \$1995  & \$1996 ;
+  assign \$1998  = window0[115:112] == 2'h2;
+  assign \$1999  = \$1997  & \$1998 ;
+  assign \$2000  = window0[127:126] == 2'h2;
+  assign \$2001  = \$1999  & \$2000 ;
+  assign \$2002  = \$1994  | \$2001 ;
+  assign \$2003  = window0[262] ? \$2002  : \$signal$82 ;
+  assign \$2004  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$2005  = \$2004  - 1'h1;
+  assign \$2006  = window0[284:269] + 3'h7;
+  assign \$2008  = window0[262] ? \$2007  : { 3'h0, \$signal$84  };
+  assign \$2009  = window0[284:269] + 3'h7;
+  assign \$2011  = window0[262] ? \$2010  : { 3'h0, \$signal$84  };
+  assign \$2012  = \$2011  == 1'h1;
+  assign \$2013  = window0[103:96] == 4'h8;
+  assign \$2014  = ! window0[111:104];
+  assign \$2015  = \$2013  & \$2014 ;
+  assign \$2016  = window0[127:122] == 4'ha;
+  assign \$2017  = \$2015  & \$2016 ;
+  assign \$2018  = window0[103:96] == 8'h86;
+  assign \$2019  = window0[111:104] == 8'hdd;
+  assign \$2020  = \$2018  & \$2019 ;
+  assign \$2021  = window0[115:112] == 2'h2;
+  assign \$2022  = \$2020  & \$2021 ;
+  assign \$2023  = window0[127:126] == 2'h2;
+  assign \$2024  = \$2022  & \$2023 ;
+  assign \$2025  = \$2017  | \$2024 ;
+  assign \$2026  = window0[262] ? \$2025  : \$signal$82 ;
+  assign \$2027  = window0[262] ? window0[288:285] : \$signal$83 ;
+  assign \$2028  = \$2027  <= 1'h1;
+  assign \$2029  = \$2026  & \$2028 ;
+  assign \$2030  = window0[284:269] + 3'h7;
+  assign \$2032  = window0[262] ? \$2031  : { 3'h0, \$signal$84  };
+  assign \$2033  = ! \$2032 ;
+  assign \$2034  = ~ \$2033 ;
+  assign \$2035  = window0[284:269] + 3'h7;
+  assign \$2037  = window0[262] ? \$2036  : { 3'h0, \$signal$84  };
+  assign \$2038  = ! \$2037 ;
+  assign \$2039  = ~ window0[263];
+  assign \$2040  = \$2038  & \$2039 ;
+  assign \$2041  = ~ \$signal$86 ;
+  assign \$2042  = \$signal$76  & \$2041 ;
+  assign \$2043  = move & \$2042 ;
+  assign \$2044  = \$2043  & here0;
+  assign \$2045  = ~ window0[263];
+  assign \$2046  = given__valid & \$2045 ;
+  assign \$2047  = ~ window1[263];
+  assign \$2048  = \$2046  & \$2047 ;
+  assign \$2049  = complete | \$2048 ;
+  assign \$2050  = \$2044  & \$2049 ;
+  assign \$2051  = | place[6:5];
+  assign \$2052  = ~ window0[263];
+  assign \$2053  = \$2051  & \$2052 ;
+  assign \$2054  = ~ has_exponent;
+  assign \$2055  = op_choice[4] & \$2054 ;
+  assign \$2056  = stored == 16'h8000;
+  assign \$2057  = place + 2'h2;
+  assign \$2058  = place + 2'h2;
+  assign \$2059  = op_choice[4] & has_exponent;
+  assign \$2060  = \$2059  & \$signal$89 ;
+  assign \$2061  = \$2060  ? place : \end ;
+  assign \$2062  = ~ window0[263];
+  assign \$2063  = op_choice[4] & has_exponent;
+  assign \$2064  = \$2063  & \$signal$89 ;
+  assign \$2065  = \$2064  ? place : \end ;
+  assign \$2066  = | \$2065 [6:5];
+  assign \$2067  = ~ window0[263];
+  assign \$2068  = \$2066  & \$2067 ;
+  assign \$2069  = op_choice[4] & has_exponent;
+  assign \$2070  = \$2069  & \$signal$89 ;
+  assign \$2071  = \$2070  ? place : \end ;
+  assign \$2072  = op_choice[4] & has_exponent;
+  assign \$2073  = \$2072  & \$signal$89 ;
+  assign \$2074  = \$2073  ? place : \end ;
+  assign \$2075  = op_choice[4] & has_exponent;
+  assign \$2076  = \$2075  & \$signal$89 ;
+  assign \$2077  = \$2076  ? place : \end ;
+  assign \$2078  = \$2068  ? { 1'h0, \$2074 [6], \$2071 [4:0] } : \$2077 ;
+  assign \$2079  = \$signal$76  & op_valid;
+  assign \$2080  = \$signal$84  - 1'h1;
+  assign \$2081  = \$signal$84  == 2'h2;
+  assign \$2082  = \$signal$93  + 1'h1;
+  assign \$2083  = ~ last_group;
+  assign \$2084  = \$signal$93  == 7'h7f;
+  assign \$2085  = op_choice[4] & \$2084 ;
+  assign \$2086  = $signed(control6[28:19]) + $signed(8'h70);
+  assign \$2087  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$2088  = $signed(\$2087 ) < $signed(1'h0);
+  assign \$2089  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$2090  = $signed(\$2089 ) < $signed(1'h0);
+  assign \$2091  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$2092  = - $signed(\$2091 );
+  assign \$2093  = $signed(control6[28:19]) + $signed(9'h086);
+  assign \$2094  = \$2090  ? \$2092  : { \$2093 [10], \$2093  };
+  assign \$2095  = control0[11] | op_late_error;
+  assign \$2096  = op_raw ? 5'h00 : place[4:0];
+  assign \$2098  = op_raw ? 5'h00 : place[4:0];
+  assign \$2100  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2101  = control1[1] ? burst[255:0] : burst[271:16];
+  assign \$2102  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2103  = \$2102 [1:0] == 1'h1;
+  assign \$2104  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2105  = \$2104 [1:0] == 2'h2;
+  assign \$2106  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2107  = \$2106 [1:0] == 2'h3;
+  assign \$2108  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2109  = \$2108 [3:2] == 1'h1;
+  assign \$2110  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2111  = \$2110 [3:2] == 2'h2;
+  assign \$2112  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2113  = \$2112 [3:2] == 2'h3;
+  assign \$2114  = { \$2107 , \$2105 , \$2103  } + { \$2113 , \$2111 , \$2109  };
+  assign \$2115  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2116  = \$2115 [5:4] == 1'h1;
+  assign \$2117  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2118  = \$2117 [5:4] == 2'h2;
+  assign \$2119  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2120  = \$2119 [5:4] == 2'h3;
+  assign \$2121  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2122  = \$2121 [7:6] == 1'h1;
+  assign \$2123  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2124  = \$2123 [7:6] == 2'h2;
+  assign \$2125  = control1[1] ? 16'hffff : burst[15:0];
+  assign \$2126  = \$2125 [7:6] == 2'h3;
+  assign \$2127  = { \$2120 , \$2118 , \$2116  } + { \$2126 , \$2124 , \$2122  };
+  assign \$2128  = \$2114  + \$2127 ;
+  assign \$2130  = size0_0[0] ? \$2129  : part;
+  assign \$2133  = size0_0[0] ? \$2132  : part;
+  assign \$2134  = size0_0[1] ? \$2131  : \$2133 ;
+  assign \$2137  = size0_0[0] ? \$2136  : part;
+  assign \$2140  = size0_0[0] ? \$2139  : part;
+  assign \$2141  = size0_0[1] ? \$2138  : \$2140 ;
+  assign \$2142  = size0_0[2] ? \$2135  : \$2141 ;
+  assign \$2145  = size0_0[0] ? \$2144  : part;
+  assign \$2148  = size0_0[0] ? \$2147  : part;
+  assign \$2149  = size0_0[1] ? \$2146  : \$2148 ;
+  assign \$2152  = size0_0[0] ? \$2151  : part;
+  assign \$2155  = size0_0[0] ? \$2154  : part;
+  assign \$2156  = size0_0[1] ? \$2153  : \$2155 ;
+  assign \$2157  = size0_0[2] ? \$2150  : \$2156 ;
+  assign \$2158  = size0_0[3] ? \$2143  : \$2157 ;
+  assign \$2161  = size0_0[0] ? \$2160  : part;
+  assign \$2164  = size0_0[0] ? \$2163  : part;
+  assign \$2165  = size0_0[1] ? \$2162  : \$2164 ;
+  assign \$2168  = size0_0[0] ? \$2167  : part;
+  assign \$2171  = size0_0[0] ? \$2170  : part;
+  assign \$2172  = size0_0[1] ? \$2169  : \$2171 ;
+  assign \$2173  = size0_0[2] ? \$2166  : \$2172 ;
+  assign \$2176  = size0_0[0] ? \$2175  : part;
+  assign \$2179  = size0_0[0] ? \$2178  : part;
+  assign \$2180  = size0_0[1] ? \$2177  : \$2179 ;
+  assign \$2183  = size0_0[0] ? \$2182  : part;
+  assign \$2186  = size0_0[0] ? \$2185  : part;
+  assign \$2187  = size0_0[1] ? \$2184  : \$2186 ;
+  assign \$2188  = size0_0[2] ? \$2181  : \$2187 ;
+  assign \$2189  = size0_0[3] ? \$2174  : \$2188 ;
+  assign \$2190  = size0_0[4] ? \$2159  : \$2189 ;
+  assign \$2191  = tags[1:0] == 1'h1;
+  assign \$2192  = tags[1:0] == 2'h2;
+  assign \$2193  = tags[1:0] == 2'h3;
+  assign \$2194  = tags[3:2] == 1'h1;
+  assign \$2195  = tags[3:2] == 2'h2;
+  assign \$2196  = tags[3:2] == 2'h3;
+  assign \$2197  = { \$2193 , \$2192 , \$2191  } + { \$2196 , \$2195 , \$2194  };
+  assign \$2198  = tags[9:8] == 1'h1;
+  assign \$2199  = tags[9:8] == 2'h2;
+  assign \$2200  = tags[9:8] == 2'h3;
+  assign \$2201  = tags[11:10] == 1'h1;
+  assign \$2202  = tags[11:10] == 2'h2;
+  assign \$2203  = tags[11:10] == 2'h3;
+  assign \$2204  = { \$2200 , \$2199 , \$2198  } + { \$2203 , \$2202 , \$2201  };
+  assign \$2206  = size1_0[0] ? \$2205  : part0_0;
+  assign \$2209  = size1_0[0] ? \$2208  : part0_0;
+  assign \$2210  = size1_0[1] ? \$2207  : \$2209 ;
+  assign \$2213  = size1_0[0] ? \$2212  : part0_0;
+  assign \$2216  = size1_0[0] ? \$2215  : part0_0;
+  assign \$2217  = size1_0[1] ? \$2214  : \$2216 ;
+  assign \$2218  = size1_0[2] ? \$2211  : \$2217 ;
+  assign \$2221  = size1_0[0] ? \$2220  : part0_0;
+  assign \$2224  = size1_0[0] ? \$2223  : part0_0;
+  assign \$2225  = size1_0[1] ? \$2222  : \$2224 ;
+  assign \$2228  = size1_0[0] ? \$2227  : part0_0;
+  assign \$2231  = size1_0[0] ? \$2230  : part0_0;
+  assign \$2232  = size1_0[1] ? \$2229  : \$2231 ;
+  assign \$2233  = size1_0[2] ? \$2226  : \$2232 ;
+  assign \$2234  = size1_0[3] ? \$2219  : \$2233 ;
+  assign \$2236  = size1_1[0] ? \$2235  : part0_1;
+  assign \$2239  = size1_1[0] ? \$2238  : part0_1;
+  assign \$2240  = size1_1[1] ? \$2237  : \$2239 ;
+  assign \$2243  = size1_1[0] ? \$2242  : part0_1;
+  assign \$2246  = size1_1[0] ? \$2245  : part0_1;
+  assign \$2247  = size1_1[1] ? \$2244  : \$2246 ;
+  assign \$2248  = size1_1[2] ? \$2241  : \$2247 ;
+  assign \$2251  = size1_1[0] ? \$2250  : part0_1;
+  assign \$2254  = size1_1[0] ? \$2253  : part0_1;
+  assign \$2255  = size1_1[1] ? \$2252  : \$2254 ;
+  assign \$2258  = size1_1[0] ? \$2257  : part0_1;
+  assign \$2261  = size1_1[0] ? \$2260  : part0_1;
+  assign \$2262  = size1_1[1] ? \$2259  : \$2261 ;
+  assign \$2263  = size1_1[2] ? \$2256  : \$2262 ;
+  assign \$2264  = size1_1[3] ? \$2249  : \$2263 ;
+  assign \$2265  = tags0[1:0] == 1'h1;
+  assign \$2266  = tags0[1:0] == 2'h2;
+  assign \$2267  = tags0[1:0] == 2'h3;
+  assign \$2268  = tags0[5:4] == 1'h1;
+  assign \$2269  = tags0[5:4] == 2'h2;
+  assign \$2270  = tags0[5:4] == 2'h3;
+  assign \$2271  = tags0[9:8] == 1'h1;
+  assign \$2272  = tags0[9:8] == 2'h2;
+  assign \$2273  = tags0[9:8] == 2'h3;
+  assign \$2274  = tags0[13:12] == 1'h1;
+  assign \$2275  = tags0[13:12] == 2'h2;
+  assign \$2276  = tags0[13:12] == 2'h3;
+  assign \$2278  = size2_0[0] ? \$2277  : part1_0;
+  assign \$2281  = size2_0[0] ? \$2280  : part1_0;
+  assign \$2282  = size2_0[1] ? \$2279  : \$2281 ;
+  assign \$2285  = size2_0[0] ? \$2284  : part1_0;
+  assign \$2288  = size2_0[0] ? \$2287  : part1_0;
+  assign \$2289  = size2_0[1] ? \$2286  : \$2288 ;
+  assign \$2290  = size2_0[2] ? \$2283  : \$2289 ;
+  assign \$2292  = size2_1[0] ? \$2291  : part1_1;
+  assign \$2295  = size2_1[0] ? \$2294  : part1_1;
+  assign \$2296  = size2_1[1] ? \$2293  : \$2295 ;
+  assign \$2299  = size2_1[0] ? \$2298  : part1_1;
+  assign \$2302  = size2_1[0] ? \$2301  : part1_1;
+  assign \$2303  = size2_1[1] ? \$2300  : \$2302 ;
+  assign \$2304  = size2_1[2] ? \$2297  : \$2303 ;
+  assign \$2306  = size2_2[0] ? \$2305  : part1_2;
+  assign \$2309  = size2_2[0] ? \$2308  : part1_2;
+  assign \$2310  = size2_2[1] ? \$2307  : \$2309 ;
+  assign \$2313  = size2_2[0] ? \$2312  : part1_2;
+  assign \$2316  = size2_2[0] ? \$2315  : part1_2;
+  assign \$2317  = size2_2[1] ? \$2314  : \$2316 ;
+  assign \$2318  = size2_2[2] ? \$2311  : \$2317 ;
+  assign \$2320  = size2_3[0] ? \$2319  : part1_3;
+  assign \$2323  = size2_3[0] ? \$2322  : part1_3;
+  assign \$2324  = size2_3[1] ? \$2321  : \$2323 ;
+  assign \$2327  = size2_3[0] ? \$2326  : part1_3;
+  assign \$2330  = size2_3[0] ? \$2329  : part1_3;
+  assign \$2331  = size2_3[1] ? \$2328  : \$2330 ;
+  assign \$2332  = size2_3[2] ? \$2325  : \$2331 ;
+  assign \$2333  = $signed(control5[28:19]) < $signed(9'h17a);
+  assign \$2334  = $signed(control5[28:19]) < $signed(9'h179);
+  assign \$2335  = $signed(control5[28:19]) < $signed(9'h178);
+  assign \$2336  = $signed(control5[28:19]) < $signed(9'h177);
+  assign \$2337  = $signed(control5[28:19]) < $signed(9'h176);
+  assign \$2338  = $signed(control5[28:19]) < $signed(9'h175);
+  assign \$2339  = $signed(control5[28:19]) < $signed(9'h174);
+  assign \$2340  = $signed(control5[28:19]) < $signed(9'h173);
+  assign \$2341  = $signed(control5[28:19]) < $signed(9'h172);
+  assign \$2342  = $signed(control5[28:19]) < $signed(9'h171);
+  assign \$2343  = $signed(control5[28:19]) < $signed(9'h170);
+  assign \$2344  = $signed(control5[28:19]) < $signed(9'h16f);
+  assign \$2345  = $signed(control5[28:19]) < $signed(9'h16e);
+  assign \$2346  = $signed(control5[28:19]) < $signed(9'h16d);
+  assign \$2347  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2348  = \$2347  == 2'h2;
+  assign \$2349  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2350  = \$2349  == 1'h1;
+  assign \$2351  = 4'hf - control5[17:14];
+  assign \$2352  = control5[18] ? \$2351  : 5'h08;
+  assign \$2353  = part2_0[6:0] << \$2352 [3:0];
+  assign \$2354  = \$2350  ? \$2353 [15:0] : 16'h0000;
+  assign \$2355  = \$2348  ? { 1'h0, part2_0[14:0] } : \$2354 ;
+  assign \$2356  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2357  = \$2356  == 2'h2;
+  assign \$2358  = \$2357  ? part2_0[15] : part2_0[7];
+  assign \$2359  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2360  = \$2359  == 2'h2;
+  assign \$2361  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2362  = \$2361  == 1'h1;
+  assign \$2363  = \$2360  | \$2362 ;
+  assign \$2364  = \$2358  & \$2363 ;
+  assign \$2365  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2366  = \$2365  == 2'h3;
+  assign \$2368  = \$signal$138  + \$2367 ;
+  assign \$2369  = ~ lost;
+  assign \$2370  = { lost[14:0], 1'h1 } & \$2369 ;
+  assign \$2371  = \$signal$138  & \$2370 ;
+  assign \$2372  = | \$2371 ;
+  assign \$2373  = \$2372  & lost[0];
+  assign \$2374  = \$2368  + \$2373 ;
+  assign \$2375  = ~ lost;
+  assign \$2376  = \$2374 [15:0] & \$2375 ;
+  assign \$2377  = \$signal$138 [1] ? 4'h1 : 4'h0;
+  assign \$2378  = \$signal$138 [2] ? 4'h2 : \$2377 ;
+  assign \$2379  = \$signal$138 [3] ? 4'h3 : \$2378 ;
+  assign \$2380  = \$signal$138 [4] ? 4'h4 : \$2379 ;
+  assign \$2381  = \$signal$138 [5] ? 4'h5 : \$2380 ;
+  assign \$2382  = \$signal$138 [6] ? 4'h6 : \$2381 ;
+  assign \$2383  = \$signal$138 [7] ? 4'h7 : \$2382 ;
+  assign \$2384  = \$signal$138 [8] ? 4'h8 : \$2383 ;
+  assign \$2385  = \$signal$138 [9] ? 4'h9 : \$2384 ;
+  assign \$2386  = \$signal$138 [10] ? 4'ha : \$2385 ;
+  assign \$2387  = \$signal$138 [11] ? 4'hb : \$2386 ;
+  assign \$2388  = \$signal$138 [12] ? 4'hc : \$2387 ;
+  assign \$2389  = \$signal$138 [13] ? 4'hd : \$2388 ;
+  assign \$2390  = \$signal$138 [14] ? 4'he : \$2389 ;
+  assign \$2391  = \$signal$138 [15] ? 4'hf : \$2390 ;
+  assign \$2392  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$146  });
+  assign \$2393  = 4'hf - \$signal$146 ;
+  assign \$2394  = \$signal$142  << \$2393 [3:0];
+  assign \$2395  = \$signal$142  >> \$signal$99 [3:0];
+  assign \$2396  = \$signal$142  << \$signal$99 ;
+  assign \$2397  = \$signal$98  ? { 31'h00000000, \$2395  } : \$2396 ;
+  assign \$2398  = ! \$signal$142 ;
+  assign \$2399  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2400  = \$2399  == 2'h2;
+  assign \$2401  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2402  = \$2401  == 1'h1;
+  assign \$2403  = 4'hf - control5[17:14];
+  assign \$2404  = control5[18] ? \$2403  : 5'h08;
+  assign \$2405  = part2_1[6:0] << \$2404 [3:0];
+  assign \$2406  = \$2402  ? \$2405 [15:0] : 16'h0000;
+  assign \$2407  = \$2400  ? { 1'h0, part2_1[14:0] } : \$2406 ;
+  assign \$2408  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2409  = \$2408  == 2'h2;
+  assign \$2410  = \$2409  ? part2_1[15] : part2_1[7];
+  assign \$2411  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2412  = \$2411  == 2'h2;
+  assign \$2413  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2414  = \$2413  == 1'h1;
+  assign \$2415  = \$2412  | \$2414 ;
+  assign \$2416  = \$2410  & \$2415 ;
+  assign \$2417  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2418  = \$2417  == 2'h3;
+  assign \$2420  = \$signal$154  + \$2419 ;
+  assign \$2421  = ~ lost;
+  assign \$2422  = { lost[14:0], 1'h1 } & \$2421 ;
+  assign \$2423  = \$signal$154  & \$2422 ;
+  assign \$2424  = | \$2423 ;
+  assign \$2425  = \$2424  & lost[0];
+  assign \$2426  = \$2420  + \$2425 ;
+  assign \$2427  = ~ lost;
+  assign \$2428  = \$2426 [15:0] & \$2427 ;
+  assign \$2429  = \$signal$154 [1] ? 4'h1 : 4'h0;
+  assign \$2430  = \$signal$154 [2] ? 4'h2 : \$2429 ;
+  assign \$2431  = \$signal$154 [3] ? 4'h3 : \$2430 ;
+  assign \$2432  = \$signal$154 [4] ? 4'h4 : \$2431 ;
+  assign \$2433  = \$signal$154 [5] ? 4'h5 : \$2432 ;
+  assign \$2434  = \$signal$154 [6] ? 4'h6 : \$2433 ;
+  assign \$2435  = \$signal$154 [7] ? 4'h7 : \$2434 ;
+  assign \$2436  = \$signal$154 [8] ? 4'h8 : \$2435 ;
+  assign \$2437  = \$signal$154 [9] ? 4'h9 : \$2436 ;
+  assign \$2438  = \$signal$154 [10] ? 4'ha : \$2437 ;
+  assign \$2439  = \$signal$154 [11] ? 4'hb : \$2438 ;
+  assign \$2440  = \$signal$154 [12] ? 4'hc : \$2439 ;
+  assign \$2441  = \$signal$154 [13] ? 4'hd : \$2440 ;
+  assign \$2442  = \$signal$154 [14] ? 4'he : \$2441 ;
+  assign \$2443  = \$signal$154 [15] ? 4'hf : \$2442 ;
+  assign \$2444  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$162  });
+  assign \$2445  = 4'hf - \$signal$162 ;
+  assign \$2446  = \$signal$158  << \$2445 [3:0];
+  assign \$2447  = \$signal$158  >> \$signal$99 [3:0];
+  assign \$2448  = \$signal$158  << \$signal$99 ;
+  assign \$2449  = \$signal$98  ? { 31'h00000000, \$2447  } : \$2448 ;
+  assign \$2450  = ! \$signal$158 ;
+  assign \$2451  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2452  = \$2451  == 2'h2;
+  assign \$2453  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2454  = \$2453  == 1'h1;
+  assign \$2455  = 4'hf - control5[17:14];
+  assign \$2456  = control5[18] ? \$2455  : 5'h08;
+  assign \$2457  = part2_2[6:0] << \$2456 [3:0];
+  assign \$2458  = \$2454  ? \$2457 [15:0] : 16'h0000;
+  assign \$2459  = \$2452  ? { 1'h0, part2_2[14:0] } : \$2458 ;
+  assign \$2460  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2461  = \$2460  == 2'h2;
+  assign \$2462  = \$2461  ? part2_2[15] : part2_2[7];
+  assign \$2463  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2464  = \$2463  == 2'h2;
+  assign \$2465  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2466  = \$2465  == 1'h1;
+  assign \$2467  = \$2464  | \$2466 ;
+  assign \$2468  = \$2462  & \$2467 ;
+  assign \$2469  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2470  = \$2469  == 2'h3;
+  assign \$2472  = \$signal$170  + \$2471 ;
+  assign \$2473  = ~ lost;
+  assign \$2474  = { lost[14:0], 1'h1 } & \$2473 ;
+  assign \$2475  = \$signal$170  & \$2474 ;
+  assign \$2476  = | \$2475 ;
+  assign \$2477  = \$2476  & lost[0];
+  assign \$2478  = \$2472  + \$2477 ;
+  assign \$2479  = ~ lost;
+  assign \$2480  = \$2478 [15:0] & \$2479 ;
+  assign \$2481  = \$signal$170 [1] ? 4'h1 : 4'h0;
+  assign \$2482  = \$signal$170 [2] ? 4'h2 : \$2481 ;
+  assign \$2483  = \$signal$170 [3] ? 4'h3 : \$2482 ;
+  assign \$2484  = \$signal$170 [4] ? 4'h4 : \$2483 ;
+  assign \$2485  = \$signal$170 [5] ? 4'h5 : \$2484 ;
+  assign \$2486  = \$signal$170 [6] ? 4'h6 : \$2485 ;
+  assign \$2487  = \$signal$170 [7] ? 4'h7 : \$2486 ;
+  assign \$2488  = \$signal$170 [8] ? 4'h8 : \$2487 ;
+  assign \$2489  = \$signal$170 [9] ? 4'h9 : \$2488 ;
+  assign \$2490  = \$signal$170 [10] ? 4'ha : \$2489 ;
+  assign \$2491  = \$signal$170 [11] ? 4'hb : \$2490 ;
+  assign \$2492  = \$signal$170 [12] ? 4'hc : \$2491 ;
+  assign \$2493  = \$signal$170 [13] ? 4'hd : \$2492 ;
+  assign \$2494  = \$signal$170 [14] ? 4'he : \$2493 ;
+  assign \$2495  = \$signal$170 [15] ? 4'hf : \$2494 ;
+  assign \$2496  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$178  });
+  assign \$2497  = 4'hf - \$signal$178 ;
+  assign \$2498  = \$signal$174  << \$2497 [3:0];
+  assign \$2499  = \$signal$174  >> \$signal$99 [3:0];
+  assign \$2500  = \$signal$174  << \$signal$99 ;
+  assign \$2501  = \$signal$98  ? { 31'h00000000, \$2499  } : \$2500 ;
+  assign \$2502  = ! \$signal$174 ;
+  assign \$2503  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$2504  = \$2503  == 2'h2;
+  assign \$2505  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$2506  = \$2505  == 1'h1;
+  assign \$2507  = 4'hf - control5[17:14];
+  assign \$2508  = control5[18] ? \$2507  : 5'h08;
+  assign \$2509  = part2_3[6:0] << \$2508 [3:0];
+  assign \$2510  = \$2506  ? \$2509 [15:0] : 16'h0000;
+  assign \$2511  = \$2504  ? { 1'h0, part2_3[14:0] } : \$2510 ;
+  assign \$2512  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$2513  = \$2512  == 2'h2;
+  assign \$2514  = \$2513  ? part2_3[15] : part2_3[7];
+  assign \$2515  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$2516  = \$2515  == 2'h2;
+  assign \$2517  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$2518  = \$2517  == 1'h1;
+  assign \$2519  = \$2516  | \$2518 ;
+  assign \$2520  = \$2514  & \$2519 ;
+  assign \$2521  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$2522  = \$2521  == 2'h3;
+  assign \$2524  = \$signal$186  + \$2523 ;
+  assign \$2525  = ~ lost;
+  assign \$2526  = { lost[14:0], 1'h1 } & \$2525 ;
+  assign \$2527  = \$signal$186  & \$2526 ;
+  assign \$2528  = | \$2527 ;
+  assign \$2529  = \$2528  & lost[0];
+  assign \$2530  = \$2524  + \$2529 ;
+  assign \$2531  = ~ lost;
+  assign \$2532  = \$2530 [15:0] & \$2531 ;
+  assign \$2533  = \$signal$186 [1] ? 4'h1 : 4'h0;
+  assign \$2534  = \$signal$186 [2] ? 4'h2 : \$2533 ;
+  assign \$2535  = \$signal$186 [3] ? 4'h3 : \$2534 ;
+  assign \$2536  = \$signal$186 [4] ? 4'h4 : \$2535 ;
+  assign \$2537  = \$signal$186 [5] ? 4'h5 : \$2536 ;
+  assign \$2538  = \$signal$186 [6] ? 4'h6 : \$2537 ;
+  assign \$2539  = \$signal$186 [7] ? 4'h7 : \$2538 ;
+  assign \$2540  = \$signal$186 [8] ? 4'h8 : \$2539 ;
+  assign \$2541  = \$signal$186 [9] ? 4'h9 : \$2540 ;
+  assign \$2542  = \$signal$186 [10] ? 4'ha : \$2541 ;
+  assign \$2543  = \$signal$186 [11] ? 4'hb : \$2542 ;
+  assign \$2544  = \$signal$186 [12] ? 4'hc : \$2543 ;
+  assign \$2545  = \$signal$186 [13] ? 4'hd : \$2544 ;
+  assign \$2546  = \$signal$186 [14] ? 4'he : \$2545 ;
+  assign \$2547  = \$signal$186 [15] ? 4'hf : \$2546 ;
+  assign \$2548  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$194  });
+  assign \$2549  = 4'hf - \$signal$194 ;
+  assign \$2550  = \$signal$190  << \$2549 [3:0];
+  assign \$2551  = \$signal$190  >> \$signal$99 [3:0];
+  assign \$2552  = \$signal$190  << \$signal$99 ;
+  assign \$2553  = \$signal$98  ? { 31'h00000000, \$2551  } : \$2552 ;
+  assign \$2554  = ! \$signal$190 ;
+  assign \$2555  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$2556  = \$2555  == 2'h2;
+  assign \$2557  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$2558  = \$2557  == 1'h1;
+  assign \$2559  = 4'hf - control5[17:14];
+  assign \$2560  = control5[18] ? \$2559  : 5'h08;
+  assign \$2561  = part2_4[6:0] << \$2560 [3:0];
+  assign \$2562  = \$2558  ? \$2561 [15:0] : 16'h0000;
+  assign \$2563  = \$2556  ? { 1'h0, part2_4[14:0] } : \$2562 ;
+  assign \$2564  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$2565  = \$2564  == 2'h2;
+  assign \$2566  = \$2565  ? part2_4[15] : part2_4[7];
+  assign \$2567  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$2568  = \$2567  == 2'h2;
+  assign \$2569  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$2570  = \$2569  == 1'h1;
+  assign \$2571  = \$2568  | \$2570 ;
+  assign \$2572  = \$2566  & \$2571 ;
+  assign \$2573  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$2574  = \$2573  == 2'h3;
+  assign \$2576  = \$signal$202  + \$2575 ;
+  assign \$2577  = ~ lost;
+  assign \$2578  = { lost[14:0], 1'h1 } & \$2577 ;
+  assign \$2579  = \$signal$202  & \$2578 ;
+  assign \$2580  = | \$2579 ;
+  assign \$2581  = \$2580  & lost[0];
+  assign \$2582  = \$2576  + \$2581 ;
+  assign \$2583  = ~ lost;
+  assign \$2584  = \$2582 [15:0] & \$2583 ;
+  assign \$2585  = \$signal$202 [1] ? 4'h1 : 4'h0;
+  assign \$2586  = \$signal$202 [2] ? 4'h2 : \$2585 ;
+  assign \$2587  = \$signal$202 [3] ? 4'h3 : \$2586 ;
+  assign \$2588  = \$signal$202 [4] ? 4'h4 : \$2587 ;
+  assign \$2589  = \$signal$202 [5] ? 4'h5 : \$2588 ;
+  assign \$2590  = \$signal$202 [6] ? 4'h6 : \$2589 ;
+  assign \$2591  = \$signal$202 [7] ? 4'h7 : \$2590 ;
+  assign \$2592  = \$signal$202 [8] ? 4'h8 : \$2591 ;
+  assign \$2593  = \$signal$202 [9] ? 4'h9 : \$2592 ;
+  assign \$2594  = \$signal$202 [10] ? 4'ha : \$2593 ;
+  assign \$2595  = \$signal$202 [11] ? 4'hb : \$2594 ;
+  assign \$2596  = \$signal$202 [12] ? 4'hc : \$2595 ;
+  assign \$2597  = \$signal$202 [13] ? 4'hd : \$2596 ;
+  assign \$2598  = \$signal$202 [14] ? 4'he : \$2597 ;
+  assign \$2599  = \$signal$202 [15] ? 4'hf : \$2598 ;
+  assign \$2600  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$210  });
+  assign \$2601  = 4'hf - \$signal$210 ;
+  assign \$2602  = \$signal$206  << \$2601 [3:0];
+  assign \$2603  = \$signal$206  >> \$signal$99 [3:0];
+  assign \$2604  = \$signal$206  << \$signal$99 ;
+  assign \$2605  = \$signal$98  ? { 31'h00000000, \$2603  } : \$2604 ;
+  assign \$2606  = ! \$signal$206 ;
+  assign \$2607  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$2608  = \$2607  == 2'h2;
+  assign \$2609  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$2610  = \$2609  == 1'h1;
+  assign \$2611  = 4'hf - control5[17:14];
+  assign \$2612  = control5[18] ? \$2611  : 5'h08;
+  assign \$2613  = part2_5[6:0] << \$2612 [3:0];
+  assign \$2614  = \$2610  ? \$2613 [15:0] : 16'h0000;
+  assign \$2615  = \$2608  ? { 1'h0, part2_5[14:0] } : \$2614 ;
+  assign \$2616  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$2617  = \$2616  == 2'h2;
+  assign \$2618  = \$2617  ? part2_5[15] : part2_5[7];
+  assign \$2619  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$2620  = \$2619  == 2'h2;
+  assign \$2621  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$2622  = \$2621  == 1'h1;
+  assign \$2623  = \$2620  | \$2622 ;
+  assign \$2624  = \$2618  & \$2623 ;
+  assign \$2625  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$2626  = \$2625  == 2'h3;
+  assign \$2628  = \$signal$218  + \$2627 ;
+  assign \$2629  = ~ lost;
+  assign \$2630  = { lost[14:0], 1'h1 } & \$2629 ;
+  assign \$2631  = \$signal$218  & \$2630 ;
+  assign \$2632  = | \$2631 ;
+  assign \$2633  = \$2632  & lost[0];
+  assign \$2634  = \$2628  + \$2633 ;
+  assign \$2635  = ~ lost;
+  assign \$2636  = \$2634 [15:0] & \$2635 ;
+  assign \$2637  = \$signal$218 [1] ? 4'h1 : 4'h0;
+  assign \$2638  = \$signal$218 [2] ? 4'h2 : \$2637 ;
+  assign \$2639  = \$signal$218 [3] ? 4'h3 : \$2638 ;
+  assign \$2640  = \$signal$218 [4] ? 4'h4 : \$2639 ;
+  assign \$2641  = \$signal$218 [5] ? 4'h5 : \$2640 ;
+  assign \$2642  = \$signal$218 [6] ? 4'h6 : \$2641 ;
+  assign \$2643  = \$signal$218 [7] ? 4'h7 : \$2642 ;
+  assign \$2644  = \$signal$218 [8] ? 4'h8 : \$2643 ;
+  assign \$2645  = \$signal$218 [9] ? 4'h9 : \$2644 ;
+  assign \$2646  = \$signal$218 [10] ? 4'ha : \$2645 ;
+  assign \$2647  = \$signal$218 [11] ? 4'hb : \$2646 ;
+  assign \$2648  = \$signal$218 [12] ? 4'hc : \$2647 ;
+  assign \$2649  = \$signal$218 [13] ? 4'hd : \$2648 ;
+  assign \$2650  = \$signal$218 [14] ? 4'he : \$2649 ;
+  assign \$2651  = \$signal$218 [15] ? 4'hf : \$2650 ;
+  assign \$2652  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$226  });
+  assign \$2653  = 4'hf - \$signal$226 ;
+  assign \$2654  = \$signal$222  << \$2653 [3:0];
+  assign \$2655  = \$signal$222  >> \$signal$99 [3:0];
+  assign \$2656  = \$signal$222  << \$signal$99 ;
+  assign \$2657  = \$signal$98  ? { 31'h00000000, \$2655  } : \$2656 ;
+  assign \$2658  = ! \$signal$222 ;
+  assign \$2659  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$2660  = \$2659  == 2'h2;
+  assign \$2661  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$2662  = \$2661  == 1'h1;
+  assign \$2663  = 4'hf - control5[17:14];
+  assign \$2664  = control5[18] ? \$2663  : 5'h08;
+  assign \$2665  = part2_6[6:0] << \$2664 [3:0];
+  assign \$2666  = \$2662  ? \$2665 [15:0] : 16'h0000;
+  assign \$2667  = \$2660  ? { 1'h0, part2_6[14:0] } : \$2666 ;
+  assign \$2668  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$2669  = \$2668  == 2'h2;
+  assign \$2670  = \$2669  ? part2_6[15] : part2_6[7];
+  assign \$2671  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$2672  = \$2671  == 2'h2;
+  assign \$2673  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$2674  = \$2673  == 1'h1;
+  assign \$2675  = \$2672  | \$2674 ;
+  assign \$2676  = \$2670  & \$2675 ;
+  assign \$2677  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$2678  = \$2677  == 2'h3;
+  assign \$2680  = \$signal$234  + \$2679 ;
+  assign \$2681  = ~ lost;
+  assign \$2682  = { lost[14:0], 1'h1 } & \$2681 ;
+  assign \$2683  = \$signal$234  & \$2682 ;
+  assign \$2684  = | \$2683 ;
+  assign \$2685  = \$2684  & lost[0];
+  assign \$2686  = \$2680  + \$2685 ;
+  assign \$2687  = ~ lost;
+  assign \$2688  = \$2686 [15:0] & \$2687 ;
+  assign \$2689  = \$signal$234 [1] ? 4'h1 : 4'h0;
+  assign \$2690  = \$signal$234 [2] ? 4'h2 : \$2689 ;
+  assign \$2691  = \$signal$234 [3] ? 4'h3 : \$2690 ;
+  assign \$2692  = \$signal$234 [4] ? 4'h4 : \$2691 ;
+  assign \$2693  = \$signal$234 [5] ? 4'h5 : \$2692 ;
+  assign \$2694  = \$signal$234 [6] ? 4'h6 : \$2693 ;
+  assign \$2695  = \$signal$234 [7] ? 4'h7 : \$2694 ;
+  assign \$2696  = \$signal$234 [8] ? 4'h8 : \$2695 ;
+  assign \$2697  = \$signal$234 [9] ? 4'h9 : \$2696 ;
+  assign \$2698  = \$signal$234 [10] ? 4'ha : \$2697 ;
+  assign \$2699  = \$signal$234 [11] ? 4'hb : \$2698 ;
+  assign \$2700  = \$signal$234 [12] ? 4'hc : \$2699 ;
+  assign \$2701  = \$signal$234 [13] ? 4'hd : \$2700 ;
+  assign \$2702  = \$signal$234 [14] ? 4'he : \$2701 ;
+  assign \$2703  = \$signal$234 [15] ? 4'hf : \$2702 ;
+  assign \$2704  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$242  });
+  assign \$2705  = 4'hf - \$signal$242 ;
+  assign \$2706  = \$signal$238  << \$2705 [3:0];
+  assign \$2707  = \$signal$238  >> \$signal$99 [3:0];
+  assign \$2708  = \$signal$238  << \$signal$99 ;
+  assign \$2709  = \$signal$98  ? { 31'h00000000, \$2707  } : \$2708 ;
+  assign \$2710  = ! \$signal$238 ;
+  assign \$2711  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$2712  = \$2711  == 2'h2;
+  assign \$2713  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$2714  = \$2713  == 1'h1;
+  assign \$2715  = 4'hf - control5[17:14];
+  assign \$2716  = control5[18] ? \$2715  : 5'h08;
+  assign \$2717  = part2_7[6:0] << \$2716 [3:0];
+  assign \$2718  = \$2714  ? \$2717 [15:0] : 16'h0000;
+  assign \$2719  = \$2712  ? { 1'h0, part2_7[14:0] } : \$2718 ;
+  assign \$2720  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$2721  = \$2720  == 2'h2;
+  assign \$2722  = \$2721  ? part2_7[15] : part2_7[7];
+  assign \$2723  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$2724  = \$2723  == 2'h2;
+  assign \$2725  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$2726  = \$2725  == 1'h1;
+  assign \$2727  = \$2724  | \$2726 ;
+  assign \$2728  = \$2722  & \$2727 ;
+  assign \$2729  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$2730  = \$2729  == 2'h3;
+  assign \$2732  = \$signal$250  + \$2731 ;
+  assign \$2733  = ~ lost;
+  assign \$2734  = { lost[14:0], 1'h1 } & \$2733 ;
+  assign \$2735  = \$signal$250  & \$2734 ;
+  assign \$2736  = | \$2735 ;
+  assign \$2737  = \$2736  & lost[0];
+  assign \$2738  = \$2732  + \$2737 ;
+  assign \$2739  = ~ lost;
+  assign \$2740  = \$2738 [15:0] & \$2739 ;
+  assign \$2741  = \$signal$250 [1] ? 4'h1 : 4'h0;
+  assign \$2742  = \$signal$250 [2] ? 4'h2 : \$2741 ;
+  assign \$2743  = \$signal$250 [3] ? 4'h3 : \$2742 ;
+  assign \$2744  = \$signal$250 [4] ? 4'h4 : \$2743 ;
+  assign \$2745  = \$signal$250 [5] ? 4'h5 : \$2744 ;
+  assign \$2746  = \$signal$250 [6] ? 4'h6 : \$2745 ;
+  assign \$2747  = \$signal$250 [7] ? 4'h7 : \$2746 ;
+  assign \$2748  = \$signal$250 [8] ? 4'h8 : \$2747 ;
+  assign \$2749  = \$signal$250 [9] ? 4'h9 : \$2748 ;
+  assign \$2750  = \$signal$250 [10] ? 4'ha : \$2749 ;
+  assign \$2751  = \$signal$250 [11] ? 4'hb : \$2750 ;
+  assign \$2752  = \$signal$250 [12] ? 4'hc : \$2751 ;
+  assign \$2753  = \$signal$250 [13] ? 4'hd : \$2752 ;
+  assign \$2754  = \$signal$250 [14] ? 4'he : \$2753 ;
+  assign \$2755  = \$signal$250 [15] ? 4'hf : \$2754 ;
+  assign \$2756  = $signed(\$signal$96 ) + $signed({ 1'h0, \$signal$258  });
+  assign \$2757  = 4'hf - \$signal$258 ;
+  assign \$2758  = \$signal$254  << \$2757 [3:0];
+  assign \$2759  = \$signal$254  >> \$signal$99 [3:0];
+  assign \$2760  = \$signal$254  << \$signal$99 ;
+  assign \$2761  = \$signal$98  ? { 31'h00000000, \$2759  } : \$2760 ;
+  assign \$2762  = ! \$signal$254 ;
+  assign \$2763  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2764  = \$2763  == 2'h3;
+  assign \$2765  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2766  = \$2765  == 1'h1;
+  assign \$2767  = ! part2_0[6:0];
+  assign \$2768  = control5[17:14] > 3'h6;
+  assign \$2769  = 1'h1 << control5[16:14];
+  assign \$2770  = \$2768  ? 7'h7f : \$2769 [6:0];
+  assign \$2771  = part2_0[6:0] > \$2770 ;
+  assign \$2772  = \$2767  | \$2771 ;
+  assign \$2773  = \$2766  & \$2772 ;
+  assign \$2774  = \$2764  | \$2773 ;
+  assign \$2775  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2776  = \$2775  == 2'h2;
+  assign \$2777  = control5[17:14] < 3'h7;
+  assign \$2778  = 4'he - control5[17:14];
+  assign \$2779  = 8'hff << \$2778 [3:0];
+  assign \$2780  = part2_0[14:0] < \$2779 [14:0];
+  assign \$2781  = \$2777  | \$2780 ;
+  assign \$2782  = \$2776  & \$2781 ;
+  assign \$2783  = \$2774  | \$2782 ;
+  assign \$2784  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2785  = \$2784  == 1'h1;
+  assign \$2786  = control5[17:14] > 3'h7;
+  assign \$2787  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2788  = \$2787  == 2'h2;
+  assign \$2789  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2790  = \$2789  == 1'h1;
+  assign \$2791  = 4'hf - control5[17:14];
+  assign \$2792  = control5[18] ? \$2791  : 5'h08;
+  assign \$2793  = part2_0[6:0] << \$2792 [3:0];
+  assign \$2794  = \$2790  ? \$2793 [15:0] : 16'h0000;
+  assign \$2795  = \$2788  ? { 1'h0, part2_0[14:0] } : \$2794 ;
+  assign \$2796  = ! \$2795 ;
+  assign \$2797  = \$2786  & \$2796 ;
+  assign \$2798  = ~ \$2797 ;
+  assign \$2799  = \$2785  & \$2798 ;
+  assign \$2800  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2801  = \$2800  == 2'h2;
+  assign \$2802  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2803  = \$2802  == 1'h1;
+  assign \$2804  = 4'hf - control5[17:14];
+  assign \$2805  = control5[18] ? \$2804  : 5'h08;
+  assign \$2806  = part2_0[6:0] << \$2805 [3:0];
+  assign \$2807  = \$2803  ? \$2806 [15:0] : 16'h0000;
+  assign \$2808  = \$2801  ? { 1'h0, part2_0[14:0] } : \$2807 ;
+  assign \$2809  = 4'hf - control5[17:14];
+  assign \$2810  = 1'h1 << \$2809 [3:0];
+  assign \$2811  = \$2808  < \$2810 ;
+  assign \$2812  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2813  = \$2812  == 2'h2;
+  assign \$2814  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2815  = \$2814  == 1'h1;
+  assign \$2816  = 4'hf - control5[17:14];
+  assign \$2817  = control5[18] ? \$2816  : 5'h08;
+  assign \$2818  = part2_0[6:0] << \$2817 [3:0];
+  assign \$2819  = \$2815  ? \$2818 [15:0] : 16'h0000;
+  assign \$2820  = \$2813  ? { 1'h0, part2_0[14:0] } : \$2819 ;
+  assign \$2822  = 4'hf - \$2821 ;
+  assign \$2823  = 1'h1 << \$2822 [3:0];
+  assign \$2824  = \$2820  >= \$2823 ;
+  assign \$2825  = \$2811  | \$2824 ;
+  assign \$2826  = \$2799  & \$2825 ;
+  assign \$2827  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2828  = \$2827  == 2'h2;
+  assign \$2829  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2830  = \$2829  == 2'h2;
+  assign \$2831  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2832  = \$2831  == 1'h1;
+  assign \$2833  = 4'hf - control5[17:14];
+  assign \$2834  = control5[18] ? \$2833  : 5'h08;
+  assign \$2835  = part2_0[6:0] << \$2834 [3:0];
+  assign \$2836  = \$2832  ? \$2835 [15:0] : 16'h0000;
+  assign \$2837  = \$2830  ? { 1'h0, part2_0[14:0] } : \$2836 ;
+  assign \$2839  = 4'hf - \$2838 ;
+  assign \$2840  = 1'h1 << \$2839 [3:0];
+  assign \$2841  = \$2837  < \$2840 ;
+  assign \$2842  = \$2828  & \$2841 ;
+  assign \$2843  = \$2826  | \$2842 ;
+  assign \$2844  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2845  = \$2844  == 2'h3;
+  assign \$2846  = part2_0[30:23] < 7'h7f;
+  assign \$2847  = \$2845  & \$2846 ;
+  assign \$2848  = \$2843  | \$2847 ;
+  assign \$2849  = control5[18] ? \$2783  : \$2848 ;
+  assign \$2850  = | control5[31:29];
+  assign \$2851  = control5[31:29] <= 1'h0;
+  assign \$2852  = \$2850  & \$2851 ;
+  assign \$2853  = control5[2] ? 2'h0 : tags2[1:0];
+  assign \$2854  = | \$2853 ;
+  assign \$2855  = \$2852  & \$2854 ;
+  assign \$2856  = \$2849  | \$2855 ;
+  assign \$2857  = ~ control5[1];
+  assign \$2858  = \$2856  & \$2857 ;
+  assign \$2859  = ~ control5[2];
+  assign \$2860  = \$2858  & \$2859 ;
+  assign \$2861  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2862  = \$2861  == 2'h3;
+  assign \$2863  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2864  = \$2863  == 1'h1;
+  assign \$2865  = ! part2_1[6:0];
+  assign \$2866  = control5[17:14] > 3'h6;
+  assign \$2867  = 1'h1 << control5[16:14];
+  assign \$2868  = \$2866  ? 7'h7f : \$2867 [6:0];
+  assign \$2869  = part2_1[6:0] > \$2868 ;
+  assign \$2870  = \$2865  | \$2869 ;
+  assign \$2871  = \$2864  & \$2870 ;
+  assign \$2872  = \$2862  | \$2871 ;
+  assign \$2873  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2874  = \$2873  == 2'h2;
+  assign \$2875  = control5[17:14] < 3'h7;
+  assign \$2876  = 4'he - control5[17:14];
+  assign \$2877  = 8'hff << \$2876 [3:0];
+  assign \$2878  = part2_1[14:0] < \$2877 [14:0];
+  assign \$2879  = \$2875  | \$2878 ;
+  assign \$2880  = \$2874  & \$2879 ;
+  assign \$2881  = \$2872  | \$2880 ;
+  assign \$2882  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2883  = \$2882  == 1'h1;
+  assign \$2884  = control5[17:14] > 3'h7;
+  assign \$2885  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2886  = \$2885  == 2'h2;
+  assign \$2887  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2888  = \$2887  == 1'h1;
+  assign \$2889  = 4'hf - control5[17:14];
+  assign \$2890  = control5[18] ? \$2889  : 5'h08;
+  assign \$2891  = part2_1[6:0] << \$2890 [3:0];
+  assign \$2892  = \$2888  ? \$2891 [15:0] : 16'h0000;
+  assign \$2893  = \$2886  ? { 1'h0, part2_1[14:0] } : \$2892 ;
+  assign \$2894  = ! \$2893 ;
+  assign \$2895  = \$2884  & \$2894 ;
+  assign \$2896  = ~ \$2895 ;
+  assign \$2897  = \$2883  & \$2896 ;
+  assign \$2898  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2899  = \$2898  == 2'h2;
+  assign \$2900  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2901  = \$2900  == 1'h1;
+  assign \$2902  = 4'hf - control5[17:14];
+  assign \$2903  = control5[18] ? \$2902  : 5'h08;
+  assign \$2904  = part2_1[6:0] << \$2903 [3:0];
+  assign \$2905  = \$2901  ? \$2904 [15:0] : 16'h0000;
+  assign \$2906  = \$2899  ? { 1'h0, part2_1[14:0] } : \$2905 ;
+  assign \$2907  = 4'hf - control5[17:14];
+  assign \$2908  = 1'h1 << \$2907 [3:0];
+  assign \$2909  = \$2906  < \$2908 ;
+  assign \$2910  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2911  = \$2910  == 2'h2;
+  assign \$2912  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2913  = \$2912  == 1'h1;
+  assign \$2914  = 4'hf - control5[17:14];
+  assign \$2915  = control5[18] ? \$2914  : 5'h08;
+  assign \$2916  = part2_1[6:0] << \$2915 [3:0];
+  assign \$2917  = \$2913  ? \$2916 [15:0] : 16'h0000;
+  assign \$2918  = \$2911  ? { 1'h0, part2_1[14:0] } : \$2917 ;
+  assign \$2920  = 4'hf - \$2919 ;
+  assign \$2921  = 1'h1 << \$2920 [3:0];
+  assign \$2922  = \$2918  >= \$2921 ;
+  assign \$2923  = \$2909  | \$2922 ;
+  assign \$2924  = \$2897  & \$2923 ;
+  assign \$2925  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2926  = \$2925  == 2'h2;
+  assign \$2927  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2928  = \$2927  == 2'h2;
+  assign \$2929  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2930  = \$2929  == 1'h1;
+  assign \$2931  = 4'hf - control5[17:14];
+  assign \$2932  = control5[18] ? \$2931  : 5'h08;
+  assign \$2933  = part2_1[6:0] << \$2932 [3:0];
+  assign \$2934  = \$2930  ? \$2933 [15:0] : 16'h0000;
+  assign \$2935  = \$2928  ? { 1'h0, part2_1[14:0] } : \$2934 ;
+  assign \$2937  = 4'hf - \$2936 ;
+  assign \$2938  = 1'h1 << \$2937 [3:0];
+  assign \$2939  = \$2935  < \$2938 ;
+  assign \$2940  = \$2926  & \$2939 ;
+  assign \$2941  = \$2924  | \$2940 ;
+  assign \$2942  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2943  = \$2942  == 2'h3;
+  assign \$2944  = part2_1[30:23] < 7'h7f;
+  assign \$2945  = \$2943  & \$2944 ;
+  assign \$2946  = \$2941  | \$2945 ;
+  assign \$2947  = control5[18] ? \$2881  : \$2946 ;
+  assign \$2948  = | control5[31:29];
+  assign \$2949  = control5[31:29] <= 1'h1;
+  assign \$2950  = \$2948  & \$2949 ;
+  assign \$2951  = control5[2] ? 2'h0 : tags2[3:2];
+  assign \$2952  = | \$2951 ;
+  assign \$2953  = \$2950  & \$2952 ;
+  assign \$2954  = \$2947  | \$2953 ;
+  assign \$2955  = ~ control5[1];
+  assign \$2956  = \$2954  & \$2955 ;
+  assign \$2957  = ~ control5[2];
+  assign \$2958  = \$2956  & \$2957 ;
+  assign \$2959  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2960  = \$2959  == 2'h3;
+  assign \$2961  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2962  = \$2961  == 1'h1;
+  assign \$2963  = ! part2_2[6:0];
+  assign \$2964  = control5[17:14] > 3'h6;
+  assign \$2965  = 1'h1 << control5[16:14];
+  assign \$2966  = \$2964  ? 7'h7f : \$2965 [6:0];
+  assign \$2967  = part2_2[6:0] > \$2966 ;
+  assign \$2968  = \$2963  | \$2967 ;
+  assign \$2969  = \$2962  & \$2968 ;
+  assign \$2970  = \$2960  | \$2969 ;
+  assign \$2971  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2972  = \$2971  == 2'h2;
+  assign \$2973  = control5[17:14] < 3'h7;
+  assign \$2974  = 4'he - control5[17:14];
+  assign \$2975  = 8'hff << \$2974 [3:0];
+  assign \$2976  = part2_2[14:0] < \$2975 [14:0];
+  assign \$2977  = \$2973  | \$2976 ;
+  assign \$2978  = \$2972  & \$2977 ;
+  assign \$2979  = \$2970  | \$2978 ;
+  assign \$2980  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2981  = \$2980  == 1'h1;
+  assign \$2982  = control5[17:14] > 3'h7;
+  assign \$2983  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2984  = \$2983  == 2'h2;
+  assign \$2985  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2986  = \$2985  == 1'h1;
+  assign \$2987  = 4'hf - control5[17:14];
+  assign \$2988  = control5[18] ? \$2987  : 5'h08;
+  assign \$2989  = part2_2[6:0] << \$2988 [3:0];
+  assign \$2990  = \$2986  ? \$2989 [15:0] : 16'h0000;
+  assign \$2991  = \$2984  ? { 1'h0, part2_2[14:0] } : \$2990 ;
+  assign \$2992  = ! \$2991 ;
+  assign \$2993  = \$2982  & \$2992 ;
+  assign \$2994  = ~ \$2993 ;
+  assign \$2995  = \$2981  & \$2994 ;
+  assign \$2996  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2997  = \$2996  == 2'h2;
+  assign \$2998  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$2999  = \$2998  == 1'h1;
+  assign \$3000  = 4'hf - control5[17:14];
+  assign \$3001  = control5[18] ? \$3000  : 5'h08;
+  assign \$3002  = part2_2[6:0] << \$3001 [3:0];
+  assign \$3003  = \$2999  ? \$3002 [15:0] : 16'h0000;
+  assign \$3004  = \$2997  ? { 1'h0, part2_2[14:0] } : \$3003 ;
+  assign \$3005  = 4'hf - control5[17:14];
+  assign \$3006  = 1'h1 << \$3005 [3:0];
+  assign \$3007  = \$3004  < \$3006 ;
+  assign \$3008  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3009  = \$3008  == 2'h2;
+  assign \$3010  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3011  = \$3010  == 1'h1;
+  assign \$3012  = 4'hf - control5[17:14];
+  assign \$3013  = control5[18] ? \$3012  : 5'h08;
+  assign \$3014  = part2_2[6:0] << \$3013 [3:0];
+  assign \$3015  = \$3011  ? \$3014 [15:0] : 16'h0000;
+  assign \$3016  = \$3009  ? { 1'h0, part2_2[14:0] } : \$3015 ;
+  assign \$3018  = 4'hf - \$3017 ;
+  assign \$3019  = 1'h1 << \$3018 [3:0];
+  assign \$3020  = \$3016  >= \$3019 ;
+  assign \$3021  = \$3007  | \$3020 ;
+  assign \$3022  = \$2995  & \$3021 ;
+  assign \$3023  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3024  = \$3023  == 2'h2;
+  assign \$3025  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3026  = \$3025  == 2'h2;
+  assign \$3027  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3028  = \$3027  == 1'h1;
+  assign \$3029  = 4'hf - control5[17:14];
+  assign \$3030  = control5[18] ? \$3029  : 5'h08;
+  assign \$3031  = part2_2[6:0] << \$3030 [3:0];
+  assign \$3032  = \$3028  ? \$3031 [15:0] : 16'h0000;
+  assign \$3033  = \$3026  ? { 1'h0, part2_2[14:0] } : \$3032 ;
+  assign \$3035  = 4'hf - \$3034 ;
+  assign \$3036  = 1'h1 << \$3035 [3:0];
+  assign \$3037  = \$3033  < \$3036 ;
+  assign \$3038  = \$3024  & \$3037 ;
+  assign \$3039  = \$3022  | \$3038 ;
+  assign \$3040  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3041  = \$3040  == 2'h3;
+  assign \$3042  = part2_2[30:23] < 7'h7f;
+  assign \$3043  = \$3041  & \$3042 ;
+  assign \$3044  = \$3039  | \$3043 ;
+  assign \$3045  = control5[18] ? \$2979  : \$3044 ;
+  assign \$3046  = | control5[31:29];
+  assign \$3047  = control5[31:29] <= 2'h2;
+  assign \$3048  = \$3046  & \$3047 ;
+  assign \$3049  = control5[2] ? 2'h0 : tags2[5:4];
+  assign \$3050  = | \$3049 ;
+  assign \$3051  = \$3048  & \$3050 ;
+  assign \$3052  = \$3045  | \$3051 ;
+  assign \$3053  = ~ control5[1];
+  assign \$3054  = \$3052  & \$3053 ;
+  assign \$3055  = ~ control5[2];
+  assign \$3056  = \$3054  & \$3055 ;
+  assign \$3057  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3058  = \$3057  == 2'h3;
+  assign \$3059  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3060  = \$3059  == 1'h1;
+  assign \$3061  = ! part2_3[6:0];
+  assign \$3062  = control5[17:14] > 3'h6;
+  assign \$3063  = 1'h1 << control5[16:14];
+  assign \$3064  = \$3062  ? 7'h7f : \$3063 [6:0];
+  assign \$3065  = part2_3[6:0] > \$3064 ;
+  assign \$3066  = \$3061  | \$3065 ;
+  assign \$3067  = \$3060  & \$3066 ;
+  assign \$3068  = \$3058  | \$3067 ;
+  assign \$3069  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3070  = \$3069  == 2'h2;
+  assign \$3071  = control5[17:14] < 3'h7;
+  assign \$3072  = 4'he - control5[17:14];
+  assign \$3073  = 8'hff << \$3072 [3:0];
+  assign \$3074  = part2_3[14:0] < \$3073 [14:0];
+  assign \$3075  = \$3071  | \$3074 ;
+  assign \$3076  = \$3070  & \$3075 ;
+  assign \$3077  = \$3068  | \$3076 ;
+  assign \$3078  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3079  = \$3078  == 1'h1;
+  assign \$3080  = control5[17:14] > 3'h7;
+  assign \$3081  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3082  = \$3081  == 2'h2;
+  assign \$3083  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3084  = \$3083  == 1'h1;
+  assign \$3085  = 4'hf - control5[17:14];
+  assign \$3086  = control5[18] ? \$3085  : 5'h08;
+  assign \$3087  = part2_3[6:0] << \$3086 [3:0];
+  assign \$3088  = \$3084  ? \$3087 [15:0] : 16'h0000;
+  assign \$3089  = \$3082  ? { 1'h0, part2_3[14:0] } : \$3088 ;
+  assign \$3090  = ! \$3089 ;
+  assign \$3091  = \$3080  & \$3090 ;
+  assign \$3092  = ~ \$3091 ;
+  assign \$3093  = \$3079  & \$3092 ;
+  assign \$3094  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3095  = \$3094  == 2'h2;
+  assign \$3096  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3097  = \$3096  == 1'h1;
+  assign \$3098  = 4'hf - control5[17:14];
+  assign \$3099  = control5[18] ? \$3098  : 5'h08;
+  assign \$3100  = part2_3[6:0] << \$3099 [3:0];
+  assign \$3101  = \$3097  ? \$3100 [15:0] : 16'h0000;
+  assign \$3102  = \$3095  ? { 1'h0, part2_3[14:0] } : \$3101 ;
+  assign \$3103  = 4'hf - control5[17:14];
+  assign \$3104  = 1'h1 << \$3103 [3:0];
+  assign \$3105  = \$3102  < \$3104 ;
+  assign \$3106  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3107  = \$3106  == 2'h2;
+  assign \$3108  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3109  = \$3108  == 1'h1;
+  assign \$3110  = 4'hf - control5[17:14];
+  assign \$3111  = control5[18] ? \$3110  : 5'h08;
+  assign \$3112  = part2_3[6:0] << \$3111 [3:0];
+  assign \$3113  = \$3109  ? \$3112 [15:0] : 16'h0000;
+  assign \$3114  = \$3107  ? { 1'h0, part2_3[14:0] } : \$3113 ;
+  assign \$3116  = 4'hf - \$3115 ;
+  assign \$3117  = 1'h1 << \$3116 [3:0];
+  assign \$3118  = \$3114  >= \$3117 ;
+  assign \$3119  = \$3105  | \$3118 ;
+  assign \$3120  = \$3093  & \$3119 ;
+  assign \$3121  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3122  = \$3121  == 2'h2;
+  assign \$3123  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3124  = \$3123  == 2'h2;
+  assign \$3125  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3126  = \$3125  == 1'h1;
+  assign \$3127  = 4'hf - control5[17:14];
+  assign \$3128  = control5[18] ? \$3127  : 5'h08;
+  assign \$3129  = part2_3[6:0] << \$3128 [3:0];
+  assign \$3130  = \$3126  ? \$3129 [15:0] : 16'h0000;
+  assign \$3131  = \$3124  ? { 1'h0, part2_3[14:0] } : \$3130 ;
+  assign \$3133  = 4'hf - \$3132 ;
+  assign \$3134  = 1'h1 << \$3133 [3:0];
+  assign \$3135  = \$3131  < \$3134 ;
+  assign \$3136  = \$3122  & \$3135 ;
+  assign \$3137  = \$3120  | \$3136 ;
+  assign \$3138  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3139  = \$3138  == 2'h3;
+  assign \$3140  = part2_3[30:23] < 7'h7f;
+  assign \$3141  = \$3139  & \$3140 ;
+  assign \$3142  = \$3137  | \$3141 ;
+  assign \$3143  = control5[18] ? \$3077  : \$3142 ;
+  assign \$3144  = | control5[31:29];
+  assign \$3145  = control5[31:29] <= 2'h3;
+  assign \$3146  = \$3144  & \$3145 ;
+  assign \$3147  = control5[2] ? 2'h0 : tags2[7:6];
+  assign \$3148  = | \$3147 ;
+  assign \$3149  = \$3146  & \$3148 ;
+  assign \$3150  = \$3143  | \$3149 ;
+  assign \$3151  = ~ control5[1];
+  assign \$3152  = \$3150  & \$3151 ;
+  assign \$3153  = ~ control5[2];
+  assign \$3154  = \$3152  & \$3153 ;
+  assign \$3155  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3156  = \$3155  == 2'h3;
+  assign \$3157  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3158  = \$3157  == 1'h1;
+  assign \$3159  = ! part2_4[6:0];
+  assign \$3160  = control5[17:14] > 3'h6;
+  assign \$3161  = 1'h1 << control5[16:14];
+  assign \$3162  = \$3160  ? 7'h7f : \$3161 [6:0];
+  assign \$3163  = part2_4[6:0] > \$3162 ;
+  assign \$3164  = \$3159  | \$3163 ;
+  assign \$3165  = \$3158  & \$3164 ;
+  assign \$3166  = \$3156  | \$3165 ;
+  assign \$3167  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3168  = \$3167  == 2'h2;
+  assign \$3169  = control5[17:14] < 3'h7;
+  assign \$3170  = 4'he - control5[17:14];
+  assign \$3171  = 8'hff << \$3170 [3:0];
+  assign \$3172  = part2_4[14:0] < \$3171 [14:0];
+  assign \$3173  = \$3169  | \$3172 ;
+  assign \$3174  = \$3168  & \$3173 ;
+  assign \$3175  = \$3166  | \$3174 ;
+  assign \$3176  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3177  = \$3176  == 1'h1;
+  assign \$3178  = control5[17:14] > 3'h7;
+  assign \$3179  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3180  = \$3179  == 2'h2;
+  assign \$3181  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3182  = \$3181  == 1'h1;
+  assign \$3183  = 4'hf - control5[17:14];
+  assign \$3184  = control5[18] ? \$3183  : 5'h08;
+  assign \$3185  = part2_4[6:0] << \$3184 [3:0];
+  assign \$3186  = \$3182  ? \$3185 [15:0] : 16'h0000;
+  assign \$3187  = \$3180  ? { 1'h0, part2_4[14:0] } : \$3186 ;
+  assign \$3188  = ! \$3187 ;
+  assign \$3189  = \$3178  & \$3188 ;
+  assign \$3190  = ~ \$3189 ;
+  assign \$3191  = \$3177  & \$3190 ;
+  assign \$3192  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3193  = \$3192  == 2'h2;
+  assign \$3194  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3195  = \$3194  == 1'h1;
+  assign \$3196  = 4'hf - control5[17:14];
+  assign \$3197  = control5[18] ? \$3196  : 5'h08;
+  assign \$3198  = part2_4[6:0] << \$3197 [3:0];
+  assign \$3199  = \$3195  ? \$3198 [15:0] : 16'h0000;
+  assign \$3200  = \$3193  ? { 1'h0, part2_4[14:0] } : \$3199 ;
+  assign \$3201  = 4'hf - control5[17:14];
+  assign \$3202  = 1'h1 << \$3201 [3:0];
+  assign \$3203  = \$3200  < \$3202 ;
+  assign \$3204  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3205  = \$3204  == 2'h2;
+  assign \$3206  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3207  = \$3206  == 1'h1;
+  assign \$3208  = 4'hf - control5[17:14];
+  assign \$3209  = control5[18] ? \$3208  : 5'h08;
+  assign \$3210  = part2_4[6:0] << \$3209 [3:0];
+  assign \$3211  = \$3207  ? \$3210 [15:0] : 16'h0000;
+  assign \$3212  = \$3205  ? { 1'h0, part2_4[14:0] } : \$3211 ;
+  assign \$3214  = 4'hf - \$3213 ;
+  assign \$3215  = 1'h1 << \$3214 [3:0];
+  assign \$3216  = \$3212  >= \$3215 ;
+  assign \$3217  = \$3203  | \$3216 ;
+  assign \$3218  = \$3191  & \$3217 ;
+  assign \$3219  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3220  = \$3219  == 2'h2;
+  assign \$3221  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3222  = \$3221  == 2'h2;
+  assign \$3223  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3224  = \$3223  == 1'h1;
+  assign \$3225  = 4'hf - control5[17:14];
+  assign \$3226  = control5[18] ? \$3225  : 5'h08;
+  assign \$3227  = part2_4[6:0] << \$3226 [3:0];
+  assign \$3228  = \$3224  ? \$3227 [15:0] : 16'h0000;
+  assign \$3229  = \$3222  ? { 1'h0, part2_4[14:0] } : \$3228 ;
+  assign \$3231  = 4'hf - \$3230 ;
+  assign \$3232  = 1'h1 << \$3231 [3:0];
+  assign \$3233  = \$3229  < \$3232 ;
+  assign \$3234  = \$3220  & \$3233 ;
+  assign \$3235  = \$3218  | \$3234 ;
+  assign \$3236  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3237  = \$3236  == 2'h3;
+  assign \$3238  = part2_4[30:23] < 7'h7f;
+  assign \$3239  = \$3237  & \$3238 ;
+  assign \$3240  = \$3235  | \$3239 ;
+  assign \$3241  = control5[18] ? \$3175  : \$3240 ;
+  assign \$3242  = | control5[31:29];
+  assign \$3243  = control5[31:29] <= 3'h4;
+  assign \$3244  = \$3242  & \$3243 ;
+  assign \$3245  = control5[2] ? 2'h0 : tags2[9:8];
+  assign \$3246  = | \$3245 ;
+  assign \$3247  = \$3244  & \$3246 ;
+  assign \$3248  = \$3241  | \$3247 ;
+  assign \$3249  = ~ control5[1];
+  assign \$3250  = \$3248  & \$3249 ;
+  assign \$3251  = ~ control5[2];
+  assign \$3252  = \$3250  & \$3251 ;
+  assign \$3253  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3254  = \$3253  == 2'h3;
+  assign \$3255  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3256  = \$3255  == 1'h1;
+  assign \$3257  = ! part2_5[6:0];
+  assign \$3258  = control5[17:14] > 3'h6;
+  assign \$3259  = 1'h1 << control5[16:14];
+  assign \$3260  = \$3258  ? 7'h7f : \$3259 [6:0];
+  assign \$3261  = part2_5[6:0] > \$3260 ;
+  assign \$3262  = \$3257  | \$3261 ;
+  assign \$3263  = \$3256  & \$3262 ;
+  assign \$3264  = \$3254  | \$3263 ;
+  assign \$3265  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3266  = \$3265  == 2'h2;
+  assign \$3267  = control5[17:14] < 3'h7;
+  assign \$3268  = 4'he - control5[17:14];
+  assign \$3269  = 8'hff << \$3268 [3:0];
+  assign \$3270  = part2_5[14:0] < \$3269 [14:0];
+  assign \$3271  = \$3267  | \$3270 ;
+  assign \$3272  = \$3266  & \$3271 ;
+  assign \$3273  = \$3264  | \$3272 ;
+  assign \$3274  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3275  = \$3274  == 1'h1;
+  assign \$3276  = control5[17:14] > 3'h7;
+  assign \$3277  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3278  = \$3277  == 2'h2;
+  assign \$3279  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3280  = \$3279  == 1'h1;
+  assign \$3281  = 4'hf - control5[17:14];
+  assign \$3282  = control5[18] ? \$3281  : 5'h08;
+  assign \$3283  = part2_5[6:0] << \$3282 [3:0];
+  assign \$3284  = \$3280  ? \$3283 [15:0] : 16'h0000;
+  assign \$3285  = \$3278  ? { 1'h0, part2_5[14:0] } : \$3284 ;
+  assign \$3286  = ! \$3285 ;
+  assign \$3287  = \$3276  & \$3286 ;
+  assign \$3288  = ~ \$3287 ;
+  assign \$3289  = \$3275  & \$3288 ;
+  assign \$3290  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3291  = \$3290  == 2'h2;
+  assign \$3292  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3293  = \$3292  == 1'h1;
+  assign \$3294  = 4'hf - control5[17:14];
+  assign \$3295  = control5[18] ? \$3294  : 5'h08;
+  assign \$3296  = part2_5[6:0] << \$3295 [3:0];
+  assign \$3297  = \$3293  ? \$3296 [15:0] : 16'h0000;
+  assign \$3298  = \$3291  ? { 1'h0, part2_5[14:0] } : \$3297 ;
+  assign \$3299  = 4'hf - control5[17:14];
+  assign \$3300  = 1'h1 << \$3299 [3:0];
+  assign \$3301  = \$3298  < \$3300 ;
+  assign \$3302  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3303  = \$3302  == 2'h2;
+  assign \$3304  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3305  = \$3304  == 1'h1;
+  assign \$3306  = 4'hf - control5[17:14];
+  assign \$3307  = control5[18] ? \$3306  : 5'h08;
+  assign \$3308  = part2_5[6:0] << \$3307 [3:0];
+  assign \$3309  = \$3305  ? \$3308 [15:0] : 16'h0000;
+  assign \$3310  = \$3303  ? { 1'h0, part2_5[14:0] } : \$3309 ;
+  assign \$3312  = 4'hf - \$3311 ;
+  assign \$3313  = 1'h1 << \$3312 [3:0];
+  assign \$3314  = \$3310  >= \$3313 ;
+  assign \$3315  = \$3301  | \$3314 ;
+  assign \$3316  = \$3289  & \$3315 ;
+  assign \$3317  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3318  = \$3317  == 2'h2;
+  assign \$3319  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3320  = \$3319  == 2'h2;
+  assign \$3321  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3322  = \$3321  == 1'h1;
+  assign \$3323  = 4'hf - control5[17:14];
+  assign \$3324  = control5[18] ? \$3323  : 5'h08;
+  assign \$3325  = part2_5[6:0] << \$3324 [3:0];
+  assign \$3326  = \$3322  ? \$3325 [15:0] : 16'h0000;
+  assign \$3327  = \$3320  ? { 1'h0, part2_5[14:0] } : \$3326 ;
+  assign \$3329  = 4'hf - \$3328 ;
+  assign \$3330  = 1'h1 << \$3329 [3:0];
+  assign \$3331  = \$3327  < \$3330 ;
+  assign \$3332  = \$3318  & \$3331 ;
+  assign \$3333  = \$3316  | \$3332 ;
+  assign \$3334  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3335  = \$3334  == 2'h3;
+  assign \$3336  = part2_5[30:23] < 7'h7f;
+  assign \$3337  = \$3335  & \$3336 ;
+  assign \$3338  = \$3333  | \$3337 ;
+  assign \$3339  = control5[18] ? \$3273  : \$3338 ;
+  assign \$3340  = | control5[31:29];
+  assign \$3341  = control5[31:29] <= 3'h5;
+  assign \$3342  = \$3340  & \$3341 ;
+  assign \$3343  = control5[2] ? 2'h0 : tags2[11:10];
+  assign \$3344  = | \$3343 ;
+  assign \$3345  = \$3342  & \$3344 ;
+  assign \$3346  = \$3339  | \$3345 ;
+  assign \$3347  = ~ control5[1];
+  assign \$3348  = \$3346  & \$3347 ;
+  assign \$3349  = ~ control5[2];
+  assign \$3350  = \$3348  & \$3349 ;
+  assign \$3351  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3352  = \$3351  == 2'h3;
+  assign \$3353  = control5[2] ? 2'h0 : tags2[13:12];
   assign \$3354  = \$3353  == 1'h1;
-  assign \$3355  = 4'hf - control4[17:14];
-  assign \$3356  = control4[18] ? \$3355  : 5'h08;
-  assign \$3357  = part2_4[6:0] << \$3356 [3:0];
-  assign \$3358  = \$3354  ? \$3357 [15:0] : 16'h0000;
-  assign \$3359  = \$3352  ? { 1'h0, part2_4[14:0] } : \$3358 ;
-  assign \$3360  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3361  = \$3360  == 2'h2;
-  assign \$3362  = \$3361  ? part2_4[15] : part2_4[7];
-  assign \$3363  = control4[2] ? 2'h0 : tags2[9:8];
+  assign \$3355  = ! part2_6[6:0];
+  assign \$3356  = control5[17:14] > 3'h6;
+  assign \$3357  = 1'h1 << control5[16:14];
+  assign \$3358  = \$3356  ? 7'h7f : \$3357 [6:0];
+  assign \$3359  = part2_6[6:0] > \$3358 ;
+  assign \$3360  = \$3355  | \$3359 ;
+  assign \$3361  = \$3354  & \$3360 ;
+  assign \$3362  = \$3352  | \$3361 ;
+  assign \$3363  = control5[2] ? 2'h0 : tags2[13:12];
   assign \$3364  = \$3363  == 2'h2;
-  assign \$3365  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3366  = \$3365  == 1'h1;
-  assign \$3367  = \$3364  | \$3366 ;
-  assign \$3368  = \$3362  & \$3367 ;
-  assign \$3369  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3370  = \$3369  == 2'h3;
-  assign \$3372  = \$signal$210  + \$3371 ;
-  assign \$3373  = ~ lost;
-  assign \$3374  = { lost[14:0], 1'h1 } & \$3373 ;
-  assign \$3375  = \$signal$210  & \$3374 ;
-  assign \$3376  = | \$3375 ;
-  assign \$3377  = \$3376  & lost[0];
-  assign \$3378  = \$3372  + \$3377 ;
-  assign \$3379  = ~ lost;
-  assign \$3380  = \$3378 [15:0] & \$3379 ;
-  assign \$3381  = \$signal$210 [1] ? 4'h1 : 4'h0;
-  assign \$3382  = \$signal$210 [2] ? 4'h2 : \$3381 ;
-  assign \$3383  = \$signal$210 [3] ? 4'h3 : \$3382 ;
-  assign \$3384  = \$signal$210 [4] ? 4'h4 : \$3383 ;
-  assign \$3385  = \$signal$210 [5] ? 4'h5 : \$3384 ;
-  assign \$3386  = \$signal$210 [6] ? 4'h6 : \$3385 ;
-  assign \$3387  = \$signal$210 [7] ? 4'h7 : \$3386 ;
-  assign \$3388  = \$signal$210 [8] ? 4'h8 : \$3387 ;
-  assign \$3389  = \$signal$210 [9] ? 4'h9 : \$3388 ;
-  assign \$3390  = \$signal$210 [10] ? 4'ha : \$3389 ;
-  assign \$3391  = \$signal$210 [11] ? 4'hb : \$3390 ;
-  assign \$3392  = \$signal$210 [12] ? 4'hc : \$3391 ;
-  assign \$3393  = \$signal$210 [13] ? 4'hd : \$3392 ;
-  assign \$3394  = \$signal$210 [14] ? 4'he : \$3393 ;
-  assign \$3395  = \$signal$210 [15] ? 4'hf : \$3394 ;
-  assign \$3396  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3397  = \$3396  == 2'h2;
-  assign \$3398  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3399  = \$3398  == 1'h1;
-  assign \$3400  = 4'hf - control4[17:14];
-  assign \$3401  = control4[18] ? \$3400  : 5'h08;
-  assign \$3402  = part2_5[6:0] << \$3401 [3:0];
-  assign \$3403  = \$3399  ? \$3402 [15:0] : 16'h0000;
-  assign \$3404  = \$3397  ? { 1'h0, part2_5[14:0] } : \$3403 ;
-  assign \$3405  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3406  = \$3405  == 2'h2;
-  assign \$3407  = \$3406  ? part2_5[15] : part2_5[7];
-  assign \$3408  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3409  = \$3408  == 2'h2;
-  assign \$3410  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3411  = \$3410  == 1'h1;
-  assign \$3412  = \$3409  | \$3411 ;
-  assign \$3413  = \$3407  & \$3412 ;
-  assign \$3414  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$3415  = \$3414  == 2'h3;
-  assign \$3417  = \$signal$217  + \$3416 ;
-  assign \$3418  = ~ lost;
-  assign \$3419  = { lost[14:0], 1'h1 } & \$3418 ;
-  assign \$3420  = \$signal$217  & \$3419 ;
-  assign \$3421  = | \$3420 ;
-  assign \$3422  = \$3421  & lost[0];
-  assign \$3423  = \$3417  + \$3422 ;
-  assign \$3424  = ~ lost;
-  assign \$3425  = \$3423 [15:0] & \$3424 ;
-  assign \$3426  = \$signal$217 [1] ? 4'h1 : 4'h0;
-  assign \$3427  = \$signal$217 [2] ? 4'h2 : \$3426 ;
-  assign \$3428  = \$signal$217 [3] ? 4'h3 : \$3427 ;
-  assign \$3429  = \$signal$217 [4] ? 4'h4 : \$3428 ;
-  assign \$3430  = \$signal$217 [5] ? 4'h5 : \$3429 ;
-  assign \$3431  = \$signal$217 [6] ? 4'h6 : \$3430 ;
-  assign \$3432  = \$signal$217 [7] ? 4'h7 : \$3431 ;
-  assign \$3433  = \$signal$217 [8] ? 4'h8 : \$3432 ;
-  assign \$3434  = \$signal$217 [9] ? 4'h9 : \$3433 ;
-  assign \$3435  = \$signal$217 [10] ? 4'ha : \$3434 ;
-  assign \$3436  = \$signal$217 [11] ? 4'hb : \$3435 ;
-  assign \$3437  = \$signal$217 [12] ? 4'hc : \$3436 ;
-  assign \$3438  = \$signal$217 [13] ? 4'hd : \$3437 ;
-  assign \$3439  = \$signal$217 [14] ? 4'he : \$3438 ;
-  assign \$3440  = \$signal$217 [15] ? 4'hf : \$3439 ;
-  assign \$3441  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3442  = \$3441  == 2'h2;
-  assign \$3443  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3444  = \$3443  == 1'h1;
-  assign \$3445  = 4'hf - control4[17:14];
-  assign \$3446  = control4[18] ? \$3445  : 5'h08;
-  assign \$3447  = part2_6[6:0] << \$3446 [3:0];
-  assign \$3448  = \$3444  ? \$3447 [15:0] : 16'h0000;
-  assign \$3449  = \$3442  ? { 1'h0, part2_6[14:0] } : \$3448 ;
-  assign \$3450  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3451  = \$3450  == 2'h2;
-  assign \$3452  = \$3451  ? part2_6[15] : part2_6[7];
-  assign \$3453  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3454  = \$3453  == 2'h2;
-  assign \$3455  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3456  = \$3455  == 1'h1;
-  assign \$3457  = \$3454  | \$3456 ;
-  assign \$3458  = \$3452  & \$3457 ;
-  assign \$3459  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$3460  = \$3459  == 2'h3;
-  assign \$3462  = \$signal$224  + \$3461 ;
-  assign \$3463  = ~ lost;
-  assign \$3464  = { lost[14:0], 1'h1 } & \$3463 ;
-  assign \$3465  = \$signal$224  & \$3464 ;
-  assign \$3466  = | \$3465 ;
-  assign \$3467  = \$3466  & lost[0];
-  assign \$3468  = \$3462  + \$3467 ;
-  assign \$3469  = ~ lost;
-  assign \$3470  = \$3468 [15:0] & \$3469 ;
-  assign \$3471  = \$signal$224 [1] ? 4'h1 : 4'h0;
-  assign \$3472  = \$signal$224 [2] ? 4'h2 : \$3471 ;
-  assign \$3473  = \$signal$224 [3] ? 4'h3 : \$3472 ;
-  assign \$3474  = \$signal$224 [4] ? 4'h4 : \$3473 ;
-  assign \$3475  = \$signal$224 [5] ? 4'h5 : \$3474 ;
-  assign \$3476  = \$signal$224 [6] ? 4'h6 : \$3475 ;
-  assign \$3477  = \$signal$224 [7] ? 4'h7 : \$3476 ;
-  assign \$3478  = \$signal$224 [8] ? 4'h8 : \$3477 ;
-  assign \$3479  = \$signal$224 [9] ? 4'h9 : \$3478 ;
-  assign \$3480  = \$signal$224 [10] ? 4'ha : \$3479 ;
-  assign \$3481  = \$signal$224 [11] ? 4'hb : \$3480 ;
-  assign \$3482  = \$signal$224 [12] ? 4'hc : \$3481 ;
-  assign \$3483  = \$signal$224 [13] ? 4'hd : \$3482 ;
-  assign \$3484  = \$signal$224 [14] ? 4'he : \$3483 ;
-  assign \$3485  = \$signal$224 [15] ? 4'hf : \$3484 ;
-  assign \$3486  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3365  = control5[17:14] < 3'h7;
+  assign \$3366  = 4'he - control5[17:14];
+  assign \$3367  = 8'hff << \$3366 [3:0];
+  assign \$3368  = part2_6[14:0] < \$3367 [14:0];
+  assign \$3369  = \$3365  | \$3368 ;
+  assign \$3370  = \$3364  & \$3369 ;
+  assign \$3371  = \$3362  | \$3370 ;
+  assign \$3372  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3373  = \$3372  == 1'h1;
+  assign \$3374  = control5[17:14] > 3'h7;
+  assign \$3375  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3376  = \$3375  == 2'h2;
+  assign \$3377  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3378  = \$3377  == 1'h1;
+  assign \$3379  = 4'hf - control5[17:14];
+  assign \$3380  = control5[18] ? \$3379  : 5'h08;
+  assign \$3381  = part2_6[6:0] << \$3380 [3:0];
+  assign \$3382  = \$3378  ? \$3381 [15:0] : 16'h0000;
+  assign \$3383  = \$3376  ? { 1'h0, part2_6[14:0] } : \$3382 ;
+  assign \$3384  = ! \$3383 ;
+  assign \$3385  = \$3374  & \$3384 ;
+  assign \$3386  = ~ \$3385 ;
+  assign \$3387  = \$3373  & \$3386 ;
+  assign \$3388  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3389  = \$3388  == 2'h2;
+  assign \$3390  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3391  = \$3390  == 1'h1;
+  assign \$3392  = 4'hf - control5[17:14];
+  assign \$3393  = control5[18] ? \$3392  : 5'h08;
+  assign \$3394  = part2_6[6:0] << \$3393 [3:0];
+  assign \$3395  = \$3391  ? \$3394 [15:0] : 16'h0000;
+  assign \$3396  = \$3389  ? { 1'h0, part2_6[14:0] } : \$3395 ;
+  assign \$3397  = 4'hf - control5[17:14];
+  assign \$3398  = 1'h1 << \$3397 [3:0];
+  assign \$3399  = \$3396  < \$3398 ;
+  assign \$3400  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3401  = \$3400  == 2'h2;
+  assign \$3402  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3403  = \$3402  == 1'h1;
+  assign \$3404  = 4'hf - control5[17:14];
+  assign \$3405  = control5[18] ? \$3404  : 5'h08;
+  assign \$3406  = part2_6[6:0] << \$3405 [3:0];
+  assign \$3407  = \$3403  ? \$3406 [15:0] : 16'h0000;
+  assign \$3408  = \$3401  ? { 1'h0, part2_6[14:0] } : \$3407 ;
+  assign \$3410  = 4'hf - \$3409 ;
+  assign \$3411  = 1'h1 << \$3410 [3:0];
+  assign \$3412  = \$3408  >= \$3411 ;
+  assign \$3413  = \$3399  | \$3412 ;
+  assign \$3414  = \$3387  & \$3413 ;
+  assign \$3415  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3416  = \$3415  == 2'h2;
+  assign \$3417  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3418  = \$3417  == 2'h2;
+  assign \$3419  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3420  = \$3419  == 1'h1;
+  assign \$3421  = 4'hf - control5[17:14];
+  assign \$3422  = control5[18] ? \$3421  : 5'h08;
+  assign \$3423  = part2_6[6:0] << \$3422 [3:0];
+  assign \$3424  = \$3420  ? \$3423 [15:0] : 16'h0000;
+  assign \$3425  = \$3418  ? { 1'h0, part2_6[14:0] } : \$3424 ;
+  assign \$3427  = 4'hf - \$3426 ;
+  assign \$3428  = 1'h1 << \$3427 [3:0];
+  assign \$3429  = \$3425  < \$3428 ;
+  assign \$3430  = \$3416  & \$3429 ;
+  assign \$3431  = \$3414  | \$3430 ;
+  assign \$3432  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3433  = \$3432  == 2'h3;
+  assign \$3434  = part2_6[30:23] < 7'h7f;
+  assign \$3435  = \$3433  & \$3434 ;
+  assign \$3436  = \$3431  | \$3435 ;
+  assign \$3437  = control5[18] ? \$3371  : \$3436 ;
+  assign \$3438  = | control5[31:29];
+  assign \$3439  = control5[31:29] <= 3'h6;
+  assign \$3440  = \$3438  & \$3439 ;
+  assign \$3441  = control5[2] ? 2'h0 : tags2[13:12];
+  assign \$3442  = | \$3441 ;
+  assign \$3443  = \$3440  & \$3442 ;
+  assign \$3444  = \$3437  | \$3443 ;
+  assign \$3445  = ~ control5[1];
+  assign \$3446  = \$3444  & \$3445 ;
+  assign \$3447  = ~ control5[2];
+  assign \$3448  = \$3446  & \$3447 ;
+  assign \$3449  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3450  = \$3449  == 2'h3;
+  assign \$3451  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3452  = \$3451  == 1'h1;
+  assign \$3453  = ! part2_7[6:0];
+  assign \$3454  = control5[17:14] > 3'h6;
+  assign \$3455  = 1'h1 << control5[16:14];
+  assign \$3456  = \$3454  ? 7'h7f : \$3455 [6:0];
+  assign \$3457  = part2_7[6:0] > \$3456 ;
+  assign \$3458  = \$3453  | \$3457 ;
+  assign \$3459  = \$3452  & \$3458 ;
+  assign \$3460  = \$3450  | \$3459 ;
+  assign \$3461  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3462  = \$3461  == 2'h2;
+  assign \$3463  = control5[17:14] < 3'h7;
+  assign \$3464  = 4'he - control5[17:14];
+  assign \$3465  = 8'hff << \$3464 [3:0];
+  assign \$3466  = part2_7[14:0] < \$3465 [14:0];
+  assign \$3467  = \$3463  | \$3466 ;
+  assign \$3468  = \$3462  & \$3467 ;
+  assign \$3469  = \$3460  | \$3468 ;
+  assign \$3470  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3471  = \$3470  == 1'h1;
+  assign \$3472  = control5[17:14] > 3'h7;
+  assign \$3473  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3474  = \$3473  == 2'h2;
+  assign \$3475  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3476  = \$3475  == 1'h1;
+  assign \$3477  = 4'hf - control5[17:14];
+  assign \$3478  = control5[18] ? \$3477  : 5'h08;
+  assign \$3479  = part2_7[6:0] << \$3478 [3:0];
+  assign \$3480  = \$3476  ? \$3479 [15:0] : 16'h0000;
+  assign \$3481  = \$3474  ? { 1'h0, part2_7[14:0] } : \$3480 ;
+  assign \$3482  = ! \$3481 ;
+  assign \$3483  = \$3472  & \$3482 ;
+  assign \$3484  = ~ \$3483 ;
+  assign \$3485  = \$3471  & \$3484 ;
+  assign \$3486  = control5[2] ? 2'h0 : tags2[15:14];
   assign \$3487  = \$3486  == 2'h2;
-  assign \$3488  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3488  = control5[2] ? 2'h0 : tags2[15:14];
   assign \$3489  = \$3488  == 1'h1;
-  assign \$3490  = 4'hf - control4[17:14];
-  assign \$3491  = control4[18] ? \$3490  : 5'h08;
+  assign \$3490  = 4'hf - control5[17:14];
+  assign \$3491  = control5[18] ? \$3490  : 5'h08;
   assign \$3492  = part2_7[6:0] << \$3491 [3:0];
   assign \$3493  = \$3489  ? \$3492 [15:0] : 16'h0000;
   assign \$3494  = \$3487  ? { 1'h0, part2_7[14:0] } : \$3493 ;
-  assign \$3495  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3496  = \$3495  == 2'h2;
-  assign \$3497  = \$3496  ? part2_7[15] : part2_7[7];
-  assign \$3498  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3495  = 4'hf - control5[17:14];
+  assign \$3496  = 1'h1 << \$3495 [3:0];
+  assign \$3497  = \$3494  < \$3496 ;
+  assign \$3498  = control5[2] ? 2'h0 : tags2[15:14];
   assign \$3499  = \$3498  == 2'h2;
-  assign \$3500  = control4[2] ? 2'h0 : tags2[15:14];
+  assign \$3500  = control5[2] ? 2'h0 : tags2[15:14];
   assign \$3501  = \$3500  == 1'h1;
-  assign \$3502  = \$3499  | \$3501 ;
-  assign \$3503  = \$3497  & \$3502 ;
-  assign \$3504  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$3505  = \$3504  == 2'h3;
-  assign \$3507  = \$signal$231  + \$3506 ;
-  assign \$3508  = ~ lost;
-  assign \$3509  = { lost[14:0], 1'h1 } & \$3508 ;
-  assign \$3510  = \$signal$231  & \$3509 ;
-  assign \$3511  = | \$3510 ;
-  assign \$3512  = \$3511  & lost[0];
-  assign \$3513  = \$3507  + \$3512 ;
-  assign \$3514  = ~ lost;
-  assign \$3515  = \$3513 [15:0] & \$3514 ;
-  assign \$3516  = \$signal$231 [1] ? 4'h1 : 4'h0;
-  assign \$3517  = \$signal$231 [2] ? 4'h2 : \$3516 ;
-  assign \$3518  = \$signal$231 [3] ? 4'h3 : \$3517 ;
-  assign \$3519  = \$signal$231 [4] ? 4'h4 : \$3518 ;
-  assign \$3520  = \$signal$231 [5] ? 4'h5 : \$3519 ;
-  assign \$3521  = \$signal$231 [6] ? 4'h6 : \$3520 ;
-  assign \$3522  = \$signal$231 [7] ? 4'h7 : \$3521 ;
-  assign \$3523  = \$signal$231 [8] ? 4'h8 : \$3522 ;
-  assign \$3524  = \$signal$231 [9] ? 4'h9 : \$3523 ;
-  assign \$3525  = \$signal$231 [10] ? 4'ha : \$3524 ;
-  assign \$3526  = \$signal$231 [11] ? 4'hb : \$3525 ;
-  assign \$3527  = \$signal$231 [12] ? 4'hc : \$3526 ;
-  assign \$3528  = \$signal$231 [13] ? 4'hd : \$3527 ;
-  assign \$3529  = \$signal$231 [14] ? 4'he : \$3528 ;
-  assign \$3530  = \$signal$231 [15] ? 4'hf : \$3529 ;
-  assign \$3531  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3532  = \$3531  == 2'h3;
-  assign \$3533  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3534  = \$3533  == 1'h1;
-  assign \$3535  = ! part2_0[6:0];
-  assign \$3536  = control4[17:14] > 3'h6;
-  assign \$3537  = 1'h1 << control4[16:14];
-  assign \$3538  = \$3536  ? 7'h7f : \$3537 [6:0];
-  assign \$3539  = part2_0[6:0] > \$3538 ;
-  assign \$3540  = \$3535  | \$3539 ;
-  assign \$3541  = \$3534  & \$3540 ;
-  assign \$3542  = \$3532  | \$3541 ;
-  assign \$3543  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3544  = \$3543  == 2'h2;
-  assign \$3545  = control4[17:14] < 3'h7;
-  assign \$3546  = 4'he - control4[17:14];
-  assign \$3547  = 8'hff << \$3546 [3:0];
-  assign \$3548  = part2_0[14:0] < \$3547 [14:0];
-  assign \$3549  = \$3545  | \$3548 ;
-  assign \$3550  = \$3544  & \$3549 ;
-  assign \$3551  = \$3542  | \$3550 ;
-  assign \$3552  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3553  = \$3552  == 1'h1;
-  assign \$3554  = control4[17:14] > 3'h7;
-  assign \$3555  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3556  = \$3555  == 2'h2;
-  assign \$3557  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3558  = \$3557  == 1'h1;
-  assign \$3559  = 4'hf - control4[17:14];
-  assign \$3560  = control4[18] ? \$3559  : 5'h08;
-  assign \$3561  = part2_0[6:0] << \$3560 [3:0];
-  assign \$3562  = \$3558  ? \$3561 [15:0] : 16'h0000;
-  assign \$3563  = \$3556  ? { 1'h0, part2_0[14:0] } : \$3562 ;
-  assign \$3564  = ! \$3563 ;
-  assign \$3565  = \$3554  & \$3564 ;
-  assign \$3566  = ~ \$3565 ;
-  assign \$3567  = \$3553  & \$3566 ;
-  assign \$3568  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3569  = \$3568  == 2'h2;
-  assign \$3570  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3571  = \$3570  == 1'h1;
-  assign \$3572  = 4'hf - control4[17:14];
-  assign \$3573  = control4[18] ? \$3572  : 5'h08;
-  assign \$3574  = part2_0[6:0] << \$3573 [3:0];
-  assign \$3575  = \$3571  ? \$3574 [15:0] : 16'h0000;
-  assign \$3576  = \$3569  ? { 1'h0, part2_0[14:0] } : \$3575 ;
-  assign \$3577  = 4'hf - control4[17:14];
-  assign \$3578  = 1'h1 << \$3577 [3:0];
-  assign \$3579  = \$3576  < \$3578 ;
-  assign \$3580  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3581  = \$3580  == 2'h2;
-  assign \$3582  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3583  = \$3582  == 1'h1;
-  assign \$3584  = 4'hf - control4[17:14];
-  assign \$3585  = control4[18] ? \$3584  : 5'h08;
-  assign \$3586  = part2_0[6:0] << \$3585 [3:0];
-  assign \$3587  = \$3583  ? \$3586 [15:0] : 16'h0000;
-  assign \$3588  = \$3581  ? { 1'h0, part2_0[14:0] } : \$3587 ;
-  assign \$3590  = 4'hf - \$3589 ;
-  assign \$3591  = 1'h1 << \$3590 [3:0];
-  assign \$3592  = \$3588  >= \$3591 ;
-  assign \$3593  = \$3579  | \$3592 ;
-  assign \$3594  = \$3567  & \$3593 ;
-  assign \$3595  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3596  = \$3595  == 2'h2;
-  assign \$3597  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3598  = \$3597  == 2'h2;
-  assign \$3599  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3600  = \$3599  == 1'h1;
-  assign \$3601  = 4'hf - control4[17:14];
-  assign \$3602  = control4[18] ? \$3601  : 5'h08;
-  assign \$3603  = part2_0[6:0] << \$3602 [3:0];
-  assign \$3604  = \$3600  ? \$3603 [15:0] : 16'h0000;
-  assign \$3605  = \$3598  ? { 1'h0, part2_0[14:0] } : \$3604 ;
-  assign \$3607  = 4'hf - \$3606 ;
-  assign \$3608  = 1'h1 << \$3607 [3:0];
-  assign \$3609  = \$3605  < \$3608 ;
-  assign \$3610  = \$3596  & \$3609 ;
-  assign \$3611  = \$3594  | \$3610 ;
-  assign \$3612  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3613  = \$3612  == 2'h3;
-  assign \$3614  = part2_0[30:23] < 7'h7f;
-  assign \$3615  = \$3613  & \$3614 ;
-  assign \$3616  = \$3611  | \$3615 ;
-  assign \$3617  = control4[18] ? \$3551  : \$3616 ;
-  assign \$3618  = | control4[31:29];
-  assign \$3619  = control4[31:29] <= 1'h0;
-  assign \$3620  = \$3618  & \$3619 ;
-  assign \$3621  = control4[2] ? 2'h0 : tags2[1:0];
-  assign \$3622  = | \$3621 ;
-  assign \$3623  = \$3620  & \$3622 ;
-  assign \$3624  = \$3617  | \$3623 ;
-  assign \$3625  = ~ control4[1];
-  assign \$3626  = \$3624  & \$3625 ;
-  assign \$3627  = ~ control4[2];
-  assign \$3628  = \$3626  & \$3627 ;
-  assign \$3629  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3630  = \$3629  == 2'h3;
-  assign \$3631  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3632  = \$3631  == 1'h1;
-  assign \$3633  = ! part2_1[6:0];
-  assign \$3634  = control4[17:14] > 3'h6;
-  assign \$3635  = 1'h1 << control4[16:14];
-  assign \$3636  = \$3634  ? 7'h7f : \$3635 [6:0];
-  assign \$3637  = part2_1[6:0] > \$3636 ;
-  assign \$3638  = \$3633  | \$3637 ;
-  assign \$3639  = \$3632  & \$3638 ;
-  assign \$3640  = \$3630  | \$3639 ;
-  assign \$3641  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3642  = \$3641  == 2'h2;
-  assign \$3643  = control4[17:14] < 3'h7;
-  assign \$3644  = 4'he - control4[17:14];
-  assign \$3645  = 8'hff << \$3644 [3:0];
-  assign \$3646  = part2_1[14:0] < \$3645 [14:0];
-  assign \$3647  = \$3643  | \$3646 ;
-  assign \$3648  = \$3642  & \$3647 ;
-  assign \$3649  = \$3640  | \$3648 ;
-  assign \$3650  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3651  = \$3650  == 1'h1;
-  assign \$3652  = control4[17:14] > 3'h7;
-  assign \$3653  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3654  = \$3653  == 2'h2;
-  assign \$3655  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3656  = \$3655  == 1'h1;
-  assign \$3657  = 4'hf - control4[17:14];
-  assign \$3658  = control4[18] ? \$3657  : 5'h08;
-  assign \$3659  = part2_1[6:0] << \$3658 [3:0];
-  assign \$3660  = \$3656  ? \$3659 [15:0] : 16'h0000;
-  assign \$3661  = \$3654  ? { 1'h0, part2_1[14:0] } : \$3660 ;
-  assign \$3662  = ! \$3661 ;
-  assign \$3663  = \$3652  & \$3662 ;
-  assign \$3664  = ~ \$3663 ;
-  assign \$3665  = \$3651  & \$3664 ;
-  assign \$3666  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3667  = \$3666  == 2'h2;
-  assign \$3668  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3669  = \$3668  == 1'h1;
-  assign \$3670  = 4'hf - control4[17:14];
-  assign \$3671  = control4[18] ? \$3670  : 5'h08;
-  assign \$3672  = part2_1[6:0] << \$3671 [3:0];
-  assign \$3673  = \$3669  ? \$3672 [15:0] : 16'h0000;
-  assign \$3674  = \$3667  ? { 1'h0, part2_1[14:0] } : \$3673 ;
-  assign \$3675  = 4'hf - control4[17:14];
-  assign \$3676  = 1'h1 << \$3675 [3:0];
-  assign \$3677  = \$3674  < \$3676 ;
-  assign \$3678  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3679  = \$3678  == 2'h2;
-  assign \$3680  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3681  = \$3680  == 1'h1;
-  assign \$3682  = 4'hf - control4[17:14];
-  assign \$3683  = control4[18] ? \$3682  : 5'h08;
-  assign \$3684  = part2_1[6:0] << \$3683 [3:0];
-  assign \$3685  = \$3681  ? \$3684 [15:0] : 16'h0000;
-  assign \$3686  = \$3679  ? { 1'h0, part2_1[14:0] } : \$3685 ;
-  assign \$3688  = 4'hf - \$3687 ;
-  assign \$3689  = 1'h1 << \$3688 [3:0];
-  assign \$3690  = \$3686  >= \$3689 ;
-  assign \$3691  = \$3677  | \$3690 ;
-  assign \$3692  = \$3665  & \$3691 ;
-  assign \$3693  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3694  = \$3693  == 2'h2;
-  assign \$3695  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3696  = \$3695  == 2'h2;
-  assign \$3697  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3698  = \$3697  == 1'h1;
-  assign \$3699  = 4'hf - control4[17:14];
-  assign \$3700  = control4[18] ? \$3699  : 5'h08;
-  assign \$3701  = part2_1[6:0] << \$3700 [3:0];
-  assign \$3702  = \$3698  ? \$3701 [15:0] : 16'h0000;
-  assign \$3703  = \$3696  ? { 1'h0, part2_1[14:0] } : \$3702 ;
-  assign \$3705  = 4'hf - \$3704 ;
-  assign \$3706  = 1'h1 << \$3705 [3:0];
-  assign \$3707  = \$3703  < \$3706 ;
-  assign \$3708  = \$3694  & \$3707 ;
-  assign \$3709  = \$3692  | \$3708 ;
-  assign \$3710  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3711  = \$3710  == 2'h3;
-  assign \$3712  = part2_1[30:23] < 7'h7f;
-  assign \$3713  = \$3711  & \$3712 ;
-  assign \$3714  = \$3709  | \$3713 ;
-  assign \$3715  = control4[18] ? \$3649  : \$3714 ;
-  assign \$3716  = | control4[31:29];
-  assign \$3717  = control4[31:29] <= 1'h1;
-  assign \$3718  = \$3716  & \$3717 ;
-  assign \$3719  = control4[2] ? 2'h0 : tags2[3:2];
-  assign \$3720  = | \$3719 ;
-  assign \$3721  = \$3718  & \$3720 ;
-  assign \$3722  = \$3715  | \$3721 ;
-  assign \$3723  = ~ control4[1];
-  assign \$3724  = \$3722  & \$3723 ;
-  assign \$3725  = ~ control4[2];
-  assign \$3726  = \$3724  & \$3725 ;
-  assign \$3727  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3728  = \$3727  == 2'h3;
-  assign \$3729  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3730  = \$3729  == 1'h1;
-  assign \$3731  = ! part2_2[6:0];
-  assign \$3732  = control4[17:14] > 3'h6;
-  assign \$3733  = 1'h1 << control4[16:14];
-  assign \$3734  = \$3732  ? 7'h7f : \$3733 [6:0];
-  assign \$3735  = part2_2[6:0] > \$3734 ;
-  assign \$3736  = \$3731  | \$3735 ;
-  assign \$3737  = \$3730  & \$3736 ;
-  assign \$3738  = \$3728  | \$3737 ;
-  assign \$3739  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3740  = \$3739  == 2'h2;
-  assign \$3741  = control4[17:14] < 3'h7;
-  assign \$3742  = 4'he - control4[17:14];
-  assign \$3743  = 8'hff << \$3742 [3:0];
-  assign \$3744  = part2_2[14:0] < \$3743 [14:0];
-  assign \$3745  = \$3741  | \$3744 ;
-  assign \$3746  = \$3740  & \$3745 ;
-  assign \$3747  = \$3738  | \$3746 ;
-  assign \$3748  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3749  = \$3748  == 1'h1;
-  assign \$3750  = control4[17:14] > 3'h7;
-  assign \$3751  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3752  = \$3751  == 2'h2;
-  assign \$3753  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3754  = \$3753  == 1'h1;
-  assign \$3755  = 4'hf - control4[17:14];
-  assign \$3756  = control4[18] ? \$3755  : 5'h08;
-  assign \$3757  = part2_2[6:0] << \$3756 [3:0];
-  assign \$3758  = \$3754  ? \$3757 [15:0] : 16'h0000;
-  assign \$3759  = \$3752  ? { 1'h0, part2_2[14:0] } : \$3758 ;
-  assign \$3760  = ! \$3759 ;
-  assign \$3761  = \$3750  & \$3760 ;
-  assign \$3762  = ~ \$3761 ;
-  assign \$3763  = \$3749  & \$3762 ;
-  assign \$3764  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3765  = \$3764  == 2'h2;
-  assign \$3766  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3767  = \$3766  == 1'h1;
-  assign \$3768  = 4'hf - control4[17:14];
-  assign \$3769  = control4[18] ? \$3768  : 5'h08;
-  assign \$3770  = part2_2[6:0] << \$3769 [3:0];
-  assign \$3771  = \$3767  ? \$3770 [15:0] : 16'h0000;
-  assign \$3772  = \$3765  ? { 1'h0, part2_2[14:0] } : \$3771 ;
-  assign \$3773  = 4'hf - control4[17:14];
-  assign \$3774  = 1'h1 << \$3773 [3:0];
-  assign \$3775  = \$3772  < \$3774 ;
-  assign \$3776  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3777  = \$3776  == 2'h2;
-  assign \$3778  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3779  = \$3778  == 1'h1;
-  assign \$3780  = 4'hf - control4[17:14];
-  assign \$3781  = control4[18] ? \$3780  : 5'h08;
-  assign \$3782  = part2_2[6:0] << \$3781 [3:0];
-  assign \$3783  = \$3779  ? \$3782 [15:0] : 16'h0000;
-  assign \$3784  = \$3777  ? { 1'h0, part2_2[14:0] } : \$3783 ;
-  assign \$3786  = 4'hf - \$3785 ;
-  assign \$3787  = 1'h1 << \$3786 [3:0];
-  assign \$3788  = \$3784  >= \$3787 ;
-  assign \$3789  = \$3775  | \$3788 ;
-  assign \$3790  = \$3763  & \$3789 ;
-  assign \$3791  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3792  = \$3791  == 2'h2;
-  assign \$3793  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3794  = \$3793  == 2'h2;
-  assign \$3795  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3796  = \$3795  == 1'h1;
-  assign \$3797  = 4'hf - control4[17:14];
-  assign \$3798  = control4[18] ? \$3797  : 5'h08;
-  assign \$3799  = part2_2[6:0] << \$3798 [3:0];
-  assign \$3800  = \$3796  ? \$3799 [15:0] : 16'h0000;
-  assign \$3801  = \$3794  ? { 1'h0, part2_2[14:0] } : \$3800 ;
-  assign \$3803  = 4'hf - \$3802 ;
-  assign \$3804  = 1'h1 << \$3803 [3:0];
-  assign \$3805  = \$3801  < \$3804 ;
-  assign \$3806  = \$3792  & \$3805 ;
-  assign \$3807  = \$3790  | \$3806 ;
-  assign \$3808  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3809  = \$3808  == 2'h3;
-  assign \$3810  = part2_2[30:23] < 7'h7f;
-  assign \$3811  = \$3809  & \$3810 ;
-  assign \$3812  = \$3807  | \$3811 ;
-  assign \$3813  = control4[18] ? \$3747  : \$3812 ;
-  assign \$3814  = | control4[31:29];
-  assign \$3815  = control4[31:29] <= 2'h2;
-  assign \$3816  = \$3814  & \$3815 ;
-  assign \$3817  = control4[2] ? 2'h0 : tags2[5:4];
-  assign \$3818  = | \$3817 ;
-  assign \$3819  = \$3816  & \$3818 ;
-  assign \$3820  = \$3813  | \$3819 ;
-  assign \$3821  = ~ control4[1];
-  assign \$3822  = \$3820  & \$3821 ;
-  assign \$3823  = ~ control4[2];
-  assign \$3824  = \$3822  & \$3823 ;
-  assign \$3825  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3826  = \$3825  == 2'h3;
-  assign \$3827  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3828  = \$3827  == 1'h1;
-  assign \$3829  = ! part2_3[6:0];
-  assign \$3830  = control4[17:14] > 3'h6;
-  assign \$3831  = 1'h1 << control4[16:14];
-  assign \$3832  = \$3830  ? 7'h7f : \$3831 [6:0];
-  assign \$3833  = part2_3[6:0] > \$3832 ;
-  assign \$3834  = \$3829  | \$3833 ;
-  assign \$3835  = \$3828  & \$3834 ;
-  assign \$3836  = \$3826  | \$3835 ;
-  assign \$3837  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3838  = \$3837  == 2'h2;
-  assign \$3839  = control4[17:14] < 3'h7;
-  assign \$3840  = 4'he - control4[17:14];
-  assign \$3841  = 8'hff << \$3840 [3:0];
-  assign \$3842  = part2_3[14:0] < \$3841 [14:0];
-  assign \$3843  = \$3839  | \$3842 ;
-  assign \$3844  = \$3838  & \$3843 ;
-  assign \$3845  = \$3836  | \$3844 ;
-  assign \$3846  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3847  = \$3846  == 1'h1;
-  assign \$3848  = control4[17:14] > 3'h7;
-  assign \$3849  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3850  = \$3849  == 2'h2;
-  assign \$3851  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3852  = \$3851  == 1'h1;
-  assign \$3853  = 4'hf - control4[17:14];
-  assign \$3854  = control4[18] ? \$3853  : 5'h08;
-  assign \$3855  = part2_3[6:0] << \$3854 [3:0];
-  assign \$3856  = \$3852  ? \$3855 [15:0] : 16'h0000;
-  assign \$3857  = \$3850  ? { 1'h0, part2_3[14:0] } : \$3856 ;
-  assign \$3858  = ! \$3857 ;
-  assign \$3859  = \$3848  & \$3858 ;
-  assign \$3860  = ~ \$3859 ;
-  assign \$3861  = \$3847  & \$3860 ;
-  assign \$3862  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3863  = \$3862  == 2'h2;
-  assign \$3864  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3865  = \$3864  == 1'h1;
-  assign \$3866  = 4'hf - control4[17:14];
-  assign \$3867  = control4[18] ? \$3866  : 5'h08;
-  assign \$3868  = part2_3[6:0] << \$3867 [3:0];
-  assign \$3869  = \$3865  ? \$3868 [15:0] : 16'h0000;
-  assign \$3870  = \$3863  ? { 1'h0, part2_3[14:0] } : \$3869 ;
-  assign \$3871  = 4'hf - control4[17:14];
-  assign \$3872  = 1'h1 << \$3871 [3:0];
-  assign \$3873  = \$3870  < \$3872 ;
-  assign \$3874  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3875  = \$3874  == 2'h2;
-  assign \$3876  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3877  = \$3876  == 1'h1;
-  assign \$3878  = 4'hf - control4[17:14];
-  assign \$3879  = control4[18] ? \$3878  : 5'h08;
-  assign \$3880  = part2_3[6:0] << \$3879 [3:0];
-  assign \$3881  = \$3877  ? \$3880 [15:0] : 16'h0000;
-  assign \$3882  = \$3875  ? { 1'h0, part2_3[14:0] } : \$3881 ;
-  assign \$3884  = 4'hf - \$3883 ;
-  assign \$3885  = 1'h1 << \$3884 [3:0];
-  assign \$3886  = \$3882  >= \$3885 ;
-  assign \$3887  = \$3873  | \$3886 ;
-  assign \$3888  = \$3861  & \$3887 ;
-  assign \$3889  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3890  = \$3889  == 2'h2;
-  assign \$3891  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3892  = \$3891  == 2'h2;
-  assign \$3893  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3894  = \$3893  == 1'h1;
-  assign \$3895  = 4'hf - control4[17:14];
-  assign \$3896  = control4[18] ? \$3895  : 5'h08;
-  assign \$3897  = part2_3[6:0] << \$3896 [3:0];
-  assign \$3898  = \$3894  ? \$3897 [15:0] : 16'h0000;
-  assign \$3899  = \$3892  ? { 1'h0, part2_3[14:0] } : \$3898 ;
-  assign \$3901  = 4'hf - \$3900 ;
-  assign \$3902  = 1'h1 << \$3901 [3:0];
-  assign \$3903  = \$3899  < \$3902 ;
-  assign \$3904  = \$3890  & \$3903 ;
-  assign \$3905  = \$3888  | \$3904 ;
-  assign \$3906  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3907  = \$3906  == 2'h3;
-  assign \$3908  = part2_3[30:23] < 7'h7f;
-  assign \$3909  = \$3907  & \$3908 ;
-  assign \$3910  = \$3905  | \$3909 ;
-  assign \$3911  = control4[18] ? \$3845  : \$3910 ;
-  assign \$3912  = | control4[31:29];
-  assign \$3913  = control4[31:29] <= 2'h3;
-  assign \$3914  = \$3912  & \$3913 ;
-  assign \$3915  = control4[2] ? 2'h0 : tags2[7:6];
-  assign \$3916  = | \$3915 ;
-  assign \$3917  = \$3914  & \$3916 ;
-  assign \$3918  = \$3911  | \$3917 ;
-  assign \$3919  = ~ control4[1];
-  assign \$3920  = \$3918  & \$3919 ;
-  assign \$3921  = ~ control4[2];
-  assign \$3922  = \$3920  & \$3921 ;
-  assign \$3923  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3924  = \$3923  == 2'h3;
-  assign \$3925  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3926  = \$3925  == 1'h1;
-  assign \$3927  = ! part2_4[6:0];
-  assign \$3928  = control4[17:14] > 3'h6;
-  assign \$3929  = 1'h1 << control4[16:14];
-  assign \$3930  = \$3928  ? 7'h7f : \$3929 [6:0];
-  assign \$3931  = part2_4[6:0] > \$3930 ;
-  assign \$3932  = \$3927  | \$3931 ;
-  assign \$3933  = \$3926  & \$3932 ;
-  assign \$3934  = \$3924  | \$3933 ;
-  assign \$3935  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3936  = \$3935  == 2'h2;
-  assign \$3937  = control4[17:14] < 3'h7;
-  assign \$3938  = 4'he - control4[17:14];
-  assign \$3939  = 8'hff << \$3938 [3:0];
-  assign \$3940  = part2_4[14:0] < \$3939 [14:0];
-  assign \$3941  = \$3937  | \$3940 ;
-  assign \$3942  = \$3936  & \$3941 ;
-  assign \$3943  = \$3934  | \$3942 ;
-  assign \$3944  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3945  = \$3944  == 1'h1;
-  assign \$3946  = control4[17:14] > 3'h7;
-  assign \$3947  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3948  = \$3947  == 2'h2;
-  assign \$3949  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3950  = \$3949  == 1'h1;
-  assign \$3951  = 4'hf - control4[17:14];
-  assign \$3952  = control4[18] ? \$3951  : 5'h08;
-  assign \$3953  = part2_4[6:0] << \$3952 [3:0];
-  assign \$3954  = \$3950  ? \$3953 [15:0] : 16'h0000;
-  assign \$3955  = \$3948  ? { 1'h0, part2_4[14:0] } : \$3954 ;
-  assign \$3956  = ! \$3955 ;
-  assign \$3957  = \$3946  & \$3956 ;
-  assign \$3958  = ~ \$3957 ;
-  assign \$3959  = \$3945  & \$3958 ;
-  assign \$3960  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3961  = \$3960  == 2'h2;
-  assign \$3962  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3963  = \$3962  == 1'h1;
-  assign \$3964  = 4'hf - control4[17:14];
-  assign \$3965  = control4[18] ? \$3964  : 5'h08;
-  assign \$3966  = part2_4[6:0] << \$3965 [3:0];
-  assign \$3967  = \$3963  ? \$3966 [15:0] : 16'h0000;
-  assign \$3968  = \$3961  ? { 1'h0, part2_4[14:0] } : \$3967 ;
-  assign \$3969  = 4'hf - control4[17:14];
-  assign \$3970  = 1'h1 << \$3969 [3:0];
-  assign \$3971  = \$3968  < \$3970 ;
-  assign \$3972  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3973  = \$3972  == 2'h2;
-  assign \$3974  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3975  = \$3974  == 1'h1;
-  assign \$3976  = 4'hf - control4[17:14];
-  assign \$3977  = control4[18] ? \$3976  : 5'h08;
-  assign \$3978  = part2_4[6:0] << \$3977 [3:0];
-  assign \$3979  = \$3975  ? \$3978 [15:0] : 16'h0000;
-  assign \$3980  = \$3973  ? { 1'h0, part2_4[14:0] } : \$3979 ;
-  assign \$3982  = 4'hf - \$3981 ;
-  assign \$3983  = 1'h1 << \$3982 [3:0];
-  assign \$3984  = \$3980  >= \$3983 ;
-  assign \$3985  = \$3971  | \$3984 ;
-  assign \$3986  = \$3959  & \$3985 ;
-  assign \$3987  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3988  = \$3987  == 2'h2;
-  assign \$3989  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3990  = \$3989  == 2'h2;
-  assign \$3991  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$3992  = \$3991  == 1'h1;
-  assign \$3993  = 4'hf - control4[17:14];
-  assign \$3994  = control4[18] ? \$3993  : 5'h08;
-  assign \$3995  = part2_4[6:0] << \$3994 [3:0];
-  assign \$3996  = \$3992  ? \$3995 [15:0] : 16'h0000;
-  assign \$3997  = \$3990  ? { 1'h0, part2_4[14:0] } : \$3996 ;
-  assign \$3999  = 4'hf - \$3998 ;
-  assign \$4000  = 1'h1 << \$3999 [3:0];
-  assign \$4001  = \$3997  < \$4000 ;
-  assign \$4002  = \$3988  & \$4001 ;
-  assign \$4003  = \$3986  | \$4002 ;
-  assign \$4004  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4005  = \$4004  == 2'h3;
-  assign \$4006  = part2_4[30:23] < 7'h7f;
-  assign \$4007  = \$4005  & \$4006 ;
-  assign \$4008  = \$4003  | \$4007 ;
-  assign \$4009  = control4[18] ? \$3943  : \$4008 ;
-  assign \$4010  = | control4[31:29];
-  assign \$4011  = control4[31:29] <= 3'h4;
-  assign \$4012  = \$4010  & \$4011 ;
-  assign \$4013  = control4[2] ? 2'h0 : tags2[9:8];
-  assign \$4014  = | \$4013 ;
-  assign \$4015  = \$4012  & \$4014 ;
-  assign \$4016  = \$4009  | \$4015 ;
-  assign \$4017  = ~ control4[1];
-  assign \$4018  = \$4016  & \$4017 ;
-  assign \$4019  = ~ control4[2];
-  assign \$4020  = \$4018  & \$4019 ;
-  assign \$4021  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4022  = \$4021  == 2'h3;
-  assign \$4023  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4024  = \$4023  == 1'h1;
-  assign \$4025  = ! part2_5[6:0];
-  assign \$4026  = control4[17:14] > 3'h6;
-  assign \$4027  = 1'h1 << control4[16:14];
-  assign \$4028  = \$4026  ? 7'h7f : \$4027 [6:0];
-  assign \$4029  = part2_5[6:0] > \$4028 ;
-  assign \$4030  = \$4025  | \$4029 ;
-  assign \$4031  = \$4024  & \$4030 ;
-  assign \$4032  = \$4022  | \$4031 ;
-  assign \$4033  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4034  = \$4033  == 2'h2;
-  assign \$4035  = control4[17:14] < 3'h7;
-  assign \$4036  = 4'he - control4[17:14];
-  assign \$4037  = 8'hff << \$4036 [3:0];
-  assign \$4038  = part2_5[14:0] < \$4037 [14:0];
-  assign \$4039  = \$4035  | \$4038 ;
-  assign \$4040  = \$4034  & \$4039 ;
-  assign \$4041  = \$4032  | \$4040 ;
-  assign \$4042  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4043  = \$4042  == 1'h1;
-  assign \$4044  = control4[17:14] > 3'h7;
-  assign \$4045  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4046  = \$4045  == 2'h2;
-  assign \$4047  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4048  = \$4047  == 1'h1;
-  assign \$4049  = 4'hf - control4[17:14];
-  assign \$4050  = control4[18] ? \$4049  : 5'h08;
-  assign \$4051  = part2_5[6:0] << \$4050 [3:0];
-  assign \$4052  = \$4048  ? \$4051 [15:0] : 16'h0000;
-  assign \$4053  = \$4046  ? { 1'h0, part2_5[14:0] } : \$4052 ;
-  assign \$4054  = ! \$4053 ;
-  assign \$4055  = \$4044  & \$4054 ;
-  assign \$4056  = ~ \$4055 ;
-  assign \$4057  = \$4043  & \$4056 ;
-  assign \$4058  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4059  = \$4058  == 2'h2;
-  assign \$4060  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4061  = \$4060  == 1'h1;
-  assign \$4062  = 4'hf - control4[17:14];
-  assign \$4063  = control4[18] ? \$4062  : 5'h08;
-  assign \$4064  = part2_5[6:0] << \$4063 [3:0];
-  assign \$4065  = \$4061  ? \$4064 [15:0] : 16'h0000;
-  assign \$4066  = \$4059  ? { 1'h0, part2_5[14:0] } : \$4065 ;
-  assign \$4067  = 4'hf - control4[17:14];
-  assign \$4068  = 1'h1 << \$4067 [3:0];
-  assign \$4069  = \$4066  < \$4068 ;
-  assign \$4070  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4071  = \$4070  == 2'h2;
-  assign \$4072  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4073  = \$4072  == 1'h1;
-  assign \$4074  = 4'hf - control4[17:14];
-  assign \$4075  = control4[18] ? \$4074  : 5'h08;
-  assign \$4076  = part2_5[6:0] << \$4075 [3:0];
-  assign \$4077  = \$4073  ? \$4076 [15:0] : 16'h0000;
-  assign \$4078  = \$4071  ? { 1'h0, part2_5[14:0] } : \$4077 ;
-  assign \$4080  = 4'hf - \$4079 ;
-  assign \$4081  = 1'h1 << \$4080 [3:0];
-  assign \$4082  = \$4078  >= \$4081 ;
-  assign \$4083  = \$4069  | \$4082 ;
-  assign \$4084  = \$4057  & \$4083 ;
-  assign \$4085  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4086  = \$4085  == 2'h2;
-  assign \$4087  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4088  = \$4087  == 2'h2;
-  assign \$4089  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4090  = \$4089  == 1'h1;
-  assign \$4091  = 4'hf - control4[17:14];
-  assign \$4092  = control4[18] ? \$4091  : 5'h08;
-  assign \$4093  = part2_5[6:0] << \$4092 [3:0];
-  assign \$4094  = \$4090  ? \$4093 [15:0] : 16'h0000;
-  assign \$4095  = \$4088  ? { 1'h0, part2_5[14:0] } : \$4094 ;
-  assign \$4097  = 4'hf - \$4096 ;
-  assign \$4098  = 1'h1 << \$4097 [3:0];
-  assign \$4099  = \$4095  < \$4098 ;
-  assign \$4100  = \$4086  & \$4099 ;
-  assign \$4101  = \$4084  | \$4100 ;
-  assign \$4102  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4103  = \$4102  == 2'h3;
-  assign \$4104  = part2_5[30:23] < 7'h7f;
-  assign \$4105  = \$4103  & \$4104 ;
-  assign \$4106  = \$4101  | \$4105 ;
-  assign \$4107  = control4[18] ? \$4041  : \$4106 ;
-  assign \$4108  = | control4[31:29];
-  assign \$4109  = control4[31:29] <= 3'h5;
-  assign \$4110  = \$4108  & \$4109 ;
-  assign \$4111  = control4[2] ? 2'h0 : tags2[11:10];
-  assign \$4112  = | \$4111 ;
-  assign \$4113  = \$4110  & \$4112 ;
-  assign \$4114  = \$4107  | \$4113 ;
-  assign \$4115  = ~ control4[1];
-  assign \$4116  = \$4114  & \$4115 ;
-  assign \$4117  = ~ control4[2];
-  assign \$4118  = \$4116  & \$4117 ;
-  assign \$4119  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4120  = \$4119  == 2'h3;
-  assign \$4121  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4122  = \$4121  == 1'h1;
-  assign \$4123  = ! part2_6[6:0];
-  assign \$4124  = control4[17:14] > 3'h6;
-  assign \$4125  = 1'h1 << control4[16:14];
-  assign \$4126  = \$4124  ? 7'h7f : \$4125 [6:0];
-  assign \$4127  = part2_6[6:0] > \$4126 ;
-  assign \$4128  = \$4123  | \$4127 ;
-  assign \$4129  = \$4122  & \$4128 ;
-  assign \$4130  = \$4120  | \$4129 ;
-  assign \$4131  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4132  = \$4131  == 2'h2;
-  assign \$4133  = control4[17:14] < 3'h7;
-  assign \$4134  = 4'he - control4[17:14];
-  assign \$4135  = 8'hff << \$4134 [3:0];
-  assign \$4136  = part2_6[14:0] < \$4135 [14:0];
-  assign \$4137  = \$4133  | \$4136 ;
-  assign \$4138  = \$4132  & \$4137 ;
-  assign \$4139  = \$4130  | \$4138 ;
-  assign \$4140  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4141  = \$4140  == 1'h1;
-  assign \$4142  = control4[17:14] > 3'h7;
-  assign \$4143  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4144  = \$4143  == 2'h2;
-  assign \$4145  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4146  = \$4145  == 1'h1;
-  assign \$4147  = 4'hf - control4[17:14];
-  assign \$4148  = control4[18] ? \$4147  : 5'h08;
-  assign \$4149  = part2_6[6:0] << \$4148 [3:0];
-  assign \$4150  = \$4146  ? \$4149 [15:0] : 16'h0000;
-  assign \$4151  = \$4144  ? { 1'h0, part2_6[14:0] } : \$4150 ;
-  assign \$4152  = ! \$4151 ;
-  assign \$4153  = \$4142  & \$4152 ;
-  assign \$4154  = ~ \$4153 ;
-  assign \$4155  = \$4141  & \$4154 ;
-  assign \$4156  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4157  = \$4156  == 2'h2;
-  assign \$4158  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4159  = \$4158  == 1'h1;
-  assign \$4160  = 4'hf - control4[17:14];
-  assign \$4161  = control4[18] ? \$4160  : 5'h08;
-  assign \$4162  = part2_6[6:0] << \$4161 [3:0];
-  assign \$4163  = \$4159  ? \$4162 [15:0] : 16'h0000;
-  assign \$4164  = \$4157  ? { 1'h0, part2_6[14:0] } : \$4163 ;
-  assign \$4165  = 4'hf - control4[17:14];
-  assign \$4166  = 1'h1 << \$4165 [3:0];
-  assign \$4167  = \$4164  < \$4166 ;
-  assign \$4168  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4169  = \$4168  == 2'h2;
-  assign \$4170  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4171  = \$4170  == 1'h1;
-  assign \$4172  = 4'hf - control4[17:14];
-  assign \$4173  = control4[18] ? \$4172  : 5'h08;
-  assign \$4174  = part2_6[6:0] << \$4173 [3:0];
-  assign \$4175  = \$4171  ? \$4174 [15:0] : 16'h0000;
-  assign \$4176  = \$4169  ? { 1'h0, part2_6[14:0] } : \$4175 ;
-  assign \$4178  = 4'hf - \$4177 ;
-  assign \$4179  = 1'h1 << \$4178 [3:0];
-  assign \$4180  = \$4176  >= \$4179 ;
-  assign \$4181  = \$4167  | \$4180 ;
-  assign \$4182  = \$4155  & \$4181 ;
-  assign \$4183  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4184  = \$4183  == 2'h2;
-  assign \$4185  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4186  = \$4185  == 2'h2;
-  assign \$4187  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4188  = \$4187  == 1'h1;
-  assign \$4189  = 4'hf - control4[17:14];
-  assign \$4190  = control4[18] ? \$4189  : 5'h08;
-  assign \$4191  = part2_6[6:0] << \$4190 [3:0];
-  assign \$4192  = \$4188  ? \$4191 [15:0] : 16'h0000;
-  assign \$4193  = \$4186  ? { 1'h0, part2_6[14:0] } : \$4192 ;
-  assign \$4195  = 4'hf - \$4194 ;
-  assign \$4196  = 1'h1 << \$4195 [3:0];
-  assign \$4197  = \$4193  < \$4196 ;
-  assign \$4198  = \$4184  & \$4197 ;
-  assign \$4199  = \$4182  | \$4198 ;
-  assign \$4200  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4201  = \$4200  == 2'h3;
-  assign \$4202  = part2_6[30:23] < 7'h7f;
-  assign \$4203  = \$4201  & \$4202 ;
-  assign \$4204  = \$4199  | \$4203 ;
-  assign \$4205  = control4[18] ? \$4139  : \$4204 ;
-  assign \$4206  = | control4[31:29];
-  assign \$4207  = control4[31:29] <= 3'h6;
-  assign \$4208  = \$4206  & \$4207 ;
-  assign \$4209  = control4[2] ? 2'h0 : tags2[13:12];
-  assign \$4210  = | \$4209 ;
-  assign \$4211  = \$4208  & \$4210 ;
-  assign \$4212  = \$4205  | \$4211 ;
-  assign \$4213  = ~ control4[1];
-  assign \$4214  = \$4212  & \$4213 ;
-  assign \$4215  = ~ control4[2];
-  assign \$4216  = \$4214  & \$4215 ;
-  assign \$4217  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4218  = \$4217  == 2'h3;
-  assign \$4219  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4220  = \$4219  == 1'h1;
-  assign \$4221  = ! part2_7[6:0];
-  assign \$4222  = control4[17:14] > 3'h6;
-  assign \$4223  = 1'h1 << control4[16:14];
-  assign \$4224  = \$4222  ? 7'h7f : \$4223 [6:0];
-  assign \$4225  = part2_7[6:0] > \$4224 ;
-  assign \$4226  = \$4221  | \$4225 ;
-  assign \$4227  = \$4220  & \$4226 ;
-  assign \$4228  = \$4218  | \$4227 ;
-  assign \$4229  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4230  = \$4229  == 2'h2;
-  assign \$4231  = control4[17:14] < 3'h7;
-  assign \$4232  = 4'he - control4[17:14];
-  assign \$4233  = 8'hff << \$4232 [3:0];
-  assign \$4234  = part2_7[14:0] < \$4233 [14:0];
-  assign \$4235  = \$4231  | \$4234 ;
-  assign \$4236  = \$4230  & \$4235 ;
-  assign \$4237  = \$4228  | \$4236 ;
-  assign \$4238  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4239  = \$4238  == 1'h1;
-  assign \$4240  = control4[17:14] > 3'h7;
-  assign \$4241  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4242  = \$4241  == 2'h2;
-  assign \$4243  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4244  = \$4243  == 1'h1;
-  assign \$4245  = 4'hf - control4[17:14];
-  assign \$4246  = control4[18] ? \$4245  : 5'h08;
-  assign \$4247  = part2_7[6:0] << \$4246 [3:0];
-  assign \$4248  = \$4244  ? \$4247 [15:0] : 16'h0000;
-  assign \$4249  = \$4242  ? { 1'h0, part2_7[14:0] } : \$4248 ;
-  assign \$4250  = ! \$4249 ;
-  assign \$4251  = \$4240  & \$4250 ;
-  assign \$4252  = ~ \$4251 ;
-  assign \$4253  = \$4239  & \$4252 ;
-  assign \$4254  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4255  = \$4254  == 2'h2;
-  assign \$4256  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4257  = \$4256  == 1'h1;
-  assign \$4258  = 4'hf - control4[17:14];
-  assign \$4259  = control4[18] ? \$4258  : 5'h08;
-  assign \$4260  = part2_7[6:0] << \$4259 [3:0];
-  assign \$4261  = \$4257  ? \$4260 [15:0] : 16'h0000;
-  assign \$4262  = \$4255  ? { 1'h0, part2_7[14:0] } : \$4261 ;
-  assign \$4263  = 4'hf - control4[17:14];
-  assign \$4264  = 1'h1 << \$4263 [3:0];
-  assign \$4265  = \$4262  < \$4264 ;
-  assign \$4266  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4267  = \$4266  == 2'h2;
-  assign \$4268  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4269  = \$4268  == 1'h1;
-  assign \$4270  = 4'hf - control4[17:14];
-  assign \$4271  = control4[18] ? \$4270  : 5'h08;
-  assign \$4272  = part2_7[6:0] << \$4271 [3:0];
-  assign \$4273  = \$4269  ? \$4272 [15:0] : 16'h0000;
-  assign \$4274  = \$4267  ? { 1'h0, part2_7[14:0] } : \$4273 ;
-  assign \$4276  = 4'hf - \$4275 ;
-  assign \$4277  = 1'h1 << \$4276 [3:0];
-  assign \$4278  = \$4274  >= \$4277 ;
-  assign \$4279  = \$4265  | \$4278 ;
-  assign \$4280  = \$4253  & \$4279 ;
-  assign \$4281  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4282  = \$4281  == 2'h2;
-  assign \$4283  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4284  = \$4283  == 2'h2;
-  assign \$4285  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4286  = \$4285  == 1'h1;
-  assign \$4287  = 4'hf - control4[17:14];
-  assign \$4288  = control4[18] ? \$4287  : 5'h08;
-  assign \$4289  = part2_7[6:0] << \$4288 [3:0];
-  assign \$4290  = \$4286  ? \$4289 [15:0] : 16'h0000;
-  assign \$4291  = \$4284  ? { 1'h0, part2_7[14:0] } : \$4290 ;
-  assign \$4293  = 4'hf - \$4292 ;
-  assign \$4294  = 1'h1 << \$4293 [3:0];
-  assign \$4295  = \$4291  < \$4294 ;
-  assign \$4296  = \$4282  & \$4295 ;
-  assign \$4297  = \$4280  | \$4296 ;
-  assign \$4298  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4299  = \$4298  == 2'h3;
-  assign \$4300  = part2_7[30:23] < 7'h7f;
-  assign \$4301  = \$4299  & \$4300 ;
-  assign \$4302  = \$4297  | \$4301 ;
-  assign \$4303  = control4[18] ? \$4237  : \$4302 ;
-  assign \$4304  = | control4[31:29];
-  assign \$4305  = control4[31:29] <= 3'h7;
-  assign \$4306  = \$4304  & \$4305 ;
-  assign \$4307  = control4[2] ? 2'h0 : tags2[15:14];
-  assign \$4308  = | \$4307 ;
-  assign \$4309  = \$4306  & \$4308 ;
-  assign \$4310  = \$4303  | \$4309 ;
-  assign \$4311  = ~ control4[1];
-  assign \$4312  = \$4310  & \$4311 ;
-  assign \$4313  = ~ control4[2];
-  assign \$4314  = \$4312  & \$4313 ;
-  assign \$4315  = | { \$4314 , \$4216 , \$4118 , \$4020 , \$3922 , \$3824 , \$3726 , \$3628  };
-  assign \$4316  = control6[12] ? 1'h0 : \$signal$240 ;
-  assign \$4317  = | \$signal$102 [15:14];
-  assign \$4318  = | \$signal$109 [15:14];
-  assign \$4319  = | \$signal$116 [15:14];
-  assign \$4320  = | \$signal$123 [15:14];
-  assign \$4321  = | \$signal$130 [15:14];
-  assign \$4322  = | \$signal$137 [15:14];
-  assign \$4323  = | \$signal$144 [15:14];
-  assign \$4324  = | \$signal$151 [15:14];
-  assign \$4325  = | { \$4324 , \$4323 , \$4322 , \$4321 , \$4320 , \$4319 , \$4318 , \$4317  };
-  assign \$4326  = \$4316  | \$4325 ;
-  assign \$4327  = control6[3] ? 1'h0 : wrong;
-  assign \$4328  = \$4327  | control6[11];
-  assign \$4329  = \$4328  | illegal2;
-  assign \$4330  = control6[18] & control6[13];
-  assign \$4331  = ~ control6[1];
-  assign \$4332  = \$4330  & \$4331 ;
-  assign \$4333  = ~ control6[2];
-  assign \$4334  = \$4332  & \$4333 ;
-  assign \$4335  = control6[12] ? 1'h0 : \$signal$240 ;
-  assign \$4336  = | \$signal$102 [15:14];
-  assign \$4337  = | \$signal$109 [15:14];
-  assign \$4338  = | \$signal$116 [15:14];
-  assign \$4339  = | \$signal$123 [15:14];
-  assign \$4340  = | \$signal$130 [15:14];
-  assign \$4341  = | \$signal$137 [15:14];
-  assign \$4342  = | \$signal$144 [15:14];
-  assign \$4343  = | \$signal$151 [15:14];
-  assign \$4344  = | { \$4343 , \$4342 , \$4341 , \$4340 , \$4339 , \$4338 , \$4337 , \$4336  };
-  assign \$4345  = \$4335  | \$4344 ;
-  assign \$4346  = ~ \$4345 ;
-  assign \$4347  = \$4334  & \$4346 ;
-  assign \$4348  = \$4329  | \$4347 ;
-  assign \$4349  = \$signal$188  ? \$signal$187  : { \$signal$186 , bits };
-  assign \$4350  = \$signal$195  ? \$signal$194  : { \$signal$193 , \bits$112  };
-  assign \$4351  = \$signal$202  ? \$signal$201  : { \$signal$200 , \bits$119  };
-  assign \$4352  = \$signal$209  ? \$signal$208  : { \$signal$207 , \bits$126  };
-  assign \$4353  = \$signal$216  ? \$signal$215  : { \$signal$214 , \bits$133  };
-  assign \$4354  = \$signal$223  ? \$signal$222  : { \$signal$221 , \bits$140  };
-  assign \$4355  = \$signal$230  ? \$signal$229  : { \$signal$228 , \bits$147  };
-  assign \$4356  = \$signal$237  ? \$signal$236  : { \$signal$235 , \bits$154  };
-  assign \$4357  = control6[3] ? 1'h0 : wrong;
-  assign \$4358  = \$4357  | control6[11];
-  assign \$4359  = \$4358  | illegal2;
-  assign \$4360  = control6[18] & control6[13];
-  assign \$4361  = ~ control6[1];
-  assign \$4362  = \$4360  & \$4361 ;
-  assign \$4363  = ~ control6[2];
-  assign \$4364  = \$4362  & \$4363 ;
-  assign \$4365  = control6[12] ? 1'h0 : \$signal$240 ;
-  assign \$4366  = | \$signal$102 [15:14];
-  assign \$4367  = | \$signal$109 [15:14];
-  assign \$4368  = | \$signal$116 [15:14];
-  assign \$4369  = | \$signal$123 [15:14];
-  assign \$4370  = | \$signal$130 [15:14];
-  assign \$4371  = | \$signal$137 [15:14];
-  assign \$4372  = | \$signal$144 [15:14];
-  assign \$4373  = | \$signal$151 [15:14];
-  assign \$4374  = | { \$4373 , \$4372 , \$4371 , \$4370 , \$4369 , \$4368 , \$4367 , \$4366  };
-  assign \$4375  = \$4365  | \$4374 ;
-  assign \$4376  = ~ \$4375 ;
-  assign \$4377  = \$4364  & \$4376 ;
-  assign \$4378  = \$4359  | \$4377 ;
-  assign \$4379  = \$4378  & control6[4];
-  always @(posedge clk)
-    window0 <= \$4380 ;
-  always @(posedge clk)
-    end0 <= \$4381 ;
-  always @(posedge clk)
-    end1 <= \$4382 ;
-  always @(posedge clk)
-    end2 <= \$4383 ;
-  always @(posedge clk)
-    end3 <= \$4384 ;
-  always @(posedge clk)
-    end4 <= \$4385 ;
-  always @(posedge clk)
-    end5 <= \$4386 ;
-  always @(posedge clk)
-    end6 <= \$4387 ;
-  always @(posedge clk)
-    end7 <= \$4388 ;
-  always @(posedge clk)
-    end8 <= \$4389 ;
-  always @(posedge clk)
-    end9 <= \$4390 ;
-  always @(posedge clk)
-    end10 <= \$4391 ;
-  always @(posedge clk)
-    end11 <= \$4392 ;
-  always @(posedge clk)
-    end12 <= \$4393 ;
-  always @(posedge clk)
-    end13 <= \$4394 ;
-  always @(posedge clk)
-    end14 <= \$4395 ;
-  always @(posedge clk)
-    end15 <= \$4396 ;
-  always @(posedge clk)
-    end16 <= \$4397 ;
-  always @(posedge clk)
-    end17 <= \$4398 ;
-  always @(posedge clk)
-    end18 <= \$4399 ;
-  always @(posedge clk)
-    end19 <= \$4400 ;
-  always @(posedge clk)
-    end20 <= \$4401 ;
-  always @(posedge clk)
-    end21 <= \$4402 ;
-  always @(posedge clk)
-    end22 <= \$4403 ;
-  always @(posedge clk)
-    end23 <= \$4404 ;
-  always @(posedge clk)
-    end24 <= \$4405 ;
-  always @(posedge clk)
-    end25 <= \$4406 ;
-  always @(posedge clk)
-    end26 <= \$4407 ;
-  always @(posedge clk)
-    end27 <= \$4408 ;
-  always @(posedge clk)
-    end28 <= \$4409 ;
-  always @(posedge clk)
-    end29 <= \$4410 ;
-  always @(posedge clk)
-    end30 <= \$4411 ;
-  always @(posedge clk)
-    end31 <= \$4412 ;
-  always @(posedge clk)
-    window1 <= \$4413 ;
-  always @(posedge clk)
-    here0 <= \$4414 ;
-  always @(posedge clk)
-    here1 <= \$4415 ;
-  always @(posedge clk)
-    \$signal$155  <= \$4416 ;
-  always @(posedge clk)
-    \$signal$37  <= \$4417 ;
-  always @(posedge clk)
-    \$signal$39  <= \$4418 ;
-  always @(posedge clk)
-    read_exponent <= \$4419 ;
-  always @(posedge clk)
-    \$signal$90  <= \$4420 ;
-  always @(posedge clk)
-    \$signal$86  <= \$4421 ;
-  always @(posedge clk)
-    dropping <= \$4422 ;
-  always @(posedge clk)
-    \$signal$82  <= \$4423 ;
-  always @(posedge clk)
-    \$signal$83  <= \$4424 ;
-  always @(posedge clk)
-    \$signal$84  <= \$4425 ;
-  always @(posedge clk)
-    last_group <= \$4426 ;
-  always @(posedge clk)
-    \$signal$35  <= \$4427 ;
-  always @(posedge clk)
-    op_choice <= \$4428 ;
-  always @(posedge clk)
-    \$signal$76  <= \$4429 ;
-  always @(posedge clk)
-    place <= \$4430 ;
-  always @(posedge clk)
-    \$signal$93  <= \$4431 ;
-  always @(posedge clk)
-    \$signal$89  <= \$4432 ;
-  always @(posedge clk)
-    has_exponent <= \$4433 ;
-  always @(posedge clk)
-    \$signal$32  <= \$4434 ;
-  always @(posedge clk)
-    \$signal$38  <= \$4435 ;
-  always @(posedge clk)
-    control0 <= \$4436 ;
-  always @(posedge clk)
-    control1 <= \$4437 ;
-  always @(posedge clk)
-    control2 <= \$4438 ;
-  always @(posedge clk)
-    control3 <= \$4439 ;
-  always @(posedge clk)
-    control4 <= \$4440 ;
-  always @(posedge clk)
-    control5 <= \$4441 ;
-  always @(posedge clk)
-    control6 <= \$4442 ;
-  always @(posedge clk)
-    control7 <= \$4443 ;
-  always @(posedge clk)
-    \$signal$162  <= \$4444 ;
-  always @(posedge clk)
-    \$signal$163  <= \$4445 ;
-  always @(posedge clk)
-    burst <= \$4446 ;
-  always @(posedge clk)
-    part0_0 <= \$4447 ;
-  always @(posedge clk)
-    part0_1 <= \$4448 ;
-  always @(posedge clk)
-    tags0 <= \$4449 ;
-  always @(posedge clk)
-    part1_0 <= \$4450 ;
-  always @(posedge clk)
-    part1_1 <= \$4451 ;
-  always @(posedge clk)
-    part1_2 <= \$4452 ;
-  always @(posedge clk)
-    part1_3 <= \$4453 ;
-  always @(posedge clk)
-    tags1 <= \$4454 ;
-  always @(posedge clk)
-    part2_0 <= \$4455 ;
-  always @(posedge clk)
-    part2_1 <= \$4456 ;
-  always @(posedge clk)
-    part2_2 <= \$4457 ;
-  always @(posedge clk)
-    part2_3 <= \$4458 ;
-  always @(posedge clk)
-    part2_4 <= \$4459 ;
-  always @(posedge clk)
-    part2_5 <= \$4460 ;
-  always @(posedge clk)
-    part2_6 <= \$4461 ;
-  always @(posedge clk)
-    part2_7 <= \$4462 ;
-  always @(posedge clk)
-    tags2 <= \$4463 ;
-  always @(posedge clk)
-    lost <= \$4464 ;
-  always @(posedge clk)
-    \$signal$182  <= \$4465 ;
-  always @(posedge clk)
-    \$signal$183  <= \$4466 ;
-  always @(posedge clk)
-    \$signal$184  <= \$4467 ;
-  always @(posedge clk)
-    \$signal$185  <= \$4468 ;
-  always @(posedge clk)
-    \$signal$102  <= \$4469 ;
-  always @(posedge clk)
-    \$signal$186  <= \$4470 ;
-  always @(posedge clk)
-    \$signal$187  <= \$4471 ;
-  always @(posedge clk)
-    \$signal$188  <= \$4472 ;
-  always @(posedge clk)
-    \$signal$100  <= \$4473 ;
-  always @(posedge clk)
-    \$signal$189  <= \$4474 ;
-  always @(posedge clk)
-    \$signal$190  <= \$4475 ;
-  always @(posedge clk)
-    \$signal$191  <= \$4476 ;
-  always @(posedge clk)
-    \$signal$192  <= \$4477 ;
-  always @(posedge clk)
-    \$signal$109  <= \$4478 ;
-  always @(posedge clk)
-    \$signal$193  <= \$4479 ;
-  always @(posedge clk)
-    \$signal$194  <= \$4480 ;
-  always @(posedge clk)
-    \$signal$195  <= \$4481 ;
-  always @(posedge clk)
-    \$signal$107  <= \$4482 ;
-  always @(posedge clk)
-    \$signal$196  <= \$4483 ;
-  always @(posedge clk)
-    \$signal$197  <= \$4484 ;
-  always @(posedge clk)
-    \$signal$198  <= \$4485 ;
-  always @(posedge clk)
-    \$signal$199  <= \$4486 ;
-  always @(posedge clk)
-    \$signal$116  <= \$4487 ;
-  always @(posedge clk)
-    \$signal$200  <= \$4488 ;
-  always @(posedge clk)
-    \$signal$201  <= \$4489 ;
-  always @(posedge clk)
-    \$signal$202  <= \$4490 ;
-  always @(posedge clk)
-    \$signal$114  <= \$4491 ;
-  always @(posedge clk)
-    \$signal$203  <= \$4492 ;
-  always @(posedge clk)
-    \$signal$204  <= \$4493 ;
-  always @(posedge clk)
-    \$signal$205  <= \$4494 ;
-  always @(posedge clk)
-    \$signal$206  <= \$4495 ;
-  always @(posedge clk)
-    \$signal$123  <= \$4496 ;
-  always @(posedge clk)
-    \$signal$207  <= \$4497 ;
-  always @(posedge clk)
-    \$signal$208  <= \$4498 ;
-  always @(posedge clk)
-    \$signal$209  <= \$4499 ;
-  always @(posedge clk)
-    \$signal$121  <= \$4500 ;
-  always @(posedge clk)
-    \$signal$210  <= \$4501 ;
-  always @(posedge clk)
-    \$signal$211  <= \$4502 ;
-  always @(posedge clk)
-    \$signal$212  <= \$4503 ;
-  always @(posedge clk)
-    \$signal$213  <= \$4504 ;
-  always @(posedge clk)
-    \$signal$130  <= \$4505 ;
-  always @(posedge clk)
-    \$signal$214  <= \$4506 ;
-  always @(posedge clk)
-    \$signal$215  <= \$4507 ;
-  always @(posedge clk)
-    \$signal$216  <= \$4508 ;
-  always @(posedge clk)
-    \$signal$128  <= \$4509 ;
-  always @(posedge clk)
-    \$signal$217  <= \$4510 ;
-  always @(posedge clk)
-    \$signal$218  <= \$4511 ;
-  always @(posedge clk)
-    \$signal$219  <= \$4512 ;
-  always @(posedge clk)
-    \$signal$220  <= \$4513 ;
-  always @(posedge clk)
-    \$signal$137  <= \$4514 ;
-  always @(posedge clk)
-    \$signal$221  <= \$4515 ;
-  always @(posedge clk)
-    \$signal$222  <= \$4516 ;
-  always @(posedge clk)
-    \$signal$223  <= \$4517 ;
-  always @(posedge clk)
-    \$signal$135  <= \$4518 ;
-  always @(posedge clk)
-    \$signal$224  <= \$4519 ;
-  always @(posedge clk)
-    \$signal$225  <= \$4520 ;
-  always @(posedge clk)
-    \$signal$226  <= \$4521 ;
-  always @(posedge clk)
-    \$signal$227  <= \$4522 ;
-  always @(posedge clk)
-    \$signal$144  <= \$4523 ;
-  always @(posedge clk)
-    \$signal$228  <= \$4524 ;
-  always @(posedge clk)
-    \$signal$229  <= \$4525 ;
-  always @(posedge clk)
-    \$signal$230  <= \$4526 ;
-  always @(posedge clk)
-    \$signal$142  <= \$4527 ;
-  always @(posedge clk)
-    \$signal$231  <= \$4528 ;
-  always @(posedge clk)
-    \$signal$232  <= \$4529 ;
-  always @(posedge clk)
-    \$signal$233  <= \$4530 ;
-  always @(posedge clk)
-    \$signal$234  <= \$4531 ;
-  always @(posedge clk)
-    \$signal$151  <= \$4532 ;
-  always @(posedge clk)
-    \$signal$235  <= \$4533 ;
-  always @(posedge clk)
-    \$signal$236  <= \$4534 ;
-  always @(posedge clk)
-    \$signal$237  <= \$4535 ;
-  always @(posedge clk)
-    \$signal$149  <= \$4536 ;
-  always @(posedge clk)
-    \$signal$238  <= \$4537 ;
-  always @(posedge clk)
-    illegal2 <= \$4538 ;
-  always @(posedge clk)
-    beats_out__valid <= \$4539 ;
-  always @(posedge clk)
-    \$signal$240  <= \$4540 ;
-  always @(posedge clk)
-    wrong <= \$4541 ;
-  always @(posedge clk)
-    beats_out__payload <= \$4542 ;
-  always @(posedge clk)
-    error <= \$4543 ;
+  assign \$3502  = 4'hf - control5[17:14];
+  assign \$3503  = control5[18] ? \$3502  : 5'h08;
+  assign \$3504  = part2_7[6:0] << \$3503 [3:0];
+  assign \$3505  = \$3501  ? \$3504 [15:0] : 16'h0000;
+  assign \$3506  = \$3499  ? { 1'h0, part2_7[14:0] } : \$3505 ;
+  assign \$3508  = 4'hf - \$3507 ;
+  assign \$3509  = 1'h1 << \$3508 [3:0];
+  assign \$3510  = \$3506  >= \$3509 ;
+  assign \$3511  = \$3497  | \$3510 ;
+  assign \$3512  = \$3485  & \$3511 ;
+  assign \$3513  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3514  = \$3513  == 2'h2;
+  assign \$3515  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3516  = \$3515  == 2'h2;
+  assign \$3517  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3518  = \$3517  == 1'h1;
+  assign \$3519  = 4'hf - control5[17:14];
+  assign \$3520  = control5[18] ? \$3519  : 5'h08;
+  assign \$3521  = part2_7[6:0] << \$3520 [3:0];
+  assign \$3522  = \$3518  ? \$3521 [15:0] : 16'h0000;
+  assign \$3523  = \$3516  ? { 1'h0, part2_7[14:0] } : \$3522 ;
+  assign \$3525  = 4'hf - \$3524 ;
+  assign \$3526  = 1'h1 << \$3525 [3:0];
+  assign \$3527  = \$3523  < \$3526 ;
+  assign \$3528  = \$3514  & \$3527 ;
+  assign \$3529  = \$3512  | \$3528 ;
+  assign \$3530  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3531  = \$3530  == 2'h3;
+  assign \$3532  = part2_7[30:23] < 7'h7f;
+  assign \$3533  = \$3531  & \$3532 ;
+  assign \$3534  = \$3529  | \$3533 ;
+  assign \$3535  = control5[18] ? \$3469  : \$3534 ;
+  assign \$3536  = | control5[31:29];
+  assign \$3537  = control5[31:29] <= 3'h7;
+  assign \$3538  = \$3536  & \$3537 ;
+  assign \$3539  = control5[2] ? 2'h0 : tags2[15:14];
+  assign \$3540  = | \$3539 ;
+  assign \$3541  = \$3538  & \$3540 ;
+  assign \$3542  = \$3535  | \$3541 ;
+  assign \$3543  = ~ control5[1];
+  assign \$3544  = \$3542  & \$3543 ;
+  assign \$3545  = ~ control5[2];
+  assign \$3546  = \$3544  & \$3545 ;
+  assign \$3547  = | { \$3546 , \$3448 , \$3350 , \$3252 , \$3154 , \$3056 , \$2958 , \$2860  };
+  assign \$3548  = | \$signal$142 [15:14];
+  assign \$3549  = | \$signal$158 [15:14];
+  assign \$3550  = | \$signal$174 [15:14];
+  assign \$3551  = | \$signal$190 [15:14];
+  assign \$3552  = | \$signal$206 [15:14];
+  assign \$3553  = | \$signal$222 [15:14];
+  assign \$3554  = | \$signal$238 [15:14];
+  assign \$3555  = | \$signal$254 [15:14];
+  assign \$3556  = | { \$3555 , \$3554 , \$3553 , \$3552 , \$3551 , \$3550 , \$3549 , \$3548  };
+  assign \$3557  = control8[12] ? 1'h0 : \$signal$270 ;
+  assign \$3558  = \$3557  | reaches;
+  assign \$3559  = control8[3] ? 1'h0 : wrong;
+  assign \$3560  = \$3559  | control8[11];
+  assign \$3561  = \$3560  | illegal2;
+  assign \$3562  = control8[18] & control8[13];
+  assign \$3563  = ~ control8[1];
+  assign \$3564  = \$3562  & \$3563 ;
+  assign \$3565  = ~ control8[2];
+  assign \$3566  = \$3564  & \$3565 ;
+  assign \$3567  = control8[12] ? 1'h0 : \$signal$270 ;
+  assign \$3568  = \$3567  | reaches;
+  assign \$3569  = ~ \$3568 ;
+  assign \$3570  = \$3566  & \$3569 ;
+  assign \$3571  = \$3561  | \$3570 ;
+  assign \$3572  = $signed(\$signal$150 ) > $signed(1'h0);
+  assign \$3573  = $signed(\$signal$150 ) > $signed(9'h0fe);
+  assign \$3574  = \$3573  ? 31'h7f7fffff : { \$signal$150 [7:0], \$signal$151  };
+  assign \$3575  = \$3572  ? \$3574  : { 8'h00, \$signal$152  };
+  assign \$3576  = \$signal$153  ? 31'h00000000 : \$3575 ;
+  assign \$3577  = raw3 ? \$signal$148  : { \$signal$147 , \$3576  };
+  assign \$3578  = $signed(\$signal$166 ) > $signed(1'h0);
+  assign \$3579  = $signed(\$signal$166 ) > $signed(9'h0fe);
+  assign \$3580  = \$3579  ? 31'h7f7fffff : { \$signal$166 [7:0], \$signal$167  };
+  assign \$3581  = \$3578  ? \$3580  : { 8'h00, \$signal$168  };
+  assign \$3582  = \$signal$169  ? 31'h00000000 : \$3581 ;
+  assign \$3583  = \raw3$165  ? \$signal$164  : { \$signal$163 , \$3582  };
+  assign \$3584  = $signed(\$signal$182 ) > $signed(1'h0);
+  assign \$3585  = $signed(\$signal$182 ) > $signed(9'h0fe);
+  assign \$3586  = \$3585  ? 31'h7f7fffff : { \$signal$182 [7:0], \$signal$183  };
+  assign \$3587  = \$3584  ? \$3586  : { 8'h00, \$signal$184  };
+  assign \$3588  = \$signal$185  ? 31'h00000000 : \$3587 ;
+  assign \$3589  = \raw3$181  ? \$signal$180  : { \$signal$179 , \$3588  };
+  assign \$3590  = $signed(\$signal$198 ) > $signed(1'h0);
+  assign \$3591  = $signed(\$signal$198 ) > $signed(9'h0fe);
+  assign \$3592  = \$3591  ? 31'h7f7fffff : { \$signal$198 [7:0], \$signal$199  };
+  assign \$3593  = \$3590  ? \$3592  : { 8'h00, \$signal$200  };
+  assign \$3594  = \$signal$201  ? 31'h00000000 : \$3593 ;
+  assign \$3595  = \raw3$197  ? \$signal$196  : { \$signal$195 , \$3594  };
+  assign \$3596  = $signed(\$signal$214 ) > $signed(1'h0);
+  assign \$3597  = $signed(\$signal$214 ) > $signed(9'h0fe);
+  assign \$3598  = \$3597  ? 31'h7f7fffff : { \$signal$214 [7:0], \$signal$215  };
+  assign \$3599  = \$3596  ? \$3598  : { 8'h00, \$signal$216  };
+  assign \$3600  = \$signal$217  ? 31'h00000000 : \$3599 ;
+  assign \$3601  = \raw3$213  ? \$signal$212  : { \$signal$211 , \$3600  };
+  assign \$3602  = $signed(\$signal$230 ) > $signed(1'h0);
+  assign \$3603  = $signed(\$signal$230 ) > $signed(9'h0fe);
+  assign \$3604  = \$3603  ? 31'h7f7fffff : { \$signal$230 [7:0], \$signal$231  };
+  assign \$3605  = \$3602  ? \$3604  : { 8'h00, \$signal$232  };
+  assign \$3606  = \$signal$233  ? 31'h00000000 : \$3605 ;
+  assign \$3607  = \raw3$229  ? \$signal$228  : { \$signal$227 , \$3606  };
+  assign \$3608  = $signed(\$signal$246 ) > $signed(1'h0);
+  assign \$3609  = $signed(\$signal$246 ) > $signed(9'h0fe);
+  assign \$3610  = \$3609  ? 31'h7f7fffff : { \$signal$246 [7:0], \$signal$247  };
+  assign \$3611  = \$3608  ? \$3610  : { 8'h00, \$signal$248  };
+  assign \$3612  = \$signal$249  ? 31'h00000000 : \$3611 ;
+  assign \$3613  = \raw3$245  ? \$signal$244  : { \$signal$243 , \$3612  };
+  assign \$3614  = $signed(\$signal$262 ) > $signed(1'h0);
+  assign \$3615  = $signed(\$signal$262 ) > $signed(9'h0fe);
+  assign \$3616  = \$3615  ? 31'h7f7fffff : { \$signal$262 [7:0], \$signal$263  };
+  assign \$3617  = \$3614  ? \$3616  : { 8'h00, \$signal$264  };
+  assign \$3618  = \$signal$265  ? 31'h00000000 : \$3617 ;
+  assign \$3619  = \raw3$261  ? \$signal$260  : { \$signal$259 , \$3618  };
+  assign \$3620  = control8[3] ? 1'h0 : wrong;
+  assign \$3621  = \$3620  | control8[11];
+  assign \$3622  = \$3621  | illegal2;
+  assign \$3623  = control8[18] & control8[13];
+  assign \$3624  = ~ control8[1];
+  assign \$3625  = \$3623  & \$3624 ;
+  assign \$3626  = ~ control8[2];
+  assign \$3627  = \$3625  & \$3626 ;
+  assign \$3628  = control8[12] ? 1'h0 : \$signal$270 ;
+  assign \$3629  = \$3628  | reaches;
+  assign \$3630  = ~ \$3629 ;
+  assign \$3631  = \$3627  & \$3630 ;
+  assign \$3632  = \$3622  | \$3631 ;
+  assign \$3633  = \$3632  & control8[4];
+  always @(posedge clk)
+    window0 <= \$3634 ;
+  always @(posedge clk)
+    end0 <= \$3635 ;
+  always @(posedge clk)
+    end1 <= \$3636 ;
+  always @(posedge clk)
+    end2 <= \$3637 ;
+  always @(posedge clk)
+    end3 <= \$3638 ;
+  always @(posedge clk)
+    end4 <= \$3639 ;
+  always @(posedge clk)
+    end5 <= \$3640 ;
+  always @(posedge clk)
+    end6 <= \$3641 ;
+  always @(posedge clk)
+    end7 <= \$3642 ;
+  always @(posedge clk)
+    end8 <= \$3643 ;
+  always @(posedge clk)
+    end9 <= \$3644 ;
+  always @(posedge clk)
+    end10 <= \$3645 ;
+  always @(posedge clk)
+    end11 <= \$3646 ;
+  always @(posedge clk)
+    end12 <= \$3647 ;
+  always @(posedge clk)
+    end13 <= \$3648 ;
+  always @(posedge clk)
+    end14 <= \$3649 ;
+  always @(posedge clk)
+    end15 <= \$3650 ;
+  always @(posedge clk)
+    end16 <= \$3651 ;
+  always @(posedge clk)
+    end17 <= \$3652 ;
+  always @(posedge clk)
+    end18 <= \$3653 ;
+  always @(posedge clk)
+    end19 <= \$3654 ;
+  always @(posedge clk)
+    end20 <= \$3655 ;
+  always @(posedge clk)
+    end21 <= \$3656 ;
+  always @(posedge clk)
+    end22 <= \$3657 ;
+  always @(posedge clk)
+    end23 <= \$3658 ;
+  always @(posedge clk)
+    end24 <= \$3659 ;
+  always @(posedge clk)
+    end25 <= \$3660 ;
+  always @(posedge clk)
+    end26 <= \$3661 ;
+  always @(posedge clk)
+    end27 <= \$3662 ;
+  always @(posedge clk)
+    end28 <= \$3663 ;
+  always @(posedge clk)
+    end29 <= \$3664 ;
+  always @(posedge clk)
+    end30 <= \$3665 ;
+  always @(posedge clk)
+    end31 <= \$3666 ;
+  always @(posedge clk)
+    window1 <= \$3667 ;
+  always @(posedge clk)
+    here0 <= \$3668 ;
+  always @(posedge clk)
+    here1 <= \$3669 ;
+  always @(posedge clk)
+    \$signal$95  <= \$3670 ;
+  always @(posedge clk)
+    \$signal$37  <= \$3671 ;
+  always @(posedge clk)
+    \$signal$39  <= \$3672 ;
+  always @(posedge clk)
+    read_exponent <= \$3673 ;
+  always @(posedge clk)
+    \$signal$90  <= \$3674 ;
+  always @(posedge clk)
+    \$signal$86  <= \$3675 ;
+  always @(posedge clk)
+    dropping <= \$3676 ;
+  always @(posedge clk)
+    \$signal$82  <= \$3677 ;
+  always @(posedge clk)
+    \$signal$83  <= \$3678 ;
+  always @(posedge clk)
+    \$signal$84  <= \$3679 ;
+  always @(posedge clk)
+    last_group <= \$3680 ;
+  always @(posedge clk)
+    \$signal$35  <= \$3681 ;
+  always @(posedge clk)
+    op_choice <= \$3682 ;
+  always @(posedge clk)
+    \$signal$76  <= \$3683 ;
+  always @(posedge clk)
+    place <= \$3684 ;
+  always @(posedge clk)
+    \$signal$93  <= \$3685 ;
+  always @(posedge clk)
+    \$signal$89  <= \$3686 ;
+  always @(posedge clk)
+    has_exponent <= \$3687 ;
+  always @(posedge clk)
+    \$signal$32  <= \$3688 ;
+  always @(posedge clk)
+    \$signal$38  <= \$3689 ;
+  always @(posedge clk)
+    \$signal$96  <= \$3690 ;
+  always @(posedge clk)
+    \$signal$98  <= \$3691 ;
+  always @(posedge clk)
+    \$signal$99  <= \$3692 ;
+  always @(posedge clk)
+    control0 <= \$3693 ;
+  always @(posedge clk)
+    control1 <= \$3694 ;
+  always @(posedge clk)
+    control2 <= \$3695 ;
+  always @(posedge clk)
+    control3 <= \$3696 ;
+  always @(posedge clk)
+    control4 <= \$3697 ;
+  always @(posedge clk)
+    control5 <= \$3698 ;
+  always @(posedge clk)
+    control6 <= \$3699 ;
+  always @(posedge clk)
+    control7 <= \$3700 ;
+  always @(posedge clk)
+    control8 <= \$3701 ;
+  always @(posedge clk)
+    \$signal$108  <= \$3702 ;
+  always @(posedge clk)
+    \$signal$109  <= \$3703 ;
+  always @(posedge clk)
+    burst <= \$3704 ;
+  always @(posedge clk)
+    tags <= \$3705 ;
+  always @(posedge clk)
+    part <= \$3706 ;
+  always @(posedge clk)
+    size0_0 <= \$3707 ;
+  always @(posedge clk)
+    part0_0 <= \$3708 ;
+  always @(posedge clk)
+    part0_1 <= \$3709 ;
+  always @(posedge clk)
+    tags0 <= \$3710 ;
+  always @(posedge clk)
+    size1_0 <= \$3711 ;
+  always @(posedge clk)
+    size1_1 <= \$3712 ;
+  always @(posedge clk)
+    part1_0 <= \$3713 ;
+  always @(posedge clk)
+    part1_1 <= \$3714 ;
+  always @(posedge clk)
+    part1_2 <= \$3715 ;
+  always @(posedge clk)
+    part1_3 <= \$3716 ;
+  always @(posedge clk)
+    tags1 <= \$3717 ;
+  always @(posedge clk)
+    size2_0 <= \$3718 ;
+  always @(posedge clk)
+    size2_1 <= \$3719 ;
+  always @(posedge clk)
+    size2_2 <= \$3720 ;
+  always @(posedge clk)
+    size2_3 <= \$3721 ;
+  always @(posedge clk)
+    part2_0 <= \$3722 ;
+  always @(posedge clk)
+    part2_1 <= \$3723 ;
+  always @(posedge clk)
+    part2_2 <= \$3724 ;
+  always @(posedge clk)
+    part2_3 <= \$3725 ;
+  always @(posedge clk)
+    part2_4 <= \$3726 ;
+  always @(posedge clk)
+    part2_5 <= \$3727 ;
+  always @(posedge clk)
+    part2_6 <= \$3728 ;
+  always @(posedge clk)
+    part2_7 <= \$3729 ;
+  always @(posedge clk)
+    tags2 <= \$3730 ;
+  always @(posedge clk)
+    lost <= \$3731 ;
+  always @(posedge clk)
+    \$signal$138  <= \$3732 ;
+  always @(posedge clk)
+    \$signal$139  <= \$3733 ;
+  always @(posedge clk)
+    \$signal$140  <= \$3734 ;
+  always @(posedge clk)
+    \$signal$141  <= \$3735 ;
+  always @(posedge clk)
+    \$signal$142  <= \$3736 ;
+  always @(posedge clk)
+    \$signal$143  <= \$3737 ;
+  always @(posedge clk)
+    \$signal$144  <= \$3738 ;
+  always @(posedge clk)
+    \$signal$145  <= \$3739 ;
+  always @(posedge clk)
+    \$signal$146  <= \$3740 ;
+  always @(posedge clk)
+    \$signal$147  <= \$3741 ;
+  always @(posedge clk)
+    \$signal$148  <= \$3742 ;
+  always @(posedge clk)
+    raw3 <= \$3743 ;
+  always @(posedge clk)
+    \$signal$150  <= \$3744 ;
+  always @(posedge clk)
+    \$signal$151  <= \$3745 ;
+  always @(posedge clk)
+    \$signal$152  <= \$3746 ;
+  always @(posedge clk)
+    \$signal$153  <= \$3747 ;
+  always @(posedge clk)
+    \$signal$154  <= \$3748 ;
+  always @(posedge clk)
+    \$signal$155  <= \$3749 ;
+  always @(posedge clk)
+    \$signal$156  <= \$3750 ;
+  always @(posedge clk)
+    \$signal$157  <= \$3751 ;
+  always @(posedge clk)
+    \$signal$158  <= \$3752 ;
+  always @(posedge clk)
+    \$signal$159  <= \$3753 ;
+  always @(posedge clk)
+    \$signal$160  <= \$3754 ;
+  always @(posedge clk)
+    \$signal$161  <= \$3755 ;
+  always @(posedge clk)
+    \$signal$162  <= \$3756 ;
+  always @(posedge clk)
+    \$signal$163  <= \$3757 ;
+  always @(posedge clk)
+    \$signal$164  <= \$3758 ;
+  always @(posedge clk)
+    \raw3$165  <= \$3759 ;
+  always @(posedge clk)
+    \$signal$166  <= \$3760 ;
+  always @(posedge clk)
+    \$signal$167  <= \$3761 ;
+  always @(posedge clk)
+    \$signal$168  <= \$3762 ;
+  always @(posedge clk)
+    \$signal$169  <= \$3763 ;
+  always @(posedge clk)
+    \$signal$170  <= \$3764 ;
+  always @(posedge clk)
+    \$signal$171  <= \$3765 ;
+  always @(posedge clk)
+    \$signal$172  <= \$3766 ;
+  always @(posedge clk)
+    \$signal$173  <= \$3767 ;
+  always @(posedge clk)
+    \$signal$174  <= \$3768 ;
+  always @(posedge clk)
+    \$signal$175  <= \$3769 ;
+  always @(posedge clk)
+    \$signal$176  <= \$3770 ;
+  always @(posedge clk)
+    \$signal$177  <= \$3771 ;
+  always @(posedge clk)
+    \$signal$178  <= \$3772 ;
+  always @(posedge clk)
+    \$signal$179  <= \$3773 ;
+  always @(posedge clk)
+    \$signal$180  <= \$3774 ;
+  always @(posedge clk)
+    \raw3$181  <= \$3775 ;
+  always @(posedge clk)
+    \$signal$182  <= \$3776 ;
+  always @(posedge clk)
+    \$signal$183  <= \$3777 ;
+  always @(posedge clk)
+    \$signal$184  <= \$3778 ;
+  always @(posedge clk)
+    \$signal$185  <= \$3779 ;
+  always @(posedge clk)
+    \$signal$186  <= \$3780 ;
+  always @(posedge clk)
+    \$signal$187  <= \$3781 ;
+  always @(posedge clk)
+    \$signal$188  <= \$3782 ;
+  always @(posedge clk)
+    \$signal$189  <= \$3783 ;
+  always @(posedge clk)
+    \$signal$190  <= \$3784 ;
+  always @(posedge clk)
+    \$signal$191  <= \$3785 ;
+  always @(posedge clk)
+    \$signal$192  <= \$3786 ;
+  always @(posedge clk)
+    \$signal$193  <= \$3787 ;
+  always @(posedge clk)
+    \$signal$194  <= \$3788 ;
+  always @(posedge clk)
+    \$signal$195  <= \$3789 ;
+  always @(posedge clk)
+    \$signal$196  <= \$3790 ;
+  always @(posedge clk)
+    \raw3$197  <= \$3791 ;
+  always @(posedge clk)
+    \$signal$198  <= \$3792 ;
+  always @(posedge clk)
+    \$signal$199  <= \$3793 ;
+  always @(posedge clk)
+    \$signal$200  <= \$3794 ;
+  always @(posedge clk)
+    \$signal$201  <= \$3795 ;
+  always @(posedge clk)
+    \$signal$202  <= \$3796 ;
+  always @(posedge clk)
+    \$signal$203  <= \$3797 ;
+  always @(posedge clk)
+    \$signal$204  <= \$3798 ;
+  always @(posedge clk)
+    \$signal$205  <= \$3799 ;
+  always @(posedge clk)
+    \$signal$206  <= \$3800 ;
+  always @(posedge clk)
+    \$signal$207  <= \$3801 ;
+  always @(posedge clk)
+    \$signal$208  <= \$3802 ;
+  always @(posedge clk)
+    \$signal$209  <= \$3803 ;
+  always @(posedge clk)
+    \$signal$210  <= \$3804 ;
+  always @(posedge clk)
+    \$signal$211  <= \$3805 ;
+  always @(posedge clk)
+    \$signal$212  <= \$3806 ;
+  always @(posedge clk)
+    \raw3$213  <= \$3807 ;
+  always @(posedge clk)
+    \$signal$214  <= \$3808 ;
+  always @(posedge clk)
+    \$signal$215  <= \$3809 ;
+  always @(posedge clk)
+    \$signal$216  <= \$3810 ;
+  always @(posedge clk)
+    \$signal$217  <= \$3811 ;
+  always @(posedge clk)
+    \$signal$218  <= \$3812 ;
+  always @(posedge clk)
+    \$signal$219  <= \$3813 ;
+  always @(posedge clk)
+    \$signal$220  <= \$3814 ;
+  always @(posedge clk)
+    \$signal$221  <= \$3815 ;
+  always @(posedge clk)
+    \$signal$222  <= \$3816 ;
+  always @(posedge clk)
+    \$signal$223  <= \$3817 ;
+  always @(posedge clk)
+    \$signal$224  <= \$3818 ;
+  always @(posedge clk)
+    \$signal$225  <= \$3819 ;
+  always @(posedge clk)
+    \$signal$226  <= \$3820 ;
+  always @(posedge clk)
+    \$signal$227  <= \$3821 ;
+  always @(posedge clk)
+    \$signal$228  <= \$3822 ;
+  always @(posedge clk)
+    \raw3$229  <= \$3823 ;
+  always @(posedge clk)
+    \$signal$230  <= \$3824 ;
+  always @(posedge clk)
+    \$signal$231  <= \$3825 ;
+  always @(posedge clk)
+    \$signal$232  <= \$3826 ;
+  always @(posedge clk)
+    \$signal$233  <= \$3827 ;
+  always @(posedge clk)
+    \$signal$234  <= \$3828 ;
+  always @(posedge clk)
+    \$signal$235  <= \$3829 ;
+  always @(posedge clk)
+    \$signal$236  <= \$3830 ;
+  always @(posedge clk)
+    \$signal$237  <= \$3831 ;
+  always @(posedge clk)
+    \$signal$238  <= \$3832 ;
+  always @(posedge clk)
+    \$signal$239  <= \$3833 ;
+  always @(posedge clk)
+    \$signal$240  <= \$3834 ;
+  always @(posedge clk)
+    \$signal$241  <= \$3835 ;
+  always @(posedge clk)
+    \$signal$242  <= \$3836 ;
+  always @(posedge clk)
+    \$signal$243  <= \$3837 ;
+  always @(posedge clk)
+    \$signal$244  <= \$3838 ;
+  always @(posedge clk)
+    \raw3$245  <= \$3839 ;
+  always @(posedge clk)
+    \$signal$246  <= \$3840 ;
+  always @(posedge clk)
+    \$signal$247  <= \$3841 ;
+  always @(posedge clk)
+    \$signal$248  <= \$3842 ;
+  always @(posedge clk)
+    \$signal$249  <= \$3843 ;
+  always @(posedge clk)
+    \$signal$250  <= \$3844 ;
+  always @(posedge clk)
+    \$signal$251  <= \$3845 ;
+  always @(posedge clk)
+    \$signal$252  <= \$3846 ;
+  always @(posedge clk)
+    \$signal$253  <= \$3847 ;
+  always @(posedge clk)
+    \$signal$254  <= \$3848 ;
+  always @(posedge clk)
+    \$signal$255  <= \$3849 ;
+  always @(posedge clk)
+    \$signal$256  <= \$3850 ;
+  always @(posedge clk)
+    \$signal$257  <= \$3851 ;
+  always @(posedge clk)
+    \$signal$258  <= \$3852 ;
+  always @(posedge clk)
+    \$signal$259  <= \$3853 ;
+  always @(posedge clk)
+    \$signal$260  <= \$3854 ;
+  always @(posedge clk)
+    \raw3$261  <= \$3855 ;
+  always @(posedge clk)
+    \$signal$262  <= \$3856 ;
+  always @(posedge clk)
+    \$signal$263  <= \$3857 ;
+  always @(posedge clk)
+    \$signal$264  <= \$3858 ;
+  always @(posedge clk)
+    \$signal$265  <= \$3859 ;
+  always @(posedge clk)
+    illegal0 <= \$3860 ;
+  always @(posedge clk)
+    illegal1 <= \$3861 ;
+  always @(posedge clk)
+    illegal2 <= \$3862 ;
+  always @(posedge clk)
+    reaches <= \$3863 ;
+  always @(posedge clk)
+    beats_out__valid <= \$3864 ;
+  always @(posedge clk)
+    \$signal$270  <= \$3865 ;
+  always @(posedge clk)
+    wrong <= \$3866 ;
+  always @(posedge clk)
+    beats_out__payload <= \$3867 ;
+  always @(posedge clk)
+    error <= \$3868 ;
   \decompressor.entry  entry (
     .clk(clk),
     .given__payload(given__payload),
@@ -9722,37 +8478,37 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    casez (\$2183 [4:3])
+    casez (\$2096 [4:3])
       2'h0:
-          \$2184  = { window1[71:0], window0[255:0] };
+          \$2097  = { window1[71:0], window0[255:0] };
       2'h1:
-          \$2184  = { window1[135:0], window0[255:64] };
+          \$2097  = { window1[135:0], window0[255:64] };
       2'h2:
-          \$2184  = { window1[199:0], window0[255:128] };
+          \$2097  = { window1[199:0], window0[255:128] };
       2'h3:
-          \$2184  = { given__payload[7:0], window1[255:0], window0[255:192] };
+          \$2097  = { given__payload[7:0], window1[255:0], window0[255:192] };
     endcase
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
     (* full_case = 32'd1 *)
-    casez (\$signal$163 )
+    casez (\$signal$109 )
       3'h0:
-          \$2186  = \$signal$162 [271:0];
+          \$2099  = \$signal$108 [271:0];
       3'h1:
-          \$2186  = \$signal$162 [279:8];
+          \$2099  = \$signal$108 [279:8];
       3'h2:
-          \$2186  = \$signal$162 [287:16];
+          \$2099  = \$signal$108 [287:16];
       3'h3:
-          \$2186  = \$signal$162 [295:24];
+          \$2099  = \$signal$108 [295:24];
       3'h4:
-          \$2186  = \$signal$162 [303:32];
+          \$2099  = \$signal$108 [303:32];
       3'h5:
-          \$2186  = \$signal$162 [311:40];
+          \$2099  = \$signal$108 [311:40];
       3'h6:
-          \$2186  = \$signal$162 [319:48];
+          \$2099  = \$signal$108 [319:48];
       3'h7:
-          \$2186  = \$signal$162 [327:56];
+          \$2099  = \$signal$108 [327:56];
     endcase
   end
   always @* begin
@@ -9882,1885 +8638,2491 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$152 ) begin
-      bits = 31'h00000000;
-    end else if (\$153 ) begin
-      bits = 31'h7f7fffff;
-    end else if (\$154 ) begin
-      bits = { \$144 [7:0], \$146 [22:0] };
-    end else begin
-      bits = { 8'h00, \$151 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$164 ) begin
-      \bits$112  = 31'h00000000;
-    end else if (\$165 ) begin
-      \bits$112  = 31'h7f7fffff;
-    end else if (\$166 ) begin
-      \bits$112  = { \$156 [7:0], \$158 [22:0] };
-    end else begin
-      \bits$112  = { 8'h00, \$163 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$176 ) begin
-      \bits$119  = 31'h00000000;
-    end else if (\$177 ) begin
-      \bits$119  = 31'h7f7fffff;
-    end else if (\$178 ) begin
-      \bits$119  = { \$168 [7:0], \$170 [22:0] };
-    end else begin
-      \bits$119  = { 8'h00, \$175 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$188 ) begin
-      \bits$126  = 31'h00000000;
-    end else if (\$189 ) begin
-      \bits$126  = 31'h7f7fffff;
-    end else if (\$190 ) begin
-      \bits$126  = { \$180 [7:0], \$182 [22:0] };
-    end else begin
-      \bits$126  = { 8'h00, \$187 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$200 ) begin
-      \bits$133  = 31'h00000000;
-    end else if (\$201 ) begin
-      \bits$133  = 31'h7f7fffff;
-    end else if (\$202 ) begin
-      \bits$133  = { \$192 [7:0], \$194 [22:0] };
-    end else begin
-      \bits$133  = { 8'h00, \$199 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$212 ) begin
-      \bits$140  = 31'h00000000;
-    end else if (\$213 ) begin
-      \bits$140  = 31'h7f7fffff;
-    end else if (\$214 ) begin
-      \bits$140  = { \$204 [7:0], \$206 [22:0] };
-    end else begin
-      \bits$140  = { 8'h00, \$211 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$224 ) begin
-      \bits$147  = 31'h00000000;
-    end else if (\$225 ) begin
-      \bits$147  = 31'h7f7fffff;
-    end else if (\$226 ) begin
-      \bits$147  = { \$216 [7:0], \$218 [22:0] };
-    end else begin
-      \bits$147  = { 8'h00, \$223 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    (* full_case = 32'd1 *)
-    if (\$236 ) begin
-      \bits$154  = 31'h00000000;
-    end else if (\$237 ) begin
-      \bits$154  = 31'h7f7fffff;
-    end else if (\$238 ) begin
-      \bits$154  = { \$228 [7:0], \$230 [22:0] };
-    end else begin
-      \bits$154  = { 8'h00, \$235 [22:0] };
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4380  = window0;
-    if (\$244 ) begin
-      \$4380  = window1;
+    \$3634  = window0;
+    if (\$148 ) begin
+      \$3634  = window1;
     end
     if (rst) begin
-      \$4380  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$3634  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4381  = end0;
-    if (\$244 ) begin
-      \$4381  = \$300 ;
+    \$3635  = end0;
+    if (\$148 ) begin
+      \$3635  = \$204 ;
     end
     if (rst) begin
-      \$4381  = 7'h00;
+      \$3635  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4382  = end1;
-    if (\$244 ) begin
-      \$4382  = \$356 ;
+    \$3636  = end1;
+    if (\$148 ) begin
+      \$3636  = \$260 ;
     end
     if (rst) begin
-      \$4382  = 7'h00;
+      \$3636  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4383  = end2;
-    if (\$244 ) begin
-      \$4383  = \$412 ;
+    \$3637  = end2;
+    if (\$148 ) begin
+      \$3637  = \$316 ;
     end
     if (rst) begin
-      \$4383  = 7'h00;
+      \$3637  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4384  = end3;
-    if (\$244 ) begin
-      \$4384  = \$468 ;
+    \$3638  = end3;
+    if (\$148 ) begin
+      \$3638  = \$372 ;
     end
     if (rst) begin
-      \$4384  = 7'h00;
+      \$3638  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4385  = end4;
-    if (\$244 ) begin
-      \$4385  = \$524 ;
+    \$3639  = end4;
+    if (\$148 ) begin
+      \$3639  = \$428 ;
     end
     if (rst) begin
-      \$4385  = 7'h00;
+      \$3639  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4386  = end5;
-    if (\$244 ) begin
-      \$4386  = \$580 ;
+    \$3640  = end5;
+    if (\$148 ) begin
+      \$3640  = \$484 ;
     end
     if (rst) begin
-      \$4386  = 7'h00;
+      \$3640  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4387  = end6;
-    if (\$244 ) begin
-      \$4387  = \$636 ;
+    \$3641  = end6;
+    if (\$148 ) begin
+      \$3641  = \$540 ;
     end
     if (rst) begin
-      \$4387  = 7'h00;
+      \$3641  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4388  = end7;
-    if (\$244 ) begin
-      \$4388  = \$692 ;
+    \$3642  = end7;
+    if (\$148 ) begin
+      \$3642  = \$596 ;
     end
     if (rst) begin
-      \$4388  = 7'h00;
+      \$3642  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4389  = end8;
-    if (\$244 ) begin
-      \$4389  = \$748 ;
+    \$3643  = end8;
+    if (\$148 ) begin
+      \$3643  = \$652 ;
     end
     if (rst) begin
-      \$4389  = 7'h00;
+      \$3643  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4390  = end9;
-    if (\$244 ) begin
-      \$4390  = \$804 ;
+    \$3644  = end9;
+    if (\$148 ) begin
+      \$3644  = \$708 ;
     end
     if (rst) begin
-      \$4390  = 7'h00;
+      \$3644  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4391  = end10;
-    if (\$244 ) begin
-      \$4391  = \$860 ;
+    \$3645  = end10;
+    if (\$148 ) begin
+      \$3645  = \$764 ;
     end
     if (rst) begin
-      \$4391  = 7'h00;
+      \$3645  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4392  = end11;
-    if (\$244 ) begin
-      \$4392  = \$916 ;
+    \$3646  = end11;
+    if (\$148 ) begin
+      \$3646  = \$820 ;
     end
     if (rst) begin
-      \$4392  = 7'h00;
+      \$3646  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4393  = end12;
-    if (\$244 ) begin
-      \$4393  = \$972 ;
+    \$3647  = end12;
+    if (\$148 ) begin
+      \$3647  = \$876 ;
     end
     if (rst) begin
-      \$4393  = 7'h00;
+      \$3647  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4394  = end13;
-    if (\$244 ) begin
-      \$4394  = \$1028 ;
+    \$3648  = end13;
+    if (\$148 ) begin
+      \$3648  = \$932 ;
     end
     if (rst) begin
-      \$4394  = 7'h00;
+      \$3648  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4395  = end14;
-    if (\$244 ) begin
-      \$4395  = \$1084 ;
+    \$3649  = end14;
+    if (\$148 ) begin
+      \$3649  = \$988 ;
     end
     if (rst) begin
-      \$4395  = 7'h00;
+      \$3649  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4396  = end15;
-    if (\$244 ) begin
-      \$4396  = \$1140 ;
+    \$3650  = end15;
+    if (\$148 ) begin
+      \$3650  = \$1044 ;
     end
     if (rst) begin
-      \$4396  = 7'h00;
+      \$3650  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4397  = end16;
-    if (\$244 ) begin
-      \$4397  = \$1196 ;
+    \$3651  = end16;
+    if (\$148 ) begin
+      \$3651  = \$1100 ;
     end
     if (rst) begin
-      \$4397  = 7'h00;
+      \$3651  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4398  = end17;
-    if (\$244 ) begin
-      \$4398  = \$1252 ;
+    \$3652  = end17;
+    if (\$148 ) begin
+      \$3652  = \$1156 ;
     end
     if (rst) begin
-      \$4398  = 7'h00;
+      \$3652  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4399  = end18;
-    if (\$244 ) begin
-      \$4399  = \$1308 ;
+    \$3653  = end18;
+    if (\$148 ) begin
+      \$3653  = \$1212 ;
     end
     if (rst) begin
-      \$4399  = 7'h00;
+      \$3653  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4400  = end19;
-    if (\$244 ) begin
-      \$4400  = \$1364 ;
+    \$3654  = end19;
+    if (\$148 ) begin
+      \$3654  = \$1268 ;
     end
     if (rst) begin
-      \$4400  = 7'h00;
+      \$3654  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4401  = end20;
-    if (\$244 ) begin
-      \$4401  = \$1420 ;
+    \$3655  = end20;
+    if (\$148 ) begin
+      \$3655  = \$1324 ;
     end
     if (rst) begin
-      \$4401  = 7'h00;
+      \$3655  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4402  = end21;
-    if (\$244 ) begin
-      \$4402  = \$1476 ;
+    \$3656  = end21;
+    if (\$148 ) begin
+      \$3656  = \$1380 ;
     end
     if (rst) begin
-      \$4402  = 7'h00;
+      \$3656  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4403  = end22;
-    if (\$244 ) begin
-      \$4403  = \$1532 ;
+    \$3657  = end22;
+    if (\$148 ) begin
+      \$3657  = \$1436 ;
     end
     if (rst) begin
-      \$4403  = 7'h00;
+      \$3657  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4404  = end23;
-    if (\$244 ) begin
-      \$4404  = \$1588 ;
+    \$3658  = end23;
+    if (\$148 ) begin
+      \$3658  = \$1492 ;
     end
     if (rst) begin
-      \$4404  = 7'h00;
+      \$3658  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4405  = end24;
-    if (\$244 ) begin
-      \$4405  = \$1644 ;
+    \$3659  = end24;
+    if (\$148 ) begin
+      \$3659  = \$1548 ;
     end
     if (rst) begin
-      \$4405  = 7'h00;
+      \$3659  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4406  = end25;
-    if (\$244 ) begin
-      \$4406  = \$1700 ;
+    \$3660  = end25;
+    if (\$148 ) begin
+      \$3660  = \$1604 ;
     end
     if (rst) begin
-      \$4406  = 7'h00;
+      \$3660  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4407  = end26;
-    if (\$244 ) begin
-      \$4407  = \$1756 ;
+    \$3661  = end26;
+    if (\$148 ) begin
+      \$3661  = \$1660 ;
     end
     if (rst) begin
-      \$4407  = 7'h00;
+      \$3661  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4408  = end27;
-    if (\$244 ) begin
-      \$4408  = \$1812 ;
+    \$3662  = end27;
+    if (\$148 ) begin
+      \$3662  = \$1716 ;
     end
     if (rst) begin
-      \$4408  = 7'h00;
+      \$3662  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4409  = end28;
-    if (\$244 ) begin
-      \$4409  = \$1868 ;
+    \$3663  = end28;
+    if (\$148 ) begin
+      \$3663  = \$1772 ;
     end
     if (rst) begin
-      \$4409  = 7'h00;
+      \$3663  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4410  = end29;
-    if (\$244 ) begin
-      \$4410  = \$1924 ;
+    \$3664  = end29;
+    if (\$148 ) begin
+      \$3664  = \$1828 ;
     end
     if (rst) begin
-      \$4410  = 7'h00;
+      \$3664  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4411  = end30;
-    if (\$244 ) begin
-      \$4411  = \$1980 ;
+    \$3665  = end30;
+    if (\$148 ) begin
+      \$3665  = \$1884 ;
     end
     if (rst) begin
-      \$4411  = 7'h00;
+      \$3665  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4412  = end31;
-    if (\$244 ) begin
-      \$4412  = \$2036 ;
+    \$3666  = end31;
+    if (\$148 ) begin
+      \$3666  = \$1940 ;
     end
     if (rst) begin
-      \$4412  = 7'h00;
+      \$3666  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4413  = window1;
-    if (\$2044 ) begin
-      \$4413  = given__payload;
+    \$3667  = window1;
+    if (\$1948 ) begin
+      \$3667  = given__payload;
     end
     if (rst) begin
-      \$4413  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$3667  = 289'h0000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4414  = \$2052 ;
+    \$3668  = \$1956 ;
     if (rst) begin
-      \$4414  = 1'h0;
+      \$3668  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4415  = \$2068 ;
+    \$3669  = \$1972 ;
     if (rst) begin
-      \$4415  = 1'h0;
+      \$3669  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4416  = \$signal$155 ;
+    \$3670  = \$signal$95 ;
     if (move) begin
-      \$4416  = 1'h0;
+      \$3670  = 1'h0;
     end
-    if (\$2146 ) begin
+    if (\$2050 ) begin
       (* full_case = 32'd1 *)
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
-        \$4416  = 1'h1;
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
+        \$3670  = 1'h1;
       end else begin
         (* full_case = 32'd1 *)
         if (last_group) begin
         end else begin
-          \$4416  = 1'h1;
+          \$3670  = 1'h1;
         end
       end
     end
     if (rst) begin
-      \$4416  = 1'h0;
+      \$3670  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4417  = \$signal$37 ;
+    \$3671  = \$signal$37 ;
     if (move) begin
-      \$4417  = 1'h0;
+      \$3671  = 1'h0;
     end
-    if (\$2146 ) begin
+    if (\$2050 ) begin
       (* full_case = 32'd1 *)
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
       end else begin
         if (last_group) begin
-          \$4417  = 1'h1;
+          \$3671  = 1'h1;
         end
       end
     end
     if (rst) begin
-      \$4417  = 1'h0;
+      \$3671  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4418  = \$signal$39 ;
+    \$3672  = \$signal$39 ;
     if (move) begin
-      \$4418  = \$17 [6:0];
+      \$3672  = \$17 [6:0];
     end
     if (rst) begin
-      \$4418  = 7'h00;
+      \$3672  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4419  = read_exponent;
+    \$3673  = read_exponent;
     if (move) begin
-      \$4419  = 1'h0;
+      \$3673  = 1'h0;
     end
-    if (\$2146 ) begin
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
-        \$4419  = 1'h1;
-      end
-    end
-    if (rst) begin
-      \$4419  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4420  = \$signal$90 ;
-    if (move) begin
-      \$4420  = \$2075 ;
-    end
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4420  = 1'h0;
+    if (\$2050 ) begin
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
+        \$3673  = 1'h1;
       end
     end
     if (rst) begin
-      \$4420  = 1'h0;
+      \$3673  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4421  = \$signal$86 ;
+    \$3674  = \$signal$90 ;
     if (move) begin
-      if (\$2079 ) begin
-        \$4421  = 1'h1;
-      end
+      \$3674  = \$1979 ;
     end
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4421  = window0[263];
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3674  = 1'h0;
       end
     end
     if (rst) begin
-      \$4421  = 1'h0;
+      \$3674  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4422  = dropping;
+    \$3675  = \$signal$86 ;
     if (move) begin
-      if (\$2079 ) begin
-        \$4422  = 1'h1;
+      if (\$1983 ) begin
+        \$3675  = 1'h1;
       end
     end
-    if (\$2080 ) begin
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3675  = window0[263];
+      end
+    end
+    if (rst) begin
+      \$3675  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3676  = dropping;
+    if (move) begin
+      if (\$1983 ) begin
+        \$3676  = 1'h1;
+      end
+    end
+    if (\$1984 ) begin
       if (window0[263]) begin
-        \$4422  = 1'h0;
+        \$3676  = 1'h0;
       end
     end
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4422  = \$2136 ;
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3676  = \$2040 ;
       end
     end
-    if (\$2146 ) begin
+    if (\$2050 ) begin
       (* full_case = 32'd1 *)
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
       end else begin
         if (last_group) begin
-          \$4422  = \$2158 ;
+          \$3676  = \$2062 ;
         end
       end
     end
     if (rst) begin
-      \$4422  = 1'h0;
+      \$3676  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4423  = \$signal$82 ;
-    if (\$2085 ) begin
-      \$4423  = \$2099 ;
+    \$3677  = \$signal$82 ;
+    if (\$1989 ) begin
+      \$3677  = \$2003 ;
     end
     if (rst) begin
-      \$4423  = 1'h0;
+      \$3677  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4424  = \$signal$83 ;
-    if (\$2085 ) begin
-      \$4424  = \$2101 [3:0];
+    \$3678  = \$signal$83 ;
+    if (\$1989 ) begin
+      \$3678  = \$2005 [3:0];
     end
     if (rst) begin
-      \$4424  = 4'h0;
+      \$3678  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4425  = \$signal$84 ;
-    if (\$2085 ) begin
+    \$3679  = \$signal$84 ;
+    if (\$1989 ) begin
       if (window0[262]) begin
-        \$4425  = \$2104 [13:0];
+        \$3679  = \$2008 [13:0];
       end
     end
-    if (\$2175 ) begin
-      \$4425  = \$2176 [13:0];
+    if (\$2079 ) begin
+      \$3679  = \$2080 [13:0];
     end
     if (rst) begin
-      \$4425  = 14'h0000;
+      \$3679  = 14'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4426  = last_group;
-    if (\$2085 ) begin
+    \$3680  = last_group;
+    if (\$1989 ) begin
       if (window0[262]) begin
-        \$4426  = \$2108 ;
+        \$3680  = \$2012 ;
       end
     end
-    if (\$2175 ) begin
-      \$4426  = \$2177 ;
+    if (\$2079 ) begin
+      \$3680  = \$2081 ;
     end
     if (rst) begin
-      \$4426  = 1'h0;
+      \$3680  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4427  = \$signal$35 ;
-    if (\$2085 ) begin
+    \$3681  = \$signal$35 ;
+    if (\$1989 ) begin
       if (window0[262]) begin
-        \$4427  = window0[271:269];
+        \$3681  = window0[271:269];
       end
     end
     if (rst) begin
-      \$4427  = 3'h0;
+      \$3681  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4428  = op_choice;
-    if (\$2085 ) begin
+    \$3682  = op_choice;
+    if (\$1989 ) begin
       if (window0[262]) begin
-        \$4428  = window0[268:264];
+        \$3682  = window0[268:264];
       end
     end
     if (rst) begin
-      \$4428  = 5'h00;
+      \$3682  = 5'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4429  = \$signal$76 ;
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4429  = \$2130 ;
+    \$3683  = \$signal$76 ;
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3683  = \$2034 ;
       end
     end
-    if (\$2175 ) begin
-      \$4429  = \$2179 ;
+    if (\$2079 ) begin
+      \$3683  = \$2083 ;
     end
     if (rst) begin
-      \$4429  = 1'h0;
+      \$3683  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4430  = place;
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4430  = 7'h00;
+    \$3684  = place;
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3684  = 7'h00;
       end
     end
-    if (\$2146 ) begin
+    if (\$2050 ) begin
       (* full_case = 32'd1 *)
-      if (\$2149 ) begin
-        \$4430  = { 1'h0, place[6], place[4:0] };
-      end else if (\$2151 ) begin
-        \$4430  = \$2153 [6:0];
+      if (\$2053 ) begin
+        \$3684  = { 1'h0, place[6], place[4:0] };
+      end else if (\$2055 ) begin
+        \$3684  = \$2057 [6:0];
       end else begin
         (* full_case = 32'd1 *)
         if (last_group) begin
         end else begin
-          \$4430  = \$2174 ;
+          \$3684  = \$2078 ;
         end
       end
     end
     if (rst) begin
-      \$4430  = 7'h00;
+      \$3684  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4431  = \$signal$93 ;
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4431  = 7'h00;
+    \$3685  = \$signal$93 ;
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3685  = 7'h00;
       end
     end
-    if (\$2175 ) begin
-      \$4431  = \$2178 [6:0];
+    if (\$2079 ) begin
+      \$3685  = \$2082 [6:0];
     end
     if (rst) begin
-      \$4431  = 7'h00;
+      \$3685  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4432  = \$signal$89 ;
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4432  = 1'h0;
+    \$3686  = \$signal$89 ;
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3686  = 1'h0;
       end
     end
-    if (\$2146 ) begin
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
-        \$4432  = \$2152 ;
-      end
-    end
-    if (rst) begin
-      \$4432  = 1'h0;
-    end
-  end
-  always @* begin
-    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4433  = has_exponent;
-    if (\$2085 ) begin
-      if (\$2125 ) begin
-        \$4433  = 1'h0;
-      end
-    end
-    if (\$2146 ) begin
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
-        \$4433  = 1'h1;
-      end
-    end
-    if (\$2175 ) begin
-      if (\$2181 ) begin
-        \$4433  = 1'h0;
+    if (\$2050 ) begin
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
+        \$3686  = \$2056 ;
       end
     end
     if (rst) begin
-      \$4433  = 1'h0;
+      \$3686  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4434  = \$signal$32 ;
-    if (\$2146 ) begin
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
-        \$4434  = stored;
+    \$3687  = has_exponent;
+    if (\$1989 ) begin
+      if (\$2029 ) begin
+        \$3687  = 1'h0;
+      end
+    end
+    if (\$2050 ) begin
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
+        \$3687  = 1'h1;
+      end
+    end
+    if (\$2079 ) begin
+      if (\$2085 ) begin
+        \$3687  = 1'h0;
       end
     end
     if (rst) begin
-      \$4434  = 16'h0000;
+      \$3687  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4435  = \$signal$38 ;
-    if (\$2146 ) begin
+    \$3688  = \$signal$32 ;
+    if (\$2050 ) begin
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
+        \$3688  = stored;
+      end
+    end
+    if (rst) begin
+      \$3688  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3689  = \$signal$38 ;
+    if (\$2050 ) begin
       (* full_case = 32'd1 *)
-      if (\$2149 ) begin
-      end else if (\$2151 ) begin
-        \$4435  = \$2154 [6:0];
+      if (\$2053 ) begin
+      end else if (\$2055 ) begin
+        \$3689  = \$2058 [6:0];
       end else begin
-        \$4435  = \$2157 ;
+        \$3689  = \$2061 ;
       end
     end
     if (rst) begin
-      \$4435  = 7'h00;
+      \$3689  = 7'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4436  = control0;
+    \$3690  = \$signal$96 ;
     if (move) begin
-      \$4436  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
+      \$3690  = \$2086 ;
     end
     if (rst) begin
-      \$4436  = 32'd0;
+      \$3690  = 11'h000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4437  = control1;
+    \$3691  = \$signal$98 ;
     if (move) begin
-      { \$4437 [31:12], \$4437 [10:0] } = { control0[31:12], control0[10:0] };
-      \$4437 [11] = \$2182 ;
+      \$3691  = \$2088 ;
     end
     if (rst) begin
-      \$4437  = 32'd0;
+      \$3691  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4438  = control2;
+    \$3692  = \$signal$99 ;
     if (move) begin
-      \$4438  = control1;
+      \$3692  = \$2094 [4:0];
     end
     if (rst) begin
-      \$4438  = 32'd0;
+      \$3692  = 5'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4439  = control3;
+    \$3693  = control0;
     if (move) begin
-      \$4439  = control2;
+      \$3693  = { op_rest, op_scale, op_choice, op_ends, op_begins, op_error, op_bytes, op_last, op_first, op_zero, op_raw, op_valid };
     end
     if (rst) begin
-      \$4439  = 32'd0;
+      \$3693  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4440  = control4;
+    \$3694  = control1;
     if (move) begin
-      \$4440  = control3;
+      { \$3694 [31:12], \$3694 [10:0] } = { control0[31:12], control0[10:0] };
+      \$3694 [11] = \$2095 ;
     end
     if (rst) begin
-      \$4440  = 32'd0;
+      \$3694  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4441  = control5;
+    \$3695  = control2;
     if (move) begin
-      \$4441  = control4;
+      \$3695  = control1;
     end
     if (rst) begin
-      \$4441  = 32'd0;
+      \$3695  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4442  = control6;
+    \$3696  = control3;
     if (move) begin
-      \$4442  = control5;
+      \$3696  = control2;
     end
     if (rst) begin
-      \$4442  = 32'd0;
+      \$3696  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4443  = control7;
+    \$3697  = control4;
     if (move) begin
-      \$4443  = control6;
+      \$3697  = control3;
     end
     if (rst) begin
-      \$4443  = 32'd0;
+      \$3697  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4444  = \$signal$162 ;
+    \$3698  = control5;
     if (move) begin
-      \$4444  = \$2184 ;
+      \$3698  = control4;
     end
     if (rst) begin
-      \$4444  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+      \$3698  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4445  = \$signal$163 ;
+    \$3699  = control6;
     if (move) begin
-      \$4445  = \$2185 [2:0];
+      \$3699  = control5;
     end
     if (rst) begin
-      \$4445  = 3'h0;
+      \$3699  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4446  = burst;
+    \$3700  = control7;
     if (move) begin
-      \$4446  = \$2186 ;
+      \$3700  = control6;
     end
     if (rst) begin
-      \$4446  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
+      \$3700  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4447  = part0_0;
+    \$3701  = control8;
     if (move) begin
-      \$4447  = \$2187 [127:0];
+      \$3701  = control7;
     end
     if (rst) begin
-      \$4447  = 128'h00000000000000000000000000000000;
+      \$3701  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4448  = part0_1;
+    \$3702  = \$signal$108 ;
     if (move) begin
-      \$4448  = \$2746 [127:0];
+      \$3702  = \$2097 ;
     end
     if (rst) begin
-      \$4448  = 128'h00000000000000000000000000000000;
+      \$3702  = 328'h0000000000000000000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4449  = tags0;
+    \$3703  = \$signal$109 ;
     if (move) begin
-      \$4449  = tags;
+      \$3703  = \$2098 [2:0];
     end
     if (rst) begin
-      \$4449  = 16'h0000;
+      \$3703  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4450  = part1_0;
+    \$3704  = burst;
     if (move) begin
-      \$4450  = part0_0[63:0];
+      \$3704  = \$2099 ;
     end
     if (rst) begin
-      \$4450  = 64'h0000000000000000;
+      \$3704  = 272'h00000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4451  = part1_1;
+    \$3705  = tags;
     if (move) begin
-      \$4451  = \$2881 [63:0];
+      \$3705  = \$2100 ;
     end
     if (rst) begin
-      \$4451  = 64'h0000000000000000;
+      \$3705  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4452  = part1_2;
+    \$3706  = part;
     if (move) begin
-      \$4452  = part0_1[63:0];
+      \$3706  = \$2101 ;
     end
     if (rst) begin
-      \$4452  = 64'h0000000000000000;
+      \$3706  = 256'h0000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4453  = part1_3;
+    \$3707  = size0_0;
     if (move) begin
-      \$4453  = \$3016 [63:0];
+      \$3707  = \$2128 ;
     end
     if (rst) begin
-      \$4453  = 64'h0000000000000000;
+      \$3707  = 5'h00;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4454  = tags1;
+    \$3708  = part0_0;
     if (move) begin
-      \$4454  = tags0;
+      \$3708  = part[127:0];
     end
     if (rst) begin
-      \$4454  = 16'h0000;
+      \$3708  = 128'h00000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4455  = part2_0;
+    \$3709  = part0_1;
     if (move) begin
-      \$4455  = part1_0[31:0];
+      \$3709  = \$2190 [127:0];
     end
     if (rst) begin
-      \$4455  = 32'd0;
+      \$3709  = 128'h00000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4456  = part2_1;
+    \$3710  = tags0;
     if (move) begin
-      \$4456  = \$3051 [31:0];
+      \$3710  = tags;
     end
     if (rst) begin
-      \$4456  = 32'd0;
+      \$3710  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4457  = part2_2;
+    \$3711  = size1_0;
     if (move) begin
-      \$4457  = part1_1[31:0];
+      \$3711  = \$2197 ;
     end
     if (rst) begin
-      \$4457  = 32'd0;
+      \$3711  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4458  = part2_3;
+    \$3712  = size1_1;
     if (move) begin
-      \$4458  = \$3086 [31:0];
+      \$3712  = \$2204 ;
     end
     if (rst) begin
-      \$4458  = 32'd0;
+      \$3712  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4459  = part2_4;
+    \$3713  = part1_0;
     if (move) begin
-      \$4459  = part1_2[31:0];
+      \$3713  = part0_0[63:0];
     end
     if (rst) begin
-      \$4459  = 32'd0;
+      \$3713  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4460  = part2_5;
+    \$3714  = part1_1;
     if (move) begin
-      \$4460  = \$3121 [31:0];
+      \$3714  = \$2234 [63:0];
     end
     if (rst) begin
-      \$4460  = 32'd0;
+      \$3714  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4461  = part2_6;
+    \$3715  = part1_2;
     if (move) begin
-      \$4461  = part1_3[31:0];
+      \$3715  = part0_1[63:0];
     end
     if (rst) begin
-      \$4461  = 32'd0;
+      \$3715  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4462  = part2_7;
+    \$3716  = part1_3;
     if (move) begin
-      \$4462  = \$3156 [31:0];
+      \$3716  = \$2264 [63:0];
     end
     if (rst) begin
-      \$4462  = 32'd0;
+      \$3716  = 64'h0000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4463  = tags2;
+    \$3717  = tags1;
     if (move) begin
-      \$4463  = tags1;
+      \$3717  = tags0;
     end
     if (rst) begin
-      \$4463  = 16'h0000;
+      \$3717  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4464  = lost;
+    \$3718  = size2_0;
     if (move) begin
-      \$4464  = { 2'h0, \$3170 , \$3169 , \$3168 , \$3167 , \$3166 , \$3165 , \$3164 , \$3163 , \$3162 , \$3161 , \$3160 , \$3159 , \$3158 , \$3157  };
+      \$3718  = { \$2267 , \$2266 , \$2265  };
     end
     if (rst) begin
-      \$4464  = 16'h0000;
+      \$3718  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4465  = \$signal$182 ;
+    \$3719  = size2_1;
     if (move) begin
-      \$4465  = \$3179 ;
+      \$3719  = { \$2270 , \$2269 , \$2268  };
     end
     if (rst) begin
-      \$4465  = 16'h0000;
+      \$3719  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4466  = \$signal$183 ;
+    \$3720  = size2_2;
     if (move) begin
-      \$4466  = \$3188 ;
+      \$3720  = { \$2273 , \$2272 , \$2271  };
     end
     if (rst) begin
-      \$4466  = 1'h0;
+      \$3720  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4467  = \$signal$184 ;
+    \$3721  = size2_3;
     if (move) begin
-      \$4467  = part2_0;
+      \$3721  = { \$2276 , \$2275 , \$2274  };
     end
     if (rst) begin
-      \$4467  = 32'd0;
+      \$3721  = 3'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4468  = \$signal$185 ;
+    \$3722  = part2_0;
     if (move) begin
-      \$4468  = \$3190 ;
+      \$3722  = part1_0[31:0];
     end
     if (rst) begin
-      \$4468  = 1'h0;
+      \$3722  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4469  = \$signal$102 ;
+    \$3723  = part2_1;
     if (move) begin
-      \$4469  = \$3200 ;
+      \$3723  = \$2290 [31:0];
     end
     if (rst) begin
-      \$4469  = 16'h0000;
+      \$3723  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4470  = \$signal$186 ;
+    \$3724  = part2_2;
     if (move) begin
-      \$4470  = \$signal$183 ;
+      \$3724  = part1_1[31:0];
     end
     if (rst) begin
-      \$4470  = 1'h0;
+      \$3724  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4471  = \$signal$187 ;
+    \$3725  = part2_3;
     if (move) begin
-      \$4471  = \$signal$184 ;
+      \$3725  = \$2304 [31:0];
     end
     if (rst) begin
-      \$4471  = 32'd0;
+      \$3725  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4472  = \$signal$188 ;
+    \$3726  = part2_4;
     if (move) begin
-      \$4472  = \$signal$185 ;
+      \$3726  = part1_2[31:0];
     end
     if (rst) begin
-      \$4472  = 1'h0;
+      \$3726  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4473  = \$signal$100 ;
+    \$3727  = part2_5;
     if (move) begin
-      \$4473  = \$3215 ;
+      \$3727  = \$2318 [31:0];
     end
     if (rst) begin
-      \$4473  = 4'h0;
+      \$3727  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4474  = \$signal$189 ;
+    \$3728  = part2_6;
     if (move) begin
-      \$4474  = \$3224 ;
+      \$3728  = part1_3[31:0];
     end
     if (rst) begin
-      \$4474  = 16'h0000;
+      \$3728  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4475  = \$signal$190 ;
+    \$3729  = part2_7;
     if (move) begin
-      \$4475  = \$3233 ;
+      \$3729  = \$2332 [31:0];
     end
     if (rst) begin
-      \$4475  = 1'h0;
+      \$3729  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4476  = \$signal$191 ;
+    \$3730  = tags2;
     if (move) begin
-      \$4476  = part2_1;
+      \$3730  = tags1;
     end
     if (rst) begin
-      \$4476  = 32'd0;
+      \$3730  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4477  = \$signal$192 ;
+    \$3731  = lost;
     if (move) begin
-      \$4477  = \$3235 ;
+      \$3731  = { 2'h0, \$2346 , \$2345 , \$2344 , \$2343 , \$2342 , \$2341 , \$2340 , \$2339 , \$2338 , \$2337 , \$2336 , \$2335 , \$2334 , \$2333  };
     end
     if (rst) begin
-      \$4477  = 1'h0;
+      \$3731  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4478  = \$signal$109 ;
+    \$3732  = \$signal$138 ;
     if (move) begin
-      \$4478  = \$3245 ;
+      \$3732  = \$2355 ;
     end
     if (rst) begin
-      \$4478  = 16'h0000;
+      \$3732  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4479  = \$signal$193 ;
+    \$3733  = \$signal$139 ;
     if (move) begin
-      \$4479  = \$signal$190 ;
+      \$3733  = \$2364 ;
     end
     if (rst) begin
-      \$4479  = 1'h0;
+      \$3733  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4480  = \$signal$194 ;
+    \$3734  = \$signal$140 ;
     if (move) begin
-      \$4480  = \$signal$191 ;
+      \$3734  = part2_0;
     end
     if (rst) begin
-      \$4480  = 32'd0;
+      \$3734  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4481  = \$signal$195 ;
+    \$3735  = \$signal$141 ;
     if (move) begin
-      \$4481  = \$signal$192 ;
+      \$3735  = \$2366 ;
     end
     if (rst) begin
-      \$4481  = 1'h0;
+      \$3735  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4482  = \$signal$107 ;
+    \$3736  = \$signal$142 ;
     if (move) begin
-      \$4482  = \$3260 ;
+      \$3736  = \$2376 ;
     end
     if (rst) begin
-      \$4482  = 4'h0;
+      \$3736  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4483  = \$signal$196 ;
+    \$3737  = \$signal$143 ;
     if (move) begin
-      \$4483  = \$3269 ;
+      \$3737  = \$signal$139 ;
     end
     if (rst) begin
-      \$4483  = 16'h0000;
+      \$3737  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4484  = \$signal$197 ;
+    \$3738  = \$signal$144 ;
     if (move) begin
-      \$4484  = \$3278 ;
+      \$3738  = \$signal$140 ;
     end
     if (rst) begin
-      \$4484  = 1'h0;
+      \$3738  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4485  = \$signal$198 ;
+    \$3739  = \$signal$145 ;
     if (move) begin
-      \$4485  = part2_2;
+      \$3739  = \$signal$141 ;
     end
     if (rst) begin
-      \$4485  = 32'd0;
+      \$3739  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4486  = \$signal$199 ;
+    \$3740  = \$signal$146 ;
     if (move) begin
-      \$4486  = \$3280 ;
+      \$3740  = \$2391 ;
     end
     if (rst) begin
-      \$4486  = 1'h0;
+      \$3740  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4487  = \$signal$116 ;
+    \$3741  = \$signal$147 ;
     if (move) begin
-      \$4487  = \$3290 ;
+      \$3741  = \$signal$143 ;
     end
     if (rst) begin
-      \$4487  = 16'h0000;
+      \$3741  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4488  = \$signal$200 ;
+    \$3742  = \$signal$148 ;
     if (move) begin
-      \$4488  = \$signal$197 ;
+      \$3742  = \$signal$144 ;
     end
     if (rst) begin
-      \$4488  = 1'h0;
+      \$3742  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4489  = \$signal$201 ;
+    \$3743  = raw3;
     if (move) begin
-      \$4489  = \$signal$198 ;
+      \$3743  = \$signal$145 ;
     end
     if (rst) begin
-      \$4489  = 32'd0;
+      \$3743  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4490  = \$signal$202 ;
+    \$3744  = \$signal$150 ;
     if (move) begin
-      \$4490  = \$signal$199 ;
+      \$3744  = \$2392 [10:0];
     end
     if (rst) begin
-      \$4490  = 1'h0;
+      \$3744  = 11'h000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4491  = \$signal$114 ;
+    \$3745  = \$signal$151 ;
     if (move) begin
-      \$4491  = \$3305 ;
+      \$3745  = { \$2394 [14:0], 8'h00 };
     end
     if (rst) begin
-      \$4491  = 4'h0;
+      \$3745  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4492  = \$signal$203 ;
+    \$3746  = \$signal$152 ;
     if (move) begin
-      \$4492  = \$3314 ;
+      \$3746  = \$2397 [22:0];
     end
     if (rst) begin
-      \$4492  = 16'h0000;
+      \$3746  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4493  = \$signal$204 ;
+    \$3747  = \$signal$153 ;
     if (move) begin
-      \$4493  = \$3323 ;
+      \$3747  = \$2398 ;
     end
     if (rst) begin
-      \$4493  = 1'h0;
+      \$3747  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4494  = \$signal$205 ;
+    \$3748  = \$signal$154 ;
     if (move) begin
-      \$4494  = part2_3;
+      \$3748  = \$2407 ;
     end
     if (rst) begin
-      \$4494  = 32'd0;
+      \$3748  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4495  = \$signal$206 ;
+    \$3749  = \$signal$155 ;
     if (move) begin
-      \$4495  = \$3325 ;
+      \$3749  = \$2416 ;
     end
     if (rst) begin
-      \$4495  = 1'h0;
+      \$3749  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4496  = \$signal$123 ;
+    \$3750  = \$signal$156 ;
     if (move) begin
-      \$4496  = \$3335 ;
+      \$3750  = part2_1;
     end
     if (rst) begin
-      \$4496  = 16'h0000;
+      \$3750  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4497  = \$signal$207 ;
+    \$3751  = \$signal$157 ;
     if (move) begin
-      \$4497  = \$signal$204 ;
+      \$3751  = \$2418 ;
     end
     if (rst) begin
-      \$4497  = 1'h0;
+      \$3751  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4498  = \$signal$208 ;
+    \$3752  = \$signal$158 ;
     if (move) begin
-      \$4498  = \$signal$205 ;
+      \$3752  = \$2428 ;
     end
     if (rst) begin
-      \$4498  = 32'd0;
+      \$3752  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4499  = \$signal$209 ;
+    \$3753  = \$signal$159 ;
     if (move) begin
-      \$4499  = \$signal$206 ;
+      \$3753  = \$signal$155 ;
     end
     if (rst) begin
-      \$4499  = 1'h0;
+      \$3753  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4500  = \$signal$121 ;
+    \$3754  = \$signal$160 ;
     if (move) begin
-      \$4500  = \$3350 ;
+      \$3754  = \$signal$156 ;
     end
     if (rst) begin
-      \$4500  = 4'h0;
+      \$3754  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4501  = \$signal$210 ;
+    \$3755  = \$signal$161 ;
     if (move) begin
-      \$4501  = \$3359 ;
+      \$3755  = \$signal$157 ;
     end
     if (rst) begin
-      \$4501  = 16'h0000;
+      \$3755  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4502  = \$signal$211 ;
+    \$3756  = \$signal$162 ;
     if (move) begin
-      \$4502  = \$3368 ;
+      \$3756  = \$2443 ;
     end
     if (rst) begin
-      \$4502  = 1'h0;
+      \$3756  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4503  = \$signal$212 ;
+    \$3757  = \$signal$163 ;
     if (move) begin
-      \$4503  = part2_4;
+      \$3757  = \$signal$159 ;
     end
     if (rst) begin
-      \$4503  = 32'd0;
+      \$3757  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4504  = \$signal$213 ;
+    \$3758  = \$signal$164 ;
     if (move) begin
-      \$4504  = \$3370 ;
+      \$3758  = \$signal$160 ;
     end
     if (rst) begin
-      \$4504  = 1'h0;
+      \$3758  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4505  = \$signal$130 ;
+    \$3759  = \raw3$165 ;
     if (move) begin
-      \$4505  = \$3380 ;
+      \$3759  = \$signal$161 ;
     end
     if (rst) begin
-      \$4505  = 16'h0000;
+      \$3759  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4506  = \$signal$214 ;
+    \$3760  = \$signal$166 ;
     if (move) begin
-      \$4506  = \$signal$211 ;
+      \$3760  = \$2444 [10:0];
     end
     if (rst) begin
-      \$4506  = 1'h0;
+      \$3760  = 11'h000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4507  = \$signal$215 ;
+    \$3761  = \$signal$167 ;
     if (move) begin
-      \$4507  = \$signal$212 ;
+      \$3761  = { \$2446 [14:0], 8'h00 };
     end
     if (rst) begin
-      \$4507  = 32'd0;
+      \$3761  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4508  = \$signal$216 ;
+    \$3762  = \$signal$168 ;
     if (move) begin
-      \$4508  = \$signal$213 ;
+      \$3762  = \$2449 [22:0];
     end
     if (rst) begin
-      \$4508  = 1'h0;
+      \$3762  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4509  = \$signal$128 ;
+    \$3763  = \$signal$169 ;
     if (move) begin
-      \$4509  = \$3395 ;
+      \$3763  = \$2450 ;
     end
     if (rst) begin
-      \$4509  = 4'h0;
+      \$3763  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4510  = \$signal$217 ;
+    \$3764  = \$signal$170 ;
     if (move) begin
-      \$4510  = \$3404 ;
+      \$3764  = \$2459 ;
     end
     if (rst) begin
-      \$4510  = 16'h0000;
+      \$3764  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4511  = \$signal$218 ;
+    \$3765  = \$signal$171 ;
     if (move) begin
-      \$4511  = \$3413 ;
+      \$3765  = \$2468 ;
     end
     if (rst) begin
-      \$4511  = 1'h0;
+      \$3765  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4512  = \$signal$219 ;
+    \$3766  = \$signal$172 ;
     if (move) begin
-      \$4512  = part2_5;
+      \$3766  = part2_2;
     end
     if (rst) begin
-      \$4512  = 32'd0;
+      \$3766  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4513  = \$signal$220 ;
+    \$3767  = \$signal$173 ;
     if (move) begin
-      \$4513  = \$3415 ;
+      \$3767  = \$2470 ;
     end
     if (rst) begin
-      \$4513  = 1'h0;
+      \$3767  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4514  = \$signal$137 ;
+    \$3768  = \$signal$174 ;
     if (move) begin
-      \$4514  = \$3425 ;
+      \$3768  = \$2480 ;
     end
     if (rst) begin
-      \$4514  = 16'h0000;
+      \$3768  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4515  = \$signal$221 ;
+    \$3769  = \$signal$175 ;
     if (move) begin
-      \$4515  = \$signal$218 ;
+      \$3769  = \$signal$171 ;
     end
     if (rst) begin
-      \$4515  = 1'h0;
+      \$3769  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4516  = \$signal$222 ;
+    \$3770  = \$signal$176 ;
     if (move) begin
-      \$4516  = \$signal$219 ;
+      \$3770  = \$signal$172 ;
     end
     if (rst) begin
-      \$4516  = 32'd0;
+      \$3770  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4517  = \$signal$223 ;
+    \$3771  = \$signal$177 ;
     if (move) begin
-      \$4517  = \$signal$220 ;
+      \$3771  = \$signal$173 ;
     end
     if (rst) begin
-      \$4517  = 1'h0;
+      \$3771  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4518  = \$signal$135 ;
+    \$3772  = \$signal$178 ;
     if (move) begin
-      \$4518  = \$3440 ;
+      \$3772  = \$2495 ;
     end
     if (rst) begin
-      \$4518  = 4'h0;
+      \$3772  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4519  = \$signal$224 ;
+    \$3773  = \$signal$179 ;
     if (move) begin
-      \$4519  = \$3449 ;
+      \$3773  = \$signal$175 ;
     end
     if (rst) begin
-      \$4519  = 16'h0000;
+      \$3773  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4520  = \$signal$225 ;
+    \$3774  = \$signal$180 ;
     if (move) begin
-      \$4520  = \$3458 ;
+      \$3774  = \$signal$176 ;
     end
     if (rst) begin
-      \$4520  = 1'h0;
+      \$3774  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4521  = \$signal$226 ;
+    \$3775  = \raw3$181 ;
     if (move) begin
-      \$4521  = part2_6;
+      \$3775  = \$signal$177 ;
     end
     if (rst) begin
-      \$4521  = 32'd0;
+      \$3775  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4522  = \$signal$227 ;
+    \$3776  = \$signal$182 ;
     if (move) begin
-      \$4522  = \$3460 ;
+      \$3776  = \$2496 [10:0];
     end
     if (rst) begin
-      \$4522  = 1'h0;
+      \$3776  = 11'h000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4523  = \$signal$144 ;
+    \$3777  = \$signal$183 ;
     if (move) begin
-      \$4523  = \$3470 ;
+      \$3777  = { \$2498 [14:0], 8'h00 };
     end
     if (rst) begin
-      \$4523  = 16'h0000;
+      \$3777  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4524  = \$signal$228 ;
+    \$3778  = \$signal$184 ;
     if (move) begin
-      \$4524  = \$signal$225 ;
+      \$3778  = \$2501 [22:0];
     end
     if (rst) begin
-      \$4524  = 1'h0;
+      \$3778  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4525  = \$signal$229 ;
+    \$3779  = \$signal$185 ;
     if (move) begin
-      \$4525  = \$signal$226 ;
+      \$3779  = \$2502 ;
     end
     if (rst) begin
-      \$4525  = 32'd0;
+      \$3779  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4526  = \$signal$230 ;
+    \$3780  = \$signal$186 ;
     if (move) begin
-      \$4526  = \$signal$227 ;
+      \$3780  = \$2511 ;
     end
     if (rst) begin
-      \$4526  = 1'h0;
+      \$3780  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4527  = \$signal$142 ;
+    \$3781  = \$signal$187 ;
     if (move) begin
-      \$4527  = \$3485 ;
+      \$3781  = \$2520 ;
     end
     if (rst) begin
-      \$4527  = 4'h0;
+      \$3781  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4528  = \$signal$231 ;
+    \$3782  = \$signal$188 ;
     if (move) begin
-      \$4528  = \$3494 ;
+      \$3782  = part2_3;
     end
     if (rst) begin
-      \$4528  = 16'h0000;
+      \$3782  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4529  = \$signal$232 ;
+    \$3783  = \$signal$189 ;
     if (move) begin
-      \$4529  = \$3503 ;
+      \$3783  = \$2522 ;
     end
     if (rst) begin
-      \$4529  = 1'h0;
+      \$3783  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4530  = \$signal$233 ;
+    \$3784  = \$signal$190 ;
     if (move) begin
-      \$4530  = part2_7;
+      \$3784  = \$2532 ;
     end
     if (rst) begin
-      \$4530  = 32'd0;
+      \$3784  = 16'h0000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4531  = \$signal$234 ;
+    \$3785  = \$signal$191 ;
     if (move) begin
-      \$4531  = \$3505 ;
+      \$3785  = \$signal$187 ;
     end
     if (rst) begin
-      \$4531  = 1'h0;
+      \$3785  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4532  = \$signal$151 ;
+    \$3786  = \$signal$192 ;
     if (move) begin
-      \$4532  = \$3515 ;
+      \$3786  = \$signal$188 ;
     end
     if (rst) begin
-      \$4532  = 16'h0000;
+      \$3786  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4533  = \$signal$235 ;
+    \$3787  = \$signal$193 ;
     if (move) begin
-      \$4533  = \$signal$232 ;
+      \$3787  = \$signal$189 ;
     end
     if (rst) begin
-      \$4533  = 1'h0;
+      \$3787  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4534  = \$signal$236 ;
+    \$3788  = \$signal$194 ;
     if (move) begin
-      \$4534  = \$signal$233 ;
+      \$3788  = \$2547 ;
     end
     if (rst) begin
-      \$4534  = 32'd0;
+      \$3788  = 4'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4535  = \$signal$237 ;
+    \$3789  = \$signal$195 ;
     if (move) begin
-      \$4535  = \$signal$234 ;
+      \$3789  = \$signal$191 ;
     end
     if (rst) begin
-      \$4535  = 1'h0;
+      \$3789  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4536  = \$signal$149 ;
+    \$3790  = \$signal$196 ;
     if (move) begin
-      \$4536  = \$3530 ;
+      \$3790  = \$signal$192 ;
     end
     if (rst) begin
-      \$4536  = 4'h0;
+      \$3790  = 32'd0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4537  = \$signal$238 ;
+    \$3791  = \raw3$197 ;
     if (move) begin
-      \$4537  = \$4315 ;
+      \$3791  = \$signal$193 ;
     end
     if (rst) begin
-      \$4537  = 1'h0;
+      \$3791  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4538  = illegal2;
+    \$3792  = \$signal$198 ;
     if (move) begin
-      \$4538  = \$signal$238 ;
+      \$3792  = \$2548 [10:0];
     end
     if (rst) begin
-      \$4538  = 1'h0;
+      \$3792  = 11'h000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4539  = beats_out__valid;
+    \$3793  = \$signal$199 ;
     if (move) begin
-      \$4539  = control6[0];
+      \$3793  = { \$2550 [14:0], 8'h00 };
     end
     if (rst) begin
-      \$4539  = 1'h0;
+      \$3793  = 23'h000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4540  = \$signal$240 ;
+    \$3794  = \$signal$200 ;
     if (move) begin
-      if (control6[0]) begin
-        \$4540  = \$4326 ;
+      \$3794  = \$2553 [22:0];
+    end
+    if (rst) begin
+      \$3794  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3795  = \$signal$201 ;
+    if (move) begin
+      \$3795  = \$2554 ;
+    end
+    if (rst) begin
+      \$3795  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3796  = \$signal$202 ;
+    if (move) begin
+      \$3796  = \$2563 ;
+    end
+    if (rst) begin
+      \$3796  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3797  = \$signal$203 ;
+    if (move) begin
+      \$3797  = \$2572 ;
+    end
+    if (rst) begin
+      \$3797  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3798  = \$signal$204 ;
+    if (move) begin
+      \$3798  = part2_4;
+    end
+    if (rst) begin
+      \$3798  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3799  = \$signal$205 ;
+    if (move) begin
+      \$3799  = \$2574 ;
+    end
+    if (rst) begin
+      \$3799  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3800  = \$signal$206 ;
+    if (move) begin
+      \$3800  = \$2584 ;
+    end
+    if (rst) begin
+      \$3800  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3801  = \$signal$207 ;
+    if (move) begin
+      \$3801  = \$signal$203 ;
+    end
+    if (rst) begin
+      \$3801  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3802  = \$signal$208 ;
+    if (move) begin
+      \$3802  = \$signal$204 ;
+    end
+    if (rst) begin
+      \$3802  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3803  = \$signal$209 ;
+    if (move) begin
+      \$3803  = \$signal$205 ;
+    end
+    if (rst) begin
+      \$3803  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3804  = \$signal$210 ;
+    if (move) begin
+      \$3804  = \$2599 ;
+    end
+    if (rst) begin
+      \$3804  = 4'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3805  = \$signal$211 ;
+    if (move) begin
+      \$3805  = \$signal$207 ;
+    end
+    if (rst) begin
+      \$3805  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3806  = \$signal$212 ;
+    if (move) begin
+      \$3806  = \$signal$208 ;
+    end
+    if (rst) begin
+      \$3806  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3807  = \raw3$213 ;
+    if (move) begin
+      \$3807  = \$signal$209 ;
+    end
+    if (rst) begin
+      \$3807  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3808  = \$signal$214 ;
+    if (move) begin
+      \$3808  = \$2600 [10:0];
+    end
+    if (rst) begin
+      \$3808  = 11'h000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3809  = \$signal$215 ;
+    if (move) begin
+      \$3809  = { \$2602 [14:0], 8'h00 };
+    end
+    if (rst) begin
+      \$3809  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3810  = \$signal$216 ;
+    if (move) begin
+      \$3810  = \$2605 [22:0];
+    end
+    if (rst) begin
+      \$3810  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3811  = \$signal$217 ;
+    if (move) begin
+      \$3811  = \$2606 ;
+    end
+    if (rst) begin
+      \$3811  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3812  = \$signal$218 ;
+    if (move) begin
+      \$3812  = \$2615 ;
+    end
+    if (rst) begin
+      \$3812  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3813  = \$signal$219 ;
+    if (move) begin
+      \$3813  = \$2624 ;
+    end
+    if (rst) begin
+      \$3813  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3814  = \$signal$220 ;
+    if (move) begin
+      \$3814  = part2_5;
+    end
+    if (rst) begin
+      \$3814  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3815  = \$signal$221 ;
+    if (move) begin
+      \$3815  = \$2626 ;
+    end
+    if (rst) begin
+      \$3815  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3816  = \$signal$222 ;
+    if (move) begin
+      \$3816  = \$2636 ;
+    end
+    if (rst) begin
+      \$3816  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3817  = \$signal$223 ;
+    if (move) begin
+      \$3817  = \$signal$219 ;
+    end
+    if (rst) begin
+      \$3817  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3818  = \$signal$224 ;
+    if (move) begin
+      \$3818  = \$signal$220 ;
+    end
+    if (rst) begin
+      \$3818  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3819  = \$signal$225 ;
+    if (move) begin
+      \$3819  = \$signal$221 ;
+    end
+    if (rst) begin
+      \$3819  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3820  = \$signal$226 ;
+    if (move) begin
+      \$3820  = \$2651 ;
+    end
+    if (rst) begin
+      \$3820  = 4'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3821  = \$signal$227 ;
+    if (move) begin
+      \$3821  = \$signal$223 ;
+    end
+    if (rst) begin
+      \$3821  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3822  = \$signal$228 ;
+    if (move) begin
+      \$3822  = \$signal$224 ;
+    end
+    if (rst) begin
+      \$3822  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3823  = \raw3$229 ;
+    if (move) begin
+      \$3823  = \$signal$225 ;
+    end
+    if (rst) begin
+      \$3823  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3824  = \$signal$230 ;
+    if (move) begin
+      \$3824  = \$2652 [10:0];
+    end
+    if (rst) begin
+      \$3824  = 11'h000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3825  = \$signal$231 ;
+    if (move) begin
+      \$3825  = { \$2654 [14:0], 8'h00 };
+    end
+    if (rst) begin
+      \$3825  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3826  = \$signal$232 ;
+    if (move) begin
+      \$3826  = \$2657 [22:0];
+    end
+    if (rst) begin
+      \$3826  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3827  = \$signal$233 ;
+    if (move) begin
+      \$3827  = \$2658 ;
+    end
+    if (rst) begin
+      \$3827  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3828  = \$signal$234 ;
+    if (move) begin
+      \$3828  = \$2667 ;
+    end
+    if (rst) begin
+      \$3828  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3829  = \$signal$235 ;
+    if (move) begin
+      \$3829  = \$2676 ;
+    end
+    if (rst) begin
+      \$3829  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3830  = \$signal$236 ;
+    if (move) begin
+      \$3830  = part2_6;
+    end
+    if (rst) begin
+      \$3830  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3831  = \$signal$237 ;
+    if (move) begin
+      \$3831  = \$2678 ;
+    end
+    if (rst) begin
+      \$3831  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3832  = \$signal$238 ;
+    if (move) begin
+      \$3832  = \$2688 ;
+    end
+    if (rst) begin
+      \$3832  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3833  = \$signal$239 ;
+    if (move) begin
+      \$3833  = \$signal$235 ;
+    end
+    if (rst) begin
+      \$3833  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3834  = \$signal$240 ;
+    if (move) begin
+      \$3834  = \$signal$236 ;
+    end
+    if (rst) begin
+      \$3834  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3835  = \$signal$241 ;
+    if (move) begin
+      \$3835  = \$signal$237 ;
+    end
+    if (rst) begin
+      \$3835  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3836  = \$signal$242 ;
+    if (move) begin
+      \$3836  = \$2703 ;
+    end
+    if (rst) begin
+      \$3836  = 4'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3837  = \$signal$243 ;
+    if (move) begin
+      \$3837  = \$signal$239 ;
+    end
+    if (rst) begin
+      \$3837  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3838  = \$signal$244 ;
+    if (move) begin
+      \$3838  = \$signal$240 ;
+    end
+    if (rst) begin
+      \$3838  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3839  = \raw3$245 ;
+    if (move) begin
+      \$3839  = \$signal$241 ;
+    end
+    if (rst) begin
+      \$3839  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3840  = \$signal$246 ;
+    if (move) begin
+      \$3840  = \$2704 [10:0];
+    end
+    if (rst) begin
+      \$3840  = 11'h000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3841  = \$signal$247 ;
+    if (move) begin
+      \$3841  = { \$2706 [14:0], 8'h00 };
+    end
+    if (rst) begin
+      \$3841  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3842  = \$signal$248 ;
+    if (move) begin
+      \$3842  = \$2709 [22:0];
+    end
+    if (rst) begin
+      \$3842  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3843  = \$signal$249 ;
+    if (move) begin
+      \$3843  = \$2710 ;
+    end
+    if (rst) begin
+      \$3843  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3844  = \$signal$250 ;
+    if (move) begin
+      \$3844  = \$2719 ;
+    end
+    if (rst) begin
+      \$3844  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3845  = \$signal$251 ;
+    if (move) begin
+      \$3845  = \$2728 ;
+    end
+    if (rst) begin
+      \$3845  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3846  = \$signal$252 ;
+    if (move) begin
+      \$3846  = part2_7;
+    end
+    if (rst) begin
+      \$3846  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3847  = \$signal$253 ;
+    if (move) begin
+      \$3847  = \$2730 ;
+    end
+    if (rst) begin
+      \$3847  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3848  = \$signal$254 ;
+    if (move) begin
+      \$3848  = \$2740 ;
+    end
+    if (rst) begin
+      \$3848  = 16'h0000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3849  = \$signal$255 ;
+    if (move) begin
+      \$3849  = \$signal$251 ;
+    end
+    if (rst) begin
+      \$3849  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3850  = \$signal$256 ;
+    if (move) begin
+      \$3850  = \$signal$252 ;
+    end
+    if (rst) begin
+      \$3850  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3851  = \$signal$257 ;
+    if (move) begin
+      \$3851  = \$signal$253 ;
+    end
+    if (rst) begin
+      \$3851  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3852  = \$signal$258 ;
+    if (move) begin
+      \$3852  = \$2755 ;
+    end
+    if (rst) begin
+      \$3852  = 4'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3853  = \$signal$259 ;
+    if (move) begin
+      \$3853  = \$signal$255 ;
+    end
+    if (rst) begin
+      \$3853  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3854  = \$signal$260 ;
+    if (move) begin
+      \$3854  = \$signal$256 ;
+    end
+    if (rst) begin
+      \$3854  = 32'd0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3855  = \raw3$261 ;
+    if (move) begin
+      \$3855  = \$signal$257 ;
+    end
+    if (rst) begin
+      \$3855  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3856  = \$signal$262 ;
+    if (move) begin
+      \$3856  = \$2756 [10:0];
+    end
+    if (rst) begin
+      \$3856  = 11'h000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3857  = \$signal$263 ;
+    if (move) begin
+      \$3857  = { \$2758 [14:0], 8'h00 };
+    end
+    if (rst) begin
+      \$3857  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3858  = \$signal$264 ;
+    if (move) begin
+      \$3858  = \$2761 [22:0];
+    end
+    if (rst) begin
+      \$3858  = 23'h000000;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3859  = \$signal$265 ;
+    if (move) begin
+      \$3859  = \$2762 ;
+    end
+    if (rst) begin
+      \$3859  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3860  = illegal0;
+    if (move) begin
+      \$3860  = \$3547 ;
+    end
+    if (rst) begin
+      \$3860  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3861  = illegal1;
+    if (move) begin
+      \$3861  = illegal0;
+    end
+    if (rst) begin
+      \$3861  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3862  = illegal2;
+    if (move) begin
+      \$3862  = illegal1;
+    end
+    if (rst) begin
+      \$3862  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3863  = reaches;
+    if (move) begin
+      \$3863  = \$3556 ;
+    end
+    if (rst) begin
+      \$3863  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3864  = beats_out__valid;
+    if (move) begin
+      \$3864  = control8[0];
+    end
+    if (rst) begin
+      \$3864  = 1'h0;
+    end
+  end
+  always @* begin
+    if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
+    \$3865  = \$signal$270 ;
+    if (move) begin
+      if (control8[0]) begin
+        \$3865  = \$3558 ;
       end
     end
     if (rst) begin
-      \$4540  = 1'h0;
+      \$3865  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4541  = wrong;
+    \$3866  = wrong;
     if (move) begin
-      if (control6[0]) begin
-        \$4541  = \$4348 ;
+      if (control8[0]) begin
+        \$3866  = \$3571 ;
       end
     end
     if (rst) begin
-      \$4541  = 1'h0;
+      \$3866  = 1'h0;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4542  = beats_out__payload;
+    \$3867  = beats_out__payload;
     if (move) begin
-      if (control6[0]) begin
-        \$4542 [255:0] = { \$4356 , \$4355 , \$4354 , \$4353 , \$4352 , \$4351 , \$4350 , \$4349  };
-        \$4542 [261:256] = control6[10:5];
-        \$4542 [262] = control6[3];
-        \$4542 [263] = control6[4];
+      if (control8[0]) begin
+        \$3867 [255:0] = { \$3619 , \$3613 , \$3607 , \$3601 , \$3595 , \$3589 , \$3583 , \$3577  };
+        \$3867 [261:256] = control8[10:5];
+        \$3867 [262] = control8[3];
+        \$3867 [263] = control8[4];
       end
     end
     if (rst) begin
-      \$4542  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
+      \$3867  = 264'h000000000000000000000000000000000000000000000000000000000000000000;
     end
   end
   always @* begin
     if (\$auto$verilog_backend.cc:2355:dump_module$1 ) begin end
-    \$4543  = error;
+    \$3868  = error;
     if (move) begin
-      if (control6[0]) begin
-        \$4543  = \$4379 ;
+      if (control8[0]) begin
+        \$3868  = \$3633 ;
       end
     end
     if (rst) begin
-      \$4543  = 1'h0;
+      \$3868  = 1'h0;
     end
   end
   assign taken__valid = beats_in__valid;
@@ -11770,30 +11132,6 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign op_octets = { given__payload[255:0], window1[255:0], window0[255:0] };
   assign op_place = place[4:0];
   assign \$signal$30  = op_choice;
-  assign exponent = \$144 [10:0];
-  assign fraction = \$146 [23:0];
-  assign subnormal = \$151 [22:0];
-  assign \exponent$106  = \$156 [10:0];
-  assign \fraction$108  = \$158 [23:0];
-  assign \subnormal$111  = \$163 [22:0];
-  assign \exponent$113  = \$168 [10:0];
-  assign \fraction$115  = \$170 [23:0];
-  assign \subnormal$118  = \$175 [22:0];
-  assign \exponent$120  = \$180 [10:0];
-  assign \fraction$122  = \$182 [23:0];
-  assign \subnormal$125  = \$187 [22:0];
-  assign \exponent$127  = \$192 [10:0];
-  assign \fraction$129  = \$194 [23:0];
-  assign \subnormal$132  = \$199 [22:0];
-  assign \exponent$134  = \$204 [10:0];
-  assign \fraction$136  = \$206 [23:0];
-  assign \subnormal$139  = \$211 [22:0];
-  assign \exponent$141  = \$216 [10:0];
-  assign \fraction$143  = \$218 [23:0];
-  assign \subnormal$146  = \$223 [22:0];
-  assign \exponent$148  = \$228 [10:0];
-  assign \fraction$150  = \$230 [23:0];
-  assign \subnormal$153  = \$235 [22:0];
   assign \beats_in__payload.data  = beats_in__payload[255:0];
   assign \beats_in__payload.bytes  = beats_in__payload[261:256];
   assign \beats_in__payload.first  = beats_in__payload[262];
@@ -11846,20 +11184,6 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \op_choice.scaled  = op_choice[4];
   assign \$signal$30.k  = op_choice[3:0];
   assign \$signal$30.scaled  = op_choice[4];
-  assign \control1.valid  = control1[0];
-  assign \control1.raw  = control1[1];
-  assign \control1.zero  = control1[2];
-  assign \control1.first  = control1[3];
-  assign \control1.last  = control1[4];
-  assign \control1.bytes  = control1[10:5];
-  assign \control1.error  = control1[11];
-  assign \control1.begins  = control1[12];
-  assign \control1.ends  = control1[13];
-  assign \control1.choice  = control1[18:14];
-  assign \control1.choice.k  = control1[17:14];
-  assign \control1.choice.scaled  = control1[18];
-  assign \control1.scale  = control1[28:19];
-  assign \control1.rest  = control1[31:29];
   assign \control6.valid  = control6[0];
   assign \control6.raw  = control6[1];
   assign \control6.zero  = control6[2];
@@ -11888,6 +11212,20 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \control0.choice.scaled  = control0[18];
   assign \control0.scale  = control0[28:19];
   assign \control0.rest  = control0[31:29];
+  assign \control1.valid  = control1[0];
+  assign \control1.raw  = control1[1];
+  assign \control1.zero  = control1[2];
+  assign \control1.first  = control1[3];
+  assign \control1.last  = control1[4];
+  assign \control1.bytes  = control1[10:5];
+  assign \control1.error  = control1[11];
+  assign \control1.begins  = control1[12];
+  assign \control1.ends  = control1[13];
+  assign \control1.choice  = control1[18:14];
+  assign \control1.choice.k  = control1[17:14];
+  assign \control1.choice.scaled  = control1[18];
+  assign \control1.scale  = control1[28:19];
+  assign \control1.rest  = control1[31:29];
   assign \control2.valid  = control2[0];
   assign \control2.raw  = control2[1];
   assign \control2.zero  = control2[2];
@@ -11958,126 +11296,140 @@ module decompressor(k, scaled, values, beats_in__payload, beats_in__valid, beats
   assign \control7.choice.scaled  = control7[18];
   assign \control7.scale  = control7[28:19];
   assign \control7.rest  = control7[31:29];
+  assign \control8.valid  = control8[0];
+  assign \control8.raw  = control8[1];
+  assign \control8.zero  = control8[2];
+  assign \control8.first  = control8[3];
+  assign \control8.last  = control8[4];
+  assign \control8.bytes  = control8[10:5];
+  assign \control8.error  = control8[11];
+  assign \control8.begins  = control8[12];
+  assign \control8.ends  = control8[13];
+  assign \control8.choice  = control8[18:14];
+  assign \control8.choice.k  = control8[17:14];
+  assign \control8.choice.scaled  = control8[18];
+  assign \control8.scale  = control8[28:19];
+  assign \control8.rest  = control8[31:29];
   assign \$52  = { 3'h0, \$51 [16:3] };
   assign \$74  = { 3'h0, \$73 [16:3] };
   assign \$95  = { 3'h0, \$94 [16:3] };
-  assign \$2103  = { 3'h0, \$2102 [16:3] };
-  assign \$2106  = { 3'h0, \$2105 [16:3] };
-  assign \$2127  = { 3'h0, \$2126 [16:3] };
-  assign \$2132  = { 3'h0, \$2131 [16:3] };
-  assign \$2264  = { 8'h00, \$2263 [255:8] };
-  assign \$2267  = { 16'h0000, \$2266 [255:16] };
-  assign \$2284  = { 8'h00, \$2283 [255:8] };
-  assign \$2288  = { 32'h00000000, \$2287 [255:32] };
-  assign \$2320  = { 8'h00, \$2319 [255:8] };
-  assign \$2323  = { 16'h0000, \$2322 [255:16] };
-  assign \$2340  = { 8'h00, \$2339 [255:8] };
-  assign \$2345  = { 64'h0000000000000000, \$2344 [255:64] };
-  assign \$2392  = { 8'h00, \$2391 [255:8] };
-  assign \$2395  = { 16'h0000, \$2394 [255:16] };
-  assign \$2412  = { 8'h00, \$2411 [255:8] };
-  assign \$2416  = { 32'h00000000, \$2415 [255:32] };
-  assign \$2448  = { 8'h00, \$2447 [255:8] };
-  assign \$2451  = { 16'h0000, \$2450 [255:16] };
-  assign \$2468  = { 8'h00, \$2467 [255:8] };
-  assign \$2474  = { 128'h00000000000000000000000000000000, \$2473 [255:128] };
-  assign \$2536  = { 8'h00, \$2535 [255:8] };
-  assign \$2539  = { 16'h0000, \$2538 [255:16] };
-  assign \$2556  = { 8'h00, \$2555 [255:8] };
-  assign \$2560  = { 32'h00000000, \$2559 [255:32] };
-  assign \$2592  = { 8'h00, \$2591 [255:8] };
-  assign \$2595  = { 16'h0000, \$2594 [255:16] };
-  assign \$2612  = { 8'h00, \$2611 [255:8] };
-  assign \$2617  = { 64'h0000000000000000, \$2616 [255:64] };
-  assign \$2664  = { 8'h00, \$2663 [255:8] };
-  assign \$2667  = { 16'h0000, \$2666 [255:16] };
-  assign \$2684  = { 8'h00, \$2683 [255:8] };
-  assign \$2688  = { 32'h00000000, \$2687 [255:32] };
-  assign \$2720  = { 8'h00, \$2719 [255:8] };
-  assign \$2723  = { 16'h0000, \$2722 [255:16] };
-  assign \$2740  = { 8'h00, \$2739 [255:8] };
-  assign \$2775  = { 8'h00, part0_0[127:8] };
-  assign \$2777  = { 16'h0000, \$2776 [127:16] };
-  assign \$2785  = { 8'h00, part0_0[127:8] };
-  assign \$2788  = { 32'h00000000, \$2787 [127:32] };
-  assign \$2803  = { 8'h00, part0_0[127:8] };
-  assign \$2805  = { 16'h0000, \$2804 [127:16] };
-  assign \$2813  = { 8'h00, part0_0[127:8] };
-  assign \$2817  = { 64'h0000000000000000, \$2816 [127:64] };
-  assign \$2839  = { 8'h00, part0_0[127:8] };
-  assign \$2841  = { 16'h0000, \$2840 [127:16] };
-  assign \$2849  = { 8'h00, part0_0[127:8] };
-  assign \$2852  = { 32'h00000000, \$2851 [127:32] };
-  assign \$2867  = { 8'h00, part0_0[127:8] };
-  assign \$2869  = { 16'h0000, \$2868 [127:16] };
-  assign \$2877  = { 8'h00, part0_0[127:8] };
-  assign \$2910  = { 8'h00, part0_1[127:8] };
-  assign \$2912  = { 16'h0000, \$2911 [127:16] };
-  assign \$2920  = { 8'h00, part0_1[127:8] };
-  assign \$2923  = { 32'h00000000, \$2922 [127:32] };
-  assign \$2938  = { 8'h00, part0_1[127:8] };
-  assign \$2940  = { 16'h0000, \$2939 [127:16] };
-  assign \$2948  = { 8'h00, part0_1[127:8] };
-  assign \$2952  = { 64'h0000000000000000, \$2951 [127:64] };
-  assign \$2974  = { 8'h00, part0_1[127:8] };
-  assign \$2976  = { 16'h0000, \$2975 [127:16] };
-  assign \$2984  = { 8'h00, part0_1[127:8] };
-  assign \$2987  = { 32'h00000000, \$2986 [127:32] };
-  assign \$3002  = { 8'h00, part0_1[127:8] };
-  assign \$3004  = { 16'h0000, \$3003 [127:16] };
-  assign \$3012  = { 8'h00, part0_1[127:8] };
-  assign \$3026  = { 8'h00, part1_0[63:8] };
-  assign \$3028  = { 16'h0000, \$3027 [63:16] };
-  assign \$3032  = { 8'h00, part1_0[63:8] };
-  assign \$3035  = { 32'h00000000, \$3034 [63:32] };
-  assign \$3042  = { 8'h00, part1_0[63:8] };
-  assign \$3044  = { 16'h0000, \$3043 [63:16] };
-  assign \$3048  = { 8'h00, part1_0[63:8] };
-  assign \$3061  = { 8'h00, part1_1[63:8] };
-  assign \$3063  = { 16'h0000, \$3062 [63:16] };
-  assign \$3067  = { 8'h00, part1_1[63:8] };
-  assign \$3070  = { 32'h00000000, \$3069 [63:32] };
-  assign \$3077  = { 8'h00, part1_1[63:8] };
-  assign \$3079  = { 16'h0000, \$3078 [63:16] };
-  assign \$3083  = { 8'h00, part1_1[63:8] };
-  assign \$3096  = { 8'h00, part1_2[63:8] };
-  assign \$3098  = { 16'h0000, \$3097 [63:16] };
-  assign \$3102  = { 8'h00, part1_2[63:8] };
-  assign \$3105  = { 32'h00000000, \$3104 [63:32] };
-  assign \$3112  = { 8'h00, part1_2[63:8] };
-  assign \$3114  = { 16'h0000, \$3113 [63:16] };
-  assign \$3118  = { 8'h00, part1_2[63:8] };
-  assign \$3131  = { 8'h00, part1_3[63:8] };
-  assign \$3133  = { 16'h0000, \$3132 [63:16] };
-  assign \$3137  = { 8'h00, part1_3[63:8] };
-  assign \$3140  = { 32'h00000000, \$3139 [63:32] };
-  assign \$3147  = { 8'h00, part1_3[63:8] };
-  assign \$3149  = { 16'h0000, \$3148 [63:16] };
-  assign \$3153  = { 8'h00, part1_3[63:8] };
-  assign \$3191  = { 1'h0, lost[15:1] };
-  assign \$3236  = { 1'h0, lost[15:1] };
-  assign \$3281  = { 1'h0, lost[15:1] };
-  assign \$3326  = { 1'h0, lost[15:1] };
-  assign \$3371  = { 1'h0, lost[15:1] };
-  assign \$3416  = { 1'h0, lost[15:1] };
-  assign \$3461  = { 1'h0, lost[15:1] };
-  assign \$3506  = { 1'h0, lost[15:1] };
-  assign \$3589  = { 1'h0, control4[17:15] };
-  assign \$3606  = { 1'h0, control4[17:15] };
-  assign \$3687  = { 1'h0, control4[17:15] };
-  assign \$3704  = { 1'h0, control4[17:15] };
-  assign \$3785  = { 1'h0, control4[17:15] };
-  assign \$3802  = { 1'h0, control4[17:15] };
-  assign \$3883  = { 1'h0, control4[17:15] };
-  assign \$3900  = { 1'h0, control4[17:15] };
-  assign \$3981  = { 1'h0, control4[17:15] };
-  assign \$3998  = { 1'h0, control4[17:15] };
-  assign \$4079  = { 1'h0, control4[17:15] };
-  assign \$4096  = { 1'h0, control4[17:15] };
-  assign \$4177  = { 1'h0, control4[17:15] };
-  assign \$4194  = { 1'h0, control4[17:15] };
-  assign \$4275  = { 1'h0, control4[17:15] };
-  assign \$4292  = { 1'h0, control4[17:15] };
+  assign \$2007  = { 3'h0, \$2006 [16:3] };
+  assign \$2010  = { 3'h0, \$2009 [16:3] };
+  assign \$2031  = { 3'h0, \$2030 [16:3] };
+  assign \$2036  = { 3'h0, \$2035 [16:3] };
+  assign \$2129  = { 8'h00, part[255:8] };
+  assign \$2131  = { 16'h0000, \$2130 [255:16] };
+  assign \$2132  = { 8'h00, part[255:8] };
+  assign \$2135  = { 32'h00000000, \$2134 [255:32] };
+  assign \$2136  = { 8'h00, part[255:8] };
+  assign \$2138  = { 16'h0000, \$2137 [255:16] };
+  assign \$2139  = { 8'h00, part[255:8] };
+  assign \$2143  = { 64'h0000000000000000, \$2142 [255:64] };
+  assign \$2144  = { 8'h00, part[255:8] };
+  assign \$2146  = { 16'h0000, \$2145 [255:16] };
+  assign \$2147  = { 8'h00, part[255:8] };
+  assign \$2150  = { 32'h00000000, \$2149 [255:32] };
+  assign \$2151  = { 8'h00, part[255:8] };
+  assign \$2153  = { 16'h0000, \$2152 [255:16] };
+  assign \$2154  = { 8'h00, part[255:8] };
+  assign \$2159  = { 128'h00000000000000000000000000000000, \$2158 [255:128] };
+  assign \$2160  = { 8'h00, part[255:8] };
+  assign \$2162  = { 16'h0000, \$2161 [255:16] };
+  assign \$2163  = { 8'h00, part[255:8] };
+  assign \$2166  = { 32'h00000000, \$2165 [255:32] };
+  assign \$2167  = { 8'h00, part[255:8] };
+  assign \$2169  = { 16'h0000, \$2168 [255:16] };
+  assign \$2170  = { 8'h00, part[255:8] };
+  assign \$2174  = { 64'h0000000000000000, \$2173 [255:64] };
+  assign \$2175  = { 8'h00, part[255:8] };
+  assign \$2177  = { 16'h0000, \$2176 [255:16] };
+  assign \$2178  = { 8'h00, part[255:8] };
+  assign \$2181  = { 32'h00000000, \$2180 [255:32] };
+  assign \$2182  = { 8'h00, part[255:8] };
+  assign \$2184  = { 16'h0000, \$2183 [255:16] };
+  assign \$2185  = { 8'h00, part[255:8] };
+  assign \$2205  = { 8'h00, part0_0[127:8] };
+  assign \$2207  = { 16'h0000, \$2206 [127:16] };
+  assign \$2208  = { 8'h00, part0_0[127:8] };
+  assign \$2211  = { 32'h00000000, \$2210 [127:32] };
+  assign \$2212  = { 8'h00, part0_0[127:8] };
+  assign \$2214  = { 16'h0000, \$2213 [127:16] };
+  assign \$2215  = { 8'h00, part0_0[127:8] };
+  assign \$2219  = { 64'h0000000000000000, \$2218 [127:64] };
+  assign \$2220  = { 8'h00, part0_0[127:8] };
+  assign \$2222  = { 16'h0000, \$2221 [127:16] };
+  assign \$2223  = { 8'h00, part0_0[127:8] };
+  assign \$2226  = { 32'h00000000, \$2225 [127:32] };
+  assign \$2227  = { 8'h00, part0_0[127:8] };
+  assign \$2229  = { 16'h0000, \$2228 [127:16] };
+  assign \$2230  = { 8'h00, part0_0[127:8] };
+  assign \$2235  = { 8'h00, part0_1[127:8] };
+  assign \$2237  = { 16'h0000, \$2236 [127:16] };
+  assign \$2238  = { 8'h00, part0_1[127:8] };
+  assign \$2241  = { 32'h00000000, \$2240 [127:32] };
+  assign \$2242  = { 8'h00, part0_1[127:8] };
+  assign \$2244  = { 16'h0000, \$2243 [127:16] };
+  assign \$2245  = { 8'h00, part0_1[127:8] };
+  assign \$2249  = { 64'h0000000000000000, \$2248 [127:64] };
+  assign \$2250  = { 8'h00, part0_1[127:8] };
+  assign \$2252  = { 16'h0000, \$2251 [127:16] };
+  assign \$2253  = { 8'h00, part0_1[127:8] };
+  assign \$2256  = { 32'h00000000, \$2255 [127:32] };
+  assign \$2257  = { 8'h00, part0_1[127:8] };
+  assign \$2259  = { 16'h0000, \$2258 [127:16] };
+  assign \$2260  = { 8'h00, part0_1[127:8] };
+  assign \$2277  = { 8'h00, part1_0[63:8] };
+  assign \$2279  = { 16'h0000, \$2278 [63:16] };
+  assign \$2280  = { 8'h00, part1_0[63:8] };
+  assign \$2283  = { 32'h00000000, \$2282 [63:32] };
+  assign \$2284  = { 8'h00, part1_0[63:8] };
+  assign \$2286  = { 16'h0000, \$2285 [63:16] };
+  assign \$2287  = { 8'h00, part1_0[63:8] };
+  assign \$2291  = { 8'h00, part1_1[63:8] };
+  assign \$2293  = { 16'h0000, \$2292 [63:16] };
+  assign \$2294  = { 8'h00, part1_1[63:8] };
+  assign \$2297  = { 32'h00000000, \$2296 [63:32] };
+  assign \$2298  = { 8'h00, part1_1[63:8] };
+  assign \$2300  = { 16'h0000, \$2299 [63:16] };
+  assign \$2301  = { 8'h00, part1_1[63:8] };
+  assign \$2305  = { 8'h00, part1_2[63:8] };
+  assign \$2307  = { 16'h0000, \$2306 [63:16] };
+  assign \$2308  = { 8'h00, part1_2[63:8] };
+  assign \$2311  = { 32'h00000000, \$2310 [63:32] };
+  assign \$2312  = { 8'h00, part1_2[63:8] };
+  assign \$2314  = { 16'h0000, \$2313 [63:16] };
+  assign \$2315  = { 8'h00, part1_2[63:8] };
+  assign \$2319  = { 8'h00, part1_3[63:8] };
+  assign \$2321  = { 16'h0000, \$2320 [63:16] };
+  assign \$2322  = { 8'h00, part1_3[63:8] };
+  assign \$2325  = { 32'h00000000, \$2324 [63:32] };
+  assign \$2326  = { 8'h00, part1_3[63:8] };
+  assign \$2328  = { 16'h0000, \$2327 [63:16] };
+  assign \$2329  = { 8'h00, part1_3[63:8] };
+  assign \$2367  = { 1'h0, lost[15:1] };
+  assign \$2419  = { 1'h0, lost[15:1] };
+  assign \$2471  = { 1'h0, lost[15:1] };
+  assign \$2523  = { 1'h0, lost[15:1] };
+  assign \$2575  = { 1'h0, lost[15:1] };
+  assign \$2627  = { 1'h0, lost[15:1] };
+  assign \$2679  = { 1'h0, lost[15:1] };
+  assign \$2731  = { 1'h0, lost[15:1] };
+  assign \$2821  = { 1'h0, control5[17:15] };
+  assign \$2838  = { 1'h0, control5[17:15] };
+  assign \$2919  = { 1'h0, control5[17:15] };
+  assign \$2936  = { 1'h0, control5[17:15] };
+  assign \$3017  = { 1'h0, control5[17:15] };
+  assign \$3034  = { 1'h0, control5[17:15] };
+  assign \$3115  = { 1'h0, control5[17:15] };
+  assign \$3132  = { 1'h0, control5[17:15] };
+  assign \$3213  = { 1'h0, control5[17:15] };
+  assign \$3230  = { 1'h0, control5[17:15] };
+  assign \$3311  = { 1'h0, control5[17:15] };
+  assign \$3328  = { 1'h0, control5[17:15] };
+  assign \$3409  = { 1'h0, control5[17:15] };
+  assign \$3426  = { 1'h0, control5[17:15] };
+  assign \$3507  = { 1'h0, control5[17:15] };
+  assign \$3524  = { 1'h0, control5[17:15] };
 endmodule
 
 module \decompressor.entry (\port$0$6 , \port$0$10 , \port$0$11 , \port$0$27 , taken__valid, clk, rst, given__ready, taken__ready, given__payload, given__valid, \port$0$2 );

@@ -173,6 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=PICTURES)
     out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
     blocks(out / "nic_blocks.svg")
     for decompress, name in ((False, "nic_compressor.svg"), (True, "nic_decompressor.svg")):
         timing(*simulated(decompress), out / name)

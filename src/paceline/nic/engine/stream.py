@@ -3,6 +3,8 @@
 A frame is header beats, which pass unchanged, then payload beats. Byte 0 of a beat is its lowest, and first on the wire.
 """
 
+from typing import Any
+
 from amaranth.hdl import Module, Value
 from amaranth.lib import data, stream
 
@@ -21,6 +23,13 @@ class Beat(data.Struct):
     bytes: 6
     first: 1
     last: 1
+
+
+def beat_layout(beat_bytes: int = BEAT_BYTES) -> Any:
+    """The layout of a beat of another width; at 32 bytes that of ``Beat``."""
+    if beat_bytes == BEAT_BYTES:
+        return Beat
+    return data.StructLayout({"data": 8 * beat_bytes, "bytes": beat_bytes.bit_length(), "first": 1, "last": 1})
 
 
 def signature() -> stream.Signature:

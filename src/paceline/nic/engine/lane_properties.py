@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed
@@ -88,6 +88,18 @@ class ScaledLane(Elaboratable):
             Assert(twice == once),
             Assert((once[:31] == 0) | (once[31] == inside[31])),
         ]
+        return m
+
+
+class Each(Elaboratable):
+    """Several properties at once."""
+
+    def __init__(self, designs: Sequence[Elaboratable]) -> None:
+        self._designs = designs
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules += self._designs
         return m
 
 

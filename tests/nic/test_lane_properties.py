@@ -38,6 +38,7 @@ def test_values_of_the_published_format() -> None:
     assert outcome(FaithfulLane(10, flipped)) == "refuted"
 
 
+@pytest.mark.full
 @needs_tools
 def test_the_bound_of_the_scaled_format() -> None:
     assert outcome(ScaledLane(10, 0)) == "proved"

@@ -22,13 +22,9 @@ needs_tools = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 class Register(wiring.Component):
     """One register for beats, with a fault in its third beat."""
 
-    beats_in: In(signature())
-    beats_out: Out(signature())
-    error: Out(1)
-
     def __init__(self, fault: str) -> None:
         self._fault = fault
-        super().__init__()
+        super().__init__({"beats_in": In(signature()), "beats_out": Out(signature()), "error": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -36,7 +36,7 @@ _AIGER = (
 
 _ABC: Mapping[Method, tuple[str, str, str]] = {
     "bounded": ("fold; strash; bmc3 -F {depth}", "No output", "was asserted in frame"),
-    "reachability": ("fold; strash; scorr; dc2; scorr; pdr", "Property proved", "was asserted in frame"),
+    "reachability": ("fold; strash; {merge}pdr", "Property proved", "was asserted in frame"),
     "combinational": ("strash; dc2; fraig; orpos; sat -C 0", "UNSATISFIABLE", "\nSATISFIABLE"),
 }
 """What ABC is asked, what it says of a property that holds, and of one that does not."""
@@ -72,12 +72,21 @@ def programs(solver: Solver) -> tuple[str, ...]:
 
 
 def prove(
-    name: str, design: Any, *, scope: str, method: Method, depth: int = 0, solver: Solver = "z3", seconds: float = 240
+    name: str,
+    design: Any,
+    *,
+    scope: str,
+    method: Method,
+    depth: int = 0,
+    solver: Solver = "z3",
+    seconds: float = 240,
+    merge: bool = False,
 ) -> Proof:
     """Tries to prove every assertion of ``design``, an Amaranth module without ports.
 
     Args:
         seconds: after which the solver is stopped: undecided.
+        merge: for ``reachability``: equal registers become one before the search, which costs time in a large design.
 
     Raises:
         UserError: a program is missing.
@@ -91,7 +100,7 @@ def prove(
         script = _PREPARE + (_AIGER if solver == "abc" else "write_smt2 -wires design.smt2\n")
         (work / "prepare.ys").write_text(script)
         _run(["yosys", "-q", "prepare.ys"], work, seconds, check=True)
-        outcome = _ask(work, method, depth, solver, seconds)
+        outcome = _ask(work, method, depth, solver, seconds, merge)
     return Proof(name, scope, method, depth, solver, time.perf_counter() - begin, outcome)
 
 
@@ -116,10 +125,20 @@ def _group(pattern: str, text: str) -> str:
     return found.group(1)
 
 
-def _ask(work: Path, method: Method, depth: int, solver: Solver, seconds: float) -> Literal["proved", "refuted", "undecided"]:
+def _ask(
+    work: Path, method: Method, depth: int, solver: Solver, seconds: float, merge: bool
+) -> Literal["proved", "refuted", "undecided"]:
     if solver == "abc":
         engine, good, bad = _ABC[method]
-        said = _run(["yosys-abc", "-c", f"read_aiger design.aig; {engine.format(depth=depth)}"], work, seconds)
+        said = _run(
+            [
+                "yosys-abc",
+                "-c",
+                f"read_aiger design.aig; {engine.format(depth=depth, merge='scorr; dc2; scorr; ' if merge else '')}",
+            ],
+            work,
+            seconds,
+        )
         if bad in said:
             return "refuted"
         return "proved" if good in said else "undecided"

@@ -9,13 +9,14 @@ from typing import Any
 from paceline.nic.formal import Proof, prove
 
 _BOUNDS = (1, 4, 7, 10, 14)
-_SMALL = {"block_beats": 2, "queue_beats": 4}
+_BLOCK, _QUEUE = 2, 4
 _SMALL_TEXT = "blocks of 2 beats, a queue of 4"
 
 
 def faithful_lane(choose: Any = None) -> Proof:
     """A lane's values in the published format; ``choose`` is another last stage of the encoder."""
-    from paceline.nic.engine.lane_properties import Each, FaithfulLane, coded
+    from paceline.nic.engine.lane_properties import Each, FaithfulLane
+    from paceline.nic.engine.lanes import coded
 
     design = Each([FaithfulLane(k, choose or coded) for k in range(1, 16)])
     return prove("inceptionn lane, values", design, scope="every fp32 word, k 1 to 15", method="combinational", solver="abc")
@@ -23,7 +24,8 @@ def faithful_lane(choose: Any = None) -> Proof:
 
 def scaled_lane(choose: Any = None) -> Proof:
     """A lane's values in the scaled format."""
-    from paceline.nic.engine.lane_properties import Each, ScaledLane, coded
+    from paceline.nic.engine.lane_properties import Each, ScaledLane
+    from paceline.nic.engine.lanes import coded
 
     design = Each([ScaledLane(k, 0, choose or coded) for k in _BOUNDS])
     scope = "every fp32 word up to a scale of 1, k 1, 4, 7, 10 and 14"
@@ -37,7 +39,7 @@ def aligner_narrow(make: Any = None) -> Proof:
 
     scope = "beats of 4 bytes, chunks of up to 5, one bit of every byte"
     design = Aligned(make or partial(Aligner, 4, 5))
-    return prove("aligner, narrow", design, scope=scope, method="reachability", solver="abc")
+    return prove("aligner, narrow", design, scope=scope, method="reachability", solver="abc", merge=True)
 
 
 def aligner_wide() -> Proof:
@@ -53,7 +55,7 @@ def compressor_stable() -> Proof:
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import Stable
 
-    design = Stable(partial(Compressor, **_SMALL))
+    design = Stable(partial(Compressor, _BLOCK, _QUEUE))
     return prove("compressor stable", design, scope=f"full width, {_SMALL_TEXT}", method="reachability", solver="abc")
 
 
@@ -72,7 +74,7 @@ def compressor_untouched() -> Proof:
     from paceline.nic.engine.stream_properties import Untouched
 
     scope = f"full width, {_SMALL_TEXT}, what can leave by then"
-    design = Untouched(partial(Compressor, **_SMALL))
+    design = Untouched(partial(Compressor, _BLOCK, _QUEUE))
     return prove("compressor untouched", design, scope=scope, method="bounded", depth=18, solver="abc")
 
 
@@ -90,9 +92,9 @@ def compressor_passed() -> Proof:
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import Passed, WholeBeats
 
-    design = Passed(partial(Compressor, **_SMALL, make_aligner=WholeBeats), (100,))
+    design = Passed(partial(Compressor, _BLOCK, _QUEUE, make_aligner=WholeBeats), (100,))
     scope = f"unmarked frames, up to the aligner, {_SMALL_TEXT}, one bit of data"
-    return prove("compressor passes beats", design, scope=scope, method="reachability", solver="abc")
+    return prove("compressor passes beats", design, scope=scope, method="reachability", solver="abc", merge=True)
 
 
 def decompressor_passed(make: Any = None) -> Proof:
@@ -102,7 +104,17 @@ def decompressor_passed(make: Any = None) -> Proof:
 
     scope = "unmarked frames, one bit of data"
     design = Passed(make or Decompressor, (100,))
-    return prove("decompressor passes beats", design, scope=scope, method="reachability", solver="abc")
+    return prove("decompressor passes beats", design, scope=scope, method="reachability", solver="abc", merge=True)
+
+
+def decompressor_delivers() -> Proof:
+    """Every frame leaves the decompressor in time and with its length, whatever it holds."""
+    from paceline.nic.engine.decompressor import Decompressor
+    from paceline.nic.engine.stream_properties import Delivered
+
+    scope = "full width, input of 3 cycles, frames of up to 16 values with whole headers, 20 cycles more"
+    design = Delivered(Decompressor, 3, 20)
+    return prove("decompressor delivers", design, scope=scope, method="bounded", depth=24, solver="abc")
 
 
 INCEPTIONN: Mapping[str, Callable[[], Proof]] = {
@@ -116,5 +128,6 @@ INCEPTIONN: Mapping[str, Callable[[], Proof]] = {
     "decompressor untouched": decompressor_untouched,
     "compressor passes beats": compressor_passed,
     "decompressor passes beats": decompressor_passed,
+    "decompressor delivers": decompressor_delivers,
 }
 """Each call proves one property, by its name."""

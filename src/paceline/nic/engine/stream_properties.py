@@ -120,8 +120,8 @@ class Untouched(_Bench):
 class Passed(_Bench):
     """Frames without the mark leave as they came, in order and without end: no beat is lost, doubled, added or changed.
 
-    Two beats that follow one another are watched, any two, or the first one alone. They carry a colour, one bit of data that all
-    other beats leave clear (Wolper, POPL 1986: what moves data without looking at it keeps an order of all beats if it keeps
+    Two beats that follow one another are watched, any two, or the first one alone. They carry a colour, one bit of data that
+    all others leave clear (Wolper, POPL 1986: what moves data without looking at it keeps an order of all beats if it keeps
     that of every pair). At the output the first colour is followed by the second, each comes once and as its beat came in, and
     without ``error``. That the last beats leave at all, ``Delivered`` says.
 
@@ -224,7 +224,9 @@ class Delivered(_Bench):
                 m.d.sync += [marked.eq(is_marked(entry.data)), head.eq(engine.head), values.eq(engine.values)]
         count = Mux(entry.first, engine.head, head)
         short = entry.last & (entry.bytes != BEAT_BYTES) & (source.beats + 1 == count)
-        m.d.comb += Assume(~(source.passes & (source.frames == frame) & short & Mux(entry.first, is_marked(entry.data), marked)))
+        m.d.comb += Assume(
+            ~(source.passes & (source.frames == frame) & short & Mux(entry.first, is_marked(entry.data), marked))
+        )
         body = marked & (beats >= head)
         rest = values[:3]
         with m.If(drain.passes & ~out.last & (drain.frames == frame)):

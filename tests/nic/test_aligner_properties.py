@@ -58,7 +58,8 @@ class Faulty(wiring.Component):
         return m
 
 
-FAULTS = ("lost", "doubled", "swapped", "bit", "end", "unstable", "error", "stuck")
+QUICK = ("lost", "doubled", "swapped", "end")
+FAULTS = [*QUICK, *(pytest.param(fault, marks=pytest.mark.full) for fault in ("bit", "unstable", "error", "stuck"))]
 
 
 def checked(fault: str, depth: int) -> Any:

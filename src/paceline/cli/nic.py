@@ -91,10 +91,10 @@ def _verify(o: argparse.Namespace) -> Answer:
 
 def _proofs(left_out: list[str]) -> list[Proof]:
     from paceline.errors import UserError
-    from paceline.nic.formal import PROPERTIES
+    from paceline.nic.formal import properties
 
     proofs = []
-    for name, prove in PROPERTIES.items():
+    for name, prove in properties().items():
         print(f"proof of {name}", file=sys.stderr, flush=True)
         try:
             proofs.append(prove())

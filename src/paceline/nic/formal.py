@@ -5,7 +5,8 @@ into a transition system, and a solver looks for a run that breaks an assertion.
 
 - ``bounded``: no run of so many cycles from reset breaks it (yosys-smtbmc with z3 or cvc5, or ABC's bmc3);
 - ``induction``: additionally, no run of so many good cycles from any state is followed by a bad one: it always holds;
-- ``reachability``: ABC's pdr finds an invariant of the reachable states: it always holds.
+- ``reachability``: ABC's pdr finds an invariant of the reachable states: it always holds;
+- ``combinational``: of a design without registers, ABC merges equal nodes and looks for an input: none of all breaks it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Literal
 
 from paceline.nic.programs import program
 
-Method = Literal["bounded", "induction", "reachability"]
+Method = Literal["bounded", "induction", "reachability", "combinational"]
 Solver = Literal["z3", "cvc5", "abc"]
 
 _PREPARE = "read_rtlil design.il\nprep -top top\nflatten\nmemory_map\nasync2sync\ndffunmap\nopt_clean\n"
@@ -32,6 +33,13 @@ _AIGER = (
     "setundef -undriven -zero\nopt -full\ntechmap\nopt -fast\ndffunmap\nabc -g AND -fast\nopt_clean\n"
     "write_aiger -I -B -zinit -no-startoffset design.aig\n"
 )
+
+_ABC: Mapping[Method, tuple[str, str, str]] = {
+    "bounded": ("fold; strash; bmc3 -F {depth}", "No output", "was asserted in frame"),
+    "reachability": ("fold; strash; {merge}pdr", "Property proved", "was asserted in frame"),
+    "combinational": ("strash; dc2; fraig; orpos; sat -C 0", "UNSATISFIABLE", "\nSATISFIABLE"),
+}
+"""What ABC is asked, what it says of a property that holds, and of one that does not."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,21 @@ def programs(solver: Solver) -> tuple[str, ...]:
 
 
 def prove(
-    name: str, design: Any, *, scope: str, method: Method, depth: int = 0, solver: Solver = "z3", seconds: float = 240
+    name: str,
+    design: Any,
+    *,
+    scope: str,
+    method: Method,
+    depth: int = 0,
+    solver: Solver = "z3",
+    seconds: float = 240,
+    merge: bool = False,
 ) -> Proof:
     """Tries to prove every assertion of ``design``, an Amaranth module without ports.
 
     Args:
         seconds: after which the solver is stopped: undecided.
+        merge: for ``reachability``: equal registers become one before the search, which costs time in a large design.
 
     Raises:
         UserError: a program is missing.
@@ -83,7 +100,7 @@ def prove(
         script = _PREPARE + (_AIGER if solver == "abc" else "write_smt2 -wires design.smt2\n")
         (work / "prepare.ys").write_text(script)
         _run(["yosys", "-q", "prepare.ys"], work, seconds, check=True)
-        outcome = _ask(work, method, depth, solver, seconds)
+        outcome = _ask(work, method, depth, solver, seconds, merge)
     return Proof(name, scope, method, depth, solver, time.perf_counter() - begin, outcome)
 
 
@@ -108,12 +125,21 @@ def _group(pattern: str, text: str) -> str:
     return found.group(1)
 
 
-def _ask(work: Path, method: Method, depth: int, solver: Solver, seconds: float) -> Literal["proved", "refuted", "undecided"]:
+def _ask(
+    work: Path, method: Method, depth: int, solver: Solver, seconds: float, merge: bool
+) -> Literal["proved", "refuted", "undecided"]:
     if solver == "abc":
-        engine = f"bmc3 -F {depth}" if method == "bounded" else "pdr"
-        said = _run(["yosys-abc", "-c", f"read_aiger design.aig; fold; strash; {engine}"], work, seconds)
-        good = "No output" if method == "bounded" else "Property proved"
-        if "was asserted in frame" in said:
+        engine, good, bad = _ABC[method]
+        said = _run(
+            [
+                "yosys-abc",
+                "-c",
+                f"read_aiger design.aig; {engine.format(depth=depth, merge='scorr; dc2; scorr; ' if merge else '')}",
+            ],
+            work,
+            seconds,
+        )
+        if bad in said:
             return "refuted"
         return "proved" if good in said else "undecided"
     smtbmc = ["yosys-smtbmc", "-s", solver, "--presat", "-t", str(depth)]
@@ -180,10 +206,14 @@ def encoder_untouched() -> Proof:
     return prove("ternary encoder untouched", design, scope=scope, method="bounded", depth=13, solver="abc")
 
 
-PROPERTIES: Mapping[str, Callable[[], Proof]] = {
-    "ternary comparison": ternary_comparison,
-    "ternary decoder stable": decoder_stable,
-    "ternary decoder untouched": decoder_untouched,
-    "ternary encoder untouched": encoder_untouched,
-}
-"""Each call proves one property, by its name."""
+def properties() -> Mapping[str, Callable[[], Proof]]:
+    """Every property of the engines by its name; each call proves one."""
+    from paceline.nic.inceptionn_proofs import INCEPTIONN
+
+    return {
+        "ternary comparison": ternary_comparison,
+        "ternary decoder stable": decoder_stable,
+        "ternary decoder untouched": decoder_untouched,
+        "ternary encoder untouched": encoder_untouched,
+        **INCEPTIONN,
+    }

@@ -6,6 +6,9 @@ A frame's registers are taken with its first beat and travel with it. ``inceptio
 block, whose largest magnitude gives the scale; everything else passes the queue at once.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
@@ -44,6 +47,11 @@ class _Scale(data.Struct):
 class Compressor(wiring.Component):
     """Compress marked frames.
 
+    Args:
+        block_beats: of a block of ``inceptionn-scaled``; the codec knows blocks of 128.
+        queue_beats: that wait, ``block_beats`` or more.
+        make_aligner: makes the aligner.
+
     Attributes:
         head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
         beats_in, beats_out: the stream.
@@ -57,12 +65,21 @@ class Compressor(wiring.Component):
     beats_out: Out(signature())
     error: Out(1)
 
+    def __init__(
+        self,
+        block_beats: int = BLOCK_BEATS,
+        queue_beats: int = QUEUE_BEATS,
+        make_aligner: Callable[[], Any] = Aligner,
+    ) -> None:
+        self._block_beats, self._queue_beats, self._make_aligner = block_beats, queue_beats, make_aligner
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         """The circuit."""
         m = Module()
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=_Queued.as_shape().size, depth=QUEUE_BEATS)
+        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=_Queued.as_shape().size, depth=self._queue_beats)
         m.submodules.scales = scales = fifo.SyncFIFO(width=_Scale.as_shape().size, depth=4)
-        m.submodules.aligner = aligner = Aligner()
+        m.submodules.aligner = aligner = self._make_aligner()
         self._fill(m, queue, scales)
         self._code(m, queue, scales, aligner)
         wiring.connect(m, aligner.beats, wiring.flipped(self.beats_out))
@@ -78,8 +95,8 @@ class Compressor(wiring.Component):
         m.d.comb += now_choice.eq(Mux(beat.first, Cat(self.k, self.scaled), choice))
         heads = Mux(beat.first, self.head, left)  # header beats from this one on
         values = now_marked & (heads == 0)
-        count = Signal(range(BLOCK_BEATS))
-        ends = values & ((count == BLOCK_BEATS - 1) | beat.last)
+        count = Signal(range(self._block_beats))
+        ends = values & ((count == self._block_beats - 1) | beat.last)
         # Two stages behind the queue's input: fields of the beat, then of the block.
         room = Signal()
         pending = Signal(range(8))  # scales under way and stored

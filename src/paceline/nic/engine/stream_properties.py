@@ -6,15 +6,17 @@ taken, ``first`` is behind ``last``, and every beat of a frame but the last has 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Elaboratable, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.hdl import Assert, Assume, Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from paceline.nic.engine.stream import BEAT_BYTES, LANES, Beat
+from paceline.nic.engine.align import chunk_layout
+from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Beat, is_marked, signature
 from paceline.nic.engine.ternary_lanes import TernaryLanes
 
 _COUNT = 3  # bits of the counters of frames and of beats
@@ -115,6 +117,129 @@ class Untouched(_Bench):
         return m
 
 
+class Passed(_Bench):
+    """Frames without the mark leave as they came, in order and without end: no beat is lost, doubled, added or changed.
+
+    Two beats that follow one another are watched, any two, or the first one alone. They carry a colour, one bit of data that
+    all others leave clear (Wolper, POPL 1986: what moves data without looking at it keeps an order of all beats if it keeps
+    that of every pair). At the output the first colour is followed by the second, each comes once and as its beat came in, and
+    without ``error``. That the last beats leave at all, ``Delivered`` says.
+
+    Args:
+        bits: of the data, that are compared beside the two colours, bits 0 and 1; the others do not reach the assertions.
+    """
+
+    def __init__(self, make: Callable[[], Any], bits: Sequence[int]) -> None:
+        super().__init__(make)
+        self._bits = bits
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        engine = self._engine(m)
+        entry, out = engine.beats_in, engine.beats_out
+        comes, goes = entry.valid & entry.ready, out.valid & out.ready
+        # Any beat of any frame without the mark, which waits unchanged until it is taken.
+        within, waited, before = Signal(), Signal(), Signal.like(entry.payload.as_value())
+        free, size, ends = AnySeq(8 * BEAT_BYTES), AnySeq(range(BEAT_BYTES)), AnySeq(1)
+        chosen, followed = Signal(), Signal()  # the first is in; the second is in
+        alone = AnyConst(1)  # the second is the stream's first beat, and there is no first
+        begun = Signal()
+        is_first = ~alone & ~chosen & AnySeq(1)
+        is_second = Mux(alone, ~begun, chosen & ~followed)
+        unmarked = Cat(is_first, is_second, free[2:96], Mux(~within & is_marked(free), 0, free[96:104]), free[104:])
+        fresh = Cat(unmarked, Mux(ends, size + 1, BEAT_BYTES)[:6], ~within, ends)
+        m.d.comb += [
+            entry.valid.eq(waited | AnySeq(1)),
+            entry.payload.as_value().eq(Mux(waited, before, fresh)),
+            out.ready.eq(AnySeq(1)),
+        ]
+        m.d.sync += [waited.eq(entry.valid & ~entry.ready), before.eq(entry.payload.as_value())]
+        first, second = entry.payload.data[0], entry.payload.data[1]
+        witnesses = [Signal(len(self._bits) + 8, name=f"witness{n}") for n in range(2)]
+        with m.If(comes):
+            m.d.sync += [within.eq(~entry.payload.last), begun.eq(1), chosen.eq(chosen | first), followed.eq(followed | second)]
+            for colour, witness in zip((first, second), witnesses, strict=True):
+                with m.If(colour):
+                    m.d.sync += witness.eq(self._watched(entry.payload))
+        left, ended, started = Signal(), Signal(), Signal()  # the first has left; the second has left; any has left
+        with m.If(out.valid):
+            m.d.comb += [
+                Assert(out.payload.data[1] == Mux(alone, ~started, left & ~ended)),
+                Assert(~(out.payload.data[0] & left)),
+                Assert(~engine.error),
+            ]
+            for bit, witness in enumerate(witnesses):
+                with m.If(out.payload.data[bit]):
+                    m.d.comb += Assert(self._watched(out.payload) == witness)
+        with m.If(goes):
+            m.d.sync += [
+                started.eq(1),
+                left.eq(left | out.payload.data[0]),
+                ended.eq(ended | out.payload.data[1]),
+            ]
+        return m
+
+    def _watched(self, beat: Any) -> Value:
+        return Cat(*(beat.data[bit] for bit in self._bits), beat.bytes, beat.first, beat.last)
+
+
+class Delivered(_Bench):
+    """Of up to ``cycles`` cycles of input every frame leaves within ``patience`` cycles more, whatever it holds, and no other.
+
+    With a register ``values`` a marked frame with its whole header leaves as header beats and a beat for eight values, the last
+    with the bytes of what is left; any other frame leaves with as many beats as it had. Left out: frames that end inside the
+    last of their header beats.
+    """
+
+    def __init__(self, make: Callable[[], Any], cycles: int, patience: int, most_values: int = 16) -> None:
+        super().__init__(make, most_values)
+        self._cycles, self._end = cycles, cycles + patience
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        engine = self._engine(m)
+        source, out = self._inputs(m, engine), engine.beats_out
+        entry = engine.beats_in
+        m.d.comb += out.ready.eq(1)
+        drain = _counted(m, out)
+        cycle = Signal(range(self._end + 1))
+        m.d.sync += cycle.eq(cycle + (cycle != self._end))
+        with m.If(cycle >= self._cycles):
+            m.d.comb += Assume(~entry.valid & ~source.inside)
+        with m.If(out.valid):
+            m.d.comb += Assert(out.payload.first == ~drain.inside)
+        with m.If(cycle == self._end):
+            m.d.comb += [Assert(source.frames == drain.frames), Assert(~drain.inside)]
+        if hasattr(engine, "values"):
+            self._measure(m, engine, source, drain)
+        return m
+
+    def _measure(self, m: Module, engine: Any, source: _Side, drain: _Side) -> None:
+        entry, out = engine.beats_in.payload, engine.beats_out.payload
+        frame, marked, head, values = AnyConst(2), Signal(), Signal(HEADS), Signal(16)
+        beats, size = Signal(_COUNT + 1), Signal(6)  # that came in; bytes of the last
+        with m.If(source.passes & (source.frames == frame)):
+            m.d.sync += [beats.eq(source.beats + 1), size.eq(entry.bytes)]
+            with m.If(entry.first):
+                m.d.sync += [marked.eq(is_marked(entry.data)), head.eq(engine.head), values.eq(engine.values)]
+        count = Mux(entry.first, engine.head, head)
+        short = entry.last & (entry.bytes != BEAT_BYTES) & (source.beats + 1 == count)
+        m.d.comb += Assume(
+            ~(source.passes & (source.frames == frame) & short & Mux(entry.first, is_marked(entry.data), marked))
+        )
+        body = marked & (beats >= head)
+        rest = values[:3]
+        with m.If(drain.passes & ~out.last & (drain.frames == frame)):
+            m.d.comb += Assert(out.bytes == BEAT_BYTES)
+        with m.If(drain.passes & out.last & (drain.frames == frame)):
+            with m.If(body):
+                m.d.comb += Assert(drain.beats + 1 == head + ((values + 7) >> 3))
+                with m.If(values != 0):
+                    m.d.comb += Assert(out.bytes == Mux(rest == 0, BEAT_BYTES, rest << 2))
+            with m.Else():
+                m.d.comb += [Assert(drain.beats + 1 == beats), Assert(out.bytes == size)]
+
+
 def _counted(m: Module, stream: Any) -> _Side:
     frames, beats, inside = Signal(_COUNT), Signal(_COUNT), Signal()
     passes = stream.valid & stream.ready
@@ -137,4 +262,31 @@ class FreeLanes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += [self.nonzero.eq(AnySeq(LANES)), self.negative.eq(AnySeq(LANES))]
+        return m
+
+
+class WholeBeats(wiring.Component):
+    """In place of the aligner, where every chunk is a beat: what comes in must be as long as a beat, and leaves as it is."""
+
+    def __init__(self) -> None:
+        super().__init__({"chunks": In(stream.Signature(chunk_layout())), "beats": Out(signature()), "error": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        chunk, out = self.chunks.payload, self.beats
+        beat, starts = out.payload, Signal(init=1)
+        m.d.comb += self.chunks.ready.eq(~out.valid | out.ready)
+        with m.If(self.chunks.valid):
+            m.d.comb += Assert((chunk.bytes == BEAT_BYTES) | (chunk.last & (chunk.bytes != 0) & (chunk.bytes < BEAT_BYTES)))
+        with m.If(self.chunks.ready):
+            m.d.sync += out.valid.eq(self.chunks.valid)
+            with m.If(self.chunks.valid):
+                m.d.sync += [
+                    beat.data.eq(chunk.data[: 8 * BEAT_BYTES]),
+                    beat.bytes.eq(chunk.bytes),
+                    beat.first.eq(starts),
+                    beat.last.eq(chunk.last),
+                    self.error.eq(chunk.error),
+                    starts.eq(chunk.last),
+                ]
         return m

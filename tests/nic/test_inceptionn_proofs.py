@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
 
 from paceline.nic import formal
-from paceline.nic.inceptionn_proofs import INCEPTIONN
+from paceline.nic.engine import compressor
+from paceline.nic.inceptionn_proofs import INCEPTIONN, compressor_overfull
 from paceline.nic.programs import missing
 
 MISSING = missing(*formal.programs("abc"))
@@ -15,9 +16,16 @@ MISSING = missing(*formal.programs("abc"))
 
 @pytest.mark.full
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
-@pytest.mark.parametrize("name", INCEPTIONN)
+@pytest.mark.parametrize("name", ["aligner, narrow", "decompressor passes beats"])  # all of them: paceline nic verify
 def test_it_is_proved(name: str) -> None:
     assert INCEPTIONN[name]().proved
+
+
+@pytest.mark.full
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_a_queue_that_overflows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compressor, "MOST_PENDING", 7)
+    assert compressor_overfull("bounded", 24).outcome == "refuted"
 
 
 def test_all_are_run_with_the_ternary_ones() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from paceline.nic.formal import Proof, prove
+from paceline.nic.formal import Method, Proof, prove
 
 _BOUNDS = (1, 4, 7, 10, 14)
 _BLOCK, _QUEUE = 2, 4
@@ -68,6 +68,16 @@ def decompressor_stable() -> Proof:
     return prove("decompressor stable", Stable(Decompressor), scope=scope, method="reachability", solver="abc")
 
 
+def compressor_overfull(method: Method = "reachability", depth: int = 0) -> Proof:
+    """The compressor's queues never overflow. The queue of beats is long enough for more scales than their FIFO holds."""
+    from paceline.nic.engine.compressor import Compressor
+    from paceline.nic.engine.stream_properties import NeverOverfull
+
+    design = NeverOverfull(partial(Compressor, _BLOCK, 16))
+    scope = "blocks of 2 beats, a queue of 16"
+    return prove("compressor never overfull", design, scope=scope, method=method, depth=depth, solver="abc")
+
+
 def compressor_untouched() -> Proof:
     """Frames without the mark pass the compressor untouched, behind any frames."""
     from paceline.nic.engine.compressor import Compressor
@@ -84,7 +94,7 @@ def decompressor_untouched() -> Proof:
     from paceline.nic.engine.stream_properties import Untouched
 
     scope = "full width, frames of up to 16 values, what can leave by then"
-    return prove("decompressor untouched", Untouched(Decompressor), scope=scope, method="bounded", depth=14, solver="abc")
+    return prove("decompressor untouched", Untouched(Decompressor), scope=scope, method="bounded", depth=16, solver="abc")
 
 
 def compressor_passed() -> Proof:
@@ -112,9 +122,9 @@ def decompressor_delivers() -> Proof:
     from paceline.nic.engine.decompressor import Decompressor
     from paceline.nic.engine.stream_properties import Delivered
 
-    scope = "full width, input of 3 cycles, frames of up to 16 values with whole headers, 20 cycles more"
-    design = Delivered(Decompressor, 3, 20)
-    return prove("decompressor delivers", design, scope=scope, method="bounded", depth=24, solver="abc")
+    scope = "full width, input of 3 cycles, frames of up to 16 values, 22 cycles more"
+    design = Delivered(Decompressor, 3, 22)
+    return prove("decompressor delivers", design, scope=scope, method="bounded", depth=26, solver="abc")
 
 
 INCEPTIONN: Mapping[str, Callable[[], Proof]] = {
@@ -123,6 +133,7 @@ INCEPTIONN: Mapping[str, Callable[[], Proof]] = {
     "aligner, narrow": aligner_narrow,
     "aligner, full width": aligner_wide,
     "compressor stable": compressor_stable,
+    "compressor never overfull": compressor_overfull,
     "decompressor stable": decompressor_stable,
     "compressor untouched": compressor_untouched,
     "decompressor untouched": decompressor_untouched,

@@ -21,6 +21,8 @@ from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Pipeline, is_ma
 
 BLOCK_BEATS = 128
 """Beats of a block of ``inceptionn-scaled``: 1,024 values."""
+MOST_PENDING = 3
+"""Scales that may be under way or wait in their FIFO, which holds four."""
 QUEUE_BEATS = 256
 """Beats that wait: one block is filled while the one before leaves."""
 
@@ -56,6 +58,7 @@ class Compressor(wiring.Component):
         head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
         beats_in, beats_out: the stream.
         error: with a frame's last beat; ``inceptionn-scaled`` has no form for a value of the frame.
+        queue, scales: the FIFOs of beats, and of the scales of their blocks.
     """
 
     head: In(HEADS)
@@ -71,17 +74,18 @@ class Compressor(wiring.Component):
         queue_beats: int = QUEUE_BEATS,
         make_aligner: Callable[[], Any] = Aligner,
     ) -> None:
-        self._block_beats, self._queue_beats, self._make_aligner = block_beats, queue_beats, make_aligner
         super().__init__()
+        self._block_beats, self._make_aligner = block_beats, make_aligner
+        self.queue = fifo.SyncFIFOBuffered(width=_Queued.as_shape().size, depth=queue_beats)
+        self.scales = fifo.SyncFIFO(width=_Scale.as_shape().size, depth=4)
 
     def elaborate(self, platform: object) -> Module:
         """The circuit."""
         m = Module()
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=_Queued.as_shape().size, depth=self._queue_beats)
-        m.submodules.scales = scales = fifo.SyncFIFO(width=_Scale.as_shape().size, depth=4)
+        m.submodules.queue, m.submodules.scales = self.queue, self.scales
         m.submodules.aligner = aligner = self._make_aligner()
-        self._fill(m, queue, scales)
-        self._code(m, queue, scales, aligner)
+        self._fill(m, self.queue, self.scales)
+        self._code(m, self.queue, self.scales, aligner)
         wiring.connect(m, aligner.beats, wiring.flipped(self.beats_out))
         m.d.comb += self.error.eq(aligner.error)
         return m
@@ -101,7 +105,7 @@ class Compressor(wiring.Component):
         room = Signal()
         pending = Signal(range(8))  # scales under way and stored
         m.d.comb += [
-            room.eq(queue.w_rdy & (pending < 3)),
+            room.eq(queue.w_rdy & (pending < MOST_PENDING)),
             self.beats_in.ready.eq(room),
             queue.w_en.eq(self.beats_in.valid & room),
             queue.w_data.eq(Cat(beat.data, beat.bytes, beat.last, values, ends, now_choice)),

@@ -155,7 +155,7 @@ class Decompressor(wiring.Component):
                 op.valid.eq(1),
                 op.raw.eq(1),
                 op.first.eq(beat.first),
-                op.bytes.eq(beat.bytes),
+                op.bytes.eq(Mux(ends_head & ~nothing, BEAT_BYTES, beat.bytes)),
                 op.last.eq(Mux(ends_head, nothing, beat.last)),
                 op.error.eq(Mux(ends_head, nothing & ~beat.last, now_marked & beat.last & ~nothing)),
             ]

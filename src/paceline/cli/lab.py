@@ -40,7 +40,7 @@ def add(parser: Parser) -> None:
     up.add_argument("--slurm", action="store_true", help="with a Slurm of its own (needs slurm-wlm and munge)")
     up.add_argument("--slots", metavar="N", type=int, help=f"CPUs that Slurm gives out on each host (default {SLOTS})")
     up.add_argument("--switch", action="store_true", help="with a switch that adds gradients, for --exchange switch")
-    up.add_argument("--nic", metavar="SPEC", default="", help="a network card that compresses: inceptionn[,bound=2^-K][:RATE]")
+    up.add_argument("--nic", metavar="SPEC", help="a network card that compresses: inceptionn[,bound=2^-K][:RATE]")
     up.add_argument("--nic-ports", metavar="A-B", default="", help="mark packets of these TCP ports for it (needs nft)")
     up.add_argument("--mtu", metavar="BYTES", type=int, default=MTU, help=f"of the links, up to {MOST_MTU} (default {MTU})")
     up.add_argument("--ipv6", action="store_true", help="an IPv6 address for each host too")
@@ -74,7 +74,9 @@ def _up(o: argparse.Namespace) -> Answer:
     if o.slurm and slots < 1:
         raise UserError(f"{slots} CPUs a host for Slurm", "give a whole number from 1 up")
     link = None if o.loopback else o.link
-    cards = {"nic": o.nic, "nic_ports": o.nic_ports, "mtu": o.mtu, "ipv6": o.ipv6}
+    if o.nic is not None and not o.nic.strip():
+        raise UserError("--nic is empty", "give a codec such as --nic inceptionn, or leave it out")
+    cards = {"nic": o.nic or "", "nic_ports": o.nic_ports, "mtu": o.mtu, "ipv6": o.ipv6}
     more = {"slurm_slots": slots, "switch_adds": o.switch, **cards}
     cluster = lab.up(o.hosts, link, o.name, o.latency, **more, say=_say(o.name))
     text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.topology.link)}"

@@ -75,7 +75,10 @@ def _verify(o: argparse.Namespace) -> Answer:
     wrong += [f"{p.name} is refuted" for p in proofs if p.outcome == "refuted"]
     if wrong:
         raise UserError(f"the engine is wrong: {wrong[0]}", "paceline nic emit, if its source has changed")
-    good = bool(checks) and not left_out
+    if not checks and not proofs:
+        causes = dict.fromkeys(line.partition(": ")[2] for line in left_out)
+        raise UserError("nothing could be compared or proved", "; ".join(causes))
+    good = bool(checks) and not left_out and all(p.proved for p in proofs)
     text = f"{len(checks)} comparisons with the codec: all agree" if checks else "nothing was compared"
     if proofs:
         text += f"; {sum(p.proved for p in proofs)} of {len(proofs)} properties proved"

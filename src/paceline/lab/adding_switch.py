@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from paceline.lab.kernel import MARK
@@ -18,8 +18,8 @@ _SERVER = "paceline.training.switch_server"
 @contextmanager
 def adding_switch(
     enter: tuple[str, ...], address: str, port: int, lab: str, env: Mapping[str, str]
-) -> Iterator[Mapping[str, str]]:
-    """Run the switch. Yields the environment of the ranks: ``env`` and where the switch is.
+) -> Iterator[tuple[Mapping[str, str], Callable[[], bool]]]:
+    """Run the switch. Yields the environment of the ranks, which is ``env`` and where the switch is; and whether it is at work.
 
     Args:
         enter: the words in front of a command that is to run in the switch's namespace.
@@ -31,7 +31,7 @@ def adding_switch(
     own = {**os.environ, "OMP_NUM_THREADS": "1", **env, MARK: lab}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=own, start_new_session=True)
     try:
-        yield {**env, VARIABLE: f"{address}:{port}"}
+        yield {**env, VARIABLE: f"{address}:{port}"}, lambda: process.poll() is None
     finally:
         process.kill()
         process.wait()

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 
-from paceline.errors import UserError
-from paceline.units import parse_bandwidth
+from paceline.errors import UserError, unknown
+from paceline.units import format_bandwidth, parse_bandwidth
 
 LARGEST_K = {"inceptionn": 15, "inceptionn-scaled": 14}
 DEFAULT_K = {"inceptionn": 10, "inceptionn-scaled": 6}
+RATES = (125.0, 1.25e12)
+"""Bytes/s: the slowest and the fastest engine."""
 EXAMPLE = "--nic inceptionn, or with more: --nic inceptionn,bound=2^-8:25.6Gb/s"
 VARIABLE = "PACELINE_NIC"
 """What the card of a host does, as text, for every rank there."""
@@ -45,8 +47,14 @@ def parse_card(text: str) -> CardSpec:
     head, rate = _split_rate(text.strip())
     codec, *options = head.split(",")
     if codec not in LARGEST_K:
-        raise UserError(f"{codec!r} is no codec that a card has", f"give {' or '.join(LARGEST_K)}: {EXAMPLE}")
+        raise unknown("codec of a card", codec, LARGEST_K)
+    if rate is not None and not RATES[0] <= rate <= RATES[1]:
+        given, least, most = (format_bandwidth(each) for each in (rate, *RATES))
+        raise UserError(f"an engine of {given}", f"give {least} to {most}: {EXAMPLE}")
     k, engine = DEFAULT_K[codec], ""
+    named = [option.partition("=")[0] for option in options]
+    if twice := next((name for name in named if named.count(name) > 1), ""):
+        raise UserError(f"{twice} is given more than once: {text}", f"give it once: {EXAMPLE}")
     for option in options:
         name, _, value = option.partition("=")
         if name == "bound":
@@ -54,7 +62,7 @@ def parse_card(text: str) -> CardSpec:
         elif name == "engine" and value:
             engine = str(Path(value).absolute())
             if not Path(engine).is_file():
-                raise UserError(f"no engine {value}", "give the path of a shared library that paceline nic verify built")
+                raise UserError(f"no engine {value}", "give the path of a shared library that paceline nic engine built")
         else:
             raise UserError(f"{option!r} is no option of a card", f"give bound=2^-K, engine=PATH, or a rate: {EXAMPLE}")
     return CardSpec(codec, k, rate, engine)

@@ -76,7 +76,12 @@ class Loopback:
             UserError: nothing could be started.
         """
         hosts, port = self._hosts(), self._port()
-        with self._switch({**self._environment(), **(env or {})}) as environment:
+        with self._switch({**self._environment(), **(env or {})}) as (environment, switch_works):
+
+            def lost() -> HostLost | None:
+                died = HostLost(0, "the switch that adds has died; run the job again")
+                return self._lost_host() if switch_works() else died
+
             return execute(
                 hosts,
                 command,
@@ -86,13 +91,13 @@ class Loopback:
                 timeout=timeout,
                 per_host=per_host,
                 stream=stream,
-                lost_host=self._lost_host,
+                lost_host=lost,
             )
 
-    def _switch(self, env: Mapping[str, str]) -> AbstractContextManager[Mapping[str, str]]:
+    def _switch(self, env: Mapping[str, str]) -> AbstractContextManager[tuple[Mapping[str, str], Callable[[], bool]]]:
         """The switch that adds, where the lab has one, for the length of the block."""
         if not self.topology.adds:
-            return nullcontext(env)
+            return nullcontext((env, lambda: True))
         return adding_switch(self._switch_entry, self.topology.head, Loopback._port(self), self.topology.name, env)
 
     @property

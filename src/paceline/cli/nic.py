@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -93,16 +94,25 @@ def _verify(o: argparse.Namespace) -> Answer:
 
 
 def _proofs(left_out: list[str]) -> list[Proof]:
+    from concurrent.futures import ThreadPoolExecutor
+
     from paceline.errors import UserError
     from paceline.nic.formal import properties
 
-    proofs = []
-    for name, prove in properties().items():
+    def proved(name: str, prove: Callable[[], Proof]) -> Proof | UserError:
         print(f"proof of {name}", file=sys.stderr, flush=True)
         try:
-            proofs.append(prove())
+            return prove()
         except UserError as error:
-            left_out.append(f"{name}: {error}")
+            return error
+
+    wanted, proofs = properties(), list[Proof]()
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # a solver is a process of its own
+        for name, found in zip(wanted, pool.map(proved, wanted, wanted.values()), strict=True):
+            if isinstance(found, UserError):
+                left_out.append(f"{name}: {found}")
+            else:
+                proofs.append(found)
     return proofs
 
 

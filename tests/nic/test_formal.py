@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
@@ -28,20 +26,6 @@ def test_a_counter_stays_where_it_stays(limit: int, outcome: str, method: formal
     m.d.comb += Assert(count <= 5)
     found = formal.prove("counter", m, scope="all", method=method, depth=12, solver="abc", seconds=60)
     assert found.outcome == outcome and found.proved == (outcome == "proved")
-
-
-@needs_tools
-def test_a_rounding_that_ignores_ties_is_refuted() -> None:
-    from amaranth.hdl import Signal
-
-    from paceline.nic.engine.ternary_lanes import Product, compare
-
-    def never_a_tie(clock: Any, product: Any, draw: Any, name: str) -> Any:
-        significand = Signal(48)
-        clock.m.d.comb += significand.eq(product.significand | 1)
-        return compare(clock, Product(significand, product.exponents, product.half_of_least), draw, name)
-
-    assert formal.ternary_comparison(never_a_tie).outcome == "refuted"
 
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

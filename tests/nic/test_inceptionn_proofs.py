@@ -26,7 +26,3 @@ def test_it_is_proved(name: str) -> None:
 def test_a_queue_that_overflows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressor, "MOST_PENDING", 7)
     assert compressor_overfull("bounded", 24).outcome == "refuted"
-
-
-def test_all_are_run_with_the_ternary_ones() -> None:
-    assert INCEPTIONN.keys() < formal.properties().keys()

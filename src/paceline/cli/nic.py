@@ -97,7 +97,8 @@ def _proofs(left_out: list[str]) -> list[Proof]:
     from concurrent.futures import ThreadPoolExecutor
 
     from paceline.errors import UserError
-    from paceline.nic.formal import properties
+    from paceline.nic.inceptionn_proofs import INCEPTIONN
+    from paceline.nic.ternary_proofs import TERNARY
 
     def proved(name: str, prove: Callable[[], Proof]) -> Proof | UserError:
         print(f"proof of {name}", file=sys.stderr, flush=True)
@@ -106,7 +107,8 @@ def _proofs(left_out: list[str]) -> list[Proof]:
         except UserError as error:
             return error
 
-    wanted, proofs = properties(), list[Proof]()
+    wanted = {**TERNARY, **INCEPTIONN}
+    proofs: list[Proof] = []
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # a solver is a process of its own
         for name, found in zip(wanted, pool.map(proved, wanted, wanted.values()), strict=True):
             if isinstance(found, UserError):

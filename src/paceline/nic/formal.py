@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,53 +167,3 @@ def _run(command: list[str], work: Path, seconds: float, check: bool = False) ->
     if check and code:
         raise RuntimeError(f"{command[0]} stopped with {code}: {text.strip()[-400:]}")
     return text
-
-
-def ternary_comparison(compare: Any = None) -> Proof:
-    """The ternary lane's rounding and comparison, against fp32 words; ``compare`` is another circuit for it."""
-    from paceline.nic.engine.ternary_lanes import compare as own
-    from paceline.nic.engine.ternary_properties import Comparison
-
-    scope = "every product of 48 bits, every sum of exponents of legal factors, every draw"
-    return prove("ternary comparison", Comparison(compare or own), scope=scope, method="bounded", depth=6, solver="abc")
-
-
-def decoder_stable() -> Proof:
-    """The ternary decoder's output waits unchanged."""
-    from paceline.nic.engine.stream_properties import Stable
-    from paceline.nic.engine.ternary import TernaryDecoder
-
-    scope = "full width, frames of up to 16 values"
-    return prove("ternary decoder stable", Stable(TernaryDecoder), scope=scope, method="reachability", solver="abc")
-
-
-def decoder_untouched() -> Proof:
-    """Frames without the mark pass the ternary decoder untouched, behind any frames."""
-    from paceline.nic.engine.stream_properties import Untouched
-    from paceline.nic.engine.ternary import TernaryDecoder
-
-    scope = "full width, beats 0 to 3 of frames 0 to 3, frames of up to 16 values"
-    return prove("ternary decoder untouched", Untouched(TernaryDecoder), scope=scope, method="bounded", depth=9, solver="abc")
-
-
-def encoder_untouched() -> Proof:
-    """Frames without the mark pass the ternary encoder untouched, whatever its lanes choose."""
-    from paceline.nic.engine.stream_properties import FreeLanes, Untouched
-    from paceline.nic.engine.ternary import TernaryEncoder
-
-    design = Untouched(lambda: TernaryEncoder(FreeLanes))
-    scope = "full width, beats 0 to 3 of frames 0 to 3, any choice of the lanes"
-    return prove("ternary encoder untouched", design, scope=scope, method="bounded", depth=13, solver="abc")
-
-
-def properties() -> Mapping[str, Callable[[], Proof]]:
-    """Every property of the engines by its name; each call proves one."""
-    from paceline.nic.inceptionn_proofs import INCEPTIONN
-
-    return {
-        "ternary comparison": ternary_comparison,
-        "ternary decoder stable": decoder_stable,
-        "ternary decoder untouched": decoder_untouched,
-        "ternary encoder untouched": encoder_untouched,
-        **INCEPTIONN,
-    }

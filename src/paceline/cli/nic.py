@@ -93,8 +93,16 @@ def _verify(o: argparse.Namespace) -> Answer:
     return data, Screen(title="", answer=tuple(_verified(checks, proofs, left_out, text)), brief=text)
 
 
+PROVED = (
+    *("aligner_properties", "lane_properties", "stream_properties", "ternary_properties"),
+    *("compressor", "decompressor", "ternary"),
+)
+"""Modules of the engine that proofs are about."""
+
+
 def _proofs(left_out: list[str]) -> list[Proof]:
     from concurrent.futures import ThreadPoolExecutor
+    from importlib import import_module
 
     from paceline.errors import UserError
     from paceline.nic.inceptionn_proofs import INCEPTIONN
@@ -109,6 +117,12 @@ def _proofs(left_out: list[str]) -> list[Proof]:
 
     wanted = {**TERNARY, **INCEPTIONN}
     proofs: list[Proof] = []
+    try:  # here, since threads that import the same modules wait for one another
+        for module in ("amaranth.back.rtlil", *(f"paceline.nic.engine.{name}" for name in PROVED)):
+            import_module(module)
+    except ModuleNotFoundError as error:
+        left_out.append(f"proofs: {error.name} is missing; install it: pip install 'paceline[nic]'")
+        return []
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # a solver is a process of its own
         for name, found in zip(wanted, pool.map(proved, wanted, wanted.values()), strict=True):
             if isinstance(found, UserError):

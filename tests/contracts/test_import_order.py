@@ -39,6 +39,7 @@ ORDER = (
     "planning",
     "verbs",
     "scheduling",
+    "market",
     "integrations",
     "validation",
     "reporting",

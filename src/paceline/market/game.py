@@ -1,0 +1,96 @@
+"""A cooperative game: what every group of sites can save by itself. A coalition is a set of sites, written as a bit mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError, shorten, unknown
+
+MOST_ENUMERATED = 12
+"""Sites whose coalitions are all valued: 4,096 of them."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """A game whose players may share what they save in any way (transferable utility).
+
+    Args:
+        players: their names; player i is bit i of a coalition.
+        worth: what a coalition saves beside its members alone, by its mask. It is asked once a coalition, and never for the
+            empty one, which saves nothing.
+
+    Raises:
+        UserError: no player, or two of one name.
+    """
+
+    players: tuple[str, ...]
+    worth: Callable[[int], float]
+    _known: dict[int, float] = field(default_factory=lambda: {0: 0.0}, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.players:
+            raise UserError("a federation without sites", "give at least one")
+        twice = next((name for name in self.players if self.players.count(name) > 1), "")
+        if twice:
+            raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a name of its own")
+
+    @classmethod
+    def of_values(cls, players: Sequence[str], values: Sequence[float] | Array) -> Game:
+        """The game of a table: ``values[mask]`` of all 2^n coalitions.
+
+        Raises:
+            UserError: the table has another length, or the empty coalition saves something.
+        """
+        if len(values) != 1 << len(players):
+            raise UserError(f"{len(values):,} values for {len(players)} sites", f"give {1 << len(players):,}, one a coalition")
+        if values[0] != 0:
+            raise UserError(f"the coalition of nobody saves {values[0]:g}", "begin the values with 0")
+        return cls(tuple(players), lambda mask: float(values[mask]))
+
+    def value(self, coalition: int) -> float:
+        """What the coalition saves."""
+        if coalition not in self._known:
+            self._known[coalition] = float(self.worth(coalition))
+        return self._known[coalition]
+
+    @property
+    def everyone(self) -> int:
+        """The grand coalition."""
+        return (1 << len(self.players)) - 1
+
+    def coalition(self, names: Iterable[str]) -> int:
+        """The mask of some players. Raises UserError for a name of none."""
+        mask = 0
+        for name in names:
+            if name not in self.players:
+                raise unknown("site", name, self.players)
+            mask |= 1 << self.players.index(name)
+        return mask
+
+    def members(self, coalition: int) -> tuple[str, ...]:
+        """Names of the players of a coalition."""
+        return tuple(name for i, name in enumerate(self.players) if coalition >> i & 1)
+
+    @cached_property
+    def table(self) -> Array:
+        """The value of every coalition by its mask, shape (2^n,). Raises UserError beyond ``MOST_ENUMERATED`` players."""
+        if len(self.players) > MOST_ENUMERATED:
+            raise UserError(
+                f"{len(self.players)} sites have {1 << len(self.players):,} coalitions",
+                f"at most {MOST_ENUMERATED} sites are valued whole; sample them",
+            )
+        return np.array([self.value(mask) for mask in range(self.everyone + 1)])
+
+    @cached_property
+    def membership(self) -> Array:
+        """1 where player i (column) is in a coalition (row), shape (2^n, n)."""
+        masks = np.arange(len(self.table))[:, None]
+        return (masks >> np.arange(len(self.players)) & 1).astype(float)
+
+
+__all__ = ["MOST_ENUMERATED", "Game"]

@@ -293,9 +293,8 @@ def test_a_damaged_segment_never_reaches_the_host_as_a_good_one(
     elif kind == "cut":
         damaged = damaged[:at]
     elif kind == "swap":
-        at = max(
-            tcp.payload, at - at % 2
-        )  # in front of it a swap makes another connection's packet, which TCP's sum does not see
+        # TCP's sum does not see a swap: in front it makes another connection's packet, of the magic a host's own.
+        at = max(tcp.payload + 2, at - at % 2)
         damaged[at : at + 4] = damaged[at + 2 : at + 4] + damaged[at : at + 2]
     else:  # a TCP checksum that fits: only the card's own finds it
         at = data.draw(st.integers(tcp.payload + 2, len(packed) - 1))

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from paceline.nic.engine.lanes import Choice, Halved, Shifted, coded, faithful_tag, halved, shift_amount, shifted
-from paceline.nic.engine.stream import Pipeline
+from paceline.nic.engine.stream import Pipeline, named
 
 SCALE_BIAS = 150
 """``scale`` is e + 150, which is never negative."""
@@ -44,7 +44,7 @@ class Lane(wiring.Component):
 
         field, amount = self.value[23:31], Signal(6)
         stages.register((tags[0], faithful_tag(field, self.choice.k)), (amount, shift_amount(field, self.scale)))
-        moved = shifted(Cat(values[0][:23], values[0][23:31] != 0), amount)
+        moved = shifted(m, Cat(values[0][:23], values[0][23:31] != 0), amount)
         whole, half, below = Signal(16), Signal(), Signal()
         stages.register((tags[1], tags[0]), (whole, moved.whole), (half, moved.half), (below, moved.below))
         cut = halved(choices[1].k, Shifted(whole, half, below))
@@ -52,7 +52,7 @@ class Lane(wiring.Component):
         stages.register((tags[2], tags[1]), (large, cut.large), (large_up, cut.large_up))
         stages.register((small, cut.small), (small_up, cut.small_up))
         code, payload = coded(choices[2].scaled, values[2], tags[2], Halved(large, large_up, small, small_up))
-        tag = Mux(passes[2], 3, Mux(there[2], code, 0))
+        tag = named(m, Mux(passes[2], 3, Mux(there[2], named(m, code, "code"), 0)), "tag_kept")
         sent = Mux(passes[2], values[2], payload)
         bytes_kept = Cat(tag.any(), tag[1], tag == 3, tag == 3)
         kept = Cat(sent[8 * n : 8 * n + 8] & bytes_kept[n].replicate(8) for n in range(4))

@@ -26,6 +26,7 @@ from paceline.nic.engine.lanes import (
     shifted,
     top_bit,
 )
+from paceline.nic.engine.stream import named
 
 Cut = Callable[[Value, Value, Value, Halved], tuple[Value, Value]]
 """``lanes.coded``, or another circuit for it."""
@@ -123,14 +124,11 @@ def through(m: Module, word: Value, k: Value, scaled: Value, scale: Value, name:
     m.d.comb += choice.eq(Cat(k, scaled))
 
     def held(value: Value, what: str) -> Signal:
-        """The value as a signal: Amaranth writes an expression out wherever it is used."""
-        signal = Signal(Value.cast(value).shape(), name=f"{what}_{name}")
-        m.d.comb += signal.eq(value)
-        return signal
+        return named(m, value, f"{what}_{name}")
 
     field = held(word[23:31], "field")
     amount = held(shift_amount(field, held(scale + SCALE_BIAS, "scale")), "amount")
-    moved = shifted(Cat(word[:23], field != 0), amount)
+    moved = shifted(m, Cat(word[:23], field != 0), amount)
     moved = Shifted(held(moved.whole, "whole"), held(moved.half, "half"), held(moved.below, "below"))
     cut = halved(k, moved)
     cut = Halved(

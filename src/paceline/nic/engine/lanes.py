@@ -6,8 +6,10 @@ Both formats measure a magnitude in units of 2^(e-15) of a scale 2^e. The publis
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Mux, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data
+
+from paceline.nic.engine.stream import named
 
 EMPTY = -(1 << 15)
 """Exponent of a block whose values are all zero."""
@@ -58,7 +60,7 @@ def shift_amount(exponent: Value, scale: Value) -> Value:
     return amount[:6] | amount[6:9].any().replicate(6)
 
 
-def shifted(significand: Value, amount: Value) -> Shifted:
+def shifted(m: Module, significand: Value, amount: Value) -> Shifted:
     """The significand (24 bits) moved down by ``amount``. Bits that leave are collected, level by level."""
     value = Cat(Const(0, 15 + 1), significand)  # bit 0 is the half below the last place
     below: Value = Const(0)
@@ -66,7 +68,7 @@ def shifted(significand: Value, amount: Value) -> Shifted:
         step = 1 << level
         lost = value[:step].any()
         below = below | (amount[level] & lost)
-        value = Mux(amount[level], value >> step, value)
+        value = named(m, Mux(amount[level], value >> step, value), f"shifted{level}")
     return Shifted(value[1:17], value[0], below)
 
 

@@ -50,6 +50,13 @@ def is_marked(beat: Value) -> Value:
     return ipv4 | ipv6
 
 
+def named(m: Module, value: Value, name: str) -> Signal:
+    """The value as a signal. Amaranth writes an expression out wherever it is used, a signal once."""
+    signal = Signal(value.shape(), name=name)
+    m.d.comb += signal.eq(value)
+    return signal
+
+
 class Skid(wiring.Component):
     """Two entries between two streams, so that neither ``valid`` nor ``ready`` passes through without a register.
 

@@ -33,5 +33,6 @@ void bind_sign(nb::module_& m);
 void bind_topk(nb::module_& m);
 void bind_optimizers(nb::module_& m);
 void bind_sparse_convolution(nb::module_& m);
+void bind_federation(nb::module_& m);
 
 }  // namespace paceline

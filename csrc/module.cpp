@@ -2,7 +2,7 @@
 
 NB_MODULE(_native, m) {
     nanobind::set_leak_warnings(false);  // kernels of tensors live as long as these, some to the end of the process
-    m.doc() = "The native kernels of paceline.codecs, paceline.training.optimizers and paceline.slimming: use them through those.";
+    m.doc() = "The native kernels of paceline.codecs, training.optimizers, slimming and market: use them through those.";
     paceline::bind_dispatch(m);
     paceline::bind_pool(m);
     paceline::bind_checksum(m);
@@ -14,4 +14,5 @@ NB_MODULE(_native, m) {
     paceline::bind_topk(m);
     paceline::bind_optimizers(m);
     paceline::bind_sparse_convolution(m);
+    paceline::bind_federation(m);
 }

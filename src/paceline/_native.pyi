@@ -64,3 +64,31 @@ class SparseConvolution:
     def __init__(self, window: list[int], relu: bool, first: Any, taps: Any, values: Any, bias: Any) -> None: ...
     def out_size(self, size: int, dim: int) -> int: ...
     def run(self, x: Any, out: Any, threads: int) -> None: ...
+
+# federation.cpp
+def federation(
+    arrival: Any,
+    duration: Any,
+    devices: Any,
+    site: Any,
+    kind: Any,
+    kind_site: Any,
+    speed: Any,
+    delay: Any,
+    cloud_speed: Any,
+    capacity: Any,
+    pool_site: Any,
+    lends: Any,
+    borrows: Any,
+    notice: Any,
+    cloud_after: Any,
+    by_credit: bool,
+    home_first: bool,
+    checkpoint: float,
+    save: float,
+    restart: float,
+    members: int,
+    first_start: Any,
+    end: Any,
+    restarts: Any,
+) -> tuple[Any, Any, Any, Any]: ...

@@ -1,0 +1,397 @@
+// The simulation of sites that share devices (src/paceline/market/reference_simulation.py is the specification).
+//
+// Jobs of one kind differ in nothing that decides whether they fit, so only the first of each kind is tried: a pass over all that
+// waits costs as much as there are kinds, however long the queues are.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <queue>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include "bind.h"
+
+namespace paceline {
+namespace {
+
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Longs = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OutDoubles = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OutLongs = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr int64_t kCloud = -1;
+enum What : int64_t { kEnd, kEviction, kArrival, kDeadline };
+
+struct Event {
+    double moment;
+    int64_t what, job, run;
+    bool operator>(const Event& other) const {
+        if (moment != other.moment) return moment > other.moment;
+        if (what != other.what) return what > other.what;
+        if (job != other.job) return job > other.job;
+        return run > other.run;
+    }
+};
+
+struct Run {
+    int64_t job, pool;
+    double start, end;
+};
+
+struct Held {
+    int64_t pool = 0, run = -1;  // run -1: the job does not run
+    double works = 0;            // when its work begins
+    bool leaving = false;
+};
+
+struct Head {  // the first job of a kind
+    double rank;
+    int64_t job, kind;
+    bool operator>(const Head& other) const {
+        if (rank != other.rank) return rank > other.rank;
+        return job != other.job ? job > other.job : kind > other.kind;
+    }
+};
+
+class Simulation {
+  public:
+    // Of jobs and pools.
+    const double *arrival, *duration, *speed, *delay, *cloud_speed;
+    const int64_t *devices, *site, *kind, *kind_site, *capacity, *pool_site;
+    size_t jobs, kinds, pools, sites;
+    // Of the rules.
+    const int64_t *lends, *borrows;
+    const double *notice, *cloud_after;
+    bool by_credit, home_first;
+    double checkpoint, save, restart;
+    uint64_t members;
+    // What became of the jobs.
+    double *first_start, *end;
+    int64_t* restarts;
+    std::vector<Run> runs;
+
+    void run() {
+        begin();
+        size_t next = following(0);
+        while (next < jobs || !events_.empty()) {
+            const double now = std::min(events_.empty() ? kNever : events_.top().moment, next < jobs ? arrival[next] : kNever);
+            bool freed = false;
+            while (!events_.empty() && events_.top().moment == now && events_.top().what < kArrival) {
+                const Event event = events_.top();
+                events_.pop();
+                freed |= leave(now, event);
+            }
+            if (freed) dispatch(now, -1);
+            while (next < jobs && arrival[next] == now) {
+                arrive(now, static_cast<int64_t>(next));
+                next = following(next + 1);
+            }
+            while (!events_.empty() && events_.top().moment == now && events_.top().what == kDeadline) {
+                const int64_t job = events_.top().job;
+                events_.pop();
+                overflow(now, job);
+            }
+        }
+    }
+
+  private:
+    std::vector<int64_t> free_, guests_, coming_, lent_, borrowed_;
+    std::vector<double> credit_, remaining_;
+    double credit_at_ = 0;
+    std::vector<std::set<int64_t>> queues_;
+    std::vector<Held> held_;
+    std::vector<std::vector<int64_t>> here_;  // guests of each pool, in the order in which they came
+    std::vector<char> reserved_;
+    std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+    std::vector<Head> heads_;
+
+    bool member(int64_t owner) const { return members >> owner & 1; }
+
+    size_t following(size_t job) const {
+        while (job < jobs && !member(site[job])) ++job;
+        return job;
+    }
+
+    void begin() {
+        free_.resize(pools);
+        for (size_t pool = 0; pool < pools; ++pool)
+            free_[pool] = pool_site[pool] < 0 || member(pool_site[pool]) ? capacity[pool] : 0;
+        guests_.assign(pools, 0);
+        coming_.assign(pools, 0);
+        reserved_.assign(pools, 0);
+        lent_.assign(sites, 0);
+        borrowed_.assign(sites, 0);
+        credit_.assign(sites, 0.0);
+        remaining_.assign(duration, duration + jobs);
+        queues_.resize(kinds);
+        held_.resize(jobs);
+        here_.resize(pools);
+        std::fill(first_start, first_start + jobs, kNaN);
+        std::fill(end, end + jobs, kNaN);
+        std::fill(restarts, restarts + jobs, 0);
+    }
+
+    bool guest(size_t pool, int64_t home) const { return pool_site[pool] >= 0 && pool_site[pool] != home; }
+
+    void arrive(double now, int64_t job) {
+        auto& queue = queues_[kind[job]];
+        const bool alone = queue.empty();
+        queue.insert(job);
+        if (alone) dispatch(now, kind[job]);
+        const double deadline = cloud_after[site[job]];
+        if (std::isnan(first_start[job]) && deadline < kNever) events_.push({now + deadline, kDeadline, job, 0});
+    }
+
+    void overflow(double now, int64_t job) {
+        if (!std::isnan(first_start[job])) return;
+        queues_[kind[job]].erase(job);
+        first_start[job] = now;
+        end[job] = now + remaining_[job] / cloud_speed[kind[job]];
+        runs.push_back({job, kCloud, now, end[job]});
+    }
+
+    bool leave(double now, const Event& event) {
+        const int64_t job = event.job;
+        Held& held = held_[job];
+        if (held.run != event.run) return false;
+        const size_t pool = static_cast<size_t>(held.pool);
+        const int64_t home = site[job], lender = pool_site[pool];
+        free_[pool] += devices[job];
+        runs[event.run].end = now;
+        if (guest(pool, home)) {
+            settle_credit(now);
+            lent_[lender] -= devices[job];
+            borrowed_[home] -= devices[job];
+            (held.leaving ? coming_ : guests_)[pool] -= devices[job];
+            auto& here = here_[pool];
+            here.erase(std::find(here.begin(), here.end(), job));
+        }
+        const double works = held.works;
+        held = Held{};
+        if (event.what == kEnd) {
+            end[job] = now;
+            return true;
+        }
+        remaining_[job] -= kept(now, works, lender) * speed[kind[job] * pools + pool];
+        ++restarts[job];
+        queues_[kind[job]].insert(job);
+        return true;
+    }
+
+    double kept(double now, double works, int64_t lender) const {
+        const double done = std::max(now - works, 0.0);
+        if (notice[lender] >= save) return std::max(done - save, 0.0);
+        return std::floor(done / checkpoint) * checkpoint;
+    }
+
+    void settle_credit(double now) {
+        const double passed = now - credit_at_;
+        if (passed == 0) return;
+        for (size_t owner = 0; owner < sites; ++owner)
+            credit_[owner] += static_cast<double>(lent_[owner] - borrowed_[owner]) * passed;
+        credit_at_ = now;
+    }
+
+    // Every kind with a job that waits, in order; a kind whose first job started comes again with its next.
+    template <class Start>
+    void in_order(double now, Start start) {
+        if (by_credit) settle_credit(now);
+        heads_.clear();
+        for (size_t each = 0; each < kinds; ++each)
+            if (!queues_[each].empty())
+                heads_.push_back({by_credit ? -credit_[kind_site[each]] : 0.0, *queues_[each].begin(), static_cast<int64_t>(each)});
+        std::make_heap(heads_.begin(), heads_.end(), std::greater<Head>());
+        while (!heads_.empty()) {
+            std::pop_heap(heads_.begin(), heads_.end(), std::greater<Head>());
+            Head head = heads_.back();
+            heads_.pop_back();
+            if (!start(head.kind) || queues_[head.kind].empty()) continue;
+            head.job = *queues_[head.kind].begin();
+            heads_.push_back(head);
+            std::push_heap(heads_.begin(), heads_.end(), std::greater<Head>());
+        }
+    }
+
+    void dispatch(double now, int64_t only) {
+        std::fill(reserved_.begin(), reserved_.end(), 0);
+        if (home_first) {
+            auto at_home = [&](int64_t each) { return start(now, each, true); };
+            only < 0 ? in_order(now, at_home) : static_cast<void>(at_home(only));
+            reclaim(now);
+        }
+        auto anywhere = [&](int64_t each) { return start(now, each, false); };
+        only < 0 ? in_order(now, anywhere) : static_cast<void>(queues_[only].empty() || anywhere(only));
+    }
+
+    bool start(double now, int64_t each, bool at_home) {
+        const int64_t job = *queues_[each].begin(), home = kind_site[each], count = devices[job];
+        const double extra = restarts[job] ? restart : 0.0;
+        double best_end = kNever;
+        bool best_guest = false;
+        int64_t best = -1;
+        for (size_t pool = 0; pool < pools; ++pool) {
+            const double rate = speed[each * pools + pool];
+            if (free_[pool] < count || rate <= 0) continue;
+            const bool is_guest = guest(pool, home);
+            if (is_guest && (at_home || reserved_[pool] || lent_[pool_site[pool]] + count > lends[pool_site[pool]] ||
+                             borrowed_[home] + count > borrows[home]))
+                continue;
+            const double ends = now + (delay[each * pools + pool] + extra + remaining_[job] / rate);
+            const bool better = best < 0 || ends < best_end ||
+                                (ends == best_end && (is_guest < best_guest || (is_guest == best_guest && free_[pool] > free_[best])));
+            if (better) {
+                best_end = ends;
+                best_guest = is_guest;
+                best = static_cast<int64_t>(pool);
+            }
+        }
+        if (best < 0) return false;
+        queues_[each].erase(queues_[each].begin());
+        free_[best] -= count;
+        if (best_guest) {
+            settle_credit(now);
+            lent_[pool_site[best]] += count;
+            borrowed_[home] += count;
+            guests_[best] += count;
+            here_[best].push_back(job);
+        }
+        if (std::isnan(first_start[job])) first_start[job] = now;
+        const int64_t number = static_cast<int64_t>(runs.size());
+        runs.push_back({job, best, now, kNaN});
+        held_[job].pool = best;
+        held_[job].run = number;
+        held_[job].works = now + (delay[each * pools + best] + extra);
+        events_.push({best_end, kEnd, job, number});
+        return true;
+    }
+
+    void reclaim(double now) {
+        for (size_t pool = 0; pool < pools; ++pool) {
+            const int64_t lender = pool_site[pool];
+            if (lender < 0 || notice[lender] == kNever || !(guests_[pool] || coming_[pool])) continue;
+            heads_.clear();
+            for (size_t each = 0; each < kinds; ++each)
+                if (!queues_[each].empty() && kind_site[each] == lender && speed[each * pools + pool] > 0)
+                    heads_.push_back({0.0, *queues_[each].begin(), static_cast<int64_t>(each)});
+            std::sort(heads_.begin(), heads_.end(), [](const Head& a, const Head& b) { return b > a; });
+            int64_t wanted = 0;
+            const int64_t there = free_[pool] + coming_[pool] + guests_[pool];
+            for (const Head& head : heads_)
+                if (wanted + devices[head.job] <= there) wanted += devices[head.job];
+            if (!wanted) continue;
+            reserved_[pool] = 1;
+            tell(now, pool, wanted - free_[pool] - coming_[pool]);
+        }
+    }
+
+    void tell(double now, size_t pool, int64_t wanted) {
+        if (wanted <= 0) return;
+        std::vector<int64_t> guests = here_[pool];
+        std::sort(guests.begin(), guests.end(), [&](int64_t a, int64_t b) {
+            const Run &one = runs[held_[a].run], &other = runs[held_[b].run];
+            return one.start != other.start ? one.start > other.start : held_[a].run < held_[b].run;
+        });
+        for (const int64_t job : guests) {
+            if (wanted <= 0) return;
+            Held& held = held_[job];
+            if (held.leaving) continue;
+            held.leaving = true;
+            guests_[pool] -= devices[job];
+            coming_[pool] += devices[job];
+            wanted -= devices[job];
+            events_.push({now + notice[pool_site[pool]], kEviction, job, held.run});
+        }
+    }
+};
+
+// The vector as a NumPy array that owns it.
+template <class T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> owned(std::vector<T>&& values) {
+    auto* kept = new std::vector<T>(std::move(values));
+    const nb::capsule owner(kept, [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
+    return {kept->data(), {kept->size()}, owner};
+}
+
+void same_size(size_t size, std::initializer_list<size_t> others) {
+    for (const size_t other : others)
+        if (other != size) throw std::invalid_argument("arrays of a federation differ in length");
+}
+
+}  // namespace
+
+void bind_federation(nb::module_& m) {
+    m.def(
+        "federation",
+        [](const Doubles& arrival, const Doubles& duration, const Longs& devices, const Longs& site, const Longs& kind,
+           const Longs& kind_site, const Table& speed, const Table& delay, const Doubles& cloud_speed, const Longs& capacity,
+           const Longs& pool_site, const Longs& lends, const Longs& borrows, const Doubles& notice, const Doubles& cloud_after,
+           bool by_credit, bool home_first, double checkpoint, double save, double restart, uint64_t members, OutDoubles first_start,
+           OutDoubles end, OutLongs restarts) {
+            const size_t jobs = arrival.size(), kinds = kind_site.size(), pools = capacity.size(), sites = lends.size();
+            same_size(jobs, {duration.size(), devices.size(), site.size(), kind.size(), first_start.size(), end.size(), restarts.size()});
+            same_size(kinds, {speed.shape(0), delay.shape(0), cloud_speed.size()});
+            same_size(pools, {speed.shape(1), delay.shape(1), pool_site.size()});
+            same_size(sites, {borrows.size(), notice.size(), cloud_after.size()});
+            const auto within = [](const Longs& values, int64_t least, size_t most) {
+                for (size_t i = 0; i < values.size(); ++i)
+                    if (values.data()[i] < least || values.data()[i] >= static_cast<int64_t>(most)) return false;
+                return true;
+            };
+            if (!within(site, 0, sites) || !within(kind, 0, kinds) || !within(kind_site, 0, sites) || !within(pool_site, -1, sites))
+                throw std::invalid_argument("an index of a federation lies outside its array");
+            Simulation simulation;
+            simulation.arrival = arrival.data();
+            simulation.duration = duration.data();
+            simulation.speed = speed.data();
+            simulation.delay = delay.data();
+            simulation.cloud_speed = cloud_speed.data();
+            simulation.devices = devices.data();
+            simulation.site = site.data();
+            simulation.kind = kind.data();
+            simulation.kind_site = kind_site.data();
+            simulation.capacity = capacity.data();
+            simulation.pool_site = pool_site.data();
+            simulation.jobs = jobs;
+            simulation.kinds = kinds;
+            simulation.pools = pools;
+            simulation.sites = sites;
+            simulation.lends = lends.data();
+            simulation.borrows = borrows.data();
+            simulation.notice = notice.data();
+            simulation.cloud_after = cloud_after.data();
+            simulation.by_credit = by_credit;
+            simulation.home_first = home_first;
+            simulation.checkpoint = checkpoint;
+            simulation.save = save;
+            simulation.restart = restart;
+            simulation.members = members;
+            simulation.first_start = first_start.data();
+            simulation.end = end.data();
+            simulation.restarts = restarts.data();
+            {
+                nb::gil_scoped_release release;
+                simulation.run();
+            }
+            std::vector<int64_t> run_job, run_pool;
+            std::vector<double> run_start, run_end;
+            for (const Run& run : simulation.runs) {
+                run_job.push_back(run.job);
+                run_pool.push_back(run.pool);
+                run_start.push_back(run.start);
+                run_end.push_back(run.end);
+            }
+            return std::make_tuple(owned(std::move(run_job)), owned(std::move(run_pool)), owned(std::move(run_start)),
+                                   owned(std::move(run_end)));
+        },
+        nb::arg("arrival"), nb::arg("duration"), nb::arg("devices"), nb::arg("site"), nb::arg("kind"), nb::arg("kind_site"),
+        nb::arg("speed"), nb::arg("delay"), nb::arg("cloud_speed"), nb::arg("capacity"), nb::arg("pool_site"), nb::arg("lends"),
+        nb::arg("borrows"), nb::arg("notice"), nb::arg("cloud_after"), nb::arg("by_credit"), nb::arg("home_first"),
+        nb::arg("checkpoint"), nb::arg("save"), nb::arg("restart"), nb::arg("members"), nb::arg("first_start").noconvert(),
+        nb::arg("end").noconvert(), nb::arg("restarts").noconvert());
+}
+
+}  // namespace paceline

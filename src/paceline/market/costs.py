@@ -1,0 +1,78 @@
+"""What a federation's jobs cost each site: waiting, energy, the public cloud, and bytes between sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.market.federation_state import CLOUD, Demand, Outcome
+from paceline.market.site import Federation
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """In the federation's currency, before anybody pays anybody; each of shape (sites,).
+
+    Attributes:
+        waiting: of the owner's jobs: their end later than arrival and duration, at the price of an hour. Less than 0 where a
+            site's jobs ran on faster devices than its own.
+        energy: of the jobs that ran on a site's devices, whoever owned them.
+        cloud: of the owner's jobs. ``wan``: of the data of the owner's jobs that ran elsewhere.
+    """
+
+    waiting: Array
+    energy: Array
+    cloud: Array
+    wan: Array
+
+    @property
+    def total(self) -> Array:
+        """Of each site."""
+        return self.waiting + self.energy + self.cloud + self.wan
+
+
+def costs_of(federation: Federation, demand: Demand, outcome: Outcome, bytes_of_job: Array | None = None) -> Costs:
+    """The costs of all sites; 0 for those that are no members.
+
+    Args:
+        bytes_of_job: of each job's data set, shape (jobs,); None: nothing is moved.
+    """
+    sites = federation.sites
+    count = len(sites)
+    late = np.nan_to_num(outcome.end_s - demand.arrival_s - demand.duration_s) / HOUR
+    waiting = np.bincount(demand.site, late, count) * np.array([site.waiting_price for site in sites])
+    job, pool = outcome.run_job, outcome.run_pool
+    hours = (outcome.run_end_s - outcome.run_start_s) * demand.devices[job] / HOUR
+    owner, in_cloud = demand.site[job], pool == CLOUD
+    lender = np.where(in_cloud, -1, demand.pool_site[pool])
+    place = np.where(lender >= 0, lender, owner)
+    watts = _watts(federation, demand)
+    kwh = np.where(in_cloud, 0.0, hours * watts[pool] / 1000)
+    energy = np.bincount(place, kwh, count) * np.array([site.energy_price * site.pue for site in sites])
+    cloud = np.bincount(owner, np.where(in_cloud, hours, 0.0), count) * np.array([site.cloud_price for site in sites])
+    moved = (lender >= 0) & (lender != owner)
+    gigabytes = np.zeros(len(job)) if bytes_of_job is None else bytes_of_job[job] / 1e9
+    wan = np.bincount(owner, np.where(moved, gigabytes, 0.0), count).astype(float) * federation.wan_price
+    return Costs(waiting, energy, cloud, wan)
+
+
+def _watts(federation: Federation, demand: Demand) -> Array:
+    """Of a device of each pool under load; 0: unknown. Devices of one type in one pool have the power of the first owner's."""
+    groups = [group for site in federation.sites for group in site.fleet.groups]
+    if len(groups) != len(demand.capacity):
+        groups = list({group.device: group for group in reversed(groups)}.values())[::-1]
+    return np.array([group.watts for group in groups], float)
+
+
+def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> float:
+    """Seconds from arrival to the first start, over the jobs that ran; NaN: none."""
+    waited = outcome.first_start_s - demand.arrival_s
+    mine = np.isfinite(waited) if site is None else np.isfinite(waited) & (demand.site == site)
+    return float(waited[mine].mean()) if mine.any() else float("nan")
+
+
+__all__ = ["HOUR", "Costs", "costs_of", "mean_wait_s"]

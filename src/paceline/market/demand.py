@@ -1,0 +1,126 @@
+"""The jobs and devices of a federation as the arrays that are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.market.federation_state import Demand, Rules
+from paceline.market.site import Federation
+from paceline.scheduling.fleet import NodeGroup
+from paceline.scheduling.job import Job
+
+UNLIMITED = 1 << 40
+Speed = Callable[[Job, str, str], float]
+"""How fast a job is on a device type, beside another: (job, home type, type) -> ratio; 0: unknown, it does not run there."""
+
+
+def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
+    """All jobs of all sites, in order of arrival, on one pool for each site and device type.
+
+    A job's duration is that on the first type of its site that holds it. Jobs that name device types keep to them.
+
+    Args:
+        speed: predicted, for models of which the federation states nothing.
+    """
+    pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
+    jobs = sorted(
+        ((job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs))
+    )
+    kinds: dict[tuple[object, ...], int] = {}
+    rows: list[tuple[int, int, tuple[float, ...], tuple[float, ...]]] = []
+    of_row: dict[tuple[object, ...], int] = {}
+    kind = np.empty(len(jobs), np.int64)
+    devices = np.empty(len(jobs), np.int64)
+    duration = np.empty(len(jobs))
+    for place, (_, number, index) in enumerate(jobs):
+        job = federation.sites[number].jobs[index]
+        asked = (number, job.devices, job.device_types, job.model)
+        if asked not in kinds:
+            row = (number, job.devices, *_speeds_and_delays(federation, pools, number, job, speed))
+            if row not in of_row:  # jobs of other models that go as fast everywhere are of the same kind
+                of_row[row] = len(rows)
+                rows.append(row)
+            kinds[asked] = of_row[row]
+        kind[place], devices[place], duration[place] = kinds[asked], job.devices, job.duration_s
+    return Demand(
+        arrival_s=np.array([arrival for arrival, _, _ in jobs], float),
+        duration_s=duration,
+        devices=devices,
+        site=np.array([number for _, number, _ in jobs], np.int64),
+        kind=kind,
+        kind_site=np.array([row[0] for row in rows], np.int64),
+        speed=np.array([row[2] for row in rows], float),
+        delay_s=np.array([row[3] for row in rows], float),
+        cloud_speed=np.ones(len(rows)),
+        capacity=np.array([group.devices for _, group in pools], np.int64),
+        pool_site=np.array([number for number, _ in pools], np.int64),
+    )
+
+
+def one_pool(federation: Federation, demand: Demand, members: int) -> Demand:
+    """The same jobs, where the members' devices of a type are one pool, jobs may span sites, and data are everywhere.
+
+    No network reaches that: it is the bound that is quoted for pooling.
+    """
+    pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
+    types = list(dict.fromkeys(group.device for _, group in pools))
+    of_type = np.array([types.index(group.device) for _, group in pools])
+    mine = np.array([members >> number & 1 for number, _ in pools], bool)
+    speed = np.stack([demand.speed[:, of_type == index].max(axis=1) for index in range(len(types))], axis=1)
+    capacity = np.bincount(of_type[mine], demand.capacity[mine], len(types)).astype(np.int64)
+    shared = np.full(len(types), -1, np.int64)
+    return replace(demand, speed=speed, delay_s=np.zeros_like(speed), capacity=capacity, pool_site=shared)
+
+
+def rules_of(federation: Federation, *, by_credit: bool = False, home_first: bool = False) -> Rules:
+    """The sites' limits with an order of service."""
+    sites = federation.sites
+    return Rules(
+        lends=np.array([UNLIMITED if site.lends is None else site.lends for site in sites], np.int64),
+        borrows=np.array([UNLIMITED if site.borrows is None else site.borrows for site in sites], np.int64),
+        notice_s=np.array([site.notice_s for site in sites], float),
+        cloud_after_s=np.array([site.cloud_after_s for site in sites], float),
+        by_credit=by_credit,
+        home_first=home_first,
+        checkpoint_s=federation.checkpoint_s,
+        save_s=federation.save_s,
+        restart_s=federation.restart_s,
+    )
+
+
+def data_bytes(federation: Federation, model: str) -> float:
+    """Of the data set of a model's jobs."""
+    return federation.data_bytes.get(model, federation.data_bytes.get("", 0.0))
+
+
+def _speeds_and_delays(
+    federation: Federation, pools: Sequence[tuple[int, NodeGroup]], number: int, job: Job, speed: Speed | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of one kind of job in every pool."""
+    home = next(
+        group.device
+        for group in federation.sites[number].fleet.groups
+        if group.devices >= job.devices and job.may_use(group.device)
+    )
+    wan = federation.wan_bytes_per_s
+    away = data_bytes(federation, job.model) / wan if wan else 0.0
+    speeds = []
+    for _, group in pools:
+        legal = job.may_use(group.device) and group.devices >= job.devices
+        speeds.append(_ratio(federation, job, home, group.device, speed) if legal else 0.0)
+    return tuple(speeds), tuple(0.0 if owner == number else away for owner, _ in pools)
+
+
+def _ratio(federation: Federation, job: Job, home: str, device: str, speed: Speed | None) -> float:
+    if device == home:
+        return 1.0
+    stated = federation.speeds.get(job.model, {})
+    if home in stated and device in stated:
+        return stated[device] / stated[home]
+    return speed(job, home, device) if speed else 0.0
+
+
+__all__ = ["UNLIMITED", "Speed", "data_bytes", "demand_of", "one_pool", "rules_of"]

@@ -1,0 +1,246 @@
+"""The simulation of a federation in Python: the specification of ``csrc/federation.cpp``, which gives the same numbers."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+
+from paceline.market.federation_state import CLOUD, Demand, Outcome, Rules
+
+_END, _EVICTION, _ARRIVAL, _DEADLINE = range(4)
+
+
+class Simulation:
+    """The event loop of one federation."""
+
+    def __init__(self, demand: Demand, rules: Rules, members: int) -> None:
+        self.demand, self.rules = demand, rules
+        sites, pools, kinds = len(rules.lends), len(demand.capacity), len(demand.speed)
+        jobs = len(demand.arrival_s)
+        self.free = [
+            int(devices) if site < 0 or members >> site & 1 else 0
+            for devices, site in zip(demand.capacity.tolist(), demand.pool_site.tolist(), strict=True)
+        ]
+        self.guests = [0] * pools  # devices that guests hold and have not been told to leave
+        self.coming = [0] * pools  # devices that guests have been told to leave
+        self.lent, self.borrowed = [0] * sites, [0] * sites
+        self.credit, self.credit_at = [0.0] * sites, 0.0  # device-seconds lent less those borrowed
+        self.queues: list[list[int]] = [[] for _ in range(kinds)]  # jobs by their number, which is the order of arrival
+        self.running: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, when its work begins, its run's number
+        self.leaving: set[int] = set()  # runs that have been told to leave
+        self.remaining = demand.duration_s.tolist()
+        self.restarts = [0] * jobs
+        self.first_start, self.end = [math.nan] * jobs, [math.nan] * jobs
+        self.runs: list[tuple[int, int, float, float]] = []
+        self.events: list[tuple[float, int, int, int]] = []  # moment, what, job, run
+        members_of = [index for index, site in enumerate(demand.site.tolist()) if members >> site & 1]
+        self.arrivals = iter(members_of)
+        self.members = members
+
+    def run(self) -> Outcome:
+        """All jobs to their end."""
+        demand = self.demand
+        arrival = next(self.arrivals, None)
+        while arrival is not None or self.events:
+            now = min(
+                self.events[0][0] if self.events else math.inf,
+                math.inf if arrival is None else float(demand.arrival_s[arrival]),
+            )
+            freed = False
+            while self.events and self.events[0][0] == now and self.events[0][1] < _ARRIVAL:
+                freed |= self._leave(*heapq.heappop(self.events))
+            if freed:
+                self._dispatch(now)
+            while arrival is not None and demand.arrival_s[arrival] == now:
+                self._arrive(now, arrival)
+                arrival = next(self.arrivals, None)
+            while self.events and self.events[0][0] == now and self.events[0][1] == _DEADLINE:
+                self._overflow(now, heapq.heappop(self.events)[2])
+        return Outcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
+
+    def _arrive(self, now: float, job: int) -> None:
+        kind, site = int(self.demand.kind[job]), int(self.demand.site[job])
+        alone = not self.queues[kind]
+        heapq.heappush(self.queues[kind], job)
+        if alone:  # else the one before it does not fit either
+            self._dispatch(now, kind)
+        deadline = float(self.rules.cloud_after_s[site])
+        if math.isnan(self.first_start[job]) and deadline < math.inf:
+            heapq.heappush(self.events, (now + deadline, _DEADLINE, job, 0))
+
+    def _overflow(self, now: float, job: int) -> None:
+        """A job that never started goes to the public cloud."""
+        if not math.isnan(self.first_start[job]):
+            return
+        kind = int(self.demand.kind[job])
+        self.queues[kind].remove(job)
+        heapq.heapify(self.queues[kind])
+        end = now + self.remaining[job] / float(self.demand.cloud_speed[kind])
+        self.first_start[job], self.end[job] = now, end
+        self.runs.append((job, CLOUD, now, end))
+
+    def _leave(self, now: float, event: int, job: int, run: int) -> bool:
+        """A run ends, or is ended for the owner of its devices; whether devices became free."""
+        held = self.running.get(job)
+        if held is None or held[3] != run:
+            return False  # it ended before it was to leave
+        pool, start, works, _ = held
+        demand, devices, home = self.demand, int(self.demand.devices[job]), int(self.demand.site[job])
+        lender = int(demand.pool_site[pool])
+        del self.running[job]
+        self.free[pool] += devices
+        self.runs[run] = (job, pool, start, now)
+        if lender >= 0 and lender != home:
+            self._settle_credit(now)
+            self.lent[lender] -= devices
+            self.borrowed[home] -= devices
+            if run in self.leaving:
+                self.leaving.discard(run)
+                self.coming[pool] -= devices
+            else:
+                self.guests[pool] -= devices
+        if event == _END:
+            self.end[job] = now
+            return True
+        kind = int(demand.kind[job])
+        self.remaining[job] -= self._kept(now, works, lender) * float(demand.speed[kind, pool])
+        self.restarts[job] += 1
+        heapq.heappush(self.queues[kind], job)
+        return True
+
+    def _kept(self, now: float, works: float, lender: int) -> float:
+        """Seconds of work that survive an eviction: a notice that is long enough is used to save."""
+        rules = self.rules
+        done = max(now - works, 0.0)
+        if rules.notice_s[lender] >= rules.save_s:
+            return max(done - rules.save_s, 0.0)
+        return math.floor(done / rules.checkpoint_s) * rules.checkpoint_s
+
+    def _settle_credit(self, now: float) -> None:
+        passed = now - self.credit_at
+        if passed:
+            for site, balance in enumerate(self.credit):
+                self.credit[site] = balance + (self.lent[site] - self.borrowed[site]) * passed
+            self.credit_at = now
+
+    def _order(self, now: float) -> Iterator[int]:
+        """Kinds with a job that waits, the one whose first job is next to be served first; then that kind again."""
+        by_credit = self.rules.by_credit
+        if by_credit:
+            self._settle_credit(now)
+        heap = []
+        for kind, queue in enumerate(self.queues):
+            if queue:
+                rank = -self.credit[int(self.demand.kind_site[kind])] if by_credit else 0.0
+                heap.append((rank, queue[0], kind))
+        heapq.heapify(heap)
+        while heap:
+            rank, job, kind = heapq.heappop(heap)
+            yield kind
+            if self.queues[kind] and self.queues[kind][0] != job:
+                heapq.heappush(heap, (rank, self.queues[kind][0], kind))
+
+    def _dispatch(self, now: float, only: int = -1) -> None:
+        """Start what fits: in order, each job where it ends first; what does not fit holds up nobody.
+
+        Args:
+            only: the one kind that can have become able to start; -1: any.
+        """
+        reserved: set[int] = set()
+        if self.rules.home_first:
+            for kind in self._order(now) if only < 0 else [only]:
+                self._start(now, kind, True, reserved)
+            reserved = self._reclaim(now)
+        for kind in self._order(now) if only < 0 else [only]:
+            if self.queues[kind]:
+                self._start(now, kind, False, reserved)
+
+    def _start(self, now: float, kind: int, at_home: bool, reserved: set[int]) -> None:
+        """Start the first job of a kind where it ends first, if it fits anywhere."""
+        demand, rules = self.demand, self.rules
+        job, home = self.queues[kind][0], int(demand.kind_site[kind])
+        devices = int(demand.devices[job])
+        best: tuple[float, bool, int, int] | None = None  # end, guest, devices taken, pool
+        extra = rules.restart_s if self.restarts[job] else 0.0
+        for pool, free in enumerate(self.free):
+            speed, lender = float(demand.speed[kind, pool]), int(demand.pool_site[pool])
+            if speed <= 0 or free < devices:
+                continue
+            guest = lender >= 0 and lender != home
+            if guest and (
+                at_home
+                or pool in reserved
+                or self.lent[lender] + devices > rules.lends[lender]
+                or self.borrowed[home] + devices > rules.borrows[home]
+            ):
+                continue
+            end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / speed)
+            if best is None or (end, guest, -free, pool) < best:
+                best = (end, guest, -free, pool)
+        if best is None:
+            return
+        end, guest, _, pool = best
+        heapq.heappop(self.queues[kind])
+        self.free[pool] -= devices
+        if guest:
+            self._settle_credit(now)
+            self.lent[int(demand.pool_site[pool])] += devices
+            self.borrowed[home] += devices
+            self.guests[pool] += devices
+        if math.isnan(self.first_start[job]):
+            self.first_start[job] = now
+        run = len(self.runs)
+        self.runs.append((job, pool, now, math.nan))
+        self.running[job] = (pool, now, now + (float(demand.delay_s[kind, pool]) + extra), run)
+        heapq.heappush(self.events, (end, _END, job, run))
+
+    def _reclaim(self, now: float) -> set[int]:
+        """Tell guests to leave where own jobs wait for their devices; the pools that take no guests until then."""
+        demand, rules = self.demand, self.rules
+        reserved: set[int] = set()
+        for pool, lender in enumerate(demand.pool_site.tolist()):
+            if lender < 0 or math.isinf(rules.notice_s[lender]) or not (self.guests[pool] or self.coming[pool]):
+                continue
+            waiting = sorted(
+                (queue[0], kind)
+                for kind, queue in enumerate(self.queues)
+                if queue and demand.kind_site[kind] == lender and demand.speed[kind, pool] > 0
+            )
+            wanted = 0
+            for job, _ in waiting:
+                devices = int(demand.devices[job])
+                if wanted + devices <= self.free[pool] + self.coming[pool] + self.guests[pool]:
+                    wanted += devices
+            if wanted:
+                reserved.add(pool)
+                self._tell(now, pool, wanted - self.free[pool] - self.coming[pool])
+        return reserved
+
+    def _tell(self, now: float, pool: int, wanted: int) -> None:
+        """Guests that have done least since they came leave first, until they hold so many devices."""
+        if wanted <= 0:
+            return
+        demand, home = self.demand, int(self.demand.pool_site[pool])
+        guests = sorted(
+            ((-start, run, job) for job, (where, start, _, run) in self.running.items() if where == pool),
+        )
+        for _, run, job in guests:
+            if wanted <= 0:
+                return
+            if demand.site[job] == home or run in self.leaving:
+                continue
+            devices = int(demand.devices[job])
+            self.leaving.add(run)
+            self.guests[pool] -= devices
+            self.coming[pool] += devices
+            wanted -= devices
+            heapq.heappush(self.events, (now + float(self.rules.notice_s[home]), _EVICTION, job, run))
+
+
+def simulate(demand: Demand, rules: Rules, members: int) -> Outcome:
+    """As ``simulation.simulate``, in Python."""
+    return Simulation(demand, rules, members).run()
+
+
+__all__ = ["simulate"]

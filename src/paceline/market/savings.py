@@ -1,0 +1,103 @@
+"""The savings game of a federation: what each group of sites would save by sharing among themselves, from simulations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.market.costs import Costs, costs_of, mean_wait_s
+from paceline.market.demand import Speed, data_bytes, demand_of, one_pool, rules_of
+from paceline.market.federation_state import Demand, Outcome, Rules
+from paceline.market.game import Game
+from paceline.market.simulation import simulate
+from paceline.market.site import Federation
+
+Progress = Callable[[int, int], None]
+"""Is told how many coalitions are simulated, and of how many."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How members of a coalition share their devices.
+
+    Attributes:
+        by_credit: whoever has lent most is served first; else who came first.
+        home_first: a site's own jobs take its devices first.
+        one_pool: devices are one pool and jobs span sites: a bound, not a federation.
+    """
+
+    by_credit: bool = False
+    home_first: bool = False
+    one_pool: bool = False
+
+
+class Savings:
+    """Simulated costs of every coalition that is asked for.
+
+    Args:
+        speed: of models of which the federation states no speeds; None: they run on device types of their own site only.
+    """
+
+    def __init__(self, federation: Federation, sharing: Sharing | None = None, speed: Speed | None = None) -> None:
+        self.federation, self.sharing = federation, sharing or Sharing()
+        sharing = self.sharing
+        self.demand: Demand = demand_of(federation, speed)
+        self.rules: Rules = rules_of(federation, by_credit=sharing.by_credit, home_first=sharing.home_first)
+        self._totals: dict[int, float] = {}
+
+    @cached_property
+    def data_bytes(self) -> Array:
+        """Of each job's data set, shape (jobs,)."""
+        places = {site: iter(self.federation.sites[site].jobs) for site in range(len(self.federation.sites))}
+        models = (next(places[site]).model for site in self.demand.site.tolist())
+        known: dict[str, float] = {}
+        return np.array([known.setdefault(model, data_bytes(self.federation, model)) for model in models])
+
+    def outcome(self, members: int) -> Outcome:
+        """What becomes of a coalition's jobs."""
+        return simulate(self.demand_for(members), self.rules, members)
+
+    def demand_for(self, members: int) -> Demand:
+        """The jobs and pools as a coalition has them."""
+        return one_pool(self.federation, self.demand, members) if self.sharing.one_pool else self.demand
+
+    def costs(self, members: int) -> Costs:
+        """Of each site of a coalition; 0 for the others."""
+        return costs_of(self.federation, self.demand_for(members), self.outcome(members), self.data_bytes)
+
+    def total(self, members: int) -> float:
+        """Costs of a coalition, simulated once."""
+        if members not in self._totals:
+            self._totals[members] = float(self.costs(members).total.sum())
+        return self._totals[members]
+
+    def worth(self, members: int) -> float:
+        """What a coalition saves beside its members alone."""
+        alone = sum(self.total(1 << site) for site in range(len(self.federation.sites)) if members >> site & 1)
+        return alone - self.total(members)
+
+    def game(self) -> Game:
+        """The game. Coalitions are simulated as they are asked for; ``simulate_all`` does it on all processors."""
+        return Game(self.federation.names, self.worth)
+
+    def simulate_all(self, coalitions: Iterable[int] | None = None, progress: Progress | None = None) -> None:
+        """Simulate coalitions on all processors; None: every one."""
+        everyone = (1 << len(self.federation.sites)) - 1
+        wanted = [mask for mask in (range(1, everyone + 1) if coalitions is None else coalitions) if mask not in self._totals]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done, _ in enumerate(pool.map(self.total, wanted), start=1):
+                if progress:
+                    progress(done, len(wanted))
+
+    def mean_wait_s(self, members: int) -> float:
+        """Seconds from arrival to first start, over all jobs of a coalition."""
+        return mean_wait_s(self.demand, self.outcome(members))
+
+
+__all__ = ["Progress", "Savings", "Sharing"]

@@ -1,0 +1,119 @@
+"""Sites that may share: devices, jobs, what things cost there, and what each is willing to lend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline.errors import UserError, shorten, shown
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+
+HOURS = "job-hours"
+"""The unit of account where nobody states a price: an hour that a job waits counts 1."""
+MOST_SITES = 60
+"""A coalition is a mask of 64 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One owner's cluster.
+
+    Attributes:
+        jobs: its own, in order of arrival.
+        lends, borrows: devices at a time at most; None: all.
+        notice_s: from its owner's word until guests leave its devices; infinite: they stay to their end.
+        waiting_price: of an hour that a job waits. ``energy_price``: of a kWh; ``pue``: energy of the building beside that of
+            the devices. ``cloud_price``: of a device and hour in the public cloud. All in the federation's currency; 0: not
+            counted.
+        cloud_after_s: a job that has waited so long goes to the public cloud; infinite: never.
+
+    Raises:
+        UserError: a site without jobs or a name, a job that is larger than the site, a negative price.
+    """
+
+    name: str
+    fleet: Fleet
+    jobs: tuple[Job, ...]
+    lends: int | None = None
+    borrows: int | None = None
+    notice_s: float = math.inf
+    waiting_price: float = 1.0
+    energy_price: float = 0.0
+    pue: float = 1.0
+    cloud_price: float = 0.0
+    cloud_after_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        where = f"site {shorten(self.name, 40)!r}"
+        if not self.name:
+            raise UserError("a site without a name", "name each site")
+        if not self.jobs:
+            raise UserError(f"{where} has no jobs", "give its trace, or leave the site out")
+        for what, price in (
+            ("waiting price", self.waiting_price),
+            ("energy price", self.energy_price),
+            ("cloud price", self.cloud_price),
+            ("notice", self.notice_s),
+            ("wait before the cloud", self.cloud_after_s),
+        ):
+            if math.isnan(price) or price < 0:
+                raise UserError(f"{where}: a {what} of {shown(price)}", "give a number from 0 up")
+        if not 1 <= self.pue < 10:
+            raise UserError(
+                f"{where}: a PUE of {shown(self.pue)}", "give energy of the building / energy of the devices, from 1 up"
+            )
+        for limit, number in (("lends", self.lends), ("borrows", self.borrows)):
+            if number is not None and number < 0:
+                raise UserError(f"{where}: {limit} {number} devices", "give a whole number from 0 up")
+        largest = max(group.devices for group in self.fleet.groups)
+        over = next((job for job in self.jobs if job.devices > largest), None)
+        if over is not None:
+            raise UserError(
+                f"{where}: job {shorten(over.name, 40)!r} asks for {over.devices} devices, and its largest type has {largest}",
+                "give the site more nodes, or leave the job out",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """Sites, and what lies between them.
+
+    Attributes:
+        currency: of all prices. ``HOURS`` where only waiting counts.
+        wan_bytes_per_s: from one site to another; 0: unknown, and data sets arrive at once. ``wan_price``: of a GB.
+        data_bytes: of a job's data set by its model, ``""`` for the others; unknown models count as 0.
+        speeds: of a model by device type, in any unit of work a second; models that are not there are predicted or unknown.
+        checkpoint_s: between two checkpoints of a job. ``save_s``: to write one. ``restart_s``: to start again from it.
+    """
+
+    sites: tuple[Site, ...]
+    currency: str = HOURS
+    wan_bytes_per_s: float = 0.0
+    wan_price: float = 0.0
+    data_bytes: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    checkpoint_s: float = 1800.0
+    save_s: float = 30.0
+    restart_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not self.sites:
+            raise UserError("a federation without sites", "give at least one [[site]]")
+        if len(self.sites) > MOST_SITES:
+            raise UserError(f"{len(self.sites)} sites", f"at most {MOST_SITES} are simulated")
+        names = [site.name for site in self.sites]
+        twice = next((name for name in names if names.count(name) > 1), "")
+        if twice:
+            raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a name of its own")
+        if not self.checkpoint_s > 0:
+            raise UserError(f"a checkpoint every {shown(self.checkpoint_s)} s", "give a time above 0")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its sites."""
+        return tuple(site.name for site in self.sites)
+
+
+__all__ = ["HOURS", "MOST_SITES", "Federation", "Site"]

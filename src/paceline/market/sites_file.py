@@ -1,0 +1,282 @@
+"""Reads a federation from TOML: what lies between the sites, and a table ``[[site]]`` each or a trace of all sites."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UserError, known_name, shorten, shown
+from paceline.market.site import HOURS, Federation, Site
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.traces.reader import read_trace
+from paceline.units import parse_bandwidth, parse_bytes, parse_seconds
+
+EXAMPLE = '[[site]] with name = "a", nodes = "16x8xV100" and trace = "a.csv"'
+SHARED_KEYS = (
+    *("currency", "wan", "wan_price", "data", "speed", "checkpoint", "save", "restart"),
+    *("site", "sites"),
+)
+PRICE_KEYS = ("waiting_price", "energy_price", "pue", "cloud_price", "cloud_after", "notice", "lends", "borrows", "watts")
+SITE_KEYS = ("name", "nodes", "trace", "where", "arrivals", *PRICE_KEYS)
+SITES_KEYS = ("trace", "column", "nodes", "load", "where", *PRICE_KEYS)
+ARRIVAL_KEYS = ("per_hour", "duration", "devices", "model", "hours", "seed")
+
+
+def read_sites(path: str | Path) -> Federation:
+    """The federation of a file.
+
+    Every ``[[site]]`` has a name, its nodes as ``paceline schedule`` takes them, and a ``trace`` (with ``where`` a part of one)
+    or an ``arrivals`` model. A table ``[sites]`` makes one site of each value of a trace's ``column``. There ``nodes`` is one
+    node (``8xV100``), and each site has so many that its mean ``load`` is as stated and its largest job fits.
+
+    Raises:
+        UserError: a file that cannot be read; a key that is unknown; a value of another kind, with its site.
+    """
+    file = Path(path)
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror or error}", EXAMPLE) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not TOML: {error}", EXAMPLE) from error
+    top = _Table(data, file.name)
+    top.check(SHARED_KEYS)
+    tables, columns = data.get("site", []), data.get("sites")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise UserError(f"{file.name}: site is no list of tables", EXAMPLE)
+    if bool(tables) == (columns is not None):
+        raise UserError(f"{file.name} has {'both [[site]] and' if tables else 'neither [[site]] nor'} [sites]", EXAMPLE)
+    sites = (
+        tuple(_site(_Table(table, f"{file.name}, site {number}"), file.parent) for number, table in enumerate(tables, start=1))
+        if tables
+        else _sites_of_column(_Table(_table(columns, f"{file.name}: sites"), f"{file.name}, sites"), file.parent)
+    )
+    sites = _from_the_first_arrival(sites)
+    priced = any(site.energy_price or site.cloud_price for site in sites) or "wan_price" in data
+    if priced and "currency" not in data:
+        raise UserError(f"{file.name} states prices and no currency", 'add currency = "$", in which waiting_price is too')
+    return Federation(
+        sites=sites,
+        currency=top.text("currency", HOURS),
+        wan_bytes_per_s=top.parsed("wan", parse_bandwidth, 0.0),
+        wan_price=top.number("wan_price", 0.0),
+        data_bytes=_bytes_by_model(data.get("data", {}), file.name),
+        speeds=_speeds(data.get("speed", {}), file.name),
+        checkpoint_s=top.parsed("checkpoint", parse_seconds, 1800.0),
+        save_s=top.parsed("save", parse_seconds, 30.0),
+        restart_s=top.parsed("restart", parse_seconds, 60.0),
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of TOML with the place that errors name."""
+
+    values: Mapping[str, Any]
+    where: str
+
+    def check(self, keys: tuple[str, ...]) -> None:
+        for key in self.values:
+            known_name(f"key of {self.where}", key, keys)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.values.get(key, default)
+        if not isinstance(value, str):
+            raise UserError(
+                f"{self.where}: {key} is {shown(value)}" if key in self.values else f"{self.where} has no {key}", EXAMPLE
+            )
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.values.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{self.where}: {key} is {shown(value)}", "give a number")
+        return float(value)
+
+    def count(self, key: str) -> int | None:
+        value = self.values.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UserError(f"{self.where}: {key} is {shown(value)}", "give a whole number of devices")
+        return value
+
+    def parsed(self, key: str, parse: Callable[[str], float], default: float) -> float:
+        if key not in self.values:
+            return default
+        try:
+            return parse(self.text(key))
+        except UserError as error:
+            raise UserError(f"{self.where}: {key}: {error.message}", error.fix) from None
+
+
+def _table(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is {shown(value)}", "give a table")
+    return value
+
+
+def _prices(table: _Table) -> dict[str, Any]:
+    """What both forms of a site may state."""
+    notice = table.values.get("notice")
+    return {
+        "lends": table.count("lends"),
+        "borrows": table.count("borrows"),
+        "notice_s": 0.0 if notice == "0s" else table.parsed("notice", parse_seconds, math.inf),
+        "waiting_price": table.number("waiting_price", 1.0),
+        "energy_price": table.number("energy_price", 0.0),
+        "pue": table.number("pue", 1.0),
+        "cloud_price": table.number("cloud_price", 0.0),
+        "cloud_after_s": table.parsed("cloud_after", parse_seconds, math.inf),
+    }
+
+
+def _site(table: _Table, base: Path) -> Site:
+    table.check(SITE_KEYS)
+    name = table.text("name")
+    table = _Table(table.values, f"{table.where} ({shorten(name, 40)})")
+    if ("trace" in table.values) == ("arrivals" in table.values):
+        raise UserError(f"{table.where}: give a trace or an arrivals model, one of them", EXAMPLE)
+    fleet = _placed(table, lambda: Fleet.named(table.text("nodes")))
+    fleet = _with_watts(table, fleet)
+    if "trace" in table.values:
+        jobs = _placed(table, lambda: read_trace(base / table.text("trace"), _where(table)).jobs)
+    else:
+        jobs = _arrivals(_Table(_table(table.values["arrivals"], f"{table.where}: arrivals"), f"{table.where}, arrivals"), name)
+    return Site(
+        name=name, fleet=fleet, jobs=tuple(sorted(_timed(jobs, table), key=lambda job: job.arrival_s)), **_prices(table)
+    )
+
+
+def _placed(table: _Table, make: Callable[[], Any]) -> Any:
+    """``make()``, whose mistakes name the site."""
+    try:
+        return make()
+    except UserError as error:
+        raise UserError(f"{table.where}: {error.message}", error.fix) from None
+
+
+def _with_watts(table: _Table, fleet: Fleet) -> Fleet:
+    """With the power of a device: as stated, or as the catalogue has it."""
+    stated = table.number("watts", 0.0)
+    if stated < 0:
+        raise UserError(f"{table.where}: watts is {stated:g}", "give the power of a device under load")
+    return replace(fleet, groups=tuple(replace(group, watts=stated or group.watts) for group in fleet.groups))
+
+
+def _where(table: _Table) -> Mapping[str, str]:
+    return {key: str(value) for key, value in _table(table.values.get("where", {}), f"{table.where}: where").items()}
+
+
+def _timed(jobs: tuple[Job, ...], table: _Table) -> tuple[Job, ...]:
+    """Raises UserError for a job whose duration nobody states."""
+    unknown = next((job for job in jobs if not job.duration_s), None)
+    if unknown is not None:
+        raise UserError(
+            f"{table.where}: job {shorten(unknown.name, 40)!r} states no duration",
+            "a savings game needs how long each job runs",
+        )
+    return jobs
+
+
+def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
+    """Jobs that come by chance: Poisson arrivals, exponential durations."""
+    table.check(ARRIVAL_KEYS)
+    rate, hours = table.number("per_hour", 0.0), table.number("hours", 24.0 * 30)
+    devices = table.count("devices") or 1
+    mean_s = table.parsed("duration", parse_seconds, 0.0)
+    if rate <= 0 or mean_s <= 0 or hours <= 0:
+        raise UserError(
+            f"{table.where}: give per_hour and duration", 'arrivals = { per_hour = 4, duration = "2h", devices = 8 }'
+        )
+    rng = np.random.default_rng((int(table.number("seed", 0)), *site.encode()))
+    count = int(rng.poisson(rate * hours))
+    moments, durations = np.sort(rng.uniform(0, hours * 3600, count)), rng.exponential(mean_s, count)
+    model = table.text("model", "")
+    return tuple(
+        Job(name=f"{site}-{index}", arrival_s=float(at), duration_s=max(float(long), 1e-3), devices=devices, model=model)
+        for index, (at, long) in enumerate(zip(moments, durations, strict=True))
+    )
+
+
+def _sites_of_column(table: _Table, base: Path) -> tuple[Site, ...]:
+    """One site for each value of a column."""
+    table.check(SITES_KEYS)
+    column, node, load = table.text("column"), table.text("nodes"), table.number("load", 0.75)
+    if not 0 < load <= 1:
+        raise UserError(f"{table.where}: load is {load:g}", "give the mean part of the devices that work, above 0 up to 1")
+    one = _placed(table, lambda: Fleet.named(node))
+    if len(one.groups) != 1 or one.groups[0].nodes != 1:
+        raise UserError(f"{table.where}: nodes is {shorten(node)!r}", 'give one node, such as "8xV100"')
+    trace = _placed(table, lambda: read_trace(base / table.text("trace"), _where(table)))
+    values = _column(base / table.text("trace"), column, len(trace.jobs), table)
+    by_site: dict[str, list[Job]] = {}
+    for job, value in zip(trace.jobs, values, strict=True):
+        by_site.setdefault(value, []).append(job)
+    horizon = max(job.arrival_s for job in trace.jobs) - min(job.arrival_s for job in trace.jobs)
+    group = _with_watts(table, one).groups[0]
+    sites = []
+    for name in sorted(by_site):
+        jobs = tuple(sorted(_timed(tuple(by_site[name]), table), key=lambda job: job.arrival_s))
+        devices = devices_for(jobs, horizon, load, group.devices_per_node)
+        fleet = Fleet((replace(group, nodes=devices // group.devices_per_node),))
+        sites.append(Site(name=name, fleet=fleet, jobs=jobs, **_prices(table)))
+    return tuple(sites)
+
+
+def devices_for(jobs: tuple[Job, ...], horizon_s: float, load: float, node: int) -> int:
+    """Devices at which the mean part that works is ``load``, in whole nodes rounded up, and enough for the largest job.
+
+    Args:
+        horizon_s: in which the jobs came. ``node``: devices of a node.
+    """
+    mean = sum(job.devices * job.duration_s for job in jobs) / max(horizon_s, 1.0)
+    largest = max(job.devices for job in jobs)
+    return max(math.ceil(mean / load / node), math.ceil(largest / node)) * node
+
+
+def _column(path: Path, column: str, jobs: int, table: _Table) -> list[str]:
+    from paceline.csv_rows import header, read
+
+    names, delimiter = header(path)
+    known_name("column", column, names)
+    chosen = _where(table)
+    rows = [row for row in read(path, (column,), delimiter) if all(row.text(key) == value for key, value in chosen.items())]
+    if len(rows) != jobs:
+        raise UserError(f"{path.name}: {len(rows)} rows and {jobs} jobs", "give a trace of one job a row")
+    return [row.text(column) for row in rows]
+
+
+def _from_the_first_arrival(sites: tuple[Site, ...]) -> tuple[Site, ...]:
+    """Arrivals count from the first of all sites' (which is moment 0), as they stand in their traces."""
+    first = min(job.arrival_s for site in sites for job in site.jobs)
+    if not first:
+        return sites
+    return tuple(
+        replace(site, jobs=tuple(replace(job, arrival_s=job.arrival_s - first) for job in site.jobs)) for site in sites
+    )
+
+
+def _bytes_by_model(value: object, where: str) -> dict[str, float]:
+    table = _Table(_table(value, f"{where}: data"), f"{where}, data")
+    return {"" if model == "other" else model: table.parsed(model, parse_bytes, 0.0) for model in table.values}
+
+
+def _speeds(value: object, where: str) -> dict[str, dict[str, float]]:
+    from paceline.hardware.catalogue import device
+
+    speeds = {}
+    for model, types in _table(value, f"{where}: speed").items():
+        table = _Table(_table(types, f"{where}: speed.{model}"), f"{where}, speed.{model}")
+        speeds[model] = {_placed(table, lambda name=name: device(name).name): table.number(name, 0.0) for name in table.values}  # type: ignore[misc]
+        if min(speeds[model].values(), default=1.0) <= 0:
+            raise UserError(f"{table.where}: a speed of 0 or less", "give work a second on each device type")
+    return speeds
+
+
+__all__ = ["devices_for", "read_sites"]

@@ -1,0 +1,22 @@
+"""Small federations for tests."""
+
+from __future__ import annotations
+
+from paceline.market.site import Federation, Site
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+
+
+def job(name: str, arrival_s: float, duration_s: float, devices: int = 8, **more: object) -> Job:
+    return Job(name=name, arrival_s=arrival_s, duration_s=duration_s, devices=devices, **more)  # type: ignore[arg-type]
+
+
+def site(name: str, jobs: list[Job], nodes: str = "1x8xV100", **more: object) -> Site:
+    return Site(name=name, fleet=Fleet.named(nodes), jobs=tuple(jobs), **more)  # type: ignore[arg-type]
+
+
+def two_sites(**more: object) -> Federation:
+    """A is busy while B is idle, and the other way round: each would wait 1,000 s alone, and nobody waits together."""
+    a = site("A", [job("a1", 0, 1000), job("a2", 0, 1000), job("a3", 5000, 10)])
+    b = site("B", [job("b1", 2000, 1000), job("b2", 2000, 1000)])
+    return Federation(sites=(a, b), **more)  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""What sharing costs, by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from market.sites import job, site, two_sites
+from paceline.hardware.catalogue import device
+from paceline.market.costs import costs_of, mean_wait_s
+from paceline.market.demand import demand_of, rules_of
+from paceline.market.simulation import simulate
+from paceline.market.site import Federation
+
+V100, A100 = device("V100").name, device("A100 SXM 40GB").name
+
+
+def priced() -> Federation:
+    plain = two_sites(currency="$", wan_price=0.1)
+    groups = plain.sites[0].fleet.groups
+    fleet = replace(plain.sites[0].fleet, groups=(replace(groups[0], watts=250.0),))
+    prices = {"energy_price": 0.2, "waiting_price": 3.0, "fleet": fleet}
+    return replace(plain, sites=(replace(plain.sites[0], pue=1.5, **prices), replace(plain.sites[1], **prices)))
+
+
+def test_alone_and_together() -> None:
+    federation = priced()
+    demand, rules = demand_of(federation), rules_of(federation)
+    bytes_of_job = np.full(5, 20e9)
+    alone = costs_of(federation, demand, simulate(demand, rules, 0b01), bytes_of_job)
+    assert alone.waiting.tolist() == pytest.approx([3 * 1000 / 3600, 0])
+    assert alone.energy.tolist() == pytest.approx([8 * 2010 / 3600 * 0.25 * 1.5 * 0.2, 0])
+    assert not alone.wan.any() and not alone.cloud.any()
+    both = costs_of(federation, demand, simulate(demand, rules, 0b11), bytes_of_job)
+    assert not both.waiting.any()
+    # One job of each ran at the other's: 1,000 s of eight devices on each side, and each paid for its 20 GB.
+    assert both.energy.tolist() == pytest.approx([8 * 2010 / 3600 * 0.25 * 1.5 * 0.2, 8 * 2000 / 3600 * 0.25 * 0.2])
+    assert both.wan.tolist() == pytest.approx([2.0, 2.0])
+    assert both.total.tolist() == pytest.approx((both.energy + both.wan).tolist())
+
+
+def test_the_cloud_costs_its_price() -> None:
+    jobs = [job("a1", 0, 3600), job("a2", 0, 1800)]
+    federation = Federation(sites=(site("A", jobs, cloud_price=2.0, cloud_after_s=600.0),), currency="$")
+    demand, rules = demand_of(federation), rules_of(federation)
+    costs = costs_of(federation, demand, simulate(demand, rules, 1))
+    assert costs.cloud.tolist() == pytest.approx([8 * 0.5 * 2.0])
+    assert costs.waiting.tolist() == pytest.approx([600 / 3600])
+
+
+def test_faster_devices_are_a_gain() -> None:
+    jobs = [job("a1", 0, 3600, model="net")]
+    sites = (site("A", jobs), site("B", [job("b1", 9000, 1)], "1x8xA100 SXM 40GB"))
+    federation = Federation(sites=sites, speeds={"net": {V100: 1.0, A100: 2.0}})
+    demand, rules = demand_of(federation), rules_of(federation)
+    assert costs_of(federation, demand, simulate(demand, rules, 0b11)).waiting.tolist() == pytest.approx([-0.5, 0])
+
+
+def test_mean_wait() -> None:
+    federation = two_sites()
+    demand, rules = demand_of(federation), rules_of(federation)
+    outcome = simulate(demand, rules, 0b01)
+    assert mean_wait_s(demand, outcome) == pytest.approx(1000 / 3)
+    assert np.isnan(mean_wait_s(demand, outcome, site=1))

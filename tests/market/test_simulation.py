@@ -1,0 +1,131 @@
+"""Simulated federations: by hand, as a queue of one pool, and the same from C++ and Python."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from market.federations import free_rules, random_demand, random_rules
+from paceline.market import simulation
+from paceline.market.federation_state import CLOUD, Demand, Outcome
+from paceline.market.simulation import simulate
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay: float = 0.0) -> Demand:
+    """Jobs (arrival, duration, devices, site) on one pool a site."""
+    kinds = sorted({(site, devices) for _, _, devices, site in jobs})
+    kind_site = np.array([site for site, _ in kinds], np.int64)
+    pool_site = np.arange(len(capacity))
+    return Demand(
+        arrival_s=np.array([job[0] for job in jobs], float),
+        duration_s=np.array([job[1] for job in jobs], float),
+        devices=np.array([job[2] for job in jobs], np.int64),
+        site=np.array([job[3] for job in jobs], np.int64),
+        kind=np.array([kinds.index((job[3], job[2])) for job in jobs], np.int64),
+        kind_site=kind_site,
+        speed=np.ones((len(kinds), len(capacity))),
+        delay_s=np.where(kind_site[:, None] == pool_site, 0.0, delay),
+        cloud_speed=np.ones(len(kinds)),
+        capacity=np.array(capacity, np.int64),
+        pool_site=pool_site.astype(np.int64),
+    )
+
+
+@given(seeds)
+def test_python_and_cpp_agree(seed: int) -> None:
+    if simulation._native is None:
+        pytest.skip("no native build")
+    rng = np.random.default_rng(seed)
+    sites = int(rng.integers(1, 5))
+    jobs, rules = random_demand(rng, sites, shared=bool(rng.integers(5) == 0)), random_rules(rng, sites)
+    members = int(rng.integers(1, 1 << sites))
+    ours, theirs = (simulate(jobs, rules, members, native) for native in (False, True))
+    for field in fields(Outcome):
+        assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name), equal_nan=True), field.name
+
+
+@given(seeds)
+def test_nothing_is_overbooked_and_nothing_is_lost(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    jobs, rules = random_demand(rng), random_rules(rng)
+    members = int(rng.integers(1, 8))
+    got = simulate(jobs, rules, members)
+    inside = np.array([members >> int(site) & 1 for site in jobs.site], bool)
+    assert np.isnan(got.end_s[~inside]).all() and np.isfinite(got.end_s[inside]).all()
+    assert (got.first_start_s[inside] >= jobs.arrival_s[inside]).all()
+    starts, ends, pools = got.run_start_s, got.run_end_s, got.run_pool
+    devices, home = jobs.devices[got.run_job], jobs.site[got.run_job]
+    owner = np.where(pools == CLOUD, -2, jobs.pool_site[pools])
+    guest = (owner >= 0) & (owner != home)
+    for moment in np.unique(starts):
+        now = (starts <= moment) & (moment < ends)
+        for pool, capacity in enumerate(jobs.capacity):
+            assert devices[now & (pools == pool)].sum() <= capacity
+        for site in range(3):
+            assert devices[now & guest & (owner == site)].sum() <= rules.lends[site]
+            assert devices[now & guest & (home == site)].sum() <= rules.borrows[site]
+    for job in np.flatnonzero(inside):  # one run at a time, the last one to the end
+        mine = np.flatnonzero(got.run_job == job)
+        assert (starts[mine][1:] >= ends[mine][:-1]).all()
+        assert ends[mine][-1] == got.end_s[job]
+        assert len(mine) == got.restarts[job] + 1
+
+
+@given(seeds)
+def test_alone_a_site_is_untouched_by_the_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    jobs = random_demand(rng)
+    none = replace(free_rules(3), lends=np.zeros(3, np.int64))
+    together, alone = simulate(jobs, none, 7), [simulate(jobs, none, 1 << site) for site in range(3)]
+    for site in range(3):
+        mine = jobs.site == site
+        assert np.array_equal(together.end_s[mine], alone[site].end_s[mine])
+
+
+def test_the_data_of_a_guest_take_time() -> None:
+    jobs = demand([(0, 100, 4, 0), (0, 100, 4, 0)], [4, 4], delay=30)
+    assert simulate(jobs, free_rules(2), 0b11).end_s.tolist() == [100, 130]
+    assert simulate(jobs, free_rules(2), 0b01).end_s.tolist() == [100, 200]
+
+
+def test_guests_leave_with_notice_and_keep_what_they_save() -> None:
+    jobs = demand([(0, 100, 4, 0), (0, 100, 4, 0), (50, 40, 4, 1)], [4, 4])
+    rules = free_rules(2, home_first=True, notice_s=np.array([10.0, 10.0]), checkpoint_s=25.0, save_s=5.0, restart_s=2.0)
+    got = simulate(jobs, rules, 0b11)
+    # The guest is told at 50, works to 55, saves, leaves at 60; 45 s of its work are left, after a restart at home at 100.
+    assert got.end_s.tolist() == [100, 147, 100]
+    assert got.restarts.tolist() == [0, 1, 0]
+    short = replace(rules, notice_s=np.array([4.0, 4.0]))  # too short to save: the checkpoint at 50 is what is left
+    assert simulate(jobs, short, 0b11).end_s.tolist() == [100, 94 + 2 + 50, 94]
+
+
+def test_credit_decides_who_is_served() -> None:
+    # Site 0 lends to site 1 from 0 to 10. At 50 site 2 has devices for one: the job of site 1 came first, site 0 has credit.
+    jobs = demand(
+        [(0, 10, 4, 1), (0, 10, 4, 1), (15, 90, 4, 0), (15, 90, 4, 1), (16, 34, 4, 2), (20, 5, 4, 1), (21, 5, 4, 0)], [4] * 3
+    )
+    first = simulate(jobs, free_rules(3, home_first=True), 7)
+    fair = simulate(jobs, free_rules(3, home_first=True, by_credit=True), 7)
+    assert first.first_start_s.tolist()[5:] == [50, 55]
+    assert fair.first_start_s.tolist()[5:] == [55, 50]
+
+
+def test_who_waits_too_long_goes_to_the_cloud() -> None:
+    jobs = demand([(0, 100, 4, 0), (5, 100, 4, 0), (6, 10, 4, 0)], [4])
+    got = simulate(jobs, free_rules(1, cloud_after_s=np.array([20.0])), 1)
+    assert got.end_s.tolist() == [100, 125, 36]
+    assert got.run_pool.tolist() == [0, CLOUD, CLOUD]
+
+
+def test_a_wrong_index_is_refused() -> None:
+    if simulation._native is None:
+        pytest.skip("no native build")
+    jobs = demand([(0, 100, 4, 0)], [4])
+    with pytest.raises(ValueError, match="lies outside"):
+        simulate(replace(jobs, kind=np.array([1], np.int64)), free_rules(1), 1, native=True)

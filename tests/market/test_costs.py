@@ -16,7 +16,7 @@ V100, A100 = device("V100").name, device("A100 SXM 40GB").name
 
 
 def priced() -> Federation:
-    plain = two_sites(currency="$", wan_price=0.1)
+    plain = two_sites(currency="$", wan_price=0.1, data_bytes={"": 20e9})
     groups = plain.sites[0].fleet.groups
     fleet = replace(plain.sites[0].fleet, groups=(replace(groups[0], watts=250.0),))
     prices = {"energy_price": 0.2, "waiting_price": 3.0, "fleet": fleet}
@@ -26,12 +26,11 @@ def priced() -> Federation:
 def test_alone_and_together() -> None:
     federation = priced()
     demand, rules = demand_of(federation), rules_of(federation)
-    bytes_of_job = np.full(5, 20e9)
-    alone = costs_of(federation, demand, simulate(demand, rules, 0b01), bytes_of_job)
+    alone = costs_of(federation, demand, simulate(demand, rules, 0b01))
     assert alone.waiting.tolist() == pytest.approx([3 * 1000 / 3600, 0])
     assert alone.energy.tolist() == pytest.approx([8 * 2010 / 3600 * 0.25 * 1.5 * 0.2, 0])
     assert not alone.wan.any() and not alone.cloud.any()
-    both = costs_of(federation, demand, simulate(demand, rules, 0b11), bytes_of_job)
+    both = costs_of(federation, demand, simulate(demand, rules, 0b11))
     assert not both.waiting.any()
     # One job of each ran at the other's: 1,000 s of eight devices on each side, and each paid for its 20 GB.
     assert both.energy.tolist() == pytest.approx([8 * 2010 / 3600 * 0.25 * 1.5 * 0.2, 8 * 2000 / 3600 * 0.25 * 0.2])

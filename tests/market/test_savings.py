@@ -8,7 +8,7 @@ from paceline.market.savings import Savings, Sharing
 
 @pytest.mark.parametrize("one_pool", [False, True])
 def test_what_two_sites_save(one_pool: bool) -> None:
-    savings = Savings(two_sites(), Sharing(one_pool=one_pool))
+    savings = Savings.of(two_sites(), Sharing(one_pool=one_pool))
     assert savings.total(0b01) == pytest.approx(1000 / 3600)
     assert savings.worth(0b01) == savings.worth(0b10) == 0
     assert savings.worth(0b11) == pytest.approx(2000 / 3600)
@@ -16,7 +16,7 @@ def test_what_two_sites_save(one_pool: bool) -> None:
 
 
 def test_all_coalitions_are_simulated_once_with_progress() -> None:
-    savings, told = Savings(two_sites()), []
+    savings, told = Savings.of(two_sites()), []
     savings.simulate_all(progress=lambda done, of: told.append((done, of)))
     assert told == [(1, 3), (2, 3), (3, 3)]
     savings.simulate_all(progress=lambda done, of: told.append((done, of)))
@@ -24,12 +24,7 @@ def test_all_coalitions_are_simulated_once_with_progress() -> None:
     assert savings.game().table.tolist() == pytest.approx([0, 0, 0, 2000 / 3600])
 
 
-def test_data_sets_by_job() -> None:
-    savings = Savings(two_sites(data_bytes={"": 7.0}))
-    assert savings.data_bytes.tolist() == [7.0] * 5
-
-
 def test_delays_are_counted() -> None:
-    free = Savings(two_sites(data_bytes={"": 1e9}))
-    slow = Savings(two_sites(data_bytes={"": 1e9}, wan_bytes_per_s=1e7))
+    free = Savings.of(two_sites(data_bytes={"": 1e9}))
+    slow = Savings.of(two_sites(data_bytes={"": 1e9}, wan_bytes_per_s=1e7))
     assert free.worth(0b11) - slow.worth(0b11) == pytest.approx(2 * 100 / 3600)

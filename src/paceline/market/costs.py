@@ -35,12 +35,8 @@ class Costs:
         return self.waiting + self.energy + self.cloud + self.wan
 
 
-def costs_of(federation: Federation, demand: Demand, outcome: Outcome, bytes_of_job: Array | None = None) -> Costs:
-    """The costs of all sites; 0 for those that are no members.
-
-    Args:
-        bytes_of_job: of each job's data set, shape (jobs,); None: nothing is moved.
-    """
+def costs_of(federation: Federation, demand: Demand, outcome: Outcome) -> Costs:
+    """The costs of all sites; 0 for those that are no members."""
     sites = federation.sites
     count = len(sites)
     late = np.nan_to_num(outcome.end_s - demand.arrival_s - demand.duration_s) / HOUR
@@ -55,7 +51,7 @@ def costs_of(federation: Federation, demand: Demand, outcome: Outcome, bytes_of_
     energy = np.bincount(place, kwh, count) * np.array([site.energy_price * site.pue for site in sites])
     cloud = np.bincount(owner, np.where(in_cloud, hours, 0.0), count) * np.array([site.cloud_price for site in sites])
     moved = (lender >= 0) & (lender != owner)
-    gigabytes = np.zeros(len(job)) if bytes_of_job is None else bytes_of_job[job] / 1e9
+    gigabytes = demand.data_bytes[demand.kind[job]] / 1e9
     wan = np.bincount(owner, np.where(moved, gigabytes, 0.0), count).astype(float) * federation.wan_price
     return Costs(waiting, energy, cloud, wan)
 

@@ -30,7 +30,7 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         ((job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs))
     )
     kinds: dict[tuple[object, ...], int] = {}
-    rows: list[tuple[int, int, tuple[float, ...], tuple[float, ...]]] = []
+    rows: list[tuple[int, int, float, tuple[float, ...], tuple[float, ...]]] = []
     of_row: dict[tuple[object, ...], int] = {}
     kind = np.empty(len(jobs), np.int64)
     devices = np.empty(len(jobs), np.int64)
@@ -39,7 +39,8 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         job = federation.sites[number].jobs[index]
         asked = (number, job.devices, job.device_types, job.model)
         if asked not in kinds:
-            row = (number, job.devices, *_speeds_and_delays(federation, pools, number, job, speed))
+            size = federation.data_bytes.get(job.model, federation.data_bytes.get("", 0.0))
+            row = (number, job.devices, size, *_speeds_and_delays(federation, pools, number, job, size, speed))
             if row not in of_row:  # jobs of other models that go as fast everywhere are of the same kind
                 of_row[row] = len(rows)
                 rows.append(row)
@@ -52,9 +53,10 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         site=np.array([number for _, number, _ in jobs], np.int64),
         kind=kind,
         kind_site=np.array([row[0] for row in rows], np.int64),
-        speed=np.array([row[2] for row in rows], float),
-        delay_s=np.array([row[3] for row in rows], float),
+        speed=np.array([row[3] for row in rows], float),
+        delay_s=np.array([row[4] for row in rows], float),
         cloud_speed=np.ones(len(rows)),
+        data_bytes=np.array([row[2] for row in rows], float),
         capacity=np.array([group.devices for _, group in pools], np.int64),
         pool_site=np.array([number for number, _ in pools], np.int64),
     )
@@ -91,13 +93,8 @@ def rules_of(federation: Federation, *, by_credit: bool = False, home_first: boo
     )
 
 
-def data_bytes(federation: Federation, model: str) -> float:
-    """Of the data set of a model's jobs."""
-    return federation.data_bytes.get(model, federation.data_bytes.get("", 0.0))
-
-
 def _speeds_and_delays(
-    federation: Federation, pools: Sequence[tuple[int, NodeGroup]], number: int, job: Job, speed: Speed | None
+    federation: Federation, pools: Sequence[tuple[int, NodeGroup]], number: int, job: Job, size: float, speed: Speed | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Of one kind of job in every pool."""
     home = next(
@@ -106,7 +103,7 @@ def _speeds_and_delays(
         if group.devices >= job.devices and job.may_use(group.device)
     )
     wan = federation.wan_bytes_per_s
-    away = data_bytes(federation, job.model) / wan if wan else 0.0
+    away = size / wan if wan else 0.0
     speeds = []
     for _, group in pools:
         legal = job.may_use(group.device) and group.devices >= job.devices
@@ -123,4 +120,4 @@ def _ratio(federation: Federation, job: Job, home: str, device: str, speed: Spee
     return speed(job, home, device) if speed else 0.0
 
 
-__all__ = ["UNLIMITED", "Speed", "data_bytes", "demand_of", "one_pool", "rules_of"]
+__all__ = ["UNLIMITED", "Speed", "demand_of", "one_pool", "rules_of"]

@@ -24,7 +24,7 @@ class Demand:
         kind_site: the site of each kind; shape (kinds,).
         speed: of a kind in a pool, beside that at home; 0: it cannot run there. Shape (kinds, pools).
         delay_s: before a kind's work begins in a pool, with devices held: its data arrive. Shape (kinds, pools).
-        cloud_speed: of a kind in the public cloud; shape (kinds,).
+        cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: that move where such a job runs elsewhere.
         capacity: devices of each pool; shape (pools,). ``pool_site``: the site that owns it; -1: everyone.
     """
 
@@ -37,6 +37,7 @@ class Demand:
     speed: Array
     delay_s: Array
     cloud_speed: Array
+    data_bytes: Array
     capacity: Ints
     pool_site: Ints
 

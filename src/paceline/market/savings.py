@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from paceline.array_types import Array
 from paceline.market.costs import Costs, costs_of, mean_wait_s
-from paceline.market.demand import Speed, data_bytes, demand_of, one_pool, rules_of
+from paceline.market.demand import Speed, demand_of, one_pool, rules_of
 from paceline.market.federation_state import Demand, Outcome, Rules
 from paceline.market.game import Game
 from paceline.market.simulation import simulate
@@ -37,42 +33,46 @@ class Sharing:
     one_pool: bool = False
 
 
+@dataclass(frozen=True)
 class Savings:
-    """Simulated costs of every coalition that is asked for.
+    """Simulated costs of every coalition that is asked for, each simulated once."""
 
-    Args:
-        speed: of models of which the federation states no speeds; None: they run on device types of their own site only.
-    """
+    federation: Federation
+    sharing: Sharing
+    demand: Demand
+    rules: Rules
+    _totals: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
 
-    def __init__(self, federation: Federation, sharing: Sharing | None = None, speed: Speed | None = None) -> None:
-        self.federation, self.sharing = federation, sharing or Sharing()
-        sharing = self.sharing
-        self.demand: Demand = demand_of(federation, speed)
-        self.rules: Rules = rules_of(federation, by_credit=sharing.by_credit, home_first=sharing.home_first)
-        self._totals: dict[int, float] = {}
+    @classmethod
+    def of(cls, federation: Federation, sharing: Sharing | None = None, speed: Speed | None = None) -> Savings:
+        """Of a federation's jobs.
 
-    @cached_property
-    def data_bytes(self) -> Array:
-        """Of each job's data set, shape (jobs,)."""
-        places = {site: iter(self.federation.sites[site].jobs) for site in range(len(self.federation.sites))}
-        models = (next(places[site]).model for site in self.demand.site.tolist())
-        known: dict[str, float] = {}
-        return np.array([known.setdefault(model, data_bytes(self.federation, model)) for model in models])
+        Args:
+            speed: of models of which the federation states no speeds; None: they run on device types of their own site only.
+        """
+        how = sharing or Sharing()
+        rules = rules_of(federation, by_credit=how.by_credit, home_first=how.home_first)
+        return cls(federation, how, demand_of(federation, speed), rules)
+
+    def changed(self, *, demand: Demand | None = None, rules: Rules | None = None) -> Savings:
+        """The same sites with other jobs or rules."""
+        return replace(self, demand=demand or self.demand, rules=rules or self.rules, _totals={})
+
+    @property
+    def everyone(self) -> int:
+        """The coalition of all sites."""
+        return (1 << len(self.federation.sites)) - 1
 
     def outcome(self, members: int) -> Outcome:
         """What becomes of a coalition's jobs."""
-        return simulate(self.demand_for(members), self.rules, members)
-
-    def demand_for(self, members: int) -> Demand:
-        """The jobs and pools as a coalition has them."""
-        return one_pool(self.federation, self.demand, members) if self.sharing.one_pool else self.demand
+        return simulate(self._demand_for(members), self.rules, members)
 
     def costs(self, members: int) -> Costs:
         """Of each site of a coalition; 0 for the others."""
-        return costs_of(self.federation, self.demand_for(members), self.outcome(members), self.data_bytes)
+        return costs_of(self.federation, self._demand_for(members), self.outcome(members))
 
     def total(self, members: int) -> float:
-        """Costs of a coalition, simulated once."""
+        """Costs of a coalition."""
         if members not in self._totals:
             self._totals[members] = float(self.costs(members).total.sum())
         return self._totals[members]
@@ -88,8 +88,8 @@ class Savings:
 
     def simulate_all(self, coalitions: Iterable[int] | None = None, progress: Progress | None = None) -> None:
         """Simulate coalitions on all processors; None: every one."""
-        everyone = (1 << len(self.federation.sites)) - 1
-        wanted = [mask for mask in (range(1, everyone + 1) if coalitions is None else coalitions) if mask not in self._totals]
+        asked = range(1, self.everyone + 1) if coalitions is None else coalitions
+        wanted = [members for members in asked if members not in self._totals]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for done, _ in enumerate(pool.map(self.total, wanted), start=1):
                 if progress:
@@ -98,6 +98,9 @@ class Savings:
     def mean_wait_s(self, members: int) -> float:
         """Seconds from arrival to first start, over all jobs of a coalition."""
         return mean_wait_s(self.demand, self.outcome(members))
+
+    def _demand_for(self, members: int) -> Demand:
+        return one_pool(self.federation, self.demand, members) if self.sharing.one_pool else self.demand
 
 
 __all__ = ["Progress", "Savings", "Sharing"]

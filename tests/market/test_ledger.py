@@ -204,6 +204,16 @@ def test_a_chain_made_anew_is_found_by_the_noted_head(tmp_path: Path) -> None:
             forged.verify(head)
 
 
+def test_an_entry_forged_with_its_digest_breaks_the_link_of_the_next(tmp_path: Path) -> None:
+    filled(tmp_path / "ledger")
+    with Ledger(tmp_path / "forged", ORIGIN) as forged:
+        forged.append(entry(number, amount=4 if number == 2 else 3) for number in range(5))
+        digest = list(forged.entries())[2].digest
+    tamper(tmp_path / "ledger", f"UPDATE entries SET amount = 4, digest = '{digest}' WHERE number = 3")
+    with LedgerReader(tmp_path / "ledger") as ledger, pytest.raises(UserError, match="entry 4 was changed"):
+        ledger.verify()
+
+
 def test_a_simulation_that_makes_something_else_is_named(tmp_path: Path) -> None:
     filled(tmp_path / "ledger", 3)
     made = [entry(number) for number in range(3)]

@@ -152,6 +152,15 @@ def test_rates_and_k() -> None:
     assert k_for(0.01) == pytest.approx(2.3263, abs=1e-4) and k_for(0.01, 10) == pytest.approx(3.0889, abs=1e-4)
 
 
+@pytest.mark.parametrize("k", [2.0, 2.326, 3.09])
+def test_the_tail_of_few_jobs_is_that_of_sums_of_uniform_numbers(k: float) -> None:
+    """Their excess kurtosis is -1.2, and the tail of 12 of them has a closed form (Irwin and Hall)."""
+    reach = 6 - k  # the sum of 12 has variance 1
+    tail = sum((-1) ** i * math.comb(12, i) * (reach - i) ** 12 for i in range(math.floor(reach) + 1)) / math.factorial(12)
+    assert false_alarm_rate(k, 1, 12, -1.2) == pytest.approx(tail, rel=0.02)
+    assert false_alarm_rate(k) != pytest.approx(tail, rel=0.02)
+
+
 @given(st.floats(1e-9, 0.49), st.integers(1, 50))
 def test_k_is_the_inverse_of_the_rate(rate: float, lenders: int) -> None:
     assert false_alarm_rate(k_for(rate, lenders), lenders) == pytest.approx(rate, rel=1e-6)
@@ -203,6 +212,9 @@ def test_the_figures_of_a_verdict_by_hand() -> None:
     assert found.verdicts[1].others == 1 and math.log(found.verdicts[1].delivered) == pytest.approx(
         0.05 - 0.2
     )  # A was found, and counts no more
+    shared = audit(exact({"A": [-0.1, -0.2, -0.3], "B": [0.0, 0.1], "C": [0.2]}), 2.0, shared_sigma=0.05).verdicts[0]
+    parts = 1 / 3 * 0.1**2 + 0.05**2 * ((2 / 3) ** 2 + (1 / 3) ** 2)
+    assert shared.error == pytest.approx(math.sqrt(0.1**2 / 3 + 0.05**2 + factor * parts))
     weighted = audit([*exact({"A": [-0.1]}, sigma=0.1), *exact({"A": [-0.4]}, sigma=0.2)], is_centred=False).verdicts[0]
     assert math.log(weighted.delivered) == pytest.approx((-0.1 * 100 - 0.4 * 25) / 125)
     assert weighted.error == pytest.approx(1 / math.sqrt(125))

@@ -1,7 +1,7 @@
 """Prices of resources that keep every group of sites together: the duals of the linear program that pools all resources.
 
-Owen, On the core of linear production games, Mathematical Programming 9 (1975). The theorem was checked against its abstract and
-its proof by duality: prices that are feasible for everyone's dual are feasible for each coalition's dual, so a coalition's
+Owen, On the core of linear production games, Mathematical Programming 9 (1975). The abstract was at hand, not the text. The
+proof is by duality: prices that are feasible for everyone's dual are feasible for each coalition's dual, so a coalition's
 resources cost at least what it can produce.
 """
 
@@ -33,8 +33,8 @@ class DualPrices:
         worth: what everyone produces together.
         plan: how much of each activity, shape (k,).
         lowest, highest: of each price over all dual optima, shape (m,). The highest is infinite where nobody has the resource.
-        unique: each price that matters has one value. Otherwise the optimum is degenerate: the prices are one corner of the legal
-            ones, all legal ones give core allocations, and the choice among them favours some sites.
+        unique: the price of each resource that somebody has is unique. Otherwise the optimum is degenerate: the prices are one
+            corner of the legal ones, all legal ones give core allocations, and the choice among them favours some sites.
     """
 
     prices: Array

@@ -38,7 +38,8 @@ def _weights(players: int) -> Array:
     """The probability that exactly the coalition (index: its mask) stands before a given player outside it, shape (2^n,)."""
     sizes = np.array([mask.bit_count() for mask in range(1 << players)])
     of_size = [1 / (players * comb(players - 1, size)) for size in range(players)] + [0.0]
-    return np.array(of_size)[sizes]
+    weights: Array = np.array(of_size)[sizes]
+    return weights
 
 
 def exact_shares(values: Array) -> Array:

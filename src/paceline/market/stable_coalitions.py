@@ -214,9 +214,10 @@ def _parts(left: int) -> Iterator[int]:
 def merge_and_split(game: Game, division: Division = by_shapley, most: int = MOST_DIVIDED) -> StableCoalitions:
     """Coalitions that form from the players alone, by merges and splits until none applies.
 
-    Coalitions merge where every member gets at least as much as before and one gets more; a coalition splits likewise. Pairs merge
-    before larger groups, and the pair that gains most first: another order may end in another partition. Each change is a Pareto
-    improvement from the players alone, so it ends, and nobody gets less than alone. What it ends in is D_hp-stable (Apt and Witzel).
+    Coalitions merge where every member gets at least as much as before and one gets more; a coalition splits likewise. Pairs
+    merge before larger groups, and the pair that gains most first: another order may end in another partition. Each change is a
+    Pareto improvement from the players alone, so it ends, and nobody gets less than alone. What it ends in is D_hp-stable (Apt
+    and Witzel).
 
     Args:
         division: of a coalition's value among its members. It depends on nothing else.

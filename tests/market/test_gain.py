@@ -25,7 +25,7 @@ def test_the_gain_of_one_of_two() -> None:
     assert depends["its own jobs take 20 % longer"] == pytest.approx(1200 / 3600)
     assert depends["it lends nothing"] == pytest.approx(1000 / 3600)  # B's loss
     assert told[-1][0] == told[-1][1] == len(told)
-    assert [each.what for each in gain.depends][0] == "without B"  # what matters most stands first
+    assert gain.depends[0].what == "without B"  # what matters most stands first
 
 
 def test_a_range_repeats_with_its_seed() -> None:

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",
     "schedule": "many jobs on a shared cluster, simulated",
+    "market": "sharing between sites: who gains what, and who would leave",
     "train": "train on local workers, predicted before and measured after",
     "slim": "a smaller network that meets a latency, a size or a loss of accuracy",
     "records": "measured steps from traces, logs and exports",

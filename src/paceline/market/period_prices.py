@@ -70,7 +70,8 @@ def period_prices(federation: Federation, demand: Demand) -> PeriodPrices:
     hours = int(demand.arrival_s.max(initial=0.0) // 3600) + 1 + TAIL_HOURS
     if sites * len(types) * hours > MOST_CELLS:
         raise UserError(
-            f"prices of {hours:,} hours on {len(types)} device types for {sites} sites", "give a shorter trace, or another `rule`"
+            f"prices of {hours:,} hours on {len(types)} device types for {sites} sites",
+            "give a shorter trace, or another `rule`",
         )
     work = demand.devices * demand.duration_s / 3600
     comes = np.zeros((sites, hours))

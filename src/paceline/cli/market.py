@@ -1,0 +1,105 @@
+"""``paceline market``: sharing between sites, what it is worth to each, and whether it holds."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cli.parser import BRIEF, Answer, Parser
+
+if TYPE_CHECKING:
+    from paceline.market.demand import Speed
+    from paceline.market.federation_answer import FederationAnswer
+    from paceline.market.site import Federation
+
+EXAMPLE = """example:
+  paceline market sites.toml
+  paceline market gain sites.toml --site A
+  paceline market stable sites.toml --rule shapley"""
+ALL = "example:\n  paceline market sites.toml --rule shapley --out runs/market"
+GAIN = "example:\n  paceline market gain sites.toml --site A"
+STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
+RULE = "credits"
+
+
+def add(parser: Parser) -> None:
+    """Add the actions of ``paceline market``."""
+    action = parser.group(EXAMPLE, usual="all")
+    whole = action("all", "the whole answer for a federation; this is meant where no action is named")
+    whole.runs(_all, ALL, shapes=BRIEF)
+    _federation(whole)
+    _rule(whole)
+    whole.add_argument("--out", metavar="DIR", type=Path, help="write report.html there, and the ledger of who lent to whom")
+    gain = action("gain", "what a site gains by joining, with a range, and what it depends on")
+    gain.runs(_gain, GAIN, shapes=BRIEF)
+    _federation(gain)
+    gain.add_argument("--site", metavar="NAME", required=True, help="the site that asks")
+    _rule(gain)
+    gain.add_argument(
+        "--draws", metavar="N", type=int, default=40, help="draws of the trace's weeks for the range (default 40)"
+    )
+    stable = action("stable", "who would leave, with whom, and what division would keep everyone")
+    stable.runs(_stable, STABLE, shapes=BRIEF)
+    _federation(stable)
+    _rule(stable)
+
+
+def _federation(parser: Parser) -> None:
+    parser.add_argument("sites", metavar="SITES.toml", help="the sites: their nodes, jobs, prices and limits")
+
+
+def _rule(parser: Parser) -> None:
+    rules = "who is served first and who pays whom: credits, prices, shapley or least-core"
+    parser.add_argument("--rule", metavar="R", default=RULE, help=f"{rules} (default {RULE})")
+
+
+def _read(o: argparse.Namespace) -> tuple[Federation, Speed]:
+    from paceline.market.affinity import predicted_speed
+    from paceline.market.sites_file import read_sites
+
+    federation = read_sites(o.sites)
+    return federation, predicted_speed()
+
+
+def _progress(o: argparse.Namespace, what: str) -> Callable[[int, int], None]:
+    return lambda done, of: o.say(f"{done:,} of {of:,} {what}")
+
+
+def _answered(o: argparse.Namespace) -> FederationAnswer:
+    from paceline.market.federation_answer import answer
+
+    federation, speed = _read(o)
+    return answer(federation, o.rule, speed, _progress(o, "coalitions"))
+
+
+def _all(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.market_text import market_screen
+
+    found = _answered(o)
+    data = found.to_json()
+    return data, market_screen(data)
+
+
+def _gain(o: argparse.Namespace) -> Answer:
+    from paceline.errors import UserError
+    from paceline.market.gain import gain_of
+    from paceline.market.settlement import savings_under
+    from paceline.reporting.market_text import gain_screen
+
+    if o.draws < 1:
+        raise UserError(f"{o.draws} draws", "give a whole number from 1 up")
+    federation, speed = _read(o)
+    gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.draws, progress=_progress(o, "simulations"))
+    data = {**asdict(gain), "gain": gain.gain}
+    return data, gain_screen(data)
+
+
+def _stable(o: argparse.Namespace) -> Answer:
+    from paceline.reporting.market_text import stability_screen
+
+    found = _answered(o)
+    data = {**found.to_json(), "least_core": found.verdict.least.shares.tolist()}
+    return data, stability_screen(data)

@@ -1,0 +1,163 @@
+"""The whole answer for a federation: what each site gains under a rule, who pays whom, and whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.market.costs import mean_wait_s
+from paceline.market.demand import Speed
+from paceline.market.gain import lending
+from paceline.market.game import MOST_ENUMERATED
+from paceline.market.savings import Progress, Savings, Sharing
+from paceline.market.settlement import RULES, Settlement, savings_under, settle
+from paceline.market.site import Federation
+from paceline.market.stability import Verdict, judge
+from paceline.tabular import Row, Tabular
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAnswer:
+    """One site under a rule; costs in the federation's currency, over the trace.
+
+    Attributes:
+        load: mean part of its devices that its own jobs would use. ``share``: what it gains in the end.
+        received: from the others; less than 0: it pays. ``standard_error``: of both, where they were sampled.
+    """
+
+    site: str
+    devices: int
+    jobs: int
+    load: float
+    wait_alone_s: float
+    wait_together_s: float
+    cost_alone: float
+    cost_together: float
+    received: float
+    share: float
+    standard_error: float
+    lent_hours: float
+    borrowed_hours: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationAnswer(Tabular):
+    """What a federation is worth, to whom.
+
+    Attributes:
+        one_pool: what one pool of all devices would save, first come first served, with data everywhere and jobs that span sites.
+        notes: what a reader must know, a sentence each.
+    """
+
+    rule: str
+    currency: str
+    sites: tuple[SiteAnswer, ...]
+    saved: float
+    one_pool: float
+    restarts: int
+    verdict: Verdict
+    settlement: Settlement
+    notes: tuple[str, ...] = ()
+
+    def rows(self) -> Sequence[Row]:
+        """A row a site."""
+        return [{name: getattr(site, name) for name in SiteAnswer.__slots__} for site in self.sites]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "rule": self.rule,
+            "about": RULES[self.rule].about,
+            "currency": self.currency,
+            "saved": self.saved,
+            "one_pool": self.one_pool,
+            "restarts": self.restarts,
+            "sites": [dict(row) for row in self.rows()],
+            "worse_off": [self.sites[number].site for number in self.settlement.worse_off],
+            "stable": self.verdict.stable,
+            "can_be_stable": self.verdict.can_be_stable,
+            "verdict": list(self.verdict.words(self.rule, self.currency)),
+            "leaving": [
+                {"sites": list(self.verdict.game.members(one.coalition)), "gain": one.gain} for one in self.verdict.leaving
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def answer(
+    federation: Federation, rule: str = "credits", speed: Speed | None = None, progress: Progress | None = None
+) -> FederationAnswer:
+    """What sharing is worth to every site of a federation.
+
+    Args:
+        rule: who is served first and who pays whom: one of ``RULES``.
+        speed: of models on device types of which the federation states nothing.
+        progress: is told how many coalitions are simulated, and of how many.
+
+    Raises:
+        UserError: an unknown rule; a trace that is too long for prices.
+    """
+    savings = savings_under(federation, rule, speed)
+    if len(federation.sites) <= MOST_ENUMERATED:
+        savings.simulate_all(progress=progress)
+    settlement = settle(savings, rule)
+    verdict = judge(savings.game(), settlement.shares)
+    together = savings.outcome(savings.everyone)
+    pooled = Savings.of(federation, Sharing(one_pool=True), speed)
+    alone = np.array([savings.total(1 << number) for number in range(len(federation.sites))])
+    sites = tuple(_site(savings, settlement, number, alone[number], together) for number in range(len(federation.sites)))
+    return FederationAnswer(
+        rule=settlement.rule,
+        currency=federation.currency,
+        sites=sites,
+        saved=float(settlement.saved.sum()),
+        one_pool=pooled.worth(pooled.everyone),
+        restarts=int(together.restarts.sum()),
+        verdict=verdict,
+        settlement=settlement,
+        notes=_notes(federation, savings, verdict),
+    )
+
+
+def _site(savings: Savings, settlement: Settlement, number: int, alone: float, together: Any) -> SiteAnswer:
+    site, demand = savings.federation.sites[number], savings.demand
+    mine = demand.site == number
+    span = float(demand.arrival_s.max() - demand.arrival_s.min()) or 1.0
+    lent, borrowed, _ = lending(demand, together, number)
+    return SiteAnswer(
+        site=site.name,
+        devices=site.fleet.devices,
+        jobs=len(site.jobs),
+        load=float((demand.devices * demand.duration_s)[mine].sum() / span / site.fleet.devices),
+        wait_alone_s=mean_wait_s(demand, savings.outcome(1 << number), number),
+        wait_together_s=mean_wait_s(demand, together, number),
+        cost_alone=float(alone),
+        cost_together=float(alone - settlement.saved[number]),
+        received=float(settlement.received[number]),
+        share=float(settlement.shares[number]),
+        standard_error=float(settlement.standard_error[number]),
+        lent_hours=lent,
+        borrowed_hours=borrowed,
+    )
+
+
+def _notes(federation: Federation, savings: Savings, verdict: Verdict) -> tuple[str, ...]:
+    notes = []
+    if not federation.wan_bytes_per_s:
+        notes.append("The link between sites is unknown: data sets arrive at once. State wan and data.")
+    elif not savings.demand.data_bytes.any():
+        notes.append("No data set's size is stated: none is moved. State data.")
+    types = {group.device for site in federation.sites for group in site.fleet.groups}
+    if len(types) > 1 and ((savings.demand.speed == 0).any(axis=1)).any():
+        notes.append("Some jobs cannot run on some device types, or nobody knows how fast: they stay where that is known.")
+    if not verdict.least.whole:
+        notes.append(
+            f"{len(federation.sites)} sites have too many coalitions: {verdict.least.checked:,} of them were compared."
+        )
+    return tuple(notes)
+
+
+__all__ = ["FederationAnswer", "SiteAnswer", "answer"]

@@ -1,0 +1,123 @@
+"""Who pays whom: the savings of a federation divided by a rule, as what each site keeps and what it receives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import known_name
+from paceline.market.core import nucleolus
+from paceline.market.demand import Speed
+from paceline.market.gain import lending
+from paceline.market.game import MOST_ENUMERATED
+from paceline.market.period_prices import PeriodPrices, period_prices, price_transfers
+from paceline.market.savings import Progress, Savings, Sharing
+from paceline.market.shapley import shapley
+from paceline.market.site import Federation
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What each site has of sharing, in the federation's currency; arrays of shape (sites,).
+
+    Attributes:
+        saved: its costs alone less its costs together, before anybody pays.
+        received: what it gets from the others; less than 0: it pays. In sum 0.
+        standard_error: of a division that was sampled; zeros: exact.
+        credits: device-hours lent less borrowed; in sum 0. A rule without money settles by them.
+        prices: by hour, where the rule has prices.
+    """
+
+    rule: str
+    saved: Array
+    received: Array
+    standard_error: Array
+    credits: Array
+    prices: PeriodPrices | None = None
+
+    @property
+    def shares(self) -> Array:
+        """What each site gains in the end."""
+        return self.saved + self.received
+
+    @property
+    def worse_off(self) -> tuple[int, ...]:
+        """Sites that would do better alone, by their numbers."""
+        least = -1e-9 * max(float(np.abs(self.saved).sum()), 1.0)
+        return tuple(np.flatnonzero(self.shares < least).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A way to settle.
+
+    Attributes:
+        about: what it does, in one sentence.
+        by_credit: whether the sites' credits decide who is served.
+        whole_game: whether it asks what every coalition saves.
+    """
+
+    about: str
+    by_credit: bool = False
+    whole_game: bool = False
+
+
+RULES: Mapping[str, Rule] = {
+    "credits": Rule("no money: whoever has lent most is served first", by_credit=True),
+    "prices": Rule("a posted price a device and hour, the dual of the pooled linear program"),
+    "shapley": Rule("each site's mean contribution over all orders of joining", whole_game=True),
+    "least-core": Rule("the nucleolus: it leaves the least to gain for any group that leaves", whole_game=True),
+}
+
+
+def savings_under(federation: Federation, rule: str, speed: Speed | None = None) -> Savings:
+    """The savings game as the rule serves jobs. Raises UserError for an unknown rule, with the nearest."""
+    name = known_name("rule", rule, RULES)
+    return Savings.of(federation, Sharing(by_credit=RULES[name].by_credit, home_first=True), speed)
+
+
+def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Settlement:
+    """Divide what all sites save together.
+
+    Args:
+        savings: as ``savings_under`` makes it for the rule.
+
+    Raises:
+        UserError: an unknown rule; a trace that is too long for prices.
+    """
+    name = known_name("rule", rule, RULES)
+    sites = len(savings.federation.sites)
+    everyone = savings.everyone
+    if RULES[name].whole_game and sites <= MOST_ENUMERATED:
+        savings.simulate_all(progress=progress)
+    outcome = savings.outcome(everyone)
+    costs = savings.costs(everyone).total
+    saved = np.array([savings.total(1 << site) for site in range(sites)]) - costs
+    figures = [lending(savings.demand, outcome, site) for site in range(sites)]
+    credits = np.array([lent - borrowed for lent, borrowed, _ in figures])
+    received, error, prices = np.zeros(sites), np.zeros(sites), None
+    if name == "prices":
+        prices = period_prices(savings.federation, savings.demand)
+        received = price_transfers(savings.federation, savings.demand, outcome, prices)
+    elif RULES[name].whole_game:
+        shares, error = _DIVISIONS[name](savings)
+        received = shares - saved
+    return Settlement(name, saved, received, error, credits, prices)
+
+
+def _by_shapley(savings: Savings) -> tuple[Array, Array]:
+    value = shapley(savings.game())
+    return value.shares, value.standard_error
+
+
+def _by_least_core(savings: Savings) -> tuple[Array, Array]:
+    shares = nucleolus(savings.game()).shares
+    return shares, np.zeros_like(shares)
+
+
+_DIVISIONS: Mapping[str, Callable[[Savings], tuple[Array, Array]]] = {"shapley": _by_shapley, "least-core": _by_least_core}
+
+__all__ = ["RULES", "Rule", "Settlement", "savings_under", "settle"]

@@ -1,0 +1,85 @@
+"""Whether sites stay together: who would leave, with whom, and what division would keep everyone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.array_types import Array
+from paceline.market.core import Blocking, CoreAllocation, blocking, least_core
+from paceline.market.game import MOST_ENUMERATED, Game
+from paceline.market.stable_coalitions import StableCoalitions, merge_and_split
+
+MOST_LEAVING = 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a federation holds.
+
+    Attributes:
+        leaving: groups that would do better by themselves under the division that was asked about, the largest gain first.
+        how_many: of them.
+        least: the division that leaves the least to gain; ``least.eps`` at most 0: with it nobody leaves.
+        coalitions: where sites end that merge and split by the Shapley value inside each group; None: too many sites.
+    """
+
+    game: Game
+    shares: Array
+    leaving: tuple[Blocking, ...]
+    how_many: int
+    least: CoreAllocation
+    coalitions: StableCoalitions | None
+
+    @property
+    def stable(self) -> bool:
+        """Whether no group that was looked at would leave."""
+        return not self.how_many
+
+    @property
+    def can_be_stable(self) -> bool:
+        """Whether some division keeps every group that was looked at."""
+        return self.least.eps <= 1e-9 * max(abs(self.game.value(self.game.everyone)), 1.0)
+
+    def words(self, rule: str, currency: str) -> tuple[str, ...]:
+        """The verdict for an owner who is no economist, a sentence each."""
+        looked = "every group of sites" if self.least.whole else f"{self.least.checked:,} of the groups of sites"
+        if self.stable:
+            first = f"Nobody gains by leaving: under {rule}, {looked} that was compared does better here than by itself."
+        else:
+            worst = self.leaving[0]
+            names = _listed(self.game.members(worst.coalition))
+            first = (
+                f"Under {rule}, {self.how_many:,} groups of sites would do better by themselves, {names} most clearly: "
+                f"together they would have {worst.gain:,.0f} {currency} more."
+            )
+        if self.can_be_stable:
+            second = (
+                f"A division exists that keeps everyone: least-core. With it each group gets at least {-self.least.eps:,.0f} "
+                f"{currency} more than by itself."
+            )
+        else:
+            second = f"No division keeps everyone: some group always gains {self.least.eps:,.0f} {currency} or more by leaving."
+        sentences = [first, second]
+        if self.coalitions is not None and len(self.coalitions.partition) > 1:
+            groups = "; ".join(_listed(self.game.members(mask)) for mask in self.coalitions.partition)
+            how = "stay" if self.coalitions.stable else "were when the search was cut off"
+            sentences.append(
+                f"Free to merge and to split, with the Shapley value in each group, the sites {how} in these: {groups}."
+            )
+        return tuple(sentences)
+
+
+def judge(game: Game, shares: Array) -> Verdict:
+    """Whether a division of what everyone saves holds, with all coalitions up to ``MOST_ENUMERATED`` sites, else a sample."""
+    whole = len(game.players) <= MOST_ENUMERATED
+    least = least_core(game)
+    coalitions = None if whole else [1 << i for i in range(len(game.players))]
+    found = [one for one in blocking(game, shares, coalitions) if one.coalition != game.everyone]
+    return Verdict(game, shares, tuple(found[:MOST_LEAVING]), len(found), least, merge_and_split(game) if whole else None)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+__all__ = ["Verdict", "judge"]

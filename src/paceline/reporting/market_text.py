@@ -1,0 +1,111 @@
+"""The answers of ``paceline market`` for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading, item
+from paceline.units import format_seconds
+
+Answered = Mapping[str, Any]
+
+
+def market_screen(data: Answered) -> Screen:
+    """The whole answer for a federation."""
+    currency, sites = data["currency"], data["sites"]
+    head = ("site", "devices", "wait alone", "together", "saves", "receives", "gains")
+    rows = [
+        (
+            site["site"],
+            f"{site['devices']:,}",
+            waited(site["wait_alone_s"]),
+            waited(site["wait_together_s"]),
+            amount(site["cost_alone"] - site["cost_together"]),
+            amount(site["received"], sign=True),
+            amount(site["share"]) + (f" ±{amount(site['standard_error'])}" if site["standard_error"] else ""),
+        )
+        for site in sites
+    ]
+    saved = f"{amount(data['saved'])} {currency}"
+    brief = f"sharing saves {saved}; {data['verdict'][0]}"
+    worse = data["worse_off"]
+    loses = f"Worse off than alone: {', '.join(worse)}." if worse else "No site is worse off than alone."
+    blocks: list[Block] = [
+        Paragraph(f"Sharing saves {saved}; one pool, first come first served, would save {amount(data['one_pool'])}. {loses}"),
+        GAP,
+        Table(head, rows),
+        Paragraph(f"Saves, receives and gains are in {currency}.", "faint"),
+        GAP,
+        heading("Does it hold?"),
+        *(item(sentence) for sentence in data["verdict"]),
+    ]
+    if data["leaving"]:
+        blocks += [GAP, heading("Who would leave"), leaving_table(data)]
+    title = f"{len(sites)} sites that share, settled by {data['rule']}: {data['about']}"
+    return Screen(title=title, answer=tuple(blocks), brief=brief, notes=tuple(data["notes"]))
+
+
+def leaving_table(data: Answered) -> Table:
+    """Groups that would do better by themselves."""
+    rows = [(", ".join(group["sites"]), amount(group["gain"])) for group in data["leaving"]]
+    return Table(("sites", f"would gain, {data['currency']}"), rows)
+
+
+def stability_screen(data: Answered) -> Screen:
+    """Whether a federation holds."""
+    blocks: list[Block] = [item(sentence) for sentence in data["verdict"]]
+    if data["leaving"]:
+        blocks += [GAP, heading("Who would leave"), leaving_table(data)]
+    shares = [
+        (site["site"], amount(site["share"]), amount(least))
+        for site, least in zip(data["sites"], data["least_core"], strict=True)
+    ]
+    blocks += [GAP, heading("What each gains"), Table(("site", f"{data['rule']}, {data['currency']}", "least-core"), shares)]
+    word = "holds" if data["stable"] else "does not hold"
+    return Screen(
+        title=f"Does a federation of {len(data['sites'])} sites hold, settled by {data['rule']}?",
+        answer=tuple(blocks),
+        brief=f"it {word}: {data['verdict'][0]}",
+        notes=tuple(data["notes"]),
+    )
+
+
+def gain_screen(data: Answered) -> Screen:
+    """What one site gains by joining."""
+    currency = data["currency"]
+    gain, low, high = (amount(data[name]) for name in ("gain", "low", "high"))
+    wait = f"{waited(data['wait_alone_s'])} alone, {waited(data['wait_together_s'])} together"
+    blocks: list[Block] = [
+        Paragraph(f"{data['site']} saves {gain} {currency} ({low} to {high}), before anybody pays."),
+        GAP,
+        Table(
+            ("", ""),
+            (
+                ("mean wait of its jobs", wait),
+                ("lends", f"{data['lent_hours']:,.0f} device-hours, at most {data['most_lent']:,} devices at a time"),
+                ("borrows", f"{data['borrowed_hours']:,.0f} device-hours"),
+            ),
+            frozenset({0, 1}),
+        ),
+        GAP,
+        heading("What it depends on"),
+        Table(("if", f"saves, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
+    ]
+    notes = (f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",)
+    brief = f"{data['site']} saves {gain} {currency} ({low} to {high}); {wait}"
+    return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
+
+
+def amount(value: float, sign: bool = False) -> str:
+    """Money or hours: whole from 100 on, else three digits."""
+    text = f"{value:{'+' if sign else ''},.0f}" if abs(value) >= 100 else f"{value:{'+' if sign else ''}.3g}"
+    return "0" if text in ("+0", "-0") else text
+
+
+def waited(seconds: float | None) -> str:
+    """A mean wait: unknown where no job ran."""
+    return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
+
+
+__all__ = ["amount", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]

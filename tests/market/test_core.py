@@ -252,7 +252,6 @@ def test_more_sites_than_can_be_enumerated_are_searched_and_it_says_so() -> None
     assert some.checked <= 600
     assert len(asked) == some.checked + 1  # everyone
     assert not some.whole
-    assert 0 < some.checked
 
     every = least_core(game, range(1 << 14))
     assert (every.checked, every.whole) == ((1 << 14) - 2, True)
@@ -275,7 +274,7 @@ def test_the_search_finds_what_lies_beside_the_coalitions_that_bind() -> None:
     game = Game(tuple(map(str, range(20))), worth)
     found = least_core(game, most=1000)
     assert found.checked <= 1000
-    assert needle not in asked[: 500 + 40]  # not drawn
+    assert asked.index(needle) > asked.index(game.everyone)  # everyone is asked after those that are drawn
     # The pair takes 10 - eps, each other player -eps of the rest.
     assert found.eps == pytest.approx(-10 / 19)
     assert found.shares[5] + found.shares[6] == pytest.approx(10 + 10 / 19)

@@ -35,7 +35,7 @@ def subgame(game: Game, coalition: int) -> Game:
 def by_shapley(game: Game, coalition: int) -> Array:
     """A division: the Shapley value of the members' own game.
 
-    Beyond ``MOST_ENUMERATED`` members it is sampled, with the same orders each time. That values thousands of coalitions, and an
+    Beyond ``MOST_ENUMERATED`` members it is sampled, with the same seed each time. That values thousands of coalitions. An
     error of the sample may decide a merge. Another division is quicker there.
     """
     bits = [1 << i for i in range(len(game.players)) if coalition >> i & 1]

@@ -113,7 +113,7 @@ def test_large_and_small_units() -> None:
     use, value = random.uniform(0.1, 1, (4, 6)), random.uniform(1, 2, 6)
     resources = random.uniform(0, 1, (6, 4)) * (random.uniform(size=(6, 4)) < 0.6)
     plain = LinearProduction(list("abcdef"), value, use, resources).prices()
-    units = np.array([1e6, 1e-6, 1e3, 1.0])
+    units = np.array([1e12, 1e-12, 1e3, 1.0])
     scaled = LinearProduction(list("abcdef"), value * 1e6, use * units[:, None], resources * units)
     found = scaled.prices()
     assert found.shares == pytest.approx(plain.shares * 1e6, rel=1e-7)

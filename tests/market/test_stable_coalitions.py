@@ -211,6 +211,13 @@ def test_rounding_is_no_gain() -> None:
         assert (formed.rounds, formed.stable) == (0, True)
 
 
+def test_rounding_is_no_loss() -> None:
+    def division(game: Game, coalition: int) -> np.ndarray:
+        return np.array({1: [0.1 + 0.2], 2: [0.5], 3: [0.3, 1.0]}[coalition])
+
+    assert merge_and_split(games.named([0, 0.3, 0.5, 1.3]), division).partition == (3,)
+
+
 def test_what_lasts_need_not_be_in_the_core() -> None:
     # Two of three decide: the pair that formed is stable by merge and split, and either other pair would gain.
     game = games.of_members([1, 1, 1], lambda members: len(members) >= 2)

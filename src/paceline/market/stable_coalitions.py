@@ -188,7 +188,7 @@ class _Search:
             for part in _parts(left):
                 if part not in gains:
                     gains[part] = self.gain(old, self.payoffs(part))
-                if part != coalition and gains[part] >= 0:
+                if gains[part] >= 0:
                     gain, rest = cover(left ^ part) if left ^ part else (0.0, ())
                     if gains[part] + gain > best[0]:
                         best = gains[part] + gain, (part, *rest)

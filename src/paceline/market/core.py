@@ -207,18 +207,23 @@ def _searched(game: Game, most: int, seed: int) -> _Pool:
 
     A neighbour has one player more or less. This is a local search for a violated constraint, and no proof that none is left.
     """
-    players = len(game.players)
+    step = 2 * len(game.players)
     pool = _Pool.of(game, _drawn(game, most // 2, np.random.default_rng(seed)))
-    while len(pool.masks) + 2 <= most:
+    gained = True
+    while gained:
+        gained = False
         x, eps = _least(pool)
-        tightest = np.argsort(pool.rows @ x - pool.values, kind="stable")[: 2 * players]
         known = set(pool.masks)
-        near = dict.fromkeys(pool.masks[i] ^ 1 << bit for i in tightest.tolist() for bit in range(players))
-        fresh = [mask for mask in near if mask not in known and 0 < mask < game.everyone][: (most - len(pool.masks)) // 2]
-        gains = (_values(game, fresh) - _rows(game, fresh) @ (pool.alone + x * pool.unit)) / pool.unit
-        pool = _Pool.of(game, [*pool.masks, *fresh])
-        if not len(fresh) or gains.max() <= eps + TOLERANCE:
-            break
+        tightest = np.argsort(pool.rows @ x - pool.values, kind="stable")[:step].tolist()
+        near = dict.fromkeys(pool.masks[i] ^ 1 << bit for i in tightest for bit in range(len(game.players)))
+        untried = [mask for mask in near if mask not in known and 0 < mask < game.everyone][: (most - len(known)) // 2]
+        tried: list[int] = []
+        while untried and not gained:  # a few at a time, so that the budget goes on where there is a gain
+            some, untried = untried[:step], untried[step:]
+            tried += some
+            gains = (_values(game, some) - _rows(game, some) @ (pool.alone + x * pool.unit)) / pool.unit
+            gained = bool(gains.max() > eps + TOLERANCE)
+        pool = _Pool.of(game, [*pool.masks, *tried])
     return pool
 
 

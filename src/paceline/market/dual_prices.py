@@ -20,7 +20,7 @@ from paceline.market.game import Game
 
 _TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _UNBOUNDED = (3, 4)
-"""What HiGHS returns where value grows without end: unbounded, or unbounded or infeasible. To do nothing is always feasible."""
+"""What HiGHS returns where an objective has no bound: unbounded, or unbounded or infeasible. Each program here is feasible."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class LinearProduction:
         resources: of each player, shape (n, m), not negative.
 
     Raises:
-        UserError: a table of another shape, a number that is not finite, or a negative resource.
+        UserError: a table of another shape, a number that is not finite, a negative resource, or no resource.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class LinearProduction:
         resources: Sequence[Sequence[float]] | Array,
     ) -> None:
         self.players = tuple(players)
+        if not len(use):
+            raise UserError("a production without resources", "name at least one")
         self.value = _table(value, (len(value),), "the values")
         self.use = _table(use, (len(use), len(self.value)), "the uses")
         self.resources = _table(resources, (len(self.players), len(self.use)), "the resources")
@@ -95,9 +97,7 @@ class LinearProduction:
 
     def _solve(self, pooled: Array) -> tuple[float, Array, Array]:
         """Worth, plan and prices of pooled resources, shape (m,)."""
-        if not len(self.value) or not len(self.use):
-            if (self.value > 0).any():
-                raise UserError("an activity of value uses no resource", "name what it uses")
+        if not len(self.value):
             return 0.0, np.zeros(len(self.value)), np.zeros(len(self.use))
         answer = linprog(
             -self.value / self._money,
@@ -127,8 +127,8 @@ class LinearProduction:
     def _range(self, worth: float) -> tuple[Array, Array]:
         """The lowest and the highest price of each resource over all dual optima."""
         count = len(self.use)
-        lowest, highest = np.zeros(count), np.full(count, np.inf)
         pooled = self.resources.sum(axis=0) / self._unit
+        lowest, highest = np.zeros(count), np.where(pooled > 0, 0.0, np.inf)
         for resource in range(count if len(self.value) else 0):
             for sign, ends in ((1.0, lowest), (-1.0, highest)):
                 answer = linprog(
@@ -138,7 +138,9 @@ class LinearProduction:
                     method="highs",
                     options=_TIGHT,
                 )
-                if answer.status == 0:
+                if answer.status in _UNBOUNDED:
+                    ends[resource] = np.inf
+                else:
                     ends[resource] = sign * float(answer.fun) * self._money / self._unit[resource]
         return lowest, highest
 

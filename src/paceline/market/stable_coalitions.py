@@ -33,7 +33,11 @@ def subgame(game: Game, coalition: int) -> Game:
 
 
 def by_shapley(game: Game, coalition: int) -> Array:
-    """A division: the Shapley value of the members' own game, sampled beyond ``MOST_ENUMERATED`` of them."""
+    """A division: the Shapley value of the members' own game.
+
+    Beyond ``MOST_ENUMERATED`` members it is sampled, with the same seed each time. That values thousands of coalitions. An
+    error of the sample may decide a merge. Another division is quicker there.
+    """
     bits = [1 << i for i in range(len(game.players)) if coalition >> i & 1]
     if len(bits) > MOST_ENUMERATED:
         return sample(subgame(game, coalition)).shares
@@ -168,28 +172,30 @@ class _Search:
         return None
 
     def split(self, coalition: int) -> Change | None:
-        """A split of a coalition that applies, into any number of parts.
+        """The split of a coalition, into any number of parts, that applies and gains most.
 
         A part may stand in a split where none of its members loses. So a split applies exactly where such parts cover the
-        coalition and a member of one of them gains. Recursion covers what is left, from its first player on: 3^n steps instead
-        of all partitions.
+        coalition and a member of one of them gains. Recursion covers what is left, from its first player on: at most 3^n steps
+        instead of all partitions.
         """
         old = self.payoffs(coalition)
+        gains: dict[int, float] = {}
 
         @cache
-        def cover(left: int, gained: bool) -> tuple[int, ...] | None:
-            """Parts that cover ``left``, in which a member gains, or has already."""
-            if not left:
-                return () if gained else None
+        def cover(left: int) -> tuple[float, tuple[int, ...]]:
+            """The most that parts which cover ``left`` gain, and the parts; -inf where none cover it."""
+            best: tuple[float, tuple[int, ...]] = (-np.inf, ())
             for part in _parts(left):
-                if part != coalition and (gain := self.gain(old, self.payoffs(part))) >= 0:
-                    rest = cover(left ^ part, gained or gain > 0)
-                    if rest is not None:
-                        return part, *rest
-            return None
+                if part not in gains:
+                    gains[part] = self.gain(old, self.payoffs(part))
+                if gains[part] >= 0:
+                    gain, rest = cover(left ^ part) if left ^ part else (0.0, ())
+                    if gains[part] + gain > best[0]:
+                        best = gains[part] + gain, (part, *rest)
+            return best
 
-        parts = cover(coalition, False) if coalition.bit_count() > 1 else None
-        return Change((coalition,), parts) if parts else None
+        gain, parts = cover(coalition)
+        return Change((coalition,), parts) if gain > 0 else None
 
     def change(self, partition: tuple[int, ...]) -> Change | None:
         """A merge that applies, else a split."""
@@ -214,8 +220,8 @@ def _parts(left: int) -> Iterator[int]:
 def merge_and_split(game: Game, division: Division = by_shapley, most: int = MOST_DIVIDED) -> StableCoalitions:
     """Coalitions that form from the players alone, by merges and splits until none applies.
 
-    Coalitions merge where every member gets at least as much as before and one gets more; a coalition splits likewise. Pairs
-    merge before larger groups, and the pair that gains most first: another order may end in another partition. Each change is a
+    Coalitions merge where every member gets at least as much as before and one gets more. A coalition splits likewise. Pairs
+    merge before larger groups, and what gains most goes first: another order may end in another partition. Each change is a
     Pareto improvement from the players alone, so it ends, and nobody gets less than alone. What it ends in is D_hp-stable (Apt
     and Witzel).
 

@@ -1,9 +1,9 @@
 """Credits instead of money: who lends today borrows first tomorrow.
 
-Karma (Vuppalapati, Fikioris, Agarwal, Cidon, Khandelwal and Tardos, Karma: Resource Allocation for Dynamic Demands, OSDI 2023, arXiv
-2305.17222). The steps are those of the authors' published implementation; the paper's text beyond its abstract was not at hand.
-Theirs gives all users equal fair shares. Here sites have shares of their own, and riches are credits for each slice of the fair
-share (an assumption; with equal shares it is their rule). Credits are whole numbers.
+Karma (Vuppalapati, Fikioris, Agarwal, Cidon, Khandelwal and Tardos, Karma: Resource Allocation for Dynamic Demands, OSDI 2023,
+arXiv 2305.17222). The steps are those of the authors' published implementation; the paper's text beyond its abstract was not
+at hand. Theirs gives all users equal fair shares. Here sites have shares of their own, and riches are credits for each slice
+of the fair share (an assumption; with equal shares it is their rule). Credits are whole numbers.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def quantum(state: CreditState, demands: Mapping[str, int]) -> tuple[CreditState
     3. The richest site that wants more borrows a slice for a credit, until nobody wants more, has a credit or is a slice left.
     4. Of donated slices the poorest donor's go first and earn it a credit; shared slices go last and earn nobody one.
 
-    Credits are conserved: their sum is ``granted`` less ``retired``. Between equally rich sites the first of ``fair_shares`` goes
-    first.
+    Credits are conserved: their sum is ``granted`` less ``retired``. Between equally rich sites the first of ``fair_shares``
+    goes first.
 
     Args:
         demands: slices that each site asks for; 0 for a site that is not named.
@@ -126,7 +126,7 @@ def _level(
 ) -> dict[str, int]:
     """Hands out units one by one: to the richest site where a unit costs it a credit, to the poorest where it earns one."""
     whole = lcm(*fair_shares.values())
-    weight = {site: whole // share for site, share in fair_shares.items()}  # credits a slice of the fair share, in whole numbers
+    weight = {site: whole // share for site, share in fair_shares.items()}  # riches in whole numbers
     given = dict.fromkeys(fair_shares, 0)
     queue = [(change * credits[site] * weight[site], i, site) for i, site in enumerate(fair_shares) if most[site]]
     heapq.heapify(queue)

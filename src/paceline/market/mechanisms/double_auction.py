@@ -1,9 +1,9 @@
 """Double auctions: sites bid for units and ask for theirs; an auctioneer keeps what is left between the two prices.
 
-McAfee's auction (A dominant strategy double auction, Journal of Economic Theory 56, 1992) is truthful for sites that trade one unit
-each. With several units a site it is not: a site's lower bids and higher asks set the prices of its other units. The split auction
-is truthful for several units too: each half of the sites trades at a price of the other half (Segal-Halevi, Hassidim and Aumann,
-MUDA, AAAI 2018, arXiv 1712.06848).
+McAfee's auction (A dominant strategy double auction, Journal of Economic Theory 56, 1992) is truthful for sites that trade one
+unit each. With several units a site it is not: a site's lower bids and higher asks set the prices of its other units. The
+split auction is truthful for several units too: each half of the sites trades at a price of the other half (Segal-Halevi,
+Hassidim and Aumann, MUDA, AAAI 2018, arXiv 1712.06848).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from paceline.market.mechanisms import posted_prices
 from paceline.market.mechanisms.traders import (
     Clearing,
     Money,
+    Trade,
     Trader,
     check_money,
     check_traders,
@@ -69,7 +70,9 @@ def _check_limits(prices: Sequence[Money], limits: tuple[Money, Money]) -> None:
         raise UserError(f"limits from {lowest} to {highest}", "give the lower one first")
     outside = next((price for price in prices if not lowest <= price <= highest), None)
     if outside is not None:
-        raise UserError(f"a value of {outside} is outside the limits, {lowest} to {highest}", "give limits that hold for all sites")
+        raise UserError(
+            f"a value of {outside} is outside the limits, {lowest} to {highest}", "give limits that hold for all sites"
+        )
 
 
 def draw_halves(traders: Sequence[Trader], seed: int | str) -> tuple[list[Trader], list[Trader]]:
@@ -86,10 +89,10 @@ def draw_halves(traders: Sequence[Trader], seed: int | str) -> tuple[list[Trader
 def split_auction(first: Sequence[Trader], second: Sequence[Trader]) -> Clearing:
     """Trades in each half at a price at which the other half's demand equals its supply; no trade between the halves.
 
-    Truthful for several units a site: nobody moves the price at which it trades. Buyers pay what sellers receive. It gives up the
-    trades between the halves and those that a half's order of service cuts off. Of the prices at which demand equals supply it
-    takes the middle (an assumption; any rule of the other half's reports alone would do). A half in which nobody bids or nobody
-    asks sets no price.
+    Truthful for several units a site: nobody moves the price at which it trades. Buyers pay what sellers receive. It gives up
+    the trades between the halves and those that a half's order of service cuts off. Of the prices at which demand equals
+    supply it takes the middle (an assumption; any rule of the other half's reports alone would do). A half in which nobody
+    bids or nobody asks sets no price.
 
     Args:
         first: one half, in the order of service, such as of ``draw_halves``.
@@ -100,7 +103,7 @@ def split_auction(first: Sequence[Trader], second: Sequence[Trader]) -> Clearing
     """
     everyone = [*first, *second]
     check_traders(everyone)
-    trades = []
+    trades: list[Trade] = []
     for half, other in ((first, second), (second, first)):
         price = _middle_price(other)
         if price is not None:

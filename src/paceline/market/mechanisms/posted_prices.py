@@ -24,9 +24,9 @@ Good = TypeVar("Good", bound=Hashable)
 def clear(traders: Sequence[Trader], price: Money) -> Clearing:
     """Trades at one price.
 
-    A site sells each own unit that it values below the price and buys each further unit that it values above. Units valued at the
-    price itself move only where the other side needs them. The long side is served in the order of ``traders``. That order must
-    not depend on what they report: shuffle it by a number that is known before.
+    A site sells each own unit that it values below the price and buys each further unit that it values above. Units valued at
+    the price itself move only where the other side needs them. The long side is served in the order of ``traders``. That order
+    must not depend on what they report: shuffle it by a number that is known before.
 
     Raises:
         UserError: an inexact or negative price, or two traders of one name.
@@ -68,9 +68,9 @@ def dual_prices(markets: Mapping[Good, Sequence[Trader]]) -> dict[Good, Money]:
         maximise   sum of value[i] x[i]      x[i] from 0 to 1, one for each unit that a site may use
         subject to sum of x[i] <= units owned, for each resource and period
 
-    Such a price makes the efficient allocation an equilibrium (Owen, On the core of linear production games, 1975, recalled). The
-    solver's floating-point dual is put on the exact value that it stands for. Where all units are not used, the price is 0. Where
-    nobody owns a unit it is the highest value, at which none is missing.
+    Such a price makes the efficient allocation an equilibrium (Owen, On the core of linear production games, 1975, recalled).
+    The solver's floating-point dual is put on the exact value that it stands for. Where all units are not used, the price is
+    0. Where nobody owns a unit it is the highest value, at which none is missing.
 
     Args:
         markets: sites by what is traded. Their values are separate: a device of one type does not replace one of another.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count
+from itertools import count, pairwise
 from numbers import Integral, Rational
 
 from paceline.errors import UserError, check_count, shorten, shown
@@ -52,7 +52,7 @@ class Trader:
         object.__setattr__(self, "owned", check_count(self.owned, f"units owned by {shorten(self.name, 40)!r}", 0))
         exact = tuple(check_money(value, f"a value of {shorten(self.name, 40)!r}") for value in self.values)
         object.__setattr__(self, "values", exact)
-        for first, second in zip(exact, exact[1:], strict=False):
+        for first, second in pairwise(exact):
             if second > first:
                 raise UserError(
                     f"{shorten(self.name, 40)!r} values a further unit more ({second}) than the one before ({first})",
@@ -165,7 +165,7 @@ def efficient_holdings(traders: Sequence[Trader]) -> dict[str, int]:
     holdings = {trader.name: 0 for trader in traders}
     order = count()
     # A heap of each trader's next unit; a unit that it owns goes before an equal one that it would have to buy.
-    heads = [(-trader.values[0], 0 >= trader.owned, next(order), trader) for trader in traders if trader.values]
+    heads = [(-trader.values[0], trader.owned == 0, next(order), trader) for trader in traders if trader.values]
     heapq.heapify(heads)
     while left and heads:
         value, _, place, trader = heads[0]

@@ -1,7 +1,7 @@
 """VCG for identical units with decreasing marginal values: efficient and truthful, at the cost of the budget.
 
-Every site pays what its presence costs the others (Clarke's pivot). Vickrey, Counterspeculation, auctions, and competitive sealed
-tenders, Journal of Finance 16, 1961; Clarke 1971; Groves 1973.
+Every site pays what its presence costs the others (Clarke's pivot). Vickrey, Counterspeculation, auctions, and competitive
+sealed tenders, Journal of Finance 16, 1961; Clarke 1971; Groves 1973.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class VcgOutcome:
 def vcg_exchange(traders: Sequence[Trader]) -> VcgOutcome:
     """Sites bring units and use them where they are worth most.
 
-    Without a site its units are missing too: it pays the largest value of the others with their own units, less the value that they
-    have now. It never has to pay more than it gains. The deficit is never negative: what all sites together add is at least the
-    value that they create, since a price at which demand equals supply pays each at most what it adds.
+    Without a site its units are missing too: it pays the largest value of the others with their own units, less the value that
+    they have now. It never has to pay more than it gains. The deficit is never negative: what all sites together add is at
+    least the value that they create, since a price at which demand equals supply pays each at most what it adds.
 
     Raises:
         UserError: two sites of one name.
@@ -65,7 +65,10 @@ def vcg_sale(buyers: Sequence[Trader], units: int, reserve: Money = 0) -> VcgOut
     check_traders(buyers)
     owner = next((buyer for buyer in buyers if buyer.owned), None)
     if owner is not None:
-        raise UserError(f"{shorten(owner.name, 40)!r} owns units in a sale from outside", "use an exchange for sites with units of their own")
+        raise UserError(
+            f"{shorten(owner.name, 40)!r} owns units in a sale from outside",
+            "use an exchange for sites with units of their own",
+        )
     units = check_count(units, "units for sale", 0)
     reserve = check_money(reserve, "a reserve")
     seller = Trader("\0seller", units, (reserve,) * units)

@@ -359,7 +359,7 @@ def test_places_without_a_ledger(tmp_path: Path) -> None:
         ({"amount": LARGEST + 1}, "amount 9223372036854775808"),
         ({"end_us": 0, "start_us": 5}, "a period from 5 to 0 us"),
         ({"reason": "rent"}, "unknown reason of an entry 'rent'.*reclaimed"),
-        ({"unit": "dollars"}, "unknown unit of an amount 'dollars'.*micro-dollars"),
+        ({"unit": "dollars"}, "unknown unit of an amount 'dollars'.*micro-currency"),
         ({"owner": ""}, "owner '' of an entry"),
         ({"job": "a\nb"}, "job 'a.*printable"),
         ({"job": "\ud800"}, "printable"),

@@ -31,7 +31,7 @@ def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_means_over_time_keep_the_area() -> None:
     edges = np.linspace(0, 10, 8)
     begun, ended, counts = np.array([0.5, 3.0]), np.array([2.5, 10.0]), np.array([2.0, 5.0])
-    line = figures._mean_of(edges, begun, ended, counts)
+    line = figures.mean_of(edges, begun, ended, counts)
     assert (line * np.diff(edges)).sum() == pytest.approx(2 * 2 + 5 * 7)
     assert line[-1] == pytest.approx(5) and line[0] == pytest.approx(2 * (10 / 7 - 0.5) / (10 / 7))
 

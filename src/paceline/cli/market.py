@@ -23,6 +23,7 @@ ALL = "example:\n  paceline market sites.toml --rule shapley --out runs/market"
 GAIN = "example:\n  paceline market gain sites.toml --site A"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
 RULE = "credits"
+LEDGER = "ledger.sqlite"
 
 
 def add(parser: Parser) -> None:
@@ -80,7 +81,33 @@ def _all(o: argparse.Namespace) -> Answer:
 
     found = _answered(o)
     data = found.to_json()
-    return data, market_screen(data)
+    screen = market_screen(data)
+    if o.out is None:
+        return data, screen
+    data["report"], data["ledger"] = (str(path) for path in _write(o, found))
+    return data, screen.writing(f"report: {data['report']}", f"ledger: {data['ledger']}")
+
+
+def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
+    """The page, and the ledger. Raises UserError where a ledger of something else stands there."""
+    from paceline import __version__
+    from paceline.errors import UserError
+    from paceline.market.ledger import Ledger, Origin
+    from paceline.market.posting import entries_of
+    from paceline.reporting.answer_page import write
+    from paceline.reporting.market_page import market_page
+
+    report = write(market_page(found), str(o.out))
+    path = o.out / LEDGER
+    ledger = Ledger(path, Origin.of_file(o.sites, found.rule, 0, __version__))
+    entries = list(entries_of(found.savings, found.settlement, found.outcome))
+    if len(ledger):  # an earlier run's: the same entries are made, or it is another federation's
+        difference = ledger.reproduces(entries)
+        if difference is not None:
+            raise UserError(f"{path} holds other entries: {difference}", "give another `out`")
+    else:
+        ledger.append(entries)
+    return report, path
 
 
 def _gain(o: argparse.Namespace) -> Answer:

@@ -26,9 +26,7 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         speed: predicted, for models of which the federation states nothing.
     """
     pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
-    jobs = sorted(
-        ((job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs))
-    )
+    jobs = _order(federation)
     kinds: dict[tuple[object, ...], int] = {}
     rows: list[tuple[int, int, float, tuple[float, ...], tuple[float, ...]]] = []
     of_row: dict[tuple[object, ...], int] = {}
@@ -59,6 +57,18 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         data_bytes=np.array([row[2] for row in rows], float),
         capacity=np.array([group.devices for _, group in pools], np.int64),
         pool_site=np.array([number for number, _ in pools], np.int64),
+    )
+
+
+def jobs_in_order(federation: Federation) -> tuple[Job, ...]:
+    """The jobs as ``demand_of`` numbers them."""
+    return tuple(federation.sites[number].jobs[index] for _, number, index in _order(federation))
+
+
+def _order(federation: Federation) -> list[tuple[float, int, int]]:
+    """Arrival, site and place at the site of every job, sorted."""
+    return sorted(
+        (job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs)
     )
 
 
@@ -120,4 +130,4 @@ def _ratio(federation: Federation, job: Job, home: str, device: str, speed: Spee
     return speed(job, home, device) if speed else 0.0
 
 
-__all__ = ["UNLIMITED", "Speed", "demand_of", "one_pool", "rules_of"]
+__all__ = ["UNLIMITED", "Speed", "demand_of", "jobs_in_order", "one_pool", "rules_of"]

@@ -10,8 +10,10 @@ import numpy as np
 
 from paceline.market.costs import mean_wait_s
 from paceline.market.demand import Speed
-from paceline.market.gain import lending
+from paceline.market.federation_state import Outcome
+from paceline.market.flows import Flows, flows_of
 from paceline.market.game import MOST_ENUMERATED
+from paceline.market.mechanisms.properties import mechanism_named
 from paceline.market.savings import Progress, Savings, Sharing
 from paceline.market.settlement import RULES, Settlement, savings_under, settle
 from paceline.market.site import Federation
@@ -48,7 +50,8 @@ class FederationAnswer(Tabular):
     """What a federation is worth, to whom.
 
     Attributes:
-        one_pool: what one pool of all devices would save, first come first served, with data everywhere and jobs that span sites.
+        one_pool: what one pool of all devices would save, first come first served, with data everywhere and jobs that span.
+        flows: between sites. ``savings``, ``outcome``: the simulations, of every coalition and of all sites.
         notes: what a reader must know, a sentence each.
     """
 
@@ -60,6 +63,9 @@ class FederationAnswer(Tabular):
     restarts: int
     verdict: Verdict
     settlement: Settlement
+    flows: Flows
+    savings: Savings
+    outcome: Outcome
     notes: tuple[str, ...] = ()
 
     def rows(self) -> Sequence[Row]:
@@ -71,6 +77,7 @@ class FederationAnswer(Tabular):
         return {
             "rule": self.rule,
             "about": RULES[self.rule].about,
+            "mechanism": [list(row) for row in mechanism_named(self.rule).rows()],
             "currency": self.currency,
             "saved": self.saved,
             "one_pool": self.one_pool,
@@ -83,6 +90,7 @@ class FederationAnswer(Tabular):
             "leaving": [
                 {"sites": list(self.verdict.game.members(one.coalition)), "gain": one.gain} for one in self.verdict.leaving
             ],
+            "lent_hours": self.flows.hours.tolist(),
             "notes": list(self.notes),
         }
 
@@ -107,8 +115,9 @@ def answer(
     verdict = judge(savings.game(), settlement.shares)
     together = savings.outcome(savings.everyone)
     pooled = Savings.of(federation, Sharing(one_pool=True), speed)
+    flows = flows_of(savings.demand, together, len(federation.sites))
     alone = np.array([savings.total(1 << number) for number in range(len(federation.sites))])
-    sites = tuple(_site(savings, settlement, number, alone[number], together) for number in range(len(federation.sites)))
+    sites = tuple(_site(savings, settlement, flows, number, alone[number], together) for number in range(len(federation.sites)))
     return FederationAnswer(
         rule=settlement.rule,
         currency=federation.currency,
@@ -118,15 +127,18 @@ def answer(
         restarts=int(together.restarts.sum()),
         verdict=verdict,
         settlement=settlement,
+        flows=flows,
+        savings=savings,
+        outcome=together,
         notes=_notes(federation, savings, verdict),
     )
 
 
-def _site(savings: Savings, settlement: Settlement, number: int, alone: float, together: Any) -> SiteAnswer:
+def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, alone: float, together: Outcome) -> SiteAnswer:
     site, demand = savings.federation.sites[number], savings.demand
     mine = demand.site == number
     span = float(demand.arrival_s.max() - demand.arrival_s.min()) or 1.0
-    lent, borrowed, _ = lending(demand, together, number)
+    at_home = flows.hours[number, number]
     return SiteAnswer(
         site=site.name,
         devices=site.fleet.devices,
@@ -139,8 +151,8 @@ def _site(savings: Savings, settlement: Settlement, number: int, alone: float, t
         received=float(settlement.received[number]),
         share=float(settlement.shares[number]),
         standard_error=float(settlement.standard_error[number]),
-        lent_hours=lent,
-        borrowed_hours=borrowed,
+        lent_hours=float(flows.hours[number].sum() - at_home),
+        borrowed_hours=float(flows.hours[:, number].sum() - at_home),
     )
 
 

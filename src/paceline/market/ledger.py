@@ -26,7 +26,7 @@ from paceline.array_types import Ints
 from paceline.errors import UserError, check_count, check_name, shorten, shown
 
 Reason = Literal["ran", "reclaimed", "data set", "checkpoint", "settlement"]
-Unit = Literal["micro-credits", "micro-dollars"]
+Unit = Literal["micro-credits", "micro-currency"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 UNITS: tuple[Unit, ...] = get_args(Unit)
 LARGEST = (1 << 63) - 1

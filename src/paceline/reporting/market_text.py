@@ -42,6 +42,8 @@ def market_screen(data: Answered) -> Screen:
     ]
     if data["leaving"]:
         blocks += [GAP, heading("Who would leave"), leaving_table(data)]
+    kept = [(name, kept, how) for name, kept, how, _ in data["mechanism"]]
+    blocks += [GAP, heading(f"What {data['rule']} keeps"), Table(("property", "kept", "how"), kept, frozenset({0, 1, 2}))]
     title = f"{len(sites)} sites that share, settled by {data['rule']}: {data['about']}"
     return Screen(title=title, answer=tuple(blocks), brief=brief, notes=tuple(data["notes"]))
 

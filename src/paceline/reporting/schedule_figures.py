@@ -121,8 +121,8 @@ def held_by_type(schedule: Schedule) -> str:
         spans = [span for outcome in schedule.outcomes for span in outcome.spans if span.device == group.device]
         counts = np.array([sum(count for _, count in span.placement) for span in spans], float)
         begun, ended = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
-        lines[f"{group.device}, of {group.devices:,}"] = _mean_of(edges, begun, ended, counts)
-    return _over_time(edges, lines, "devices held", TRACE)
+        lines[f"{group.device}, of {group.devices:,}"] = mean_of(edges, begun, ended, counts)
+    return over_time(edges, lines, "devices held", TRACE)
 
 
 def queue(schedule: Schedule, axis: Axis = TRACE) -> str:
@@ -133,9 +133,9 @@ def queue(schedule: Schedule, axis: Axis = TRACE) -> str:
     ends = np.array([_gone(outcome, end) for outcome in schedule.outcomes])
     spans = [span for outcome in schedule.outcomes for span in outcome.spans]
     begun, ended = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
-    present = _mean_of(edges, arrivals, ends, np.ones(len(arrivals)))
-    running = _mean_of(edges, begun, ended, np.ones(len(spans)))
-    return _over_time(edges, {"waiting": np.maximum(present - running, 0), "running": running}, "jobs", axis)
+    present = mean_of(edges, arrivals, ends, np.ones(len(arrivals)))
+    running = mean_of(edges, begun, ended, np.ones(len(spans)))
+    return over_time(edges, {"waiting": np.maximum(present - running, 0), "running": running}, "jobs", axis)
 
 
 def _gone(outcome: Outcome, end: float) -> float:
@@ -144,7 +144,7 @@ def _gone(outcome: Outcome, end: float) -> float:
     return outcome.end_s
 
 
-def _mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
+def mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
     """The mean between edges of what each interval adds while it lasts."""
 
     def passed(moments: Array) -> Array:
@@ -158,7 +158,8 @@ def _mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
     return np.asarray(np.diff(passed(begun) - passed(ended)) / np.diff(edges))
 
 
-def _over_time(edges: Array, lines: Mapping[str, Array], what: str, axis: Axis) -> str:
+def over_time(edges: Array, lines: Mapping[str, Array], what: str, axis: Axis = TRACE) -> str:
+    """Lines over time, by their labels; values lie between the edges, in seconds."""
     unit, scale = time_unit(float(edges[-1] - edges[0]))
     x = Scale(float(edges[0]) / scale, float(edges[-1]) / scale)
     y = Scale(0, 1.05 * max(max(float(line.max()) for line in lines.values()), 1.0))

@@ -104,5 +104,5 @@ def test_nothing_to_price() -> None:
 def test_mistakes() -> None:
     with pytest.raises(UserError, match="a price of -1 is negative"):
         clear([], -1)
-    with pytest.raises(UserError, match=r"a price of 0\.5; give whole micro-dollars"):
+    with pytest.raises(UserError, match=r"a price of 0\.5; give whole micro-currency"):
         clear([], 0.5)  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def test_a_unit_stays_between_equal_values() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(UserError, match=r"a value of 'a' of 0\.5; give whole micro-dollars"):
+    with pytest.raises(UserError, match=r"a value of 'a' of 0\.5; give whole micro-currency"):
         Trader("a", 0, (0.5,))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="a value of 'a' of -1 is negative"):
         Trader("a", 0, (-1,))

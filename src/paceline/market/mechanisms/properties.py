@@ -67,6 +67,9 @@ class Truthfulness:
     source: str
 
 
+Property = Efficiency | IndividualRationality | BudgetBalance | Truthfulness
+
+
 @dataclass(frozen=True)
 class Mechanism:
     """A rule of sharing, with what it keeps. Each property has one sentence and its source."""
@@ -87,6 +90,11 @@ class Mechanism:
     def gives_up(self) -> tuple[str, ...]:
         """Names of the properties that it gives up, wholly or in part."""
         return tuple(name for name, _ in self._all if name not in self.keeps)
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """A property each: its name, whether it is kept, how, and the source."""
+        values: tuple[Property, ...] = (self.efficiency, self.individual_rationality, self.budget_balance, self.truthfulness)
+        return [(name, kept, value.how, value.source) for (name, kept), value in zip(self._all, values, strict=True)]
 
     @property
     def _all(self) -> tuple[tuple[str, str], ...]:

@@ -1,6 +1,6 @@
 """What every market with money shares: traders with decreasing marginal values, trades, and the largest possible gain.
 
-Money is exact: whole micro-dollars or a ``Fraction``. Sums of payments are therefore equal, not nearly equal.
+Money is exact: whole micro-currency or a ``Fraction``. Sums of payments are therefore equal, not nearly equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_money(value: object, what: str) -> Money:
         UserError: a float, a negative amount, or no number.
     """
     if isinstance(value, bool) or not isinstance(value, Rational):
-        raise UserError(f"{what} of {shown(value)}", "give whole micro-dollars or a Fraction, so that sums are exact")
+        raise UserError(f"{what} of {shown(value)}", "give whole micro-currency or a Fraction, so that sums are exact")
     if value < 0:
         raise UserError(f"{what} of {value} is negative", "give 0 or more")
     return int(value) if isinstance(value, Integral) else Fraction(value)

@@ -22,10 +22,8 @@ def test_somebody_leaves() -> None:
     assert not verdict.stable and verdict.can_be_stable and verdict.how_many == 2
     assert verdict.game.members(verdict.leaving[0].coalition) == ("left", "right")
     first, second, *_ = verdict.words("shapley", "$")
-    assert first == (
-        "Under shapley, 2 groups of sites would do better by themselves, left and right most clearly: together they would have "
-        "17 $ more."
-    )
+    assert first.startswith("Under shapley, 2 groups of sites would do better by themselves: left and right most clearly")
+    assert first.endswith("with $16.7 more than here.")
     assert second.startswith("A division exists that keeps everyone: least-core.")
 
 
@@ -34,7 +32,7 @@ def test_no_division_holds() -> None:
     verdict = judge(majority, np.array([30.0, 30, 30]))
     assert not verdict.can_be_stable
     assert verdict.least.eps == pytest.approx(30)
-    assert "No division keeps everyone: some group always gains 30 $ or more by leaving." in verdict.words("shapley", "$")
+    assert "No division keeps everyone: some group always gains $30 or more by leaving." in verdict.words("shapley", "$")
     assert verdict.words("shapley", "$")[-1].startswith("Free to merge and to split")
 
 

@@ -19,7 +19,7 @@ EXAMPLE = """example:
   paceline market sites.toml
   paceline market gain sites.toml --site A
   paceline market stable sites.toml --rule shapley"""
-ALL = "example:\n  paceline market sites.toml --rule shapley --out runs/market"
+ALL = "example:\n  paceline market all sites.toml --rule shapley --out runs/market"
 GAIN = "example:\n  paceline market gain sites.toml --site A"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
 RULE = "credits"

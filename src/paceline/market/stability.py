@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from paceline.array_types import Array
 from paceline.market.core import Blocking, CoreAllocation, blocking, least_core
+from paceline.market.currency import priced
 from paceline.market.game import MOST_ENUMERATED, Game
 from paceline.market.stable_coalitions import StableCoalitions, merge_and_split
 
@@ -48,17 +49,21 @@ class Verdict:
         else:
             worst = self.leaving[0]
             names = _listed(self.game.members(worst.coalition))
+            groups = "one group of sites" if self.how_many == 1 else f"{self.how_many:,} groups of sites"
+            most = "" if self.how_many == 1 else " most clearly"
             first = (
-                f"Under {rule}, {self.how_many:,} groups of sites would do better by themselves, {names} most clearly: "
-                f"together they would have {worst.gain:,.0f} {currency} more."
+                f"Under {rule}, {groups} would do better by themselves: {names}{most}, with "
+                f"{priced(worst.gain, currency)} more than here."
             )
         if self.can_be_stable:
             second = (
-                f"A division exists that keeps everyone: least-core. With it each group gets at least {-self.least.eps:,.0f} "
-                f"{currency} more than by itself."
+                f"A division exists that keeps everyone: least-core. With it each group gets at least "
+                f"{priced(max(-self.least.eps, 0.0), currency)} more than by itself."
             )
         else:
-            second = f"No division keeps everyone: some group always gains {self.least.eps:,.0f} {currency} or more by leaving."
+            second = (
+                f"No division keeps everyone: some group always gains {priced(self.least.eps, currency)} or more by leaving."
+            )
         sentences = [first, second]
         if self.coalitions is not None and len(self.coalitions.partition) > 1:
             groups = "; ".join(_listed(self.game.members(mask)) for mask in self.coalitions.partition)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.market.currency import amount, priced
 from paceline.market.federation_answer import FederationAnswer
 from paceline.market.mechanisms.properties import WHY_NOT_ALL, mechanism_named
 from paceline.market.settlement import RULES
 from paceline.reporting.answer_page import Page, Section
-from paceline.reporting.market_text import amount, waited
+from paceline.reporting.market_text import waited
 from paceline.reporting.plot import Plot, Scale, tick
 from paceline.reporting.schedule_figures import over_time
 from paceline.reporting.values import clean
@@ -40,7 +41,7 @@ def market_page(answer: FederationAnswer) -> Page:
 def _saved_text(answer: FederationAnswer) -> str:
     worse = [answer.sites[number].site for number in answer.settlement.worse_off]
     loses = f"Worse off than alone: {', '.join(worse)}." if worse else "No site is worse off than alone."
-    return f"Sharing saves {amount(answer.saved)} {answer.currency}. {loses}"
+    return f"Sharing saves {priced(answer.saved, answer.currency)}. {loses}"
 
 
 def _gains(answer: FederationAnswer) -> Iterator[Section]:
@@ -77,7 +78,7 @@ def _gain_bars(bars: list[tuple[str, float, float]], currency: str) -> str:
         plot.text(0, n * row + 20, clean(name, 14), "axis", "end", -6)
         for value, kind, top, what in ((saved, "network", 4, "saves"), (gained, "compute", 18, "gains")):
             left, right = sorted((x.share(0.0), x.share(value)))
-            plot.rect(left, n * row + top, right - left, 13, kind, f"{clean(name)} {what} {amount(value)} {currency}")
+            plot.rect(left, n * row + top, right - left, 13, kind, f"{clean(name)} {what} {priced(value, currency)}")
     for kind, text in (("network", "saves, before anybody pays"), ("compute", "gains, after payments")):
         plot.key(height, kind, text)
         height += 18

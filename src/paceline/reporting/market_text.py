@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.market.currency import amount, priced
 from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading, item
 from paceline.units import format_seconds
 
@@ -27,12 +28,12 @@ def market_screen(data: Answered) -> Screen:
         )
         for site in sites
     ]
-    saved = f"{amount(data['saved'])} {currency}"
+    saved, one_pool = priced(data["saved"], currency), priced(data["one_pool"], currency)
     brief = f"sharing saves {saved}; {data['verdict'][0]}"
     worse = data["worse_off"]
     loses = f"Worse off than alone: {', '.join(worse)}." if worse else "No site is worse off than alone."
     blocks: list[Block] = [
-        Paragraph(f"Sharing saves {saved}; one pool, first come first served, would save {amount(data['one_pool'])}. {loses}"),
+        Paragraph(f"Sharing saves {saved}; one pool, first come first served, would save {one_pool}. {loses}"),
         GAP,
         Table(head, rows),
         Paragraph(f"Saves, receives and gains are in {currency}.", "faint"),
@@ -76,10 +77,10 @@ def stability_screen(data: Answered) -> Screen:
 def gain_screen(data: Answered) -> Screen:
     """What one site gains by joining."""
     currency = data["currency"]
-    gain, low, high = (amount(data[name]) for name in ("gain", "low", "high"))
+    gain, low, high = (priced(data[name], currency) for name in ("gain", "low", "high"))
     wait = f"{waited(data['wait_alone_s'])} alone, {waited(data['wait_together_s'])} together"
     blocks: list[Block] = [
-        Paragraph(f"{data['site']} saves {gain} {currency} ({low} to {high}), before anybody pays."),
+        Paragraph(f"{data['site']} saves {gain} ({low} to {high}), before anybody pays."),
         GAP,
         Table(
             ("", ""),
@@ -95,14 +96,8 @@ def gain_screen(data: Answered) -> Screen:
         Table(("if", f"saves, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
     ]
     notes = (f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",)
-    brief = f"{data['site']} saves {gain} {currency} ({low} to {high}); {wait}"
+    brief = f"{data['site']} saves {gain} ({low} to {high}); {wait}"
     return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
-
-
-def amount(value: float, sign: bool = False) -> str:
-    """Money or hours: whole from 100 on, else three digits."""
-    text = f"{value:{'+' if sign else ''},.0f}" if abs(value) >= 100 else f"{value:{'+' if sign else ''}.3g}"
-    return "0" if text in ("+0", "-0") else text
 
 
 def waited(seconds: float | None) -> str:
@@ -110,4 +105,4 @@ def waited(seconds: float | None) -> str:
     return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
 
 
-__all__ = ["amount", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]
+__all__ = ["gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]

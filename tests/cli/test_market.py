@@ -1,0 +1,90 @@
+"""``paceline market``: the answers, what is written, and mistakes on one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.cli import main
+from paceline.market.ledger import LedgerReader
+
+ROOT = Path(__file__).parents[2]
+SITES = str(ROOT / "examples" / "sites.toml")
+
+
+def test_the_whole_answer_is_meant_where_no_action_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", SITES, "--json"]) == 0
+    short = json.loads(capsys.readouterr().out)
+    assert main(["market", "all", SITES, "--json"]) == 0
+    assert short == json.loads(capsys.readouterr().out)
+    assert [site["site"] for site in short["sites"]] == ["north", "south", "west"]
+    assert sum(site["received"] for site in short["sites"]) == pytest.approx(0)
+    assert {row[0] for row in short["mechanism"]} == {"efficiency", "individual rationality", "budget balance", "truthfulness"}
+
+
+@pytest.mark.parametrize("rule", ["credits", "prices", "shapley", "least-core"])
+def test_every_rule_writes_a_page_and_a_ledger_that_agrees(
+    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["market", SITES, "--rule", rule, "--out", str(tmp_path), "--json"]
+    assert main(command) == 0
+    data = json.loads(capsys.readouterr().out)
+    page = Path(data["report"]).read_text()
+    assert "Who lends to whom" in page and ("Prices over time" in page) == (rule == "prices")
+    ledger = LedgerReader(Path(data["ledger"]))
+    ledger.verify()
+    balances = ledger.balances("micro-credits" if rule == "credits" else "micro-currency")
+    assert sum(balances.values()) == 0
+    for site in data["sites"]:
+        if rule == "credits":
+            expected = (site["lent_hours"] - site["borrowed_hours"]) * 3600
+        else:
+            expected = site["received"]
+        assert balances.get(site["site"], 0) / 1e6 == pytest.approx(expected, abs=0.1)
+    # The same again makes the same entries, and posts none twice.
+    posted = len(ledger)
+    assert main(command) == 0
+    assert len(LedgerReader(Path(data["ledger"]))) == posted
+
+
+def test_a_ledger_of_another_rule_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", SITES, "--out", str(tmp_path), "--brief"]) == 0
+    before = (tmp_path / "ledger.sqlite").read_bytes()
+    assert main(["market", SITES, "--rule", "shapley", "--out", str(tmp_path), "--brief"]) == 2
+    assert "has rule credits, shapley was given" in capsys.readouterr().err
+    assert (tmp_path / "ledger.sqlite").read_bytes() == before
+
+
+def test_the_gain_of_a_site(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", "gain", SITES, "--site", "north", "--draws", "5", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["low"] <= data["high"] and data["gain"] == pytest.approx(data["alone"] - data["together"])
+    assert data["most_lent"] <= 16  # what the site states
+    assert main(["market", "gain", SITES, "--site", "north", "--draws", "5"]) == 0
+    assert "What it depends on" in capsys.readouterr().out
+
+
+def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", "stable", SITES, "--rule", "shapley"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "would do better by themselves" in text and "A division exists that keeps everyone: least-core." in text
+    assert main(["market", "stable", SITES, "--rule", "least-core", "--brief"]) == 0
+    assert capsys.readouterr().out.startswith("it holds: Nobody gains by leaving")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["market", "nowhere.toml"], "cannot read nowhere.toml"),
+        (["market", SITES, "--rule", "shaply"], "did you mean shapley?"),
+        (["market", "gain", SITES, "--site", "nort"], "unknown site 'nort'"),
+        (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 1 up"),
+        (["market", "gain", SITES], "--site"),
+    ],
+)
+def test_mistakes(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1

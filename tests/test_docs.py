@@ -38,6 +38,7 @@ PAGES = (
     "docs/add-a-chip.md",
     "docs/questions.md",
     "docs/scheduling.md",
+    "docs/market.md",
     "docs/domain-adaptation.md",
     "docs/slim.md",
 )

@@ -38,10 +38,8 @@ def test_every_rule_writes_a_page_and_a_ledger_that_agrees(
     balances = ledger.balances("micro-credits" if rule == "credits" else "micro-currency")
     assert sum(balances.values()) == 0
     for site in data["sites"]:
-        if rule == "credits":
-            expected = (site["lent_hours"] - site["borrowed_hours"]) * 3600
-        else:
-            expected = site["received"]
+        credits = (site["lent_hours"] - site["borrowed_hours"]) * 3600
+        expected = credits if rule == "credits" else site["received"]
         assert balances.get(site["site"], 0) / 1e6 == pytest.approx(expected, abs=0.1)
     # The same again makes the same entries, and posts none twice.
     posted = len(ledger)

@@ -16,7 +16,7 @@ def test_the_answer_names_every_site_and_what_it_gains() -> None:
     screen = market_screen(data)
     text = " ".join(block for block in map(str, screen.answer))
     assert "Sharing saves 0.556 job-hours" in text and "No site is worse off than alone." in text
-    assert screen.brief.startswith("sharing saves 0.556 job-hours; Nobody gains by leaving")
+    assert screen.brief.startswith("sharing saves 0.556 job-hours. Nobody gains by leaving")
 
 
 def test_who_is_worse_off_is_named() -> None:

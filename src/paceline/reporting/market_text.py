@@ -29,7 +29,7 @@ def market_screen(data: Answered) -> Screen:
         for site in sites
     ]
     saved, one_pool = priced(data["saved"], currency), priced(data["one_pool"], currency)
-    brief = f"sharing saves {saved}; {data['verdict'][0]}"
+    brief = f"sharing saves {saved}. {data['verdict'][0]}"
     worse = data["worse_off"]
     loses = f"Worse off than alone: {', '.join(worse)}." if worse else "No site is worse off than alone."
     blocks: list[Block] = [
@@ -78,9 +78,10 @@ def gain_screen(data: Answered) -> Screen:
     """What one site gains by joining."""
     currency = data["currency"]
     gain, low, high = (priced(data[name], currency) for name in ("gain", "low", "high"))
+    does = f"loses {priced(-data['gain'], currency)}" if data["gain"] < 0 else f"saves {gain}"
     wait = f"{waited(data['wait_alone_s'])} alone, {waited(data['wait_together_s'])} together"
     blocks: list[Block] = [
-        Paragraph(f"{data['site']} saves {gain} ({low} to {high}), before anybody pays."),
+        Paragraph(f"{data['site']} {does} ({low} to {high}), before anybody pays."),
         GAP,
         Table(
             ("", ""),
@@ -96,7 +97,7 @@ def gain_screen(data: Answered) -> Screen:
         Table(("if", f"saves, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
     ]
     notes = (f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",)
-    brief = f"{data['site']} saves {gain} ({low} to {high}); {wait}"
+    brief = f"{data['site']} {does} ({low} to {high}); {wait}"
     return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
 
 

@@ -49,10 +49,10 @@ def test_every_rule_writes_a_page_and_a_ledger_that_agrees(
 
 def test_a_ledger_of_another_rule_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", SITES, "--out", str(tmp_path), "--brief"]) == 0
-    before = (tmp_path / "ledger.sqlite").read_bytes()
+    before = LedgerReader(tmp_path / "ledger.sqlite").head
     assert main(["market", SITES, "--rule", "shapley", "--out", str(tmp_path), "--brief"]) == 2
     assert "has rule credits, shapley was given" in capsys.readouterr().err
-    assert (tmp_path / "ledger.sqlite").read_bytes() == before
+    assert LedgerReader(tmp_path / "ledger.sqlite").head == before
 
 
 def test_the_gain_of_a_site(capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,7 @@ def test_a_half_does_not_move_its_own_price(changed: tuple[int, ...], traders: l
 def test_a_split_auction_by_hand() -> None:
     first = [Trader("a", 0, (9, 5)), Trader("b", 2, (1,))]
     second = [Trader("c", 0, (8, 2)), Trader("d", 1, (4,))]
-    # Demand equals supply at 1 to 5 in the first half, hence 3 in the second, and at 4 to 8 in the second, hence 6 in the first.
+    # Demand equals supply at 1 to 5 in the first half, hence 3 in the second; at 4 to 8 in the second, hence 6 in the first.
     done = split_auction(first, second)
     assert [(t.buyer, t.seller, t.units, t.paid, t.received) for t in done.trades] == [("a", "b", 1, 6, 6)]
     assert done.lost_gain == (9 + 8 + 5) - (4 + 1) - (9 - 0) + 0

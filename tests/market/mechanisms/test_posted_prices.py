@@ -1,4 +1,4 @@
-"""Posted prices: rationing by hand, duals against the sorted values, efficiency at the right price and the loss at a wrong one."""
+"""Posted prices: rationing by hand, duals against the sorted values, the loss at a wrong price and none at the right one."""
 
 from __future__ import annotations
 

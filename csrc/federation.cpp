@@ -221,10 +221,12 @@ class Simulation {
         if (home_first) {
             auto at_home = [&](int64_t each) { return start(now, each, true); };
             only < 0 ? in_order(now, at_home) : static_cast<void>(at_home(only));
-            reclaim(now);
+            each_wanted([&](size_t pool, int64_t) { reserved_[pool] = 1; });
         }
         auto anywhere = [&](int64_t each) { return start(now, each, false); };
         only < 0 ? in_order(now, anywhere) : static_cast<void>(queues_[only].empty() || anywhere(only));
+        if (home_first)  // after jobs have started elsewhere: nobody leaves for one that need not wait
+            each_wanted([&](size_t pool, int64_t devices) { tell(now, pool, devices - free_[pool] - coming_[pool]); });
     }
 
     bool start(double now, int64_t each, bool at_home) {
@@ -269,7 +271,9 @@ class Simulation {
         return true;
     }
 
-    void reclaim(double now) {
+    // Pools with guests where own jobs wait that would fit if guests left, and the devices of those jobs.
+    template <class Act>
+    void each_wanted(Act act) {
         for (size_t pool = 0; pool < pools; ++pool) {
             const int64_t lender = pool_site[pool];
             if (lender < 0 || notice[lender] == kNever || !(guests_[pool] || coming_[pool])) continue;
@@ -282,9 +286,7 @@ class Simulation {
             const int64_t there = free_[pool] + coming_[pool] + guests_[pool];
             for (const Head& head : heads_)
                 if (wanted + devices[head.job] <= there) wanted += devices[head.job];
-            if (!wanted) continue;
-            reserved_[pool] = 1;
-            tell(now, pool, wanted - free_[pool] - coming_[pool]);
+            if (wanted) act(pool, wanted);
         }
     }
 

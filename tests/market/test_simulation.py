@@ -130,3 +130,14 @@ def test_a_wrong_index_is_refused() -> None:
     jobs = demand([(0, 100, 4, 0)], [4])
     with pytest.raises(ValueError, match="lies outside"):
         simulate(replace(jobs, kind=np.array([1], np.int64)), free_rules(1), 1, native=True)
+
+
+@given(seeds)
+def test_reclaim_at_once_comes_to_an_end(seed: int) -> None:
+    """Guests that are sent away do not send away others without end: each that leaves makes room for an owner's job."""
+    rng = np.random.default_rng(seed)
+    jobs = random_demand(rng, 5, 150, types=1)
+    jobs = replace(jobs, delay_s=np.full_like(jobs.delay_s, 3.0), speed=np.ones_like(jobs.speed))
+    got = simulate(jobs, free_rules(5, home_first=True, notice_s=np.zeros(5)), 31)
+    assert np.isfinite(got.end_s).all()
+    assert got.restarts.sum() <= 8 * len(got.end_s)  # at most as many as the devices that an owner's job takes

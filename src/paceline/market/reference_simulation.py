@@ -147,14 +147,17 @@ class Simulation:
         Args:
             only: the one kind that can have become able to start; -1: any.
         """
-        reserved: set[int] = set()
-        if self.rules.home_first:
+        home_first = self.rules.home_first
+        if home_first:
             for kind in self._order(now) if only < 0 else [only]:
-                self._start(now, kind, True, reserved)
-            reserved = self._reclaim(now)
+                self._start(now, kind, True, set())
+        reserved = {pool for pool, _ in self._wanted()} if home_first else set()
         for kind in self._order(now) if only < 0 else [only]:
             if self.queues[kind]:
                 self._start(now, kind, False, reserved)
+        if home_first:  # after jobs have started elsewhere: nobody leaves for one that need not wait
+            for pool, devices in list(self._wanted()):
+                self._tell(now, pool, devices - self.free[pool] - self.coming[pool])
 
     def _start(self, now: float, kind: int, at_home: bool, reserved: set[int]) -> None:
         """Start the first job of a kind where it ends first, if it fits anywhere."""
@@ -195,10 +198,9 @@ class Simulation:
         self.running[job] = (pool, now, now + (float(demand.delay_s[kind, pool]) + extra), run)
         heapq.heappush(self.events, (end, _END, job, run))
 
-    def _reclaim(self, now: float) -> set[int]:
-        """Tell guests to leave where own jobs wait for their devices; the pools that take no guests until then."""
+    def _wanted(self) -> Iterator[tuple[int, int]]:
+        """Pools with guests where own jobs wait that would fit if guests left, and the devices of those jobs."""
         demand, rules = self.demand, self.rules
-        reserved: set[int] = set()
         for pool, lender in enumerate(demand.pool_site.tolist()):
             if lender < 0 or math.isinf(rules.notice_s[lender]) or not (self.guests[pool] or self.coming[pool]):
                 continue
@@ -213,9 +215,7 @@ class Simulation:
                 if wanted + devices <= self.free[pool] + self.coming[pool] + self.guests[pool]:
                     wanted += devices
             if wanted:
-                reserved.add(pool)
-                self._tell(now, pool, wanted - self.free[pool] - self.coming[pool])
-        return reserved
+                yield pool, wanted
 
     def _tell(self, now: float, pool: int, wanted: int) -> None:
         """Guests that have done least since they came leave first, until they hold so many devices."""

@@ -5,7 +5,7 @@
     python benchmarks/market_itp.py rules --trace ITP.csv --out RESULTS/market_itp_rules.csv --picture RESULTS/market_itp.svg
 
 RESULTS is benchmarks/results. ITP.csv is ElasticFlow's trace of ITP (69,351 jobs of ten clusters over the same 60 days):
-submission, duration and GPUs are real, the models are those that its authors drew. Capacities are an assumption: each cluster has
+submission, duration and GPUs are real, the models are those that its authors drew. Capacities are assumed: each cluster has
 whole nodes of 8 GPUs for its stated mean load, and at least its largest job. "Computed" columns are of another simulator.
 """
 

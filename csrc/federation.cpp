@@ -60,7 +60,7 @@ struct Head {  // the first job of a kind
 class Simulation {
   public:
     // Of jobs and pools.
-    const double *arrival, *duration, *speed, *delay, *cloud_speed;
+    const double *arrival, *duration, *speed, *believed, *delay, *cloud_speed;
     const int64_t *devices, *site, *kind, *kind_site, *capacity, *pool_site;
     size_t jobs, kinds, pools, sites;
     // Of the rules.
@@ -236,13 +236,12 @@ class Simulation {
         bool best_guest = false;
         int64_t best = -1;
         for (size_t pool = 0; pool < pools; ++pool) {
-            const double rate = speed[each * pools + pool];
-            if (free_[pool] < count || rate <= 0) continue;
+            if (free_[pool] < count || speed[each * pools + pool] <= 0) continue;
             const bool is_guest = guest(pool, home);
             if (is_guest && (at_home || reserved_[pool] || lent_[pool_site[pool]] + count > lends[pool_site[pool]] ||
                              borrowed_[home] + count > borrows[home]))
                 continue;
-            const double ends = now + (delay[each * pools + pool] + extra + remaining_[job] / rate);
+            const double ends = now + (delay[each * pools + pool] + extra + remaining_[job] / believed[each * pools + pool]);
             const bool better = best < 0 || ends < best_end ||
                                 (ends == best_end && (is_guest < best_guest || (is_guest == best_guest && free_[pool] > free_[best])));
             if (better) {
@@ -267,7 +266,7 @@ class Simulation {
         held_[job].pool = best;
         held_[job].run = number;
         held_[job].works = now + (delay[each * pools + best] + extra);
-        events_.push({best_end, kEnd, job, number});
+        events_.push({now + (delay[each * pools + best] + extra + remaining_[job] / speed[each * pools + best]), kEnd, job, number});
         return true;
     }
 
@@ -329,14 +328,14 @@ void bind_federation(nb::module_& m) {
     m.def(
         "federation",
         [](const Doubles& arrival, const Doubles& duration, const Longs& devices, const Longs& site, const Longs& kind,
-           const Longs& kind_site, const Table& speed, const Table& delay, const Doubles& cloud_speed, const Longs& capacity,
+           const Longs& kind_site, const Table& speed, const Table& believed, const Table& delay, const Doubles& cloud_speed, const Longs& capacity,
            const Longs& pool_site, const Longs& lends, const Longs& borrows, const Doubles& notice, const Doubles& cloud_after,
            bool by_credit, bool home_first, double checkpoint, double save, double restart, uint64_t members, OutDoubles first_start,
            OutDoubles end, OutLongs restarts) {
             const size_t jobs = arrival.size(), kinds = kind_site.size(), pools = capacity.size(), sites = lends.size();
             same_size(jobs, {duration.size(), devices.size(), site.size(), kind.size(), first_start.size(), end.size(), restarts.size()});
-            same_size(kinds, {speed.shape(0), delay.shape(0), cloud_speed.size()});
-            same_size(pools, {speed.shape(1), delay.shape(1), pool_site.size()});
+            same_size(kinds, {speed.shape(0), believed.shape(0), delay.shape(0), cloud_speed.size()});
+            same_size(pools, {speed.shape(1), believed.shape(1), delay.shape(1), pool_site.size()});
             same_size(sites, {borrows.size(), notice.size(), cloud_after.size()});
             const auto within = [](const Longs& values, int64_t least, size_t most) {
                 for (size_t i = 0; i < values.size(); ++i)
@@ -349,6 +348,7 @@ void bind_federation(nb::module_& m) {
             simulation.arrival = arrival.data();
             simulation.duration = duration.data();
             simulation.speed = speed.data();
+            simulation.believed = believed.data();
             simulation.delay = delay.data();
             simulation.cloud_speed = cloud_speed.data();
             simulation.devices = devices.data();
@@ -390,7 +390,7 @@ void bind_federation(nb::module_& m) {
                                    owned(std::move(run_end)));
         },
         nb::arg("arrival"), nb::arg("duration"), nb::arg("devices"), nb::arg("site"), nb::arg("kind"), nb::arg("kind_site"),
-        nb::arg("speed"), nb::arg("delay"), nb::arg("cloud_speed"), nb::arg("capacity"), nb::arg("pool_site"), nb::arg("lends"),
+        nb::arg("speed"), nb::arg("believed"), nb::arg("delay"), nb::arg("cloud_speed"), nb::arg("capacity"), nb::arg("pool_site"), nb::arg("lends"),
         nb::arg("borrows"), nb::arg("notice"), nb::arg("cloud_after"), nb::arg("by_credit"), nb::arg("home_first"),
         nb::arg("checkpoint"), nb::arg("save"), nb::arg("restart"), nb::arg("members"), nb::arg("first_start").noconvert(),
         nb::arg("end").noconvert(), nb::arg("restarts").noconvert());

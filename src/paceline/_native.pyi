@@ -74,6 +74,7 @@ def federation(
     kind: Any,
     kind_site: Any,
     speed: Any,
+    believed: Any,
     delay: Any,
     cloud_speed: Any,
     capacity: Any,

@@ -7,8 +7,14 @@ import numpy as np
 from paceline.market.federation_state import Demand, Rules
 
 
-def random_demand(rng: np.random.Generator, sites: int = 3, jobs: int = 60, types: int = 2, shared: bool = False) -> Demand:
-    """Jobs that come in bursts, on pools of several device types. Times are eighths of a second: sums of them are exact."""
+def random_demand(
+    rng: np.random.Generator, sites: int = 3, jobs: int = 60, types: int = 2, shared: bool = False, wrong: bool = False
+) -> Demand:
+    """Jobs that come in bursts, on pools of several device types. Times are eighths of a second: sums of them are exact.
+
+    Args:
+        shared: nobody owns the pools. ``wrong``: what is believed of speeds.
+    """
     pools = sites * types
     pool_site = np.full(pools, -1) if shared else np.repeat(np.arange(sites), types)
     capacity = rng.integers(0, 9, pools)
@@ -28,6 +34,7 @@ def random_demand(rng: np.random.Generator, sites: int = 3, jobs: int = 60, type
         kind=kind.astype(np.int64),
         kind_site=kind_site.astype(np.int64),
         speed=speed,
+        believed=speed * rng.choice([0.25, 1.0, 3.0], speed.shape) if wrong else speed,
         delay_s=np.where(pool_site[None] == kind_site[:, None], 0.0, rng.integers(0, 16, speed.shape) / 8.0),
         cloud_speed=np.ones(len(kind_site)),
         data_bytes=np.zeros(len(kind_site)),

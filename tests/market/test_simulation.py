@@ -30,6 +30,7 @@ def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay
         kind=np.array([kinds.index((job[3], job[2])) for job in jobs], np.int64),
         kind_site=kind_site,
         speed=np.ones((len(kinds), len(capacity))),
+        believed=np.ones((len(kinds), len(capacity))),
         delay_s=np.where(kind_site[:, None] == pool_site, 0.0, delay),
         cloud_speed=np.ones(len(kinds)),
         data_bytes=np.zeros(len(kinds)),
@@ -44,7 +45,10 @@ def test_python_and_cpp_agree(seed: int) -> None:
         pytest.skip("no native build")
     rng = np.random.default_rng(seed)
     sites = int(rng.integers(1, 5))
-    jobs, rules = random_demand(rng, sites, shared=bool(rng.integers(5) == 0)), random_rules(rng, sites)
+    jobs, rules = (
+        random_demand(rng, sites, shared=bool(rng.integers(5) == 0), wrong=bool(rng.integers(2))),
+        random_rules(rng, sites),
+    )
     members = int(rng.integers(1, 1 << sites))
     ours, theirs = (simulate(jobs, rules, members, native) for native in (False, True))
     for field in fields(Outcome):
@@ -137,7 +141,16 @@ def test_reclaim_at_once_comes_to_an_end(seed: int) -> None:
     """Guests that are sent away do not send away others without end: each that leaves makes room for an owner's job."""
     rng = np.random.default_rng(seed)
     jobs = random_demand(rng, 5, 150, types=1)
-    jobs = replace(jobs, delay_s=np.full_like(jobs.delay_s, 3.0), speed=np.ones_like(jobs.speed))
+    jobs = replace(
+        jobs, delay_s=np.full_like(jobs.delay_s, 3.0), speed=np.ones_like(jobs.speed), believed=np.ones_like(jobs.speed)
+    )
     got = simulate(jobs, free_rules(5, home_first=True, notice_s=np.zeros(5)), 31)
     assert np.isfinite(got.end_s).all()
     assert got.restarts.sum() <= 8 * len(got.end_s)  # at most as many as the devices that an owner's job takes
+
+
+def test_a_wrong_belief_sends_a_job_to_the_slower_devices() -> None:
+    jobs = demand([(0, 100, 4, 0)], [4, 4])
+    jobs = replace(jobs, speed=np.array([[1.0, 0.5]]), believed=np.array([[1.0, 2.0]]))
+    got = simulate(jobs, free_rules(2), 0b11)
+    assert got.run_pool.tolist() == [1] and got.end_s.tolist() == [200]

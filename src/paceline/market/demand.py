@@ -44,6 +44,7 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
                 rows.append(row)
             kinds[asked] = of_row[row]
         kind[place], devices[place], duration[place] = kinds[asked], job.devices, job.duration_s
+    speeds = np.array([row[3] for row in rows], float)
     return Demand(
         arrival_s=np.array([arrival for arrival, _, _ in jobs], float),
         duration_s=duration,
@@ -51,7 +52,8 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         site=np.array([number for _, number, _ in jobs], np.int64),
         kind=kind,
         kind_site=np.array([row[0] for row in rows], np.int64),
-        speed=np.array([row[3] for row in rows], float),
+        speed=speeds,
+        believed=speeds,
         delay_s=np.array([row[4] for row in rows], float),
         cloud_speed=np.ones(len(rows)),
         data_bytes=np.array([row[2] for row in rows], float),
@@ -81,10 +83,13 @@ def one_pool(federation: Federation, demand: Demand, members: int) -> Demand:
     types = list(dict.fromkeys(group.device for _, group in pools))
     of_type = np.array([types.index(group.device) for _, group in pools])
     mine = np.array([members >> number & 1 for number, _ in pools], bool)
-    speed = np.stack([demand.speed[:, of_type == index].max(axis=1) for index in range(len(types))], axis=1)
+    speed, believed = (
+        np.stack([table[:, of_type == index].max(axis=1) for index in range(len(types))], axis=1)
+        for table in (demand.speed, demand.believed)
+    )
     capacity = np.bincount(of_type[mine], demand.capacity[mine], len(types)).astype(np.int64)
     shared = np.full(len(types), -1, np.int64)
-    return replace(demand, speed=speed, delay_s=np.zeros_like(speed), capacity=capacity, pool_site=shared)
+    return replace(demand, speed=speed, believed=believed, delay_s=np.zeros_like(speed), capacity=capacity, pool_site=shared)
 
 
 def rules_of(federation: Federation, *, by_credit: bool = False, home_first: bool = False) -> Rules:

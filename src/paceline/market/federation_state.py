@@ -23,6 +23,7 @@ class Demand:
         devices: that it holds as long as it runs. ``site``: its owner. ``kind``: its kind.
         kind_site: the site of each kind; shape (kinds,).
         speed: of a kind in a pool, beside that at home; 0: it cannot run there. Shape (kinds, pools).
+        believed: the speeds by which a pool is chosen; above 0 where ``speed`` is.
         delay_s: before a kind's work begins in a pool, with devices held: its data arrive. Shape (kinds, pools).
         cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: that move where such a job runs elsewhere.
         capacity: devices of each pool; shape (pools,). ``pool_site``: the site that owns it; -1: everyone.
@@ -35,6 +36,7 @@ class Demand:
     kind: Ints
     kind_site: Ints
     speed: Array
+    believed: Array
     delay_s: Array
     cloud_speed: Array
     data_bytes: Array

@@ -164,7 +164,7 @@ class Simulation:
         demand, rules = self.demand, self.rules
         job, home = self.queues[kind][0], int(demand.kind_site[kind])
         devices = int(demand.devices[job])
-        best: tuple[float, bool, int, int] | None = None  # end, guest, devices taken, pool
+        best: tuple[float, bool, int, int] | None = None  # end as believed, guest, devices taken, pool
         extra = rules.restart_s if self.restarts[job] else 0.0
         for pool, free in enumerate(self.free):
             speed, lender = float(demand.speed[kind, pool]), int(demand.pool_site[pool])
@@ -178,12 +178,13 @@ class Simulation:
                 or self.borrowed[home] + devices > rules.borrows[home]
             ):
                 continue
-            end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / speed)
+            end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / float(demand.believed[kind, pool]))
             if best is None or (end, guest, -free, pool) < best:
                 best = (end, guest, -free, pool)
         if best is None:
             return
-        end, guest, _, pool = best
+        _, guest, _, pool = best
+        end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / float(demand.speed[kind, pool]))
         heapq.heappop(self.queues[kind])
         self.free[pool] -= devices
         if guest:

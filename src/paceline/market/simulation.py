@@ -37,6 +37,7 @@ def simulate(demand: Demand, rules: Rules, members: int, native: bool | None = N
         demand.kind,
         demand.kind_site,
         demand.speed,
+        demand.believed,
         demand.delay_s,
         demand.cloud_speed,
         demand.capacity,

@@ -118,35 +118,37 @@ def study(trace: Path, sizing: float) -> Iterator[dict[str, Any]]:
 
 
 def picture(rows: list[dict[str, Any]], path: Path) -> None:
-    """What is kept, and how many sites would do better alone, over the size of the error; a line a load and rule."""
+    """What is kept, and how many sites would do better alone, over the size of the error; a line a load."""
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
     plt.rcParams["svg.hashsalt"] = "paceline"
-    figure, axes = plt.subplots(2, 2, figsize=(11, 6.5), constrained_layout=True, sharey="row")
+    figure, axes = plt.subplots(2, 2, figsize=(11, 6), constrained_layout=True, sharey="row")
     sizings = sorted({row["sizing"] for row in rows})
+    marks = {"bias": (0.125, 0.25, 0.5, 1, 2, 4, 8), "error": ERRORS}
     for column, kind in enumerate(("bias", "error")):
         for place, sizing in enumerate(sizings):
             colour = plt.get_cmap("viridis")(place / max(len(sizings), 1))
-            for rule, style in (("credits", "-"), ("prices", "--")):
-                ours = [row for row in rows if (row["kind"], row["rule"], row["sizing"]) == (kind, rule, sizing)]
-                sizes = sorted({row["bias"] for row in ours})
-                for axis, name, scale in ((axes[0][column], "kept", 100), (axes[1][column], "worse_off", 1)):
-                    values = [np.median([scale * row[name] for row in ours if row["bias"] == size]) for size in sizes]
-                    axis.plot(sizes, values, style, marker="o", ms=3, color=colour, label=f"load {sizing:g}, {rule}")
+            ours = [row for row in rows if (row["kind"], row["sizing"]) == (kind, sizing)]
+            sizes = sorted({row["bias"] for row in ours})
+            for axis, name, best in ((axes[0][column], "kept", min), (axes[1][column], "worse_off", max)):
+                worst = [best(row[name] for row in ours if row["bias"] == size) for size in sizes]
+                scale = 100 if name == "kept" else 1
+                axis.plot(sizes, [scale * value for value in worst], "o-", ms=3, color=colour, label=f"load {sizing:g}")
         for axis in (axes[0][column], axes[1][column]):
             axis.set_xscale("log")
+            axis.set_xticks(marks[kind], [f"{mark:g}" for mark in marks[kind]])
+            axis.minorticks_off()
             axis.grid(alpha=0.3)
-        what = (
-            "believed / true speed of foreign devices" if kind == "bias" else "standard error of log speed, by model and type"
-        )
+        what = {"bias": "believed / true speed of foreign devices", "error": "standard error of log speed, by model and site"}[
+            kind
+        ]
         axes[1][column].set_xlabel(what)
-    axes[0][0].set_title("kept of the saving with true speeds, % (median of seeds)", loc="left", fontsize=10)
-    axes[1][0].set_title("sites that would do better alone, of 10", loc="left", fontsize=10)
-    axes[0][1].legend(frameon=False, fontsize=7)
-    axes[0][0].set_ylim(-20, 110)
+    axes[0][0].set_title("kept of the saving with true speeds, % (worst rule and seed)", loc="left", fontsize=10)
+    axes[1][0].set_title("sites that would do better alone, of 10 (worst rule and seed)", loc="left", fontsize=10)
+    axes[0][1].legend(frameon=False, fontsize=8, loc="lower left")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rows import append
+from rows import append, read
 
 from paceline.market.core import blocking, nucleolus
 from paceline.market.mechanisms.properties import mechanism_named
@@ -196,7 +196,7 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
     axes[0].set_xlim(80, 101)
     axes[0].set_title("kept of what one pool saves, % (dashed: 90)", loc="left", fontsize=10)
     axes[1].set_title("most that a group gains by leaving, % of the saving", loc="left", fontsize=10)
-    axes[1].legend(frameon=False, fontsize=8)
+    axes[1].legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(0.9, 0.5))
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
@@ -205,12 +205,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["pooling", "game", "rules"])
-    parser.add_argument("--trace", type=Path, required=True)
+    parser.add_argument("--trace", type=Path)
     parser.add_argument("--sizings", type=float, nargs="+", default=[0.75])
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
     options = parser.parse_args()
+    if options.draw:
+        return picture(read(options.out), options.draw)
     parts = {
         "pooling": (POOLING, lambda: pooling(options.trace, options.sizings)),
         "game": (GAME, lambda: game(options.trace, options.sizings)),

@@ -60,12 +60,12 @@ struct Head {  // the first job of a kind
 class Simulation {
   public:
     // Of jobs and pools.
-    const double *arrival, *duration, *speed, *believed, *delay, *cloud_speed;
+    const double *arrival, *duration, *patience, *speed, *believed, *delay, *cloud_speed;
     const int64_t *devices, *site, *kind, *kind_site, *capacity, *pool_site;
     size_t jobs, kinds, pools, sites;
     // Of the rules.
     const int64_t *lends, *borrows;
-    const double *notice, *cloud_after;
+    const double* notice;
     bool by_credit, home_first;
     double checkpoint, save, restart;
     uint64_t members;
@@ -142,7 +142,7 @@ class Simulation {
         const bool alone = queue.empty();
         queue.insert(job);
         if (alone) dispatch(now, kind[job]);
-        const double deadline = cloud_after[site[job]];
+        const double deadline = patience[job];
         if (std::isnan(first_start[job]) && deadline < kNever) events_.push({now + deadline, kDeadline, job, 0});
     }
 
@@ -327,16 +327,16 @@ void same_size(size_t size, std::initializer_list<size_t> others) {
 void bind_federation(nb::module_& m) {
     m.def(
         "federation",
-        [](const Doubles& arrival, const Doubles& duration, const Longs& devices, const Longs& site, const Longs& kind,
+        [](const Doubles& arrival, const Doubles& duration, const Longs& devices, const Longs& site, const Longs& kind, const Doubles& patience,
            const Longs& kind_site, const Table& speed, const Table& believed, const Table& delay, const Doubles& cloud_speed, const Longs& capacity,
-           const Longs& pool_site, const Longs& lends, const Longs& borrows, const Doubles& notice, const Doubles& cloud_after,
+           const Longs& pool_site, const Longs& lends, const Longs& borrows, const Doubles& notice,
            bool by_credit, bool home_first, double checkpoint, double save, double restart, uint64_t members, OutDoubles first_start,
            OutDoubles end, OutLongs restarts) {
             const size_t jobs = arrival.size(), kinds = kind_site.size(), pools = capacity.size(), sites = lends.size();
-            same_size(jobs, {duration.size(), devices.size(), site.size(), kind.size(), first_start.size(), end.size(), restarts.size()});
+            same_size(jobs, {duration.size(), devices.size(), site.size(), kind.size(), patience.size(), first_start.size(), end.size(), restarts.size()});
             same_size(kinds, {speed.shape(0), believed.shape(0), delay.shape(0), cloud_speed.size()});
             same_size(pools, {speed.shape(1), believed.shape(1), delay.shape(1), pool_site.size()});
-            same_size(sites, {borrows.size(), notice.size(), cloud_after.size()});
+            same_size(sites, {borrows.size(), notice.size()});
             const auto within = [](const Longs& values, int64_t least, size_t most) {
                 for (size_t i = 0; i < values.size(); ++i)
                     if (values.data()[i] < least || values.data()[i] >= static_cast<int64_t>(most)) return false;
@@ -347,6 +347,7 @@ void bind_federation(nb::module_& m) {
             Simulation simulation;
             simulation.arrival = arrival.data();
             simulation.duration = duration.data();
+            simulation.patience = patience.data();
             simulation.speed = speed.data();
             simulation.believed = believed.data();
             simulation.delay = delay.data();
@@ -364,7 +365,6 @@ void bind_federation(nb::module_& m) {
             simulation.lends = lends.data();
             simulation.borrows = borrows.data();
             simulation.notice = notice.data();
-            simulation.cloud_after = cloud_after.data();
             simulation.by_credit = by_credit;
             simulation.home_first = home_first;
             simulation.checkpoint = checkpoint;
@@ -389,9 +389,9 @@ void bind_federation(nb::module_& m) {
             return std::make_tuple(owned(std::move(run_job)), owned(std::move(run_pool)), owned(std::move(run_start)),
                                    owned(std::move(run_end)));
         },
-        nb::arg("arrival"), nb::arg("duration"), nb::arg("devices"), nb::arg("site"), nb::arg("kind"), nb::arg("kind_site"),
+        nb::arg("arrival"), nb::arg("duration"), nb::arg("devices"), nb::arg("site"), nb::arg("kind"), nb::arg("patience"), nb::arg("kind_site"),
         nb::arg("speed"), nb::arg("believed"), nb::arg("delay"), nb::arg("cloud_speed"), nb::arg("capacity"), nb::arg("pool_site"), nb::arg("lends"),
-        nb::arg("borrows"), nb::arg("notice"), nb::arg("cloud_after"), nb::arg("by_credit"), nb::arg("home_first"),
+        nb::arg("borrows"), nb::arg("notice"), nb::arg("by_credit"), nb::arg("home_first"),
         nb::arg("checkpoint"), nb::arg("save"), nb::arg("restart"), nb::arg("members"), nb::arg("first_start").noconvert(),
         nb::arg("end").noconvert(), nb::arg("restarts").noconvert());
 }

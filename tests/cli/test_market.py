@@ -72,6 +72,14 @@ def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("it holds: Nobody gains by leaving")
 
 
+def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", "equilibrium", SITES, "--price", "1", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["equilibrium"] and 0 < data["efficiency"] <= 1 and data["best_is_of_all"]
+    assert main(["market", "equilibrium", SITES, "--price", "0"]) == 0
+    assert "the sites share 0 devices" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -80,6 +88,8 @@ def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
         (["market", "gain", SITES, "--site", "nort"], "unknown site 'nort'"),
         (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 1 up"),
         (["market", "gain", SITES], "--site"),
+        (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
+        (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),
     ],
 )
 def test_mistakes(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,18 @@ from paceline.market.federation_state import Demand, Rules
 
 
 def random_demand(
-    rng: np.random.Generator, sites: int = 3, jobs: int = 60, types: int = 2, shared: bool = False, wrong: bool = False
+    rng: np.random.Generator,
+    sites: int = 3,
+    jobs: int = 60,
+    types: int = 2,
+    shared: bool = False,
+    wrong: bool = False,
+    impatient: bool = False,
 ) -> Demand:
     """Jobs that come in bursts, on pools of several device types. Times are eighths of a second: sums of them are exact.
 
     Args:
-        shared: nobody owns the pools. ``wrong``: what is believed of speeds.
+        shared: nobody owns the pools. ``wrong``: what is believed of speeds. ``impatient``: some go to the cloud.
     """
     pools = sites * types
     pool_site = np.full(pools, -1) if shared else np.repeat(np.arange(sites), types)
@@ -32,6 +38,9 @@ def random_demand(
         devices=kind_devices[kind].astype(np.int64),
         site=kind_site[kind].astype(np.int64),
         kind=kind.astype(np.int64),
+        patience_s=rng.choice([0.0, 20.0, np.inf], sites, p=[0.1, 0.2, 0.7])[kind_site[kind]]
+        if impatient
+        else np.full(jobs, np.inf),
         kind_site=kind_site.astype(np.int64),
         speed=speed,
         believed=speed * rng.choice([0.25, 1.0, 3.0], speed.shape) if wrong else speed,
@@ -49,7 +58,6 @@ def random_rules(rng: np.random.Generator, sites: int = 3) -> Rules:
         lends=rng.integers(0, 17, sites),
         borrows=rng.integers(0, 17, sites),
         notice_s=rng.choice([0.0, 1.0, 4.0, np.inf], sites),
-        cloud_after_s=rng.choice([0.0, 20.0, np.inf], sites, p=[0.1, 0.2, 0.7]),
         by_credit=bool(rng.integers(2)),
         home_first=bool(rng.integers(2)),
         checkpoint_s=5.0,
@@ -61,4 +69,4 @@ def random_rules(rng: np.random.Generator, sites: int = 3) -> Rules:
 def free_rules(sites: int, **changes: object) -> Rules:
     """Everything is shared for good."""
     most, never = np.full(sites, 1 << 30), np.full(sites, np.inf)
-    return Rules(**{"lends": most, "borrows": most, "notice_s": never, "cloud_after_s": never, **changes})  # type: ignore[arg-type]
+    return Rules(**{"lends": most, "borrows": most, "notice_s": never, **changes})  # type: ignore[arg-type]

@@ -59,5 +59,6 @@ def test_rules_are_the_limits_of_the_sites() -> None:
     sites = (site("A", [job("a", 0, 1)], lends=3, notice_s=60.0), site("B", [job("b", 0, 1)], borrows=5, cloud_after_s=9.0))
     rules = rules_of(Federation(sites=sites, checkpoint_s=7.0), by_credit=True)
     assert rules.lends.tolist() == [3, UNLIMITED] and rules.borrows.tolist() == [UNLIMITED, 5]
-    assert rules.notice_s.tolist() == [60, np.inf] and rules.cloud_after_s.tolist() == [np.inf, 9]
+    assert rules.notice_s.tolist() == [60, np.inf]
+    assert demand_of(Federation(sites=sites)).patience_s.tolist() == [np.inf, 9]
     assert rules.by_credit and not rules.home_first and rules.checkpoint_s == 7

@@ -28,6 +28,7 @@ def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay
         devices=np.array([job[2] for job in jobs], np.int64),
         site=np.array([job[3] for job in jobs], np.int64),
         kind=np.array([kinds.index((job[3], job[2])) for job in jobs], np.int64),
+        patience_s=np.full(len(jobs), np.inf),
         kind_site=kind_site,
         speed=np.ones((len(kinds), len(capacity))),
         believed=np.ones((len(kinds), len(capacity))),
@@ -46,7 +47,7 @@ def test_python_and_cpp_agree(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sites = int(rng.integers(1, 5))
     jobs, rules = (
-        random_demand(rng, sites, shared=bool(rng.integers(5) == 0), wrong=bool(rng.integers(2))),
+        random_demand(rng, sites, shared=bool(rng.integers(5) == 0), wrong=bool(rng.integers(2)), impatient=True),
         random_rules(rng, sites),
     )
     members = int(rng.integers(1, 1 << sites))
@@ -58,7 +59,7 @@ def test_python_and_cpp_agree(seed: int) -> None:
 @given(seeds)
 def test_nothing_is_overbooked_and_nothing_is_lost(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    jobs, rules = random_demand(rng), random_rules(rng)
+    jobs, rules = random_demand(rng, impatient=True), random_rules(rng)
     members = int(rng.integers(1, 8))
     got = simulate(jobs, rules, members)
     inside = np.array([members >> int(site) & 1 for site in jobs.site], bool)
@@ -123,7 +124,7 @@ def test_credit_decides_who_is_served() -> None:
 
 def test_who_waits_too_long_goes_to_the_cloud() -> None:
     jobs = demand([(0, 100, 4, 0), (5, 100, 4, 0), (6, 10, 4, 0)], [4])
-    got = simulate(jobs, free_rules(1, cloud_after_s=np.array([20.0])), 1)
+    got = simulate(replace(jobs, patience_s=np.full(3, 20.0)), free_rules(1), 1)
     assert got.end_s.tolist() == [100, 125, 36]
     assert got.run_pool.tolist() == [0, CLOUD, CLOUD]
 

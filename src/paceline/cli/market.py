@@ -21,6 +21,7 @@ EXAMPLE = """example:
   paceline market stable sites.toml --rule shapley"""
 ALL = "example:\n  paceline market all sites.toml --rule shapley --out runs/market"
 GAIN = "example:\n  paceline market gain sites.toml --site A"
+EQUILIBRIUM = "example:\n  paceline market equilibrium sites.toml --price 1.5"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
 RULE = "credits"
 LEDGER = "ledger.sqlite"
@@ -42,6 +43,14 @@ def add(parser: Parser) -> None:
     gain.add_argument(
         "--draws", metavar="N", type=int, default=40, help="draws of the trace's weeks for the range (default 40)"
     )
+    alone = action("equilibrium", "what each lends where each decides for itself, at a price inside, and what that loses")
+    alone.runs(_equilibrium, EQUILIBRIUM, shapes=BRIEF)
+    _federation(alone)
+    alone.add_argument("--price", metavar="P", type=float, required=True, help="of a device and hour, in the sites' currency")
+    gamma = "0: only cost counts; 1: saving a unit of extra use of the own devices (default 0)"
+    alone.add_argument("--gamma", metavar="G", type=float, default=0.0, help=gamma)
+    alpha = "fairness of the welfare: 0 the sum, 1 proportional, inf the least (default 0)"
+    alone.add_argument("--alpha", metavar="A", type=float, default=0.0, help=alpha)
     stable = action("stable", "who would leave, with whom, and what division would keep everyone")
     stable.runs(_stable, STABLE, shapes=BRIEF)
     _federation(stable)
@@ -122,6 +131,16 @@ def _gain(o: argparse.Namespace) -> Answer:
     gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.draws, progress=_progress(o, "simulations"))
     data = {**asdict(gain), "gain": gain.gain}
     return data, gain_screen(data)
+
+
+def _equilibrium(o: argparse.Namespace) -> Answer:
+    from paceline.market.settlement import savings_under
+    from paceline.market.simulated_game import decide
+    from paceline.reporting.market_text import equilibrium_screen
+
+    federation, speed = _read(o)
+    data = decide(savings_under(federation, "prices", speed), o.price, o.gamma, o.alpha).to_json()
+    return data, equilibrium_screen(data)
 
 
 def _stable(o: argparse.Namespace) -> Answer:

@@ -21,6 +21,7 @@ class Demand:
         arrival_s: of each job, ascending; shape (jobs,).
         duration_s: of its work at speed 1, which is that at home.
         devices: that it holds as long as it runs. ``site``: its owner. ``kind``: its kind.
+        patience_s: a job that has waited so long for its first start goes to the public cloud; infinite: never.
         kind_site: the site of each kind; shape (kinds,).
         speed: of a kind in a pool, beside that at home; 0: it cannot run there. Shape (kinds, pools).
         believed: the speeds by which a pool is chosen; above 0 where ``speed`` is.
@@ -34,6 +35,7 @@ class Demand:
     devices: Ints
     site: Ints
     kind: Ints
+    patience_s: Array
     kind_site: Ints
     speed: Array
     believed: Array
@@ -51,7 +53,6 @@ class Rules:
     Attributes:
         lends, borrows: devices that a site lends, or borrows, at a time at most.
         notice_s: seconds from an owner's word until its guests leave; infinite: they stay to their end.
-        cloud_after_s: a job that has waited so long for its first start goes to the public cloud; infinite: never.
         by_credit: the site that has lent most is served first (device-seconds lent less borrowed), else whose job came first.
         home_first: own jobs take their site's devices before guests do.
         checkpoint_s: of a job's work between two checkpoints. ``save_s``: to write one. ``restart_s``: to start again.
@@ -60,7 +61,6 @@ class Rules:
     lends: Ints
     borrows: Ints
     notice_s: Array
-    cloud_after_s: Array
     by_credit: bool = False
     home_first: bool = False
     checkpoint_s: float = 1800.0

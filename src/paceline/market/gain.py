@@ -129,6 +129,7 @@ def _of_jobs(demand: Demand, places: Array, moments: Array) -> Demand:
         devices=demand.devices[kept],
         site=demand.site[kept],
         kind=demand.kind[kept],
+        patience_s=demand.patience_s[kept],
     )
 
 

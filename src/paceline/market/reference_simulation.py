@@ -60,12 +60,12 @@ class Simulation:
         return Outcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
 
     def _arrive(self, now: float, job: int) -> None:
-        kind, site = int(self.demand.kind[job]), int(self.demand.site[job])
+        kind = int(self.demand.kind[job])
         alone = not self.queues[kind]
         heapq.heappush(self.queues[kind], job)
         if alone:  # else the one before it does not fit either
             self._dispatch(now, kind)
-        deadline = float(self.rules.cloud_after_s[site])
+        deadline = float(self.demand.patience_s[job])
         if math.isnan(self.first_start[job]) and deadline < math.inf:
             heapq.heappush(self.events, (now + deadline, _DEADLINE, job, 0))
 

@@ -101,9 +101,41 @@ def gain_screen(data: Answered) -> Screen:
     return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
 
 
+def equilibrium_screen(data: Answered) -> Screen:
+    """What each site lends where each decides for itself."""
+    currency = data["currency"]
+    rows = [
+        (
+            site["site"],
+            f"{site['devices']:,}",
+            f"{site['shares']:,}",
+            amount(site["utility"]),
+            f"{site['best_shares']:,}",
+        )
+        for site in data["sites"]
+    ]
+    shared, best = (sum(site[name] for site in data["sites"]) for name in ("shares", "best_shares"))
+    price = f"at {priced(data['price'], currency)} a device and hour"
+    if data["equilibrium"]:
+        first = f"Where each decides for itself, {price}, the sites share {shared:,} devices; nobody gains by another choice."
+    else:
+        first = f"Where each decides for itself, {price}, no choice is the last: best responses go on or in a circle."
+    search = "" if data["best_is_of_all"] else ", as far as a search found"
+    second = f"The largest welfare shares {best:,}{search}."
+    known = data["efficiency"] is not None and data["efficiency"] == data["efficiency"]
+    third = f"The equilibrium has {data['efficiency']:.0%} of it." if known else "How far that is cannot be said as a ratio."
+    blocks: list[Block] = [
+        Paragraph(f"{first} {second} {third}"),
+        GAP,
+        Table(("site", "devices", "shares", "utility", "best for all"), rows),
+        Paragraph(f"Utility is in {currency} an hour, divided by extra use where --gamma is above 0.", "faint"),
+    ]
+    return Screen(title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=first)
+
+
 def waited(seconds: float | None) -> str:
     """A mean wait: unknown where no job ran."""
     return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
 
 
-__all__ = ["gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]
+__all__ = ["equilibrium_screen", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]

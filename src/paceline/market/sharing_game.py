@@ -1,0 +1,214 @@
+"""How much each site shares when each decides for itself: SC-Share's game, its equilibrium, and what selfishness costs.
+
+Lin, Pal, Paolieri, Golubchik, SC-Share, ICDCS 2017 (arXiv 1703.10318): each site chooses how many of its devices others may
+borrow, pays the federation's price C^G for what it borrows, and is paid C^G for what it lends. The formulas are recalled, not
+checked against the paper: cost C_i = P_i C^P + (O_i - I_i) C^G with P_i the work that goes to the public cloud at C^P;
+utility U_i = (C_i^0 - C_i) / (rho_i - rho_i^0)^gamma, with C^0 and rho^0 those of a site alone. Here P_i C^P may be any cost
+of a site, such as that of its jobs' waiting. Where a site's devices work no more than alone, gamma does not count: there is
+no extra use to divide by.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError, shown
+
+Profile = tuple[int, ...]
+"""Devices that each site shares."""
+MOST_ROUNDS = 100
+MOST_ENUMERATED = 20_000
+"""Profiles that are all tried for the best welfare; beyond, it is searched."""
+_LEAST_USE = 1e-9
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What becomes of the sites under a profile; arrays of shape (sites,).
+
+    Attributes:
+        cost: an hour, of all but what is paid inside the federation: of the public cloud, P_i C^P, or of whatever counts.
+        borrowed, lent: devices on average. ``utilisation``: mean part of its devices that work.
+    """
+
+    cost: Array
+    borrowed: Array
+    lent: Array
+    utilisation: Array
+
+
+@dataclass(frozen=True)
+class SharingGame:
+    """Sites that choose how much to share.
+
+    Args:
+        performance: of a profile; asked once each.
+        choices: what each site may share, in ascending order, 0 the first.
+        price: C^G, of a device and hour inside the federation. ``cloud_price``: C^P, in the public cloud.
+        gamma: 0: only cost counts; 1: saving a unit of extra use.
+
+    Raises:
+        UserError: prices or a gamma of no use, a site without choices.
+    """
+
+    performance: Callable[[Profile], Performance]
+    choices: tuple[tuple[int, ...], ...]
+    price: float
+    gamma: float = 0.0
+    cloud_price: float = math.inf
+    _known: dict[Profile, Performance] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.price <= self.cloud_price or self.price == math.inf:
+            raise UserError(
+                f"a price of {shown(self.price)} beside {shown(self.cloud_price)} in the cloud",
+                "give a price from 0 up to that of the public cloud: above it nobody borrows",
+            )
+        if not 0 <= self.gamma <= 1:
+            raise UserError(
+                f"gamma is {shown(self.gamma)}", "give a number from 0 (cost alone) to 1 (saving a unit of extra use)"
+            )
+        if not self.choices or not all(each and each[0] == 0 and list(each) == sorted(set(each)) for each in self.choices):
+            raise UserError("a site without choices", "give each site what it may share, ascending from 0")
+
+    @property
+    def nobody(self) -> Profile:
+        """Nothing is shared."""
+        return (0,) * len(self.choices)
+
+    def at(self, profile: Profile) -> Performance:
+        """The performance of a profile."""
+        if profile not in self._known:
+            self._known[profile] = self.performance(profile)
+        return self._known[profile]
+
+    def costs(self, profile: Profile) -> Array:
+        """C_i an hour of each site."""
+        found = self.at(profile)
+        return found.cost + (found.borrowed - found.lent) * self.price
+
+    def utilities(self, profile: Profile) -> Array:
+        """U_i of each site; 0 where nothing is shared."""
+        saved = self.costs(self.nobody) - self.costs(profile)
+        more = self.at(profile).utilisation - self.at(self.nobody).utilisation
+        divisor = np.where(more > _LEAST_USE, np.maximum(more, _LEAST_USE) ** self.gamma, 1.0)
+        return saved / divisor
+
+    def best_response(self, profile: Profile, site: int) -> int:
+        """What is best for one site where the others stay; the present choice where nothing is better, else the smallest."""
+        now = float(self.utilities(profile)[site])
+        options = [(float(self.utilities(_replaced(profile, site, shared))[site]), shared) for shared in self.choices[site]]
+        best = max(value for value, _ in options)
+        if best <= now + 1e-12 * max(1.0, abs(now)):
+            return profile[site]
+        return next(shared for value, shared in options if value >= best - 1e-12 * max(1.0, abs(best)))
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """Where repeated best responses end.
+
+    Attributes:
+        profile: what each shares. ``found``: nobody gains by a change; False: the responses go in a circle, ``cycle``, or on.
+        utilities, costs: of each site there. ``rounds``: of best responses.
+    """
+
+    profile: Profile
+    found: bool
+    utilities: Array
+    costs: Array
+    rounds: int
+    cycle: tuple[Profile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The profile of the largest welfare; ``whole``: every profile was tried, else it is the best of a search."""
+
+    profile: Profile
+    welfare: float
+    whole: bool
+
+
+def equilibrium(game: SharingGame, start: Profile | None = None, most: int = MOST_ROUNDS) -> Equilibrium:
+    """Each site in turn takes its best response until nobody moves: a pure Nash equilibrium."""
+    profile = game.nobody if start is None else start
+    seen = [profile]
+    for rounds in range(1, most + 1):
+        before = profile
+        for site in range(len(game.choices)):
+            profile = _replaced(profile, site, game.best_response(profile, site))
+        if profile == before:
+            return Equilibrium(profile, True, game.utilities(profile), game.costs(profile), rounds)
+        if profile in seen:
+            cycle = tuple(seen[seen.index(profile) :])
+            return Equilibrium(profile, False, game.utilities(profile), game.costs(profile), rounds, cycle)
+        seen.append(profile)
+    return Equilibrium(profile, False, game.utilities(profile), game.costs(profile), most)
+
+
+def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -> float:
+    """Alpha-fair welfare, each site weighted by what it shares: 0 the sum, 1 the sum of logarithms, infinite the least.
+
+    With alpha from 1 on, a site that shares and has no utility makes it minus infinity. Sites that share nothing do not count.
+
+    Raises:
+        UserError: alpha below 0.
+    """
+    if math.isnan(alpha) or alpha < 0:
+        raise UserError(f"alpha is {shown(alpha)}", "give 0 (the sum), 1 (proportional), larger ones, or infinity (the least)")
+    values, weights = np.asarray(utilities, float), np.asarray(shared, float)
+    counted = weights > 0
+    if not counted.any():
+        return 0.0
+    values, weights = values[counted], weights[counted]
+    if alpha == math.inf:
+        return float(values.min())
+    if (alpha > 0 and (values < 0).any()) or (alpha >= 1 and (values <= 0).any()):
+        return -math.inf
+    if alpha == 1:
+        return float((weights * np.log(values)).sum())
+    return float((weights * values ** (1 - alpha)).sum() / (1 - alpha))
+
+
+def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:
+    """The profile of the largest welfare: of all where they are at most ``MOST_ENUMERATED``, else by coordinate search from no
+    sharing, from full sharing and from the equilibrium."""
+    count = math.prod(len(each) for each in game.choices)
+    if count <= MOST_ENUMERATED:
+        best = max(itertools.product(*game.choices), key=lambda profile: welfare(game.utilities(profile), profile, alpha))
+        return Optimum(best, welfare(game.utilities(best), best, alpha), True)
+    starts = (game.nobody, tuple(each[-1] for each in game.choices), equilibrium(game).profile)
+    found = [_climbed(game, start, alpha) for start in starts]
+    best = max(found, key=lambda profile: welfare(game.utilities(profile), profile, alpha))
+    return Optimum(best, welfare(game.utilities(best), best, alpha), False)
+
+
+def _climbed(game: SharingGame, profile: Profile, alpha: float) -> Profile:
+    while True:
+        before = profile
+        for site in range(len(game.choices)):
+            options = [_replaced(profile, site, shared) for shared in game.choices[site]]
+            profile = max([profile, *options], key=lambda each: welfare(game.utilities(each), each, alpha))
+        if profile == before:
+            return profile
+
+
+def efficiency(game: SharingGame, found: Equilibrium, alpha: float = 0.0) -> float:
+    """Welfare of an equilibrium over the largest; its inverse is the price of anarchy. NaN where either is not above 0."""
+    best = optimum(game, alpha).welfare
+    here = welfare(found.utilities, found.profile, alpha)
+    return here / best if 0 < best < math.inf and here > -math.inf else math.nan
+
+
+def _replaced(profile: Profile, site: int, shared: int) -> Profile:
+    return (*profile[:site], shared, *profile[site + 1 :])
+
+
+__all__ = ["Equilibrium", "Optimum", "Performance", "Profile", "SharingGame", "efficiency", "equilibrium", "optimum", "welfare"]

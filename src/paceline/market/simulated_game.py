@@ -1,0 +1,118 @@
+"""The sharing game of a federation's traces: what each site lends when each decides for itself, at a price inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from paceline.market.flows import flows_of
+from paceline.market.savings import Savings
+from paceline.market.sharing_game import Equilibrium, Optimum, Performance, Profile, SharingGame, equilibrium, optimum, welfare
+from paceline.tabular import Row, Tabular
+
+MOST_CHOICES = 9
+"""What a site may share is tried in so many steps, 0 and all among them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingAnswer(Tabular):
+    """Where sites end that each decide for themselves.
+
+    Attributes:
+        names, devices: of the sites. ``found``: their equilibrium; ``best``: the largest welfare.
+        efficiency: welfare of the equilibrium over the largest; NaN where either is not above 0.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[int, ...]
+    currency: str
+    price: float
+    gamma: float
+    alpha: float
+    found: Equilibrium
+    best: Optimum
+    efficiency: float
+
+    def rows(self) -> Sequence[Row]:
+        """A row a site; money an hour."""
+        return [
+            {
+                "site": name,
+                "devices": devices,
+                "shares": self.found.profile[site],
+                "cost_per_hour": float(self.found.costs[site]),
+                "utility": float(self.found.utilities[site]),
+                "best_shares": self.best.profile[site],
+            }
+            for site, (name, devices) in enumerate(zip(self.names, self.devices, strict=True))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "price": self.price,
+            "gamma": self.gamma,
+            "alpha": self.alpha,
+            "currency": self.currency,
+            "equilibrium": self.found.found,
+            "rounds": self.found.rounds,
+            "efficiency": self.efficiency,
+            "best_is_of_all": self.best.whole,
+            "sites": [dict(row) for row in self.rows()],
+        }
+
+
+def simulated_game(savings: Savings, price: float, gamma: float = 0.0) -> SharingGame:
+    """The game in which a site's choice is how many of its devices others may hold at a time.
+
+    Raises:
+        UserError: a price above that of a site's public cloud, or below 0.
+    """
+    sites = savings.federation.sites
+    span_h = max(float(savings.demand.arrival_s.max() - savings.demand.arrival_s.min()), 1.0) / 3600
+
+    def performance(profile: Profile) -> Performance:
+        changed = savings.changed(rules=replace(savings.rules, lends=np.array(profile, np.int64)))
+        outcome = changed.outcome(savings.everyone)
+        flows = flows_of(savings.demand, outcome, len(sites), periods=1)
+        at_home = np.diag(flows.hours)
+        devices = np.array([site.fleet.devices for site in sites])
+        return Performance(
+            changed.costs(savings.everyone).total / span_h,
+            (flows.hours.sum(axis=0) - at_home) / span_h,
+            (flows.hours.sum(axis=1) - at_home) / span_h,
+            flows.hours.sum(axis=1) / span_h / devices,
+        )
+
+    clouds = [site.cloud_price for site in sites if site.cloud_price and site.cloud_after_s < math.inf]
+    choices = tuple(_choices(site.fleet.devices) for site in sites)
+    return SharingGame(performance, choices, price, gamma, min(clouds, default=math.inf))
+
+
+def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.0) -> SharingAnswer:
+    """The equilibrium of the game, and how far it is from the largest welfare. Raises UserError as ``simulated_game``."""
+    game = simulated_game(savings, price, gamma)
+    found, best = equilibrium(game), optimum(game, alpha)
+    here = welfare(found.utilities, found.profile, alpha)
+    return SharingAnswer(
+        names=savings.federation.names,
+        devices=tuple(site.fleet.devices for site in savings.federation.sites),
+        currency=savings.federation.currency,
+        price=price,
+        gamma=gamma,
+        alpha=alpha,
+        found=found,
+        best=best,
+        efficiency=here / best.welfare if 0 < best.welfare < math.inf and here > -math.inf else math.nan,
+    )
+
+
+def _choices(devices: int) -> tuple[int, ...]:
+    return tuple(sorted({round(devices * part / (MOST_CHOICES - 1)) for part in range(MOST_CHOICES)}))
+
+
+__all__ = ["SharingAnswer", "decide", "simulated_game"]

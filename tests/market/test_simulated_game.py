@@ -1,0 +1,52 @@
+"""The sharing game of traces."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from market.sites import job, site, two_sites
+from paceline.errors import UserError
+from paceline.market.settlement import savings_under
+from paceline.market.simulated_game import decide, simulated_game
+from paceline.market.site import Federation
+
+
+def busy_and_idle() -> Federation:
+    busy = site("busy", [job(f"a{i}", 0, 3600) for i in range(5)], waiting_price=8.0)
+    return Federation(sites=(busy, site("idle", [job("b", 10 * 3600, 60)])), currency="$")
+
+
+def test_performance_is_what_the_simulation_says() -> None:
+    game = simulated_game(savings_under(busy_and_idle(), "prices"), 0.1)
+    nothing, everything = game.at((0, 0)), game.at((0, 8))
+    # Over ten hours: five jobs wait 0 to 4 hours alone, 0, 0, 1, 1 and 2 with the other's devices.
+    assert nothing.cost.tolist() == pytest.approx([8 * 10 / 10, 0])
+    assert everything.cost.tolist() == pytest.approx([8 * 4 / 10, 0])
+    assert everything.lent.tolist() == pytest.approx([0, 16 / 10]) and everything.borrowed.tolist() == pytest.approx([1.6, 0])
+
+
+def test_the_idle_site_lends_at_a_price_and_nothing_without() -> None:
+    savings = savings_under(busy_and_idle(), "prices")
+    paid, free = decide(savings, 0.1), decide(savings, 0.0)
+    assert paid.found.found and paid.found.profile[1] == 8 and (paid.found.utilities > 0).all()
+    assert free.found.profile == (0, 0)
+    # SC-Share weighs a site's utility by what it shares: the busy site, which gains most, counts only where it shares too.
+    assert paid.best.whole and paid.best.profile == (8, 8)
+    utilities = simulated_game(savings, 0.1).utilities((8, 8))
+    assert paid.efficiency == pytest.approx(8 * paid.found.utilities[1] / (8 * utilities.sum()))
+    assert [row["site"] for row in paid.rows()] == ["busy", "idle"]
+
+
+def test_equal_sites_choose_alike() -> None:
+    found = decide(savings_under(two_sites(), "prices"), 0.01)
+    assert found.found.profile[0] == found.found.profile[1]
+
+
+def test_a_price_above_the_cloud_is_refused() -> None:
+    sites = (site("A", [job("a", 0, 10)], cloud_price=2.0, cloud_after_s=60.0), site("B", [job("b", 0, 10)]))
+    savings = savings_under(Federation(sites=sites, currency="$"), "prices")
+    with pytest.raises(UserError, match=r"beside 2.0 in the cloud"):
+        decide(savings, 3.0)
+    assert math.isnan(decide(savings, 1.0).efficiency)

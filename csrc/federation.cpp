@@ -64,7 +64,7 @@ class Simulation {
     const int64_t *devices, *site, *kind, *kind_site, *capacity, *pool_site;
     size_t jobs, kinds, pools, sites;
     // Of the rules.
-    const int64_t *lends, *borrows;
+    std::vector<int64_t> lends, borrows;
     const double* notice;
     bool by_credit, home_first;
     double checkpoint, save, restart;
@@ -73,48 +73,6 @@ class Simulation {
     double *first_start, *end;
     int64_t* restarts;
     std::vector<Run> runs;
-
-    void run() {
-        begin();
-        size_t next = following(0);
-        while (next < jobs || !events_.empty()) {
-            const double now = std::min(events_.empty() ? kNever : events_.top().moment, next < jobs ? arrival[next] : kNever);
-            bool freed = false;
-            while (!events_.empty() && events_.top().moment == now && events_.top().what < kArrival) {
-                const Event event = events_.top();
-                events_.pop();
-                freed |= leave(now, event);
-            }
-            if (freed) dispatch(now, -1);
-            while (next < jobs && arrival[next] == now) {
-                arrive(now, static_cast<int64_t>(next));
-                next = following(next + 1);
-            }
-            while (!events_.empty() && events_.top().moment == now && events_.top().what == kDeadline) {
-                const int64_t job = events_.top().job;
-                events_.pop();
-                overflow(now, job);
-            }
-        }
-    }
-
-  private:
-    std::vector<int64_t> free_, guests_, coming_, lent_, borrowed_;
-    std::vector<double> credit_, remaining_;
-    double credit_at_ = 0;
-    std::vector<std::set<int64_t>> queues_;
-    std::vector<Held> held_;
-    std::vector<std::vector<int64_t>> here_;  // guests of each pool, in the order in which they came
-    std::vector<char> reserved_;
-    std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-    std::vector<Head> heads_;
-
-    bool member(int64_t owner) const { return members >> owner & 1; }
-
-    size_t following(size_t job) const {
-        while (job < jobs && !member(site[job])) ++job;
-        return job;
-    }
 
     void begin() {
         free_.resize(pools);
@@ -133,6 +91,70 @@ class Simulation {
         std::fill(first_start, first_start + jobs, kNaN);
         std::fill(end, end + jobs, kNaN);
         std::fill(restarts, restarts + jobs, 0);
+        next_ = following(0);
+    }
+
+    // All that happens before a moment.
+    void run_until(double until) {
+        while (next_ < jobs || !events_.empty()) {
+            const double now = std::min(events_.empty() ? kNever : events_.top().moment, next_ < jobs ? arrival[next_] : kNever);
+            if (now >= until) return;
+            bool freed = false;
+            while (!events_.empty() && events_.top().moment == now && events_.top().what < kArrival) {
+                const Event event = events_.top();
+                events_.pop();
+                freed |= leave(now, event);
+            }
+            if (freed) dispatch(now, -1);
+            while (next_ < jobs && arrival[next_] == now) {
+                arrive(now, static_cast<int64_t>(next_));
+                next_ = following(next_ + 1);
+            }
+            while (!events_.empty() && events_.top().moment == now && events_.top().what == kDeadline) {
+                const int64_t job = events_.top().job;
+                events_.pop();
+                overflow(now, job);
+            }
+        }
+    }
+
+    bool done() const { return next_ >= jobs && events_.empty(); }
+
+    // Other limits from a moment on, and what starts by them.
+    void limit(double now, const int64_t* most_lent, const int64_t* most_borrowed) {
+        lends.assign(most_lent, most_lent + sites);
+        borrows.assign(most_borrowed, most_borrowed + sites);
+        dispatch(now, -1);
+    }
+
+    std::vector<int64_t> waiting() const {
+        std::vector<int64_t> all;
+        for (const auto& queue : queues_) all.insert(all.end(), queue.begin(), queue.end());
+        std::sort(all.begin(), all.end());
+        return all;
+    }
+
+    const std::vector<int64_t>& free() const { return free_; }
+    const std::vector<int64_t>& lent() const { return lent_; }
+    const std::vector<int64_t>& borrowed() const { return borrowed_; }
+
+  private:
+    size_t next_ = 0;
+    std::vector<int64_t> free_, guests_, coming_, lent_, borrowed_;
+    std::vector<double> credit_, remaining_;
+    double credit_at_ = 0;
+    std::vector<std::set<int64_t>> queues_;
+    std::vector<Held> held_;
+    std::vector<std::vector<int64_t>> here_;  // guests of each pool, in the order in which they came
+    std::vector<char> reserved_;
+    std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+    std::vector<Head> heads_;
+
+    bool member(int64_t owner) const { return members >> owner & 1; }
+
+    size_t following(size_t job) const {
+        while (job < jobs && !member(site[job])) ++job;
+        return job;
     }
 
     bool guest(size_t pool, int64_t home) const { return pool_site[pool] >= 0 && pool_site[pool] != home; }
@@ -322,78 +344,100 @@ void same_size(size_t size, std::initializer_list<size_t> others) {
         if (other != size) throw std::invalid_argument("arrays of a federation differ in length");
 }
 
+// A simulation with the arrays that it reads and writes.
+class Federation {
+  public:
+    Federation(Doubles arrival, Doubles duration, Longs devices, Longs site, Longs kind, Doubles patience, Longs kind_site, Table speed,
+               Table believed, Table delay, Doubles cloud_speed, Longs capacity, Longs pool_site, Longs lends, Longs borrows, Doubles notice,
+               bool by_credit, bool home_first, double checkpoint, double save, double restart, uint64_t members, OutDoubles first_start,
+               OutDoubles end, OutLongs restarts)
+        : doubles_{arrival, duration, patience, cloud_speed, notice},
+          longs_{devices, site, kind, kind_site, capacity, pool_site},
+          tables_{speed, believed, delay},
+          out_{first_start, end},
+          restarts_(restarts) {
+        const size_t jobs = arrival.size(), kinds = kind_site.size(), pools = capacity.size(), sites = lends.size();
+        same_size(jobs, {duration.size(), devices.size(), site.size(), kind.size(), patience.size(), first_start.size(), end.size(),
+                         restarts.size()});
+        same_size(kinds, {speed.shape(0), believed.shape(0), delay.shape(0), cloud_speed.size()});
+        same_size(pools, {speed.shape(1), believed.shape(1), delay.shape(1), pool_site.size()});
+        same_size(sites, {borrows.size(), notice.size()});
+        within(site, 0, sites), within(kind, 0, kinds), within(kind_site, 0, sites), within(pool_site, -1, sites);
+        s_.arrival = arrival.data(), s_.duration = duration.data(), s_.patience = patience.data();
+        s_.speed = speed.data(), s_.believed = believed.data(), s_.delay = delay.data(), s_.cloud_speed = cloud_speed.data();
+        s_.devices = devices.data(), s_.site = site.data(), s_.kind = kind.data(), s_.kind_site = kind_site.data();
+        s_.capacity = capacity.data(), s_.pool_site = pool_site.data(), s_.notice = notice.data();
+        s_.jobs = jobs, s_.kinds = kinds, s_.pools = pools, s_.sites = sites;
+        s_.lends.assign(lends.data(), lends.data() + sites), s_.borrows.assign(borrows.data(), borrows.data() + sites);
+        s_.by_credit = by_credit, s_.home_first = home_first;
+        s_.checkpoint = checkpoint, s_.save = save, s_.restart = restart, s_.members = members;
+        s_.first_start = first_start.data(), s_.end = end.data(), s_.restarts = restarts.data();
+        s_.begin();
+    }
+
+    bool run_until(double moment) {
+        nb::gil_scoped_release release;
+        s_.run_until(moment);
+        return s_.done();
+    }
+
+    void limit(double now, const Longs& lends, const Longs& borrows) {
+        same_size(s_.sites, {lends.size(), borrows.size()});
+        s_.limit(now, lends.data(), borrows.data());
+    }
+
+    auto waiting() const { return owned(s_.waiting()); }
+    auto free() const { return owned(std::vector<int64_t>(s_.free())); }
+    auto lent() const { return owned(std::vector<int64_t>(s_.lent())); }
+    auto borrowed() const { return owned(std::vector<int64_t>(s_.borrowed())); }
+
+    auto runs() const {
+        std::vector<int64_t> job, pool;
+        std::vector<double> start, end;
+        for (const Run& run : s_.runs) {
+            job.push_back(run.job);
+            pool.push_back(run.pool);
+            start.push_back(run.start);
+            end.push_back(run.end);
+        }
+        return std::make_tuple(owned(std::move(job)), owned(std::move(pool)), owned(std::move(start)), owned(std::move(end)));
+    }
+
+  private:
+    static void within(const Longs& values, int64_t least, size_t most) {
+        for (size_t i = 0; i < values.size(); ++i)
+            if (values.data()[i] < least || values.data()[i] >= static_cast<int64_t>(most))
+                throw std::invalid_argument("an index of a federation lies outside its array");
+    }
+
+    Doubles doubles_[5];
+    Longs longs_[6];
+    Table tables_[3];
+    OutDoubles out_[2];
+    OutLongs restarts_;
+    Simulation s_;
+};
+
 }  // namespace
 
 void bind_federation(nb::module_& m) {
-    m.def(
-        "federation",
-        [](const Doubles& arrival, const Doubles& duration, const Longs& devices, const Longs& site, const Longs& kind, const Doubles& patience,
-           const Longs& kind_site, const Table& speed, const Table& believed, const Table& delay, const Doubles& cloud_speed, const Longs& capacity,
-           const Longs& pool_site, const Longs& lends, const Longs& borrows, const Doubles& notice,
-           bool by_credit, bool home_first, double checkpoint, double save, double restart, uint64_t members, OutDoubles first_start,
-           OutDoubles end, OutLongs restarts) {
-            const size_t jobs = arrival.size(), kinds = kind_site.size(), pools = capacity.size(), sites = lends.size();
-            same_size(jobs, {duration.size(), devices.size(), site.size(), kind.size(), patience.size(), first_start.size(), end.size(), restarts.size()});
-            same_size(kinds, {speed.shape(0), believed.shape(0), delay.shape(0), cloud_speed.size()});
-            same_size(pools, {speed.shape(1), believed.shape(1), delay.shape(1), pool_site.size()});
-            same_size(sites, {borrows.size(), notice.size()});
-            const auto within = [](const Longs& values, int64_t least, size_t most) {
-                for (size_t i = 0; i < values.size(); ++i)
-                    if (values.data()[i] < least || values.data()[i] >= static_cast<int64_t>(most)) return false;
-                return true;
-            };
-            if (!within(site, 0, sites) || !within(kind, 0, kinds) || !within(kind_site, 0, sites) || !within(pool_site, -1, sites))
-                throw std::invalid_argument("an index of a federation lies outside its array");
-            Simulation simulation;
-            simulation.arrival = arrival.data();
-            simulation.duration = duration.data();
-            simulation.patience = patience.data();
-            simulation.speed = speed.data();
-            simulation.believed = believed.data();
-            simulation.delay = delay.data();
-            simulation.cloud_speed = cloud_speed.data();
-            simulation.devices = devices.data();
-            simulation.site = site.data();
-            simulation.kind = kind.data();
-            simulation.kind_site = kind_site.data();
-            simulation.capacity = capacity.data();
-            simulation.pool_site = pool_site.data();
-            simulation.jobs = jobs;
-            simulation.kinds = kinds;
-            simulation.pools = pools;
-            simulation.sites = sites;
-            simulation.lends = lends.data();
-            simulation.borrows = borrows.data();
-            simulation.notice = notice.data();
-            simulation.by_credit = by_credit;
-            simulation.home_first = home_first;
-            simulation.checkpoint = checkpoint;
-            simulation.save = save;
-            simulation.restart = restart;
-            simulation.members = members;
-            simulation.first_start = first_start.data();
-            simulation.end = end.data();
-            simulation.restarts = restarts.data();
-            {
-                nb::gil_scoped_release release;
-                simulation.run();
-            }
-            std::vector<int64_t> run_job, run_pool;
-            std::vector<double> run_start, run_end;
-            for (const Run& run : simulation.runs) {
-                run_job.push_back(run.job);
-                run_pool.push_back(run.pool);
-                run_start.push_back(run.start);
-                run_end.push_back(run.end);
-            }
-            return std::make_tuple(owned(std::move(run_job)), owned(std::move(run_pool)), owned(std::move(run_start)),
-                                   owned(std::move(run_end)));
-        },
-        nb::arg("arrival"), nb::arg("duration"), nb::arg("devices"), nb::arg("site"), nb::arg("kind"), nb::arg("patience"), nb::arg("kind_site"),
-        nb::arg("speed"), nb::arg("believed"), nb::arg("delay"), nb::arg("cloud_speed"), nb::arg("capacity"), nb::arg("pool_site"), nb::arg("lends"),
-        nb::arg("borrows"), nb::arg("notice"), nb::arg("by_credit"), nb::arg("home_first"),
-        nb::arg("checkpoint"), nb::arg("save"), nb::arg("restart"), nb::arg("members"), nb::arg("first_start").noconvert(),
-        nb::arg("end").noconvert(), nb::arg("restarts").noconvert());
+    nb::class_<Federation>(m, "Federation")
+        .def(nb::init<Doubles, Doubles, Longs, Longs, Longs, Doubles, Longs, Table, Table, Table, Doubles, Longs, Longs, Longs, Longs, Doubles,
+                      bool, bool, double, double, double, uint64_t, OutDoubles, OutDoubles, OutLongs>(),
+             nb::arg("arrival").noconvert(), nb::arg("duration").noconvert(), nb::arg("devices").noconvert(), nb::arg("site").noconvert(),
+             nb::arg("kind").noconvert(), nb::arg("patience").noconvert(), nb::arg("kind_site").noconvert(), nb::arg("speed").noconvert(),
+             nb::arg("believed").noconvert(), nb::arg("delay").noconvert(), nb::arg("cloud_speed").noconvert(),
+             nb::arg("capacity").noconvert(), nb::arg("pool_site").noconvert(), nb::arg("lends").noconvert(), nb::arg("borrows").noconvert(),
+             nb::arg("notice").noconvert(), nb::arg("by_credit"), nb::arg("home_first"), nb::arg("checkpoint"), nb::arg("save"),
+             nb::arg("restart"), nb::arg("members"), nb::arg("first_start").noconvert(), nb::arg("end").noconvert(),
+             nb::arg("restarts").noconvert())
+        .def("run_until", &Federation::run_until, nb::arg("moment"))
+        .def("limit", &Federation::limit, nb::arg("now"), nb::arg("lends").noconvert(), nb::arg("borrows").noconvert())
+        .def("waiting", &Federation::waiting)
+        .def("free", &Federation::free)
+        .def("lent", &Federation::lent)
+        .def("borrowed", &Federation::borrowed)
+        .def("runs", &Federation::runs);
 }
 
 }  // namespace paceline

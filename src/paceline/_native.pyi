@@ -66,30 +66,39 @@ class SparseConvolution:
     def run(self, x: Any, out: Any, threads: int) -> None: ...
 
 # federation.cpp
-def federation(
-    arrival: Any,
-    duration: Any,
-    devices: Any,
-    site: Any,
-    kind: Any,
-    patience: Any,
-    kind_site: Any,
-    speed: Any,
-    believed: Any,
-    delay: Any,
-    cloud_speed: Any,
-    capacity: Any,
-    pool_site: Any,
-    lends: Any,
-    borrows: Any,
-    notice: Any,
-    by_credit: bool,
-    home_first: bool,
-    checkpoint: float,
-    save: float,
-    restart: float,
-    members: int,
-    first_start: Any,
-    end: Any,
-    restarts: Any,
-) -> tuple[Any, Any, Any, Any]: ...
+class Federation:
+    def __init__(
+        self,
+        arrival: Any,
+        duration: Any,
+        devices: Any,
+        site: Any,
+        kind: Any,
+        patience: Any,
+        kind_site: Any,
+        speed: Any,
+        believed: Any,
+        delay: Any,
+        cloud_speed: Any,
+        capacity: Any,
+        pool_site: Any,
+        lends: Any,
+        borrows: Any,
+        notice: Any,
+        by_credit: bool,
+        home_first: bool,
+        checkpoint: float,
+        save: float,
+        restart: float,
+        members: int,
+        first_start: Any,
+        end: Any,
+        restarts: Any,
+    ) -> None: ...
+    def run_until(self, moment: float) -> bool: ...
+    def limit(self, now: float, lends: Any, borrows: Any) -> None: ...
+    def waiting(self) -> Any: ...
+    def free(self) -> Any: ...
+    def lent(self) -> Any: ...
+    def borrowed(self) -> Any: ...
+    def runs(self) -> tuple[Any, Any, Any, Any]: ...

@@ -14,7 +14,7 @@ from paceline.market.site import Federation
 
 def posted(federation: Federation, rule: str) -> list:  # type: ignore[type-arg]
     savings = savings_under(federation, rule)
-    return list(entries_of(savings, settle(savings, rule), savings.outcome(savings.everyone)))
+    return list(entries_of(savings, settle(savings, rule)))
 
 
 def test_each_stretch_on_borrowed_devices_is_an_entry() -> None:
@@ -32,14 +32,14 @@ def test_reclaimed_stretches_say_so() -> None:
     assert [entry.reason for entry in entries] == ["reclaimed"] and entries[0].end_us == 60_000_000
 
 
-@pytest.mark.parametrize("rule", ["shapley", "least-core", "prices"])
+@pytest.mark.parametrize("rule", ["shapley", "least-core", "prices", "auction"])
 def test_balances_are_what_was_settled(rule: str) -> None:
     busy = site("busy", [job(f"a{i}", 0, 3600) for i in range(5)])
     federation = Federation(sites=(busy, site("idle", [job("b", 50_000, 60)]), site("rest", [job("c", 50_000, 60)])))
     savings = savings_under(federation, rule)
     settled = settle(savings, rule)
     balances: Counter[str] = Counter()
-    for entry in entries_of(savings, settled, savings.outcome(savings.everyone)):
+    for entry in entries_of(savings, settled):
         balances[entry.lender] += entry.amount
         balances[entry.owner] -= entry.amount
     assert sum(balances.values()) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from market.federations import free_rules, random_demand
 from paceline.market.federation_state import Demand
-from paceline.market.reference_simulation import simulate
+from paceline.market.reference_simulation import Simulation
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -21,7 +22,9 @@ def test_one_pool_is_a_queue_with_greedy_backfill(seed: int) -> None:
     rng = np.random.default_rng(seed)
     jobs = random_demand(rng, 1, 40, types=1, shared=True)
     jobs = replace(jobs, delay_s=np.zeros_like(jobs.delay_s))
-    got = simulate(jobs, free_rules(1), 1)
+    simulation = Simulation(jobs, free_rules(1), 1)
+    assert simulation.run_until(math.inf)
+    got = simulation.outcome()
     expected = _backfilled(jobs)
     assert got.first_start_s.tolist() == expected
 

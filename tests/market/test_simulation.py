@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from market.federations import free_rules, random_demand, random_rules
 from paceline.market import simulation
 from paceline.market.federation_state import CLOUD, Demand, Outcome
-from paceline.market.simulation import simulate
+from paceline.market.simulation import begin, simulate
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -155,3 +155,32 @@ def test_a_wrong_belief_sends_a_job_to_the_slower_devices() -> None:
     jobs = replace(jobs, speed=np.array([[1.0, 0.5]]), believed=np.array([[1.0, 2.0]]))
     got = simulate(jobs, free_rules(2), 0b11)
     assert got.run_pool.tolist() == [1] and got.end_s.tolist() == [200]
+
+
+@given(seeds)
+def test_steps_and_limits_on_the_way_agree_too(seed: int) -> None:
+    if simulation._native is None:
+        pytest.skip("no native build")
+    rng = np.random.default_rng(seed)
+    jobs, rules = random_demand(rng, 3), random_rules(rng, 3)
+    both = [begin(jobs, rules, 7, native) for native in (False, True)]
+    for moment in np.sort(rng.uniform(0, 120, 8)):
+        lends, borrows = rng.integers(0, 9, 3), rng.integers(0, 9, 3)
+        for one in both:
+            one.run_until(float(moment))
+            one.limit(float(moment), lends, borrows)
+        for name in ("waiting", "free", "lent", "borrowed"):
+            assert np.array_equal(getattr(both[0], name)(), getattr(both[1], name)()), name
+    assert both[0].run_until(np.inf) and both[1].run_until(np.inf)
+    ours, theirs = (one.outcome() for one in both)
+    for field in fields(Outcome):
+        assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name), equal_nan=True), field.name
+
+
+def test_a_limit_that_is_lifted_starts_what_waits() -> None:
+    jobs = demand([(0, 100, 4, 0), (0, 100, 4, 0)], [4, 4])
+    run = begin(jobs, free_rules(2, lends=np.zeros(2, np.int64)), 0b11)
+    assert not run.run_until(30.0) and run.waiting().tolist() == [1] and run.free().tolist() == [0, 4]
+    run.limit(30.0, np.array([0, 4]), np.array([4, 0]))
+    assert run.lent().tolist() == [0, 4] and run.borrowed().tolist() == [4, 0] and not run.waiting().size
+    assert run.run_until(np.inf) and run.outcome().end_s.tolist() == [100, 130]

@@ -62,7 +62,7 @@ def _federation(parser: Parser) -> None:
 
 
 def _rule(parser: Parser) -> None:
-    rules = "who is served first and who pays whom: credits, prices, shapley or least-core"
+    rules = "who is served first and who pays whom: credits, prices, shapley, auction or least-core"
     parser.add_argument("--rule", metavar="R", default=RULE, help=f"{rules} (default {RULE})")
 
 
@@ -109,7 +109,7 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
     report = write(market_page(found), str(o.out))
     path = o.out / LEDGER
     ledger = Ledger(path, Origin.of_file(o.sites, found.rule, 0, __version__))
-    entries = list(entries_of(found.savings, found.settlement, found.outcome))
+    entries = list(entries_of(found.savings, found.settlement))
     if len(ledger):  # an earlier run's: the same entries are made, or it is another federation's
         difference = ledger.reproduces(entries)
         if difference is not None:

@@ -51,7 +51,7 @@ class FederationAnswer(Tabular):
 
     Attributes:
         one_pool: what one pool of all devices would save, first come first served, with data everywhere and jobs that span.
-        flows: between sites. ``savings``, ``outcome``: the simulations, of every coalition and of all sites.
+        flows: between sites. ``savings``: the simulations of coalitions.
         notes: what a reader must know, a sentence each.
     """
 
@@ -65,7 +65,6 @@ class FederationAnswer(Tabular):
     settlement: Settlement
     flows: Flows
     savings: Savings
-    outcome: Outcome
     notes: tuple[str, ...] = ()
 
     def rows(self) -> Sequence[Row]:
@@ -81,6 +80,7 @@ class FederationAnswer(Tabular):
             "currency": self.currency,
             "saved": self.saved,
             "one_pool": self.one_pool,
+            "surplus": self.settlement.surplus,
             "restarts": self.restarts,
             "sites": [dict(row) for row in self.rows()],
             "worse_off": [self.sites[number].site for number in self.settlement.worse_off],
@@ -106,14 +106,14 @@ def answer(
         progress: is told how many coalitions are simulated, and of how many.
 
     Raises:
-        UserError: an unknown rule; a trace that is too long for prices.
+        UserError: an unknown rule; a trace that is too long for prices; an auction of several device types.
     """
     savings = savings_under(federation, rule, speed)
     if len(federation.sites) <= MOST_ENUMERATED:
         savings.simulate_all(progress=progress)
-    settlement = settle(savings, rule)
+    settlement = settle(savings, rule, progress if rule == "auction" else None)
     verdict = judge(savings.game(), settlement.shares)
-    together = savings.outcome(savings.everyone)
+    together = settlement.outcome
     pooled = Savings.of(federation, Sharing(one_pool=True), speed)
     flows = flows_of(savings.demand, together, len(federation.sites))
     alone = np.array([savings.total(1 << number) for number in range(len(federation.sites))])
@@ -129,7 +129,6 @@ def answer(
         settlement=settlement,
         flows=flows,
         savings=savings,
-        outcome=together,
         notes=_notes(federation, savings, verdict),
     )
 

@@ -6,23 +6,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from paceline.array_types import Ints
 from paceline.market.demand import jobs_in_order
 from paceline.market.federation_state import CLOUD, Outcome
+from paceline.market.hourly_auction import HourlyAuction
 from paceline.market.ledger import Entry, Unit
 from paceline.market.savings import Savings
 from paceline.market.settlement import Settlement
 
 MICRO = 1_000_000
+AUCTIONEER = "the auctioneer"
 
 
-def entries_of(savings: Savings, settlement: Settlement, outcome: Outcome) -> Iterator[Entry]:
+def entries_of(savings: Savings, settlement: Settlement) -> Iterator[Entry]:
     """What to post, in the order of starts; the settlement of the whole last.
 
-    Under ``credits`` each stretch moves one credit a device-second, under ``prices`` what the device-hours cost when they were
-    used. The other rules post stretches without amounts, and then who pays whom. Sums of amounts by site are exact: they are
-    whole millionths.
+    Under ``credits`` each stretch moves one credit a device-second, under ``prices`` and ``auction`` what the device-hours
+    cost; then each lender passes on what the auctioneer keeps. The other rules post stretches without amounts, and then who
+    pays whom. Sums of amounts by site are exact: they are whole millionths.
     """
-    federation, demand = savings.federation, savings.demand
+    federation, demand, outcome = savings.federation, savings.demand, settlement.outcome
     names = federation.names
     jobs = jobs_in_order(federation)
     devices = [group.device for site in federation.sites for group in site.fleet.groups]
@@ -58,20 +61,48 @@ def entries_of(savings: Savings, settlement: Settlement, outcome: Outcome) -> It
             amount=used if settlement.rule == "credits" else amount,
             unit=unit,
         )
-    if settlement.rule not in ("credits", "prices"):
-        yield from _settled(settlement, names, unit, round(float(np.nanmax(outcome.end_s)) * MICRO))
+    end = round(float(np.nanmax(outcome.end_s)) * MICRO)
+    if settlement.auction is not None:
+        yield from _auctioneers(savings, settlement.auction, names, end)
+    elif settlement.rule not in ("credits", "prices"):
+        yield from _settled(settlement, names, unit, end)
 
 
-def _charges(savings: Savings, settlement: Settlement, outcome: Outcome, away: np.ndarray) -> list[int]:  # type: ignore[type-arg]
-    if settlement.prices is None:
-        return [0] * len(away)
+def _charges(savings: Savings, settlement: Settlement, outcome: Outcome, away: Ints) -> list[int]:
     demand = savings.demand
-    groups = [group.device for site in savings.federation.sites for group in site.fleet.groups]
-    types = np.array([settlement.prices.types.index(device) for device in groups])
-    paid = settlement.prices.charge(
-        types[outcome.run_pool[away]], outcome.run_start_s[away], outcome.run_end_s[away], demand.devices[outcome.run_job[away]]
-    )
+    if settlement.auction is not None:
+        paid = settlement.auction.charges(demand)[0][away]
+    elif settlement.prices is not None:
+        groups = [group.device for site in savings.federation.sites for group in site.fleet.groups]
+        types = np.array([settlement.prices.types.index(device) for device in groups])
+        paid = settlement.prices.charge(
+            types[outcome.run_pool[away]],
+            outcome.run_start_s[away],
+            outcome.run_end_s[away],
+            demand.devices[outcome.run_job[away]],
+        )
+    else:
+        return [0] * len(away)
     return [round(amount * MICRO) for amount in paid.tolist()]
+
+
+def _auctioneers(savings: Savings, auction: HourlyAuction, names: tuple[str, ...], moment: int) -> Iterator[Entry]:
+    """What each lender passes on of what it was paid."""
+    pays, gets = auction.charges(savings.demand)
+    lender = np.maximum(savings.demand.pool_site[np.maximum(auction.outcome.run_pool, 0)], 0)
+    kept = np.bincount(lender, pays - gets, len(names))
+    for name, amount in zip(names, kept.tolist(), strict=True):
+        if round(amount * MICRO):
+            yield Entry(
+                start_us=0,
+                end_us=moment,
+                job="",
+                owner=name,
+                lender=AUCTIONEER,
+                reason="settlement",
+                amount=round(amount * MICRO),
+                unit="micro-currency",
+            )
 
 
 def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment: int) -> Iterator[Entry]:
@@ -95,4 +126,4 @@ def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment:
         )
 
 
-__all__ = ["entries_of"]
+__all__ = ["AUCTIONEER", "entries_of"]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
+
+from paceline.array_types import Ints
 from paceline.market.federation_state import CLOUD, Demand, Outcome, Rules
 
 _END, _EVICTION, _ARRIVAL, _DEADLINE = range(4)
@@ -18,13 +22,13 @@ class Simulation:
         self.demand, self.rules = demand, rules
         sites, pools, kinds = len(rules.lends), len(demand.capacity), len(demand.speed)
         jobs = len(demand.arrival_s)
-        self.free = [
+        self.free_devices = [
             int(devices) if site < 0 or members >> site & 1 else 0
             for devices, site in zip(demand.capacity.tolist(), demand.pool_site.tolist(), strict=True)
         ]
         self.guests = [0] * pools  # devices that guests hold and have not been told to leave
         self.coming = [0] * pools  # devices that guests have been told to leave
-        self.lent, self.borrowed = [0] * sites, [0] * sites
+        self.lent_devices, self.borrowed_devices = [0] * sites, [0] * sites
         self.credit, self.credit_at = [0.0] * sites, 0.0  # device-seconds lent less those borrowed
         self.queues: list[list[int]] = [[] for _ in range(kinds)]  # jobs by their number, which is the order of arrival
         self.running: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, when its work begins, its run's number
@@ -36,27 +40,54 @@ class Simulation:
         self.events: list[tuple[float, int, int, int]] = []  # moment, what, job, run
         members_of = [index for index, site in enumerate(demand.site.tolist()) if members >> site & 1]
         self.arrivals = iter(members_of)
+        self.arrival = next(self.arrivals, None)
         self.members = members
 
-    def run(self) -> Outcome:
-        """All jobs to their end."""
+    def run_until(self, moment: float) -> bool:
+        """All that happens before a moment; whether nothing more will."""
         demand = self.demand
-        arrival = next(self.arrivals, None)
-        while arrival is not None or self.events:
+        while self.arrival is not None or self.events:
             now = min(
                 self.events[0][0] if self.events else math.inf,
-                math.inf if arrival is None else float(demand.arrival_s[arrival]),
+                math.inf if self.arrival is None else float(demand.arrival_s[self.arrival]),
             )
+            if now >= moment:
+                return False
             freed = False
             while self.events and self.events[0][0] == now and self.events[0][1] < _ARRIVAL:
                 freed |= self._leave(*heapq.heappop(self.events))
             if freed:
                 self._dispatch(now)
-            while arrival is not None and demand.arrival_s[arrival] == now:
-                self._arrive(now, arrival)
-                arrival = next(self.arrivals, None)
+            while self.arrival is not None and demand.arrival_s[self.arrival] == now:
+                self._arrive(now, self.arrival)
+                self.arrival = next(self.arrivals, None)
             while self.events and self.events[0][0] == now and self.events[0][1] == _DEADLINE:
                 self._overflow(now, heapq.heappop(self.events)[2])
+        return True
+
+    def limit(self, now: float, lends: Ints, borrows: Ints) -> None:
+        """Other limits from now on, and what starts by them."""
+        self.rules = replace(self.rules, lends=lends, borrows=borrows)
+        self._dispatch(now)
+
+    def waiting(self) -> Ints:
+        """Jobs that wait."""
+        return np.array(sorted(job for queue in self.queues for job in queue), np.int64)
+
+    def free(self) -> Ints:
+        """Devices of each pool that nobody holds."""
+        return np.array(self.free_devices, np.int64)
+
+    def lent(self) -> Ints:
+        """Devices that each site lends."""
+        return np.array(self.lent_devices, np.int64)
+
+    def borrowed(self) -> Ints:
+        """Devices that each site borrows."""
+        return np.array(self.borrowed_devices, np.int64)
+
+    def outcome(self) -> Outcome:
+        """What became of the jobs so far."""
         return Outcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
 
     def _arrive(self, now: float, job: int) -> None:
@@ -89,12 +120,12 @@ class Simulation:
         demand, devices, home = self.demand, int(self.demand.devices[job]), int(self.demand.site[job])
         lender = int(demand.pool_site[pool])
         del self.running[job]
-        self.free[pool] += devices
+        self.free_devices[pool] += devices
         self.runs[run] = (job, pool, start, now)
         if lender >= 0 and lender != home:
             self._settle_credit(now)
-            self.lent[lender] -= devices
-            self.borrowed[home] -= devices
+            self.lent_devices[lender] -= devices
+            self.borrowed_devices[home] -= devices
             if run in self.leaving:
                 self.leaving.discard(run)
                 self.coming[pool] -= devices
@@ -121,7 +152,7 @@ class Simulation:
         passed = now - self.credit_at
         if passed:
             for site, balance in enumerate(self.credit):
-                self.credit[site] = balance + (self.lent[site] - self.borrowed[site]) * passed
+                self.credit[site] = balance + (self.lent_devices[site] - self.borrowed_devices[site]) * passed
             self.credit_at = now
 
     def _order(self, now: float) -> Iterator[int]:
@@ -157,7 +188,7 @@ class Simulation:
                 self._start(now, kind, False, reserved)
         if home_first:  # after jobs have started elsewhere: nobody leaves for one that need not wait
             for pool, devices in list(self._wanted()):
-                self._tell(now, pool, devices - self.free[pool] - self.coming[pool])
+                self._tell(now, pool, devices - self.free_devices[pool] - self.coming[pool])
 
     def _start(self, now: float, kind: int, at_home: bool, reserved: set[int]) -> None:
         """Start the first job of a kind where it ends first, if it fits anywhere."""
@@ -166,7 +197,7 @@ class Simulation:
         devices = int(demand.devices[job])
         best: tuple[float, bool, int, int] | None = None  # end as believed, guest, devices taken, pool
         extra = rules.restart_s if self.restarts[job] else 0.0
-        for pool, free in enumerate(self.free):
+        for pool, free in enumerate(self.free_devices):
             speed, lender = float(demand.speed[kind, pool]), int(demand.pool_site[pool])
             if speed <= 0 or free < devices:
                 continue
@@ -174,8 +205,8 @@ class Simulation:
             if guest and (
                 at_home
                 or pool in reserved
-                or self.lent[lender] + devices > rules.lends[lender]
-                or self.borrowed[home] + devices > rules.borrows[home]
+                or self.lent_devices[lender] + devices > rules.lends[lender]
+                or self.borrowed_devices[home] + devices > rules.borrows[home]
             ):
                 continue
             end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / float(demand.believed[kind, pool]))
@@ -186,11 +217,11 @@ class Simulation:
         _, guest, _, pool = best
         end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / float(demand.speed[kind, pool]))
         heapq.heappop(self.queues[kind])
-        self.free[pool] -= devices
+        self.free_devices[pool] -= devices
         if guest:
             self._settle_credit(now)
-            self.lent[int(demand.pool_site[pool])] += devices
-            self.borrowed[home] += devices
+            self.lent_devices[int(demand.pool_site[pool])] += devices
+            self.borrowed_devices[home] += devices
             self.guests[pool] += devices
         if math.isnan(self.first_start[job]):
             self.first_start[job] = now
@@ -213,7 +244,7 @@ class Simulation:
             wanted = 0
             for job, _ in waiting:
                 devices = int(demand.devices[job])
-                if wanted + devices <= self.free[pool] + self.coming[pool] + self.guests[pool]:
+                if wanted + devices <= self.free_devices[pool] + self.coming[pool] + self.guests[pool]:
                     wanted += devices
             if wanted:
                 yield pool, wanted
@@ -239,9 +270,4 @@ class Simulation:
             heapq.heappush(self.events, (now + float(self.rules.notice_s[home]), _EVICTION, job, run))
 
 
-def simulate(demand: Demand, rules: Rules, members: int) -> Outcome:
-    """As ``simulation.simulate``, in Python."""
-    return Simulation(demand, rules, members).run()
-
-
-__all__ = ["simulate"]
+__all__ = ["Simulation"]

@@ -10,9 +10,12 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import known_name
 from paceline.market.core import nucleolus
+from paceline.market.costs import costs_of
 from paceline.market.demand import Speed
+from paceline.market.federation_state import Outcome
 from paceline.market.gain import lending
 from paceline.market.game import MOST_ENUMERATED
+from paceline.market.hourly_auction import HourlyAuction, run_auctions
 from paceline.market.period_prices import PeriodPrices, period_prices, price_transfers
 from paceline.market.savings import Progress, Savings, Sharing
 from paceline.market.shapley import shapley
@@ -25,10 +28,12 @@ class Settlement:
 
     Attributes:
         saved: its costs alone less its costs together, before anybody pays.
-        received: what it gets from the others; less than 0: it pays. In sum 0.
+        received: what it gets from the others; less than 0: it pays.
         standard_error: of a division that was sampled; zeros: exact.
         credits: device-hours lent less borrowed; in sum 0. A rule without money settles by them.
-        prices: by hour, where the rule has prices.
+        outcome: of all jobs, as the rule serves them.
+        prices: by hour, where the rule has prices. ``auction``: what was traded, where it has auctions.
+        surplus: what an auctioneer keeps of what was paid; without one 0, and ``received`` is 0 in sum.
     """
 
     rule: str
@@ -36,7 +41,10 @@ class Settlement:
     received: Array
     standard_error: Array
     credits: Array
+    outcome: Outcome
     prices: PeriodPrices | None = None
+    auction: HourlyAuction | None = None
+    surplus: float = 0.0
 
     @property
     def shares(self) -> Array:
@@ -69,6 +77,9 @@ RULES: Mapping[str, Rule] = {
     "credits": Rule("no money: whoever has lent most is served first", by_credit=True),
     "prices": Rule("a posted price a device and hour, the dual of the pooled linear program"),
     "shapley": Rule("each site's mean contribution over all orders of joining", whole_game=True),
+    "auction": Rule(
+        "McAfee's double auction each hour, by the sites' own queues; an auctioneer keeps the difference of the prices"
+    ),
     "least-core": Rule("the nucleolus: it leaves the least to gain for any group that leaves", whole_game=True),
 }
 
@@ -86,26 +97,29 @@ def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Set
         savings: as ``savings_under`` makes it for the rule.
 
     Raises:
-        UserError: an unknown rule; a trace that is too long for prices.
+        UserError: an unknown rule; a trace that is too long for prices; an auction of several device types.
     """
     name = known_name("rule", rule, RULES)
     sites = len(savings.federation.sites)
     everyone = savings.everyone
     if RULES[name].whole_game and sites <= MOST_ENUMERATED:
         savings.simulate_all(progress=progress)
-    outcome = savings.outcome(everyone)
-    costs = savings.costs(everyone).total
+    auction = run_auctions(savings, progress) if name == "auction" else None
+    outcome = savings.outcome(everyone) if auction is None else auction.outcome
+    costs = costs_of(savings.federation, savings.demand, outcome).total
     saved = np.array([savings.total(1 << site) for site in range(sites)]) - costs
     figures = [lending(savings.demand, outcome, site) for site in range(sites)]
     credits = np.array([lent - borrowed for lent, borrowed, _ in figures])
-    received, error, prices = np.zeros(sites), np.zeros(sites), None
-    if name == "prices":
+    received, error, prices, surplus = np.zeros(sites), np.zeros(sites), None, 0.0
+    if auction is not None:
+        received, surplus = auction.transfers(savings.demand, sites)
+    elif name == "prices":
         prices = period_prices(savings.federation, savings.demand)
         received = price_transfers(savings.federation, savings.demand, outcome, prices)
     elif RULES[name].whole_game:
         shares, error = _DIVISIONS[name](savings)
         received = shares - saved
-    return Settlement(name, saved, received, error, credits, prices)
+    return Settlement(name, saved, received, error, credits, outcome, prices, auction, surplus)
 
 
 def _by_shapley(savings: Savings) -> tuple[Array, Array]:

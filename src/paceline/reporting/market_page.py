@@ -105,13 +105,21 @@ def _flows(answer: FederationAnswer) -> Iterator[Section]:
 
 
 def _prices(answer: FederationAnswer) -> Iterator[Section]:
-    prices = answer.settlement.prices
+    auction, prices = answer.settlement.auction, answer.settlement.prices
+    if auction is not None:
+        edges: Array = np.arange(len(auction.paid) + 1, dtype=np.float64) * 3600.0
+        both = {"buyers pay": auction.paid, "sellers receive": auction.received}
+        lines: dict[str, Array] = {name: np.where(np.isnan(line), 0.0, line) for name, line in both.items()}
+        text = f"Of each hour's auction, in {answer.currency}; 0 where nothing was traded. The auctioneer keeps the difference."
+        yield Section(
+            "Prices over time", text, pictures=[over_time(edges, lines, f"{answer.currency} a device-hour")], wide=True
+        )
     if prices is None:
         return
-    edges = np.arange(prices.prices.shape[1] + 1) * 3600.0
-    lines = dict(zip(prices.types, prices.prices, strict=True))
+    edges = np.arange(prices.prices.shape[1] + 1, dtype=np.float64) * 3600.0
+    by_type = dict(zip(prices.types, prices.prices, strict=True))
     text = f"Price of a device and hour, in {answer.currency}: what one more device would save if work were divisible."
-    yield Section("Prices over time", text, pictures=[over_time(edges, lines, f"{answer.currency} a device-hour")], wide=True)
+    yield Section("Prices over time", text, pictures=[over_time(edges, by_type, f"{answer.currency} a device-hour")], wide=True)
 
 
 def _holding(answer: FederationAnswer) -> Iterator[Section]:

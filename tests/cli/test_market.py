@@ -80,6 +80,30 @@ def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> N
     assert "the sites share 0 devices" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_lender_that_throttles_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    speeds = str(ROOT / "examples" / "lenders.csv")
+    assert main(["market", "audit", speeds, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["throttling"] == ["west"] and data["rate_any"] == pytest.approx(0.01, rel=0.05)
+    assert main(["market", "audit", speeds, "--k", "9", "--brief"]) == 0
+    assert "no lender" in capsys.readouterr().out
+
+
+def test_the_auction_trades_one_device_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", SITES, "--rule", "auction"]) == 2
+    assert "an auction of 2 device types; the auction trades equal devices; use --rule prices" in capsys.readouterr().err
+    alike = tmp_path / "alike.toml"
+    alike.write_text(Path(SITES).read_text().replace("A100", "V100"))
+    assert main(["market", str(alike), "--rule", "auction", "--out", str(tmp_path), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    ledger = LedgerReader(Path(data["ledger"]))
+    balances = ledger.balances("micro-currency")
+    assert sum(balances.values()) == 0
+    assert balances["the auctioneer"] / 1e6 == pytest.approx(data["surplus"], abs=0.1) and data["surplus"] > 0
+    for site in data["sites"]:
+        assert balances[site["site"]] / 1e6 == pytest.approx(site["received"], abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -88,6 +112,7 @@ def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> N
         (["market", "gain", SITES, "--site", "nort"], "unknown site 'nort'"),
         (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 1 up"),
         (["market", "gain", SITES], "--site"),
+        (["market", "audit", SITES], "the columns"),
         (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
         (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),
     ],

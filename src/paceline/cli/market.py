@@ -21,6 +21,7 @@ EXAMPLE = """example:
   paceline market stable sites.toml --rule shapley"""
 ALL = "example:\n  paceline market all sites.toml --rule shapley --out runs/market"
 GAIN = "example:\n  paceline market gain sites.toml --site A"
+AUDIT = "example:\n  paceline market audit lenders.csv"
 EQUILIBRIUM = "example:\n  paceline market equilibrium sites.toml --price 1.5"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
 RULE = "credits"
@@ -43,6 +44,15 @@ def add(parser: Parser) -> None:
     gain.add_argument(
         "--draws", metavar="N", type=int, default=40, help="draws of the trace's weeks for the range (default 40)"
     )
+    audit = action("audit", "which lender delivers less than predicted, beyond chance")
+    audit.runs(_audit, AUDIT, shapes=BRIEF)
+    columns = "a job a row: job, model, lender, achieved_per_s, predicted_per_s, and sigma where it is known"
+    audit.add_argument("speeds", metavar="SPEEDS.csv", help=columns)
+    audit.add_argument(
+        "--k", metavar="K", type=float, help="standard errors (default: 1 %% false alarms for all lenders together)"
+    )
+    sigma = "standard error of log predicted throughput, where no column has it (default 0.13, measured)"
+    audit.add_argument("--sigma", metavar="S", type=float, default=0.13, help=sigma)
     alone = action("equilibrium", "what each lends where each decides for itself, at a price inside, and what that loses")
     alone.runs(_equilibrium, EQUILIBRIUM, shapes=BRIEF)
     _federation(alone)
@@ -131,6 +141,16 @@ def _gain(o: argparse.Namespace) -> Answer:
     gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.draws, progress=_progress(o, "simulations"))
     data = {**asdict(gain), "gain": gain.gain}
     return data, gain_screen(data)
+
+
+def _audit(o: argparse.Namespace) -> Answer:
+    from paceline.market.audit import audit
+    from paceline.market.speeds_file import read_speeds
+    from paceline.reporting.market_text import audit_screen
+
+    found = audit(read_speeds(o.speeds, o.sigma), o.k)
+    data = {**asdict(found), "throttling": list(found.throttling), "words": str(found).splitlines()}
+    return data, audit_screen(data)
 
 
 def _equilibrium(o: argparse.Namespace) -> Answer:

@@ -102,6 +102,16 @@ def gain_screen(data: Answered) -> Screen:
     return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
 
 
+def audit_screen(data: Answered) -> Screen:
+    """Which lenders deliver less than predicted."""
+    throttling = data["throttling"]
+    brief = f"throttles: {', '.join(throttling)}" if throttling else "no lender delivers less than chance explains"
+    lines = tuple(item(f"{words[:1].upper()}{words[1:]}.") for words in data["words"])
+    return Screen(
+        title=f"Do lenders deliver what was predicted, beyond {data['k']:.3g} standard errors?", answer=lines, brief=brief
+    )
+
+
 def equilibrium_screen(data: Answered) -> Screen:
     """What each site lends where each decides for itself."""
     currency = data["currency"]
@@ -139,4 +149,4 @@ def waited(seconds: float | None) -> str:
     return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
 
 
-__all__ = ["equilibrium_screen", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]
+__all__ = ["audit_screen", "equilibrium_screen", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 from market.sites import job, site, two_sites
 from paceline.errors import UserError
+from paceline.market.mechanisms.properties import mechanism_named
 from paceline.market.settlement import RULES, savings_under, settle
 from paceline.market.site import Federation
 
@@ -47,6 +51,22 @@ def test_equal_sites_share_equally() -> None:
     savings = savings_under(two_sites(), "shapley")
     assert settle(savings, "shapley").shares.tolist() == pytest.approx([1000 / 3600] * 2)
     assert settle(savings, "shapley").received.tolist() == pytest.approx([0, 0])
+
+
+def test_under_credits_it_can_pay_to_hold_devices_back() -> None:
+    """So the rule is not truthful: a site that says it lends nothing waits less."""
+    honest = random_federation(0)
+    liar = replace(honest, sites=(honest.sites[0], replace(honest.sites[1], lends=0), *honest.sites[2:]))
+    costs = [savings_under(each, "credits").costs(7).total[1] for each in (honest, liar)]
+    assert costs[1] < costs[0] - 0.5 and "truthfulness" in mechanism_named("credits").gives_up
+
+
+def test_under_credits_without_notice_a_site_may_wait_for_its_guests() -> None:
+    busy = site("busy", [job(f"a{i}", 0, 9000) for i in range(3)])
+    late = [job("b1", 60, 600), job("b2", 60, 600)]
+    for notice, worse in ((math.inf, True), (0.0, False)):
+        settled = settle(savings_under(Federation(sites=(busy, site("owner", late, notice_s=notice))), "credits"), "credits")
+        assert (settled.shares[1] < 0) == worse == (settled.worse_off == (1,))
 
 
 def test_who_only_lends_is_paid() -> None:

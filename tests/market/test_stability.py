@@ -14,7 +14,9 @@ def glove() -> Game:
 def test_nobody_leaves() -> None:
     verdict = judge(glove(), np.array([100.0, 0, 0]))
     assert verdict.stable and verdict.can_be_stable and not verdict.leaving
-    assert verdict.words("least-core", "$")[0].startswith("Nobody gains by leaving: under least-core, every group of sites")
+    assert verdict.words("least-core", "$")[0].startswith(
+        "Nobody gains by leaving: under least-core, none of the 6 groups of sites would"
+    )
 
 
 def test_somebody_leaves() -> None:
@@ -40,4 +42,13 @@ def test_many_sites_are_judged_by_a_sample() -> None:
     players = tuple(f"s{i}" for i in range(14))
     verdict = judge(Game(players, lambda mask: float(mask.bit_count() - 1)), np.full(14, 13 / 14))
     assert not verdict.least.whole and verdict.coalitions is None
-    assert "of the groups of sites that was compared" in verdict.words("equal", "$")[0]
+    assert verdict.compared >= verdict.least.checked > 14
+    assert f"none of the {verdict.compared:,} groups of sites that were compared would" in verdict.words("equal", "$")[0]
+
+
+def test_a_group_that_the_search_finds_is_no_secret() -> None:
+    """Of many sites, the groups that show that no division holds are those that leave."""
+    players = tuple(f"s{i}" for i in range(14))
+    majority = Game(players, lambda mask: float(mask.bit_count() > 7) * 14)
+    verdict = judge(majority, np.ones(14))
+    assert not verdict.can_be_stable and not verdict.stable and verdict.how_many > 0

@@ -165,9 +165,7 @@ def _notes(federation: Federation, savings: Savings, verdict: Verdict) -> tuple[
     if len(types) > 1 and ((savings.demand.speed == 0).any(axis=1)).any():
         notes.append("Some jobs cannot run on some device types, or nobody knows how fast: they stay where that is known.")
     if not verdict.least.whole:
-        notes.append(
-            f"{len(federation.sites)} sites have too many coalitions: {verdict.least.checked:,} of them were compared."
-        )
+        notes.append(f"{len(federation.sites)} sites have too many coalitions: {verdict.compared:,} of them were compared.")
     return tuple(notes)
 
 

@@ -59,6 +59,11 @@ class Game:
         return self._known[coalition]
 
     @property
+    def valued(self) -> tuple[int, ...]:
+        """Coalitions whose value has been asked for, but for nobody, by their masks."""
+        return tuple(sorted(mask for mask in self._known if mask))
+
+    @property
     def everyone(self) -> int:
         """The grand coalition."""
         return (1 << len(self.players)) - 1

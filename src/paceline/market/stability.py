@@ -19,7 +19,7 @@ class Verdict:
 
     Attributes:
         leaving: groups that would do better by themselves under the division that was asked about, the largest gain first.
-        how_many: of them.
+        how_many: of them. ``compared``: groups that were compared.
         least: the division that leaves the least to gain; ``least.eps`` at most 0: with it nobody leaves.
         coalitions: where sites end that merge and split by the Shapley value inside each group; None: too many sites.
     """
@@ -28,6 +28,7 @@ class Verdict:
     shares: Array
     leaving: tuple[Blocking, ...]
     how_many: int
+    compared: int
     least: CoreAllocation
     coalitions: StableCoalitions | None
 
@@ -43,9 +44,9 @@ class Verdict:
 
     def words(self, rule: str, currency: str) -> tuple[str, ...]:
         """The verdict for an owner who is no economist, a sentence each."""
-        looked = "every group of sites" if self.least.whole else f"{self.least.checked:,} of the groups of sites"
         if self.stable:
-            first = f"Nobody gains by leaving: under {rule}, {looked} that was compared does better here than by itself."
+            looked = f"none of the {self.compared:,} groups of sites {'' if self.least.whole else 'that were compared '}"
+            first = f"Nobody gains by leaving: under {rule}, {looked}would do better by itself."
         else:
             worst = self.leaving[0]
             names = _listed(self.game.members(worst.coalition))
@@ -75,12 +76,16 @@ class Verdict:
 
 
 def judge(game: Game, shares: Array) -> Verdict:
-    """Whether a division of what everyone saves holds, with all coalitions up to ``MOST_ENUMERATED`` sites, else a sample."""
+    """Whether a division of what everyone saves holds.
+
+    Up to ``MOST_ENUMERATED`` sites all groups are compared, else those that the search for the least core valued.
+    """
     whole = len(game.players) <= MOST_ENUMERATED
     least = least_core(game)
-    coalitions = None if whole else [1 << i for i in range(len(game.players))]
-    found = [one for one in blocking(game, shares, coalitions) if one.coalition != game.everyone]
-    return Verdict(game, shares, tuple(found[:MOST_LEAVING]), len(found), least, merge_and_split(game) if whole else None)
+    groups = [mask for mask in (range(1, game.everyone) if whole else game.valued) if mask != game.everyone]
+    found = blocking(game, shares, groups)
+    stable = merge_and_split(game) if whole else None
+    return Verdict(game, shares, found[:MOST_LEAVING], len(found), len(groups), least, stable)
 
 
 def _listed(names: tuple[str, ...]) -> str:

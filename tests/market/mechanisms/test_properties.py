@@ -62,7 +62,7 @@ def claiming(aspect: str, *kept: str) -> list[str]:
 
 
 def test_every_rule_is_tried() -> None:
-    assert RULES.keys() | SAVINGS | {"credits"} == MECHANISMS.keys()  # credits: ``test_credits.py``
+    assert RULES.keys() | SAVINGS | {"credits", "karma"} == MECHANISMS.keys()  # ``test_settlement.py``, ``test_credits.py``
 
 
 @pytest.mark.parametrize("name", claiming("truthfulness", "dominant strategy"))
@@ -193,7 +193,7 @@ def test_no_rule_keeps_all() -> None:
             assert claim.source
     assert MECHANISMS["vcg"].gives_up == ("budget balance",)
     assert MECHANISMS["unit-auction"].gives_up == ("efficiency",)
-    assert MECHANISMS["credits"].keeps == ("budget balance",)
+    assert MECHANISMS["karma"].keeps == ("budget balance",)
 
 
 def test_names() -> None:

@@ -164,6 +164,16 @@ _ENTRIES = (
     ),
     Mechanism(
         "credits",
+        "No money: own jobs come first at home, and the site that has lent most borrows first",
+        Efficiency("partly", "Nothing idles that a job may use, but no device goes by what waiting costs.", DEFINITION),
+        IndividualRationality(
+            "partly", "With a notice a site has its devices back; without one it waits for its guests.", TESTS
+        ),
+        BudgetBalance("exact", "Credits are device-seconds lent less borrowed, so they add up to 0.", DEFINITION),
+        Truthfulness("none", "A site may hold back devices that its own jobs will want soon.", TESTS),
+    ),
+    Mechanism(
+        "karma",
         "Karma: a credit for a slice lent, and the richest borrow first",
         Efficiency("partly", "No slice idles while a site with credits wants one, but no slice goes by its value.", KARMA),
         IndividualRationality(

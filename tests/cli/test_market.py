@@ -89,6 +89,16 @@ def test_a_lender_that_throttles_is_named(capsys: pytest.CaptureFixture[str]) ->
     assert "no lender" in capsys.readouterr().out
 
 
+def test_limits_as_files_of_slurm_and_kueue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["market", "emit", SITES, "--for", "slurm"]) == 0
+    text = capsys.readouterr().out
+    assert "clusters=north,south,west" in text and "GraceTime=120" in text
+    assert main(["market", "emit", SITES, "--for", "kueue", "--out", str(tmp_path)]) == 0
+    assert "lendingLimit: 16" in (tmp_path / "federation.yaml").read_text()
+    assert main(["market", "emit", SITES, "--for", "kueue", "--out", str(tmp_path / "federation.yaml")]) == 2
+    assert "cannot write into" in capsys.readouterr().err
+
+
 def test_the_auction_trades_one_device_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", SITES, "--rule", "auction"]) == 2
     assert "an auction of 2 device types; the auction trades equal devices; use --rule prices" in capsys.readouterr().err
@@ -112,6 +122,7 @@ def test_the_auction_trades_one_device_type(tmp_path: Path, capsys: pytest.Captu
         (["market", "gain", SITES, "--site", "nort"], "unknown site 'nort'"),
         (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 1 up"),
         (["market", "gain", SITES], "--site"),
+        (["market", "emit", SITES, "--for", "pbs"], "unknown target 'pbs'"),
         (["market", "audit", SITES], "the columns"),
         (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
         (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),

@@ -21,6 +21,7 @@ EXAMPLE = """example:
   paceline market stable sites.toml --rule shapley"""
 ALL = "example:\n  paceline market all sites.toml --rule shapley --out runs/market"
 GAIN = "example:\n  paceline market gain sites.toml --site A"
+EMIT = "example:\n  paceline market emit sites.toml --for slurm --out build/federation"
 AUDIT = "example:\n  paceline market audit lenders.csv"
 EQUILIBRIUM = "example:\n  paceline market equilibrium sites.toml --price 1.5"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
@@ -61,6 +62,12 @@ def add(parser: Parser) -> None:
     alone.add_argument("--gamma", metavar="G", type=float, default=0.0, help=gamma)
     alpha = "fairness of the welfare: 0 the sum, 1 proportional, inf the least (default 0)"
     alone.add_argument("--alpha", metavar="A", type=float, default=0.0, help=alpha)
+    emit = action("emit", "the sites' limits as files of what executes them: Kueue's cohort, or Slurm's federation")
+    emit.runs(_emit, EMIT, shapes=BRIEF)
+    _federation(emit)
+    emit.add_argument("--for", dest="target", metavar="TARGET", required=True, help="kueue or slurm")
+    emit.add_argument("--name", metavar="NAME", default="paceline", help="of the cohort or the federation (default paceline)")
+    emit.add_argument("--out", metavar="DIR", type=Path, help="write the files there (default: print them)")
     stable = action("stable", "who would leave, with whom, and what division would keep everyone")
     stable.runs(_stable, STABLE, shapes=BRIEF)
     _federation(stable)
@@ -151,6 +158,28 @@ def _audit(o: argparse.Namespace) -> Answer:
     found = audit(read_speeds(o.speeds, o.sigma), o.k)
     data = {**asdict(found), "throttling": list(found.throttling), "words": str(found).splitlines()}
     return data, audit_screen(data)
+
+
+def _emit(o: argparse.Namespace) -> Answer:
+    from paceline.errors import UserError
+    from paceline.market.rendering import render
+    from paceline.market.sites_file import read_sites
+    from paceline.reporting.screen import Screen
+
+    rendered = render(read_sites(o.sites), o.target, o.name)
+    data = {"target": o.target, "files": dict(rendered.files), "remarks": list(rendered.remarks)}
+    if o.out is None:
+        text = "\n".join(f"# {name}\n{content}" for name, content in rendered.files.items())
+        return data, Screen.verbatim(text.rstrip("\n"), f"{len(rendered.files)} files for {o.target}")
+    try:
+        for name, content in rendered.files.items():
+            path = o.out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write into {o.out}: {error.strerror or error}", "choose another place with --out") from error
+    screen = Screen.plain(*rendered.remarks)
+    return data, screen.writing(*(f"{name}: {o.out / name}" for name in rendered.files))
 
 
 def _equilibrium(o: argparse.Namespace) -> Answer:

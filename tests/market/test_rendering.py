@@ -25,7 +25,7 @@ def documents(text: str) -> list[dict[str, str]]:
     """Keys and values of each document, wherever they are nested: enough to check what is set."""
     found = []
     for part in text.split("---\n"):
-        pairs = re.findall(r"^\s*(?:- )?([\w.-]+): ?(.*?)(?: #.*)?$", part, flags=re.M)
+        pairs = re.findall(r"^\s*(?:- )?([\w./-]+): ?(.*?)(?: #.*)?$", part, flags=re.M)
         found.append({key: value for key, value in pairs if value})
     return found
 

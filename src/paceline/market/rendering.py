@@ -1,7 +1,7 @@
 """A federation as what executes it reads: Kueue's cohorts, or Slurm's federation.
 
 Kueue (v1beta1): a ClusterQueue a site in one cohort, with the site's devices as quota and its limits as borrowingLimit and
-lendingLimit. Slurm (22.05 and later): clusters of one federation on one slurmdbd, with a partition ``own`` for the site's account
+lendingLimit. Slurm (22.05 and later): clusters of one federation on one slurmdbd, a partition ``own`` for the site's account
 and a partition ``guests`` for the others, which gives way. What the target cannot express is refused, or said in a remark.
 """
 

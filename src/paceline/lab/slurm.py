@@ -28,7 +28,7 @@ KILL_WAIT_S = 5
 REQUEUE_WAIT_S = 10
 """How long a requeued job waits at least: Slurm lets the credential of its last start run out (120 s by default)."""
 _LONGEST_SOCKET = 107
-_NO_CGROUPS = (23, 2)
+NO_CGROUPS = (23, 2)
 """From this version on slurmd takes ``CgroupPlugin=disabled``; before, it needs none where no plugin asks for one."""
 
 
@@ -50,8 +50,8 @@ def client(topology: Topology, directory: Path) -> Command:
     return (*kernel.enter(topology.switch), "env", f"SLURM_CONF={directory / 'slurm.conf'}")
 
 
-def files(topology: Topology, directory: Path, version: tuple[int, int] = (22, 5)) -> Mapping[str, str]:
-    """The text files of the directory, by name. ``version`` is Slurm's, year and month."""
+def files(topology: Topology, directory: Path, release: tuple[int, int] = (22, 5)) -> Mapping[str, str]:
+    """The text files of the directory, by name. ``release`` is Slurm's, year and month."""
     nodes = [f"h{host}" for host in range(topology.hosts)]
     lines = (
         f"ClusterName={topology.name}",
@@ -92,7 +92,7 @@ def files(topology: Topology, directory: Path, version: tuple[int, int] = (22, 5
         # a task's environment is its job's, not slurmd's: so the mark that ``down`` looks for is added here
         "prolog": f"#!/bin/sh\necho export {MARK}={topology.name}\n",
     }
-    return {**texts, "cgroup.conf": "CgroupPlugin=disabled\n"} if version >= _NO_CGROUPS else texts
+    return {**texts, "cgroup.conf": "CgroupPlugin=disabled\n"} if release >= NO_CGROUPS else texts
 
 
 def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> None:
@@ -100,7 +100,7 @@ def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> No
     say(f"Slurm on {topology.hosts} hosts, {topology.slots} CPUs each")
     try:
         (directory / "state").mkdir(parents=True)
-        for name, text in files(topology, directory, _version()).items():
+        for name, text in files(topology, directory, version()).items():
             (directory / name).write_text(text)
         (directory / "prolog").chmod(0o755)
         key = directory / "munge.key"
@@ -110,7 +110,7 @@ def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> No
         raise CommandFailed(f"{directory}: {error.strerror or error}") from error
     words = {"socket": "munge.socket", "key-file": "munge.key", "pid-file": "munged.pid", "log-file": "munged.log"}
     words["seed-file"] = "munged.seed"
-    _daemon(topology, topology.switch, ("munged", "--force", *(f"--{word}={directory / name}" for word, name in words.items())))
+    daemon(topology, topology.switch, ("munged", "--force", *(f"--{word}={directory / name}" for word, name in words.items())))
     start_controller(topology, directory)
     for host in range(topology.hosts):
         start_host(topology, directory, host)
@@ -119,13 +119,13 @@ def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> No
 
 def start_controller(topology: Topology, directory: Path) -> None:
     """Start slurmctld, which goes on from its saved state where there is one. Raises CommandFailed."""
-    _daemon(topology, topology.switch, ("slurmctld", "-f", str(directory / "slurm.conf")), hostname=HEAD)
+    daemon(topology, topology.switch, ("slurmctld", "-f", str(directory / "slurm.conf")), hostname=HEAD)
 
 
 def start_host(topology: Topology, directory: Path, host: int) -> None:
     """Start the slurmd of one host. Raises CommandFailed."""
     words = ("slurmd", "-f", str(directory / "slurm.conf"), "-N", f"h{host}")
-    _daemon(topology, topology.namespace(host), words, hostname=f"h{host}")
+    daemon(topology, topology.namespace(host), words, hostname=f"h{host}")
 
 
 def stop_controller(topology: Topology, directory: Path) -> None:
@@ -153,8 +153,11 @@ def lacking(topology: Topology, directory: Path) -> list[str]:
     ]
 
 
-def _daemon(topology: Topology, namespace: str, words: Sequence[str], hostname: str = "") -> None:
-    """Not ``ip netns exec``: it mounts another /sys, without cgroups, and slurmd then refuses to start."""
+def daemon(topology: Topology, namespace: str, words: Sequence[str], hostname: str = "") -> None:
+    """Start a daemon in a namespace, with the lab's mark and a host name of its own. Raises CommandFailed.
+
+    Not ``ip netns exec``: it mounts another /sys, without cgroups, and slurmd then refuses to start.
+    """
     own_name = ("unshare", "--uts", "sh", "-c", f'hostname {hostname}; exec "$@"', "sh") if hostname else ()
     program = kernel.which(words[0]) or words[0]
     enter = ("nsenter", f"--net={NETNS}/{namespace}", "--", "env", f"{MARK}={topology.name}")
@@ -181,6 +184,7 @@ def _pid(path: Path) -> int | None:
         return None
 
 
-def _version() -> tuple[int, int]:
+def version() -> tuple[int, int]:
+    """Of the Slurm that is installed: year and month."""
     numbers = re.search(r"(\d+)\.(\d+)", kernel.system(("slurmd", "-V")))
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)

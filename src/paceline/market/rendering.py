@@ -28,19 +28,19 @@ class Rendered:
     remarks: tuple[str, ...]
 
 
-def render(federation: Federation, target: str, name: str = "paceline") -> Rendered:
+def render(federation: Federation, target: str, name: str = "paceline", counted: str = "gres/gpu") -> Rendered:
     """The files of a target: ``kueue`` or ``slurm``.
 
     Args:
-        name: of the cohort or the federation.
+        name: of the cohort or the federation. ``counted``: what a device is to Slurm's accounting.
 
     Raises:
         UserError: an unknown target; a name that the target does not take; a limit that it cannot express.
     """
-    return TARGETS[known_name("target", target, TARGETS)](federation, name)
+    return TARGETS[known_name("target", target, TARGETS)](federation, name, counted)
 
 
-def _kueue(federation: Federation, name: str) -> Rendered:
+def _kueue(federation: Federation, name: str, counted: str) -> Rendered:
     for each in (name, *federation.names):
         if not _KUBERNETES_NAME.fullmatch(each):
             raise UserError(f"{shorten(each, 40)!r} is no name for Kubernetes", "use lower case letters, digits and dashes")
@@ -117,15 +117,15 @@ spec:
 """
 
 
-def _slurm(federation: Federation, name: str) -> Rendered:
+def _slurm(federation: Federation, name: str, counted: str) -> Rendered:
     for each in (name, *federation.names):
         if not _SLURM_NAME.fullmatch(each):
             raise UserError(
                 f"{shorten(each, 40)!r} is no name for a Slurm cluster",
                 "begin with a lower case letter, then letters, digits, _",
             )
-    files = {f"{site.name}/slurm.conf.part": _slurm_conf(site) for site in federation.sites}
-    files["accounting.sh"] = _accounting(federation, name)
+    files = {f"{site.name}/slurm.conf.part": _slurm_conf(site, counted) for site in federation.sites}
+    files["accounting.sh"] = _accounting(federation, name, counted)
     remarks = [
         "Add each site's part to its slurm.conf, point AccountingStorageHost at one slurmdbd, then run accounting.sh once.",
         "A user of a site submits with --account=SITE --partition=own,guests: the first cluster with room runs the job.",
@@ -135,22 +135,22 @@ def _slurm(federation: Federation, name: str) -> Rendered:
     return Rendered(files, tuple(remarks))
 
 
-def _slurm_conf(site: Site) -> str:
+def _slurm_conf(site: Site, counted: str) -> str:
     reclaims = site.notice_s < math.inf
     mode = "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE" if reclaims else "PreemptType=preempt/none"
+    tracked = f"AccountingStorageTRES={counted}\n" if counted.startswith("gres/") else ""  # the others are always tracked
     grace = f" GraceTime={math.ceil(site.notice_s)}" if reclaims else ""
     return f"""ClusterName={site.name}
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageEnforce=associations,limits,qos
-AccountingStorageTRES=gres/gpu
-FederationParameters=fed_display
+{tracked}FederationParameters=fed_display
 {mode}
 PartitionName=own Nodes=ALL AllowAccounts={site.name} PriorityTier=10 Default=YES State=UP
 PartitionName=guests Nodes=ALL DenyAccounts={site.name} PriorityTier=1 QOS=guests_{site.name}{grace} State=UP
 """
 
 
-def _accounting(federation: Federation, name: str) -> str:
+def _accounting(federation: Federation, name: str, counted: str) -> str:
     names = federation.names
     lines = [
         "#!/bin/sh",
@@ -161,13 +161,13 @@ def _accounting(federation: Federation, name: str) -> str:
     lines += [f"sacctmgr -i add federation {name} clusters={','.join(names)}"]
     for site in federation.sites:
         lines += [f"sacctmgr -i add account {site.name}"]
-        limit = "" if site.lends is None else f" set GrpTRES=gres/gpu={site.lends}"
+        limit = "" if site.lends is None else f" set GrpTRES={counted}={site.lends}"
         lines += [f"sacctmgr -i add qos guests_{site.name}{limit}"]
     for site in federation.sites:
         if site.borrows is not None:
             others = [other for other in names if other != site.name]
             lines += [
-                f"sacctmgr -i modify account where name={site.name} cluster={other} set GrpTRES=gres/gpu={site.borrows}"
+                f"sacctmgr -i modify account where name={site.name} cluster={other} set GrpTRES={counted}={site.borrows}"
                 for other in others
             ]
     return "\n".join(lines) + "\n"
@@ -177,6 +177,6 @@ def _label(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
-TARGETS: Mapping[str, Callable[[Federation, str], Rendered]] = {"kueue": _kueue, "slurm": _slurm}
+TARGETS: Mapping[str, Callable[[Federation, str, str], Rendered]] = {"kueue": _kueue, "slurm": _slurm}
 
 __all__ = ["TARGETS", "Rendered", "render"]

@@ -1,4 +1,4 @@
-"""A federation of real Slurm clusters on a lab: jobs of one site run on both, within what is lent. Needs root and Debian's packages."""
+"""Real Slurm clusters in one federation on a lab: a site's jobs run on both, within what is lent. Needs root and the packages."""
 
 from __future__ import annotations
 

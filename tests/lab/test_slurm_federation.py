@@ -1,4 +1,4 @@
-"""Real Slurm clusters in one federation on a lab: a site's jobs run on both, within what is lent. Needs root and the packages."""
+"""Real Slurm clusters in one federation on a lab: a site's jobs run on both, within what is lent. Needs root."""
 
 from __future__ import annotations
 

@@ -47,6 +47,7 @@ def random_demand(
         delay_s=np.where(pool_site[None] == kind_site[:, None], 0.0, rng.integers(0, 16, speed.shape) / 8.0),
         cloud_speed=np.ones(len(kind_site)),
         data_bytes=np.zeros(len(kind_site)),
+        checkpoint_bytes=np.zeros(len(kind_site)),
         capacity=capacity.astype(np.int64),
         pool_site=pool_site.astype(np.int64),
     )

@@ -7,7 +7,7 @@ import pytest
 
 from market.sites import job, site, two_sites
 from paceline.hardware.catalogue import device
-from paceline.market.costs import costs_of, mean_wait_s
+from paceline.market.costs import costs_of, mean_wait_s, moved_bytes
 from paceline.market.demand import demand_of, rules_of
 from paceline.market.simulation import simulate
 from paceline.market.site import Federation
@@ -61,3 +61,15 @@ def test_mean_wait() -> None:
     outcome = simulate(demand, rules, 0b01)
     assert mean_wait_s(demand, outcome) == pytest.approx(1000 / 3)
     assert np.isnan(mean_wait_s(demand, outcome, site=1))
+
+
+def test_a_checkpoint_moves_where_a_job_goes_on_elsewhere() -> None:
+    # A guest at B is sent away at 60 and goes on at home at 100: its data moved to B, its checkpoint back.
+    a = site("A", [job("a1", 0, 100), job("a2", 0, 100)])
+    b = site("B", [job("b", 50, 40)], notice_s=10.0)
+    sizes = {"data_bytes": {"": 5e9}, "checkpoint_bytes": {"": 2e9}, "save_s": 5.0, "wan_price": 1.0, "currency": "$"}
+    federation = Federation(sites=(a, b), **sizes)  # type: ignore[arg-type]
+    demand, rules = demand_of(federation), rules_of(federation, home_first=True)
+    outcome = simulate(demand, rules, 0b11)
+    assert moved_bytes(demand, outcome).tolist() == [0, 5e9, 0, 2e9]
+    assert costs_of(federation, demand, outcome).wan.tolist() == pytest.approx([7, 0])

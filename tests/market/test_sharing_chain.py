@@ -91,6 +91,7 @@ def requests(clouds: list[Cloud], seconds: float, seed: int) -> Demand:
         delay_s=np.zeros_like(ones),
         cloud_speed=np.ones(len(clouds)),
         data_bytes=np.zeros(len(clouds)),
+        checkpoint_bytes=np.zeros(len(clouds)),
         capacity=np.array([cloud.machines for cloud in clouds], np.int64),
         pool_site=np.arange(len(clouds)),
     )

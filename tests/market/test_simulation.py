@@ -35,6 +35,7 @@ def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay
         delay_s=np.where(kind_site[:, None] == pool_site, 0.0, delay),
         cloud_speed=np.ones(len(kinds)),
         data_bytes=np.zeros(len(kinds)),
+        checkpoint_bytes=np.zeros(len(kinds)),
         capacity=np.array(capacity, np.int64),
         pool_site=pool_site.astype(np.int64),
     )

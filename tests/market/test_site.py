@@ -16,13 +16,13 @@ def test_a_federation_knows_its_sites() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"energy_price": -1.0}, "energy price of -1"),
-        ({"waiting_price": math.nan}, "waiting price of nan"),
-        ({"cloud_price": -0.5}, "cloud price of -0.5"),
+        ({"energy_price": -1.0}, "energy price -1"),
+        ({"waiting_price": math.nan}, "waiting price nan"),
+        ({"cloud_price": -0.5}, "cloud price -0.5"),
         ({"pue": 0.9}, "PUE of 0.9"),
         ({"lends": -1}, "lends -1 devices"),
         ({"borrows": -8}, "borrows -8 devices"),
-        ({"notice_s": -1.0}, "notice of -1"),
+        ({"notice_s": -1.0}, "notice -1"),
     ],
 )
 def test_numbers_of_no_use(changes: dict[str, object], message: str) -> None:

@@ -33,6 +33,7 @@ checkpoint = "10min"
 save = "20s"
 restart = "45s"
 data = {{ net = "150GB", other = "1GB" }}
+checkpoints = {{ net = "2GB" }}
 speed.net = {{ V100 = 1.0, T4 = 0.4 }}
 {A}
 lends = 4
@@ -57,6 +58,7 @@ arrivals = {{ per_hour = 10, duration = "1h", devices = 2, hours = 100, model = 
     assert federation.currency == "$" and federation.wan_bytes_per_s == 1.25e9 and federation.wan_price == 0.02
     assert (federation.checkpoint_s, federation.save_s, federation.restart_s) == (600, 20, 45)
     assert federation.data_bytes == {"net": 150e9, "": 1e9}
+    assert federation.checkpoint_bytes == {"net": 2e9}
     assert federation.speeds["net"] == {device("V100").name: 1.0, "T4": 0.4}
     assert 850 < len(b.jobs) < 1150 and 3000 < sum(job.duration_s for job in b.jobs) / len(b.jobs) < 4200
     assert all(one.arrival_s <= other.arrival_s for one, other in zip(b.jobs, b.jobs[1:], strict=False))
@@ -102,7 +104,7 @@ def test_sizes_are_whole_nodes() -> None:
         (A.replace('"A"', "3"), "site 1: name is 3"),
         (A.replace("name", "#"), "site 1 has no name"),
         (A + A, "two sites are named 'A'"),
-        (A + "waiting_price = -1", "a waiting price of -1"),
+        (A + "waiting_price = -1", "waiting price -1"),
         (A + 'notice = "soon"', r"site 1 \(A\): notice: 'soon' is not a"),
         (A + "energy_price = 0.1", "states prices and no currency"),
         (A + "lends = 1.5", "lends is 1.5; give a whole number"),

@@ -50,10 +50,20 @@ def costs_of(federation: Federation, demand: Demand, outcome: Outcome) -> Costs:
     kwh = np.where(in_cloud, 0.0, hours * watts[pool] / 1000)
     energy = np.bincount(place, kwh, count) * np.array([site.energy_price * site.pue for site in sites])
     cloud = np.bincount(owner, np.where(in_cloud, hours, 0.0), count) * np.array([site.cloud_price for site in sites])
-    moved = (lender >= 0) & (lender != owner)
-    gigabytes = demand.data_bytes[demand.kind[job]] / 1e9
-    wan = np.bincount(owner, np.where(moved, gigabytes, 0.0), count).astype(float) * federation.wan_price
+    wan = np.bincount(owner, moved_bytes(demand, outcome) / 1e9, count).astype(float) * federation.wan_price
     return Costs(waiting, energy, cloud, wan)
+
+
+def moved_bytes(demand: Demand, outcome: Outcome) -> Array:
+    """Between sites for each run, shape (runs,): the data set of a guest, the checkpoint of a job that goes on elsewhere."""
+    job, pool = outcome.run_job, outcome.run_pool
+    place = np.where(pool == CLOUD, demand.site[job], demand.pool_site[pool])
+    kind = demand.kind[job]
+    guest = (place >= 0) & (place != demand.site[job])
+    order = np.lexsort((outcome.run_start_s, job))
+    again = np.zeros(len(job), bool)
+    again[order[1:]] = (job[order[1:]] == job[order[:-1]]) & (place[order[1:]] != place[order[:-1]])
+    return np.asarray(np.where(guest, demand.data_bytes[kind], 0.0) + np.where(again, demand.checkpoint_bytes[kind], 0.0))
 
 
 def _watts(federation: Federation, demand: Demand) -> Array:
@@ -71,4 +81,4 @@ def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> fl
     return float(waited[mine].mean()) if mine.any() else float("nan")
 
 
-__all__ = ["HOUR", "Costs", "costs_of", "mean_wait_s"]
+__all__ = ["HOUR", "Costs", "costs_of", "mean_wait_s", "moved_bytes"]

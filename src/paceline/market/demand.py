@@ -28,7 +28,7 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
     pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
     jobs = _order(federation)
     kinds: dict[tuple[object, ...], int] = {}
-    rows: list[tuple[int, int, float, tuple[float, ...], tuple[float, ...]]] = []
+    rows: list[tuple[int, int, float, float, tuple[float, ...], tuple[float, ...]]] = []
     of_row: dict[tuple[object, ...], int] = {}
     kind = np.empty(len(jobs), np.int64)
     devices = np.empty(len(jobs), np.int64)
@@ -37,14 +37,16 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         job = federation.sites[number].jobs[index]
         asked = (number, job.devices, job.device_types, job.model)
         if asked not in kinds:
-            size = federation.data_bytes.get(job.model, federation.data_bytes.get("", 0.0))
-            row = (number, job.devices, size, *_speeds_and_delays(federation, pools, number, job, size, speed))
+            size, saved = (
+                table.get(job.model, table.get("", 0.0)) for table in (federation.data_bytes, federation.checkpoint_bytes)
+            )
+            row = (number, job.devices, size, saved, *_speeds_and_delays(federation, pools, number, job, size, speed))
             if row not in of_row:  # jobs of other models that go as fast everywhere are of the same kind
                 of_row[row] = len(rows)
                 rows.append(row)
             kinds[asked] = of_row[row]
         kind[place], devices[place], duration[place] = kinds[asked], job.devices, job.duration_s
-    speeds = np.array([row[3] for row in rows], float)
+    speeds = np.array([row[4] for row in rows], float)
     return Demand(
         arrival_s=np.array([arrival for arrival, _, _ in jobs], float),
         duration_s=duration,
@@ -55,9 +57,10 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
         kind_site=np.array([row[0] for row in rows], np.int64),
         speed=speeds,
         believed=speeds,
-        delay_s=np.array([row[4] for row in rows], float),
+        delay_s=np.array([row[5] for row in rows], float),
         cloud_speed=np.ones(len(rows)),
         data_bytes=np.array([row[2] for row in rows], float),
+        checkpoint_bytes=np.array([row[3] for row in rows], float),
         capacity=np.array([group.devices for _, group in pools], np.int64),
         pool_site=np.array([number for number, _ in pools], np.int64),
     )

@@ -26,7 +26,8 @@ class Demand:
         speed: of a kind in a pool, beside that at home; 0: it cannot run there. Shape (kinds, pools).
         believed: the speeds by which a pool is chosen; above 0 where ``speed`` is.
         delay_s: before a kind's work begins in a pool, with devices held: its data arrive. Shape (kinds, pools).
-        cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: that move where such a job runs elsewhere.
+        cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: that move where such a job runs
+            elsewhere; ``checkpoint_bytes``: where it starts again at another site.
         capacity: devices of each pool; shape (pools,). ``pool_site``: the site that owns it; -1: everyone.
     """
 
@@ -42,6 +43,7 @@ class Demand:
     delay_s: Array
     cloud_speed: Array
     data_bytes: Array
+    checkpoint_bytes: Array
     capacity: Ints
     pool_site: Ints
 

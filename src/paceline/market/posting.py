@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from paceline.array_types import Ints
+from paceline.market.costs import moved_bytes
 from paceline.market.demand import jobs_in_order
 from paceline.market.federation_state import CLOUD, Outcome
 from paceline.market.hourly_auction import HourlyAuction
@@ -34,6 +35,7 @@ def entries_of(savings: Savings, settlement: Settlement) -> Iterator[Entry]:
     owner = np.where(pool == CLOUD, -1, demand.pool_site[pool])
     home = demand.site[outcome.run_job]
     away = np.flatnonzero((owner >= 0) & (owner != home))
+    moved = moved_bytes(demand, outcome)
     charges = _charges(savings, settlement, outcome, away)
     ended = outcome.run_end_s == outcome.end_s[outcome.run_job]
     starts = np.zeros(len(outcome.end_s), np.int64)
@@ -55,7 +57,7 @@ def entries_of(savings: Savings, settlement: Settlement) -> Iterator[Entry]:
             device=devices[where],
             device_us=used,
             normalised_us=round(used * speed),
-            wan_bytes=round(float(demand.data_bytes[demand.kind[job]])),
+            wan_bytes=round(float(moved[run])),
             restarts=int(order[run]),
             reason="ran" if ended[run] else "reclaimed",
             amount=used if settlement.rule == "credits" else amount,

@@ -59,7 +59,7 @@ class Site:
             ("wait before the cloud", self.cloud_after_s),
         ):
             if math.isnan(price) or price < 0:
-                raise UserError(f"{where}: a {what} of {shown(price)}", "give a number from 0 up")
+                raise UserError(f"{where}: {what} {shown(price)}", "give a number from 0 up")
         if not 1 <= self.pue < 10:
             raise UserError(
                 f"{where}: a PUE of {shown(self.pue)}", "give energy of the building / energy of the devices, from 1 up"
@@ -84,6 +84,7 @@ class Federation:
         currency: of all prices. ``HOURS`` where only waiting counts.
         wan_bytes_per_s: from one site to another; 0: unknown, and data sets arrive at once. ``wan_price``: of a GB.
         data_bytes: of a job's data set by its model, ``""`` for the others; unknown models count as 0.
+        checkpoint_bytes: of a checkpoint, which moves where a job goes on at another site; ``restart_s`` has its transfer.
         speeds: of a model by device type, in any unit of work a second; models that are not there are predicted or unknown.
         checkpoint_s: between two checkpoints of a job. ``save_s``: to write one. ``restart_s``: to start again from it.
     """
@@ -93,6 +94,7 @@ class Federation:
     wan_bytes_per_s: float = 0.0
     wan_price: float = 0.0
     data_bytes: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_bytes: Mapping[str, float] = field(default_factory=dict)
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     checkpoint_s: float = 1800.0
     save_s: float = 30.0

@@ -20,7 +20,7 @@ from paceline.units import parse_bandwidth, parse_bytes, parse_seconds
 
 EXAMPLE = '[[site]] with name = "a", nodes = "16x8xV100" and trace = "a.csv"'
 SHARED_KEYS = (
-    *("currency", "wan", "wan_price", "data", "speed", "checkpoint", "save", "restart"),
+    *("currency", "wan", "wan_price", "data", "checkpoints", "speed", "checkpoint", "save", "restart"),
     *("site", "sites"),
 )
 PRICE_KEYS = ("waiting_price", "energy_price", "pue", "cloud_price", "cloud_after", "notice", "lends", "borrows", "watts")
@@ -67,7 +67,8 @@ def read_sites(path: str | Path) -> Federation:
         currency=top.text("currency", HOURS),
         wan_bytes_per_s=top.parsed("wan", parse_bandwidth, 0.0),
         wan_price=top.number("wan_price", 0.0),
-        data_bytes=_bytes_by_model(data.get("data", {}), file.name),
+        data_bytes=_bytes_by_model(data.get("data", {}), "data", file.name),
+        checkpoint_bytes=_bytes_by_model(data.get("checkpoints", {}), "checkpoints", file.name),
         speeds=_speeds(data.get("speed", {}), file.name),
         checkpoint_s=top.parsed("checkpoint", parse_seconds, 1800.0),
         save_s=top.parsed("save", parse_seconds, 30.0),
@@ -262,8 +263,8 @@ def _from_the_first_arrival(sites: tuple[Site, ...]) -> tuple[Site, ...]:
     )
 
 
-def _bytes_by_model(value: object, where: str) -> dict[str, float]:
-    table = _Table(_table(value, f"{where}: data"), f"{where}, data")
+def _bytes_by_model(value: object, key: str, where: str) -> dict[str, float]:
+    table = _Table(_table(value, f"{where}: {key}"), f"{where}, {key}")
     return {"" if model == "other" else model: table.parsed(model, parse_bytes, 0.0) for model in table.values}
 
 

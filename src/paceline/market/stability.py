@@ -44,6 +44,8 @@ class Verdict:
 
     def words(self, rule: str, currency: str) -> tuple[str, ...]:
         """The verdict for an owner who is no economist, a sentence each."""
+        if not self.compared:
+            return ("One site has nobody to share with.",)
         if self.stable:
             looked = f"none of the {self.compared:,} groups of sites {'' if self.least.whole else 'that were compared '}"
             first = f"Nobody gains by leaving: under {rule}, {looked}would do better by itself."

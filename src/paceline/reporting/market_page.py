@@ -17,7 +17,7 @@ from paceline.reporting.plot import Plot, Scale, tick
 from paceline.reporting.schedule_figures import over_time
 from paceline.reporting.values import clean
 
-MOST_LINES = 6
+MOST_LINES = 5
 """Sites that have a line of their own over time, those that lend most."""
 
 

@@ -114,6 +114,13 @@ def test_sizes_are_whole_nodes() -> None:
         (A + "arrivals = {}", "give a trace or an arrivals model, one of them"),
         (A.replace('trace = "a.csv"', "arrivals = { per_hour = 0 }"), "give per_hour and duration"),
         (A.replace('trace = "a.csv"', "arrivals = 3"), "arrivals is 3; give a table"),
+        (A.replace('trace = "a.csv"', 'arrivals = { per_hour = 1e9, duration = "1h" }'), "720,000,000,000 jobs; at most"),
+        (A.replace('trace = "a.csv"', 'arrivals = { per_hour = 1, duration = "1h", seed = -1 }'), "seed is -1"),
+        (
+            A.replace('trace = "a.csv"', 'arrivals = { per_hour = nan, duration = "1h" }'),
+            "per_hour is nan; give a number up to",
+        ),
+        (A + "cloud_price = inf", "cloud_price is inf; give a number up to"),
         ('data = { net = "much" }\n' + A, "data: net: 'much'"),
         ("speed.net = { V100 = 0 }\n" + A, "a speed of 0 or less"),
         ('[sites]\ntrace = "a.csv"\ncolumn = "cluster"\nnodes = "8xT4"', "unknown column 'cluster'"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.errors import UserError, known_name, shorten, shown
+from paceline.errors import LARGEST_COUNT, UserError, known_name, shorten, shown
 from paceline.market.site import HOURS, Federation, Site
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
@@ -26,6 +26,8 @@ SHARED_KEYS = (
 PRICE_KEYS = ("waiting_price", "energy_price", "pue", "cloud_price", "cloud_after", "notice", "lends", "borrows", "watts")
 SITE_KEYS = ("name", "nodes", "trace", "where", "arrivals", *PRICE_KEYS)
 SITES_KEYS = ("trace", "column", "nodes", "load", "where", *PRICE_KEYS)
+LARGEST = 1e12
+MOST_ARRIVALS = 2_000_000
 ARRIVAL_KEYS = ("per_hour", "duration", "devices", "model", "hours", "seed")
 
 
@@ -99,12 +101,16 @@ class _Table:
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{self.where}: {key} is {shown(value)}", "give a number")
+        if not abs(value) <= LARGEST:
+            raise UserError(f"{self.where}: {key} is {shown(value)}", f"give a number up to {LARGEST:g}")
         return float(value)
 
     def count(self, key: str) -> int | None:
         value = self.values.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise UserError(f"{self.where}: {key} is {shown(value)}", "give a whole number of devices")
+            raise UserError(f"{self.where}: {key} is {shown(value)}", "give a whole number")
+        if value is not None and abs(value) > LARGEST_COUNT:
+            raise UserError(f"{self.where}: {key} is {shown(value)}", f"give a whole number up to {LARGEST_COUNT:,}")
         return value
 
     def parsed(self, key: str, parse: Callable[[str], float], default: float) -> float:
@@ -195,7 +201,14 @@ def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
         raise UserError(
             f"{table.where}: give per_hour and duration", 'arrivals = { per_hour = 4, duration = "2h", devices = 8 }'
         )
-    rng = np.random.default_rng((int(table.number("seed", 0)), *site.encode()))
+    if rate * hours > MOST_ARRIVALS:
+        raise UserError(
+            f"{table.where}: {rate * hours:,.0f} jobs", f"at most {MOST_ARRIVALS:,} are simulated: a lower rate, fewer hours"
+        )
+    seed = table.count("seed") or 0
+    if seed < 0:
+        raise UserError(f"{table.where}: seed is {shown(seed)}", "give a whole number from 0 up")
+    rng = np.random.default_rng((seed, *site.encode()))
     count = int(rng.poisson(rate * hours))
     moments, durations = np.sort(rng.uniform(0, hours * 3600, count)), rng.exponential(mean_s, count)
     model = table.text("model", "")

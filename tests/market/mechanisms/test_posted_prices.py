@@ -59,10 +59,10 @@ def test_duals_clear_each_market_efficiently(drawn: list[list[Trader]]) -> None:
         assert done.units >= done.efficient_units
 
 
-def test_duals_of_large_and_near_values_are_exact() -> None:
-    """Values that differ by one in 10^12, below the solver's tolerance."""
-    high = 10**12
-    traders = [Trader("a", 0, (high + 2,)), Trader("b", 0, (high + 1,)), Trader("c", 1, (high,))]
+@pytest.mark.parametrize("high", [10**12, 10**17, 10**21])
+def test_duals_of_large_and_near_values_are_exact(high: int) -> None:
+    """Values that differ by less than the solver's tolerance, then by less than a float holds, then infinite to the solver."""
+    traders = [Trader("c", 1, (high,)), Trader("b", 0, (high + 1,)), Trader("a", 0, (high + 2,))]
     (price,) = dual_prices({0: traders}).values()
     assert price in (high + 1, high + 2)
     assert [trade.buyer for trade in clear(traders, price).trades] == ["a"]

@@ -34,7 +34,7 @@ class Gain:
 
     Attributes:
         alone, together: its costs. ``wait_alone_s``, ``wait_together_s``: mean time from arrival to first start.
-        low, high: 80 % range of the gain over draws of the trace's weeks, with durations as wrong as stated.
+        low, high: 80 % range of the gain over draws of the trace's weeks.
         lent_hours, borrowed_hours: device-hours. ``most_lent``: devices at a time.
         depends: the gain under other conditions, the largest change first.
     """
@@ -80,8 +80,8 @@ def gain_of(savings: Savings, site: str, draws: int = DRAWS, seed: int = 0, prog
         if progress:
             progress(draw + 1, steps)
     together, alone = savings.outcome(savings.everyone), savings.outcome(1 << number)
-    own = float(savings.costs(1 << number).total[number])
-    now = own - float(savings.costs(savings.everyone).total[number])
+    cost_alone = float(savings.costs(1 << number).total[number])
+    cost_together = float(savings.costs(savings.everyone).total[number])
     depends = []
     for done, (what, changed) in enumerate(conditions, start=draws + 1):
         depends.append(Dependence(what, changed()))
@@ -91,8 +91,8 @@ def gain_of(savings: Savings, site: str, draws: int = DRAWS, seed: int = 0, prog
     return Gain(
         site=site,
         currency=savings.federation.currency,
-        alone=own,
-        together=own - now,
+        alone=cost_alone,
+        together=cost_together,
         low=float(np.percentile(gains, LOW)),
         high=float(np.percentile(gains, HIGH)),
         draws=draws,
@@ -101,7 +101,7 @@ def gain_of(savings: Savings, site: str, draws: int = DRAWS, seed: int = 0, prog
         lent_hours=lent,
         borrowed_hours=borrowed,
         most_lent=most,
-        depends=tuple(sorted(depends, key=lambda each: -abs(each.gain - now))),
+        depends=tuple(sorted(depends, key=lambda each: -abs(each.gain - (cost_alone - cost_together)))),
     )
 
 

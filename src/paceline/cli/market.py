@@ -123,8 +123,11 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
     from paceline.reporting.answer_page import write
     from paceline.reporting.market_page import market_page
 
-    report = write(market_page(found), str(o.out))
     path = o.out / LEDGER
+    try:
+        o.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {o.out}: {error.strerror or error}", "choose another place with `out`") from error
     ledger = Ledger(path, Origin.of_file(o.sites, found.rule, 0, __version__))
     entries = list(entries_of(found.savings, found.settlement))
     if len(ledger):  # an earlier run's: the same entries are made, or it is another federation's
@@ -133,7 +136,7 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
             raise UserError(f"{path} holds other entries: {difference}", "give another `out`")
     else:
         ledger.append(entries)
-    return report, path
+    return write(market_page(found), str(o.out)), path  # after the ledger, which may be another run's
 
 
 def _gain(o: argparse.Namespace) -> Answer:

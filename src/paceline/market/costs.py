@@ -70,7 +70,8 @@ def _watts(federation: Federation, demand: Demand) -> Array:
     """Of a device of each pool under load; 0: unknown. Devices of one type in one pool have the power of the first owner's."""
     groups = [group for site in federation.sites for group in site.fleet.groups]
     if len(groups) != len(demand.capacity):
-        groups = list({group.device: group for group in reversed(groups)}.values())[::-1]
+        first = {group.device: group for group in reversed(groups)}
+        groups = [first[device] for device in dict.fromkeys(group.device for group in groups)]
     return np.array([group.watts for group in groups], float)
 
 

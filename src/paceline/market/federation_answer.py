@@ -129,7 +129,7 @@ def answer(
         settlement=settlement,
         flows=flows,
         savings=savings,
-        notes=_notes(federation, savings, verdict),
+        notes=_notes(federation, savings, verdict, settlement.rule),
     )
 
 
@@ -155,7 +155,7 @@ def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, a
     )
 
 
-def _notes(federation: Federation, savings: Savings, verdict: Verdict) -> tuple[str, ...]:
+def _notes(federation: Federation, savings: Savings, verdict: Verdict, rule: str) -> tuple[str, ...]:
     notes = []
     if not federation.wan_bytes_per_s:
         notes.append("The link between sites is unknown: data sets arrive at once. State wan and data.")
@@ -164,6 +164,8 @@ def _notes(federation: Federation, savings: Savings, verdict: Verdict) -> tuple[
     types = {group.device for site in federation.sites for group in site.fleet.groups}
     if len(types) > 1 and ((savings.demand.speed == 0).any(axis=1)).any():
         notes.append("Some jobs cannot run on some device types, or nobody knows how fast: they stay where that is known.")
+    if rule == "auction":
+        notes.append("The verdict compares with groups that share first come first served, not with auctions among themselves.")
     if not verdict.least.whole:
         notes.append(f"{len(federation.sites)} sites have too many coalitions: {verdict.compared:,} of them were compared.")
     return tuple(notes)

@@ -74,7 +74,8 @@ def run_auctions(savings: Savings, progress: Progress | None = None) -> HourlyAu
 
     For each job that waits, a site bids its price of a waiting hour over the job's devices, for as many devices. For a free
     device it asks for the energy, and for what own jobs would lose if they came to need it within the hour: by the mean of its
-    past hours, as a Poisson number of devices. A site that reclaims in time to save asks for the energy alone.
+    past hours, as a Poisson number of devices. A site whose notice is no longer than a checkpoint takes asks for
+    the energy alone.
 
     Raises:
         UserError: sites with devices of several types, which are no identical units.

@@ -109,6 +109,8 @@ class Federation:
         twice = next((name for name in names if names.count(name) > 1), "")
         if twice:
             raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a name of its own")
+        if not 0 <= self.wan_price < math.inf:
+            raise UserError(f"a wan_price of {shown(self.wan_price)}", "give the price of a GB between sites, from 0 up")
         if not self.checkpoint_s > 0:
             raise UserError(f"a checkpoint every {shown(self.checkpoint_s)} s", "give a time above 0")
 

@@ -131,7 +131,12 @@ def _holding(answer: FederationAnswer) -> Iterator[Section]:
 
 def _rule(answer: FederationAnswer) -> Iterator[Section]:
     rows = mechanism_named(answer.rule).rows()
-    yield Section(f"What {answer.rule} keeps and gives up", WHY_NOT_ALL, heads=("property", "kept", "how", "source"), rows=rows)
+    yield Section(
+        f"What {answer.rule} keeps in theory",
+        f"As a mechanism for one period, not as simulated here. {WHY_NOT_ALL}",
+        heads=("property", "kept", "how", "source"),
+        rows=rows,
+    )
 
 
 __all__ = ["market_page"]

@@ -45,7 +45,11 @@ def market_screen(data: Answered) -> Screen:
     if data["leaving"]:
         blocks += [GAP, heading("Who would leave"), leaving_table(data)]
     kept = [(name, kept, how) for name, kept, how, _ in data["mechanism"]]
-    blocks += [GAP, heading(f"What {data['rule']} keeps"), Table(("property", "kept", "how"), kept, frozenset({0, 1, 2}))]
+    blocks += [
+        GAP,
+        heading(f"What {data['rule']} keeps in theory, as a mechanism for one period"),
+        Table(("property", "kept", "how"), kept, frozenset({0, 1, 2})),
+    ]
     title = f"{len(sites)} sites that share, settled by {data['rule']}: {data['about']}"
     return Screen(title=title, answer=tuple(blocks), brief=brief, notes=tuple(data["notes"]))
 
@@ -133,7 +137,7 @@ def equilibrium_screen(data: Answered) -> Screen:
         first = f"Where each decides for itself, {price}, no choice is the last: best responses go on or in a circle."
     search = "" if data["best_is_of_all"] else ", as far as a search found"
     second = f"The largest welfare shares {best:,}{search}."
-    known = data["efficiency"] is not None and data["efficiency"] == data["efficiency"]
+    known = data["equilibrium"] and data["efficiency"] is not None and data["efficiency"] == data["efficiency"]
     third = f"The equilibrium has {data['efficiency']:.0%} of it." if known else "How far that is cannot be said as a ratio."
     blocks: list[Block] = [
         Paragraph(f"{first} {second} {third}"),

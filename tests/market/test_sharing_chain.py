@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
 
 from market.federations import free_rules
 from paceline.errors import UserError
+from paceline.market import sharing_chain
 from paceline.market.federation_state import CLOUD, Demand
 from paceline.market.flows import flows_of
-from paceline.market.sharing_chain import Cloud, stationary
+from paceline.market.sharing_chain import FORWARDING, Cloud, stationary
 from paceline.market.simulation import simulate
 
 
@@ -28,9 +30,10 @@ def erlang_c_queue(machines: int, load: float) -> float:
     return waits * load / (machines - load)
 
 
+@pytest.mark.parametrize("rule", FORWARDING)
 @pytest.mark.parametrize(("machines", "load"), [(1, 0.5), (4, 3.0), (8, 10.0)])
-def test_without_patience_it_is_a_loss_system(machines: int, load: float) -> None:
-    got = stationary([Cloud(machines, 0, load / 5, 5.0, patience_s=0)])
+def test_without_patience_it_is_a_loss_system(machines: int, load: float, rule: str) -> None:
+    got = stationary([Cloud(machines, 0, load / 5, 5.0, patience_s=0, forwards=rule)])
     assert got.forwarded_per_s[0] == pytest.approx(load / 5 * erlang_b(machines, load))
     assert got.utilisation[0] == pytest.approx(load * (1 - erlang_b(machines, load)) / machines)
 
@@ -40,6 +43,59 @@ def test_with_endless_patience_it_is_a_delay_system(machines: int, load: float) 
     got = stationary([Cloud(machines, 0, load, 1.0)])
     assert got.waiting[0] == pytest.approx(erlang_c_queue(machines, load), rel=1e-6)
     assert got.forwarded_per_s[0] < 1e-9
+
+
+@pytest.mark.parametrize("rule", FORWARDING)
+def test_a_long_patience_is_near_an_endless_one(rule: str) -> None:
+    got = stationary([Cloud(8, 0, 6.0, 1.0, patience_s=1e5 if rule == "patience" else 30.0, forwards=rule)])
+    assert got.waiting[0] == pytest.approx(erlang_c_queue(8, 6.0), rel=1e-3)
+    assert got.forwarded_per_s[0] < 1e-3
+
+
+def birth_and_death(machines: int, load: float, joins: list[float]) -> tuple[float, float]:
+    """Waiting and forwarded of one cloud of unit mean time, by detailed balance; ``joins[k]``: behind k that wait."""
+    weights = [1.0]
+    for n in range(machines + len(joins)):
+        joined = 1.0 if n < machines else joins[n - machines]
+        weights.append(weights[-1] * load * joined / min(n + 1, machines))
+    share = np.array(weights) / sum(weights)
+    refused = [1 - joined for joined in joins] + [1.0]
+    return float(share[machines:] @ range(len(joins) + 1)), load * float(share[machines:] @ refused)
+
+
+@pytest.mark.parametrize("load", [2.0, 4.0, 9.0])
+def test_the_expected_wait_bounds_the_queue(load: float) -> None:
+    """Of 4 machines and unit time, 6 wait (k + 1) / 4 of at most 1.5 s: M/M/4 with 10 places."""
+    cloud = Cloud(4, 0, load, 1.0, 1.5, "expected")
+    assert cloud.longest_queue == 6
+    waiting, forwarded = birth_and_death(4, load, [1.0] * 6)
+    got = stationary([cloud])
+    assert (got.waiting[0], got.forwarded_per_s[0]) == pytest.approx((waiting, forwarded))
+
+
+@pytest.mark.parametrize("load", [2.0, 4.0, 9.0])
+def test_the_probability_of_the_wait_thins_the_queue(load: float) -> None:
+    """P(k + 1 ends at rate 4 within 1.5 s) = 1 - sum of the Poisson probabilities of 0 to k ends of mean 6."""
+    poisson = [math.exp(-6) * 6**k / math.factorial(k) for k in range(60)]
+    waiting, forwarded = birth_and_death(4, load, [1 - sum(poisson[: k + 1]) for k in range(60)])
+    got = stationary([Cloud(4, 0, load, 1.0, 1.5, "probability")])
+    assert (got.waiting[0], got.forwarded_per_s[0]) == pytest.approx((waiting, forwarded), rel=1e-6)
+
+
+def test_a_queue_behind_slow_guests_is_not_cut() -> None:
+    """A cloud that waits for ever forwards nothing, however long the other's requests hold its machines."""
+    got = stationary([Cloud(2, 2, 1.5, 1.0), Cloud(1, 0, 2.0, 50.0, 1.0)])
+    assert got.forwarded_per_s[0] < 1e-6
+    assert got.utilisation[0] == pytest.approx((1.5 + got.lent[0]) / 2)  # all own work is done at home
+
+
+def test_gmres_gives_what_the_direct_solver_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    clouds = [Cloud(4, 4, 12.0, 1.0, 0.3), Cloud(4, 2, 3.0, 2.0, 1.0, "expected")]
+    direct = stationary(clouds)
+    monkeypatch.setattr(sharing_chain, "MOST_DIRECT", 0)
+    monkeypatch.setattr(sharing_chain, "splu", None)  # not asked
+    iterated = stationary(clouds)
+    assert np.allclose(astuple(direct), astuple(iterated), rtol=0, atol=1e-10)
 
 
 def test_all_machines_shared_are_one_system() -> None:
@@ -131,5 +187,7 @@ def test_mistakes() -> None:
     for values in ((0, 0, 1.0, 1.0), (2, 3, 1.0, 1.0), (2, 1, 0.0, 1.0), (2, 1, 1.0, math.inf), (2, 1, 1.0, 1.0, -1.0)):
         with pytest.raises(UserError):
             Cloud(*values)
+    with pytest.raises(UserError, match="rule of forwarding"):
+        Cloud(2, 1, 1.0, 1.0, 1.0, "expect")
     with pytest.raises(UserError, match="states"):
         stationary([Cloud(60, 60, 50.0, 1.0, 5.0)] * 2)

@@ -176,7 +176,8 @@ def _conditions(savings: Savings, site: int) -> Iterator[tuple[str, Callable[[],
     lends[site] = 0
     yield "it lends nothing", lambda: _gain(savings.changed(rules=replace(rules, lends=lends)), site)
     others = [number for number in range(len(savings.federation.sites)) if number != site]
-    hours = {other: lending(demand, savings.outcome(savings.everyone & ~(1 << site)), other)[0] for other in others}
+    without = savings.outcome(savings.everyone & ~(1 << site))
+    hours = {other: lending(demand, without, other)[0] for other in others}
     for other in sorted(others, key=lambda number: -hours[number])[:MOST_PARTNERS]:
         members = savings.everyone & ~(1 << other)
         yield f"without {savings.federation.names[other]}", lambda members=members: _gain(savings, site, members)  # type: ignore[misc]

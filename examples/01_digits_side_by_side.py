@@ -10,6 +10,7 @@ only then trains. Where this machine can emulate a cluster (Linux, root), each w
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -35,7 +36,7 @@ def main() -> int:
         for name in FILES if out.is_dir() else ():
             (out / name).unlink(missing_ok=True)  # the table shows this demo, not the one before
         lacking = lab.missing()
-        with nullcontext() if lacking else lab.up(options.workers, options.link, name="demo") as cluster:
+        with nullcontext() if lacking else lab.up(options.workers, options.link, name=f"demo{os.getpid()}") as cluster:
             for compression in ("dense", "terngrad"):
                 strategy = Strategy.of(world_size=options.workers, global_batch_size=64, compression=compression)
                 train("lenet5", "digits", strategy, epochs=options.epochs, out=str(out), on=cluster)

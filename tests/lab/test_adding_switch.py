@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -61,9 +62,10 @@ def test_a_switch_that_dies_is_named() -> None:
 
 @pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
 def test_a_lab_with_such_a_switch_is_another_lab() -> None:
-    with lab.up(2, "1Gb/s", "adds", switch_adds=True) as cluster:
-        assert cluster.topology.adds and lab.find("adds").status().to_json()["switch_adds"]
+    name = f"adds{os.getpid()}"
+    with lab.up(2, "1Gb/s", name, switch_adds=True) as cluster:
+        assert cluster.topology.adds and lab.find(name).status().to_json()["switch_adds"]
         with pytest.raises(UserError, match="a switch that adds, not a plain switch"):
-            lab.up(2, "1Gb/s", "adds")
+            lab.up(2, "1Gb/s", name)
         results = cluster.run([sys.executable, "-c", PRINT])
         assert {r.stdout.strip().partition(":")[0] for r in results} == {cluster.topology.head}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,9 @@ def test_training_through_cards_is_training_with_the_codec_on_the_hosts(tmp_path
         "ring": {**CODED, "exchange": "ring"},
         "aggregator": {**CODED, "exchange": "parameter_server", "compress_pull": False},
     }
-    with lab.up(2, "1Gb/s", "nicbits") as cluster:
+    with lab.up(2, "1Gb/s", f"c{os.getpid()}") as cluster:
         on_hosts = run(cluster, tmp_path, {name: {**case, "codec_at": "host"} for name, case in cases.items()})
-    with lab.up(2, "1Gb/s", "nicbits", nic="inceptionn,bound=2^-10") as cluster:
+    with lab.up(2, "1Gb/s", f"c{os.getpid()}", nic="inceptionn,bound=2^-10") as cluster:
         in_cards = run(cluster, tmp_path, {name: {**case, "codec_at": "nic"} for name, case in cases.items()})
         before, after = (
             sum(getattr(card, name) for card in cluster.cards() if card) for name in ("bytes_before", "bytes_after")
@@ -93,7 +94,7 @@ def test_training_through_cards_is_training_with_the_codec_on_the_hosts(tmp_path
 def test_training_through_the_switch_is_training_with_the_sharded_exchange(tmp_path: Path) -> None:
     """Ternary codes are drawn by worker and position, whatever carries them, and their sums are exact."""
     cases = {name: {"compression": "terngrad", "exchange": name} for name in ("switch", "sharded")}
-    with lab.up(3, "1Gb/s", "nicswitch", switch_adds=True) as cluster:
+    with lab.up(3, "1Gb/s", f"c{os.getpid()}", switch_adds=True) as cluster:
         found = run(cluster, tmp_path, cases)
     for rank in found:
         assert rank["switch"] == found[0]["switch"]

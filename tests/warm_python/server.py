@@ -44,7 +44,7 @@ def serve(listening: socket.socket, command: str) -> list[str]:
     events.register(listening, selectors.EVENT_READ)
     programs: dict[int, tuple[int, socket.socket, int]] = {}
     while True:
-        for key, _ in events.select():
+        for key, _ in events.select()[:1]:  # one at a time: what it closes may be opened anew under the same number
             if key.fd == 0:
                 os._exit(0)
             elif key.fileobj is listening:

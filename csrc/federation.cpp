@@ -113,7 +113,7 @@ class Simulation {
             while (!events_.empty() && events_.top().moment == now && events_.top().what == kDeadline) {
                 const int64_t job = events_.top().job;
                 events_.pop();
-                overflow(now, job);
+                if (overflow(now, job)) dispatch(now, -1);  // devices that were kept for it are free for others
             }
         }
     }
@@ -125,6 +125,29 @@ class Simulation {
         lends.assign(most_lent, most_lent + sites);
         borrows.assign(most_borrowed, most_borrowed + sites);
         dispatch(now, -1);
+    }
+
+    // Start a job that waits in a pool that has room, whatever the limits are. Returns its run.
+    int64_t start(double now, int64_t job, int64_t pool) {
+        if (job < 0 || job >= static_cast<int64_t>(jobs) || pool < 0 || pool >= static_cast<int64_t>(pools))
+            throw std::invalid_argument("no such job or pool");
+        if (!queues_[kind[job]].count(job)) throw std::invalid_argument("the job does not wait");
+        if (free_[pool] < devices[job] || speed[kind[job] * pools + pool] <= 0) throw std::invalid_argument("the job does not fit there");
+        hold(now, job, pool);
+        return static_cast<int64_t>(runs.size()) - 1;
+    }
+
+    const std::vector<double>& remaining() const { return remaining_; }
+
+    // Runs that have not ended: pool, devices and end as believed.
+    void running(std::vector<int64_t>& at, std::vector<int64_t>& count, std::vector<double>& ends) const {
+        for (size_t job = 0; job < jobs; ++job) {
+            const Held& held = held_[job];
+            if (held.run < 0) continue;
+            at.push_back(held.pool);
+            count.push_back(devices[job]);
+            ends.push_back(held.works + remaining_[job] / believed[kind[job] * pools + held.pool]);
+        }
     }
 
     std::vector<int64_t> waiting() const {
@@ -168,12 +191,13 @@ class Simulation {
         if (std::isnan(first_start[job]) && deadline < kNever) events_.push({now + deadline, kDeadline, job, 0});
     }
 
-    void overflow(double now, int64_t job) {
-        if (!std::isnan(first_start[job])) return;
+    bool overflow(double now, int64_t job) {
+        if (!std::isnan(first_start[job])) return false;
         queues_[kind[job]].erase(job);
         first_start[job] = now;
         end[job] = now + remaining_[job] / cloud_speed[kind[job]];
         runs.push_back({job, kCloud, now, end[job]});
+        return true;
     }
 
     bool leave(double now, const Event& event) {
@@ -273,23 +297,30 @@ class Simulation {
             }
         }
         if (best < 0) return false;
-        queues_[each].erase(queues_[each].begin());
-        free_[best] -= count;
-        if (best_guest) {
+        hold(now, job, best);
+        return true;
+    }
+
+    // A job that waits begins to run in a pool.
+    void hold(double now, int64_t job, int64_t pool) {
+        const int64_t each = kind[job], home = site[job], count = devices[job];
+        const double extra = restarts[job] ? restart : 0.0, wait = delay[each * pools + pool] + extra;
+        queues_[each].erase(job);
+        free_[pool] -= count;
+        if (guest(pool, home)) {
             settle_credit(now);
-            lent_[pool_site[best]] += count;
+            lent_[pool_site[pool]] += count;
             borrowed_[home] += count;
-            guests_[best] += count;
-            here_[best].push_back(job);
+            guests_[pool] += count;
+            here_[pool].push_back(job);
         }
         if (std::isnan(first_start[job])) first_start[job] = now;
         const int64_t number = static_cast<int64_t>(runs.size());
-        runs.push_back({job, best, now, kNaN});
-        held_[job].pool = best;
+        runs.push_back({job, pool, now, kNaN});
+        held_[job].pool = pool;
         held_[job].run = number;
-        held_[job].works = now + (delay[each * pools + best] + extra);
-        events_.push({now + (delay[each * pools + best] + extra + remaining_[job] / speed[each * pools + best]), kEnd, job, number});
-        return true;
+        held_[job].works = now + wait;
+        events_.push({now + (wait + remaining_[job] / speed[each * pools + pool]), kEnd, job, number});
     }
 
     // Pools with guests where own jobs wait that would fit if guests left, and the devices of those jobs.
@@ -386,7 +417,18 @@ class Federation {
         s_.limit(now, lends.data(), borrows.data());
     }
 
+    int64_t start(double now, int64_t job, int64_t pool) { return s_.start(now, job, pool); }
+
     auto waiting() const { return owned(s_.waiting()); }
+    auto remaining() const { return owned(std::vector<double>(s_.remaining())); }
+
+    auto running() const {
+        std::vector<int64_t> pool, count;
+        std::vector<double> end;
+        s_.running(pool, count, end);
+        return std::make_tuple(owned(std::move(pool)), owned(std::move(count)), owned(std::move(end)));
+    }
+
     auto free() const { return owned(std::vector<int64_t>(s_.free())); }
     auto lent() const { return owned(std::vector<int64_t>(s_.lent())); }
     auto borrowed() const { return owned(std::vector<int64_t>(s_.borrowed())); }
@@ -433,7 +475,10 @@ void bind_federation(nb::module_& m) {
              nb::arg("restarts").noconvert())
         .def("run_until", &Federation::run_until, nb::arg("moment"))
         .def("limit", &Federation::limit, nb::arg("now"), nb::arg("lends").noconvert(), nb::arg("borrows").noconvert())
+        .def("start", &Federation::start, nb::arg("now"), nb::arg("job"), nb::arg("pool"))
         .def("waiting", &Federation::waiting)
+        .def("remaining", &Federation::remaining)
+        .def("running", &Federation::running)
         .def("free", &Federation::free)
         .def("lent", &Federation::lent)
         .def("borrowed", &Federation::borrowed)

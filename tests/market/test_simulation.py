@@ -170,7 +170,16 @@ def test_steps_and_limits_on_the_way_agree_too(seed: int) -> None:
         for one in both:
             one.run_until(float(moment))
             one.limit(float(moment), lends, borrows)
-        for name in ("waiting", "free", "lent", "borrowed"):
+        for job in both[0].waiting().tolist()[:4]:
+            kind, free = jobs.kind[job], both[0].free()
+            pool = next((p for p in range(len(free)) if free[p] >= jobs.devices[job] and jobs.speed[kind, p] > 0), None)
+            if pool is not None and rng.integers(2):
+                assert len({one.start(float(moment), job, pool) for one in both}) == 1
+        for one in both:
+            with pytest.raises(ValueError, match="does not wait|no such job"):
+                one.start(float(moment), int(rng.choice([-1, len(jobs.devices)])), 0)
+        assert all(np.array_equal(*pair) for pair in zip(*(one.running() for one in both), strict=True))
+        for name in ("waiting", "free", "lent", "borrowed", "remaining", "restarted"):
             assert np.array_equal(getattr(both[0], name)(), getattr(both[1], name)()), name
     assert both[0].run_until(np.inf) and both[1].run_until(np.inf)
     ours, theirs = (one.outcome() for one in both)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.array_types import Ints
+from paceline.array_types import Array, Ints
 from paceline.market.federation_state import CLOUD, Demand, Outcome, Rules
 
 _END, _EVICTION, _ARRIVAL, _DEADLINE = range(4)
@@ -31,9 +31,9 @@ class Simulation:
         self.lent_devices, self.borrowed_devices = [0] * sites, [0] * sites
         self.credit, self.credit_at = [0.0] * sites, 0.0  # device-seconds lent less those borrowed
         self.queues: list[list[int]] = [[] for _ in range(kinds)]  # jobs by their number, which is the order of arrival
-        self.running: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, when its work begins, its run's number
+        self.held: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, when its work begins, its run's number
         self.leaving: set[int] = set()  # runs that have been told to leave
-        self.remaining = demand.duration_s.tolist()
+        self.work_left = demand.duration_s.tolist()
         self.restarts = [0] * jobs
         self.first_start, self.end = [math.nan] * jobs, [math.nan] * jobs
         self.runs: list[tuple[int, int, float, float]] = []
@@ -62,13 +62,49 @@ class Simulation:
                 self._arrive(now, self.arrival)
                 self.arrival = next(self.arrivals, None)
             while self.events and self.events[0][0] == now and self.events[0][1] == _DEADLINE:
-                self._overflow(now, heapq.heappop(self.events)[2])
+                if self._overflow(now, heapq.heappop(self.events)[2]):
+                    self._dispatch(now)  # devices that were kept for it are free for others
         return True
 
     def limit(self, now: float, lends: Ints, borrows: Ints) -> None:
         """Other limits from now on, and what starts by them."""
         self.rules = replace(self.rules, lends=lends, borrows=borrows)
         self._dispatch(now)
+
+    def start(self, now: float, job: int, pool: int) -> int:
+        """Start a job that waits in a pool that has room, whatever the limits are; its run's number."""
+        if not (0 <= job < len(self.end) and 0 <= pool < len(self.free_devices)):
+            raise ValueError("no such job or pool")
+        kind = int(self.demand.kind[job])
+        if job not in self.queues[kind]:
+            raise ValueError("the job does not wait")
+        if self.free_devices[pool] < self.demand.devices[job] or self.demand.speed[kind, pool] <= 0:
+            raise ValueError("the job does not fit there")
+        self._hold(now, job, pool)
+        return len(self.runs) - 1
+
+    def remaining(self) -> Array:
+        """Seconds of work at home that each job had left when it last started or stopped."""
+        return np.array(self.work_left, float)
+
+    def restarted(self) -> Ints:
+        """How often each job was sent away."""
+        return np.array(self.restarts, np.int64)
+
+    def running(self) -> tuple[Ints, Ints, Array]:
+        """Runs that have not ended, by their jobs: pool, devices, end as believed."""
+        demand, held = self.demand, sorted(self.held.items())
+        return (
+            np.array([pool for _, (pool, *_) in held], np.int64),
+            np.array([demand.devices[job] for job, _ in held], np.int64),
+            np.array(
+                [
+                    works + self.work_left[job] / float(demand.believed[demand.kind[job], pool])
+                    for job, (pool, _, works, _) in held
+                ],
+                float,
+            ),
+        )
 
     def waiting(self) -> Ints:
         """Jobs that wait."""
@@ -100,26 +136,30 @@ class Simulation:
         if math.isnan(self.first_start[job]) and deadline < math.inf:
             heapq.heappush(self.events, (now + deadline, _DEADLINE, job, 0))
 
-    def _overflow(self, now: float, job: int) -> None:
-        """A job that never started goes to the public cloud."""
+    def _overflow(self, now: float, job: int) -> bool:
+        """A job that never started goes to the public cloud; whether it did."""
         if not math.isnan(self.first_start[job]):
-            return
-        kind = int(self.demand.kind[job])
-        self.queues[kind].remove(job)
-        heapq.heapify(self.queues[kind])
-        end = now + self.remaining[job] / float(self.demand.cloud_speed[kind])
+            return False
+        self._leave_queue(job)
+        end = now + self.work_left[job] / float(self.demand.cloud_speed[self.demand.kind[job]])
         self.first_start[job], self.end[job] = now, end
         self.runs.append((job, CLOUD, now, end))
+        return True
+
+    def _leave_queue(self, job: int) -> None:
+        queue = self.queues[int(self.demand.kind[job])]
+        queue.remove(job)
+        heapq.heapify(queue)
 
     def _leave(self, now: float, event: int, job: int, run: int) -> bool:
         """A run ends, or is ended for the owner of its devices; whether devices became free."""
-        held = self.running.get(job)
+        held = self.held.get(job)
         if held is None or held[3] != run:
             return False  # it ended before it was to leave
         pool, start, works, _ = held
         demand, devices, home = self.demand, int(self.demand.devices[job]), int(self.demand.site[job])
         lender = int(demand.pool_site[pool])
-        del self.running[job]
+        del self.held[job]
         self.free_devices[pool] += devices
         self.runs[run] = (job, pool, start, now)
         if lender >= 0 and lender != home:
@@ -135,7 +175,7 @@ class Simulation:
             self.end[job] = now
             return True
         kind = int(demand.kind[job])
-        self.remaining[job] -= self._kept(now, works, lender) * float(demand.speed[kind, pool])
+        self.work_left[job] -= self._kept(now, works, lender) * float(demand.speed[kind, pool])
         self.restarts[job] += 1
         heapq.heappush(self.queues[kind], job)
         return True
@@ -209,26 +249,31 @@ class Simulation:
                 or self.borrowed_devices[home] + devices > rules.borrows[home]
             ):
                 continue
-            end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / float(demand.believed[kind, pool]))
+            end = now + (float(demand.delay_s[kind, pool]) + extra + self.work_left[job] / float(demand.believed[kind, pool]))
             if best is None or (end, guest, -free, pool) < best:
                 best = (end, guest, -free, pool)
         if best is None:
             return
-        _, guest, _, pool = best
-        end = now + (float(demand.delay_s[kind, pool]) + extra + self.remaining[job] / float(demand.speed[kind, pool]))
-        heapq.heappop(self.queues[kind])
+        self._hold(now, job, best[3])
+
+    def _hold(self, now: float, job: int, pool: int) -> None:
+        """A job that waits begins to run in a pool."""
+        demand, home, devices = self.demand, int(self.demand.site[job]), int(self.demand.devices[job])
+        kind, lender = int(demand.kind[job]), int(demand.pool_site[pool])
+        wait = float(demand.delay_s[kind, pool]) + (self.rules.restart_s if self.restarts[job] else 0.0)
+        self._leave_queue(job)
         self.free_devices[pool] -= devices
-        if guest:
+        if lender >= 0 and lender != home:
             self._settle_credit(now)
-            self.lent_devices[int(demand.pool_site[pool])] += devices
+            self.lent_devices[lender] += devices
             self.borrowed_devices[home] += devices
             self.guests[pool] += devices
         if math.isnan(self.first_start[job]):
             self.first_start[job] = now
         run = len(self.runs)
         self.runs.append((job, pool, now, math.nan))
-        self.running[job] = (pool, now, now + (float(demand.delay_s[kind, pool]) + extra), run)
-        heapq.heappush(self.events, (end, _END, job, run))
+        self.held[job] = (pool, now, now + wait, run)
+        heapq.heappush(self.events, (now + (wait + self.work_left[job] / float(demand.speed[kind, pool])), _END, job, run))
 
     def _wanted(self) -> Iterator[tuple[int, int]]:
         """Pools with guests where own jobs wait that would fit if guests left, and the devices of those jobs."""
@@ -255,7 +300,7 @@ class Simulation:
             return
         demand, home = self.demand, int(self.demand.pool_site[pool])
         guests = sorted(
-            ((-start, run, job) for job, (where, start, _, run) in self.running.items() if where == pool),
+            ((-start, run, job) for job, (where, start, _, run) in self.held.items() if where == pool),
         )
         for _, run, job in guests:
             if wanted <= 0:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from paceline.array_types import Ints
+from paceline.array_types import Array, Ints
 from paceline.market import reference_simulation
 from paceline.market.federation_state import Demand, Outcome, Rules
 
@@ -28,8 +28,24 @@ class Simulation(Protocol):
         """Other limits of the sites from now on, shape (sites,), and what starts by them."""
         ...
 
+    def start(self, now: float, job: int, pool: int) -> int:
+        """Start a job that waits in a pool that has room, whatever the limits are; its run's number. Raises ValueError."""
+        ...
+
     def waiting(self) -> Ints:
         """Jobs that wait, by their numbers."""
+        ...
+
+    def remaining(self) -> Array:
+        """Seconds of work at home that each job had left when it last started or stopped; shape (jobs,)."""
+        ...
+
+    def restarted(self) -> Ints:
+        """How often each job was sent away; shape (jobs,)."""
+        ...
+
+    def running(self) -> tuple[Ints, Ints, Array]:
+        """Runs that have not ended, by their jobs: pool, devices, end as believed in seconds."""
         ...
 
     def free(self) -> Ints:
@@ -85,6 +101,9 @@ class _Native:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)
+
+    def restarted(self) -> Ints:
+        return self._restarts.copy()
 
     def outcome(self) -> Outcome:
         return Outcome(*self._ends, self._restarts, *self._run.runs())

@@ -75,6 +75,14 @@ def _watts(federation: Federation, demand: Demand) -> Array:
     return np.array([group.watts for group in groups], float)
 
 
+def energy_prices(federation: Federation) -> Array:
+    """Of a device of each pool that works for an hour, for its owner; shape (pools,)."""
+    return np.array(
+        [group.watts / 1000 * site.energy_price * site.pue for site in federation.sites for group in site.fleet.groups],
+        float,
+    )
+
+
 def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> float:
     """Seconds from arrival to the first start, over the jobs that ran; NaN: none."""
     waited = outcome.first_start_s - demand.arrival_s
@@ -82,4 +90,4 @@ def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> fl
     return float(waited[mine].mean()) if mine.any() else float("nan")
 
 
-__all__ = ["HOUR", "Costs", "costs_of", "mean_wait_s", "moved_bytes"]
+__all__ = ["HOUR", "Costs", "costs_of", "energy_prices", "mean_wait_s", "moved_bytes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from paceline.market.settlement import RULES, Settlement, savings_under, settle
 from paceline.market.site import Federation
 from paceline.market.stability import Verdict, judge
 from paceline.tabular import Row, Tabular
+
+MOST_BY_AUCTION = 6
+"""Sites whose groups are all compared where each takes an auction every ten minutes of the trace: seconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,6 @@ class FederationAnswer(Tabular):
             "currency": self.currency,
             "saved": self.saved,
             "one_pool": self.one_pool,
-            "surplus": self.settlement.surplus,
             "restarts": self.restarts,
             "sites": [dict(row) for row in self.rows()],
             "worse_off": [self.sites[number].site for number in self.settlement.worse_off],
@@ -106,13 +109,15 @@ def answer(
         progress: is told how many coalitions are simulated, and of how many.
 
     Raises:
-        UserError: an unknown rule; a trace that is too long for prices; an auction of several device types.
+        UserError: an unknown rule; a trace that is too long for prices.
     """
     savings = savings_under(federation, rule, speed)
-    if len(federation.sites) <= MOST_ENUMERATED:
-        savings.simulate_all(progress=progress)
-    settlement = settle(savings, rule, progress if rule == "auction" else None)
-    verdict = judge(savings.game(), settlement.shares)
+    count = len(federation.sites)
+    groups = _few_groups(count) if RULES[rule].by_auction and count > MOST_BY_AUCTION else None
+    if groups is not None or count <= MOST_ENUMERATED:
+        savings.simulate_all(groups, progress)
+    settlement = settle(savings, rule)
+    verdict = judge(savings.game(), settlement.shares, groups)
     together = settlement.outcome
     pooled = Savings.of(federation, Sharing(one_pool=True), speed)
     flows = flows_of(savings.demand, together, len(federation.sites))
@@ -131,6 +136,13 @@ def answer(
         savings=savings,
         notes=_notes(federation, savings, verdict, settlement.rule),
     )
+
+
+def _few_groups(sites: int) -> list[int]:
+    """Each site alone, each two, and all but one."""
+    everyone = (1 << sites) - 1
+    pairs = (1 << one | 1 << other for one, other in combinations(range(sites), 2))
+    return sorted({*(1 << site for site in range(sites)), *pairs, *(everyone ^ 1 << site for site in range(sites))})
 
 
 def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, alone: float, together: Outcome) -> SiteAnswer:
@@ -164,10 +176,9 @@ def _notes(federation: Federation, savings: Savings, verdict: Verdict, rule: str
     types = {group.device for site in federation.sites for group in site.fleet.groups}
     if len(types) > 1 and ((savings.demand.speed == 0).any(axis=1)).any():
         notes.append("Some jobs cannot run on some device types, or nobody knows how fast: they stay where that is known.")
-    if rule == "auction":
-        notes.append("The verdict compares with groups that share first come first served, not with auctions among themselves.")
     if not verdict.least.whole:
-        notes.append(f"{len(federation.sites)} sites have too many coalitions: {verdict.compared:,} of them were compared.")
+        which = ": each site alone, each two, all but one" if RULES[rule].by_auction else ""
+        notes.append(f"{len(federation.sites)} sites have too many groups: {verdict.compared:,} were compared{which}.")
     return tuple(notes)
 
 

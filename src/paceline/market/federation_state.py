@@ -108,4 +108,10 @@ class Outcome:
         )
 
 
-__all__ = ["CLOUD", "Demand", "Outcome", "Rules"]
+def lenders(demand: Demand, outcome: Outcome) -> Ints:
+    """The site on whose devices each run is a guest, shape (runs,); -1: at home, in the cloud, on devices of nobody."""
+    owner = np.where(outcome.run_pool == CLOUD, -1, demand.pool_site[outcome.run_pool])
+    return np.where(owner == demand.site[outcome.run_job], -1, owner)
+
+
+__all__ = ["CLOUD", "Demand", "Outcome", "Rules", "lenders"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.array_types import Array, Bools
 from paceline.errors import unknown
-from paceline.market.federation_state import CLOUD, Demand, Outcome
+from paceline.market.federation_state import Demand, Outcome, lenders
 from paceline.market.savings import Progress, Savings
 
 DRAWS = 40
@@ -135,17 +135,14 @@ def _of_jobs(demand: Demand, places: Array, moments: Array) -> Demand:
 
 def lending(demand: Demand, outcome: Outcome, site: int) -> tuple[float, float, int]:
     """Device-hours that a site lends and borrows, and the most devices that it lends at a time."""
-    pool = outcome.run_pool
-    owner = np.where(pool == CLOUD, -1, demand.pool_site[pool])
-    home, devices = demand.site[outcome.run_job], demand.devices[outcome.run_job]
+    lender, home, devices = lenders(demand, outcome), demand.site[outcome.run_job], demand.devices[outcome.run_job]
     hours = (outcome.run_end_s - outcome.run_start_s) * devices / 3600
-    guest: Bools = (owner >= 0) & (owner != home)
-    lent = guest & (owner == site)
+    lent = lender == site
     moments = np.concatenate([outcome.run_start_s[lent], outcome.run_end_s[lent]])
     changes = np.concatenate([devices[lent], -devices[lent]])
     order = np.lexsort((changes, moments))  # devices come back before they go out again
     most = int(changes[order].cumsum().max(initial=0))
-    return float(hours[lent].sum()), float(hours[guest & (home == site)].sum()), most
+    return float(hours[lent].sum()), float(hours[(lender >= 0) & (home == site)].sum()), most
 
 
 def _gain(savings: Savings, site: int, members: int | None = None) -> float:

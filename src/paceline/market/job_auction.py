@@ -14,17 +14,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import poisson
+from scipy.special import pdtrc
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
+from paceline.market.costs import HOUR, energy_prices
 from paceline.market.federation_state import Outcome
+from paceline.market.period_prices import types_of
 from paceline.market.savings import Progress, Savings
 from paceline.market.simulation import Simulation, begin
 
-HOUR = 3600.0
 INTERVAL_S = 600.0
 """Between two auctions."""
-MOST_BIDS = 50
+MOST_BIDS = 30
 """Jobs for which a site bids at a time: those that came first."""
 
 
@@ -125,15 +126,10 @@ class _Market:
     def __post_init__(self) -> None:
         federation, self.demand, self.rules = self.savings.federation, self.savings.demand, self.savings.rules
         self.sites = federation.sites
-        groups = [group for site in self.sites for group in site.fleet.groups]
-        self.types = tuple(dict.fromkeys(group.device for group in groups))
-        self.type_of_pool = [self.types.index(group.device) for group in groups]
+        pool_type, self.types = types_of(federation)
+        self.type_of_pool = pool_type.tolist()
         self.owner = self.demand.pool_site.tolist()
-        # What a device of each pool costs its owner while it works, an hour.
-        self.power = [
-            group.watts / 1000 * self.sites[owner].energy_price * self.sites[owner].pue
-            for group, owner in zip(groups, self.owner, strict=True)
-        ]
+        self.power = energy_prices(federation).tolist()  # of a device and hour
         inside = [site for site in range(len(self.sites)) if self.members >> site & 1]
         self.pools = {site: [pool for pool, owner in enumerate(self.owner) if owner == site] for site in inside}
         self.history = {site: _History.of(self.savings, site) for site in inside}
@@ -171,14 +167,16 @@ class _Market:
         """One auction for each device type, one after the other."""
         demand = self.demand
         free, lent, borrowed = (list(map(int, each())) for each in (simulation.free, simulation.lent, simulation.borrowed))
-        left, stopped = simulation.remaining(), simulation.restarted()
         queues: dict[int, list[int]] = {site: [] for site in self.pools}
         for job in waiting:
             queues[int(demand.site[job])].append(job)
-        offering = [pool for site, pools in self.pools.items() for pool in pools if free[pool] > 0 and self._spare(pool, queues[site])]
-        homes = {
-            site: self._home_ends(now, simulation, free, queue[:MOST_BIDS], left) for site, queue in queues.items() if queue
-        } if offering else {}
+        offering = [
+            pool for site, pools in self.pools.items() for pool in pools if free[pool] > 0 and self._spare(pool, queues[site])
+        ]
+        if not offering:
+            return
+        left, stopped, running = simulation.remaining(), simulation.restarted(), simulation.running()
+        homes = {site: self._home_ends(now, running, free, queue[:MOST_BIDS], left) for site, queue in queues.items() if queue}
         for kind in sorted({self.type_of_pool[pool] for pool in offering}):
             pools = [pool for pool in offering if self.type_of_pool[pool] == kind]
             offers = [self._offer(now, pool, free[pool], lent) for pool in pools]
@@ -208,13 +206,14 @@ class _Market:
         return Offer(pool, site, (self.power[pool] + risk).tolist())
 
     def _home_ends(
-        self, now: float, simulation: Simulation, free: Sequence[int], queue: Sequence[int], left: Array
+        self, now: float, running: tuple[Ints, Ints, Array], free: Sequence[int], queue: Sequence[int], left: Array
     ) -> dict[int, tuple[float, float]]:
         """When each waiting job would start and end at home if nobody else came, by what is believed."""
         demand, pools = self.demand, self.pools[int(self.demand.site[queue[0]])]
-        at, devices, ends = simulation.running()
-        mine = np.isin(at, pools)
-        taken = [(max(end, now), pool, count) for end, pool, count in zip(ends[mine].tolist(), at[mine].tolist(), devices[mine].tolist(), strict=True)]
+        at, devices, ends = running
+        mine = demand.pool_site[at] == demand.site[queue[0]]
+        there = zip(ends[mine].tolist(), at[mine].tolist(), devices[mine].tolist(), strict=True)
+        taken = [(max(end, now), pool, count) for end, pool, count in there]
         seconds = {}
         for job in queue:
             speeds = demand.believed[demand.kind[job]]
@@ -228,7 +227,7 @@ class _Market:
         ends: Mapping[int, tuple[float, float]],
         pools: Sequence[int],
         left: Array,
-        stopped: Array,
+        stopped: Ints,
         borrowed: Sequence[int],
     ) -> list[Bid]:
         """What a site pays for each of its waiting jobs: what it saves if the job starts now, over its device-hours."""
@@ -286,7 +285,7 @@ class _History:
         devices, stay = self.devices[jobs - 1] / jobs, self.duration_s[jobs - 1] / jobs
         come = jobs / max(now, stay) * stay * (1 - math.exp(-1))  # of them still there after a stay
         left = free - np.arange(1, most + 1)
-        chance = poisson.sf(np.floor(left / devices), come)
+        chance = pdtrc(np.floor(left / devices), come)  # of more
         waits = min(notice_s, stay / 2)
         return np.asarray(chance * self.waiting_price * waits / (devices * stay))
 
@@ -306,8 +305,9 @@ def home_ends(
     there, ends, now_waiting = dict(free), list(taken), dict(jobs)
     heapq.heapify(ends)
     found: dict[int, tuple[float, float]] = {}
+    smallest = min((devices for devices, _ in jobs.values()), default=0)
     while now_waiting:
-        for job, (devices, seconds) in list(now_waiting.items()):
+        for job, (devices, seconds) in list(now_waiting.items()) if max(there.values()) >= smallest else ():
             fits = [(now + long, pool) for pool, long in seconds.items() if there[pool] >= devices]
             if fits:
                 end, pool = min(fits)

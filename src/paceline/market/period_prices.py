@@ -8,19 +8,22 @@ for ``core`` to say.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from paceline.array_types import Array, Ints
+from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
-from paceline.market.federation_state import CLOUD, Demand, Outcome
+from paceline.market.costs import energy_prices
+from paceline.market.federation_state import Demand
 from paceline.market.site import Federation
 
 MOST_CELLS = 200_000
-"""Sites x device types x hours: the linear program has about so many unknowns."""
+"""Sites x device types x hours: the linear program has at most five times so many unknowns."""
 TAIL_HOURS = 48
 """After the last arrival; what is left then costs as if it waited as long again."""
 
@@ -41,106 +44,164 @@ class PeriodPrices:
     backlog_hours: Array
     cost: float
 
-    def charge(self, type_index: Ints, start_s: Array, end_s: Array, devices: Ints) -> Array:
-        """What devices of a type cost from one moment to another; after the last hour nothing. Arrays of one shape."""
+    def charge(self, pool_type: Ints, floor: Array, pool: Ints, start_s: Array, end_s: Array) -> Array:
+        """What a device costs from one moment to another, shape (runs,): never less than its owner's energy.
+
+        Args:
+            pool_type: of each pool. ``floor``: price of its energy a device and hour; both of shape (pools,).
+            pool, start_s, end_s: of each run.
+        """
         hours = self.prices.shape[1]
-        paid = np.concatenate([np.zeros((len(self.types), 1)), self.prices.cumsum(axis=1)], axis=1)
+        rates = np.concatenate([np.maximum(self.prices[pool_type], floor[:, None]), floor[:, None]], axis=1)
+        paid = np.concatenate([np.zeros((len(floor), 1)), rates[:, :-1].cumsum(axis=1)], axis=1)
 
         def until(moment: Array) -> Array:
-            at = np.clip(moment / 3600, 0, hours)
-            whole = np.minimum(at.astype(np.int64), hours - 1)
-            return np.asarray(paid[type_index, whole] + (at - whole) * self.prices[type_index, whole])
+            whole = np.minimum((moment / 3600).astype(np.int64), hours)  # after the last hour the floor alone
+            return np.asarray(paid[pool, whole] + (moment / 3600 - whole) * rates[pool, whole])
 
-        return (until(end_s) - until(start_s)) * devices
+        return until(end_s) - until(start_s)
 
 
 def period_prices(federation: Federation, demand: Demand) -> PeriodPrices:
     """The prices of all sites' work on all sites' devices.
 
-    Minimise the cost of waiting, where an hour of one device's work that waits for an hour costs a site what its jobs' waiting
-    costs, divided by their device-hours. Work of a site runs on a device type at the mean speed of its jobs there.
+    Minimise what waiting, energy, the public cloud and bytes between sites cost. An hour of one device's work that waits for
+    an hour costs a site what its jobs' waiting costs, divided by their device-hours; bytes are spread over them too. Work of a
+    site runs on a device type at the mean speed of its jobs there. Sites lend and borrow within their limits, and what is
+    borrowed of a type in an hour is at most what is lent: the dual of that is the price.
 
     Raises:
-        UserError: more than ``MOST_CELLS`` unknowns.
+        UserError: more than ``MOST_CELLS`` sites x types x hours.
     """
-    sites = len(federation.sites)
-    groups = [group.device for site in federation.sites for group in site.fleet.groups]
-    types = list(dict.fromkeys(groups))
-    of_type = np.array([types.index(device) for device in groups])
+    sites, count = federation.sites, len(federation.sites)
+    pool_type, types = types_of(federation)
     hours = int(demand.arrival_s.max(initial=0.0) // 3600) + 1 + TAIL_HOURS
-    if sites * len(types) * hours > MOST_CELLS:
+    kinds = len(types)
+    if count * kinds * hours > MOST_CELLS:
         raise UserError(
-            f"prices of {hours:,} hours on {len(types)} device types for {sites} sites",
+            f"prices of {hours:,} hours on {kinds} device types for {count} sites",
             "give a shorter trace, or another `rule`",
         )
     work = demand.devices * demand.duration_s / 3600
-    comes = np.zeros((sites, hours))
+    comes = np.zeros((count, hours))
     np.add.at(comes, (demand.site, (demand.arrival_s // 3600).astype(np.int64)), work)
-    jobs, total = np.bincount(demand.site, minlength=sites), np.bincount(demand.site, work, sites)
-    value = np.array([site.waiting_price for site in federation.sites]) * jobs / np.maximum(total, 1e-12)
-    speed = _mean_speeds(demand, of_type, len(types), sites, work)
-    capacity = np.bincount(of_type, demand.capacity, len(types))
+    jobs, total = np.bincount(demand.site, minlength=count), np.maximum(np.bincount(demand.site, work, count), 1e-12)
+    waiting = np.array([site.waiting_price for site in sites]) * jobs / total
+    moved = np.bincount(demand.site, demand.data_bytes[demand.kind] / 1e9, count) / total * federation.wan_price
+    speed = _mean_speeds(demand, pool_type, kinds, count, work)
+    owner = demand.pool_site
+    capacity, dearest = np.zeros((count, kinds)), np.zeros((count, kinds))
+    np.add.at(capacity, (owner, pool_type), demand.capacity)
+    np.maximum.at(dearest, (owner, pool_type), energy_prices(federation))
+    clouded = [math.isfinite(site.cloud_after_s) for site in sites]
 
-    # Unknowns: x[site, type, hour] device-hours, then b[site, hour] work that waits. Work is conserved; devices are limited.
-    served, waits = sites * len(types) * hours, sites * hours
-    x = np.arange(served).reshape(sites, len(types), hours)
-    b = served + np.arange(waits).reshape(sites, hours)
-    rows = np.arange(waits).reshape(sites, hours)
-    conserved = sparse.coo_array(
-        (
-            np.concatenate([np.repeat(speed.ravel(), hours), np.ones(waits), -np.ones(sites * (hours - 1))]),
-            (
-                np.concatenate([np.repeat(rows[:, None], len(types), axis=1).ravel(), rows.ravel(), rows[:, 1:].ravel()]),
-                np.concatenate([x.ravel(), b.ravel(), b[:, :-1].ravel()]),
-            ),
-        ),
-        shape=(waits, served + waits),
+    program = _Program()
+    shape = (count, kinds, hours)
+    usable, owned = (np.broadcast_to(table[:, :, None], shape) for table in (speed > 0, capacity > 0))
+    energy = np.broadcast_to(dearest[:, :, None], shape)
+    at_home = program.unknowns(shape, energy, usable & owned)
+    lent = program.unknowns(shape, energy, owned)
+    borrowed = program.unknowns(shape, np.broadcast_to(moved[:, None, None], shape), usable)
+    cloud = program.unknowns(
+        (count, hours),
+        np.repeat(np.array([[site.cloud_price] for site in sites]), hours, axis=1),
+        np.repeat(np.array(clouded)[:, None], hours, axis=1),
     )
-    limits = np.arange(len(types) * hours).reshape(len(types), hours)
-    limited = sparse.coo_array(
-        (np.ones(served), (np.repeat(limits[None], sites, axis=0).ravel(), x.ravel())), shape=(limits.size, served + waits)
+    cost_of_waiting = np.repeat(waiting[:, None], hours, axis=1)
+    cost_of_waiting[:, -1] *= TAIL_HOURS
+    backlog = program.unknowns((count, hours), cost_of_waiting)
+
+    rates = np.broadcast_to(speed[:, :, None], shape)
+    cloud_speed = np.bincount(demand.site, work * demand.cloud_speed[demand.kind], count) / total
+    program.equal(
+        comes,
+        [
+            *((at_home[:, kind], rates[:, kind]) for kind in range(kinds)),
+            *((borrowed[:, kind], rates[:, kind]) for kind in range(kinds)),
+            (cloud, np.broadcast_to(cloud_speed[:, None], comes.shape)),
+            (backlog, np.ones(comes.shape)),
+            (np.concatenate([np.full((count, 1), -1), backlog[:, :-1]], axis=1), -np.ones(comes.shape)),
+        ],
     )
-    cost = np.zeros(served + waits)
-    cost[served:] = np.repeat(value, hours)
-    cost[b[:, -1]] *= TAIL_HOURS
-    bounds = np.stack([np.zeros(served + waits), np.full(served + waits, np.inf)], axis=1)
-    bounds[:served, 1] = np.where(np.repeat(speed.ravel() > 0, hours), np.inf, 0.0)
-    answer = linprog(
-        cost,
-        A_ub=limited.tocsr(),
-        b_ub=np.repeat(capacity, hours).astype(float),
-        A_eq=conserved.tocsr(),
-        b_eq=comes.ravel(),
-        bounds=bounds,
-        method="highs",
-    )
-    if answer.status != 0:
-        raise RuntimeError(f"HiGHS found no prices: {answer.message}")
-    prices = np.maximum(-answer.ineqlin.marginals, 0.0).reshape(len(types), hours)
-    return PeriodPrices(tuple(types), prices, answer.x[served:].reshape(sites, hours), float(answer.fun))
+    one = np.ones((kinds, hours))
+    supply = [(lent[site], -one) for site in range(count)]
+    priced = program.at_most(np.zeros((kinds, hours)), [*((borrowed[site], one) for site in range(count)), *supply])
+    program.at_most(np.repeat(capacity[:, :, None], hours, axis=2), [(at_home, np.ones(shape)), (lent, np.ones(shape))])
+    for used, limits in ((lent, [site.lends for site in sites]), (borrowed, [site.borrows for site in sites])):
+        for site, limit in enumerate(limits):
+            if limit is not None:
+                program.at_most(np.full(hours, float(limit)), [(used[site, kind], np.ones(hours)) for kind in range(kinds)])
+    cost, values, duals = program.solve()
+    return PeriodPrices(tuple(types), np.maximum(-duals[priced], 0.0), values[backlog], cost)
 
 
-def _mean_speeds(demand: Demand, of_type: Ints, types: int, sites: int, work: Array) -> Array:
+class _Program:
+    """A linear program that is put together from blocks."""
+
+    def __init__(self) -> None:
+        self.cost: list[Array] = []
+        self.open: list[Bools] = []
+        self.blocks: dict[bool, list[tuple[Ints, Ints, Array]]] = {True: [], False: []}
+        self.sides: dict[bool, list[Array]] = {True: [], False: []}
+
+    def unknowns(self, shape: tuple[int, ...], cost: Array, usable: Bools | None = None) -> Ints:
+        """Numbers of new unknowns from 0 up; where not ``usable`` they are 0."""
+        first = sum(map(len, self.cost))
+        self.cost.append(np.asarray(cost, float).ravel())
+        self.open.append(np.ones(shape, bool).ravel() if usable is None else np.asarray(usable).ravel())
+        return first + np.arange(math.prod(shape)).reshape(shape)
+
+    def equal(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
+        """Rows whose sums of coefficient x unknown are ``side``; unknown -1: none. Returns the rows' numbers."""
+        return self._rows(True, side, terms)
+
+    def at_most(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
+        """Rows whose sums are at most ``side``."""
+        return self._rows(False, side, terms)
+
+    def _rows(self, equal: bool, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
+        rows = sum(map(np.size, self.sides[equal])) + np.arange(side.size).reshape(side.shape)
+        self.sides[equal].append(side.ravel())
+        for unknown, coefficient in terms:
+            there = unknown.ravel() >= 0
+            self.blocks[equal].append((rows.ravel()[there], unknown.ravel()[there], coefficient.ravel()[there]))
+        return rows
+
+    def solve(self) -> tuple[float, Array, Array]:
+        """The least cost, the unknowns, and the marginals of the rows of ``at_most``."""
+        cost = np.concatenate(self.cost)
+        matrices = {}
+        for equal, blocks in self.blocks.items():
+            rows, columns, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+            matrices[equal] = sparse.coo_array((values, (rows, columns)), shape=(int(rows.max()) + 1, len(cost))).tocsr()
+        answer = linprog(
+            cost,
+            A_ub=matrices[False],
+            b_ub=np.concatenate(self.sides[False]),
+            A_eq=matrices[True],
+            b_eq=np.concatenate(self.sides[True]),
+            bounds=np.stack([np.zeros(len(cost)), np.where(np.concatenate(self.open), np.inf, 0.0)], axis=1),
+            method="highs",
+        )
+        if answer.status != 0:
+            raise RuntimeError(f"HiGHS found no prices: {answer.message}")
+        return float(answer.fun), answer.x, answer.ineqlin.marginals
+
+
+def _mean_speeds(demand: Demand, pool_type: Ints, types: int, sites: int, work: Array) -> Array:
     """Of a site's work on each type, shape (sites, types); work that cannot run there does not count."""
-    best = np.stack([demand.speed[:, of_type == index].max(axis=1) for index in range(types)], axis=1)
+    best = np.stack([demand.speed[:, pool_type == index].max(axis=1) for index in range(types)], axis=1)
     per_job = best[demand.kind]
     able = np.stack([np.bincount(demand.site, work * (per_job[:, t] > 0), sites) for t in range(types)], axis=1)
     summed = np.stack([np.bincount(demand.site, work * per_job[:, t], sites) for t in range(types)], axis=1)
     return np.asarray(np.divide(summed, able, out=np.zeros_like(summed), where=able > 0))
 
 
-def price_transfers(federation: Federation, demand: Demand, outcome: Outcome, prices: PeriodPrices) -> Array:
-    """What each site receives for devices that it lent, less what it pays; shape (sites,), in sum 0."""
+def types_of(federation: Federation) -> tuple[Ints, tuple[str, ...]]:
+    """The device type of each pool by its number, and the types."""
     groups = [group.device for site in federation.sites for group in site.fleet.groups]
-    type_of_pool = np.array([prices.types.index(device) for device in groups])
-    pool = outcome.run_pool
-    inside = pool != CLOUD
-    owner, home = demand.pool_site[pool[inside]], demand.site[outcome.run_job[inside]]
-    devices = demand.devices[outcome.run_job[inside]]
-    paid = prices.charge(type_of_pool[pool[inside]], outcome.run_start_s[inside], outcome.run_end_s[inside], devices)
-    paid = np.where((owner >= 0) & (owner != home), paid, 0.0)
-    sites = len(federation.sites)
-    return np.asarray(np.bincount(np.maximum(owner, 0), paid, sites) - np.bincount(home, paid, sites))
+    types = tuple(dict.fromkeys(groups))
+    return np.array([types.index(device) for device in groups], np.int64), types
 
 
-__all__ = ["PeriodPrices", "period_prices", "price_transfers"]
+__all__ = ["PeriodPrices", "period_prices", "types_of"]

@@ -26,11 +26,13 @@ class Sharing:
         by_credit: whoever has lent most is served first; else who came first.
         home_first: a site's own jobs take its devices first.
         one_pool: devices are one pool and jobs span sites: a bound, not a federation.
+        serve: what becomes of a coalition's jobs, where it is not who came first or has lent most that decides.
     """
 
     by_credit: bool = False
     home_first: bool = False
     one_pool: bool = False
+    serve: Callable[[Savings, int], Outcome] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Savings:
 
     def outcome(self, members: int) -> Outcome:
         """What becomes of a coalition's jobs."""
+        if self.sharing.serve is not None:
+            return self.sharing.serve(self, members)
         return simulate(self._demand_for(members), self.rules, members)
 
     def costs(self, members: int) -> Costs:

@@ -10,13 +10,13 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import known_name
 from paceline.market.core import nucleolus
-from paceline.market.costs import costs_of
+from paceline.market.costs import HOUR, costs_of, energy_prices
 from paceline.market.demand import Speed
-from paceline.market.federation_state import Outcome
+from paceline.market.federation_state import Demand, Outcome, lenders
 from paceline.market.gain import lending
 from paceline.market.game import MOST_ENUMERATED
-from paceline.market.hourly_auction import HourlyAuction, run_auctions
-from paceline.market.period_prices import PeriodPrices, period_prices, price_transfers
+from paceline.market.job_auction import JobAuctions, run_auctions
+from paceline.market.period_prices import PeriodPrices, period_prices, types_of
 from paceline.market.savings import Progress, Savings, Sharing
 from paceline.market.shapley import shapley
 from paceline.market.site import Federation
@@ -32,8 +32,8 @@ class Settlement:
         standard_error: of a division that was sampled; zeros: exact.
         credits: device-hours lent less borrowed; in sum 0. A rule without money settles by them.
         outcome: of all jobs, as the rule serves them.
+        charges: what the owner of each run pays its lender, shape (runs,); 0 at home and where the rule has no prices.
         prices: by hour, where the rule has prices. ``auction``: what was traded, where it has auctions.
-        surplus: what an auctioneer keeps of what was paid; without one 0, and ``received`` is 0 in sum.
     """
 
     rule: str
@@ -42,9 +42,9 @@ class Settlement:
     standard_error: Array
     credits: Array
     outcome: Outcome
+    charges: Array
     prices: PeriodPrices | None = None
-    auction: HourlyAuction | None = None
-    surplus: float = 0.0
+    auction: JobAuctions | None = None
 
     @property
     def shares(self) -> Array:
@@ -65,11 +65,13 @@ class Rule:
     Attributes:
         about: what it does, in one sentence.
         by_credit: whether the sites' credits decide who is served.
+        by_auction: whether jobs run elsewhere only by auction.
         whole_game: whether it asks what every coalition saves.
     """
 
     about: str
     by_credit: bool = False
+    by_auction: bool = False
     whole_game: bool = False
 
 
@@ -77,9 +79,7 @@ RULES: Mapping[str, Rule] = {
     "credits": Rule("no money: whoever has lent most is served first", by_credit=True),
     "prices": Rule("a posted price a device and hour, the dual of the pooled linear program"),
     "shapley": Rule("each site's mean contribution over all orders of joining", whole_game=True),
-    "auction": Rule(
-        "McAfee's double auction each hour, by the sites' own queues; an auctioneer keeps the difference of the prices"
-    ),
+    "auction": Rule("a double auction every ten minutes, in which sites bid for their jobs that wait", by_auction=True),
     "least-core": Rule("the nucleolus: it leaves the least to gain for any group that leaves", whole_game=True),
 }
 
@@ -87,7 +87,12 @@ RULES: Mapping[str, Rule] = {
 def savings_under(federation: Federation, rule: str, speed: Speed | None = None) -> Savings:
     """The savings game as the rule serves jobs. Raises UserError for an unknown rule, with the nearest."""
     name = known_name("rule", rule, RULES)
-    return Savings.of(federation, Sharing(by_credit=RULES[name].by_credit, home_first=True), speed)
+    serve = _serve_by_auction if RULES[name].by_auction else None
+    return Savings.of(federation, Sharing(by_credit=RULES[name].by_credit, home_first=True, serve=serve), speed)
+
+
+def _serve_by_auction(savings: Savings, members: int) -> Outcome:
+    return run_auctions(savings, members).outcome
 
 
 def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Settlement:
@@ -97,29 +102,49 @@ def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Set
         savings: as ``savings_under`` makes it for the rule.
 
     Raises:
-        UserError: an unknown rule; a trace that is too long for prices; an auction of several device types.
+        UserError: an unknown rule; a trace that is too long for prices.
     """
     name = known_name("rule", rule, RULES)
     sites = len(savings.federation.sites)
     everyone = savings.everyone
     if RULES[name].whole_game and sites <= MOST_ENUMERATED:
         savings.simulate_all(progress=progress)
-    auction = run_auctions(savings, progress) if name == "auction" else None
+    auction = run_auctions(savings, progress=progress) if RULES[name].by_auction else None
     outcome = savings.outcome(everyone) if auction is None else auction.outcome
     costs = costs_of(savings.federation, savings.demand, outcome).total
     saved = np.array([savings.total(1 << site) for site in range(sites)]) - costs
     figures = [lending(savings.demand, outcome, site) for site in range(sites)]
     credits = np.array([lent - borrowed for lent, borrowed, _ in figures])
-    received, error, prices, surplus = np.zeros(sites), np.zeros(sites), None, 0.0
-    if auction is not None:
-        received, surplus = auction.transfers(savings.demand, sites)
-    elif name == "prices":
-        prices = period_prices(savings.federation, savings.demand)
-        received = price_transfers(savings.federation, savings.demand, outcome, prices)
-    elif RULES[name].whole_game:
+    prices = period_prices(savings.federation, savings.demand) if name == "prices" else None
+    charges = _charges(savings, outcome, prices, auction)
+    received, error = _received(savings.demand, outcome, charges, sites), np.zeros(sites)
+    if RULES[name].whole_game:
         shares, error = _DIVISIONS[name](savings)
         received = shares - saved
-    return Settlement(name, saved, received, error, credits, outcome, prices, auction, surplus)
+    return Settlement(name, saved, received, error, credits, outcome, charges, prices, auction)
+
+
+def _charges(savings: Savings, outcome: Outcome, prices: PeriodPrices | None, auction: JobAuctions | None) -> Array:
+    """Of each run, shape (runs,); the cloud has no lender."""
+    demand, pool = savings.demand, outcome.run_pool
+    guest = lenders(demand, outcome) >= 0
+    devices = demand.devices[outcome.run_job]
+    if auction is not None:
+        paid = auction.price * (outcome.run_end_s - outcome.run_start_s) / HOUR
+    elif prices is not None:
+        pool_type, _ = types_of(savings.federation)
+        inside = np.maximum(pool, 0)
+        floor = energy_prices(savings.federation)
+        paid = prices.charge(pool_type, floor, inside, outcome.run_start_s, outcome.run_end_s)
+    else:
+        return np.zeros(len(pool))
+    return np.where(guest, paid * devices, 0.0)
+
+
+def _received(demand: Demand, outcome: Outcome, charges: Array, sites: int) -> Array:
+    """What each site receives less what it pays."""
+    lender = np.maximum(lenders(demand, outcome), 0)  # runs at home are charged nothing
+    return np.asarray(np.bincount(lender, charges, sites) - np.bincount(demand.site[outcome.run_job], charges, sites))
 
 
 def _by_shapley(savings: Savings) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from paceline.array_types import Array
@@ -77,14 +78,17 @@ class Verdict:
         return tuple(sentences)
 
 
-def judge(game: Game, shares: Array) -> Verdict:
+def judge(game: Game, shares: Array, coalitions: Collection[int] | None = None) -> Verdict:
     """Whether a division of what everyone saves holds.
 
-    Up to ``MOST_ENUMERATED`` sites all groups are compared, else those that the search for the least core valued.
+    Args:
+        coalitions: groups to compare. None: up to ``MOST_ENUMERATED`` sites all of them, else those that the search for the
+            least core valued.
     """
-    whole = len(game.players) <= MOST_ENUMERATED
-    least = least_core(game)
-    groups = [mask for mask in (range(1, game.everyone) if whole else game.valued) if mask != game.everyone]
+    whole = coalitions is None and len(game.players) <= MOST_ENUMERATED
+    least = least_core(game, coalitions)
+    valued = game.valued if coalitions is None else coalitions
+    groups = [mask for mask in (range(1, game.everyone) if whole else valued) if mask != game.everyone]
     found = blocking(game, shares, groups)
     stable = merge_and_split(game) if whole else None
     return Verdict(game, shares, found[:MOST_LEAVING], len(found), len(groups), least, stable)

@@ -9,6 +9,7 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.market.currency import amount, priced
 from paceline.market.federation_answer import FederationAnswer
+from paceline.market.job_auction import INTERVAL_S
 from paceline.market.mechanisms.properties import WHY_NOT_ALL, mechanism_named
 from paceline.market.settlement import RULES
 from paceline.reporting.answer_page import Page, Section
@@ -106,13 +107,12 @@ def _flows(answer: FederationAnswer) -> Iterator[Section]:
 
 def _prices(answer: FederationAnswer) -> Iterator[Section]:
     auction, prices = answer.settlement.auction, answer.settlement.prices
-    if auction is not None:
-        edges: Array = np.arange(len(auction.paid) + 1, dtype=np.float64) * 3600.0
-        both = {"buyers pay": auction.paid, "sellers receive": auction.received}
-        lines: dict[str, Array] = {name: np.where(np.isnan(line), 0.0, line) for name, line in both.items()}
-        text = f"Of each hour's auction, in {answer.currency}; 0 where nothing was traded. The auctioneer keeps the difference."
+    if auction is not None and len(auction.moment_s):
+        until = np.append(auction.moment_s, auction.moment_s[-1] + INTERVAL_S)
+        lines = {name: np.nan_to_num(line) for name, line in zip(auction.types, auction.cleared, strict=True)}
+        text = f"At which devices were traded, in {answer.currency}; 0: nothing of that type was."
         yield Section(
-            "Prices over time", text, pictures=[over_time(edges, lines, f"{answer.currency} a device-hour")], wide=True
+            "Prices over time", text, pictures=[over_time(until, lines, f"{answer.currency} a device-hour")], wide=True
         )
     if prices is None:
         return

@@ -30,14 +30,13 @@ def market_screen(data: Answered) -> Screen:
     ]
     saved, one_pool = priced(data["saved"], currency), priced(data["one_pool"], currency)
     brief = f"sharing saves {saved}. {data['verdict'][0]}"
-    auctioneer = f" The auctioneer keeps {priced(data['surplus'], currency)}." if data["surplus"] else ""
     worse = data["worse_off"]
     loses = f"Worse off than alone: {', '.join(worse)}." if worse else "No site is worse off than alone."
     blocks: list[Block] = [
         Paragraph(f"Sharing saves {saved}; one pool, first come first served, would save {one_pool}. {loses}"),
         GAP,
         Table(head, rows),
-        Paragraph(f"Saves, receives and gains are in {currency}.{auctioneer}", "faint"),
+        Paragraph(f"Saves, receives and gains are in {currency}.", "faint"),
         GAP,
         heading("Does it hold?"),
         *(item(sentence) for sentence in data["verdict"]),

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.market.sharing_chain import Cloud, stationary
+from paceline.market.sharing_chain import Cloud, SharingFigures, stationary
 from paceline.market.sharing_game import Performance, Profile, SharingGame, efficiency, equilibrium, optimum, welfare
+
+
+@cache
+def exact(*clouds: Cloud) -> SharingFigures:
+    return stationary(clouds)
 
 
 def game(clouds: list[Cloud], price: float, gamma: float = 0.0, cloud_price: float = 1.0) -> SharingGame:
@@ -19,7 +27,7 @@ def game(clouds: list[Cloud], price: float, gamma: float = 0.0, cloud_price: flo
             Cloud(cloud.machines, lends, cloud.arrivals_per_s, cloud.mean_s, cloud.patience_s)
             for cloud, lends in zip(clouds, profile, strict=True)
         ]
-        found = stationary(shared)
+        found = exact(*shared)
         means = np.array([cloud.mean_s for cloud in clouds])
         return Performance(cloud_price * found.forwarded_per_s * means, found.borrowed, found.lent, found.utilisation)
 
@@ -76,14 +84,59 @@ def test_welfare_and_efficiency() -> None:
 
 
 def test_alpha_fair_welfare() -> None:
+    """Equivalent incomes: 3 devices that earn the mean of 2, 3 and 3, which is the power mean of the alpha."""
     assert welfare([2.0, 3.0], (1, 2), 0.0) == 8
-    assert welfare([2.0, 3.0], (1, 2), 1.0) == pytest.approx(math.log(2) + 2 * math.log(3))
+    assert welfare([2.0, 3.0], (1, 2), 1.0) == pytest.approx(3 * (2 * 3 * 3) ** (1 / 3))
+    assert welfare([2.0, 3.0], (1, 2), 2.0) == pytest.approx(3 * 3 / (1 / 2 + 2 / 3))
     assert welfare([2.0, 3.0], (1, 2), math.inf) == 2
-    assert welfare([4.0], (3,), 0.5) == pytest.approx(3 * 2 / 0.5)
-    assert welfare([0.0, 3.0], (1, 1), 1.0) == -math.inf
-    assert welfare([0.0, 3.0], (0, 1), 1.0) == pytest.approx(math.log(3)) and welfare([1.0], (0,), 0.0) == 0
+    assert welfare([4.0], (3,), 0.5) == pytest.approx(3 * 4)
+    assert welfare([0.0, 3.0], (1, 1), 1.0) == 0 == welfare([0.0, 3.0], (1, 1), 3.0)
+    assert welfare([0.0, 4.0], (1, 1), 0.5) == pytest.approx(2 * (2 / 2) ** 2)
+    assert welfare([-1.0, 3.0], (1, 1), 0.5) == -math.inf
+    assert welfare([0.0, 3.0], (0, 1), 1.0) == pytest.approx(3) and welfare([1.0], (0,), 0.0) == 0
     with pytest.raises(UserError, match="alpha"):
         welfare([1.0], (1,), -1.0)
+
+
+@given(
+    utilities=st.lists(st.floats(0.01, 100), min_size=2, max_size=5),
+    alpha=st.one_of(st.floats(0, 60), st.sampled_from([0.0, 1.0, math.inf])),
+    unit=st.sampled_from([1e-6, 0.01, 3.0, 1e9]),
+    data=st.data(),
+)
+def test_welfare_is_in_the_unit_of_the_utilities(
+    utilities: list[float], alpha: float, unit: float, data: st.DataObject
+) -> None:
+    weights = st.lists(st.integers(0, 64), min_size=len(utilities), max_size=len(utilities))
+    shared = tuple(data.draw(weights))
+    scaled = [value * unit for value in utilities]
+    assert welfare(scaled, shared, alpha) == pytest.approx(unit * welfare(utilities, shared, alpha), rel=1e-9)
+
+
+@given(first=st.lists(st.floats(0.1, 10), min_size=3, max_size=3), second=st.lists(st.floats(0.1, 10), min_size=3, max_size=3))
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 1.5, 3.0])
+def test_where_sites_share_alike_the_order_is_sc_shares(alpha: float, first: list[float], second: list[float]) -> None:
+    def sc_share(utilities: list[float]) -> float:
+        if alpha == 1:
+            return sum(s * math.log(u) for s, u in zip(shared, utilities, strict=True))
+        return sum(s * u ** (1 - alpha) for s, u in zip(shared, utilities, strict=True)) / (1 - alpha)
+
+    shared = (4, 1, 7)
+    theirs, here = (by(first) - by(second) for by in (sc_share, lambda u: welfare(u, shared, alpha)))
+    assert theirs * here >= 0 or abs(here) < 1e-9
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.0, math.inf])
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_the_currency_changes_no_choice_and_no_ratio(alpha: float, gamma: float) -> None:
+    dollars = game(BUSY_AND_IDLE, 0.5, gamma)
+    best = optimum(dollars, alpha)
+    assert best.welfare > 0
+    for unit in (1e-3, 100.0):  # of a thousand dollars, and cents
+        other = game(BUSY_AND_IDLE, 0.5 * unit, gamma, unit)
+        assert equilibrium(other).profile == equilibrium(dollars).profile
+        again = optimum(other, alpha)
+        assert again.profile == best.profile and again.welfare == pytest.approx(unit * best.welfare)
 
 
 def test_gamma_divides_by_the_extra_use() -> None:

@@ -154,9 +154,19 @@ def equilibrium(game: SharingGame, start: Profile | None = None, most: int = MOS
 
 
 def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -> float:
-    """Alpha-fair welfare, each site weighted by what it shares: 0 the sum, 1 the sum of logarithms, infinite the least.
+    """Alpha-fair welfare, each site weighted by what it shares: 0 the sum, 1 proportional fairness, infinite the least.
 
-    With alpha from 1 on, a site that shares and has no utility makes it minus infinity. Sites that share nothing do not count.
+    SC-Share's welfare is the sum of S_i U_i^(1 - alpha) / (1 - alpha), of S_i log U_i at 1. The weights S_i differ between
+    profiles, so at 1 the order of profiles depends on the unit of money, and from 1 on no sharing at all, with 0, is above
+    what is negative. Therefore the welfare here is the equivalent income (Atkinson, On the measurement of inequality, 1970):
+    the utility which, if every device that is shared earned it, would have the same alpha-fair mean, times the devices shared.
+
+        sum S_i (sum S_i U_i^(1 - alpha) / sum S_i)^(1 / (1 - alpha))        at 1: sum S_i exp(sum S_i log U_i / sum S_i)
+
+    It is in the unit of the utilities and grows in proportion to them: orders and ratios are those of any currency. At 0 it is
+    SC-Share's sum; at infinity it is the least utility alone, as there. Where sites share alike it has SC-Share's order.
+
+    Sites that share nothing do not count. With alpha above 0, a site that loses makes it minus infinity.
 
     Raises:
         UserError: alpha below 0.
@@ -170,11 +180,18 @@ def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -
     values, weights = values[counted], weights[counted]
     if alpha == math.inf:
         return float(values.min())
-    if (alpha > 0 and (values < 0).any()) or (alpha >= 1 and (values <= 0).any()):
+    if alpha == 0:
+        return float(weights @ values)
+    least, total = float(values.min()), float(weights.sum())
+    if least < 0:
         return -math.inf
-    if alpha == 1:
-        return float((weights * np.log(values)).sum())
-    return float((weights * values ** (1 - alpha)).sum() / (1 - alpha))
+    if least == 0 and alpha >= 1:
+        return 0.0
+    unit = least if alpha > 1 else float(values.max()) or 1.0  # no power is beyond the largest number
+    relative = values / unit
+    if abs(alpha - 1) < 1e-9:
+        return total * unit * math.exp(float(weights @ np.log(relative)) / total)
+    return float(total * unit * (float(weights @ relative ** (1 - alpha)) / total) ** (1 / (1 - alpha)))
 
 
 def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:

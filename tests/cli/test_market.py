@@ -75,9 +75,15 @@ def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", "equilibrium", SITES, "--price", "1", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["equilibrium"] and 0 < data["efficiency"] <= 1 and data["best_is_of_all"]
+    assert data["equilibrium"] and data["best_is_of_all"] and data["equilibria_are_all"]
+    assert 1 <= data["price_of_stability"] <= data["price_of_anarchy"]
+    assert [site["shares"] for site in data["sites"]] in [each["shares"] for each in data["equilibria"]]
+    worst = data["equilibria"][-1]["welfare"]
+    assert data["price_of_anarchy"] == pytest.approx(data["best_welfare"] / worst)
     assert main(["market", "equilibrium", SITES, "--price", "0"]) == 0
-    assert "the sites share 0 devices" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the sites share 0 devices" in text
+    assert "The price of anarchy has no bound: the only equilibrium found has no welfare." in text
 
 
 def test_a_lender_that_throttles_is_named(capsys: pytest.CaptureFixture[str]) -> None:

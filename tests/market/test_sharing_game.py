@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.market.sharing_chain import Cloud, SharingFigures, stationary
-from paceline.market.sharing_game import Performance, Profile, SharingGame, efficiency, equilibrium, optimum, welfare
+from paceline.market.sharing_game import Performance, Profile, SharingGame, equilibria, equilibrium, optimum, welfare
 
 
 @cache
@@ -75,12 +75,81 @@ def test_at_no_price_nobody_lends_for_money() -> None:
     assert found.profile == (0, 0) and not found.utilities.any()
 
 
-def test_welfare_and_efficiency() -> None:
+def test_the_largest_welfare_is_that_of_all_profiles() -> None:
     sharing = game(BUSY_AND_IDLE, 0.5)
-    found, best = equilibrium(sharing), optimum(sharing)
-    assert best.whole and 0 < efficiency(sharing, found) <= 1
+    best = optimum(sharing)
     every = [welfare(sharing.utilities(p), p, 0.0) for p in itertools.product(*sharing.choices)]
-    assert best.welfare == pytest.approx(max(every))
+    assert best.whole and best.welfare == pytest.approx(max(every))
+
+
+def stated(utilities: dict[Profile, tuple[float, float]], most: int = 2) -> SharingGame:
+    """A game of two sites whose utilities are written down; 0 elsewhere."""
+
+    def performance(profile: Profile) -> Performance:
+        return Performance(-np.array(utilities.get(profile, (0.0, 0.0))), np.zeros(2), np.zeros(2), np.zeros(2))
+
+    return SharingGame(performance, (tuple(range(most + 1)),) * 2, 1.0)
+
+
+STAG_HUNT = {
+    (1, 1): (1.0, 1.0),
+    (2, 2): (4.0, 4.0),
+    (1, 2): (1.0, -9.0),
+    (2, 1): (-9.0, 1.0),
+    (0, 1): (0.0, -1.0),
+    (1, 0): (-1.0, 0.0),
+}
+"""Who shares two is paid where the other does too. Equilibria: nothing shared, one each, two each."""
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])
+def test_the_prices_of_anarchy_and_of_stability(alpha: float) -> None:
+    sharing = stated(STAG_HUNT | {(0, 2): (0.0, -1.0), (2, 0): (-1.0, 0.0)})
+    found = equilibria(sharing, alpha)
+    assert found.whole and found.profiles == ((2, 2), (1, 1), (0, 0))
+    assert found.welfares == pytest.approx((16, 2, 0))
+    assert (found.price_of_anarchy, found.price_of_stability) == (math.inf, 1)
+    assert found.reached_from((0, 0)) == ("nothing shared",) and found.reached_from((1, 1)) == ("half shared",)
+    assert found.reached_from((2, 2)) == ("everything shared", "the largest welfare")
+
+
+def test_the_price_of_anarchy_is_of_the_worst_equilibrium() -> None:
+    """Without the one in which nothing is shared: 16 over 2, and 16 over 16; the prisoners' dilemma: 8 over 2."""
+    found = equilibria(stated(STAG_HUNT | {(1, 0): (1.0, 0.0), (0, 1): (0.0, 1.0)}))
+    assert found.profiles == ((2, 2), (1, 1)) and (found.price_of_anarchy, found.price_of_stability) == (8, 1)
+    dilemma = {
+        (1, 1): (1.0, 1.0),
+        (2, 2): (2.0, 2.0),
+        (1, 2): (3.0, 0.0),
+        (2, 1): (0.0, 3.0),
+        (1, 0): (1.0, 0.0),
+        (0, 1): (0.0, 1.0),
+    }
+    found = equilibria(stated(dilemma))
+    assert found.profiles == ((1, 1),) and found.price_of_anarchy == found.price_of_stability == 8 / 2
+
+
+def test_a_game_without_equilibria_has_no_price_of_anarchy() -> None:
+    pennies = {p: (1.0, -1.0) if sum(p) % 2 else (-1.0, 1.0) for p in itertools.product(range(2), repeat=2)}
+    found = equilibria(stated(pennies, 1))
+    assert found.whole and not found.profiles
+    assert math.isnan(found.price_of_anarchy) and math.isnan(found.price_of_stability)
+
+
+@pytest.mark.parametrize("clouds", [ALIKE, BUSY_AND_IDLE])
+def test_every_equilibrium_is_found_and_nothing_else(clouds: list[Cloud]) -> None:
+    sharing = game(clouds, 0.5)
+    found = equilibria(sharing)
+    for profile in itertools.product(*sharing.choices):
+        now = sharing.utilities(profile)
+        stays = all(
+            sharing.utilities((*profile[:i], other, *profile[i + 1 :]))[i] <= now[i] + 1e-9
+            for i in range(2)
+            for other in sharing.choices[i]
+        )
+        assert stays == (profile in found.profiles)
+    assert {end.profile for end in found.responses.values() if end.found} <= set(found.profiles)
+    assert 1 <= found.price_of_stability <= found.price_of_anarchy
 
 
 def test_alpha_fair_welfare() -> None:
@@ -135,8 +204,9 @@ def test_the_currency_changes_no_choice_and_no_ratio(alpha: float, gamma: float)
     for unit in (1e-3, 100.0):  # of a thousand dollars, and cents
         other = game(BUSY_AND_IDLE, 0.5 * unit, gamma, unit)
         assert equilibrium(other).profile == equilibrium(dollars).profile
-        again = optimum(other, alpha)
-        assert again.profile == best.profile and again.welfare == pytest.approx(unit * best.welfare)
+        again, found = equilibria(other, alpha), equilibria(dollars, alpha)
+        assert again.best.profile == best.profile and again.best.welfare == pytest.approx(unit * best.welfare)
+        assert again.profiles == found.profiles and again.price_of_anarchy == pytest.approx(found.price_of_anarchy)
 
 
 def test_gamma_divides_by_the_extra_use() -> None:
@@ -160,8 +230,9 @@ def test_many_profiles_are_searched() -> None:
         x = np.array(profile, float)
         return Performance((x - 5) ** 2, np.zeros(4), np.zeros(4), np.zeros(4))
 
-    best = optimum(SharingGame(concave, (tuple(range(20)),) * 4, 0.5))
-    assert not best.whole and best.profile[0] >= 5
+    found = equilibria(SharingGame(concave, (tuple(range(20)),) * 4, 0.5))
+    assert not found.best.whole and found.best.profile[0] >= 5
+    assert not found.whole and found.profiles == ((5, 5, 5, 5),) and len(found.reached_from((5, 5, 5, 5))) == 4
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,13 @@ def test_the_idle_site_lends_at_a_price_and_nothing_without() -> None:
     # SC-Share weighs a site's utility by what it shares: the busy site, which gains most, counts only where it shares too.
     assert paid.best.whole and paid.best.profile == (8, 8)
     utilities = simulated_game(savings, 0.1).utilities((8, 8))
-    assert paid.efficiency == pytest.approx(8 * paid.found.utilities[1] / (8 * utilities.sum()))
+    worst = min(paid.equilibria.profiles, key=lambda profile: profile[0])
+    assert worst == paid.found.profile == (0, 8)
+    assert paid.equilibria.price_of_anarchy == pytest.approx(8 * utilities.sum() / (8 * paid.found.utilities[1]))
+    # Nobody borrows from the busy site, so whatever it shares is an equilibrium too.
+    assert paid.equilibria.profiles[0] == (8, 8) and paid.equilibria.price_of_stability == pytest.approx(1)
+    assert free.equilibria.price_of_anarchy == math.inf
+    assert paid.to_json()["equilibria"][-1]["reached_from"][0] == "nothing shared"
     assert [row["site"] for row in paid.rows()] == ["busy", "idle"]
 
 
@@ -49,4 +55,4 @@ def test_a_price_above_the_cloud_is_refused() -> None:
     savings = savings_under(Federation(sites=sites, currency="$"), "prices")
     with pytest.raises(UserError, match=r"beside 2.0 in the cloud"):
         decide(savings, 3.0)
-    assert math.isnan(decide(savings, 1.0).efficiency)
+    assert math.isnan(decide(savings, 1.0).equilibria.price_of_anarchy)

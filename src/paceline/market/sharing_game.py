@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,8 +24,10 @@ Profile = tuple[int, ...]
 """Devices that each site shares."""
 MOST_ROUNDS = 100
 MOST_ENUMERATED = 20_000
-"""Profiles that are all tried for the best welfare; beyond, it is searched."""
+"""Profiles that are all tried for the largest welfare and for equilibria; beyond, both are searched."""
 _LEAST_USE = 1e-9
+_ROUNDING = 1e-12
+"""Of the largest cost alone, or of a utility: what a change of choice gains at least."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,18 @@ class SharingGame:
         now = float(self.utilities(profile)[site])
         options = [(float(self.utilities(_replaced(profile, site, shared))[site]), shared) for shared in self.choices[site]]
         best = max(value for value, _ in options)
-        if best <= now + 1e-12 * max(1.0, abs(now)):
+        if best <= now + self.rounding(now):
             return profile[site]
-        return next(shared for value, shared in options if value >= best - 1e-12 * max(1.0, abs(best)))
+        return next(shared for value, shared in options if value >= best - self.rounding(best))
+
+    def rounding(self, utility: float) -> float:
+        """By how much a utility may be wrong, from rounding."""
+        return _ROUNDING * max(float(np.abs(self.costs(self.nobody)).max()), abs(utility))
+
+    @property
+    def profiles(self) -> int:
+        """How many there are."""
+        return math.prod(len(each) for each in self.choices)
 
 
 @dataclass(frozen=True)
@@ -197,8 +208,7 @@ def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -
 def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:
     """The profile of the largest welfare: of all where they are at most ``MOST_ENUMERATED``, else by coordinate search from no
     sharing, from full sharing and from the equilibrium."""
-    count = math.prod(len(each) for each in game.choices)
-    if count <= MOST_ENUMERATED:
+    if game.profiles <= MOST_ENUMERATED:
         best = max(itertools.product(*game.choices), key=lambda profile: welfare(game.utilities(profile), profile, alpha))
         return Optimum(best, welfare(game.utilities(best), best, alpha), True)
     starts = (game.nobody, tuple(each[-1] for each in game.choices), equilibrium(game).profile)
@@ -217,15 +227,92 @@ def _climbed(game: SharingGame, profile: Profile, alpha: float) -> Profile:
             return profile
 
 
-def efficiency(game: SharingGame, found: Equilibrium, alpha: float = 0.0) -> float:
-    """Welfare of an equilibrium over the largest; its inverse is the price of anarchy. NaN where either is not above 0."""
-    best = optimum(game, alpha).welfare
-    here = welfare(found.utilities, found.profile, alpha)
-    return here / best if 0 < best < math.inf and here > -math.inf else math.nan
+@dataclass(frozen=True)
+class Equilibria:
+    """Pure Nash equilibria of a game beside its largest welfare.
+
+    Attributes:
+        profiles: of the equilibria found, the largest welfare first. ``welfares``: of each.
+        whole: every profile was tried: these are all. Else they are those in which best responses end.
+        responses: where best responses end, by the start in words; the first is from nothing shared.
+        best: the profile of the largest welfare.
+    """
+
+    profiles: tuple[Profile, ...]
+    welfares: tuple[float, ...]
+    whole: bool
+    responses: Mapping[str, Equilibrium]
+    best: Optimum
+
+    @property
+    def price_of_anarchy(self) -> float:
+        """The largest welfare over that of the worst equilibrium found (Koutsoupias and Papadimitriou 1999).
+
+        Infinite where that one has none; NaN where no equilibrium was found, or nothing is gained anywhere.
+        """
+        return self._over(min(self.welfares, default=math.nan))
+
+    @property
+    def price_of_stability(self) -> float:
+        """The largest welfare over that of the best equilibrium found; as ``price_of_anarchy``."""
+        return self._over(max(self.welfares, default=math.nan))
+
+    def reached_from(self, profile: Profile) -> tuple[str, ...]:
+        """The starts from which best responses end in a profile."""
+        return tuple(start for start, end in self.responses.items() if end.found and end.profile == profile)
+
+    def _over(self, there: float) -> float:
+        if math.isnan(there) or not 0 < self.best.welfare < math.inf:
+            return math.nan
+        return self.best.welfare / there if there > 0 else math.inf
+
+
+def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
+    """Equilibria of a game, and what selfishness costs.
+
+    Where there are at most ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best
+    responses search, from nothing shared, everything, half of it, and the profile of the largest welfare that was found.
+
+    Raises:
+        UserError: alpha below 0.
+    """
+    best = optimum(game, alpha)
+    starts = {
+        "nothing shared": game.nobody,
+        "everything shared": tuple(each[-1] for each in game.choices),
+        "half shared": tuple(each[len(each) // 2] for each in game.choices),
+        "the largest welfare": best.profile,
+    }
+    responses = {name: equilibrium(game, start) for name, start in starts.items()}
+    whole = game.profiles <= MOST_ENUMERATED
+    found = _every_equilibrium(game) if whole else {end.profile for end in responses.values() if end.found}
+    welfares = {profile: welfare(game.utilities(profile), profile, alpha) for profile in found}
+    order = sorted(found, key=lambda profile: (-welfares[profile], profile))
+    return Equilibria(tuple(order), tuple(welfares[profile] for profile in order), whole, responses, best)
+
+
+def _every_equilibrium(game: SharingGame) -> set[Profile]:
+    """Profiles in which no site gains by another choice."""
+    return {
+        profile
+        for profile in itertools.product(*game.choices)
+        if all(game.best_response(profile, site) == profile[site] for site in range(len(profile)))
+    }
 
 
 def _replaced(profile: Profile, site: int, shared: int) -> Profile:
     return (*profile[:site], shared, *profile[site + 1 :])
 
 
-__all__ = ["Equilibrium", "Optimum", "Performance", "Profile", "SharingGame", "efficiency", "equilibrium", "optimum", "welfare"]
+__all__ = [
+    "Equilibria",
+    "Equilibrium",
+    "Optimum",
+    "Performance",
+    "Profile",
+    "SharingGame",
+    "equilibria",
+    "equilibrium",
+    "optimum",
+    "welfare",
+]

@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.market.flows import flows_of
 from paceline.market.savings import Savings
-from paceline.market.sharing_game import Equilibrium, Optimum, Performance, Profile, SharingGame, equilibrium, optimum, welfare
+from paceline.market.sharing_game import Equilibria, Equilibrium, Optimum, Performance, Profile, SharingGame, equilibria
 from paceline.tabular import Row, Tabular
 
 MOST_CHOICES = 9
@@ -23,8 +23,8 @@ class SharingAnswer(Tabular):
     """Where sites end that each decide for themselves.
 
     Attributes:
-        names, devices: of the sites. ``found``: their equilibrium; ``best``: the largest welfare.
-        efficiency: welfare of the equilibrium over the largest; NaN where either is not above 0.
+        names, devices: of the sites. ``profiles``: that the game has.
+        equilibria: of the game, with its largest welfare.
     """
 
     names: tuple[str, ...]
@@ -33,9 +33,18 @@ class SharingAnswer(Tabular):
     price: float
     gamma: float
     alpha: float
-    found: Equilibrium
-    best: Optimum
-    efficiency: float
+    profiles: int
+    equilibria: Equilibria
+
+    @property
+    def found(self) -> Equilibrium:
+        """Where best responses end from nothing shared."""
+        return next(iter(self.equilibria.responses.values()))
+
+    @property
+    def best(self) -> Optimum:
+        """The largest welfare."""
+        return self.equilibria.best
 
     def rows(self) -> Sequence[Row]:
         """A row a site; money an hour."""
@@ -60,7 +69,15 @@ class SharingAnswer(Tabular):
             "currency": self.currency,
             "equilibrium": self.found.found,
             "rounds": self.found.rounds,
-            "efficiency": self.efficiency,
+            "price_of_anarchy": self.equilibria.price_of_anarchy,
+            "price_of_stability": self.equilibria.price_of_stability,
+            "best_welfare": self.best.welfare,
+            "equilibria": [
+                {"shares": list(profile), "welfare": welfare, "reached_from": list(self.equilibria.reached_from(profile))}
+                for profile, welfare in zip(self.equilibria.profiles, self.equilibria.welfares, strict=True)
+            ],
+            "profiles": self.profiles,
+            "equilibria_are_all": self.equilibria.whole,
             "best_is_of_all": self.best.whole,
             "sites": [dict(row) for row in self.rows()],
         }
@@ -94,10 +111,8 @@ def simulated_game(savings: Savings, price: float, gamma: float = 0.0) -> Sharin
 
 
 def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.0) -> SharingAnswer:
-    """The equilibrium of the game, and how far it is from the largest welfare. Raises UserError as ``simulated_game``."""
+    """The game's equilibria, and what selfishness costs. Raises UserError as ``simulated_game`` and ``equilibria``."""
     game = simulated_game(savings, price, gamma)
-    found, best = equilibrium(game), optimum(game, alpha)
-    here = welfare(found.utilities, found.profile, alpha)
     return SharingAnswer(
         names=savings.federation.names,
         devices=tuple(site.fleet.devices for site in savings.federation.sites),
@@ -105,9 +120,8 @@ def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.
         price=price,
         gamma=gamma,
         alpha=alpha,
-        found=found,
-        best=best,
-        efficiency=here / best.welfare if 0 < best.welfare < math.inf and here > -math.inf else math.nan,
+        profiles=game.profiles,
+        equilibria=equilibria(game, alpha),
     )
 
 

@@ -10,6 +10,8 @@ from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, head
 from paceline.units import format_seconds
 
 Answered = Mapping[str, Any]
+MOST_EQUILIBRIA = 8
+"""Equilibria of a game that are shown."""
 
 
 def market_screen(data: Answered) -> Screen:
@@ -136,15 +138,57 @@ def equilibrium_screen(data: Answered) -> Screen:
         first = f"Where each decides for itself, {price}, no choice is the last: best responses go on or in a circle."
     search = "" if data["best_is_of_all"] else ", as far as a search found"
     second = f"The largest welfare shares {best:,}{search}."
-    known = data["equilibrium"] and data["efficiency"] is not None and data["efficiency"] == data["efficiency"]
-    third = f"The equilibrium has {data['efficiency']:.0%} of it." if known else "How far that is cannot be said as a ratio."
     blocks: list[Block] = [
-        Paragraph(f"{first} {second} {third}"),
+        Paragraph(f"{first} {second}"),
         GAP,
         Table(("site", "devices", "shares", "utility", "best for all"), rows),
         Paragraph(f"Utility is in {currency} an hour, divided by extra use where --gamma is above 0.", "faint"),
+        GAP,
+        heading("What selfishness costs"),
+        *(item(sentence) for sentence in _anarchy(data)),
     ]
-    return Screen(title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=first)
+    if len(data["equilibria"]) > 1:
+        blocks += [GAP, heading("Equilibria, the largest welfare first"), _equilibria_table(data)]
+    return Screen(
+        title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=f"{first} {_anarchy(data)[0]}"
+    )
+
+
+def _anarchy(data: Answered) -> list[str]:
+    """The price of anarchy and of stability, and how the equilibria were found."""
+    found, anarchy, profiles = data["equilibria"], data["price_of_anarchy"], f"{data['profiles']:,} profiles"
+    count = f"{len(found):,} pure {'equilibrium' if len(found) == 1 else 'equilibria'}"
+    if data["equilibria_are_all"]:
+        how = f"All {profiles} were tried: the game has {count}."
+    else:
+        starts = "nothing, half and everything shared, and the largest welfare"
+        how = f"Best responses from {starts} find {count}; not all {profiles} were tried."
+    if not found:
+        return ["The price of anarchy is unknown: no equilibrium was found.", how]
+    if anarchy != anarchy:
+        return ["The price of anarchy is unknown: no profile has a welfare above 0.", how]
+    worst = "the only equilibrium found" if len(found) == 1 else f"the worst of {len(found):,} equilibria found"
+    if anarchy == float("inf"):
+        return [f"The price of anarchy has no bound: {worst} has no welfare.", how]
+    sentences = [f"Price of anarchy: {anarchy:.3g}, the largest welfare over that of {worst}."]
+    if len(found) > 1:
+        sentences.append(f"Price of stability: {data['price_of_stability']:.3g}, over that of the best equilibrium found.")
+    return [*sentences, how]
+
+
+def _equilibria_table(data: Answered) -> Table:
+    """The best and the worst equilibria, and from where best responses end there."""
+    every = data["equilibria"]
+    shown = every if len(every) <= MOST_EQUILIBRIA else [*every[: MOST_EQUILIBRIA - 1], every[-1]]
+    rows = [
+        (
+            ", ".join(f"{shares:,}" for shares in one["shares"]),
+            amount(one["welfare"]),
+            ", ".join(one["reached_from"]) or "none of the starts",
+        )
+        for one in shown
+    ]
+    return Table(("shares of the sites", "welfare", "best responses end there from"), rows, frozenset({0, 2}))
 
 
 def waited(seconds: float | None) -> str:

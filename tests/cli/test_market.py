@@ -80,7 +80,7 @@ def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> N
     assert [site["shares"] for site in data["sites"]] in [each["shares"] for each in data["equilibria"]]
     worst = data["equilibria"][-1]["welfare"]
     assert data["price_of_anarchy"] == pytest.approx(data["best_welfare"] / worst)
-    assert main(["market", "equilibrium", SITES, "--price", "0"]) == 0
+    assert main(["market", "equilibrium", SITES, "--price", "0", "--choices", "3"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "the sites share 0 devices" in text
     assert "The price of anarchy has no bound: the only equilibrium found has no welfare." in text
@@ -132,6 +132,7 @@ def test_the_auction_trades_one_device_type(tmp_path: Path, capsys: pytest.Captu
         (["market", "audit", SITES], "the columns"),
         (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
         (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),
+        (["market", "equilibrium", SITES, "--price", "1", "--choices", "1"], "1 choices of a site; give a whole number from 2"),
     ],
 )
 def test_mistakes(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

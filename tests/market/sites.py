@@ -20,3 +20,9 @@ def two_sites(**more: object) -> Federation:
     a = site("A", [job("a1", 0, 1000), job("a2", 0, 1000), job("a3", 5000, 10)])
     b = site("B", [job("b1", 2000, 1000), job("b2", 2000, 1000)])
     return Federation(sites=(a, b), **more)  # type: ignore[arg-type]
+
+
+def busy_and_idle() -> Federation:
+    """The busy site's five jobs wait for its devices; the idle one has one job, much later."""
+    busy = site("busy", [job(f"a{i}", 0, 3600) for i in range(5)], waiting_price=8.0)
+    return Federation(sites=(busy, site("idle", [job("b", 10 * 3600, 60)])), currency="$")

@@ -235,6 +235,39 @@ def test_many_profiles_are_searched() -> None:
     assert not found.whole and found.profiles == ((5, 5, 5, 5),) and len(found.reached_from((5, 5, 5, 5))) == 4
 
 
+@given(data=st.data())
+def test_searched_best_responses_end_in_equilibria_of_the_whole_game(data: st.DataObject) -> None:
+    """Two sites of 25 choices: all 625 profiles are tried for the equilibria."""
+    wanted = np.array(data.draw(st.lists(st.floats(0, 24), min_size=2, max_size=2)))
+    pull = np.array(data.draw(st.lists(st.floats(-0.9, 0.9), min_size=2, max_size=2)))
+    ripple = data.draw(st.floats(0, 30))
+
+    def performance(profile: Profile) -> Performance:  # each wants a number that depends on the other's, roughly
+        x = np.array(profile, float)
+        rough = ripple * np.sin(2.1 * x)
+        return Performance((x - wanted - pull * x[::-1]) ** 2 + rough, np.zeros(2), np.zeros(2), np.zeros(2))
+
+    sharing = SharingGame(performance, (tuple(range(25)),) * 2, 0.5)
+    found = equilibria(sharing)
+    for end in found.responses.values():
+        assert end.found == (end.profile in found.profiles)
+    if not ripple and abs(pull.prod()) < 0.5:
+        assert any(end.found for end in found.responses.values())
+
+
+def test_a_site_with_many_choices_searches_them_and_then_tries_each() -> None:
+    asked: set[Profile] = set()
+
+    def narrow(profile: Profile) -> Performance:  # a peak at 90 that a search from 0 does not meet, and a hump at 20
+        asked.add(profile)
+        x = profile[0]
+        return Performance(np.array([abs(x - 20.0) - 100 * (x == 90)]), np.zeros(1), np.zeros(1), np.zeros(1))
+
+    sharing = SharingGame(narrow, (tuple(range(200)),), 0.5)
+    assert sharing.best_response((0,), 0, whole=False) == 20 and len(asked) < 60
+    assert equilibrium(sharing).profile == (90,)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"price": 2.0}, {"price": -0.1}, {"gamma": 1.5}, {"choices": ()}, {"choices": ((1, 2),)}, {"choices": ((0, 2, 1),)}],

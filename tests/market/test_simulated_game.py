@@ -6,16 +6,11 @@ import math
 
 import pytest
 
-from market.sites import job, site, two_sites
+from market.sites import busy_and_idle, job, site, two_sites
 from paceline.errors import UserError
 from paceline.market.settlement import savings_under
 from paceline.market.simulated_game import decide, simulated_game
 from paceline.market.site import Federation
-
-
-def busy_and_idle() -> Federation:
-    busy = site("busy", [job(f"a{i}", 0, 3600) for i in range(5)], waiting_price=8.0)
-    return Federation(sites=(busy, site("idle", [job("b", 10 * 3600, 60)])), currency="$")
 
 
 def test_performance_is_what_the_simulation_says() -> None:
@@ -56,3 +51,23 @@ def test_a_price_above_the_cloud_is_refused() -> None:
     with pytest.raises(UserError, match=r"beside 2.0 in the cloud"):
         decide(savings, 3.0)
     assert math.isnan(decide(savings, 1.0).equilibria.price_of_anarchy)
+
+
+def test_a_site_chooses_evenly_from_none_to_all() -> None:
+    savings = savings_under(busy_and_idle(), "prices")
+    assert simulated_game(savings, 0.1, choices=2).choices == ((0, 8), (0, 8))
+    assert simulated_game(savings, 0.1, choices=5).choices == ((0, 2, 4, 6, 8),) * 2
+    assert simulated_game(savings, 0.1, choices=100).choices == (tuple(range(9)),) * 2
+    with pytest.raises(UserError, match="1 choices of a site"):
+        simulated_game(savings, 0.1, choices=1)
+
+
+def test_every_integer_is_searched_on_a_larger_federation() -> None:
+    """33 integers a site: a search, then a try of each; the equilibria of all 1,089 profiles say whether it is right."""
+    busy = site("busy", [job(f"a{i}", 60 * i, 1800 + 37 * i, 4) for i in range(60)], "4x8xV100", waiting_price=8.0)
+    idle = site("idle", [job(f"b{i}", 700 * i, 3000, 8) for i in range(6)], "4x8xV100", notice_s=600.0)
+    found = decide(savings_under(Federation(sites=(busy, idle), currency="$"), "prices"), 0.2, choices=33)
+    assert found.profiles == 33**2 and found.equilibria.whole
+    ends = found.equilibria.responses.values()
+    assert any(end.found for end in ends)
+    assert all(end.found == (end.profile in found.equilibria.profiles) for end in ends)

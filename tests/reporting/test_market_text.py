@@ -6,9 +6,12 @@ import math
 
 import pytest
 
-from market.sites import two_sites
+from market.sites import busy_and_idle, two_sites
+from paceline.market import sharing_game
 from paceline.market.federation_answer import answer
-from paceline.reporting.market_text import market_screen, stability_screen, waited
+from paceline.market.settlement import savings_under
+from paceline.market.simulated_game import decide
+from paceline.reporting.market_text import equilibrium_screen, market_screen, stability_screen, waited
 
 
 def test_the_answer_names_every_site_and_what_it_gains() -> None:
@@ -28,6 +31,23 @@ def test_stability_shows_the_division_that_holds() -> None:
     found = answer(two_sites(), "credits")
     data = {**found.to_json(), "least_core": found.verdict.least.shares.tolist()}
     assert stability_screen(data).brief.startswith("it holds")
+
+
+def test_what_selfishness_costs_and_how_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    savings = savings_under(busy_and_idle(), "prices")
+    all_tried = decide(savings, 0.1).to_json()
+    text = str(equilibrium_screen(all_tried).answer)
+    count = len(all_tried["equilibria"])
+    assert count > 1 and f"All 81 profiles were tried: the game has {count} pure equilibria." in text
+    assert f"the largest welfare over that of the worst of {count} equilibria found" in text and "Price of stability: 1" in text
+    monkeypatch.setattr(sharing_game, "MOST_ENUMERATED", 0)
+    searched = decide(savings, 0.1).to_json()
+    assert searched["equilibria"] and all(one["reached_from"] for one in searched["equilibria"])
+    text = str(equilibrium_screen(searched).answer)
+    assert "Best responses from nothing, half and everything shared, and the largest welfare find" in text
+    assert "not all 81 profiles were tried" in text
+    nothing = {**all_tried, "equilibria": [], "price_of_anarchy": math.nan}
+    assert "The price of anarchy is unknown: no equilibrium was found." in str(equilibrium_screen(nothing).answer)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (math.nan, "unknown"), (0.0, "0 s"), (90.0, "90.0 s")])

@@ -62,6 +62,8 @@ def add(parser: Parser) -> None:
     alone.add_argument("--gamma", metavar="G", type=float, default=0.0, help=gamma)
     alpha = "fairness of the welfare: 0 the sum, 1 proportional, inf the least (default 0)"
     alone.add_argument("--alpha", metavar="A", type=float, default=0.0, help=alpha)
+    choices = "numbers of devices that a site chooses from, 0 and all among them; beyond 16 by tabu search (default 9)"
+    alone.add_argument("--choices", metavar="N", type=int, default=9, help=choices)
     emit = action("emit", "the sites' limits as files of what executes them: Kueue's cohort, or Slurm's federation")
     emit.runs(_emit, EMIT, shapes=BRIEF)
     _federation(emit)
@@ -191,7 +193,7 @@ def _equilibrium(o: argparse.Namespace) -> Answer:
     from paceline.reporting.market_text import equilibrium_screen
 
     federation, speed = _read(o)
-    data = decide(savings_under(federation, "prices", speed), o.price, o.gamma, o.alpha).to_json()
+    data = decide(savings_under(federation, "prices", speed), o.price, o.gamma, o.alpha, o.choices).to_json()
     return data, equilibrium_screen(data)
 
 

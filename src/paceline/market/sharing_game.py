@@ -19,12 +19,15 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.errors import UserError, shown
+from paceline.market.tabu_search import tabu_search
 
 Profile = tuple[int, ...]
 """Devices that each site shares."""
 MOST_ROUNDS = 100
 MOST_ENUMERATED = 20_000
 """Profiles that are all tried for the largest welfare and for equilibria; beyond, both are searched."""
+MOST_TRIED = 16
+"""Choices of a site that are all tried for a best response; beyond, tabu search comes first."""
 _LEAST_USE = 1e-9
 _ROUNDING = 1e-12
 """Of the largest cost alone, or of a utility: what a change of choice gains at least."""
@@ -102,18 +105,38 @@ class SharingGame:
         divisor = np.where(more > _LEAST_USE, np.maximum(more, _LEAST_USE) ** self.gamma, 1.0)
         return saved / divisor
 
-    def best_response(self, profile: Profile, site: int) -> int:
-        """What is best for one site where the others stay; the present choice where nothing is better, else the smallest."""
+    def best_response(self, profile: Profile, site: int, whole: bool = True) -> int:
+        """What is best for one site where the others stay; the present choice where nothing is better, else the smallest.
+
+        Args:
+            whole: try every choice; else search where there are more than ``MOST_TRIED``.
+        """
         now = float(self.utilities(profile)[site])
-        options = [(float(self.utilities(_replaced(profile, site, shared))[site]), shared) for shared in self.choices[site]]
-        best = max(value for value, _ in options)
+        options = self._tried(profile, site, lambda other: float(self.utilities(other)[site]), whole)
+        best = max(options.values())
         if best <= now + self.rounding(now):
             return profile[site]
-        return next(shared for value, shared in options if value >= best - self.rounding(best))
+        return min(shared for shared, value in options.items() if value >= best - self.rounding(best))
 
-    def rounding(self, utility: float) -> float:
+    def better_for_all(self, profile: Profile, site: int, alpha: float) -> Profile:
+        """The profile of the largest welfare that a change of one site's choice makes, as far as a search finds."""
+        options = self._tried(profile, site, lambda other: welfare(self.utilities(other), other, alpha), False)
+        best = max(options, key=lambda shared: options[shared])
+        return _replaced(profile, site, best) if options[best] > options[profile[site]] else profile
+
+    def _tried(self, profile: Profile, site: int, value: Callable[[Profile], float], whole: bool) -> dict[int, float]:
+        """The values of a site's choices where the others stay, in ascending order."""
+        choices = self.choices[site]
+        if whole or len(choices) <= MOST_TRIED:
+            return {shared: value(_replaced(profile, site, shared)) for shared in choices}
+        at = tabu_search(
+            lambda place: value(_replaced(profile, site, choices[place])), len(choices), choices.index(profile[site])
+        )
+        return {choices[place]: at[place] for place in sorted(at)}
+
+    def rounding(self, utility: float | Array) -> Array:
         """By how much a utility may be wrong, from rounding."""
-        return _ROUNDING * max(float(np.abs(self.costs(self.nobody)).max()), abs(utility))
+        return np.asarray(_ROUNDING * np.maximum(np.abs(self.costs(self.nobody)).max(), np.abs(utility)))
 
     @property
     def profiles(self) -> int:
@@ -148,15 +171,23 @@ class Optimum:
 
 
 def equilibrium(game: SharingGame, start: Profile | None = None, most: int = MOST_ROUNDS) -> Equilibrium:
-    """Each site in turn takes its best response until nobody moves: a pure Nash equilibrium."""
+    """Each site in turn takes its best response until nobody moves: a pure Nash equilibrium.
+
+    Sites with many choices search them, as in SC-Share. Where nobody moves any more every choice is tried once: nobody gains
+    by any.
+    """
     profile = game.nobody if start is None else start
-    seen = [profile]
+    seen, whole = [profile], all(len(each) <= MOST_TRIED for each in game.choices)
+    thorough = whole
     for rounds in range(1, most + 1):
         before = profile
         for site in range(len(game.choices)):
-            profile = _replaced(profile, site, game.best_response(profile, site))
-        if profile == before:
+            profile = _replaced(profile, site, game.best_response(profile, site, thorough))
+        if profile == before and thorough:
             return Equilibrium(profile, True, game.utilities(profile), game.costs(profile), rounds)
+        thorough = whole or profile == before
+        if profile == before:
+            continue
         if profile in seen:
             cycle = tuple(seen[seen.index(profile) :])
             return Equilibrium(profile, False, game.utilities(profile), game.costs(profile), rounds, cycle)
@@ -221,8 +252,7 @@ def _climbed(game: SharingGame, profile: Profile, alpha: float) -> Profile:
     while True:
         before = profile
         for site in range(len(game.choices)):
-            options = [_replaced(profile, site, shared) for shared in game.choices[site]]
-            profile = max([profile, *options], key=lambda each: welfare(game.utilities(each), each, alpha))
+            profile = game.better_for_all(profile, site, alpha)
         if profile == before:
             return profile
 
@@ -285,19 +315,22 @@ def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
     }
     responses = {name: equilibrium(game, start) for name, start in starts.items()}
     whole = game.profiles <= MOST_ENUMERATED
-    found = _every_equilibrium(game) if whole else {end.profile for end in responses.values() if end.found}
+    found = set(_every_equilibrium(game) if whole else (end.profile for end in responses.values() if end.found))
     welfares = {profile: welfare(game.utilities(profile), profile, alpha) for profile in found}
     order = sorted(found, key=lambda profile: (-welfares[profile], profile))
     return Equilibria(tuple(order), tuple(welfares[profile] for profile in order), whole, responses, best)
 
 
-def _every_equilibrium(game: SharingGame) -> set[Profile]:
+def _every_equilibrium(game: SharingGame) -> list[Profile]:
     """Profiles in which no site gains by another choice."""
-    return {
-        profile
-        for profile in itertools.product(*game.choices)
-        if all(game.best_response(profile, site) == profile[site] for site in range(len(profile)))
-    }
+    profiles = list(itertools.product(*game.choices))
+    counts = [len(each) for each in game.choices]
+    utilities = np.array([game.utilities(profile) for profile in profiles]).reshape(*counts, len(counts))
+    stays = np.ones(counts, bool)
+    for site in range(len(counts)):
+        now = utilities[..., site]
+        stays &= now.max(axis=site, keepdims=True) <= now + game.rounding(now)
+    return [profile for profile, holds in zip(profiles, stays.ravel(), strict=True) if holds]
 
 
 def _replaced(profile: Profile, site: int, shared: int) -> Profile:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from paceline.errors import UserError
 from paceline.market.flows import flows_of
 from paceline.market.savings import Savings
 from paceline.market.sharing_game import Equilibria, Equilibrium, Optimum, Performance, Profile, SharingGame, equilibria
 from paceline.tabular import Row, Tabular
 
-MOST_CHOICES = 9
-"""What a site may share is tried in so many steps, 0 and all among them."""
+CHOICES = 9
+"""Numbers of devices that a site may choose from, 0 and all among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +84,18 @@ class SharingAnswer(Tabular):
         }
 
 
-def simulated_game(savings: Savings, price: float, gamma: float = 0.0) -> SharingGame:
+def simulated_game(savings: Savings, price: float, gamma: float = 0.0, choices: int = CHOICES) -> SharingGame:
     """The game in which a site's choice is how many of its devices others may hold at a time.
 
+    Args:
+        choices: of a site at most, evenly from 0 to all; as many as it has devices and one more: every integer. Then chance in
+            the trace decides between neighbours, and often no equilibrium is left.
+
     Raises:
-        UserError: a price above that of a site's public cloud, or below 0.
+        UserError: a price above that of a site's public cloud, or below 0; less than two choices.
     """
+    if choices < 2:
+        raise UserError(f"{choices} choices of a site", "give a whole number from 2 (nothing or everything) up")
     sites = savings.federation.sites
     span_h = max(float(savings.demand.arrival_s.max() - savings.demand.arrival_s.min()), 1.0) / 3600
 
@@ -106,13 +113,13 @@ def simulated_game(savings: Savings, price: float, gamma: float = 0.0) -> Sharin
         )
 
     clouds = [site.cloud_price for site in sites if site.cloud_price and site.cloud_after_s < math.inf]
-    choices = tuple(_choices(site.fleet.devices) for site in sites)
-    return SharingGame(performance, choices, price, gamma, min(clouds, default=math.inf))
+    amounts = tuple(_amounts(site.fleet.devices, choices) for site in sites)
+    return SharingGame(performance, amounts, price, gamma, min(clouds, default=math.inf))
 
 
-def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.0) -> SharingAnswer:
+def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.0, choices: int = CHOICES) -> SharingAnswer:
     """The game's equilibria, and what selfishness costs. Raises UserError as ``simulated_game`` and ``equilibria``."""
-    game = simulated_game(savings, price, gamma)
+    game = simulated_game(savings, price, gamma, choices)
     return SharingAnswer(
         names=savings.federation.names,
         devices=tuple(site.fleet.devices for site in savings.federation.sites),
@@ -125,8 +132,8 @@ def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.
     )
 
 
-def _choices(devices: int) -> tuple[int, ...]:
-    return tuple(sorted({round(devices * part / (MOST_CHOICES - 1)) for part in range(MOST_CHOICES)}))
+def _amounts(devices: int, choices: int) -> tuple[int, ...]:
+    return tuple(sorted({round(devices * part / (choices - 1)) for part in range(choices)}))
 
 
-__all__ = ["SharingAnswer", "decide", "simulated_game"]
+__all__ = ["CHOICES", "SharingAnswer", "decide", "simulated_game"]

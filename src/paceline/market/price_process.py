@@ -2,24 +2,35 @@
 
 Pal, Lin, Ahuja, Golubchik, The Cloudlet Bazaar, arXiv 1704.00845 (the abstract was at hand): dp/dt = kappa (demand - supply),
 and each site moves along the gradient of its utility. Steps are finite here, so the process may oscillate or drift where the
-continuous one settles; the result says so in place of an answer.
+continuous one settles. Utilities that are linear have cycles even there. The result says so in place of an answer.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.polynomial import Polynomial
 
 from paceline.array_types import Array
 from paceline.errors import UserError, shown
 
 Gradient = Callable[[float, Array], Array]
 """(price, quantities) -> dU_i/dq_i of each site; a quantity above 0 is bought, below 0 sold."""
-WINDOW = 60
-"""The last steps by which it is judged."""
 MOST_STEPS = 5_000
+JUDGED = 0.75
+"""The last part of the steps, by which it is judged whether it oscillates: before, it may go from the start to a cycle."""
+LEAST_CYCLES = 4
+"""Fewer show nothing. So the longest period that is found is a fifth of the judged steps, 750 of 5,000."""
+GROUPS = 8
+"""Of successive cycles, whose swings are compared."""
+LEAST_SHRINK = 0.005
+"""Swings that shrink by less over the judged steps count as lasting: to rest would take thousands of times as many steps."""
+IRREGULAR = 0.35
+"""Standard deviation of the cycles' lengths beside their mean, above which they have no period; chance gives about 0.5."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +39,10 @@ class PriceProcess:
 
     Attributes:
         prices: over the steps, shape (steps + 1,). ``quantities``: shape (steps + 1, sites). ``excess``: bought less sold.
-        converged: the excess and every move ended below the tolerance. ``oscillates``: the excess changes its sign again and
-            again and does not shrink. Neither: it drifts, or would need more steps.
+        converged: the excess and every move ended below the tolerance.
+        oscillates: it swings with a period, and the swings do not shrink. Neither: it moves slowly, swings less and less, or
+            has no period.
+        period: steps of a cycle where it oscillates, else NaN.
         advice: the next step, where it did not converge.
     """
 
@@ -38,6 +51,7 @@ class PriceProcess:
     excess: Array
     converged: bool
     oscillates: bool
+    period: float
     advice: str
 
     @property
@@ -57,12 +71,12 @@ def price_process(
     tolerance: float = 1e-6,
     most_steps: int = MOST_STEPS,
 ) -> PriceProcess:
-    """Follow the process until it rests, oscillates, or has taken all steps.
+    """Follow the process until it rests or has taken all steps; then say whether it oscillates.
 
     Args:
         low, high: limits of each site's quantity, shape (sites,): what it can sell at most (below 0), and buy.
         kappa: how fast the price follows the excess. ``step``: how fast sites follow their gradients.
-        tolerance: of excess and moves, beside the largest quantity.
+        tolerance: of the excess, beside the largest quantity, and of the moves, beside the largest one before.
 
     Raises:
         UserError: a rate that is not above 0, or limits of no use.
@@ -74,36 +88,68 @@ def price_process(
         raise UserError("limits of quantities that are no ranges", "give the lower and the upper limit of each site")
     scale = max(float(np.abs(low).max(initial=0.0)), float(np.abs(high).max(initial=0.0)), 1e-12)
     now = np.clip(np.zeros(len(low)) if quantities is None else quantities, low, high)
-    prices, path, excess = [price], [now], [float(now.sum())]
+    prices, path, fastest = [price], [now], 0.0
+    converged = False
     for _ in range(most_steps):
         after = np.clip(now + step * gradient(prices[-1], now), low, high)
-        prices.append(max(prices[-1] + kappa * float(after.sum()), 0.0))
+        excess = float(after.sum())
+        prices.append(max(prices[-1] + kappa * excess, 0.0))
+        path.append(after)
         moved = float(np.abs(after - now).max(initial=0.0))
-        now = after
-        path.append(now)
-        excess.append(float(now.sum()))
-        settled = abs(excess[-1]) <= tolerance * scale or (prices[-1] == 0 and excess[-1] < 0)
-        if settled and moved <= tolerance * scale and abs(prices[-1] - prices[-2]) <= tolerance * max(prices[-1], 1e-12):
-            return _result(prices, path, excess, True, False, "")
-        if len(excess) > 4 * WINDOW and len(excess) % WINDOW == 0 and _oscillates(np.array(excess), scale * tolerance):
-            advice = f"it oscillates: try kappa={kappa / 4:.3g} and step={step / 4:.3g}"
-            return _result(prices, path, excess, False, True, advice)
-    return _result(
-        prices, path, excess, False, False, f"it has not come to rest in {most_steps:,} steps: give more, or larger rates"
-    )
+        fastest, now = max(fastest, moved), after
+        # A slow process moves little everywhere: it rests where it moves little beside its own moves before.
+        rests = moved <= max(tolerance * min(fastest, scale), 1e-14 * scale)
+        converged = rests and (abs(excess) <= tolerance * scale or (prices[-1] == 0 and excess < 0))
+        if converged:
+            break
+    steps = np.array(path)
+    period = math.nan if converged else _period(steps, scale * tolerance)
+    oscillates = not math.isnan(period)
+    advice = ""
+    if oscillates:
+        advice = f"it oscillates, a cycle in {period:.3g} steps: try kappa={kappa / 4:.3g} and step={step / 4:.3g}"
+    elif not converged:
+        advice = f"it has not come to rest in {most_steps:,} steps: give more, or other rates"
+    return PriceProcess(np.array(prices), steps, steps.sum(axis=1), converged, oscillates, period, advice)
 
 
-def _oscillates(excess: Array, least: float) -> bool:
-    """Whether the last window changes its sign at least four times, and swings as far as the one three windows before."""
-    last, before = excess[-WINDOW:], excess[-4 * WINDOW : -3 * WINDOW]
-    changes = int((np.sign(last[1:]) * np.sign(last[:-1]) < 0).sum())
-    return changes >= 4 and bool(np.ptp(last) > max(least, 0.95 * float(np.ptp(before))))
+def _period(path: Array, least: float) -> float:
+    """Steps of a cycle of the quantities that lasts; NaN: there is none.
+
+    Args:
+        path: shape (steps + 1, sites). ``least``: swings of less are rounding.
+
+    Of each site's moves a slow trend is taken away, so a drift beside the cycle does not hide it. The site that swings most
+    decides.
+    """
+    moves = np.diff(path[int((1 - JUDGED) * len(path)) :], axis=0)
+    at = np.arange(len(moves))
+    found = [(0.0, math.nan)]
+    for site in range(path.shape[1] if len(moves) > 2 * LEAST_CYCLES else 0):
+        swing = moves[:, site] - Polynomial.fit(at, moves[:, site], 3)(at)
+        period = _lasting(swing)
+        size = float(np.sqrt((swing**2).mean())) * period / (2 * math.pi)
+        if size > least:
+            found.append((size, period))
+    return max(found)[1]
 
 
-def _result(
-    prices: list[float], path: list[Array], excess: list[float], converged: bool, oscillates: bool, advice: str
-) -> PriceProcess:
-    return PriceProcess(np.array(prices), np.array(path), np.array(excess), converged, oscillates, advice)
+def _lasting(swing: Array) -> float:
+    """The mean length of the cycles, where they are regular and their size does not shrink; else NaN."""
+    up = np.flatnonzero((swing[:-1] <= 0) & (swing[1:] > 0))
+    if len(up) <= LEAST_CYCLES:
+        return math.nan
+    crossed = up + swing[up] / (swing[up] - swing[up + 1])
+    lengths = np.diff(crossed)
+    if lengths.std() > IRREGULAR * lengths.mean():
+        return math.nan
+    groups = min(GROUPS, len(lengths))
+    edges = up[np.round(np.linspace(0, len(lengths), groups + 1)).astype(int)] + 1
+    sizes = np.array([np.log((swing[first:last] ** 2).mean()) / 2 for first, last in pairwise(edges)])
+    place = np.linspace(-0.5, 0.5, groups)
+    grows = float(place @ sizes / (place @ place))  # the logarithm, from the first group to the last
+    error = float(np.sqrt(((sizes - sizes.mean() - grows * place) ** 2).sum() / (groups - 2) / (place @ place)))
+    return float(lengths.mean()) if grows >= -max(LEAST_SHRINK, error) else math.nan
 
 
 __all__ = ["PriceProcess", "price_process"]

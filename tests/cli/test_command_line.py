@@ -102,7 +102,7 @@ COMMANDS = {
     "market all": "SITES.toml --rule --out --brief --json --help",
     "market audit": "SPEEDS.csv --k --sigma --brief --json --help",
     "market emit": "SITES.toml --for --name --out --brief --json --help",
-    "market equilibrium": "SITES.toml --price --gamma --alpha --choices --brief --json --help",
+    "market equilibrium": "SITES.toml --price --gamma --alpha --choices --dynamic --brief --json --help",
     "market gain": "SITES.toml --site --rule --draws --brief --json --help",
     "market stable": "SITES.toml --rule --brief --json --help",
     "nic": "--help",

@@ -86,6 +86,20 @@ def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> N
     assert "The price of anarchy has no bound: the only equilibrium found has no welfare." in text
 
 
+def test_a_price_that_follows_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alike = tmp_path / "alike.toml"
+    alike.write_text(Path(SITES).read_text().replace("A100", "V100"))
+    command = ["market", "equilibrium", str(alike), "--price", "1", "--choices", "2", "--dynamic"]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["dynamic_price"]
+    assert found["converged"] and not found["oscillates"] and found["period_steps"] is None
+    assert found["price"] == pytest.approx(1.67, abs=0.005)  # as docs/market.md says
+    assert sum(found["bought"]) == pytest.approx(0, abs=1e-3) and found["bought"][0] > 0
+    assert main(command) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"The price comes to rest at ${found['price']:.3g} a device and hour: demand equals supply." in text
+
+
 def test_a_lender_that_throttles_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     speeds = str(ROOT / "examples" / "lenders.csv")
     assert main(["market", "audit", speeds, "--json"]) == 0
@@ -132,6 +146,7 @@ def test_the_auction_trades_one_device_type(tmp_path: Path, capsys: pytest.Captu
         (["market", "audit", SITES], "the columns"),
         (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
         (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),
+        (["market", "equilibrium", SITES, "--price", "1", "--dynamic"], "one price of 2 device types"),
         (["market", "equilibrium", SITES, "--price", "1", "--choices", "1"], "1 choices of a site; give a whole number from 2"),
     ],
 )

@@ -50,6 +50,23 @@ def test_what_selfishness_costs_and_how_that_was_found(monkeypatch: pytest.Monke
     assert "The price of anarchy is unknown: no equilibrium was found." in str(equilibrium_screen(nothing).answer)
 
 
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"converged": True, "price": 1.234}, "The price comes to rest at $1.23 a device and hour: demand equals supply."),
+        ({"converged": True, "price": 0.0}, "The price falls to 0: no site needs more devices than are offered."),
+        ({"oscillates": True, "period_steps": 87.31}, "The price oscillates with a period of 87.3 steps: no price holds."),
+        ({}, "The price has not come to rest in 20,000 steps: it is unknown."),
+    ],
+)
+def test_what_becomes_of_a_price_that_follows_demand(changed: dict[str, object], sentence: str) -> None:
+    base = {"price": math.nan, "converged": False, "oscillates": False, "period_steps": math.nan, "steps": 20_000}
+    answered = decide(savings_under(busy_and_idle(), "prices"), 0.1).to_json()
+    screen = equilibrium_screen({**answered, "dynamic_price": {**base, "bought": [1.5, -1.5], **changed}})
+    assert sentence in str(screen.answer) and screen.brief.endswith(sentence)
+    assert ("+1.5" in str(screen.answer)) == bool(changed.get("converged"))
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (math.nan, "unknown"), (0.0, "0 s"), (90.0, "90.0 s")])
 def test_waits(seconds: float | None, text: str) -> None:
     assert waited(seconds) == text

@@ -64,6 +64,8 @@ def add(parser: Parser) -> None:
     alone.add_argument("--alpha", metavar="A", type=float, default=0.0, help=alpha)
     choices = "numbers of devices that a site chooses from, 0 and all among them; beyond 16 by tabu search (default 9)"
     alone.add_argument("--choices", metavar="N", type=int, default=9, help=choices)
+    dynamic = "also the price at which sites would rent devices for the whole trace, by a price that follows demand"
+    alone.add_argument("--dynamic", action="store_true", help=f"{dynamic}; for one device type")
     emit = action("emit", "the sites' limits as files of what executes them: Kueue's cohort, or Slurm's federation")
     emit.runs(_emit, EMIT, shapes=BRIEF)
     _federation(emit)
@@ -188,12 +190,15 @@ def _emit(o: argparse.Namespace) -> Answer:
 
 
 def _equilibrium(o: argparse.Namespace) -> Answer:
+    from paceline.market.dynamic_price import dynamic_price
     from paceline.market.settlement import savings_under
     from paceline.market.simulated_game import decide
     from paceline.reporting.market_text import equilibrium_screen
 
     federation, speed = _read(o)
-    data = decide(savings_under(federation, "prices", speed), o.price, o.gamma, o.alpha, o.choices).to_json()
+    savings = savings_under(federation, "prices", speed)
+    dynamic = {"dynamic_price": dynamic_price(savings).to_json()} if o.dynamic else {}
+    data = {**decide(savings, o.price, o.gamma, o.alpha, o.choices).to_json(), **dynamic}
     return data, equilibrium_screen(data)
 
 

@@ -97,7 +97,7 @@ def simulated_game(savings: Savings, price: float, gamma: float = 0.0, choices: 
     if choices < 2:
         raise UserError(f"{choices} choices of a site", "give a whole number from 2 (nothing or everything) up")
     sites = savings.federation.sites
-    span_h = max(float(savings.demand.arrival_s.max() - savings.demand.arrival_s.min()), 1.0) / 3600
+    span_h = span_hours(savings)
 
     def performance(profile: Profile) -> Performance:
         changed = savings.changed(rules=replace(savings.rules, lends=np.array(profile, np.int64)))
@@ -132,8 +132,13 @@ def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.
     )
 
 
+def span_hours(savings: Savings) -> float:
+    """From the first arrival to the last."""
+    return max(float(savings.demand.arrival_s.max() - savings.demand.arrival_s.min()), 1.0) / 3600
+
+
 def _amounts(devices: int, choices: int) -> tuple[int, ...]:
     return tuple(sorted({round(devices * part / (choices - 1)) for part in range(choices)}))
 
 
-__all__ = ["CHOICES", "SharingAnswer", "decide", "simulated_game"]
+__all__ = ["CHOICES", "SharingAnswer", "decide", "simulated_game", "span_hours"]

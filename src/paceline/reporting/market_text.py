@@ -12,6 +12,7 @@ from paceline.units import format_seconds
 Answered = Mapping[str, Any]
 MOST_EQUILIBRIA = 8
 """Equilibria of a game that are shown."""
+RENTED = "Sites rent for the whole trace here, each by what its own jobs cost alone on fewer or more devices; below 0 it lets."
 
 
 def market_screen(data: Answered) -> Screen:
@@ -149,9 +150,18 @@ def equilibrium_screen(data: Answered) -> Screen:
     ]
     if len(data["equilibria"]) > 1:
         blocks += [GAP, heading("Equilibria, the largest welfare first"), _equilibria_table(data)]
-    return Screen(
-        title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=f"{first} {_anarchy(data)[0]}"
-    )
+    brief = f"{first} {_anarchy(data)[0]}"
+    if "dynamic_price" in data:
+        found = data["dynamic_price"]
+        sentence = _dynamic_price(found, currency)
+        blocks += [GAP, heading("A price that follows demand"), Paragraph(sentence)]
+        if found["converged"]:
+            bought = zip(data["sites"], found["bought"], strict=True)
+            rents = [(site["site"], amount(number, sign=True)) for site, number in bought]
+            blocks += [GAP, Table(("site", "devices that it rents"), rents)]
+        blocks.append(Paragraph(RENTED, "faint"))
+        brief = f"{brief} {sentence}"
+    return Screen(title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=brief)
 
 
 def _anarchy(data: Answered) -> list[str]:
@@ -174,6 +184,17 @@ def _anarchy(data: Answered) -> list[str]:
     if len(found) > 1:
         sentences.append(f"Price of stability: {data['price_of_stability']:.3g}, over that of the best equilibrium found.")
     return [*sentences, how]
+
+
+def _dynamic_price(found: Answered, currency: str) -> str:
+    """Where the price comes to rest, or that it does not."""
+    if found["converged"] and not found["price"]:
+        return "The price falls to 0: no site needs more devices than are offered."
+    if found["converged"]:
+        return f"The price comes to rest at {priced(found['price'], currency)} a device and hour: demand equals supply."
+    if found["oscillates"]:
+        return f"The price oscillates with a period of {found['period_steps']:.3g} steps: no price holds."
+    return f"The price has not come to rest in {found['steps']:,} steps: it is unknown."
 
 
 def _equilibria_table(data: Answered) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -139,10 +138,9 @@ def answer(
 
 
 def _few_groups(sites: int) -> list[int]:
-    """Each site alone, each two, and all but one."""
+    """Each site alone, and all but one."""
     everyone = (1 << sites) - 1
-    pairs = (1 << one | 1 << other for one, other in combinations(range(sites), 2))
-    return sorted({*(1 << site for site in range(sites)), *pairs, *(everyone ^ 1 << site for site in range(sites))})
+    return sorted({mask for site in range(sites) for mask in (1 << site, everyone ^ 1 << site)})
 
 
 def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, alone: float, together: Outcome) -> SiteAnswer:
@@ -177,7 +175,7 @@ def _notes(federation: Federation, savings: Savings, verdict: Verdict, rule: str
     if len(types) > 1 and ((savings.demand.speed == 0).any(axis=1)).any():
         notes.append("Some jobs cannot run on some device types, or nobody knows how fast: they stay where that is known.")
     if not verdict.least.whole:
-        which = ": each site alone, each two, all but one" if RULES[rule].by_auction else ""
+        which = ": each site alone, and all but one" if RULES[rule].by_auction else ""
         notes.append(f"{len(federation.sites)} sites have too many groups: {verdict.compared:,} were compared{which}.")
     return tuple(notes)
 

@@ -25,7 +25,7 @@ from paceline.market.simulation import Simulation, begin
 
 INTERVAL_S = 600.0
 """Between two auctions."""
-MOST_BIDS = 30
+MOST_BIDS = 200
 """Jobs for which a site bids at a time: those that came first."""
 
 

@@ -1,6 +1,9 @@
-"""Hourly auctions: what is traded is used, paid and received; nobody lends or borrows what was not traded."""
+"""Auctions for jobs that wait: nobody pays more than it bid, limits hold, and what runs elsewhere was sold."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,70 +12,169 @@ from hypothesis import strategies as st
 
 from market.sites import job, site
 from market.test_settlement import random_federation
-from paceline.errors import UserError
-from paceline.market.hourly_auction import HOUR, _last_known, run_auctions
-from paceline.market.settlement import savings_under
-from paceline.market.site import Federation
+from paceline.market.federation_state import lenders
+from paceline.market.job_auction import INTERVAL_S, Bid, Match, Offer, home_ends, match, run_auctions
+from paceline.market.mechanisms.properties import mechanism_named
+from paceline.market.settlement import savings_under, settle
+from paceline.market.simulation import simulate
+from paceline.market.site import Federation, Site
+
+prices = st.integers(0, 40).map(lambda eighths: eighths / 8)
+bids = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8), prices), max_size=12).map(
+    lambda rows: [Bid(job, *row) for job, row in enumerate(rows)]
+)
+offers = st.lists(st.tuples(st.integers(0, 3), st.lists(prices, min_size=1, max_size=10).map(sorted)), max_size=5).map(
+    lambda rows: [Offer(pool, owner, asks) for pool, (owner, asks) in enumerate(rows)]
+)
+
+
+def fresh(offers: list[Offer]) -> list[Offer]:
+    return [Offer(offer.pool, offer.site, offer.asks) for offer in offers]
+
+
+@given(bids, offers)
+def test_nobody_trades_at_a_loss_and_whole_jobs_fit(bids: list[Bid], offers: list[Offer]) -> None:
+    found = match(bids, fresh(offers))
+    taken = dict.fromkeys(range(len(offers)), 0)
+    for bid, pool in found.pairs:
+        taken[pool] += bid.devices
+        assert offers[pool].site != bid.site and bid.price >= found.price
+    for offer in offers:
+        assert taken[offer.pool] <= len(offer.asks)
+        if taken[offer.pool]:
+            assert offer.asks[taken[offer.pool] - 1] <= found.price
+    assert len({bid.job for bid, _ in found.pairs}) == len(found.pairs)
+    assert math.isnan(found.price) != bool(found.pairs)
+
+
+@given(bids, offers)
+def test_no_trade_that_both_want_is_left(bids: list[Bid], offers: list[Offer]) -> None:
+    """At the price, no loser could still be served by an offer that has room."""
+    left = fresh(offers)
+    found = match(bids, left)
+    if not found.pairs:
+        assert not [1 for bid in bids for offer in left if offer.site != bid.site and offer.ask(bid.devices) <= bid.price]
+        return
+    served = {bid.job for bid, _ in found.pairs}
+    for bid in bids:
+        if bid.job not in served and bid.price > found.price:
+            for offer in left:
+                assert offer.site == bid.site or offer.ask(bid.devices) > bid.price
+
+
+def test_a_price_by_hand() -> None:
+    """The loser's bid, 3, is above the ask; the winner bids 5: half way is 4."""
+    got = match([Bid(0, 0, 2, 5.0), Bid(1, 1, 2, 3.0)], [Offer(7, 2, (0.5, 1.0, 6.0))])
+    assert got == Match(((Bid(0, 0, 2, 5.0), 7),), 4.0)
+    assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (0.5, 1.0))]).price == 3.0
+
+
+def test_a_lie_can_help_so_it_is_not_truthful() -> None:
+    asks = (0.5, 1.0, 6.0)
+    honest, shaded = (match([Bid(0, 0, 2, bid)], [Offer(7, 2, asks)]).price for bid in (5.0, 2.0))
+    assert shaded < honest
+    assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (4.0, 4.0))]).price > honest
+    assert mechanism_named("auction").truthfulness.kept == "none"
+
+
+def test_a_lender_that_expects_wrongly_loses() -> None:
+    """Nobody has come to it, so it asks for nothing; then its own job waits for the guest's ten hours."""
+    busy = site("busy", [job("a1", 0, 4000), job("a2", 0, 36_000)])
+    settled = settle(
+        savings := savings_under(Federation(sites=(busy, site("idle", [job("b", 700, 60)]))), "auction"), "auction"
+    )
+    assert settled.worse_off == (1,) and savings.total(2) == 0
+    assert mechanism_named("auction").individual_rationality.kept == "partly"
 
 
 def crowded(**idle: object) -> Federation:
-    """Six jobs of four devices on eight, beside eight devices of which nobody has need."""
+    """Six jobs of four devices on eight, beside eight devices of which nobody has need for a day."""
     busy = site("busy", [job(f"a{i}", 0, 2 * 3600, 4) for i in range(6)])
     return Federation(sites=(busy, site("idle", [job("b", 20 * 3600, 60)], **idle)))
 
 
 def test_what_waits_bids_and_what_is_free_is_asked_for() -> None:
-    savings = savings_under(crowded(), "auction")
-    auction = run_auctions(savings)
-    # Nothing is known at hour 0. At hour 1 sixteen devices are wanted at 1/4 each, and eight are free at 0. McAfee drops one
-    # unit, and a job needs four: one starts.
-    assert auction.units[:2].tolist() == [0, 7] and auction.lost_units[1] == 1
-    assert auction.paid[1] == 0.25 and auction.received[1] == 0
-    starts = auction.outcome.run_start_s[auction.outcome.run_pool == 1]
-    assert starts.tolist()[0] == HOUR
-    received, surplus = auction.transfers(savings.demand, 2)
-    assert received[0] < 0 and received.sum() == pytest.approx(-surplus)
+    auction = run_auctions(savings_under(crowded(), "auction"))
+    # Two run at home at once. After ten minutes two of the others would wait for 11/6 hours more, two for 23/6: they bid that
+    # over their eight device-hours. Eight devices serve two of them; the price is half way to the bids that lose.
+    guests = np.flatnonzero(auction.price)
+    assert auction.outcome.run_start_s[guests].tolist() == [600, 600] and auction.moment_s.tolist() == [600]
+    assert auction.price[guests].tolist() == pytest.approx([(23 + 11) / 6 / 8 / 2] * 2)
 
 
-def test_energy_is_asked_for() -> None:
-    from dataclasses import replace
-
-    plain = crowded(energy_price=0.2, pue=1.5)
-    groups = tuple(replace(group, watts=500.0) for group in plain.sites[1].fleet.groups)
-    warm = replace(plain.sites[1], fleet=replace(plain.sites[1].fleet, groups=groups))
-    auction = run_auctions(savings_under(replace(plain, sites=(plain.sites[0], warm)), "auction"))
-    assert auction.received[1] == pytest.approx(0.5 * 0.2 * 1.5)
+def test_a_job_that_comes_later_waits_for_the_next_auction() -> None:
+    federation = crowded()
+    late = replace(federation.sites[0], jobs=(*federation.sites[0].jobs[:2], job("late", 100, 3600, 4)))
+    auction = run_auctions(savings_under(replace(federation, sites=(late, federation.sites[1])), "auction"))
+    assert auction.moment_s.tolist() == [INTERVAL_S]
 
 
-def test_dear_energy_is_not_lent() -> None:
-    from dataclasses import replace
+def powered(site: Site, watts: float = 500.0) -> Site:
+    return replace(site, fleet=replace(site.fleet, groups=tuple(replace(group, watts=watts) for group in site.fleet.groups)))
 
-    plain = crowded(energy_price=9.0)
-    groups = tuple(replace(group, watts=500.0) for group in plain.sites[1].fleet.groups)
-    warm = replace(plain.sites[1], fleet=replace(plain.sites[1].fleet, groups=groups))
-    auction = run_auctions(savings_under(replace(plain, sites=(plain.sites[0], warm)), "auction"))
-    assert not auction.units.any() and not (auction.outcome.run_pool == 1)[auction.outcome.run_job < 6].any()
+
+@pytest.mark.parametrize(("price", "lent"), [(0.2, True), (9.0, False)])
+def test_energy_is_asked_for(price: float, lent: bool) -> None:
+    plain = crowded(energy_price=price, pue=1.5)
+    federation = replace(plain, sites=(plain.sites[0], powered(plain.sites[1])))
+    auction = run_auctions(savings_under(federation, "auction"))
+    paid = auction.price[auction.price > 0]
+    assert bool(len(paid)) == lent and (paid >= 0.5 * price * 1.5).all()
+
+
+def test_bytes_that_cost_more_than_the_wait_are_not_moved() -> None:
+    federation = replace(crowded(), wan_price=1.0, data_bytes={"": 10e9})
+    assert not run_auctions(savings_under(federation, "auction")).price.any()
+
+
+def test_several_types_are_traded() -> None:
+    """The same work on a faster device is worth more."""
+    speeds = {"net": {"V100": 1.0, "A100 80GB": 3.0}}
+    jobs = [job(f"a{i}", 0, 2 * 3600, 8, model="net") for i in range(3)]
+    others = (site("B", [job("b", 90_000, 1)]), site("C", [job("c", 90_000, 1)], "1x8xA100 80GB"))
+    speeds = {"net": {"V100 SXM2 16GB": 1.0, others[1].fleet.groups[0].device: 3.0}}
+    federation = Federation(sites=(site("A", jobs), *others), speeds=speeds)
+    auction = run_auctions(savings_under(federation, "auction"))
+    assert sorted(auction.outcome.run_pool[auction.price > 0].tolist()) == [1, 2]
+    assert len(auction.types) == 2 and np.isfinite(auction.cleared).all()
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_guests_are_never_more_than_what_was_traded(seed: int) -> None:
-    savings = savings_under(random_federation(seed), "auction")
+def test_limits_hold_and_only_what_was_sold_runs_elsewhere(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    plain = random_federation(seed)
+    sites = tuple(
+        replace(
+            each, lends=int(rng.integers(0, 9)), borrows=int(rng.integers(0, 9)), notice_s=float(rng.choice([0, 900, np.inf]))
+        )
+        for each in plain.sites
+    )
+    savings = savings_under(replace(plain, sites=sites), "auction")
     auction = run_auctions(savings)
     outcome, demand = auction.outcome, savings.demand
-    guest = demand.pool_site[outcome.run_pool] != demand.site[outcome.run_job]
-    for hour, units in enumerate(auction.units):
-        begun = guest & (outcome.run_start_s == hour * HOUR)
-        held = guest & (outcome.run_start_s < hour * HOUR) & (outcome.run_end_s > hour * HOUR)
-        devices = demand.devices[outcome.run_job]
-        assert devices[begun].sum() <= units + devices[held].sum()
-    assert np.isfinite(outcome.end_s).all()
+    lender, home, devices = lenders(demand, outcome), demand.site[outcome.run_job], demand.devices[outcome.run_job]
+    assert np.isfinite(outcome.end_s).all() and not auction.price[lender < 0].any()
+    for moment in outcome.run_start_s[lender >= 0]:
+        now = (lender >= 0) & (outcome.run_start_s <= moment) & (moment < outcome.run_end_s)
+        for number, each in enumerate(sites):
+            assert devices[now & (lender == number)].sum() <= each.lends  # type: ignore[operator]
+            assert devices[now & (home == number)].sum() <= each.borrows  # type: ignore[operator]
 
 
-def test_a_price_holds_until_the_next() -> None:
-    assert _last_known(np.array([np.nan, 2.0, np.nan, 3.0])).tolist() == [0, 2, 2, 3]
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_group_by_itself_is_that_federation(seed: int) -> None:
+    plain = random_federation(seed)
+    savings = savings_under(plain, "auction")
+    two = savings_under(replace(plain, sites=plain.sites[:2]), "auction")
+    assert savings.total(0b11) == pytest.approx(two.total(0b11))
 
 
-def test_several_types_are_refused() -> None:
-    sites = (site("A", [job("a", 0, 1)]), site("B", [job("b", 0, 1)], "1x8xT4"))
-    with pytest.raises(UserError, match="an auction of 2 device types; the auction trades equal devices"):
-        run_auctions(savings_under(Federation(sites=sites), "auction"))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_a_site_expects_at_home_is_what_happens_if_nobody_else_comes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    jobs = [job(str(i), 0, float(rng.integers(1, 9)) * 100, int(rng.integers(1, 9))) for i in range(8)]
+    savings = savings_under(Federation(sites=(site("A", jobs),)), "credits")
+    outcome = simulate(savings.demand, savings.rules, 1)
+    expected = home_ends(0.0, {0: 8}, [], {i: (each.devices, {0: each.duration_s}) for i, each in enumerate(jobs)})
+    assert [expected[i][0] for i in range(8)] == outcome.first_start_s.tolist()
+    assert [expected[i][1] for i in range(8)] == outcome.end_s.tolist()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from market.sites import job, site
 from paceline.errors import UserError
 from paceline.market import period_prices as module
-from paceline.market.demand import demand_of, rules_of
-from paceline.market.period_prices import TAIL_HOURS, period_prices, price_transfers
-from paceline.market.simulation import simulate
+from paceline.market.demand import demand_of
+from paceline.market.period_prices import TAIL_HOURS, period_prices
 from paceline.market.site import Federation
 
 
@@ -43,21 +46,65 @@ def test_the_dual_is_the_value() -> None:
     assert prices.cost - 8 * prices.prices.sum() <= cheaper + 1e-9  # a tangent lies below
 
 
-def test_transfers_charge_what_was_lent() -> None:
-    federation = contended()
-    demand = demand_of(federation)
-    prices = period_prices(federation, demand)
-    outcome = simulate(demand, rules_of(federation), 0b11)
-    paid = price_transfers(federation, demand, outcome, prices)
-    assert paid.sum() == pytest.approx(0)
-    assert paid[1] == pytest.approx(8 * prices.prices[0, :2].sum())  # a job in each of the first two hours
-
-
 def test_a_charge_counts_parts_of_hours() -> None:
-    prices = module.PeriodPrices(("T4",), np.array([[2.0, 4.0]]), np.zeros((1, 2)), 0.0)
+    prices = module.PeriodPrices(("T4",), np.array([[2.0, 4.0]]), np.zeros((1, 2)), 0.0, np.zeros(1))
     zero = np.zeros(3, np.int64)
-    got = prices.charge(zero, np.array([0.0, 1800.0, 7000.0]), np.array([900.0, 5400.0, 99_999.0]), np.array([2, 1, 1]))
-    assert got.tolist() == pytest.approx([1.0, 1.0 + 2.0, 4 * 200 / 3600])
+    for floor, expected in ((0.0, [0.5, 1.0 + 2.0, 4 * 200 / 3600]), (3.0, [0.75, 1.5 + 2.0, 4 * 200 / 3600 + 3])):
+        got = prices.charge(
+            zero[:1], np.array([floor]), zero, np.array([0.0, 1800.0, 7000.0]), np.array([900.0, 5400.0, 10_800.0])
+        )
+        assert got.tolist() == pytest.approx(expected)
+
+
+def powered(federation: Federation, number: int, watts: float, price: float) -> Federation:
+    old = federation.sites[number]
+    fleet = replace(old.fleet, groups=tuple(replace(group, watts=watts) for group in old.fleet.groups))
+    changed = replace(old, fleet=fleet, energy_price=price)
+    return replace(federation, sites=tuple(changed if n == number else each for n, each in enumerate(federation.sites)))
+
+
+def test_a_lender_with_dear_energy_has_its_price() -> None:
+    plain = contended()
+    # Alone, A's last work waits for four hours, each worth 1/8 a device-hour: at 0.6 nobody pays for B's.
+    for price, waits in ((0.1, 24), (0.2, 24), (0.6, 32)):
+        prices = period_prices(powered(plain, 1, 1000.0, price), demand_of(plain))
+        assert prices.backlog_hours[0, 0] == pytest.approx(waits)
+        assert prices.prices[0, 0] >= min(price, 0.5) - 1e-9
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_prices_are_in_the_core_of_the_fluid(seed: int) -> None:
+    """No group pays less by itself: with energy, bytes, the public cloud and limits (Owen, 1975)."""
+    rng = np.random.default_rng(seed)
+    sites = []
+    for name in "ABC":
+        moments, long, wide = (rng.integers(*limits, 9) for limits in ((0, 20_000), (1, 30), (1, 9)))
+        jobs = [job(f"{name}{i}", float(moments[i]), 1000.0 * long[i], int(wide[i])) for i in range(9)]
+        more = {"cloud_after_s": 0.0, "cloud_price": float(rng.integers(1, 9)) / 8} if rng.integers(2) else {}
+        sites.append(
+            site(
+                name,
+                sorted(jobs, key=lambda each: each.arrival_s),
+                f"{rng.integers(1, 3)}x8xV100",
+                lends=int(rng.integers(0, 9)) if rng.integers(2) else None,
+                borrows=int(rng.integers(0, 9)) if rng.integers(2) else None,
+                waiting_price=float(rng.integers(0, 5)),
+                **more,
+            )
+        )
+    federation = Federation(sites=tuple(sites), currency="$", wan_price=float(rng.integers(2)) / 50, data_bytes={"": 10e9})
+    for number in range(3):
+        federation = powered(federation, number, 500.0, float(rng.integers(4)) / 8)
+
+    def cost(members: list[int]) -> float:
+        group = replace(federation, sites=tuple(federation.sites[number] for number in members))
+        return period_prices(group, demand_of(group)).cost
+
+    prices = period_prices(federation, demand_of(federation))
+    paid = [prices.costs[number] for number in range(3)]
+    assert sum(paid) == pytest.approx(prices.cost, abs=1e-6)
+    for members in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
+        assert sum(paid[number] for number in members) <= cost(members) + 1e-6
 
 
 def test_faster_devices_cost_more() -> None:

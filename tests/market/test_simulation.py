@@ -176,7 +176,7 @@ def test_steps_and_limits_on_the_way_agree_too(seed: int) -> None:
             if pool is not None and rng.integers(2):
                 assert len({one.start(float(moment), job, pool) for one in both}) == 1
         for one in both:
-            with pytest.raises(ValueError, match="does not wait|no such job"):
+            with pytest.raises(ValueError, match="no such job"):
                 one.start(float(moment), int(rng.choice([-1, len(jobs.devices)])), 0)
         assert all(np.array_equal(*pair) for pair in zip(*(one.running() for one in both), strict=True))
         for name in ("waiting", "free", "lent", "borrowed", "remaining", "restarted"):

@@ -36,13 +36,15 @@ class PeriodPrices:
         types: device types.
         prices: of a device and hour, in the federation's currency; shape (types, hours).
         backlog_hours: device-hours of work that wait at the end of each hour, in the optimum; shape (sites, hours).
-        cost: of the optimum, in the federation's currency.
+        cost: of the optimum, in the federation's currency. ``costs``: of each site with what it pays and receives at these
+            prices, shape (sites,); their sum is the same.
     """
 
     types: tuple[str, ...]
     prices: Array
     backlog_hours: Array
     cost: float
+    costs: Array
 
     def charge(self, pool_type: Ints, floor: Array, pool: Ints, start_s: Array, end_s: Array) -> Array:
         """What a device costs from one moment to another, shape (runs,): never less than its owner's energy.
@@ -132,7 +134,11 @@ def period_prices(federation: Federation, demand: Demand) -> PeriodPrices:
             if limit is not None:
                 program.at_most(np.full(hours, float(limit)), [(used[site, kind], np.ones(hours)) for kind in range(kinds)])
     cost, values, duals = program.solve()
-    return PeriodPrices(tuple(types), np.maximum(-duals[priced], 0.0), values[backlog], cost)
+    prices = np.maximum(-duals[priced], 0.0)
+    own = [(table, program.costs(table)) for table in (at_home, lent, borrowed, cloud, backlog)]
+    costs = sum((each * values[table]).reshape(count, -1).sum(axis=1) for table, each in own)
+    costs = costs + ((values[borrowed] - values[lent]) * prices).reshape(count, -1).sum(axis=1)
+    return PeriodPrices(types, prices, values[backlog], cost, np.asarray(costs))
 
 
 class _Program:
@@ -150,6 +156,10 @@ class _Program:
         self.cost.append(np.asarray(cost, float).ravel())
         self.open.append(np.ones(shape, bool).ravel() if usable is None else np.asarray(usable).ravel())
         return first + np.arange(math.prod(shape)).reshape(shape)
+
+    def costs(self, unknowns: Ints) -> Array:
+        """Of each of them."""
+        return np.concatenate(self.cost)[unknowns]
 
     def equal(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
         """Rows whose sums of coefficient x unknown are ``side``; unknown -1: none. Returns the rows' numbers."""

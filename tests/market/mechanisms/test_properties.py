@@ -39,7 +39,7 @@ def split(traders: list[Trader], number: int) -> Deal:
 
 
 RULES: dict[str, Rule] = {
-    "auction": lambda traders, _: of_clearing(traders, mcafee(traders)),
+    "mcafee": lambda traders, _: of_clearing(traders, mcafee(traders)),
     "unit-auction": lambda traders, number: of_clearing(traders, mcafee(traders, (0, HIGHEST) if number % 2 else None)),
     "split-auction": split,
     "vcg": lambda traders, _: of_vcg(traders, vcg_exchange(traders)),
@@ -62,7 +62,9 @@ def claiming(aspect: str, *kept: str) -> list[str]:
 
 
 def test_every_rule_is_tried() -> None:
-    assert RULES.keys() | SAVINGS | {"credits", "karma"} == MECHANISMS.keys()  # ``test_settlement.py``, ``test_credits.py``
+    assert (
+        RULES.keys() | SAVINGS | {"credits", "karma", "auction"} == MECHANISMS.keys()
+    )  # ``test_{settlement,credits,job_auction}.py``
 
 
 @pytest.mark.parametrize("name", claiming("truthfulness", "dominant strategy"))
@@ -79,7 +81,7 @@ def test_no_false_report_pays(name: str, data: st.DataObject, number: int) -> No
 
 
 LIES: dict[str, tuple[list[Trader], Trader]] = {
-    "auction": (
+    "mcafee": (
         [Trader("a", 0, (9, 6)), Trader("b", 1, (2,)), Trader("c", 1, (4,)), Trader("d", 1, (8,)), Trader("e", 0, (4,))],
         Trader("a", 0, (9, 4)),
     ),

@@ -116,6 +116,14 @@ _REPORTED_TRACES = Truthfulness("none", "Shares follow reported traces: a site t
 _ENTRIES = (
     Mechanism(
         "auction",
+        "A double auction of runs of whole jobs, at one price half way between bids and asks",
+        Efficiency("partly", "The highest bid is served first; jobs wait for the next auction.", DEFINITION),
+        IndividualRationality("partly", "Nobody pays above its bid or gets below its ask; a site may expect wrongly.", TESTS),
+        _BUYERS_PAY_SELLERS,
+        Truthfulness("none", "The lowest bid that wins and the highest ask set the price.", TESTS),
+    ),
+    Mechanism(
+        "mcafee",
         "McAfee's double auction, each unit of a site a bid or an ask",
         _ONE_TRADE,
         _NOBODY_AT_A_LOSS,

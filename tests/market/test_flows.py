@@ -6,7 +6,8 @@ import pytest
 from market.federations import random_demand, random_rules
 from market.sites import two_sites
 from paceline.market.demand import demand_of, rules_of
-from paceline.market.flows import flows_of
+from paceline.market.flows import flows_of, lending
+from paceline.market.savings import Savings
 from paceline.market.simulation import simulate
 
 
@@ -32,3 +33,10 @@ def test_one_pool_for_all_lends_nothing() -> None:
     demand = random_demand(rng, 1, shared=True)
     flows = flows_of(demand, simulate(demand, random_rules(rng, 1), 1), 1)
     assert not flows.lent.any() and flows.hours[0, 0] > 0
+
+
+def test_lent_and_borrowed_are_equal_in_sum() -> None:
+    savings = Savings.of(two_sites())
+    outcome = savings.outcome(3)
+    figures = [lending(savings.demand, outcome, number) for number in range(2)]
+    assert sum(lent for lent, _, _ in figures) == pytest.approx(sum(borrowed for _, borrowed, _ in figures))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from market.federations import random_demand
 from market.sites import job, site, two_sites
 from paceline.errors import UserError
-from paceline.market.gain import WEEK_S, drawn, gain_of, lending
-from paceline.market.savings import Savings
+from paceline.market.gain import WEEK_S, drawn, gain_of
+from paceline.market.settlement import savings_under, settle
 from paceline.market.site import Federation
 
 
 def test_the_gain_of_one_of_two() -> None:
     told: list[tuple[int, int]] = []
-    gain = gain_of(Savings.of(two_sites()), "A", draws=5, progress=lambda done, of: told.append((done, of)))
+    savings = savings_under(two_sites(), "credits")
+    gain = gain_of(savings, "A", "credits", draws=5, progress=lambda done, of: told.append((done, of)))
     assert (gain.gain, gain.alone, gain.together) == pytest.approx((1000 / 3600, 1000 / 3600, 0))
     assert (gain.wait_alone_s, gain.wait_together_s) == pytest.approx((1000 / 3, 0))
     assert gain.lent_hours == gain.borrowed_hours == pytest.approx(8 * 1000 / 3600)
@@ -26,22 +29,49 @@ def test_the_gain_of_one_of_two() -> None:
     assert depends["it lends nothing"] == pytest.approx(1000 / 3600)  # B's loss
     assert told[-1][0] == told[-1][1] == len(told)
     assert gain.depends[0].what == "without B"  # what matters most stands first
+    # Its devices are free when B's jobs come: lending costs nothing. Each device-hour that it borrows saves 1/8 of a job-hour.
+    assert gain.ask_least == 0 and gain.pay_most == pytest.approx(1 / 8)
+
+
+def test_what_the_rule_pays_counts() -> None:
+    """A site that only lends gains what it is paid."""
+    busy = site("busy", [job(f"a{i}", 0, 3600) for i in range(4)])
+    federation = Federation(sites=(busy, site("idle", [job("b", 100_000, 60)])))
+    for rule in ("prices", "auction", "shapley"):
+        gain = gain_of(savings_under(federation, rule), "idle", rule, draws=4)
+        shares = settle(savings_under(federation, rule), rule).shares
+        assert gain.gain == pytest.approx(shares[1]) == gain.received and gain.received > 0
+        assert gain.paid == (rule != "shapley") and (gain.low <= gain.high if gain.paid else gain.low == 0)
+
+
+def test_what_a_site_must_lend() -> None:
+    """A borrower in need of the others' devices costs them time; what it lends when they are busy makes up for it."""
+    a = site("A", [*(job(f"a{i}", 0, 3600) for i in range(3)), job("a9", 90_000, 60)])
+    b = site("B", [job("b1", 600, 3600), *(job(f"c{i}", 40_000, 7200) for i in range(3))])
+    savings = savings_under(Federation(sites=(a, b)), "credits")
+    gain = gain_of(savings, "A", "credits", draws=1)
+    assert gain.must_lend == 8
+    never = savings_under(Federation(sites=(replace(a, lends=4), b)), "credits")
+    assert gain_of(never, "A", "credits", draws=1).must_lend is None
+    assert gain_of(savings_under(two_sites(), "credits"), "B", "credits", draws=1).must_lend == 0
 
 
 def test_a_range_repeats_with_its_seed() -> None:
-    savings = Savings.of(two_sites())
-    one, same, other = (gain_of(savings, "B", 20, seed) for seed in (0, 0, 1))
+    savings = savings_under(two_sites(), "credits")
+    one, same, other = (gain_of(savings, "B", "credits", 20, seed) for seed in (0, 0, 1))
     assert (one == same and (one.low, one.high) != (other.low, other.high)) or one.low == one.high
 
 
 def test_unknown_site() -> None:
     with pytest.raises(UserError, match="unknown site 'C'"):
-        gain_of(Savings.of(two_sites()), "C")
+        gain_of(savings_under(two_sites(), "credits"), "C", "credits")
 
 
 def test_alone_nothing_is_gained() -> None:
-    gain = gain_of(Savings.of(Federation(sites=(site("A", [job("a", 0, 10), job("b", 0, 10)]),))), "A", draws=3)
-    assert gain.gain == gain.low == gain.high == 0 and gain.most_lent == 0
+    alone = Federation(sites=(site("A", [job("a", 0, 10), job("b", 0, 10)]),))
+    gain = gain_of(savings_under(alone, "credits"), "A", "credits", draws=3)
+    assert gain.gain == gain.low == gain.high == 0 and gain.most_lent == gain.must_lend == 0
+    assert gain.ask_least is None and gain.pay_most is None
 
 
 def test_drawn_weeks_keep_what_coincides() -> None:
@@ -56,10 +86,3 @@ def test_drawn_weeks_keep_what_coincides() -> None:
     same = [place_in_week[float(d), int(k)] for d, k in zip(got.duration_s, got.kind, strict=True)]
     assert np.mean(np.isclose(same, got.arrival_s % WEEK_S)) > 0.5  # equal jobs of other weeks make up the rest
     assert set(got.kind.tolist()) <= set(demand.kind.tolist())
-
-
-def test_lent_and_borrowed_are_equal_in_sum() -> None:
-    savings = Savings.of(two_sites())
-    outcome = savings.outcome(3)
-    figures = [lending(savings.demand, outcome, number) for number in range(2)]
-    assert sum(lent for lent, _, _ in figures) == pytest.approx(sum(borrowed for _, borrowed, _ in figures))

@@ -152,7 +152,7 @@ def _gain(o: argparse.Namespace) -> Answer:
     if o.draws < 1:
         raise UserError(f"{o.draws} draws", "give a whole number from 1 up")
     federation, speed = _read(o)
-    gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.draws, progress=_progress(o, "simulations"))
+    gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.rule, o.draws, progress=_progress(o, "simulations"))
     data = {**asdict(gain), "gain": gain.gain}
     return data, gain_screen(data)
 

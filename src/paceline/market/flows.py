@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.market.federation_state import CLOUD, Demand, Outcome
+from paceline.market.federation_state import CLOUD, Demand, Outcome, lenders
 
 PERIODS = 240
 
@@ -57,4 +57,16 @@ def flows_of(demand: Demand, outcome: Outcome, sites: int, periods: int = PERIOD
     )
 
 
-__all__ = ["PERIODS", "Flows", "flows_of"]
+def lending(demand: Demand, outcome: Outcome, site: int) -> tuple[float, float, int]:
+    """Device-hours that a site lends and borrows, and the most devices that it lends at a time."""
+    lender, home, devices = lenders(demand, outcome), demand.site[outcome.run_job], demand.devices[outcome.run_job]
+    hours = (outcome.run_end_s - outcome.run_start_s) * devices / 3600
+    lent = lender == site
+    moments = np.concatenate([outcome.run_start_s[lent], outcome.run_end_s[lent]])
+    changes = np.concatenate([devices[lent], -devices[lent]])
+    order = np.lexsort((changes, moments))  # devices come back before they go out again
+    most = int(changes[order].cumsum().max(initial=0))
+    return float(hours[lent].sum()), float(hours[(lender >= 0) & (home == site)].sum()), most
+
+
+__all__ = ["PERIODS", "Flows", "flows_of", "lending"]

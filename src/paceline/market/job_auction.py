@@ -141,6 +141,8 @@ class _Market:
         simulation.limit(0.0, none, none)
         steps = math.ceil(float(demand.arrival_s.max(initial=0.0)) / interval_s) + 1
         step = 0
+        if self.members.bit_count() == 1:  # nobody to trade with
+            simulation.run_until(math.inf)
         while not simulation.run_until(step * interval_s):
             waiting = simulation.waiting()
             if waiting.size:

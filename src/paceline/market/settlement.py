@@ -13,7 +13,7 @@ from paceline.market.core import nucleolus
 from paceline.market.costs import HOUR, costs_of, energy_prices
 from paceline.market.demand import Speed
 from paceline.market.federation_state import Demand, Outcome, lenders
-from paceline.market.gain import lending
+from paceline.market.flows import lending
 from paceline.market.game import MOST_ENUMERATED
 from paceline.market.job_auction import JobAuctions, run_auctions
 from paceline.market.period_prices import PeriodPrices, period_prices, types_of

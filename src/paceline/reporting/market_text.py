@@ -85,27 +85,45 @@ def gain_screen(data: Answered) -> Screen:
     """What one site gains by joining."""
     currency = data["currency"]
     gain, low, high = (priced(data[name], currency) for name in ("gain", "low", "high"))
-    does = f"loses {priced(-data['gain'], currency)}" if data["gain"] < 0 else f"saves {gain}"
+    does = f"loses {priced(-data['gain'], currency)}" if data["gain"] < 0 else f"gains {gain}"
     wait = f"{waited(data['wait_alone_s'])} alone, {waited(data['wait_together_s'])} together"
+    of_what = "" if data["paid"] else " before anybody pays"
+    saving = data["alone"] - data["together"]
+    money = "receives" if data["received"] >= 0 else "pays"
+    must = "more than it has" if data["must_lend"] is None else f"{data['must_lend']:,} devices at a time"
+    asks = _price(data["ask_least"], currency, "at least", "it lends nothing")
+    pays = _price(data["pay_most"], currency, "at most", "it borrows nothing")
     blocks: list[Block] = [
-        Paragraph(f"{data['site']} {does} ({low} to {high}), before anybody pays."),
+        Paragraph(f"Under {data['rule']} {data['site']} {does} (80 % of draws{of_what}: {low} to {high})."),
         GAP,
         Table(
             ("", ""),
             (
+                ("saves before anybody pays", priced(saving, currency)),
+                (f"{money} under {data['rule']}", priced(abs(data["received"]), currency)),
                 ("mean wait of its jobs", wait),
                 ("lends", f"{data['lent_hours']:,.0f} device-hours, at most {data['most_lent']:,} devices at a time"),
                 ("borrows", f"{data['borrowed_hours']:,.0f} device-hours"),
+                ("must lend, or the others lose by it", must),
+                ("a fair price: asks for what it lends", asks),
+                ("a fair price: pays for what it borrows", pays),
             ),
             frozenset({0, 1}),
         ),
         GAP,
         heading("What it depends on"),
-        Table(("if", f"saves, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
+        Table(("if", f"gains{of_what}, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
     ]
-    notes = (f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",)
-    brief = f"{data['site']} {does} ({low} to {high}); {wait}"
+    notes = (
+        f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",
+        "It asks for at least what it loses by lending alone, and pays at most what it saves by borrowing alone.",
+    )
+    brief = f"{data['site']} {does} under {data['rule']} ({low} to {high}); {wait}"
     return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
+
+
+def _price(price: float | None, currency: str, bound: str, none: str) -> str:
+    return none if price is None else f"{bound} {priced(max(price, 0.0), currency)} a device-hour"
 
 
 def audit_screen(data: Answered) -> Screen:

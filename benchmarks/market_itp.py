@@ -23,6 +23,8 @@ from typing import Any
 from rows import append, read
 
 from paceline.market.core import blocking, nucleolus
+from paceline.market.costs import costs_of
+from paceline.market.federation_answer import few_groups
 from paceline.market.mechanisms.properties import mechanism_named
 from paceline.market.savings import Savings, Sharing
 from paceline.market.settlement import RULES, savings_under, settle
@@ -43,7 +45,18 @@ GAME = (
 )
 RULE_COLUMNS = (
     *("rule", "condition", "sizing", "wan", "wan_price_gb", "waiting_price", "notice_s", "lends", "saved", "one_pool", "kept"),
-    *("worse_off", "least_gain", "restarts", "wan_cost", "blocked", "worst_block", "received_sum", "credits_sum", "gives_up"),
+    *(
+        "worse_off",
+        "least_gain",
+        "restarts",
+        "wan_cost",
+        "compared",
+        "blocked",
+        "worst_block",
+        "received_sum",
+        "credits_sum",
+        "gives_up",
+    ),
 )
 DATA = {"resnet50": 150e9, "vgg16": 150e9, "inception3": 150e9, "": 20e9}
 """ImageNet for the networks of pictures, 20 GB for the others; every job that runs elsewhere moves it anew."""
@@ -147,9 +160,10 @@ def rules(trace: Path, sizings: list[float], wanted: list[str]) -> Iterator[dict
         for name, condition in conditions(sites):
             for rule in wanted:
                 savings = savings_under(condition, rule)
+                groups = few_groups(len(condition.sites)) if RULES[rule].by_auction else None
+                savings.simulate_all(groups)
                 settled = settle(savings, rule)
-                savings.simulate_all()
-                verdict = judge(savings.game(), settled.shares)
+                verdict = judge(savings.game(), settled.shares, groups)
                 first = condition.sites[0]
                 yield {
                     "rule": rule,
@@ -165,8 +179,9 @@ def rules(trace: Path, sizings: list[float], wanted: list[str]) -> Iterator[dict
                     "kept": round(float(settled.saved.sum()) / bound, 4),
                     "worse_off": len(settled.worse_off),
                     "least_gain": round(float(settled.shares.min())),
-                    "restarts": int(savings.outcome(savings.everyone).restarts.sum()),
-                    "wan_cost": round(float(savings.costs(savings.everyone).wan.sum())),
+                    "restarts": int(settled.outcome.restarts.sum()),
+                    "wan_cost": round(float(costs_of(condition, savings.demand, settled.outcome).wan.sum())),
+                    "compared": verdict.compared,
                     "blocked": verdict.how_many,
                     "worst_block": round(verdict.leaving[0].gain) if verdict.leaving else 0,
                     "received_sum": round(float(settled.received.sum()), 6),

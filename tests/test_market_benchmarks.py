@@ -70,6 +70,11 @@ def test_reclaim_short(trace: Path, tmp_path: Path) -> None:
     assert len(found) == 18 and all(float(row["lent_hours"]) > 0 for row in found)
 
 
+def test_random_short(tmp_path: Path) -> None:
+    found = run("market_random.py", "--federations", "2", "--out", str(tmp_path / "r.csv"))
+    assert len(found) == 25 and all(row["helped"] == "0" for row in found if row["report"] == "true")
+
+
 def test_the_reach_on_ten_clusters() -> None:
     """What the page says: both means within 10 %, and at least 90 % of the saving kept with nobody worse off."""
     for row in rows(RESULTS / "market_itp_pooling.csv"):

@@ -112,7 +112,7 @@ def answer(
     """
     savings = savings_under(federation, rule, speed)
     count = len(federation.sites)
-    groups = _few_groups(count) if RULES[rule].by_auction and count > MOST_BY_AUCTION else None
+    groups = few_groups(count) if RULES[rule].by_auction and count > MOST_BY_AUCTION else None
     if groups is not None or count <= MOST_ENUMERATED:
         savings.simulate_all(groups, progress)
     settlement = settle(savings, rule)
@@ -137,7 +137,7 @@ def answer(
     )
 
 
-def _few_groups(sites: int) -> list[int]:
+def few_groups(sites: int) -> list[int]:
     """Each site alone, and all but one."""
     everyone = (1 << sites) - 1
     return sorted({mask for site in range(sites) for mask in (1 << site, everyone ^ 1 << site)})
@@ -180,4 +180,4 @@ def _notes(federation: Federation, savings: Savings, verdict: Verdict, rule: str
     return tuple(notes)
 
 
-__all__ = ["FederationAnswer", "SiteAnswer", "answer"]
+__all__ = ["FederationAnswer", "SiteAnswer", "answer", "few_groups"]

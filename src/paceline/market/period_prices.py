@@ -199,8 +199,8 @@ class _Program:
 
 
 def _mean_speeds(demand: Demand, pool_type: Ints, types: int, sites: int, work: Array) -> Array:
-    """Of a site's work on each type, shape (sites, types); work that cannot run there does not count."""
-    best = np.stack([demand.speed[:, pool_type == index].max(axis=1) for index in range(types)], axis=1)
+    """Of a site's work on each type as believed, shape (sites, types); work that cannot run there does not count."""
+    best = np.stack([demand.believed[:, pool_type == index].max(axis=1) for index in range(types)], axis=1)
     per_job = best[demand.kind]
     able = np.stack([np.bincount(demand.site, work * (per_job[:, t] > 0), sites) for t in range(types)], axis=1)
     summed = np.stack([np.bincount(demand.site, work * per_job[:, t], sites) for t in range(types)], axis=1)

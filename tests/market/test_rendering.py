@@ -2,50 +2,79 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
+from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
 
 from market.sites import job, site
 from paceline.errors import UserError
-from paceline.market.rendering import render
+from paceline.hardware.catalogue import devices
+from paceline.market.rendering import render, resource_of
 from paceline.market.site import Federation
 
 
 def federation(**north: object) -> Federation:
     limits = {"lends": 4, "borrows": 6, "notice_s": 90.0, **north}
     return Federation(
-        sites=(site("north", [job("a", 0, 1)], "2x8xV100", **limits), site("south", [job("b", 0, 1, 4)], "1x4xT4"))
+        sites=(
+            site("north", [job("a", 0, 1, device_types=("V100 SXM2 16GB",))], "2x8xV100", **limits),
+            site("south", [job("b", 0, 1, 4)], "1x4xT4"),
+        )
     )
 
 
-def documents(text: str) -> list[dict[str, str]]:
-    """Keys and values of each document, wherever they are nested: enough to check what is set."""
-    found = []
-    for part in text.split("---\n"):
-        pairs = re.findall(r"^\s*(?:- )?([\w./-]+): ?(.*?)(?: #.*)?$", part, flags=re.M)
-        found.append({key: value for key, value in pairs if value})
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+def queues(federation: Federation) -> dict[str, Any]:
+    parts = documents(render(federation, "kueue", "sharing").files["federation.yaml"])
+    return {part["metadata"]["name"]: part["spec"] for part in parts if part["kind"] == "ClusterQueue"}
+
+
+def quotas(queue: Any) -> dict[str, dict[str, Any]]:
+    """Of each flavor; every flavor lists just what its group covers, which Kueue demands."""
+    found = {}
+    for group in queue["resourceGroups"]:
+        for flavor in group["flavors"]:
+            assert [resource["name"] for resource in flavor["resources"]] == group["coveredResources"]
+            found[flavor["name"]] = flavor["resources"][0]
     return found
 
 
 def test_kueue_has_a_queue_a_site_with_quota_and_limits() -> None:
+    """Fields as Kueue's types have them (kubernetes-sigs/kueue, apis/kueue/v1beta2/clusterqueue_types.go)."""
     rendered = render(federation(), "kueue", "sharing")
     parts = documents(rendered.files["federation.yaml"])
-    north, south = (part for part in parts if part["kind"] == "ClusterQueue")
-    assert (north["paceline/site"], north["nominalQuota"], north["borrowingLimit"], north["lendingLimit"]) == (
-        "north",
-        "16",
-        "6",
-        "4",
-    )
-    assert north["reclaimWithinCohort"] == "Any" and south["reclaimWithinCohort"] == "Never"
-    assert south["nominalQuota"] == "4" and "borrowingLimit" not in south and "lendingLimit" not in south
-    assert {part["cohort"] for part in parts if part["kind"] == "ClusterQueue"} == {"sharing"}
     kinds = [part["kind"] for part in parts]
     assert kinds.count("ResourceFlavor") == 2 and kinds.count("LocalQueue") == kinds.count("Namespace") == 2
+    assert {part["apiVersion"] for part in parts if part["kind"] != "Namespace"} == {"kueue.x-k8s.io/v1beta2"}
+    both = queues(federation())
+    north, south = both["north"], both["south"]
+    assert {queue["cohortName"] for queue in both.values()} == {"sharing"}
+    assert quotas(north) == {
+        "v100-sxm2-16gb": {"name": "nvidia.com/gpu", "nominalQuota": 16, "borrowingLimit": 6, "lendingLimit": 4}
+    }
+    assert north["preemption"] == {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}
+    assert south["preemption"]["reclaimWithinCohort"] == "Never"
+    # It borrows V100s, so it lists them although it has none: only what a queue lists can be borrowed.
+    assert {name: quota["nominalQuota"] for name, quota in quotas(south).items()} == {"v100-sxm2-16gb": 0, "t4": 4}
+    assert not any("borrowingLimit" in quota or "lendingLimit" in quota for quota in quotas(south).values())
     assert any("terminationGracePeriodSeconds" in remark for remark in rendered.remarks)
+
+
+def test_kueue_counts_what_the_maker_s_plugin_counts() -> None:
+    mixed = Federation(sites=(site("a", [job("a", 0, 1)], "1x8xMI300X"), site("b", [job("b", 0, 1)], "1x8xV100")))
+    for queue in queues(mixed).values():
+        assert [group["coveredResources"] for group in queue["resourceGroups"]] == [["amd.com/gpu"], ["nvidia.com/gpu"]]
+    for device in devices():
+        assert "/" in resource_of(device.name) or resource_of(device.name) == "cpu"
+    with pytest.raises(UserError, match="no Kubernetes resource is known for 'Abacus 9'"):
+        resource_of("Abacus 9")
 
 
 def test_slurm_has_a_cluster_a_site_and_guests_that_give_way() -> None:
@@ -53,6 +82,7 @@ def test_slurm_has_a_cluster_a_site_and_guests_that_give_way() -> None:
     north, south = files["north/slurm.conf.part"], files["south/slurm.conf.part"]
     assert "ClusterName=north\n" in north and "PreemptMode=REQUEUE" in north and "GraceTime=90" in north
     assert "AllowAccounts=north PriorityTier=10" in north and "DenyAccounts=north PriorityTier=1 QOS=guests_north" in north
+    assert "GresTypes=gpu\nAccountingStorageTRES=gres/gpu\n" in north
     assert "PreemptType=preempt/none" in south and "GraceTime" not in south
     script = files["accounting.sh"]
     assert "add federation sharing clusters=north,south" in script
@@ -75,5 +105,14 @@ def test_what_a_target_cannot_express_is_refused() -> None:
     mixed = Federation(sites=(site("a", [job("a", 0, 1)], "1x8xV100 + 1x4xT4", lends=4),))
     with pytest.raises(UserError, match="Kueue limits each type by itself"):
         render(mixed, "kueue")
+    borrows = Federation(sites=(site("a", [job("a", 0, 1)], borrows=4), site("b", [job("b", 0, 1, 4)], "1x4xT4")))
+    with pytest.raises(UserError, match="limits borrowing over 2 device types"):
+        render(borrows, "kueue")
+    alike = replace(borrows.sites[1].fleet, groups=(replace(borrows.sites[1].fleet.groups[0], device="v100-sxm2 16GB"),))
+    with pytest.raises(UserError, match="has no label of its own in Kubernetes: 'v100-sxm2-16gb'"):
+        render(Federation(sites=(site("a", [job("a", 0, 1)]), replace(borrows.sites[1], fleet=alike))), "kueue")
+    for name in ("default", "kube-system"):
+        with pytest.raises(UserError, match="is reserved in Kubernetes"):
+            render(Federation(sites=(site(name, [job("a", 0, 1)]),)), "kueue")
     with pytest.raises(UserError, match=r"unknown target 'kubernetes'.*kueue, slurm"):
         render(federation(), "kubernetes")

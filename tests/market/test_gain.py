@@ -11,7 +11,7 @@ from market.federations import random_demand
 from market.sites import job, site, two_sites
 from paceline.errors import UserError
 from paceline.market.gain import WEEK_S, drawn, gain_of
-from paceline.market.settlement import savings_under, settle
+from paceline.market.settlement import RULES, savings_under, settle
 from paceline.market.site import Federation
 
 
@@ -42,6 +42,13 @@ def test_what_the_rule_pays_counts() -> None:
         shares = settle(savings_under(federation, rule), rule).shares
         assert gain.gain == pytest.approx(shares[1]) == gain.received and gain.received > 0
         assert gain.paid == (rule != "shapley") and (gain.low <= gain.high if gain.paid else gain.low == 0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_draws_without_jobs_of_a_site(rule: str) -> None:
+    bursts = [job(f"a{i}", at, 3600) for i, at in enumerate((0, 0, 0, 800_000))]
+    federation = Federation(sites=(site("A", bursts), site("B", [job("b", 400_000, 60)])))
+    assert gain_of(savings_under(federation, rule), "A", rule, draws=8).draws == 8
 
 
 def test_what_a_site_must_lend() -> None:

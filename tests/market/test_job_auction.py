@@ -28,13 +28,16 @@ offers = st.lists(st.tuples(st.integers(0, 3), st.lists(prices, min_size=1, max_
 )
 
 
+ALL = dict.fromkeys(range(4), 1000)
+
+
 def fresh(offers: list[Offer]) -> list[Offer]:
     return [Offer(offer.pool, offer.site, offer.asks) for offer in offers]
 
 
 @given(bids, offers)
 def test_nobody_trades_at_a_loss_and_whole_jobs_fit(bids: list[Bid], offers: list[Offer]) -> None:
-    found = match(bids, fresh(offers))
+    found = match(bids, fresh(offers), ALL, ALL)
     taken = dict.fromkeys(range(len(offers)), 0)
     for bid, pool in found.pairs:
         taken[pool] += bid.devices
@@ -51,7 +54,7 @@ def test_nobody_trades_at_a_loss_and_whole_jobs_fit(bids: list[Bid], offers: lis
 def test_no_trade_that_both_want_is_left(bids: list[Bid], offers: list[Offer]) -> None:
     """At the price, no loser could still be served by an offer that has room."""
     left = fresh(offers)
-    found = match(bids, left)
+    found = match(bids, left, ALL, ALL)
     if not found.pairs:
         assert not [1 for bid in bids for offer in left if offer.site != bid.site and offer.ask(bid.devices) <= bid.price]
         return
@@ -64,16 +67,35 @@ def test_no_trade_that_both_want_is_left(bids: list[Bid], offers: list[Offer]) -
 
 def test_a_price_by_hand() -> None:
     """The loser's bid, 3, is above the ask; the winner bids 5: half way is 4."""
-    got = match([Bid(0, 0, 2, 5.0), Bid(1, 1, 2, 3.0)], [Offer(7, 2, (0.5, 1.0, 6.0))])
+    got = match([Bid(0, 0, 2, 5.0), Bid(1, 1, 2, 3.0)], [Offer(7, 2, (0.5, 1.0, 6.0))], ALL, ALL)
     assert got == Match(((Bid(0, 0, 2, 5.0), 7),), 4.0)
-    assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (0.5, 1.0))]).price == 3.0
+    assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (0.5, 1.0))], ALL, ALL).price == 3.0
+
+
+def test_one_auction_keeps_to_limits_over_all_its_bids() -> None:
+    bids = [Bid(job, 0, 2, 5.0) for job in range(4)]
+    for lends, borrows in (({1: 99, 2: 99}, {0: 5}), ({1: 2, 2: 2}, {0: 99})):
+        found = match(bids, [Offer(7, 1, (0.0,) * 8), Offer(8, 2, (0.0,) * 8)], lends, borrows)
+        assert len(found.pairs) == 2
+
+
+def test_lost_work_is_not_paid() -> None:
+    """The owner has its devices back at once, and the guest has no checkpoint yet: nothing is kept, nothing is paid."""
+    busy = site("busy", [job(f"a{i}", 0, 9000) for i in range(3)])
+    owner = site("owner", [job("b", 3000, 600)], notice_s=0.0)
+    for checkpoint, paid in ((1e6, False), (600.0, True)):
+        federation = Federation(sites=(busy, owner), checkpoint_s=checkpoint)
+        for rule in ("auction", "prices"):
+            settled = settle(savings_under(federation, rule), rule)
+            first = int(np.flatnonzero(lenders(savings_under(federation, rule).demand, settled.outcome) == 1)[0])
+            assert settled.outcome.run_end_s[first] == 3000 and bool(settled.charges[first]) == paid
 
 
 def test_a_lie_can_help_so_it_is_not_truthful() -> None:
     asks = (0.5, 1.0, 6.0)
-    honest, shaded = (match([Bid(0, 0, 2, bid)], [Offer(7, 2, asks)]).price for bid in (5.0, 2.0))
+    honest, shaded = (match([Bid(0, 0, 2, bid)], [Offer(7, 2, asks)], ALL, ALL).price for bid in (5.0, 2.0))
     assert shaded < honest
-    assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (4.0, 4.0))]).price > honest
+    assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (4.0, 4.0))], ALL, ALL).price > honest
     assert mechanism_named("auction").truthfulness.kept == "none"
 
 
@@ -145,7 +167,7 @@ def test_limits_hold_and_only_what_was_sold_runs_elsewhere(seed: int) -> None:
     plain = random_federation(seed)
     sites = tuple(
         replace(
-            each, lends=int(rng.integers(0, 9)), borrows=int(rng.integers(0, 9)), notice_s=float(rng.choice([0, 900, np.inf]))
+            each, lends=int(rng.integers(0, 17)), borrows=int(rng.integers(0, 17)), notice_s=float(rng.choice([0, 900, np.inf]))
         )
         for each in plain.sites
     )

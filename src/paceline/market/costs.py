@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.market.federation_state import CLOUD, Demand, Outcome
+from paceline.market.federation_state import CLOUD, Demand, Outcome, Rules
 from paceline.market.site import Federation
 
 HOUR = 3600.0
@@ -66,6 +66,24 @@ def moved_bytes(demand: Demand, outcome: Outcome) -> Array:
     return np.asarray(np.where(guest, demand.data_bytes[kind], 0.0) + np.where(again, demand.checkpoint_bytes[kind], 0.0))
 
 
+def kept_part(demand: Demand, rules: Rules, outcome: Outcome) -> Array:
+    """The part of each run whose work was kept, shape (runs,): 1 of one that ran to its end, less of one that was sent away.
+
+    A notice that is long enough is used to save; a shorter one leaves the last checkpoint.
+    """
+    job, pool = outcome.run_job, outcome.run_pool
+    sent_away = (outcome.run_end_s != outcome.end_s[job]) & (pool != CLOUD)
+    long = outcome.run_end_s - outcome.run_start_s
+    again = np.zeros(len(job), bool)
+    order = np.lexsort((outcome.run_start_s, job))
+    again[order[1:]] = job[order[1:]] == job[order[:-1]]
+    inside = np.maximum(pool, 0)
+    done = np.maximum(long - demand.delay_s[demand.kind[job], inside] - np.where(again, rules.restart_s, 0.0), 0.0)
+    saves = rules.notice_s[np.maximum(demand.pool_site[inside], 0)] >= rules.save_s
+    kept = np.where(saves, np.maximum(done - rules.save_s, 0.0), done // rules.checkpoint_s * rules.checkpoint_s)
+    return np.where(sent_away, np.divide(kept, long, out=np.zeros(len(long)), where=long > 0), 1.0)
+
+
 def _watts(federation: Federation, demand: Demand) -> Array:
     """Of a device of each pool under load; 0: unknown. Devices of one type in one pool have the power of the first owner's."""
     groups = [group for site in federation.sites for group in site.fleet.groups]
@@ -90,4 +108,4 @@ def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> fl
     return float(waited[mine].mean()) if mine.any() else float("nan")
 
 
-__all__ = ["HOUR", "Costs", "costs_of", "energy_prices", "mean_wait_s", "moved_bytes"]
+__all__ = ["HOUR", "Costs", "costs_of", "energy_prices", "kept_part", "mean_wait_s", "moved_bytes"]

@@ -81,21 +81,33 @@ class Match:
     price: float
 
 
-def match(bids: Iterable[Bid], offers: Sequence[Offer]) -> Match:
+def match(bids: Iterable[Bid], offers: Sequence[Offer], lends: Mapping[int, int], borrows: Mapping[int, int]) -> Match:
     """Clear one auction: the highest bid is served first, by the lowest ask that has room for the whole job.
 
     Nobody pays more than it bids or receives less than it asks, and what is paid is received.
+
+    Args:
+        lends, borrows: devices that each site may still lend, and borrow, by its number.
     """
     served: list[tuple[Bid, int]] = []
+    may_lend, may_borrow = dict(lends), dict(borrows)
     floor, lost = 0.0, 0.0
     for bid in sorted(bids, key=lambda each: (-each.price, each.job)):
-        open_to_it = [offer for offer in offers if offer.site != bid.site and offer.ask(bid.devices) < math.inf]
+        if bid.devices > may_borrow[bid.site]:
+            continue  # no loser: it may not trade at any price
+        open_to_it = [
+            offer
+            for offer in offers
+            if offer.site != bid.site and bid.devices <= may_lend[offer.site] and offer.ask(bid.devices) < math.inf
+        ]
         best = min(open_to_it, key=lambda offer: (offer.ask(bid.devices), offer.taken - len(offer.asks)), default=None)
         if best is None or max(best.ask(bid.devices), floor) > bid.price:
             lost = max(lost, bid.price)
             continue
         floor = max(floor, best.ask(bid.devices))
         best.taken += bid.devices
+        may_lend[best.site] -= bid.devices
+        may_borrow[bid.site] -= bid.devices
         served.append((bid, best.pool))
     if not served:
         return Match((), math.nan)
@@ -181,11 +193,15 @@ class _Market:
         homes = {site: self._home_ends(now, running, free, queue[:MOST_BIDS], left) for site, queue in queues.items() if queue}
         for kind in sorted({self.type_of_pool[pool] for pool in offering}):
             pools = [pool for pool in offering if self.type_of_pool[pool] == kind]
-            offers = [self._offer(now, pool, free[pool], lent) for pool in pools]
+            offers = [self._offer(now, pool, free[pool]) for pool in pools]
             bids = []
             for ends in homes.values():
-                bids += self._bids(now, ends, pools, left, stopped, borrowed)
-            found = match(bids, [offer for offer in offers if offer.asks])
+                bids += self._bids(now, ends, pools, left, stopped)
+            rooms = (
+                {site: max(int(limits[site]) - held[site], 0) for site in self.pools}
+                for limits, held in ((self.rules.lends, lent), (self.rules.borrows, borrowed))
+            )
+            found = match(bids, offers, *rooms)
             for bid, pool in found.pairs:
                 self.prices[simulation.start(now, bid.job, pool)] = found.price
                 free[pool] -= bid.devices
@@ -200,11 +216,10 @@ class _Market:
         kinds = {int(self.demand.kind[job]) for job in queue}
         return not any(self.demand.speed[kind, pool] > 0 for kind in kinds)
 
-    def _offer(self, now: float, pool: int, free: int, lent: Sequence[int]) -> Offer:
+    def _offer(self, now: float, pool: int, free: int) -> Offer:
         """The energy of a device, and what own jobs may lose if they come to need it before it is back."""
         site = self.owner[pool]
-        room = min(free, max(int(self.rules.lends[site]) - lent[site], 0))
-        risk = self.history[site].loss(now, free, room, float(self.rules.notice_s[site]))
+        risk = self.history[site].loss(now, free, float(self.rules.notice_s[site]))
         return Offer(pool, site, (self.power[pool] + risk).tolist())
 
     def _home_ends(
@@ -230,7 +245,6 @@ class _Market:
         pools: Sequence[int],
         left: Array,
         stopped: Ints,
-        borrowed: Sequence[int],
     ) -> list[Bid]:
         """What a site pays for each of its waiting jobs: what it saves if the job starts now, over its device-hours."""
         demand, bids = self.demand, []
@@ -238,7 +252,7 @@ class _Market:
             number, kind, devices = int(demand.site[job]), int(demand.kind[job]), int(demand.devices[job])
             site = self.sites[number]
             able = [pool for pool in pools if self.owner[pool] != number and demand.speed[kind, pool] > 0]
-            if not able or borrowed[number] + devices > int(self.rules.borrows[number]):
+            if not able:
                 continue
             again = self.rules.restart_s if stopped[job] else 0.0
             seconds = max(demand.delay_s[kind, pool] + again + left[job] / demand.believed[kind, pool] for pool in able)
@@ -275,18 +289,18 @@ class _History:
             savings.federation.sites[site].waiting_price,
         )
 
-    def loss(self, now: float, free: int, most: int, notice_s: float) -> Array:
-        """Of lending one device for an hour when so many are lent already; shape (most,).
+    def loss(self, now: float, free: int, notice_s: float) -> Array:
+        """Of lending one of the free devices for an hour when so many are lent already; shape (free,).
 
         Jobs come as a Poisson process at the rate so far, of the mean devices so far; durations are exponential, and a guest
         stays as long as an own job. One that finds too little free waits for half a stay, or for the notice.
         """
         jobs = int(np.searchsorted(self.arrival_s, now))
-        if not jobs or not most:
-            return np.zeros(most)
+        if not jobs:
+            return np.zeros(free)
         devices, stay = self.devices[jobs - 1] / jobs, self.duration_s[jobs - 1] / jobs
         come = jobs / max(now, stay) * stay * (1 - math.exp(-1))  # of them still there after a stay
-        left = free - np.arange(1, most + 1)
+        left = free - np.arange(1, free + 1)
         chance = pdtrc(np.floor(left / devices), come)  # of more
         waits = min(notice_s, stay / 2)
         return np.asarray(chance * self.waiting_price * waits / (devices * stay))

@@ -204,7 +204,7 @@ def _mean_speeds(demand: Demand, pool_type: Ints, types: int, sites: int, work: 
     per_job = best[demand.kind]
     able = np.stack([np.bincount(demand.site, work * (per_job[:, t] > 0), sites) for t in range(types)], axis=1)
     summed = np.stack([np.bincount(demand.site, work * per_job[:, t], sites) for t in range(types)], axis=1)
-    return np.asarray(np.divide(summed, able, out=np.zeros_like(summed), where=able > 0))
+    return np.asarray(np.divide(summed, able, out=np.zeros(able.shape), where=able > 0))
 
 
 def types_of(federation: Federation) -> tuple[Ints, tuple[str, ...]]:

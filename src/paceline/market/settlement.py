@@ -10,7 +10,7 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import known_name
 from paceline.market.core import nucleolus
-from paceline.market.costs import HOUR, costs_of, energy_prices
+from paceline.market.costs import HOUR, costs_of, energy_prices, kept_part
 from paceline.market.demand import Speed
 from paceline.market.federation_state import Demand, Outcome, lenders
 from paceline.market.flows import lending
@@ -32,7 +32,8 @@ class Settlement:
         standard_error: of a division that was sampled; zeros: exact.
         credits: device-hours lent less borrowed; in sum 0. A rule without money settles by them.
         outcome: of all jobs, as the rule serves them.
-        charges: what the owner of each run pays its lender, shape (runs,); 0 at home and where the rule has no prices.
+        charges: what the owner of each run pays its lender, shape (runs,); 0 at home and where the rule has no prices. Of a
+            run that the lender ended, what was lost is not paid.
         prices: by hour, where the rule has prices. ``auction``: what was traded, where it has auctions.
     """
 
@@ -138,7 +139,7 @@ def _charges(savings: Savings, outcome: Outcome, prices: PeriodPrices | None, au
         paid = prices.charge(pool_type, floor, inside, outcome.run_start_s, outcome.run_end_s)
     else:
         return np.zeros(len(pool))
-    return np.where(guest, paid * devices, 0.0)
+    return np.where(guest, paid * devices * kept_part(demand, savings.rules, outcome), 0.0)
 
 
 def _received(demand: Demand, outcome: Outcome, charges: Array, sites: int) -> Array:

@@ -56,11 +56,11 @@ def test_a_ledger_of_another_rule_is_not_touched(tmp_path: Path, capsys: pytest.
 
 
 def test_the_gain_of_a_site(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["market", "gain", SITES, "--site", "north", "--draws", "5", "--json"]) == 0
+    assert main(["market", "gain", SITES, "--site", "north", "--draws", "10", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["low"] <= data["high"] and data["gain"] == pytest.approx(data["alone"] - data["together"])
     assert data["most_lent"] <= 16  # what the site states
-    assert main(["market", "gain", SITES, "--site", "north", "--draws", "5"]) == 0
+    assert main(["market", "gain", SITES, "--site", "north", "--draws", "10"]) == 0
     assert "What it depends on" in capsys.readouterr().out
 
 
@@ -135,7 +135,12 @@ def test_the_auction_is_posted_run_by_run(tmp_path: Path, capsys: pytest.Capture
         (["market", "nowhere.toml"], "cannot read nowhere.toml"),
         (["market", SITES, "--rule", "shaply"], "did you mean shapley?"),
         (["market", "gain", SITES, "--site", "nort"], "unknown site 'nort'"),
-        (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 1 up"),
+        (
+            ["market", "equilibrium", SITES, "--price", "1e300"],
+            "a price of 1e+300; give the price of a device and hour, from 0 to",
+        ),
+        (["market", "equilibrium", SITES, "--price", "nan"], "a price of nan; give the price"),
+        (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 10 up"),
         (["market", "gain", SITES], "--site"),
         (["market", "emit", SITES, "--for", "pbs"], "unknown target 'pbs'"),
         (["market", "audit", SITES], "the columns"),

@@ -238,12 +238,13 @@ def test_another_trace_rule_or_seed_is_refused_and_another_version_is_noted(tmp_
         assert [posted.origin for posted in ledger.entries()] == [ORIGIN, newer] and ledger.verify() == 2
 
 
-def test_the_origin_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_bytes(b"abc")
-    origin = Origin.of_file(tmp_path / "trace.csv", "credits", 1, "0.1.0")
+def test_the_origin_of_files(tmp_path: Path) -> None:
+    (tmp_path / "sites.toml").write_bytes(b"a")
+    (tmp_path / "trace.csv").write_bytes(b"bc")
+    origin = Origin.of_files([tmp_path / "sites.toml", tmp_path / "trace.csv"], "credits", 1, "0.1.0")
     assert origin.trace == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
     with pytest.raises(UserError, match=r"none.csv cannot be read: No such file"):
-        Origin.of_file(tmp_path / "none.csv", "credits", 1, "0.1.0")
+        Origin.of_files([tmp_path / "none.csv"], "credits", 1, "0.1.0")
 
 
 def test_all_or_none(tmp_path: Path) -> None:

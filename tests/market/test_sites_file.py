@@ -7,7 +7,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware.catalogue import device
-from paceline.market.sites_file import devices_for, read_sites
+from paceline.market.sites_file import devices_for, files_of, read_sites
 from paceline.scheduling.job import Job
 
 JOBS = "name,arrival_s,duration_s,devices,model\n"
@@ -111,6 +111,21 @@ def test_sizes_are_whole_nodes() -> None:
         (A + "watts = -4", "watts is -4"),
         (A.replace("V100", "V101"), r"site 1 \(A\): unknown device"),
         (A.replace("a.csv", "b.csv"), "b.csv"),
+        (A + 'cloud_after = "1h"', "states cloud_after and no cloud_price; give both"),
+        (A + "cloud_price = 2", "states cloud_price and no cloud_after; give both"),
+        (
+            A.replace('trace = "a.csv"', 'where = { a = "b" }\narrivals = { per_hour = 1, duration = "1h" }'),
+            "where chooses rows of a trace, and there is none",
+        ),
+        (
+            A.replace('trace = "a.csv"', 'arrivals = { per_hour = 1, duration = "1h", devices = 0 }'),
+            "devices is 0; give a whole",
+        ),
+        ('currency = ""\n' + A, "currency is empty"),
+        ("data = { other = 5 }\n" + A, 'sites.toml, data: other is 5; write it with its unit: other = "5GB"'),
+        ("wan = 10\n" + A, 'sites.toml: wan is 10; write it with its unit: wan = "10Gb/s"'),
+        (A.replace('name = "A"', 'name = "a\\nb"'), "has characters that cannot be printed"),
+        (A.replace('name = "A"', 'name = "  "'), "a site without a name"),
         (A + "arrivals = {}", "give a trace or an arrivals model, one of them"),
         (A.replace('trace = "a.csv"', "arrivals = { per_hour = 0 }"), "give per_hour and duration"),
         (A.replace('trace = "a.csv"', "arrivals = 3"), "arrivals is 3; give a table"),
@@ -120,7 +135,7 @@ def test_sizes_are_whole_nodes() -> None:
             A.replace('trace = "a.csv"', 'arrivals = { per_hour = nan, duration = "1h" }'),
             "per_hour is nan; give a number up to",
         ),
-        (A + "cloud_price = inf", "cloud_price is inf; give a number up to"),
+        (A + 'cloud_after = "1h"\ncloud_price = inf', "cloud_price is inf; give a number up to"),
         ('data = { net = "much" }\n' + A, "data: net: 'much'"),
         ("speed.net = { V100 = 0 }\n" + A, "a speed of 0 or less"),
         ('[sites]\ntrace = "a.csv"\ncolumn = "cluster"\nnodes = "8xT4"', "unknown column 'cluster'"),
@@ -133,6 +148,23 @@ def test_sizes_are_whole_nodes() -> None:
 def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_sites(write(tmp_path, text, a="x,0,60,2,net\n"))
+
+
+def test_what_was_read_is_the_file_and_its_traces(tmp_path: Path) -> None:
+    file = write(tmp_path, A + A.replace("a.csv", "b.csv") + A)
+    assert files_of(file) == (file, tmp_path / "a.csv", tmp_path / "b.csv")
+    assert files_of(write(tmp_path, '[sites]\ntrace = "a.csv"'))[1:] == (tmp_path / "a.csv",)
+
+
+def test_nothing_is_legal_where_it_means_something(tmp_path: Path) -> None:
+    top = 'save = "0s"\nrestart = "0s"\ndata = { other = "0GB" }\ncheckpoints = { other = "0 B" }\n'
+    federation = read_sites(
+        write(tmp_path, top + A + 'notice = "0s"\ncloud_after = "0min"\ncloud_price = 0', a="x,0,60,2,net\n")
+    )
+    assert (federation.save_s, federation.restart_s, federation.data_bytes[""]) == (0, 0, 0)
+    assert (federation.sites[0].notice_s, federation.sites[0].cloud_after_s) == (0, 0)
+    with pytest.raises(UserError, match="checkpoint"):
+        read_sites(write(tmp_path, 'checkpoint = "0s"\n' + A, a="x,0,60,2,net\n"))
 
 
 def test_no_file_and_no_jobs(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ AUDIT = "example:\n  paceline market audit lenders.csv"
 EQUILIBRIUM = "example:\n  paceline market equilibrium sites.toml --price 1.5"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
 RULE = "credits"
+FEWEST_DRAWS, MOST_PRICE = 10, 1e12
 LEDGER = "ledger.sqlite"
 
 
@@ -124,6 +125,7 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
     from paceline.errors import UserError
     from paceline.market.ledger import Ledger, Origin
     from paceline.market.posting import entries_of
+    from paceline.market.sites_file import files_of
     from paceline.reporting.answer_page import write
     from paceline.reporting.market_page import market_page
 
@@ -132,7 +134,7 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
         o.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {o.out}: {error.strerror or error}", "choose another place with `out`") from error
-    ledger = Ledger(path, Origin.of_file(o.sites, found.rule, 0, __version__))
+    ledger = Ledger(path, Origin.of_files(files_of(o.sites), found.rule, 0, __version__))
     entries = list(entries_of(found.savings, found.settlement))
     if len(ledger):  # an earlier run's: the same entries are made, or it is another federation's
         difference = ledger.reproduces(entries)
@@ -149,8 +151,8 @@ def _gain(o: argparse.Namespace) -> Answer:
     from paceline.market.settlement import savings_under
     from paceline.reporting.market_text import gain_screen
 
-    if o.draws < 1:
-        raise UserError(f"{o.draws} draws", "give a whole number from 1 up")
+    if o.draws < FEWEST_DRAWS:
+        raise UserError(f"{o.draws} draws", f"give a whole number from {FEWEST_DRAWS} up: fewer have no 80 % range")
     federation, speed = _read(o)
     gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.rule, o.draws, progress=_progress(o, "simulations"))
     data = {**asdict(gain), "gain": gain.gain}
@@ -190,11 +192,14 @@ def _emit(o: argparse.Namespace) -> Answer:
 
 
 def _equilibrium(o: argparse.Namespace) -> Answer:
+    from paceline.errors import UserError
     from paceline.market.dynamic_price import dynamic_price
     from paceline.market.settlement import savings_under
     from paceline.market.simulated_game import decide
     from paceline.reporting.market_text import equilibrium_screen
 
+    if not 0 <= o.price <= MOST_PRICE:
+        raise UserError(f"a price of {o.price:g}", f"give the price of a device and hour, from 0 to {MOST_PRICE:g}")
     federation, speed = _read(o)
     savings = savings_under(federation, "prices", speed)
     dynamic = {"dynamic_price": dynamic_price(savings).to_json()} if o.dynamic else {}

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.market.costs import mean_wait_s
+from paceline.market.costs import costs_of, mean_wait_s
+from paceline.market.currency import priced
 from paceline.market.demand import Speed
 from paceline.market.federation_state import Outcome
 from paceline.market.flows import Flows, flows_of
@@ -133,7 +134,7 @@ def answer(
         settlement=settlement,
         flows=flows,
         savings=savings,
-        notes=_notes(federation, savings, verdict, settlement.rule),
+        notes=_notes(federation, savings, verdict, settlement, settlement.rule),
     )
 
 
@@ -165,8 +166,14 @@ def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, a
     )
 
 
-def _notes(federation: Federation, savings: Savings, verdict: Verdict, rule: str) -> tuple[str, ...]:
+def _notes(federation: Federation, savings: Savings, verdict: Verdict, settlement: Settlement, rule: str) -> tuple[str, ...]:
     notes = []
+    bytes_cost = float(costs_of(federation, savings.demand, settlement.outcome).wan.sum())
+    if bytes_cost > max(float(settlement.saved.sum()), 0.0) and not RULES[rule].by_auction:
+        notes.append(
+            f"Moving data costs {priced(bytes_cost, federation.currency)}, more than sharing saves: jobs start where they end "
+            "first, whatever that costs. The auction counts it: try that rule."
+        )
     if not federation.wan_bytes_per_s:
         notes.append("The link between sites is unknown: data sets arrive at once. State wan and data.")
     elif not savings.demand.data_bytes.any():

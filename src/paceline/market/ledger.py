@@ -12,7 +12,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, fields
 from itertools import zip_longest
@@ -71,7 +71,7 @@ class Origin:
     """What entries were derived from.
 
     Args:
-        trace: SHA-256 of the trace, as 64 hexadecimal digits.
+        trace: SHA-256 of what was read, one file after the other, as 64 hexadecimal digits.
         rule: of the settlement, such as ``credits``.
         seed: of the simulation.
         version: of Paceline.
@@ -88,19 +88,21 @@ class Origin:
     def __post_init__(self) -> None:
         if not isinstance(self.trace, str) or len(self.trace) != 64 or set(self.trace) - set("0123456789abcdef"):
             raise UserError(
-                f"{shown(self.trace)} is not the SHA-256 of a trace", "give 64 hexadecimal digits, or use Origin.of_file"
+                f"{shown(self.trace)} is not the SHA-256 of a trace", "give 64 hexadecimal digits, or use Origin.of_files"
             )
         _check_names(rule=self.rule, version=self.version)
         _check_whole("seed", self.seed, -LARGEST)
 
     @classmethod
-    def of_file(cls, path: str | Path, rule: str, seed: int, version: str) -> Origin:
-        """The origin of entries of this trace. Raises UserError where the file cannot be read."""
-        try:
-            with Path(path).open("rb") as file:
-                return cls(hashlib.file_digest(file, "sha256").hexdigest(), rule, seed, version)
-        except OSError as error:
-            raise UserError(f"the trace {path} cannot be read: {error.strerror}", "give the path of a trace") from error
+    def of_files(cls, paths: Sequence[str | Path], rule: str, seed: int, version: str) -> Origin:
+        """The origin of entries of these files: sites and traces. Raises UserError where one cannot be read."""
+        digest = hashlib.sha256()
+        for path in paths:
+            try:
+                digest.update(Path(path).read_bytes())
+            except OSError as error:
+                raise UserError(f"{path} cannot be read: {error.strerror}", "give the path of a file") from error
+        return cls(digest.hexdigest(), rule, seed, version)
 
 
 @dataclass(frozen=True)

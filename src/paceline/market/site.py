@@ -47,8 +47,10 @@ class Site:
 
     def __post_init__(self) -> None:
         where = f"site {shorten(self.name, 40)!r}"
-        if not self.name:
+        if not self.name.strip():
             raise UserError("a site without a name", "name each site")
+        if not self.name.isprintable():
+            raise UserError(f"the name {where[5:]} has characters that cannot be printed", "use letters, digits and signs")
         if not self.jobs:
             raise UserError(f"{where} has no jobs", "give its trace, or leave the site out")
         for what, price in (

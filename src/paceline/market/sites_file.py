@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ SITE_KEYS = ("name", "nodes", "trace", "where", "arrivals", *PRICE_KEYS)
 SITES_KEYS = ("trace", "column", "nodes", "load", "where", *PRICE_KEYS)
 LARGEST = 1e12
 MOST_ARRIVALS = 2_000_000
+_UNITS: Mapping[Callable[[str], float], str] = {parse_seconds: "10min", parse_bytes: "5GB", parse_bandwidth: "10Gb/s"}
+_NOTHING = re.compile(r"\s*0+(\.0*)?\s*(s|min|h|d|B|kB|MB|GB|TB)\s*")
 ARRIVAL_KEYS = ("per_hour", "duration", "devices", "model", "hours", "seed")
 
 
@@ -62,6 +65,8 @@ def read_sites(path: str | Path) -> Federation:
     )
     sites = _from_the_first_arrival(sites)
     priced = any(site.energy_price or site.cloud_price for site in sites) or "wan_price" in data
+    if data.get("currency") == "":
+        raise UserError(f"{file.name}: currency is empty", 'name it, such as currency = "$", or leave it out')
     if priced and "currency" not in data:
         raise UserError(f"{file.name} states prices and no currency", 'add currency = "$", in which waiting_price is too')
     return Federation(
@@ -73,9 +78,17 @@ def read_sites(path: str | Path) -> Federation:
         checkpoint_bytes=_bytes_by_model(data.get("checkpoints", {}), "checkpoints", file.name),
         speeds=_speeds(data.get("speed", {}), file.name),
         checkpoint_s=top.parsed("checkpoint", parse_seconds, 1800.0),
-        save_s=top.parsed("save", parse_seconds, 30.0),
-        restart_s=top.parsed("restart", parse_seconds, 60.0),
+        save_s=top.parsed("save", parse_seconds, 30.0, zero=True),
+        restart_s=top.parsed("restart", parse_seconds, 60.0, zero=True),
     )
+
+
+def files_of(path: str | Path) -> tuple[Path, ...]:
+    """The file of a federation that ``read_sites`` takes, then every trace that it names, in order."""
+    file = Path(path)
+    data = tomllib.loads(file.read_text(encoding="utf-8"))
+    tables = [*data.get("site", []), *([data["sites"]] if "sites" in data else [])]
+    return (file, *(file.parent / trace for trace in dict.fromkeys(table["trace"] for table in tables if "trace" in table)))
 
 
 @dataclass(frozen=True)
@@ -113,11 +126,17 @@ class _Table:
             raise UserError(f"{self.where}: {key} is {shown(value)}", f"give a whole number up to {LARGEST_COUNT:,}")
         return value
 
-    def parsed(self, key: str, parse: Callable[[str], float], default: float) -> float:
-        if key not in self.values:
+    def parsed(self, key: str, parse: Callable[[str], float], default: float, zero: bool = False) -> float:
+        """Of a text with its unit. ``zero``: nothing is legal too, in the same units."""
+        value = self.values.get(key)
+        if value is None:
             return default
+        if not isinstance(value, str):
+            raise UserError(f"{self.where}: {key} is {shown(value)}", f'write it with its unit: {key} = "{_UNITS[parse]}"')
+        if zero and _NOTHING.fullmatch(value):
+            return 0.0
         try:
-            return parse(self.text(key))
+            return parse(value)
         except UserError as error:
             raise UserError(f"{self.where}: {key}: {error.message}", error.fix) from None
 
@@ -130,16 +149,21 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 def _prices(table: _Table) -> dict[str, Any]:
     """What both forms of a site may state."""
-    notice = table.values.get("notice")
+    for needed, other in (("cloud_price", "cloud_after"), ("cloud_after", "cloud_price")):
+        if other in table.values and needed not in table.values:
+            raise UserError(
+                f"{table.where} states {other} and no {needed}",
+                'give both: cloud_after = "12h", cloud_price = 2.5 (0: the cloud costs nothing)',
+            )
     return {
         "lends": table.count("lends"),
         "borrows": table.count("borrows"),
-        "notice_s": 0.0 if notice == "0s" else table.parsed("notice", parse_seconds, math.inf),
+        "notice_s": table.parsed("notice", parse_seconds, math.inf, zero=True),
         "waiting_price": table.number("waiting_price", 1.0),
         "energy_price": table.number("energy_price", 0.0),
         "pue": table.number("pue", 1.0),
         "cloud_price": table.number("cloud_price", 0.0),
-        "cloud_after_s": table.parsed("cloud_after", parse_seconds, math.inf),
+        "cloud_after_s": table.parsed("cloud_after", parse_seconds, math.inf, zero=True),
     }
 
 
@@ -149,6 +173,8 @@ def _site(table: _Table, base: Path) -> Site:
     table = _Table(table.values, f"{table.where} ({shorten(name, 40)})")
     if ("trace" in table.values) == ("arrivals" in table.values):
         raise UserError(f"{table.where}: give a trace or an arrivals model, one of them", EXAMPLE)
+    if "where" in table.values and "trace" not in table.values:
+        raise UserError(f"{table.where}: where chooses rows of a trace, and there is none", "leave out where, or give a trace")
     fleet = _placed(table, lambda: Fleet.named(table.text("nodes")))
     fleet = _with_watts(table, fleet)
     if "trace" in table.values:
@@ -195,7 +221,10 @@ def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
     """Jobs that come by chance: Poisson arrivals, exponential durations."""
     table.check(ARRIVAL_KEYS)
     rate, hours = table.number("per_hour", 0.0), table.number("hours", 24.0 * 30)
-    devices = table.count("devices") or 1
+    devices = table.count("devices")
+    devices = 1 if devices is None else devices
+    if devices < 1:
+        raise UserError(f"{table.where}: devices is {devices}", "give a whole number from 1 up")
     mean_s = table.parsed("duration", parse_seconds, 0.0)
     if rate <= 0 or mean_s <= 0 or hours <= 0:
         raise UserError(
@@ -278,7 +307,7 @@ def _from_the_first_arrival(sites: tuple[Site, ...]) -> tuple[Site, ...]:
 
 def _bytes_by_model(value: object, key: str, where: str) -> dict[str, float]:
     table = _Table(_table(value, f"{where}: {key}"), f"{where}, {key}")
-    return {"" if model == "other" else model: table.parsed(model, parse_bytes, 0.0) for model in table.values}
+    return {"" if model == "other" else model: table.parsed(model, parse_bytes, 0.0, zero=True) for model in table.values}
 
 
 def _speeds(value: object, where: str) -> dict[str, dict[str, float]]:
@@ -293,4 +322,4 @@ def _speeds(value: object, where: str) -> dict[str, dict[str, float]]:
     return speeds
 
 
-__all__ = ["devices_for", "read_sites"]
+__all__ = ["devices_for", "files_of", "read_sites"]

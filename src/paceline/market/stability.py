@@ -59,9 +59,12 @@ class Verdict:
                 f"Under {rule}, {groups} would do better by themselves: {names}{most}, with "
                 f"{priced(worst.gain, currency)} more than here."
             )
+        everyone, each = (
+            ("everyone", "each group") if self.least.whole else ("all that were compared", "each group that was compared")
+        )
         if self.can_be_stable:
             second = (
-                f"A division exists that keeps everyone: least-core. With it each group gets at least "
+                f"A division exists that keeps {everyone}: least-core. With it {each} gets at least "
                 f"{priced(max(-self.least.eps, 0.0), currency)} more than by itself."
             )
         else:
@@ -73,7 +76,8 @@ class Verdict:
             groups = "; ".join(_listed(self.game.members(mask)) for mask in self.coalitions.partition)
             how = "stay" if self.coalitions.stable else "were when the search was cut off"
             sentences.append(
-                f"Free to merge and to split, with the Shapley value in each group, the sites {how} in these: {groups}."
+                f"Another question: sites that merge and split as they like, and divide by the Shapley value, {how} in these "
+                f"groups: {groups}."
             )
         return tuple(sentences)
 

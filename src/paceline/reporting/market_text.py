@@ -73,8 +73,9 @@ def stability_screen(data: Answered) -> Screen:
     ]
     blocks += [GAP, heading("What each gains"), Table(("site", f"{data['rule']}, {data['currency']}", "least-core"), shares)]
     word = "holds" if data["stable"] else "does not hold"
+    counted = "one site" if len(data["sites"]) == 1 else f"{len(data['sites'])} sites"
     return Screen(
-        title=f"Does a federation of {len(data['sites'])} sites hold, settled by {data['rule']}?",
+        title=f"Does a federation of {counted} hold, settled by {data['rule']}?",
         answer=tuple(blocks),
         brief=f"it {word}: {data['verdict'][0]}",
         notes=tuple(data["notes"]),
@@ -104,7 +105,7 @@ def gain_screen(data: Answered) -> Screen:
                 ("mean wait of its jobs", wait),
                 ("lends", f"{data['lent_hours']:,.0f} device-hours, at most {data['most_lent']:,} devices at a time"),
                 ("borrows", f"{data['borrowed_hours']:,.0f} device-hours"),
-                ("must lend, or the others lose by it", must),
+                ("must lend, or the others lose by it before anybody pays", must),
                 ("a fair price: asks for what it lends", asks),
                 ("a fair price: pays for what it borrows", pays),
             ),
@@ -118,12 +119,16 @@ def gain_screen(data: Answered) -> Screen:
         f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",
         "It asks for at least what it loses by lending alone, and pays at most what it saves by borrowing alone.",
     )
-    brief = f"{data['site']} {does} under {data['rule']} ({low} to {high}); {wait}"
+    brief = f"{data['site']} {does} under {data['rule']} ({low} to {high}{of_what}); {wait}"
     return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
 
 
 def _price(price: float | None, currency: str, bound: str, none: str) -> str:
-    return none if price is None else f"{bound} {priced(max(price, 0.0), currency)} a device-hour"
+    if price is None:
+        return none
+    if price < 0 and bound == "at most":
+        return f"nothing: it loses {priced(-price, currency)} a device-hour"
+    return f"{bound} {priced(max(price, 0.0), currency)} a device-hour"
 
 
 def audit_screen(data: Answered) -> Screen:
@@ -166,8 +171,10 @@ def equilibrium_screen(data: Answered) -> Screen:
         heading("What selfishness costs"),
         *(item(sentence) for sentence in _anarchy(data)),
     ]
-    if len(data["equilibria"]) > 1:
-        blocks += [GAP, heading("Equilibria, the largest welfare first"), _equilibria_table(data)]
+    many = len(data["equilibria"])
+    cut = f"; {MOST_EQUILIBRIA} of {many:,}, the last is the worst" if many > MOST_EQUILIBRIA else ""
+    if many > 1:
+        blocks += [GAP, heading(f"Equilibria, the largest welfare first{cut}"), _equilibria_table(data)]
     brief = f"{first} {_anarchy(data)[0]}"
     if "dynamic_price" in data:
         found = data["dynamic_price"]

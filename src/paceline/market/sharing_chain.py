@@ -12,7 +12,7 @@ requests is (k + 1) mean_s / machines: all own machines busy, nothing lent or bo
 - ``expected``: it waits only where the expected wait is at most the allowed one. This bounds the queue by itself.
 - ``probability``: it waits with the probability that the wait, Erlang of k + 1 stages, is at most the allowed one.
 
-The simulators are tested against this chain: ``simulation`` with the first rule, ``sharing_simulation`` with all three.
+``simulation`` is tested against this chain with the first rule. The other two are tested against closed forms only.
 """
 
 from __future__ import annotations

@@ -53,7 +53,11 @@ def test_draws_without_jobs_of_a_site(rule: str) -> None:
 
 def test_what_a_site_must_lend() -> None:
     """A borrower in need of the others' devices costs them time; what it lends when they are busy makes up for it."""
-    a = site("A", [*(job(f"a{i}", 0, 3600) for i in range(3)), job("a9", 90_000, 60)])
+    a = site(
+        "A",
+        [*(job(f"a{i}", 0, 3600) for i in range(3)), *(job(f"late{i}", 90_000, 600) for i in range(3))],
+        waiting_price=100.0,
+    )
     b = site("B", [job("b1", 600, 3600), *(job(f"c{i}", 40_000, 7200) for i in range(3))])
     savings = savings_under(Federation(sites=(a, b)), "credits")
     gain = gain_of(savings, "A", "credits", draws=1)

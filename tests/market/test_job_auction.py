@@ -72,6 +72,12 @@ def test_a_price_by_hand() -> None:
     assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (0.5, 1.0))], ALL, ALL).price == 3.0
 
 
+def test_the_price_is_above_every_ask_that_wins() -> None:
+    """The wide job fits only where it is dear; the narrow one finds a cheap device."""
+    found = match([Bid(0, 0, 4, 10.0), Bid(1, 0, 1, 9.0)], [Offer(7, 1, (1.0,)), Offer(8, 2, (8.0,) * 4)], ALL, ALL)
+    assert [pool for _, pool in found.pairs] == [8, 7] and found.price == 8.5
+
+
 def test_one_auction_keeps_to_limits_over_all_its_bids() -> None:
     bids = [Bid(job, 0, 2, 5.0) for job in range(4)]
     for lends, borrows in (({1: 99, 2: 99}, {0: 5}), ({1: 2, 2: 2}, {0: 99})):

@@ -72,6 +72,17 @@ def test_a_lender_with_dear_energy_has_its_price() -> None:
         assert prices.prices[0, 0] >= min(price, 0.5) - 1e-9
 
 
+@pytest.mark.parametrize(("number", "limit"), [(0, "borrows"), (1, "lends")])
+def test_limits_hold(number: int, limit: str) -> None:
+    """Half of B's devices serve half as much of A's backlog; none, nothing."""
+    plain = contended()
+    for devices, waits in ((8, 24), (4, 28), (0, 32)):
+        changed = replace(plain.sites[number], **{limit: devices})
+        sites = tuple(changed if n == number else each for n, each in enumerate(plain.sites))
+        prices = period_prices(replace(plain, sites=sites), demand_of(plain))
+        assert prices.backlog_hours[0, 0] == pytest.approx(waits)
+
+
 @given(seed=st.integers(0, 2**32 - 1))
 def test_prices_are_in_the_core_of_the_fluid(seed: int) -> None:
     """No group pays less by itself: with energy, bytes, the public cloud and limits (Owen, 1975)."""

@@ -194,3 +194,14 @@ def test_a_limit_that_is_lifted_starts_what_waits() -> None:
     run.limit(30.0, np.array([0, 4]), np.array([4, 0]))
     assert run.lent().tolist() == [0, 4] and run.borrowed().tolist() == [4, 0] and not run.waiting().size
     assert run.run_until(np.inf) and run.outcome().end_s.tolist() == [100, 130]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_devices_that_were_kept_for_a_job_are_free_when_it_leaves_for_the_cloud(native: bool) -> None:
+    if native and simulation._native is None:
+        pytest.skip("no native build")
+    # A guest holds 3 of the owner's 4 devices; the owner's job wants all and leaves after 10 s; another guest wants the last.
+    jobs = demand([(0, 500, 4, 1), (1, 500, 3, 1), (2, 500, 4, 0), (3, 500, 1, 1)], [4, 4])
+    patient = replace(jobs, patience_s=np.array([np.inf, np.inf, 10.0, np.inf]))
+    outcome = simulate(patient, free_rules(2, notice_s=np.full(2, 100.0), home_first=True), 0b11, native)
+    assert outcome.first_start_s.tolist() == [0, 1, 12, 12]

@@ -210,8 +210,10 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
     axes[0].axvline(90, color="k", lw=0.8, ls="--")
     axes[0].set_xlim(80, 101)
     axes[0].set_title("kept of what one pool saves, % (dashed: 90)", loc="left", fontsize=10)
-    axes[1].set_title("most that a group gains by leaving, % of the saving", loc="left", fontsize=10)
-    axes[1].legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(0.9, 0.5))
+    axes[1].set_title("most a group gains by leaving, % (auction: of 20 groups)", loc="left", fontsize=10)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncol=len(by_rule)
+    )
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

@@ -100,7 +100,7 @@ def settled(jobs: list[Mapping[str, str]], directory: Path) -> dict[str, int]:
     trace = directory / "sacct.txt"
     trace.write_text("".join("|".join(job.values()) + "\n" for job in jobs))
     first = min(seconds(job["Start"]) for job in jobs)
-    ledger = Ledger(directory / "ledger.sqlite", Origin.of_file(trace, "credits", 0, paceline.__version__))
+    ledger = Ledger(directory / "ledger.sqlite", Origin.of_files([trace], "credits", 0, paceline.__version__))
     ledger.append(
         Entry(
             start_us=(seconds(job["Start"]) - first) * MICRO,

@@ -12,22 +12,24 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline.errors import UserError, known_name, shorten
+from paceline.hardware import Device
 from paceline.market.site import Federation, Site
 
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KUEUE = "kueue.x-k8s.io/v1beta2"
+NVIDIA = "nvidia.com/gpu"
 _RESOURCES = {
-    "amd.com/gpu": r"^(MI\d|RX |Radeon)",
-    "google.com/tpu": r"^TPU",
-    "habana.ai/gaudi": r"^Gaudi",
-    "graphcore.ai/ipu": r"^IPU",
-    "aws.amazon.com/neuron": r"^Trainium",
-    "cpu": r"^Xeon|^EPYC|CPU",
-    "nvidia.com/gpu": r"^(K80|TITAN|Tesla|GTX|RTX|Quadro|GH?B?\d|[PVTABHL]\d+)",
+    "cpu": "cpu",
+    "tpu": "google.com/tpu",
+    **dict.fromkeys(("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"), NVIDIA),
+    **dict.fromkeys(("CDNA", "RDNA"), "amd.com/gpu"),
+    "Gaudi": "habana.ai/gaudi",
+    "Trainium": "aws.amazon.com/neuron",
 }
-"""By what a catalogue's name begins with: what the maker's device plugin counts."""
+"""What the maker's device plugin counts, by a device's kind, or by the first word of its architecture or else of its name."""
 _SLURM_NAME = re.compile(r"[a-z][a-z0-9_-]{0,38}")
 """Slurm's accounting stores names of clusters in lower case and makes tables of them."""
 
@@ -58,31 +60,45 @@ def _kueue(federation: Federation, name: str, counted: str) -> Rendered:
             raise UserError(
                 f"{shorten(each, 40)!r} is no name for Kubernetes", "use up to 63 lower case letters, digits and dashes"
             )
-        if each.startswith("kube-") or each == "default":  # these namespaces are Kubernetes' own
-            raise UserError(f"{each!r} is reserved in Kubernetes", "choose another than default or kube-...")
+        if each.startswith("kube-") or each in ("default", "kueue-system"):  # these namespaces have owners
+            raise UserError(
+                f"{each!r} is a reserved name in Kubernetes", "choose another than default, kueue-system or kube-..."
+            )
     flavors = _flavors(federation)
-    parts = [_flavor(label) for label in flavors.values()]
+    parts = [_flavor(flavor.label) for flavor in flavors.values()]
     parts += [_queue(site, name, flavors) for site in federation.sites]
+    covered = {flavor.resource for flavor in flavors.values()}
+    others = " and ".join(resource for resource in ("cpu", "memory") if resource not in covered)
     remarks = [
         "kubectl apply -f federation.yaml, where Kueue serves v1beta2 and nodes have the label paceline/device.",
         "Each site submits to the LocalQueue of its namespace: kueue.x-k8s.io/queue-name: jobs.",
+        f"Kueue admits a pod where all that it asks for has quota: put {others} into its excludeResourcePrefixes.",
     ]
     if any(site.notice_s < math.inf for site in federation.sites):
         remarks.append("Kueue knows no notice: give guests' pods a terminationGracePeriodSeconds of the lender's notice.")
     return Rendered({"federation.yaml": "---\n".join(parts)}, tuple(remarks))
 
 
-def _flavors(federation: Federation) -> dict[str, str]:
-    """The name of each device type's flavor. Raises UserError for two of one name."""
-    flavors: dict[str, str] = {}
-    for device in dict.fromkeys(group.device for site in federation.sites for group in site.fleet.groups):
+class _Flavor(NamedTuple):
+    """A device type: the flavor's name, what the maker's plugin counts, and how many of that a device is."""
+
+    label: str
+    resource: str
+    amount: int
+
+
+def _flavors(federation: Federation) -> dict[str, _Flavor]:
+    """The flavor of each device type. Raises UserError for two of one name, and where the resource is not known."""
+    flavors: dict[str, _Flavor] = {}
+    groups = {group.device: group for site in federation.sites for group in site.fleet.groups}
+    for device, group in groups.items():
         label = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:63].rstrip("-")
-        if not label or label in flavors.values():
+        if not label or any(label == other.label for other in flavors.values()):
             raise UserError(
                 f"device {shorten(device, 40)!r} has no label of its own in Kubernetes: {label!r}",
                 "give the device another name of letters and digits",
             )
-        flavors[device] = label
+        flavors[device] = _Flavor(label, resource_of(group.hardware), _amount(group.hardware))
     return flavors
 
 
@@ -90,16 +106,17 @@ def _flavor(label: str) -> str:
     return f"""apiVersion: {KUEUE}
 kind: ResourceFlavor
 metadata:
-  name: {label}
+  name: "{label}"
 spec:
   nodeLabels:
-    paceline/device: {label}
+    paceline/device: "{label}"
 """
 
 
-def _queue(site: Site, cohort: str, flavors: Mapping[str, str]) -> str:
+def _queue(site: Site, cohort: str, flavors: Mapping[str, _Flavor]) -> str:
     own = {device: sum(g.devices for g in site.fleet.groups if g.device == device) for device in flavors}
     used = [device for device in flavors if own[device] or any(job.may_use(device) for job in site.jobs)]
+    used.sort(key=lambda device: not own[device])  # Kueue takes the first flavor that has room, borrowed room too
     for limit, what, types in (
         (site.lends, "lending", [device for device in used if own[device]]),
         (site.borrows, "borrowing", used),
@@ -111,28 +128,29 @@ def _queue(site: Site, cohort: str, flavors: Mapping[str, str]) -> str:
             )
     by_resource: dict[str, list[str]] = {}
     for device in used:
-        by_resource.setdefault(resource_of(device), []).append(device)
+        by_resource.setdefault(flavors[device].resource, []).append(device)
     groups = ""
     for resource, devices in by_resource.items():
         groups += f'  - coveredResources: ["{resource}"]\n    flavors:\n'
         for device in devices:
-            groups += f"    - name: {flavors[device]}\n      resources:\n      - name: {resource}\n"
-            groups += f"        nominalQuota: {own[device]}\n"
+            label, _, amount = flavors[device]
+            groups += f'    - name: "{label}"\n      resources:\n      - name: {resource}\n'
+            groups += f"        nominalQuota: {own[device] * amount}\n"
             if site.borrows is not None:
-                groups += f"        borrowingLimit: {site.borrows}\n"
+                groups += f"        borrowingLimit: {site.borrows * amount}\n"
             if site.lends is not None and own[device]:
-                groups += f"        lendingLimit: {min(site.lends, own[device])}\n"
+                groups += f"        lendingLimit: {min(site.lends, own[device]) * amount}\n"
     reclaims = site.notice_s < math.inf
     notice = f" # guests leave within {site.notice_s:g} s" if reclaims else " # guests stay to their end"
     return f"""apiVersion: {KUEUE}
 kind: ClusterQueue
 metadata:
-  name: {site.name}
+  name: "{site.name}"
 spec:
-  cohortName: {cohort}
+  cohortName: "{cohort}"
   namespaceSelector:
     matchLabels:
-      kubernetes.io/metadata.name: {site.name}
+      kubernetes.io/metadata.name: "{site.name}"
   queueingStrategy: BestEffortFIFO
   preemption:
     reclaimWithinCohort: {"Any" if reclaims else "Never"}{notice}
@@ -142,27 +160,36 @@ spec:
 apiVersion: v1
 kind: Namespace
 metadata:
-  name: {site.name}
+  name: "{site.name}"
 ---
 apiVersion: {KUEUE}
 kind: LocalQueue
 metadata:
   name: jobs
-  namespace: {site.name}
+  namespace: "{site.name}"
 spec:
-  clusterQueue: {site.name}
+  clusterQueue: "{site.name}"
 """
 
 
-def resource_of(device: str) -> str:
+def resource_of(device: Device) -> str:
     """The resource that the device plugin of its maker counts, as Kubernetes names it. Raises UserError where none is known."""
-    found = next((resource for resource, names in _RESOURCES.items() if re.search(names, device)), "")
-    if not found:
+    found = _RESOURCES.get(device.kind) or _RESOURCES.get(device.chip.partition(" ")[0])
+    if found is None:
         raise UserError(
-            f"no Kubernetes resource is known for {shorten(device, 40)!r}",
-            "paceline market emit --for slurm, or name a device of NVIDIA, AMD, Google, Intel, Graphcore or AWS",
+            f"no Kubernetes resource is known for {shorten(device.name, 40)!r}",
+            "give its architecture in the file of devices, or take --for slurm",
         )
     return found
+
+
+def _amount(device: Device) -> int:
+    """Of its resource: Kubernetes counts the cores of a CPU. Raises UserError where nobody knows them."""
+    if device.kind != "cpu":
+        return 1
+    if device.units is None:
+        raise UserError(f"the cores of {shorten(device.name, 40)!r} are not known", "give its units in the file of devices")
+    return int(device.units.value)
 
 
 def _slurm(federation: Federation, name: str, counted: str) -> Rendered:

@@ -112,7 +112,7 @@ def test_a_lender_that_throttles_is_named(capsys: pytest.CaptureFixture[str]) ->
 def test_limits_as_files_of_slurm_and_kueue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", "emit", SITES, "--for", "slurm"]) == 0
     text = capsys.readouterr().out
-    assert "clusters=north,south,west" in text and "GraceTime=120" in text
+    assert "clusters=north,south,west" in text and "KillWait=30" in text and "GraceTime=90" in text
     assert main(["market", "emit", SITES, "--for", "kueue", "--out", str(tmp_path)]) == 0
     assert "lendingLimit: 16" in (tmp_path / "federation.yaml").read_text()
     assert main(["market", "emit", SITES, "--for", "kueue", "--out", str(tmp_path / "federation.yaml")]) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -115,12 +117,16 @@ def test_names_stay_text_in_yaml(name: str) -> None:
 
 
 def test_slurm_has_a_cluster_a_site_and_guests_that_give_way() -> None:
-    files = render(federation(), "slurm", "sharing").files
+    rendered = render(federation(), "slurm", "sharing")
+    files = rendered.files
+    assert any("srun" in remark for remark in rendered.remarks)
+    assert not any("srun" in remark for remark in render(federation(notice_s=math.inf), "slurm").remarks)
     north, south = files["north/slurm.conf.part"], files["south/slurm.conf.part"]
-    assert "ClusterName=north\n" in north and "PreemptMode=REQUEUE" in north and "GraceTime=90" in north
-    assert "AllowAccounts=north PriorityTier=10" in north and "DenyAccounts=north PriorityTier=1 QOS=guests_north" in north
+    assert "ClusterName=north\n" in north and "PreemptMode=REQUEUE\nJobRequeue=1\nKillWait=30\n" in north
+    assert "AllowAccounts=north PriorityTier=10 PreemptMode=OFF " in north
+    assert "DenyAccounts=north PriorityTier=1 QOS=guests_north PreemptMode=REQUEUE GraceTime=60 " in north
     assert "GresTypes=gpu\nAccountingStorageTRES=gres/gpu\n" in north
-    assert "PreemptType=preempt/none" in south and "GraceTime" not in south
+    assert "PreemptType=preempt/none\nPreemptMode=OFF\n" in south and "GraceTime" not in south and "KillWait" not in south
     script = files["accounting.sh"]
     assert "add federation sharing clusters=north,south" in script
     assert "add qos guests_north set GrpTRES=gres/gpu=4" in script and "add qos guests_south\n" in script
@@ -129,6 +135,27 @@ def test_slurm_has_a_cluster_a_site_and_guests_that_give_way() -> None:
     assert shell
     checked = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("notice_s", [0.0, 0.5, 12.0, 30.0, 90.5, 3600.0])
+def test_guests_are_killed_within_the_notice(notice_s: float) -> None:
+    """SIGKILL comes KillWait after the end of GraceTime, both in whole seconds (slurm.conf(5))."""
+    part = render(federation(notice_s=notice_s), "slurm").files["north/slurm.conf.part"]
+    waits = {key: int(re.search(rf"{key}=(\d+)", part)[1]) for key in ("KillWait", "GraceTime")}  # type: ignore[index]
+    assert waits["KillWait"] <= 30 and sum(waits.values()) == int(notice_s)
+
+
+@pytest.mark.parametrize("name", ["north-1", "6214e9", "2024", "_a", "x" * 40])
+def test_names_that_slurm_takes(name: str) -> None:
+    """Each was added to slurmdbd 22.05 as a cluster and as an account; one of 41 characters was refused."""
+    files = render(Federation(sites=(site(name, [job("a", 0, 1)]),)), "slurm", name).files
+    assert f"ClusterName={name}\n" in files[f"{name}/slurm.conf.part"]
+
+
+@pytest.mark.parametrize("name", ["-a", "a.b", "all", "root", "x" * 41])
+def test_names_that_slurm_does_not_take(name: str) -> None:
+    with pytest.raises(UserError, match="is no name for a Slurm cluster"):
+        render(Federation(sites=(site(name, [job("a", 0, 1)]),)), "slurm")
 
 
 @pytest.mark.parametrize("name", ["North", "a b", "x" * 80, "$(reboot)", "a;b", ""])

@@ -30,8 +30,11 @@ _RESOURCES = {
     "Trainium": "aws.amazon.com/neuron",
 }
 """What the maker's device plugin counts, by a device's kind, or by the first word of its architecture or else of its name."""
-_SLURM_NAME = re.compile(r"[a-z][a-z0-9_-]{0,38}")
-"""Slurm's accounting stores names of clusters in lower case and makes tables of them."""
+_SLURM_NAME = re.compile(r"(?!(all|root)$)[a-z0-9_][a-z0-9_-]{0,39}")
+"""Slurm's accounting stores names of clusters in lower case and makes tables of them: at most 40 characters (slurm.conf(5)).
+Its ``all`` is every account, and an account ``root`` is always there."""
+_KILL_WAIT_S = 30
+"""Slurm's own: from the second SIGTERM, at the end of GraceTime, to SIGKILL (slurm.conf(5), GraceTime and KillWait)."""
 
 
 @dataclass(frozen=True)
@@ -197,32 +200,37 @@ def _slurm(federation: Federation, name: str, counted: str) -> Rendered:
         if not _SLURM_NAME.fullmatch(each):
             raise UserError(
                 f"{shorten(each, 40)!r} is no name for a Slurm cluster",
-                "begin with a lower case letter, then up to 38 letters, digits, _ and -",
+                "use up to 40 lower case letters, digits, _ and -, no - in front; neither all nor root",
             )
     files = {f"{site.name}/slurm.conf.part": _slurm_conf(site, counted) for site in federation.sites}
     files["accounting.sh"] = _accounting(federation, name, counted)
     remarks = [
-        "Add each site's part to its slurm.conf, point AccountingStorageHost at one slurmdbd, then run accounting.sh once.",
+        "Put each site's part into its slurm.conf in place of lines of the same keys.",
+        "Point AccountingStorageHost at one slurmdbd, then run accounting.sh once.",
         "A user of a site submits with --account=SITE --partition=own,guests: the first cluster with room runs the job.",
     ]
+    if any(site.notice_s < math.inf for site in federation.sites):
+        remarks.append("Guests start their work with srun: Slurm tells a batch script only KillWait before its end.")
     if any(site.borrows is not None for site in federation.sites):
         remarks.append("Slurm limits borrowing by cluster: a site may hold its limit on each other cluster at the same time.")
     return Rendered(files, tuple(remarks))
 
 
 def _slurm_conf(site: Site, counted: str) -> str:
-    reclaims = site.notice_s < math.inf
-    mode = "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE" if reclaims else "PreemptType=preempt/none"
+    mode, own, guests = "PreemptType=preempt/none\nPreemptMode=OFF", "", ""
+    if site.notice_s < math.inf:
+        wait_s = min(_KILL_WAIT_S, math.floor(site.notice_s))
+        mode = f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nJobRequeue=1\nKillWait={wait_s}"
+        own, guests = " PreemptMode=OFF", f" PreemptMode=REQUEUE GraceTime={math.floor(site.notice_s) - wait_s}"
     gres = counted.removeprefix("gres/") if counted.startswith("gres/") else ""  # the others are always tracked
     tracked = f"GresTypes={gres}\nAccountingStorageTRES={counted}\n" if gres else ""
-    grace = f" GraceTime={math.ceil(site.notice_s)}" if reclaims else ""
     return f"""ClusterName={site.name}
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageEnforce=associations,limits,qos
 {tracked}FederationParameters=fed_display
 {mode}
-PartitionName=own Nodes=ALL AllowAccounts={site.name} PriorityTier=10 Default=YES State=UP
-PartitionName=guests Nodes=ALL DenyAccounts={site.name} PriorityTier=1 QOS=guests_{site.name}{grace} State=UP
+PartitionName=own Nodes=ALL AllowAccounts={site.name} PriorityTier=10{own} Default=YES State=UP
+PartitionName=guests Nodes=ALL DenyAccounts={site.name} PriorityTier=1 QOS=guests_{site.name}{guests} State=UP
 """
 
 

@@ -68,7 +68,7 @@ def start(topology: Any, directory: Path, lends: int) -> SlurmFederation:
     clustered = SlurmFederation(topology, directory, clusters)
 
     def account(running: SlurmFederation) -> None:
-        for line in rendered["accounting.sh"].splitlines():
+        for line in (rendered["accounting.sh"] + rendered["limits.sh"]).splitlines():
             if line.startswith("sacctmgr"):
                 running.run("north", *shlex.split(line))
         for name in HOSTS:

@@ -129,12 +129,17 @@ def test_slurm_has_a_cluster_a_site_and_guests_that_give_way() -> None:
     assert "PreemptType=preempt/none\nPreemptMode=OFF\n" in south and "GraceTime" not in south and "KillWait" not in south
     script = files["accounting.sh"]
     assert "add federation sharing clusters=north,south" in script
-    assert "add qos guests_north set GrpTRES=gres/gpu=4" in script and "add qos guests_south\n" in script
-    assert "modify account where name=north cluster=south set GrpTRES=gres/gpu=6" in script
+    assert "add qos guests_north\n" in script and "add qos guests_south\n" in script
+    # A slurmctld without its partitions' QOS does not start, and slurmdbd refuses a gres that none has counted yet.
+    assert "GrpTRES" not in script
+    limits = files["limits.sh"]
+    assert "modify qos guests_north set GrpTRES=gres/gpu=4\n" in limits and "guests_south" not in limits
+    assert "modify account where name=north cluster=south set GrpTRES=gres/gpu=6\n" in limits
     shell = shutil.which("sh")
     assert shell
-    checked = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
-    assert checked.returncode == 0, checked.stderr
+    for each in (script, limits):
+        checked = subprocess.run([shell, "-n"], input=each, text=True, capture_output=True, check=False)
+        assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.parametrize("notice_s", [0.0, 0.5, 12.0, 30.0, 90.5, 3600.0])

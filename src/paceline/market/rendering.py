@@ -203,10 +203,10 @@ def _slurm(federation: Federation, name: str, counted: str) -> Rendered:
                 "use up to 40 lower case letters, digits, _ and -, no - in front; neither all nor root",
             )
     files = {f"{site.name}/slurm.conf.part": _slurm_conf(site, counted) for site in federation.sites}
-    files["accounting.sh"] = _accounting(federation, name, counted)
+    files |= {"accounting.sh": _accounting(federation, name), "limits.sh": _limits(federation, counted)}
     remarks = [
         "Put each site's part into its slurm.conf in place of lines of the same keys.",
-        "Point AccountingStorageHost at one slurmdbd, then run accounting.sh once.",
+        "Point AccountingStorageHost at one slurmdbd. Run accounting.sh once, start each slurmctld, then run limits.sh.",
         "A user of a site submits with --account=SITE --partition=own,guests: the first cluster with room runs the job.",
     ]
     if any(site.notice_s < math.inf for site in federation.sites):
@@ -234,25 +234,33 @@ PartitionName=guests Nodes=ALL DenyAccounts={site.name} PriorityTier=1 QOS=guest
 """
 
 
-def _accounting(federation: Federation, name: str, counted: str) -> str:
+def _accounting(federation: Federation, name: str) -> str:
     names = federation.names
     lines = [
         "#!/bin/sh",
-        "# Clusters, accounts and limits of the federation. Run once, where sacctmgr reaches the slurmdbd.",
+        "# Clusters, accounts and QOS of the federation. slurmctld does not start where a partition's QOS is missing.",
+    ]
+    lines += ["set -e", *(f"sacctmgr -i add cluster {site}" for site in names)]
+    lines += [f"sacctmgr -i add federation {name} clusters={','.join(names)}"]
+    for site in names:
+        lines += [f"sacctmgr -i add account {site}", f"sacctmgr -i add qos guests_{site}"]
+    return "\n".join(lines) + "\n"
+
+
+def _limits(federation: Federation, counted: str) -> str:
+    lines = [
+        "#!/bin/sh",
+        "# What sites lend and borrow. slurmdbd knows a gres once a slurmctld that counts it has started.",
         "set -e",
     ]
-    lines += [f"sacctmgr -i add cluster {site}" for site in names]
-    lines += [f"sacctmgr -i add federation {name} clusters={','.join(names)}"]
     for site in federation.sites:
-        lines += [f"sacctmgr -i add account {site.name}"]
-        limit = "" if site.lends is None else f" set GrpTRES={counted}={site.lends}"
-        lines += [f"sacctmgr -i add qos guests_{site.name}{limit}"]
-    for site in federation.sites:
+        if site.lends is not None:
+            lines += [f"sacctmgr -i modify qos guests_{site.name} set GrpTRES={counted}={site.lends}"]
         if site.borrows is not None:
-            others = [other for other in names if other != site.name]
             lines += [
                 f"sacctmgr -i modify account where name={site.name} cluster={other} set GrpTRES={counted}={site.borrows}"
-                for other in others
+                for other in federation.names
+                if other != site.name
             ]
     return "\n".join(lines) + "\n"
 

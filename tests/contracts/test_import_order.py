@@ -17,6 +17,7 @@ ORDER = (
     "names",
     "errors",
     "csv_rows",
+    "toml_file",
     "units",
     "tabular",
     "lab",

@@ -60,7 +60,7 @@ def test_a_number_may_carry_its_source(own) -> None:
     ("text", "words"),
     [
         ("", r"has no \[\[device\]\]"),
-        ("[[device]\n", "is not a file of devices"),
+        ("[[device]\n", r"is not TOML: .*; docs/add-a-chip\.md has one to copy"),
         ("[[device]]\n" + NEEDED.replace("memory = 8e9\n", ""), "has no memory; take them from the datasheet"),
         ("[[device]]\n" + NEEDED + "memmory = 1\n", "unknown key of .*'memmory'.*did you mean memory"),
         ("[[device]]\n" + NEEDED.replace('"gpu"', '"gpus"'), "unknown kind of .*did you mean gpu"),
@@ -81,5 +81,5 @@ def test_what_is_wrong_is_said_with_what_to_write(own, text: str, words: str) ->
 
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/nowhere.toml")
-    with pytest.raises(UserError, match=r"/nowhere\.toml is not a file of devices"):
+    with pytest.raises(UserError, match=r"cannot read /nowhere\.toml: No such file"):
         hardware.device("A100")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError, shown, unknown
 from paceline.hardware.device import Device, Fact
 from paceline.hardware.precision import PRECISIONS
+from paceline.toml_file import read_toml
 
 VARIABLE = "PACELINE_DEVICES"
 """Environment variable with the path of a file of devices. They come before those of the package."""
@@ -81,12 +81,7 @@ def own_devices(path: str, architectures: tuple[str, ...]) -> tuple[tuple[dict[s
     """
     if not path:
         return (), {}
-    import tomllib
-
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a file of devices: {error}", "docs/add-a-chip.md has one to copy") from error
+    data = read_toml(path, "docs/add-a-chip.md has one to copy")
     rows = data.get("device")
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{path} has no [[device]]", "docs/add-a-chip.md has one to copy")

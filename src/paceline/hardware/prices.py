@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device
 from paceline.hardware.instances import Instance, instance
 from paceline.hardware.saved_clusters import saved_cluster
+from paceline.toml_file import read_toml
 
 _COUNT = re.compile(r"^\d{1,9}\s*[x×]\s*|^\d{1,9}\s+", re.IGNORECASE)
 _Price = TypeVar("_Price", bound="float | Price")
@@ -212,13 +212,16 @@ def _read(path: str) -> tuple[Price, ...]:
     import tomllib
     from importlib.resources import files
 
+    form = "its form is that of hardware/prices.toml"
+    if path:
+        data = read_toml(path, form)
+    else:
+        data = tomllib.loads(files("paceline.hardware").joinpath("prices.toml").read_text(encoding="utf-8"))
     try:
-        file = Path(path) if path else files("paceline.hardware").joinpath("prices.toml")
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
         sources = data.get("sources", {})
         return tuple(_listing(entry, sources) for entry in data["price"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is not a file of prices: {error}", "its form is that of hardware/prices.toml") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is not a file of prices: {error}", form) from error
 
 
 def _listing(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Price:

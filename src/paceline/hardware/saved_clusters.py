@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.errors import UserError, shown, unknown
 from paceline.names import likeliest
+from paceline.toml_file import read_toml
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
@@ -42,14 +43,9 @@ def saved_clusters() -> Mapping[str, SavedCluster]:
         UserError: the file cannot be read, or has another form.
     """
     file = clusters_file()
-    import tomllib  # not with the package, whose import is light
-
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {file}: {error}", "mend it, or remove it and add the clusters again") from None
+    tables = read_toml(file, "mend it, or remove it and add the clusters again")
     return {name: _saved(name, entry, file) for name, entry in tables.items()}
 
 
@@ -97,7 +93,7 @@ def _write(changed: Mapping[str, dict[str, Any] | None]) -> Path:
     file = clusters_file()
     saved_clusters()  # a damaged file is named, not replaced
     try:
-        document = tomlkit.parse(file.read_text(encoding="utf-8")) if file.exists() else tomlkit.document()
+        document = tomlkit.parse(file.read_text(encoding="utf-8-sig")) if file.exists() else tomlkit.document()
         for name, table in changed.items():
             if table is None:
                 document.remove(name)

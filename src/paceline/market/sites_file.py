@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from paceline.market.site import HOURS, Federation, Site
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.traces.reader import read_trace
+from paceline.toml_file import read_toml
 from paceline.units import parse_bandwidth, parse_bytes, parse_seconds
 
 EXAMPLE = '[[site]] with name = "a", nodes = "16x8xV100" and trace = "a.csv"'
@@ -45,12 +45,7 @@ def read_sites(path: str | Path) -> Federation:
         UserError: a file that cannot be read; a key that is unknown; a value of another kind, with its site.
     """
     file = Path(path)
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror or error}", EXAMPLE) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not TOML: {error}", EXAMPLE) from error
+    data = read_toml(file, EXAMPLE)
     top = _Table(data, file.name)
     top.check(SHARED_KEYS)
     tables, columns = data.get("site", []), data.get("sites")
@@ -86,7 +81,7 @@ def read_sites(path: str | Path) -> Federation:
 def files_of(path: str | Path) -> tuple[Path, ...]:
     """The file of a federation that ``read_sites`` takes, then every trace that it names, in order."""
     file = Path(path)
-    data = tomllib.loads(file.read_text(encoding="utf-8"))
+    data = read_toml(file, EXAMPLE)
     tables = [*data.get("site", []), *([data["sites"]] if "sites" in data else [])]
     return (file, *(file.parent / trace for trace in dict.fromkeys(table["trace"] for table in tables if "trace" in table)))
 

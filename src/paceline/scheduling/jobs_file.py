@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from paceline.errors import UserError, known_name, shorten
 from paceline.hardware.catalogue import device, is_device
 from paceline.scheduling.executors.executor import LiveJob
+from paceline.toml_file import read_toml
 from paceline.units import parse_count, parse_seconds
 
 KEYS = (
@@ -51,12 +51,7 @@ def read_jobs(path: str | Path) -> list[tuple[LiveJob, float]]:
         UserError: a file that cannot be read, a key or value that is unknown (the job is named), two jobs of one name.
     """
     file = Path(path)
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror or error}", EXAMPLE) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not TOML: {error}", EXAMPLE) from error
+    data = read_toml(file, EXAMPLE)
     tables = data.pop("job", [])
     if data or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         others = f": it also has {', '.join(data)}" if data else ""

@@ -320,3 +320,21 @@ def test_tokens_of_a_sequence() -> None:
 @each_row("text", ["50", "$50", "50 dollars", "50USD", "usd 50", "0.05k $"])
 def test_a_budget_is_dollars_as_they_are_written(text: str) -> None:
     assert units.parse_dollars(text) == 50
+
+
+@pytest.mark.parametrize("text", ["0s", "0 ms", "0h", "0min 0s", "0.0s"])
+def test_no_time_where_it_is_legal(text: str) -> None:
+    assert parse_seconds(text, zero=True) == 0
+    with pytest.raises(UserError, match="is not a positive time"):
+        parse_seconds(text)
+    with pytest.raises(UserError, match="is not a time"):
+        parse_seconds(f"-{text}", zero=True)
+
+
+@pytest.mark.parametrize("text", ["0B", "0 GB", "0MiB", "0b"])
+def test_no_bytes_where_that_is_legal(text: str) -> None:
+    assert parse_bytes(text, zero=True) == 0
+    with pytest.raises(UserError, match="is not a positive size"):
+        parse_bytes(text)
+    with pytest.raises(UserError, match="'0s' is not a size"):
+        parse_bytes("0s", zero=True)

@@ -48,13 +48,17 @@ _CURRENCY = re.compile(r"^\s*(?:\$|usd\b)|(?:\$|usd|dollars?)\s*$", re.IGNORECAS
 _TOKENS = re.compile(r"\s*([1-9][0-9]*(?:[,_][0-9]{3})*)\s*([kKmM]i?)?\s*(?:tokens)?\s*")
 
 
-def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:
+def _parse(text: str, units: dict[str, float], kind: str, example: str, zero: bool = False) -> float:
     match = _QUANTITY.match(text)
     if match is None or match[3] not in units:
         raise UserError(f"{text!r} is not a {kind}", f"write it as {example}")
     value = float(match[1]) * ({**_DECIMAL, **_BINARY}[match[2]]) * units[match[3]]
-    if not math.isfinite(value) or value <= 0:
-        raise UserError(f"{text!r} is not a positive {kind}", f"write it as {example}")
+    return _checked(value, text, kind, example, zero)
+
+
+def _checked(value: float, text: str, kind: str, example: str, zero: bool) -> float:
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise UserError(f"{text!r} is not a {'' if zero else 'positive '}{kind}", f"write it as {example}")
     return value
 
 
@@ -64,22 +68,20 @@ def parse_bandwidth(text: str) -> float:
     return _parse(text, units, "bandwidth", "10Gb/s (bits) or 1.25GB/s (bytes)")
 
 
-def parse_bytes(text: str) -> float:
-    """``"25MiB"`` or ``"1.7MB"`` as bytes. Raises UserError otherwise."""
-    return _parse(text, {"B": 1.0, "b": 0.125}, "size", "25MiB or 26.2MB")
+def parse_bytes(text: str, zero: bool = False) -> float:
+    """``"25MiB"`` or ``"1.7MB"`` as bytes; ``zero``: ``"0GB"`` is legal too. Raises UserError otherwise."""
+    return _parse(text, {"B": 1.0, "b": 0.125}, "size", "25MiB or 26.2MB", zero)
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str, zero: bool = False) -> float:
     """``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum such as ``"1h 30min"`` as seconds. ``m`` is a minute.
 
-    It reads what ``format_seconds`` prints. Raises UserError otherwise.
+    It reads what ``format_seconds`` prints; ``zero``: ``"0s"`` is legal too. Raises UserError otherwise.
     """
     if _DURATION.fullmatch(text) is None:
-        return _parse(text, {"s": 1.0}, "time", _TIME)
+        return _parse(text, {"s": 1.0}, "time", _TIME, zero)
     value = sum(float(number) * _SECONDS[unit.casefold()] for number, unit in _PART.findall(text))
-    if not math.isfinite(value) or value <= 0:
-        raise UserError(f"{text!r} is not a positive time", f"write it as {_TIME}")
-    return value
+    return _checked(value, text, "time", _TIME, zero)
 
 
 def parse_count(text: str) -> float:

@@ -163,7 +163,11 @@ def test_nothing_is_legal_where_it_means_something(tmp_path: Path) -> None:
     )
     assert (federation.save_s, federation.restart_s, federation.data_bytes[""]) == (0, 0, 0)
     assert (federation.sites[0].notice_s, federation.sites[0].cloud_after_s) == (0, 0)
-    with pytest.raises(UserError, match="checkpoint"):
+    for zeros in ('save = "0ms"', 'restart = "0min 0s"', 'data = { other = "0MiB" }'):
+        read_sites(write(tmp_path, f"{zeros}\n{A}", a="x,0,60,2,net\n"))
+    with pytest.raises(UserError, match="data: other: '0s' is not a size"):
+        read_sites(write(tmp_path, 'data = { other = "0s" }\n' + A, a="x,0,60,2,net\n"))
+    with pytest.raises(UserError, match="checkpoint: '0s' is not a positive time"):
         read_sites(write(tmp_path, 'checkpoint = "0s"\n' + A, a="x,0,60,2,net\n"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,8 +28,7 @@ SITE_KEYS = ("name", "nodes", "trace", "where", "arrivals", *PRICE_KEYS)
 SITES_KEYS = ("trace", "column", "nodes", "load", "where", *PRICE_KEYS)
 LARGEST = 1e12
 MOST_ARRIVALS = 2_000_000
-_UNITS: Mapping[Callable[[str], float], str] = {parse_seconds: "10min", parse_bytes: "5GB", parse_bandwidth: "10Gb/s"}
-_NOTHING = re.compile(r"\s*0+(\.0*)?\s*(s|min|h|d|B|kB|MB|GB|TB)\s*")
+_UNITS: Mapping[Callable[..., float], str] = {parse_seconds: "10min", parse_bytes: "5GB", parse_bandwidth: "10Gb/s"}
 ARRIVAL_KEYS = ("per_hour", "duration", "devices", "model", "hours", "seed")
 
 
@@ -121,17 +119,15 @@ class _Table:
             raise UserError(f"{self.where}: {key} is {shown(value)}", f"give a whole number up to {LARGEST_COUNT:,}")
         return value
 
-    def parsed(self, key: str, parse: Callable[[str], float], default: float, zero: bool = False) -> float:
-        """Of a text with its unit. ``zero``: nothing is legal too, in the same units."""
+    def parsed(self, key: str, parse: Callable[..., float], default: float, **legal: bool) -> float:
+        """Of a text with its unit. ``legal`` goes to the parser: ``zero=True``."""
         value = self.values.get(key)
         if value is None:
             return default
         if not isinstance(value, str):
             raise UserError(f"{self.where}: {key} is {shown(value)}", f'write it with its unit: {key} = "{_UNITS[parse]}"')
-        if zero and _NOTHING.fullmatch(value):
-            return 0.0
         try:
-            return parse(value)
+            return parse(value, **legal)
         except UserError as error:
             raise UserError(f"{self.where}: {key}: {error.message}", error.fix) from None
 

@@ -143,9 +143,7 @@ def _devices(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 def _time(table: Mapping[str, Any], key: str, default: str, where: str) -> float:
     text = _text(table, key, default, where)
-    if text.strip() in ("0", "0s", "0 s"):
-        return 0.0
     try:
-        return parse_seconds(text)
+        return 0.0 if text.strip() == "0" else parse_seconds(text, zero=True)
     except UserError as error:
         raise UserError(f"{where}: {key}: {error.message}", error.fix) from error

@@ -106,3 +106,16 @@ def test_what_parts_the_columns_is_told(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(UserError, match=r"t\.txt is empty"):
             header(path)
+
+
+@pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_another_sign_between_columns_is_named(tmp_path: Path, sign: str, name: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a{sign}b\n1{sign}2\n")
+    with pytest.raises(UserError, match=f"a.csv: its columns are parted by {name}; part them by commas"):
+        read(tmp_path / "a.csv", ("a", "b"))
+
+
+def test_a_path_that_no_file_can_have() -> None:
+    for open_it in (header, lambda path: read(path, ("a",))):
+        with pytest.raises(UserError, match=r"cannot read 'a\\x00.csv': embedded null byte"):
+            open_it("a\0.csv")

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import UserError, shorten
+from paceline.errors import UserError, shorten, shown
 from paceline.names import did_you_mean
 
 _LONGEST_HEADER = 1 << 16
+_PARTED = {";": "semicolons", "\t": "tabs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ def header(path: str | Path) -> tuple[list[str], str]:
         raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
     except UnicodeDecodeError:
         raise _not_utf8(Path(path).name) from None
+    except ValueError as error:  # a path with a zero byte
+        raise UserError(f"cannot read {shown(str(path))}: {error}", "give a CSV file") from None
     if not first.strip():
         raise UserError(f"{Path(path).name} is empty", "its first line names the columns")
     delimiter = "|" if first.count("|") > first.count(",") else ","
@@ -108,11 +111,19 @@ def read(path: str | Path, columns: Sequence[str], delimiter: str = ",") -> list
         raise UserError(f"cannot read {path}: {error.strerror or error}", "give a CSV file") from None
     except UnicodeDecodeError:
         raise _not_utf8(name) from None
+    except ValueError as error:  # a path with a zero byte
+        raise UserError(f"cannot read {shown(str(path))}: {error}", "give a CSV file") from None
     except csv.Error as error:
         raise UserError(f"{name} is not a CSV file in UTF-8: line {reader.line_num}: {error}", "close its quotations") from None
     if not rows:
         raise UserError(f"{name} has a header and no rows")
     return rows
+
+
+def check_parted(header: Sequence[str], name: str) -> None:
+    """Raises UserError for a header that semicolons or tabs part."""
+    if len(header) == 1 and (other := next((sign for sign in _PARTED if sign in header[0]), "")):
+        raise UserError(f"{name}: its columns are parted by {_PARTED[other]}", "part them by commas, here and in each row")
 
 
 def _not_utf8(name: str) -> UserError:
@@ -124,6 +135,7 @@ def _check_header(header: Sequence[str], columns: Sequence[str], name: str) -> N
         raise UserError(f"{name} is empty", f"its first line names the columns: {', '.join(columns)}")
     missing = [column for column in columns if column not in header]
     if missing:
+        check_parted(header, name)
         near = [n for n in did_you_mean(missing[0], header, 1) if n.casefold().startswith(missing[0][:3].casefold())]
         hint = f"is {near[0]!r} meant?" if near and near[0] not in columns else f"the set has {', '.join(columns)}"
         raise UserError(f"{name} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}", hint)

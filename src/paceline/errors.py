@@ -58,7 +58,7 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: 
     choices = every if len(names) <= few else f"nearest: {', '.join(near)}" if near else far
     likely = likeliest(given, names)
     hint = f"did you mean {likely}?" if likely and (len(names) <= few or not fix) else fix
-    return UserError(f"unknown {kind} {given!r}; {choices}", hint)
+    return UserError(f"unknown {kind} {shorten(given)!r}; {choices}", hint)
 
 
 def shorten(text: str, most: int = 200) -> str:

@@ -137,6 +137,32 @@ def test_sizes_are_whole_nodes() -> None:
         ),
         (A + 'cloud_after = "1h"\ncloud_price = inf', "cloud_price is inf; give a number up to"),
         ('data = { net = "much" }\n' + A, "data: net: 'much'"),
+        ('currency = "  "\n' + A, "the currency is empty"),
+        ('currency = "a\\nb"\n' + A, r"the currency 'a\\nb'; give at most 20 letters"),
+        ("speed.net = { V100 = 1, v100 = 2 }\n" + A, "V100 and v100 are one device type, V100.*; give its speed once"),
+        (A.replace('"a.csv"', "3"), r"^sites.toml, site 1 \(A\): trace is 3; give text"),
+        (A.replace('"2x8xV100"', "16"), r"^sites.toml, site 1 \(A\): nodes is 16; give text"),
+        (A.replace("nodes", "#"), r"^sites.toml, site 1 \(A\) has no nodes"),
+        (A + 'where = "a"', r"^sites.toml, site 1 \(A\): where is 'a'; give a table"),
+        (A + 'where = { name = ["x"] }', r"where: name is \['x'\]; give one value"),
+        (A.replace("a.csv", ""), "trace is ''; give a CSV file"),
+        (A.replace("a.csv", "a\\u0000.csv"), r"cannot read '.*a\\x00.csv': embedded null byte"),
+        (A.replace('"A"', f'"{"x" * 201}"'), "has 201 letters; give at most 200"),
+        ('"' + "k" * 5000 + '" = 1\n' + A, r"unknown key of sites.toml 'k{197}\.\.\.'"),
+        (
+            A.replace('trace = "a.csv"', 'arrivals = { per_hour = 1, duration = "1h", hours = -1 }'),
+            "hours is -1.0; give the hours in which jobs arrive",
+        ),
+        (
+            A.replace('trace = "a.csv"', 'arrivals = { per_hour = 1e-9, duration = "1h", hours = 1 }'),
+            "no job arrives in 1 hours at 1e-09 an hour",
+        ),
+        (
+            A.replace('trace = "a.csv"', 'arrivals = { per_hour = 1, duration = "1e300s" }'),
+            "^sites.toml, site 1 .*arrivals: job 'A-.*: duration .*e.*; give at most",
+        ),
+        ('[sites]\ncolumn = "name"\nnodes = "8xT4"', "^sites.toml, sites has no trace"),
+        ('[sites]\ntrace = "a.csv"\ncolumn = "model"\nnodes = "8xT4"\nload = 1e-9', "load is 1e-09; give .* from 0.001"),
         ("speed.net = { V100 = 0 }\n" + A, "a speed of 0 or less"),
         ('[sites]\ntrace = "a.csv"\ncolumn = "cluster"\nnodes = "8xT4"', "unknown column 'cluster'"),
         ('[sites]\ntrace = "a.csv"\ncolumn = "name"\nnodes = "2x8xT4"', "give one node"),
@@ -169,6 +195,37 @@ def test_nothing_is_legal_where_it_means_something(tmp_path: Path) -> None:
         read_sites(write(tmp_path, 'data = { other = "0s" }\n' + A, a="x,0,60,2,net\n"))
     with pytest.raises(UserError, match="checkpoint: '0s' is not a positive time"):
         read_sites(write(tmp_path, 'checkpoint = "0s"\n' + A, a="x,0,60,2,net\n"))
+
+
+def test_columns_are_found_in_any_case(tmp_path: Path) -> None:
+    text = '[sites]\ntrace = "a.csv"\ncolumn = "Model"\nwhere = { Devices = 2 }\nnodes = "8xT4"'
+    assert read_sites(write(tmp_path, text, a="x,0,60,2,net\ny,1,60,3,net\nz,1,60,2,other\n")).names == ("net", "other")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("x,0,60,2,net\ny,0,60,2,\n", r"^sites.toml, sites: a.csv, row 2 \(line 3\) names no model"),
+        (
+            "x,0,60,2,net\ny,1e300,60,2,net\n",
+            "site .net.: a job arrives .* after the first of all sites; at most 1,000,000,000",
+        ),
+        ('x,0,60,2,net\n"y\nz",0,60,2,net\n', r"the name 'y\\nz' of a job at site 'net' has characters that cannot be printed"),
+        (f"{'x' * 201},0,60,2,net\n", "of a job at site 'net' has 201 letters; give at most 200"),
+    ],
+)
+def test_rows_of_no_use(tmp_path: Path, rows: str, message: str) -> None:
+    text = '[sites]\ntrace = "a.csv"\ncolumn = "model"\nnodes = "8xT4"'
+    with pytest.raises(UserError, match=message):
+        read_sites(write(tmp_path, text, a=rows))
+
+
+def test_a_trace_of_another_system_is_read(tmp_path: Path) -> None:
+    rows = (JOBS + "x,0,60,2,net\n").replace("\n", "\r\n").encode()
+    for data in (rows, b"\xef\xbb\xbf" + rows):
+        file = write(tmp_path, A)
+        (tmp_path / "a.csv").write_bytes(data)
+        assert [job.name for job in read_sites(file).sites[0].jobs] == ["x"]
 
 
 def test_no_file_and_no_jobs(tmp_path: Path) -> None:

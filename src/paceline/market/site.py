@@ -12,8 +12,18 @@ from paceline.scheduling.job import Job
 
 HOURS = "job-hours"
 """The unit of account where nobody states a price: an hour that a job waits counts 1."""
+LONGEST_NAME = 200
+"""Of a site or a job, as in the ledger."""
+LONGEST_CURRENCY = 20
 MOST_SITES = 60
 """A coalition is a mask of 64 bits."""
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name.isprintable():
+        raise UserError(f"the name {what} has characters that cannot be printed", "use letters, digits and signs")
+    if len(name) > LONGEST_NAME:
+        raise UserError(f"the name {what} has {len(name):,} letters", f"give at most {LONGEST_NAME}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +59,12 @@ class Site:
         where = f"site {shorten(self.name, 40)!r}"
         if not self.name.strip():
             raise UserError("a site without a name", "name each site")
-        if not self.name.isprintable():
-            raise UserError(f"the name {where[5:]} has characters that cannot be printed", "use letters, digits and signs")
+        _check_name(where[5:], self.name)
         if not self.jobs:
             raise UserError(f"{where} has no jobs", "give its trace, or leave the site out")
+        odd = next((job.name for job in self.jobs if not job.name.isprintable() or len(job.name) > LONGEST_NAME), None)
+        if odd is not None:
+            _check_name(f"{shorten(odd, 40)!r} of a job at {where}", odd)
         for what, price in (
             ("waiting price", self.waiting_price),
             ("energy price", self.energy_price),
@@ -111,6 +123,12 @@ class Federation:
         twice = next((name for name in names if names.count(name) > 1), "")
         if twice:
             raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a name of its own")
+        if not self.currency.strip():
+            raise UserError("the currency is empty", 'name it, such as currency = "$", or leave it out')
+        if not self.currency.isprintable() or len(self.currency) > LONGEST_CURRENCY:
+            raise UserError(
+                f"the currency {shorten(self.currency, 40)!r}", f"give at most {LONGEST_CURRENCY} letters, such as $ or EUR"
+            )
         if not 0 <= self.wan_price < math.inf:
             raise UserError(f"a wan_price of {shown(self.wan_price)}", "give the price of a GB between sites, from 0 up")
         if not self.checkpoint_s > 0:
@@ -122,4 +140,4 @@ class Federation:
         return tuple(site.name for site in self.sites)
 
 
-__all__ = ["HOURS", "MOST_SITES", "Federation", "Site"]
+__all__ = ["HOURS", "LONGEST_NAME", "MOST_SITES", "Federation", "Site"]

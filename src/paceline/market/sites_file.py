@@ -13,7 +13,7 @@ import numpy as np
 from paceline.errors import LARGEST_COUNT, UserError, known_name, shorten, shown
 from paceline.market.site import HOURS, Federation, Site
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.job import Job
+from paceline.scheduling.job import LONGEST_S, Job
 from paceline.scheduling.traces.reader import read_trace
 from paceline.toml_file import read_toml
 from paceline.units import parse_bandwidth, parse_bytes, parse_seconds
@@ -28,6 +28,7 @@ SITE_KEYS = ("name", "nodes", "trace", "where", "arrivals", *PRICE_KEYS)
 SITES_KEYS = ("trace", "column", "nodes", "load", "where", *PRICE_KEYS)
 LARGEST = 1e12
 MOST_ARRIVALS = 2_000_000
+LEAST_LOAD = 0.001
 _UNITS: Mapping[Callable[..., float], str] = {parse_seconds: "10min", parse_bytes: "5GB", parse_bandwidth: "10Gb/s"}
 ARRIVAL_KEYS = ("per_hour", "duration", "devices", "model", "hours", "seed")
 
@@ -58,8 +59,6 @@ def read_sites(path: str | Path) -> Federation:
     )
     sites = _from_the_first_arrival(sites)
     priced = any(site.energy_price or site.cloud_price for site in sites) or "wan_price" in data
-    if data.get("currency") == "":
-        raise UserError(f"{file.name}: currency is empty", 'name it, such as currency = "$", or leave it out')
     if priced and "currency" not in data:
         raise UserError(f"{file.name} states prices and no currency", 'add currency = "$", in which waiting_price is too')
     return Federation(
@@ -97,10 +96,10 @@ class _Table:
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.values.get(key, default)
+        if value is None:
+            raise UserError(f"{self.where} has no {key}", EXAMPLE)
         if not isinstance(value, str):
-            raise UserError(
-                f"{self.where}: {key} is {shown(value)}" if key in self.values else f"{self.where} has no {key}", EXAMPLE
-            )
+            raise UserError(f"{self.where}: {key} is {shown(value)}", f'give text: {key} = "..."')
         return value
 
     def number(self, key: str, default: float) -> float:
@@ -166,10 +165,11 @@ def _site(table: _Table, base: Path) -> Site:
         raise UserError(f"{table.where}: give a trace or an arrivals model, one of them", EXAMPLE)
     if "where" in table.values and "trace" not in table.values:
         raise UserError(f"{table.where}: where chooses rows of a trace, and there is none", "leave out where, or give a trace")
-    fleet = _placed(table, lambda: Fleet.named(table.text("nodes")))
-    fleet = _with_watts(table, fleet)
+    nodes = table.text("nodes")
+    fleet = _with_watts(table, _placed(table, lambda: Fleet.named(nodes)))
     if "trace" in table.values:
-        jobs = _placed(table, lambda: read_trace(base / table.text("trace"), _where(table)).jobs)
+        path, where = _trace(table, base), _where(table)
+        jobs = _placed(table, lambda: read_trace(path, where).jobs)
     else:
         jobs = _arrivals(_Table(_table(table.values["arrivals"], f"{table.where}: arrivals"), f"{table.where}, arrivals"), name)
     return Site(
@@ -193,8 +193,20 @@ def _with_watts(table: _Table, fleet: Fleet) -> Fleet:
     return replace(fleet, groups=tuple(replace(group, watts=stated or group.watts) for group in fleet.groups))
 
 
+def _trace(table: _Table, base: Path) -> Path:
+    """The file of a trace, relative to the sites' file."""
+    name = table.text("trace")
+    if not name.strip():
+        raise UserError(f"{table.where}: trace is {name!r}", "give a CSV file of jobs")
+    return base / name
+
+
 def _where(table: _Table) -> Mapping[str, str]:
-    return {key: str(value) for key, value in _table(table.values.get("where", {}), f"{table.where}: where").items()}
+    where = _table(table.values.get("where", {}), f"{table.where}: where")
+    for key, value in where.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise UserError(f"{table.where}: where: {shorten(key, 40)} is {shown(value)}", "give one value of the column")
+    return {key: str(value) for key, value in where.items()}
 
 
 def _timed(jobs: tuple[Job, ...], table: _Table) -> tuple[Job, ...]:
@@ -217,7 +229,9 @@ def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
     if devices < 1:
         raise UserError(f"{table.where}: devices is {devices}", "give a whole number from 1 up")
     mean_s = table.parsed("duration", parse_seconds, 0.0)
-    if rate <= 0 or mean_s <= 0 or hours <= 0:
+    if hours <= 0:
+        raise UserError(f"{table.where}: hours is {shown(hours)}", "give the hours in which jobs arrive, above 0")
+    if rate <= 0 or mean_s <= 0:
         raise UserError(
             f"{table.where}: give per_hour and duration", 'arrivals = { per_hour = 4, duration = "2h", devices = 8 }'
         )
@@ -230,11 +244,19 @@ def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
         raise UserError(f"{table.where}: seed is {shown(seed)}", "give a whole number from 0 up")
     rng = np.random.default_rng((seed, *site.encode()))
     count = int(rng.poisson(rate * hours))
+    if not count:
+        raise UserError(
+            f"{table.where}: no job arrives in {hours:g} hours at {rate:g} an hour", "give more hours, or a higher per_hour"
+        )
     moments, durations = np.sort(rng.uniform(0, hours * 3600, count)), rng.exponential(mean_s, count)
     model = table.text("model", "")
-    return tuple(
-        Job(name=f"{site}-{index}", arrival_s=float(at), duration_s=max(float(long), 1e-3), devices=devices, model=model)
-        for index, (at, long) in enumerate(zip(moments, durations, strict=True))
+    drawn = enumerate(zip(moments.tolist(), durations.tolist(), strict=True))
+    return _placed(  # type: ignore[no-any-return]
+        table,
+        lambda: tuple(
+            Job(name=f"{site}-{index}", arrival_s=at, duration_s=max(long, 1e-3), devices=devices, model=model)
+            for index, (at, long) in drawn
+        ),
     )
 
 
@@ -242,13 +264,15 @@ def _sites_of_column(table: _Table, base: Path) -> tuple[Site, ...]:
     """One site for each value of a column."""
     table.check(SITES_KEYS)
     column, node, load = table.text("column"), table.text("nodes"), table.number("load", 0.75)
-    if not 0 < load <= 1:
-        raise UserError(f"{table.where}: load is {load:g}", "give the mean part of the devices that work, above 0 up to 1")
+    if not LEAST_LOAD <= load <= 1:
+        legal = f"give the mean part of the devices that work, from {LEAST_LOAD} up to 1"
+        raise UserError(f"{table.where}: load is {load:g}", legal)
     one = _placed(table, lambda: Fleet.named(node))
     if len(one.groups) != 1 or one.groups[0].nodes != 1:
         raise UserError(f"{table.where}: nodes is {shorten(node)!r}", 'give one node, such as "8xV100"')
-    trace = _placed(table, lambda: read_trace(base / table.text("trace"), _where(table)))
-    values = _column(base / table.text("trace"), column, len(trace.jobs), table)
+    path, where = _trace(table, base), _where(table)
+    trace = _placed(table, lambda: read_trace(path, where))
+    values = _column(path, column, len(trace.jobs), table)
     by_site: dict[str, list[Job]] = {}
     for job, value in zip(trace.jobs, values, strict=True):
         by_site.setdefault(value, []).append(job)
@@ -278,17 +302,26 @@ def _column(path: Path, column: str, jobs: int, table: _Table) -> list[str]:
     from paceline.csv_rows import header, read
 
     names, delimiter = header(path)
-    known_name("column", column, names)
-    chosen = _where(table)
+    column = _placed(table, lambda: known_name("column", column, names))
+    chosen = {known_name("column", key, names): value for key, value in _where(table).items()}
     rows = [row for row in read(path, (column,), delimiter) if all(row.text(key) == value for key, value in chosen.items())]
     if len(rows) != jobs:
-        raise UserError(f"{path.name}: {len(rows)} rows and {jobs} jobs", "give a trace of one job a row")
+        raise UserError(f"{table.where}: {path.name} has {len(rows)} rows and {jobs} jobs", "give a trace of one job a row")
+    nameless = next((row for row in rows if not row.text(column)), None)
+    if nameless is not None:
+        raise UserError(f"{table.where}: {nameless.place} names no {column}", "each row needs the name of its site there")
     return [row.text(column) for row in rows]
 
 
 def _from_the_first_arrival(sites: tuple[Site, ...]) -> tuple[Site, ...]:
     """Arrivals count from the first of all sites' (which is moment 0), as they stand in their traces."""
-    first = min(job.arrival_s for site in sites for job in site.jobs)
+    first, last = (end(job.arrival_s for site in sites for job in site.jobs) for end in (min, max))
+    if last - first > LONGEST_S:
+        late = max(sites, key=lambda site: site.jobs[-1].arrival_s).name
+        raise UserError(
+            f"site {shorten(late, 40)!r}: a job arrives {last - first:.3g} s after the first of all sites",
+            f"at most {LONGEST_S:,.0f} s are simulated: count all arrivals from one moment",
+        )
     if not first:
         return sites
     return tuple(
@@ -307,7 +340,12 @@ def _speeds(value: object, where: str) -> dict[str, dict[str, float]]:
     speeds = {}
     for model, types in _table(value, f"{where}: speed").items():
         table = _Table(_table(types, f"{where}: speed.{model}"), f"{where}, speed.{model}")
-        speeds[model] = {_placed(table, lambda name=name: device(name).name): table.number(name, 0.0) for name in table.values}  # type: ignore[misc]
+        names = {name: _placed(table, lambda name=name: device(name).name) for name in table.values}  # type: ignore[misc]
+        twice = next((name for name, known in names.items() if [*names.values()].count(known) > 1), None)
+        if twice is not None:
+            both = " and ".join(name for name, known in names.items() if known == names[twice])
+            raise UserError(f"{table.where}: {both} are one device type, {names[twice]}", "give its speed once")
+        speeds[model] = {known: table.number(name, 0.0) for name, known in names.items()}
         if min(speeds[model].values(), default=1.0) <= 0:
             raise UserError(f"{table.where}: a speed of 0 or less", "give work a second on each device type")
     return speeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paceline.csv_rows import Row, header, read
+from paceline.csv_rows import Row, check_parted, header, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
 from paceline.scheduling.traces import elasticflow, gavel, own, published, sacct
@@ -29,7 +29,6 @@ FORMS: tuple[Form, ...] = (
 )
 """Every form that is read; the reader of one more is one more line."""
 _SHOWN = 8
-_PARTED = {";": "semicolons", "\t": "tabs"}
 
 
 def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trace:
@@ -60,8 +59,7 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
 def _form(columns: Sequence[str], name: str) -> Form:
     fitting = [form for form in FORMS if set(form.columns) <= set(columns)]
     if not fitting:
-        if len(columns) == 1 and (other := next((sign for sign in _PARTED if sign in columns[0]), "")):
-            raise UserError(f"{name}: its columns are parted by {_PARTED[other]}", "part them by commas, here and in each row")
+        check_parted(columns, name)
         near = max(FORMS, key=lambda form: len(set(form.columns) & set(columns)) / len(form.columns))
         missing = [column for column in near.columns if column not in columns]
         small = {column.casefold(): column for column in columns}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,10 +120,12 @@ def read(path: str | Path, columns: Sequence[str], delimiter: str = ",") -> list
     return rows
 
 
-def check_parted(header: Sequence[str], name: str) -> None:
-    """Raises UserError for a header that semicolons or tabs part."""
-    if len(header) == 1 and (other := next((sign for sign in _PARTED if sign in header[0]), "")):
-        raise UserError(f"{name}: its columns are parted by {_PARTED[other]}", "part them by commas, here and in each row")
+def check_parted(header: Sequence[str], columns: Collection[str], name: str) -> None:
+    """Raises UserError for a header in which semicolons or tabs part some of ``columns``."""
+    known = {column.casefold() for column in columns}
+    for sign, signs in _PARTED.items():
+        if len(header) == 1 and known.intersection(column.strip().casefold() for column in header[0].split(sign)[1:]):
+            raise UserError(f"{name}: its columns are parted by {signs}", "part them by commas, here and in each row")
 
 
 def _not_utf8(name: str) -> UserError:
@@ -135,7 +137,7 @@ def _check_header(header: Sequence[str], columns: Sequence[str], name: str) -> N
         raise UserError(f"{name} is empty", f"its first line names the columns: {', '.join(columns)}")
     missing = [column for column in columns if column not in header]
     if missing:
-        check_parted(header, name)
+        check_parted(header, columns, name)
         near = [n for n in did_you_mean(missing[0], header, 1) if n.casefold().startswith(missing[0][:3].casefold())]
         hint = f"is {near[0]!r} meant?" if near and near[0] not in columns else f"the set has {', '.join(columns)}"
         raise UserError(f"{name} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}", hint)

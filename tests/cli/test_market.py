@@ -64,6 +64,23 @@ def test_the_gain_of_a_site(capsys: pytest.CaptureFixture[str]) -> None:
     assert "What it depends on" in capsys.readouterr().out
 
 
+def test_a_rule_is_found_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["market", "gain", SITES, "--site", "north", "--draws", "10"], ["market", SITES]):
+        assert main([*command, "--rule", "Credits", "--brief"]) == 0
+        assert "under credits" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize("command", [[], ["emit", "--for", "slurm"]])
+@pytest.mark.parametrize("out", ["", " ", "a\0b"])
+def test_a_directory_has_a_name(
+    command: list[str], out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["market", *command, SITES, "--out", out]) == 2
+    assert f"--out {out!r} names no directory; give one" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", "stable", SITES, "--rule", "shapley"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -140,7 +157,10 @@ def test_the_auction_is_posted_run_by_run(tmp_path: Path, capsys: pytest.Capture
             "a price of 1e+300; give the price of a device and hour, from 0 to",
         ),
         (["market", "equilibrium", SITES, "--price", "nan"], "a price of nan; give the price"),
-        (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 10 up"),
+        (["market", "gain", SITES, "--site", "north", "--draws", "0"], "0 draws; give a whole number from 10 (fewer"),
+        (["market", "gain", SITES, "--site", "north", "--draws", "1" + "0" * 21], "draws; give a whole number from 10 (fewer"),
+        (["market", "equilibrium", SITES, "--price", "inf"], "a price of inf; give the price"),
+        (["market", "equilibrium", SITES, "--price=-1"], "a price of -1; give the price"),
         (["market", "gain", SITES], "--site"),
         (["market", "emit", SITES, "--for", "pbs"], "unknown target 'pbs'"),
         (["market", "audit", SITES], "the columns"),

@@ -26,7 +26,7 @@ AUDIT = "example:\n  paceline market audit lenders.csv"
 EQUILIBRIUM = "example:\n  paceline market equilibrium sites.toml --price 1.5"
 STABLE = "example:\n  paceline market stable sites.toml --rule shapley"
 RULE = "credits"
-FEWEST_DRAWS, MOST_PRICE = 10, 1e12
+FEWEST_DRAWS, MOST_DRAWS, MOST_PRICE = 10, 10_000, 1e12
 LEDGER = "ledger.sqlite"
 
 
@@ -37,7 +37,9 @@ def add(parser: Parser) -> None:
     whole.runs(_all, ALL, shapes=BRIEF)
     _federation(whole)
     _rule(whole)
-    whole.add_argument("--out", metavar="DIR", type=Path, help="write report.html there, and the ledger of who lent to whom")
+    whole.add_argument(
+        "--out", metavar="DIR", type=_directory, help="write report.html there, and the ledger of who lent to whom"
+    )
     gain = action("gain", "what a site gains by joining, with a range, and what it depends on")
     gain.runs(_gain, GAIN, shapes=BRIEF)
     _federation(gain)
@@ -72,11 +74,19 @@ def add(parser: Parser) -> None:
     _federation(emit)
     emit.add_argument("--for", dest="target", metavar="TARGET", required=True, help="kueue or slurm")
     emit.add_argument("--name", metavar="NAME", default="paceline", help="of the cohort or the federation (default paceline)")
-    emit.add_argument("--out", metavar="DIR", type=Path, help="write the files there (default: print them)")
+    emit.add_argument("--out", metavar="DIR", type=_directory, help="write the files there (default: print them)")
     stable = action("stable", "who would leave, with whom, and what division would keep everyone")
     stable.runs(_stable, STABLE, shapes=BRIEF)
     _federation(stable)
     _rule(stable)
+
+
+def _directory(text: str) -> Path:
+    from paceline.errors import UserError
+
+    if not text.strip() or not text.isprintable():
+        raise UserError(f"--out {text!r} names no directory", "give one, such as --out runs/market")
+    return Path(text)
 
 
 def _federation(parser: Parser) -> None:
@@ -146,15 +156,17 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
 
 
 def _gain(o: argparse.Namespace) -> Answer:
-    from paceline.errors import UserError
+    from paceline.errors import UserError, known_name, shown
     from paceline.market.gain import gain_of
-    from paceline.market.settlement import savings_under
+    from paceline.market.settlement import RULES, savings_under
     from paceline.reporting.market_text import gain_screen
 
-    if o.draws < FEWEST_DRAWS:
-        raise UserError(f"{o.draws} draws", f"give a whole number from {FEWEST_DRAWS} up: fewer have no 80 % range")
+    if not FEWEST_DRAWS <= o.draws <= MOST_DRAWS:
+        legal = f"give a whole number from {FEWEST_DRAWS} (fewer have no 80 % range) to {MOST_DRAWS:,}"
+        raise UserError(f"{shown(o.draws)} draws", legal)
+    rule = known_name("rule", o.rule, RULES)
     federation, speed = _read(o)
-    gain = gain_of(savings_under(federation, o.rule, speed), o.site, o.rule, o.draws, progress=_progress(o, "simulations"))
+    gain = gain_of(savings_under(federation, rule, speed), o.site, rule, o.draws, progress=_progress(o, "simulations"))
     data = {**asdict(gain), "gain": gain.gain}
     return data, gain_screen(data)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.errors import known_name
 from paceline.market.costs import costs_of, mean_wait_s
 from paceline.market.currency import priced
 from paceline.market.demand import Speed
@@ -111,6 +112,7 @@ def answer(
     Raises:
         UserError: an unknown rule; a trace that is too long for prices.
     """
+    rule = known_name("rule", rule, RULES)
     savings = savings_under(federation, rule, speed)
     count = len(federation.sites)
     groups = few_groups(count) if RULES[rule].by_auction and count > MOST_BY_AUCTION else None

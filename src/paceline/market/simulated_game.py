@@ -138,7 +138,8 @@ def span_hours(savings: Savings) -> float:
 
 
 def _amounts(devices: int, choices: int) -> tuple[int, ...]:
-    return tuple(sorted({round(devices * part / (choices - 1)) for part in range(choices)}))
+    steps = min(choices - 1, devices)  # as many as devices take every number, and more take no other
+    return tuple(sorted({round(devices * part / steps) for part in range(steps + 1)}))
 
 
 __all__ = ["CHOICES", "SharingAnswer", "decide", "simulated_game", "span_hours"]

@@ -59,7 +59,7 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
 def _form(columns: Sequence[str], name: str) -> Form:
     fitting = [form for form in FORMS if set(form.columns) <= set(columns)]
     if not fitting:
-        check_parted(columns, name)
+        check_parted(columns, {column for form in FORMS for column in form.columns}, name)
         near = max(FORMS, key=lambda form: len(set(form.columns) & set(columns)) / len(form.columns))
         missing = [column for column in near.columns if column not in columns]
         small = {column.casefold(): column for column in columns}

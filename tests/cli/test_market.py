@@ -12,6 +12,7 @@ from paceline.market.ledger import LedgerReader
 
 ROOT = Path(__file__).parents[2]
 SITES = str(ROOT / "examples" / "sites.toml")
+LENDERS = str(ROOT / "examples" / "lenders.csv")
 
 
 def test_the_whole_answer_is_meant_where_no_action_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +127,15 @@ def test_a_lender_that_throttles_is_named(capsys: pytest.CaptureFixture[str]) ->
     assert "no lender" in capsys.readouterr().out
 
 
+def test_a_lender_alone_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.csv").write_text("job,model,lender,achieved_per_s,predicted_per_s\na,net,west,5,10\n")
+    assert main(["market", "audit", str(tmp_path / "one.csv"), "--brief"]) == 0
+    words = capsys.readouterr().out
+    assert words == "no lender can be judged: an audit compares sites: give jobs of one model at two sites or more\n"
+    assert main(["market", "audit", str(tmp_path / "one.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judged"] == 0
+
+
 def test_limits_as_files_of_slurm_and_kueue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", "emit", SITES, "--for", "slurm"]) == 0
     text = capsys.readouterr().out
@@ -164,6 +174,8 @@ def test_the_auction_is_posted_run_by_run(tmp_path: Path, capsys: pytest.Capture
         (["market", "gain", SITES], "--site"),
         (["market", "emit", SITES, "--for", "pbs"], "unknown target 'pbs'"),
         (["market", "audit", SITES], "the columns"),
+        (["market", "audit", LENDERS, "--sigma", "1e-9"], "--sigma 1e-09; give a number from 0.001 to 10"),
+        (["market", "audit", LENDERS, "--k", "1e300"], "k: 1e+300; give standard errors above 0, up to 40"),
         (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
         (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),
         (["market", "equilibrium", SITES, "--price", "1", "--dynamic"], "one price of 2 device types"),

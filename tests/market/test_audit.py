@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.market.audit import (
+    LEAST_SIGMA,
     MEASURED_KURTOSIS,
     MEASURED_SIGMA,
+    MOST_K,
+    MOST_SIGMA,
     Audit,
     JobSpeed,
     _median_factor,
@@ -324,6 +327,36 @@ def test_words_that_an_owner_understands() -> None:
     )
 
 
+def test_words_where_nobody_can_be_compared_or_many_are_blamed() -> None:
+    for alone in ({"A": [-0.3] * 9}, {"A": [0.0]}):
+        found = audit(exact(alone))
+        assert found.judged == 0 and not found.throttling
+        assert str(found).splitlines() == [
+            "site A cannot be judged: no other site ran its models",
+            "an audit compares sites: give jobs of one model at two sites or more",
+        ]
+    assert str(audit(exact({"A": [0.0] * 9}), is_centred=False)).splitlines() == [
+        "site A delivers what was predicted over 9 jobs; throttling by 11 % would be found nine times in ten",
+        "an honest site is blamed wrongly once in 100 audits",
+    ]
+    often = audit(exact({"A": [0.001], "B": [0.0]}), 0.1)
+    assert str(often).splitlines()[-1] == "of 2 honest sites one is blamed wrongly in 71 % of audits"
+
+
+@pytest.mark.parametrize("sigmas", [(LEAST_SIGMA, LEAST_SIGMA), (MOST_SIGMA, MOST_SIGMA), (LEAST_SIGMA, MOST_SIGMA)])
+@pytest.mark.parametrize("off", [-13.8, 0.0, 13.8])
+@pytest.mark.filterwarnings("error")
+def test_the_widest_numbers_that_are_legal_are_judged(sigmas: tuple[float, float], off: float) -> None:
+    jobs = [
+        JobSpeed(f"{lender}{n}", "net", lender, math.exp(off if lender == "A" else 0), 1.0, sigma)
+        for lender in "ABC"
+        for n, sigma in enumerate(sigmas)
+    ]
+    for k in (1e-300, 2.3, MOST_K):
+        found = audit(jobs, k)
+        assert found.judged == 3 and "nan" not in str(found) and "inf" not in str(found)
+
+
 def test_jobs_that_scatter_more_widely_than_sigma_says() -> None:
     rng = np.random.default_rng(12)
 
@@ -333,9 +366,8 @@ def test_jobs_that_scatter_more_widely_than_sigma_says() -> None:
     assert not tested(0.13).is_sigma_low
     wide = tested(0.26)
     assert wide.is_sigma_low and wide.scatter == pytest.approx(2, abs=0.2)
-    assert (
-        str(wide).splitlines()[-1].startswith(f"jobs scatter {wide.scatter:.1f} times as widely as sigma says: rather once in ")
-    )
+    last = str(wide).splitlines()[-1]
+    assert last == f"jobs scatter {wide.scatter:.1f} times as widely as sigma says: rather in 52 % of audits"
     assert math.isnan(audit(exact({"A": [0.1], "B": [0.0]})).scatter)
 
 
@@ -343,6 +375,12 @@ def test_jobs_that_scatter_more_widely_than_sigma_says() -> None:
     ("changes", "message"),
     [
         ({"achieved_per_s": 0.0}, r"achieved_per_s of job 'j': 0.0; give a positive number"),
+        (
+            {"achieved_per_s": 5e-324, "predicted_per_s": 1e308},
+            "job 'j' achieved 5e-324 and 1e.308 was predicted; state both in one",
+        ),
+        ({"sigma": 1e-6}, "sigma of job 'j': 1e-06; give a number from 0.001 to 10"),
+        ({"lender": "A\nB"}, r"lender 'A\\nB' of an audited job; give at most 200 printable letters"),
         ({"achieved_per_s": math.nan}, "achieved_per_s of job 'j': nan"),
         ({"predicted_per_s": -1.0}, "predicted_per_s of job 'j': -1.0"),
         ({"predicted_per_s": math.inf}, "predicted_per_s of job 'j': inf"),

@@ -19,9 +19,27 @@ def test_rows_become_records(tmp_path: Path) -> None:
     assert [each.sigma for each in read_speeds(file)] == [0.05, 0.13]
 
 
-@pytest.mark.parametrize("row", ["a,net,x,0,10", "a,net,x,,10", "a,net,x,nan,10", "a,net,,9,10"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "a,net,x,0,10",
+        "a,net,x,1e300,1",
+        "a,net,x,9,10\na,net,x,9,10",
+        'a,net,"x\ny",9,10',
+        "a,net,x,,10",
+        "a,net,x,nan,10",
+        "a,net,,9,10",
+    ],
+)
 def test_damaged_rows(tmp_path: Path, row: str) -> None:
     file = tmp_path / "s.csv"
     file.write_text(f"{HEAD}\n{row}\n")
     with pytest.raises(UserError, match=r"s\.csv"):
+        read_speeds(file)
+
+
+def test_a_sigma_of_nothing_is_no_sigma(tmp_path: Path) -> None:
+    file = tmp_path / "s.csv"
+    file.write_text(f"{HEAD},sigma\na,net,x,9,10,0\n")
+    with pytest.raises(UserError, match=r"row 1 \(line 2\), column sigma: '0' is not a number above 0"):
         read_speeds(file)

@@ -172,12 +172,15 @@ def _gain(o: argparse.Namespace) -> Answer:
 
 
 def _audit(o: argparse.Namespace) -> Answer:
-    from paceline.market.audit import audit
+    from paceline.errors import UserError
+    from paceline.market.audit import LEAST_SIGMA, MOST_SIGMA, audit
     from paceline.market.speeds_file import read_speeds
     from paceline.reporting.market_text import audit_screen
 
+    if not LEAST_SIGMA <= o.sigma <= MOST_SIGMA:
+        raise UserError(f"--sigma {o.sigma:g}", f"give a number from {LEAST_SIGMA:g} to {MOST_SIGMA:g}")
     found = audit(read_speeds(o.speeds, o.sigma), o.k)
-    data = {**asdict(found), "throttling": list(found.throttling), "words": str(found).splitlines()}
+    data = {**asdict(found), "throttling": list(found.throttling), "judged": found.judged, "words": str(found).splitlines()}
     return data, audit_screen(data)
 
 

@@ -51,6 +51,13 @@ POWER = 0.9
 """How often a throttling is found of the size that is said to be found."""
 JOBS_BETWEEN_ALARMS = 10_000.0
 """Of an honest lender, in the mean, for the running test: a false alarm in about 1 % of each 100 jobs."""
+LEAST_SIGMA, MOST_SIGMA = 1e-3, 10.0
+"""Of a predictor whose jobs can be judged: off by 0.1 %, and by a factor of 20,000."""
+MOST_K = 40.0
+"""Standard errors: beyond 38 the chance is below what a float holds."""
+MOST_OFF = 1e6
+"""Achieved over predicted throughput or its inverse: more is a mistake of units."""
+_LONGEST_NAME = 200
 _NODES = 80
 _ENDLESS = 1e14
 
@@ -67,7 +74,8 @@ class JobSpeed:
         sigma: standard deviation of log(achieved / predicted) at an honest lender.
 
     Raises:
-        UserError: a throughput or a sigma that is no positive number, or an empty name.
+        UserError: a throughput that is no positive number, or is a million times the other; a sigma outside 0.001 to 10; a name
+            that is empty or cannot be printed.
     """
 
     job: str
@@ -81,8 +89,24 @@ class JobSpeed:
         for name in ("job", "model", "lender"):
             if not isinstance(value := getattr(self, name), str) or not value:
                 raise UserError(f"{name} {shown(value)} of an audited job", "give its name")
+            if not value.isprintable() or len(value) > _LONGEST_NAME:
+                raise UserError(f"{name} {shown(value)} of an audited job", f"give at most {_LONGEST_NAME} printable letters")
         for name in ("achieved_per_s", "predicted_per_s", "sigma"):
             _check_positive(f"{name} of job {self.job!r}", getattr(self, name))
+        if not LEAST_SIGMA <= self.sigma <= MOST_SIGMA:
+            raise UserError(
+                f"sigma of job {self.job!r}: {shown(self.sigma)}", f"give a number from {LEAST_SIGMA:g} to {MOST_SIGMA:g}"
+            )
+        if abs(self.residual) > math.log(MOST_OFF):
+            raise UserError(
+                f"job {self.job!r} achieved {shown(self.achieved_per_s)} and {shown(self.predicted_per_s)} was predicted",
+                "state both in one unit: they differ by more than a factor of a million",
+            )
+
+    @property
+    def residual(self) -> float:
+        """log(achieved / predicted throughput)."""
+        return math.log(self.achieved_per_s) - math.log(self.predicted_per_s)
 
 
 @dataclass(frozen=True)
@@ -120,19 +144,23 @@ class Verdict:
 
     def __str__(self) -> str:
         if not self.is_judged:
-            return (
-                f"site {self.lender} cannot be judged: {'no other site ran its models' if self.left_out else 'it ran no job'}"
-            )
+            why = "no other site ran its models" if self.left_out else "it ran no job"
+            return f"site {self.lender} cannot be judged: {why}"
         over = f"over {_counted(self.jobs, 'job')}"
         if self.left_out:
             over += f" ({self.left_out} more left out: no other site ran their models)"
-        amount = f"{_percent(abs(1 - self.delivered))} {'less' if self.delivered < 1 else 'more'}"
+        amount = f"{_percent(abs(1 - self.delivered))} {'less' if self.delivered < 1 else 'more'} than predicted"
+        if not self.throttles and amount.startswith("0 %"):
+            found = _percent(self.finds)
+            return (
+                f"site {self.lender} delivers what was predicted {over}; throttling by {found} would be found nine times in ten"
+            )
         if self.throttles:
             alone = "; it was compared with one other site alone, and either may differ" if self.others == 1 else ""
             odds = _odds(self.chance_any)
-            return f"site {self.lender} delivers {amount} than predicted {over}; chance alone gives that {odds}{alone}"
+            return f"site {self.lender} delivers {amount} {over}; chance alone gives that {odds}{alone}"
         return (
-            f"site {self.lender} delivers {amount} than predicted {over}, which chance can explain; "
+            f"site {self.lender} delivers {amount} {over}, which chance can explain; "
             f"throttling by {_percent(self.finds)} would be found nine times in ten"
         )
 
@@ -160,11 +188,20 @@ class Audit:
         """Names of the lenders that throttle."""
         return tuple(verdict.lender for verdict in self.verdicts if verdict.throttles)
 
+    @property
+    def judged(self) -> int:
+        """How many lenders could be compared."""
+        return sum(verdict.is_judged for verdict in self.verdicts)
+
     def __str__(self) -> str:
-        judged = sum(verdict.is_judged for verdict in self.verdicts)
-        lines = [*map(str, self.verdicts), f"of {judged} honest sites one is blamed wrongly {_odds(self.rate_any)} audits"]
+        judged = self.judged
+        lines = [*map(str, self.verdicts)]
+        if not judged:
+            return "\n".join([*lines, "an audit compares sites: give jobs of one model at two sites or more"])
+        honest = "an honest site" if judged == 1 else f"of {judged} honest sites one"
+        lines.append(f"{honest} is blamed wrongly {_odds(self.rate_any, 'audits')}")
         if self.is_sigma_low:
-            more = _odds(false_alarm_rate(self.k / self.scatter, max(judged, 1)))
+            more = _odds(false_alarm_rate(self.k / self.scatter, judged), "audits")
             lines.append(f"jobs scatter {self.scatter:.1f} times as widely as sigma says: rather {more}")
         return "\n".join(lines)
 
@@ -201,13 +238,16 @@ def audit(
         _check_positive("shared_sigma", shared_sigma)
     models = sorted({record.model for record in records})
     jobs = _Jobs(
-        np.array([math.log(record.achieved_per_s / record.predicted_per_s) for record in records]),
+        np.array([record.residual for record in records]),
         np.array([record.sigma for record in records], dtype=float),
         np.array([names.index(record.lender) for record in records]),
         np.array([models.index(record.model) for record in records]),
     )
     comparable = [lender for lender in range(len(names)) if not is_centred or jobs.comparable(lender, set()).any()]
-    k = k_for(FALSE_ALARMS, max(len(comparable), 1)) if k is None else _check_positive("k", k)
+    if k is None:
+        k = k_for(FALSE_ALARMS, max(len(comparable), 1))
+    elif _check_positive("k", k) > MOST_K:
+        raise UserError(f"k: {shown(k)}", f"give standard errors above 0, up to {MOST_K:g}")
     verdicts: dict[int, Verdict] = {}
     found: set[int] = set()
     while True:
@@ -288,7 +328,10 @@ def run_length(shift: float, allowance: float, threshold: float) -> float:
     moved = allowance - shift - at
     steps = norm.pdf(at[None, :] + moved[:, None]) * weights
     steps[:, 0] += norm.cdf(moved)  # back to 0
-    length = float(np.linalg.solve(np.eye(len(at)) - steps, np.ones(len(at)))[0])
+    try:
+        length = float(np.linalg.solve(np.eye(len(at)) - steps, np.ones(len(at)))[0])
+    except np.linalg.LinAlgError:  # it always comes back to 0
+        return math.inf
     return length if 0 < length < _ENDLESS else math.inf  # beyond that the equations are singular to the last digit
 
 
@@ -459,9 +502,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0095 or share < 0.0005 else f"{100 * share:.1f} %"
 
 
-def _odds(chance: float) -> str:
-    """``once in 3,000``."""
-    return f"once in {float(f'{1 / chance:.1g}'):,.0f}" if chance > 1e-6 else "less than once in a million"
+def _odds(chance: float, of: str = "") -> str:
+    """``once in 3,000 audits``; ``in 40 % of audits``, or of cases, where that is often."""
+    if chance > 0.15:
+        return f"in {_percent(chance)} of {of or 'cases'}"
+    text = f"once in {float(f'{1 / chance:.1g}'):,.0f}" if chance > 1e-6 else "less than once in a million"
+    return f"{text} {of}".rstrip()
 
 
 def _check_positive(name: str, value: object) -> float:

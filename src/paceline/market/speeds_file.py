@@ -15,9 +15,17 @@ def read_speeds(path: str | Path, sigma: float = MEASURED_SIGMA) -> list[JobSpee
     """A job a row, in the order of their ends. A column ``sigma`` has the predictor's error of each, else it is ``sigma``.
 
     Raises:
-        UserError: a damaged row, with its column; a throughput of 0.
+        UserError: a damaged row, with its column; a throughput or a sigma of 0; a row that stands there twice.
     """
-    return [_speed(row, sigma) for row in read(path, COLUMNS)]
+    first: dict[JobSpeed, Row] = {}
+    for row in read(path, COLUMNS):
+        speed = _speed(row, sigma)
+        if speed in first:
+            raise UserError(
+                f"{row.place} repeats row {first[speed].number}", "leave one out: a job that counts twice is no proof"
+            )
+        first[speed] = row
+    return list(first)
 
 
 def _speed(row: Row, sigma: float) -> JobSpeed:
@@ -25,7 +33,9 @@ def _speed(row: Row, sigma: float) -> JobSpeed:
     for name, number in numbers.items():
         if number is None:
             raise row.wrong(name, "work a second, above 0")
-    own = row.positive("sigma") if "sigma" in row.values else None
+    own = row.number_of("sigma")
+    if own == 0:
+        raise row.wrong("sigma", "a number above 0")
     try:
         return JobSpeed(
             row.text("job"),

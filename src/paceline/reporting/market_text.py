@@ -134,7 +134,10 @@ def _price(price: float | None, currency: str, bound: str, none: str) -> str:
 def audit_screen(data: Answered) -> Screen:
     """Which lenders deliver less than predicted."""
     throttling = data["throttling"]
-    brief = f"throttles: {', '.join(throttling)}" if throttling else "no lender delivers less than chance explains"
+    if not data["judged"]:
+        brief = f"no lender can be judged: {data['words'][-1]}"
+    else:
+        brief = f"throttles: {', '.join(throttling)}" if throttling else "no lender delivers less than chance explains"
     lines = tuple(item(f"{words[:1].upper()}{words[1:]}.") for words in data["words"])
     return Screen(
         title=f"Do lenders deliver what was predicted, beyond {data['k']:.3g} standard errors?", answer=lines, brief=brief

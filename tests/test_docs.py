@@ -10,6 +10,7 @@ import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -19,9 +20,10 @@ import pytest
 import warm_python
 from distributed import free_port
 from doc_outputs import commands, shown
-from paceline import hardware
+from paceline import hardware, lab
 from paceline.cli import build_parser, main
 from paceline.cli.training_arguments import training_run
+from paceline.errors import UserError
 from paceline.rundir import RunDir
 
 ROOT = Path(__file__).parents[1]
@@ -281,6 +283,24 @@ def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, ch
     files = {path.name for path in out.iterdir()}
     assert files >= {"prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html"}
     assert run_dir.read().labels == ["dense", "terngrad"]
+
+
+def test_two_demos_on_one_machine_have_a_lab_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the second joins the first one's lab, and is ended with it."""
+    names: list[str] = []
+
+    def up(hosts: int, link: str, name: str) -> None:
+        names.append(name)
+        raise UserError("no lab here")
+
+    monkeypatch.setattr(lab, "missing", lambda: ())
+    monkeypatch.setattr(lab, "up", up)
+    monkeypatch.setattr(sys, "argv", ["demo", "--out", str(tmp_path)])
+    demo = runpy.run_path(str(ROOT / "examples/01_digits_side_by_side.py"))["main"]
+    for process in (4711, 4712):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        assert demo() == 2
+    assert len(set(names)) == 2
 
 
 def test_a_job_over_two_machines(tmp_path: Path) -> None:

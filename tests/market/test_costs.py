@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from market.federations import random_demand, random_rules
 from market.sites import job, site, two_sites
 from paceline.hardware.catalogue import device
-from paceline.market.costs import costs_of, mean_wait_s, moved_bytes
+from paceline.market.costs import costs_of, kept_part, mean_wait_s, moved_bytes
 from paceline.market.demand import demand_of, rules_of
 from paceline.market.simulation import simulate
 from paceline.market.site import Federation
@@ -73,3 +76,19 @@ def test_a_checkpoint_moves_where_a_job_goes_on_elsewhere() -> None:
     outcome = simulate(demand, rules, 0b11)
     assert moved_bytes(demand, outcome).tolist() == [0, 5e9, 0, 2e9]
     assert costs_of(federation, demand, outcome).wan.tolist() == pytest.approx([7, 0])
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_is_kept_of_all_runs_is_the_job(seed: int) -> None:
+    """The work that runs keep adds up to the duration at home, whoever was sent away with which notice."""
+    rng = np.random.default_rng(seed)
+    demand = random_demand(rng)
+    rules = replace(random_rules(rng), home_first=True, notice_s=rng.choice([0.0, 1.0, 4.0], 3))
+    outcome = simulate(demand, rules, 0b111)
+    job, long = outcome.run_job, outcome.run_end_s - outcome.run_start_s
+    kept = kept_part(demand, rules, outcome) * long
+    last = np.array([run == np.flatnonzero(job == job[run])[-1] for run in range(len(job))])
+    first = np.array([run == np.flatnonzero(job == job[run])[0] for run in range(len(job))])
+    wait = demand.delay_s[demand.kind[job], outcome.run_pool] + np.where(first, 0.0, rules.restart_s)
+    work = (kept - np.where(last, wait, 0.0)) * demand.speed[demand.kind[job], outcome.run_pool]
+    assert np.bincount(job, work) == pytest.approx(demand.duration_s)

@@ -40,6 +40,7 @@ from scipy.stats import norm
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError, shown, unknown
+from paceline.market.site import LONGEST_NAME
 
 MEASURED_SIGMA = 0.13
 """Standard deviation of log(predicted / measured step time), ``benchmarks/results/predict_lab.csv``."""
@@ -57,7 +58,6 @@ MOST_K = 40.0
 """Standard errors: beyond 38 the chance is below what a float holds."""
 MOST_OFF = 1e6
 """Achieved over predicted throughput or its inverse: more is a mistake of units."""
-_LONGEST_NAME = 200
 _NODES = 80
 _ENDLESS = 1e14
 
@@ -89,8 +89,8 @@ class JobSpeed:
         for name in ("job", "model", "lender"):
             if not isinstance(value := getattr(self, name), str) or not value:
                 raise UserError(f"{name} {shown(value)} of an audited job", "give its name")
-            if not value.isprintable() or len(value) > _LONGEST_NAME:
-                raise UserError(f"{name} {shown(value)} of an audited job", f"give at most {_LONGEST_NAME} printable letters")
+            if not value.isprintable() or len(value) > LONGEST_NAME:
+                raise UserError(f"{name} {shown(value)} of an audited job", f"give at most {LONGEST_NAME} printable letters")
         for name in ("achieved_per_s", "predicted_per_s", "sigma"):
             _check_positive(f"{name} of job {self.job!r}", getattr(self, name))
         if not LEAST_SIGMA <= self.sigma <= MOST_SIGMA:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.market.federation_state import CLOUD, Demand, Outcome, Rules
 from paceline.market.site import Federation
 
@@ -60,10 +60,17 @@ def moved_bytes(demand: Demand, outcome: Outcome) -> Array:
     place = np.where(pool == CLOUD, demand.site[job], demand.pool_site[pool])
     kind = demand.kind[job]
     guest = (place >= 0) & (place != demand.site[job])
-    order = np.lexsort((outcome.run_start_s, job))
+    before, after = _successive(outcome)
     again = np.zeros(len(job), bool)
-    again[order[1:]] = (job[order[1:]] == job[order[:-1]]) & (place[order[1:]] != place[order[:-1]])
+    again[after] = place[after] != place[before]
     return np.asarray(np.where(guest, demand.data_bytes[kind], 0.0) + np.where(again, demand.checkpoint_bytes[kind], 0.0))
+
+
+def _successive(outcome: Outcome) -> tuple[Ints, Ints]:
+    """Runs after which their job ran again, and those next runs."""
+    order = np.argsort(outcome.run_job, kind="stable")  # runs are in the order of their starts
+    same = outcome.run_job[order[:-1]] == outcome.run_job[order[1:]]
+    return order[:-1][same], order[1:][same]
 
 
 def kept_part(demand: Demand, rules: Rules, outcome: Outcome) -> Array:
@@ -71,13 +78,11 @@ def kept_part(demand: Demand, rules: Rules, outcome: Outcome) -> Array:
 
     A notice that is long enough is used to save; a shorter one leaves the last checkpoint.
     """
-    job, pool = outcome.run_job, outcome.run_pool
-    sent_away = (outcome.run_end_s != outcome.end_s[job]) & (pool != CLOUD)
+    job, inside = outcome.run_job, np.maximum(outcome.run_pool, 0)
+    before, after = _successive(outcome)
+    sent_away, again = np.zeros(len(job), bool), np.zeros(len(job), bool)
+    sent_away[before], again[after] = True, True
     long = outcome.run_end_s - outcome.run_start_s
-    again = np.zeros(len(job), bool)
-    order = np.lexsort((outcome.run_start_s, job))
-    again[order[1:]] = job[order[1:]] == job[order[:-1]]
-    inside = np.maximum(pool, 0)
     done = np.maximum(long - demand.delay_s[demand.kind[job], inside] - np.where(again, rules.restart_s, 0.0), 0.0)
     saves = rules.notice_s[np.maximum(demand.pool_site[inside], 0)] >= rules.save_s
     kept = np.where(saves, np.maximum(done - rules.save_s, 0.0), done // rules.checkpoint_s * rules.checkpoint_s)

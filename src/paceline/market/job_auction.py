@@ -1,7 +1,7 @@
 """A double auction in which jobs that wait bid for other sites' devices, by what each site knows of itself.
 
 A site bids for a job what it would lose if the job waited at home, and asks for devices what it may lose by lending them. What
-is traded is one job's run: its owner pays a price a device and hour as long as it holds the devices. Sellers receive what
+is traded is one job's run: its owner pays a price a device and hour, for the hours whose work is kept. Sellers receive what
 buyers pay: the price lies half way between the least that a winner bids and the most that anybody asks or a loser bids below
 it (Chatterjee and Samuelson, Bargaining under incomplete information, 1983, with k = 1/2; recalled).
 """

@@ -265,10 +265,9 @@ def test_up_and_status_on_the_command_line(name: str) -> None:
 def test_what_a_card_cannot_do_is_said_at_once(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="loopback has no network cards of its own"):
         lab.up(2, None, name, nic="inceptionn")
-    monkeypatch.setattr(kernel, "which", lambda tool: None if tool == "nft" else "/bin/true")
-    with pytest.raises(UserError, match=r"nft is missing.*apt-get install nftables"):
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"nft is missing.*apt-get install nftables"):
+        patch.setattr(kernel, "which", lambda tool: None if tool == "nft" else "/bin/true")
         card.check(lab.lab.topology(2, "1Gb/s", name, nic="inceptionn", nic_ports="1-2"))
-    monkeypatch.undo()
     monkeypatch.setattr(card, "program", lambda: tmp_path / "none")
     with pytest.raises(UserError, match="no network card; make native"):
         lab.up(2, "1Gb/s", name, nic="inceptionn")

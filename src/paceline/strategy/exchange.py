@@ -109,6 +109,13 @@ def chunk_bounds(count: int) -> list[tuple[int, int]]:
     return [(start, min(start + CHUNK_ELEMENTS, count)) for start in range(0, count, CHUNK_ELEMENTS)]
 
 
+def column_bounds(columns: int, rows: int) -> list[tuple[int, int]]:
+    """``(start, stop)`` of the columns of each chunk of a matrix with a row for each owner: ``CHUNK_ELEMENTS`` at most in all
+    rows together, in whole blocks."""
+    size = max(1, CHUNK_ELEMENTS // (rows * SHARD_ALIGN)) * SHARD_ALIGN
+    return [(start, min(start + size, columns)) for start in range(0, columns, size)]
+
+
 def phases(plan: BucketPlan, compression: Compression, exchange: str, world_size: int) -> list[Phase]:
     """The collectives of one group over a flat cluster, in order. See ``describe``."""
     return list(describe(plan, compression, exchange, world_size).phases)

@@ -7,8 +7,9 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, overload
 
 import torch.distributed as dist
 from torch import nn
@@ -26,10 +27,13 @@ from paceline.strategy import (
     Strategy,
 )
 from paceline.strategy.codec_place import check_runs
+from paceline.training.attach_sharded import attach_sharded
 from paceline.training.auto import exchanges_to_try
 from paceline.training.consistency import agree
+from paceline.training.fsdp_units import is_sharded
 from paceline.training.hooks.ddp import Hook, paceline_hook
 from paceline.training.hooks.powersgd import PowerSGD
+from paceline.training.hooks.sharded import ShardedHook
 from paceline.training.reducer import exchanged
 from paceline.training.tensor_layout import TensorSpec
 
@@ -42,8 +46,20 @@ TIMEOUT_S = 300.0
 noticed at once. This time is for a silent process and a cut link; with gloo PyTorch would wait 1800 s for them."""
 
 
+@overload
 def attach(
-    model: DistributedDataParallel,
+    model: DistributedDataParallel, compression: str | GradientExchange = "terngrad", **keywords: Any
+) -> Hook | PowerSGD: ...
+
+
+@overload
+def attach(
+    model: nn.Module, compression: str | GradientExchange = "terngrad", **keywords: Any
+) -> Hook | PowerSGD | ShardedHook: ...
+
+
+def attach(
+    model: nn.Module,
     compression: str | GradientExchange = "terngrad",
     *,
     exchange: str = "",
@@ -59,9 +75,14 @@ def attach(
     grad_scaler: Any = None,
     candidates: Sequence[str] = CANDIDATES,
     noise_scale: bool = False,
+    gather_bits: int = 0,
     **options: float,
-) -> Hook | PowerSGD:
-    """Compress the gradients of a stock DDP model from its next backward pass on. Nothing else in the script changes.
+) -> Hook | PowerSGD | ShardedHook:
+    """Compress the gradients of a DDP or FSDP2 model from its next backward pass on. Nothing else in the script changes.
+
+    A model that ``fully_shard`` has sharded exchanges each unit with its owners: ``sharded`` and ``ring`` are reduce-scatters
+    over all ranks, ``hierarchical`` is dense inside a node. On a mesh of two dimensions (HSDP) FSDP2's own reduce-scatter
+    runs inside a group of shards, and the exchange between the replicas. ``auto`` and ``powersgd`` need DDP.
 
     A group of gradients with a NaN, an infinity or a magnitude above 2^100 (powersgd: 2^40) on any rank goes dense and leaves
     the residuals unchanged. So do the later groups of that step; the earlier ones are already sent. Codecs compute in fp32.
@@ -92,6 +113,8 @@ def attach(
         noise_scale: measure the gradient noise scale. It costs one more pass over the gradients before and after the exchange,
             and one scalar that no step waits for. ``hook.noise.scale.batch(samples_of_a_rank)`` gives it in samples. Only for
             ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale too small.
+        gather_bits: of an FSDP2 model: gather weights in 16 (bfloat16) or 8 bits (int8 with a scale a block); 0 gathers them as
+            they are.
         options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``rank``.
 
     Returns:
@@ -104,11 +127,7 @@ def attach(
 
     ``backward()`` later raises ``paceline.LostRank``, ``paceline.ReplicasDiverged`` or ``paceline.PayloadError``.
     """
-    if not isinstance(model, DistributedDataParallel):
-        raise UserError(
-            f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
-            "wrap it first: model = DistributedDataParallel(model)",
-        )
+    settings: dict[str, Any] = {"seed": seed, "check_every": check_every, "timeout_s": timeout_s, "scaler": grad_scaler}
     given = {
         "compression": compression,
         "exchange": exchange,
@@ -125,15 +144,19 @@ def attach(
         "grad_scaler": grad_scaler,
         "candidates": candidates,
         "noise_scale": noise_scale,
+        "gather_bits": gather_bits,
     }
+    if is_sharded(model):
+        return attach_sharded(model, given, partial(_sharded_exchange, given), settings)
+    if not isinstance(model, DistributedDataParallel):
+        raise UserError(
+            f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
+            "wrap it first: model = DistributedDataParallel(model)",
+        )
+    if gather_bits:
+        raise UserError("DistributedDataParallel gathers no weights", "leave gather_bits out: it is of FSDP2")
     request, tensors = _on_every_rank(model, given)
     first = request.exchanges[0]
-    settings: dict[str, Any] = {
-        "seed": int(seed),
-        "check_every": int(check_every),
-        "timeout_s": float(timeout_s),
-        "scaler": grad_scaler,
-    }
     hook: Hook | PowerSGD
     if first.description.low_rank:
         hook = PowerSGD(model, first, tensors, **settings)
@@ -144,6 +167,15 @@ def attach(
         _log.warning("%s compresses nothing here; %s", first.compression, first.dense_rule)
     model.register_comm_hook(hook, paceline_hook)
     return hook
+
+
+def _sharded_exchange(given: Mapping[str, Any], owners: int) -> GradientExchange:
+    """The exchange that the keywords describe for a sharded model."""
+    _check_types(given)
+    name = given["compression"]
+    if name == "auto" or tuple(given["candidates"]) != CANDIDATES:
+        raise UserError("auto measures the steps of DistributedDataParallel only", "name a compression")
+    return _one(given, owners)
 
 
 @dataclass(frozen=True)

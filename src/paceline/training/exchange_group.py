@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import Codec, Key, backends, key, moments_of
+from paceline.codecs import Codec, Key, backends, key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
@@ -22,10 +21,8 @@ from paceline.training.encoded_streams import CodecStream, Stream
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
+from paceline.training.gradient_statistics import LARGEST, is_finite, moments, peak
 from paceline.training.tensor_layout import GradientSlice, Layout, gather, scatter
-
-LARGEST = 2.0**100
-"""Largest magnitude of a gradient for a codec. Larger ones go dense, since their sums and residuals might overflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,12 +216,12 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
     codec, wire = setup.codec, setup.outer
     parts = share.parts if codec.agrees else ()
     with wire.meter.span("scale", "codec"):
-        moments = [_moments(gradient.float()) for _, gradient in parts]
-        own = [codec.prepare(m) for m in moments]
-        peaks = (m.peak for m in moments) if codec.agrees else (_peak(gradient.float()) for _, gradient in share.parts)
-        fit = not dense and is_finite(share.kept) and all(peak <= LARGEST for peak in peaks)
+        statistics = [moments(gradient.float()) for _, gradient in parts]
+        own = [codec.prepare(m) for m in statistics]
+        peaks = (m.peak for m in statistics) if codec.agrees else (peak(gradient.float()) for _, gradient in share.parts)
+        fit = not dense and is_finite(share.kept) and all(largest <= LARGEST for largest in peaks)
     if lossless:
-        return _Agreement(fit, moments, own, own)
+        return _Agreement(fit, statistics, own, own)
     names = [piece.tensor.name for piece, _ in parts]
     every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
     brought = dict(zip(names, own, strict=True))
@@ -232,7 +229,7 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
     shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
     unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
     agreed = dict(zip(every, largest, strict=True))
-    return _Agreement(not unfit, moments, own, [agreed[name] for name in names])
+    return _Agreement(not unfit, statistics, own, [agreed[name] for name in names])
 
 
 def _compressed(
@@ -279,23 +276,3 @@ def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
         exchange_streams(in_card, setup.card, size, setup.compress_pull)
         carried = [pair for pair in carried if pair not in in_card]
     exchange_streams(carried, setup.outer, size, setup.compress_pull)
-
-
-def is_finite(values: torch.Tensor) -> bool:
-    """Whether every element is finite. The sum alone decides unless it overflows."""
-    return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
-
-
-def _peak(values: torch.Tensor) -> float:
-    """The largest magnitude; NaN if any element is NaN."""
-    if not values.numel():
-        return 0.0
-    low, high = torch.aminmax(values)
-    return float(torch.maximum(-low, high))
-
-
-def _moments(values: torch.Tensor) -> Moments:
-    if values.device.type == "cpu":
-        return moments_of(values)
-    sigma = values.double().std(correction=0)
-    return Moments(np.float32(float(sigma)), np.float32(float(values.abs().max())))

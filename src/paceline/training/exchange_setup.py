@@ -7,6 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from paceline import codecs
+from paceline.codecs import Codec
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.training.card_stream import CardWire
@@ -31,10 +32,6 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
     if exchange.exchange == "allreduce":
         return None
     compression = exchange.description
-    options: dict[str, Any] = {k: v for k, v in compression.option_values.items() if k not in _NOT_THE_CODECS}
-    if compression.name == "terngrad":
-        options["clip"] = exchange.clip
-    codec = codecs.get(_CODECS.get(compression.name, compression.name), **options)
     card = _card_wire(wire) if exchange.codec_at == "nic" else None
     nodes = exchange.exchange == "hierarchical"
     inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
@@ -46,7 +43,7 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
     biased = compression.lossy and not compression.unbiased and not compression.error_feedback
     guard = EnergyGuard(f"use {compression.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     return ExchangeSetup(
-        codec=codec,
+        codec=codec_of(exchange),
         exchange="sharded" if nodes else exchange.exchange,
         world=wire,
         outer=outer,
@@ -57,6 +54,15 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         compress_pull=exchange.compress_pull,
         card=card,
     )
+
+
+def codec_of(exchange: GradientExchange) -> Codec:
+    """The codec of a gradient exchange, with its options."""
+    compression = exchange.description
+    options: dict[str, Any] = {k: v for k, v in compression.option_values.items() if k not in _NOT_THE_CODECS}
+    if compression.name == "terngrad":
+        options["clip"] = exchange.clip
+    return codecs.get(_CODECS.get(compression.name, compression.name), **options)
 
 
 def _card_wire(wire: Wire) -> CardWire:

@@ -14,10 +14,11 @@ from paceline.strategy import FP32, GradientExchange
 from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
-from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, is_finite, room, share
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room, share
 from paceline.training.exchange_setup import make_setup
 from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
+from paceline.training.gradient_statistics import is_finite
 from paceline.training.hooks.base import HookBase, StepEnd, finish_queued, step_end
 from paceline.training.hooks.state import (
     HookState,

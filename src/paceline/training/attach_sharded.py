@@ -1,0 +1,79 @@
+"""``attach`` on a model that ``fully_shard`` (FSDP2) has sharded, over one dimension of a mesh or over two (HSDP)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.strategy.codec_place import check_runs
+from paceline.training.consistency import agree
+from paceline.training.fsdp_units import Unit, units_of
+from paceline.training.hooks.sharded import ShardedHook
+from paceline.training.sharded_setup import OWNER_EXCHANGES, check_sharded
+
+GATHER_BITS = (0, 8, 16)
+
+
+def attach_sharded(
+    model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange], settings: Mapping[str, Any]
+) -> ShardedHook:
+    """Replace the exchanges of a sharded model's units. See ``attach`` for the keywords.
+
+    Args:
+        given: the keywords of the caller, which all ranks compare.
+        exchange_of: the gradient exchange that they describe, from the number of ranks; it may raise UserError.
+        settings: of the hook.
+
+    Raises:
+        UserError: on every rank of the mesh alike.
+    """
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    units = units_of(model)
+    illegal: UserError | None = None
+    exchange = GradientExchange()
+    try:
+        exchange = _exchange(units, given, exchange_of)
+        _check_model(model)
+        if given["gather_bits"] not in GATHER_BITS or isinstance(given["gather_bits"], bool):
+            raise UserError(f"gather_bits={given['gather_bits']!r}", "give 8, 16, or 0 to gather weights as they are")
+    except UserError as error:
+        illegal = error
+    shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node", "compression")}
+    shown |= {"gradient exchange": exchange.to_json(), "grad_scaler": given["grad_scaler"] is not None}
+    shown["what is illegal"] = illegal and str(illegal)
+    tensors = [t.whole for unit in units for t in unit.tensors]
+    for group in dict.fromkeys([units[0].shard_group, units[0].replicate_group]):
+        if group is not None:
+            agree(group, shown, tensors)
+    if illegal is not None:
+        raise illegal
+    return ShardedHook(model, units, exchange, **settings, gather_bits=given["gather_bits"])
+
+
+def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> GradientExchange:
+    """The exchange of the keywords, checked. One that the caller left open reduces to owners."""
+    replicated = any(unit.replicate_group is not None for unit in units)
+    for name, usual in (("noise_scale", False),):
+        if given[name] != usual:
+            raise UserError(f"{name} is measured with DistributedDataParallel only", f"leave {name} out")
+    owners = units[0].owners
+    exchange = exchange_of(owners)
+    named = isinstance(given["compression"], GradientExchange) or given["exchange"]
+    if not replicated and not named and exchange.exchange not in OWNER_EXCHANGES:
+        exchange = replace(exchange, exchange="sharded")
+    for unit in units:
+        check_sharded(exchange, unit.replicate_group is not None, unit.owners)
+    check_runs(exchange, next(iter(units[0].parameters)).device.type)
+    return exchange
+
+
+def _check_model(model: nn.Module) -> None:
+    wide = [n for n, p in model.named_parameters() if p.requires_grad and (p.is_complex() or p.dtype == torch.float64)]
+    if wide:
+        raise UserError(f"{', '.join(wide)}: gradients of this type cannot be exchanged here", "train in fp32, bf16 or fp16")

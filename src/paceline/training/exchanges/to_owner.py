@@ -1,0 +1,71 @@
+"""Reduce-scatters of encoded rows: row j of every rank's matrix is added up at rank j, and nothing returns.
+
+A stream holds ``rows`` rows of ``columns`` elements each, one row for each rank. This is the first half of ``push_pull`` and of
+``ring``: FSDP2 and ZeRO need no more of an exchange (Rajbhandari et al. 2020, ZeRO, SC, section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from paceline.strategy.exchange import column_bounds
+from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
+from paceline.training.encoded_streams import Stream
+from paceline.training.exchanges.pipeline import pipeline
+
+Rows = list[tuple[int, int]]
+"""``(start, stop)`` of the same columns in each row of a stream."""
+
+
+def push_to_owner(stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
+    """Every rank sends each owner its own contribution; the owner adds."""
+    me = wire.rank
+    others = [rank for rank in range(wire.world_size) if rank != me]
+    start, stop = rows[me]
+    with wire.meter.span("encode", "codec"):
+        pushes = [stream.encode(*row, 1) if rank != me else NOTHING for rank, row in enumerate(rows)]
+        stream.settle(start, stop)
+    lengths = [stream.length(start, stop, 1) if rank != me else 0 for rank in range(wire.world_size)]
+    arrived = yield from wire.deliver(pushes, lengths, [stop - start] * wire.world_size, "push")
+    with wire.meter.span("reduce", "codec"):
+        for rank in others:
+            stream.add(arrived[rank], start, stop)
+
+
+def ring_to_owner(stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
+    """Partial sums pass N-1 ranks and end at their owner; each hop encodes them again (Li et al. 2018, Algorithm 1)."""
+    n, me = wire.world_size, wire.rank
+    for hop in range(1, n):
+        out, into = rows[(me - hop) % n], rows[(me - hop - 1) % n]
+        with wire.meter.span("encode", "codec"):
+            message = stream.encode(*out, hop)
+            stream.settle(*into)
+        elements = into[1] - into[0]
+        arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter")
+        with wire.meter.span("reduce", "codec"):
+            stream.add(arrived, *into)
+
+
+TO_OWNER: Mapping[str, Callable[[Stream, Rows, Wire], CollectiveSteps[None]]] = {
+    "sharded": push_to_owner,
+    "ring": ring_to_owner,
+}
+"""Reduce-scatters of encoded rows, by the exchange whose first half they are."""
+
+
+def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: str) -> None:
+    """Replace this rank's row of each stream by its sum over the ranks; other rows are used up.
+
+    Several chunks of columns are in flight. A stream has one row for each rank of ``wire``.
+    """
+    pipeline(
+        TO_OWNER[exchange](stream, [(row + a, row + b) for row in _starts(stream, wire)], wire)
+        for stream in streams
+        for a, b in column_bounds(stream.count // wire.world_size, wire.world_size)
+    )
+
+
+def _starts(stream: Stream, wire: Wire) -> range:
+    """The first element of every row."""
+    columns = stream.count // wire.world_size
+    return range(0, stream.count, columns)

@@ -1,0 +1,202 @@
+"""The units of a model that ``fully_shard`` (FSDP2) has sharded: their tensors, ranks and order of elements.
+
+The one place that reads what FSDP2 keeps to itself. PyTorch 2.13's names are tried first, then those of earlier versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from paceline.errors import UserError
+from paceline.training.tensor_layout import TensorSpec
+from paceline.training.unit_exchange import ShardedTensor, sharded
+
+try:
+    from torch.distributed.fsdp import FSDPModule
+except ImportError:  # before PyTorch 2.6
+    FSDPModule = None  # type: ignore[assignment,misc]
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Tensors that FSDP2 gathers and scatters together.
+
+    Attributes:
+        module: whose communication can be replaced.
+        group: FSDP2's own record of the unit.
+        tensors: trained tensors in the order of its rows; offsets count the elements of all units.
+        first: number of elements of the rows of all units before this one.
+        shard_group: the ranks that share the unit out.
+        replicate_group: in HSDP, the ranks that hold the same shard; None without.
+    """
+
+    module: Any
+    group: Any
+    tensors: tuple[ShardedTensor, ...]
+    first: int
+    shard_group: dist.ProcessGroup
+    replicate_group: dist.ProcessGroup | None
+
+    @property
+    def owners(self) -> int:
+        """Ranks that share the unit out."""
+        return self.shard_group.size()
+
+    @property
+    def columns(self) -> int:
+        """Elements of a rank's shard, padding included."""
+        return sum(t.shard for t in self.tensors)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The sharded parameters, in the order of ``tensors``."""
+        return [p.sharded_param for p in self._trained]
+
+    @property
+    def _trained(self) -> list[Any]:
+        return [p for p in self.group.fsdp_params if p.sharded_param.requires_grad]
+
+    @staticmethod
+    def shard_of(parameter: Any) -> torch.Tensor:
+        """This rank's part of a sharded parameter."""
+        shard: torch.Tensor = parameter.to_local()
+        return shard
+
+    def label(self, tensor: ShardedTensor) -> str:
+        """The tensor's name in a checkpoint: with tensor parallelism each rank of that dimension has its own."""
+        parameter = next(p for p, t in zip(self._trained, self.tensors, strict=True) if t is tensor)
+        place = _model_place(parameter)
+        return f"{tensor.name}@{'.'.join(map(str, place))}" if place else tensor.name
+
+    def may_be_late(self, output: torch.Tensor) -> bool:
+        """Whether FSDP2 only looks at the reduced gradients after the backward pass, so that they may still be on their way.
+
+        It reads them at once to change their type, to divide, to add to earlier gradients, to move them to the host and for
+        hooks of a parameter.
+        """
+        group, parameters = self.group, self.parameters
+        return (
+            group._orig_dtype == output.dtype
+            and output.dtype in (torch.float32, torch.bfloat16)
+            and group.gradient_divide_factor is None
+            and not getattr(group, "force_sum_reduction_for_comms", False)
+            and group._all_reduce_hook is None
+            and all(p.grad is None and not getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters)
+            and not any(p.offload_to_cpu for p in group.fsdp_params)
+        )
+
+    def divisor(self, op: Any) -> float:
+        """What FSDP2 asks the sum over the ranks of the mesh to be divided by; the rest it divides itself."""
+        if self.group.gradient_divide_factor is not None and op != dist.ReduceOp.SUM:
+            return float(self.group.gradient_divide_factor)
+        replicas = 1 if self.replicate_group is None else self.replicate_group.size()
+        if op == dist.ReduceOp.SUM:  # of fp16: FSDP2 divides by the owners before and after
+            return 1.0 if self.group.gradient_divide_factor is not None else float(replicas)
+        return float(self.owners * replicas)
+
+
+def is_sharded(model: object) -> bool:
+    """Whether ``fully_shard`` was called on the model itself or on one of its modules."""
+    if FSDPModule is None or not isinstance(model, nn.Module):
+        return False
+    return any(isinstance(module, FSDPModule) for module in model.modules())
+
+
+def units_of(model: nn.Module) -> list[Unit]:
+    """The units with trained tensors, in the order of the modules.
+
+    Raises:
+        UserError: a module whose parameters lie on several meshes; replicas without shards; a root that is not sharded;
+            this PyTorch's FSDP2 keeps its units in another way.
+    """
+    if not isinstance(model, FSDPModule):
+        raise UserError(
+            "fully_shard was called on parts of this model only, not on the model itself",
+            "call fully_shard(model) last, as FSDP2 asks",
+        )
+    names = {id(p): name for name, p in model.named_parameters()}
+    found: list[Unit] = []
+    seen: set[int] = set()
+    first = offset = 0
+    for module in model.modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        for group in _groups(module):
+            if id(group) in seen:
+                continue
+            seen.add(id(group))
+            trained = [p for p in group.fsdp_params if p.sharded_param.requires_grad]
+            if not trained:
+                continue
+            shard, replicate = _process_groups(group)
+            specs: list[TensorSpec] = []
+            for parameter in trained:
+                shape = tuple(parameter._orig_size)
+                specs.append(TensorSpec(names[id(parameter.sharded_param)], shape, offset))
+                offset += specs[-1].elements
+            tensors = sharded(specs, [p.fsdp_placement.dim for p in trained], shard.size())
+            found.append(Unit(module, group, tensors, first, shard, replicate))
+            first += shard.size() * found[-1].columns
+    if not found:
+        raise UserError("no parameter of this model is trained", "set requires_grad before fully_shard")
+    return found
+
+
+def _groups(module: Any) -> Sequence[Any]:
+    """FSDP2's records of a module's parameters."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:
+        groups = [group for group in (getattr(state, "_fsdp_param_group", None),) if group is not None]
+    if len(groups) > 1:
+        raise UserError(
+            f"the parameters of {type(module).__name__} lie on several meshes, and FSDP2 cannot be given an exchange for each",
+            "call fully_shard on the modules of each mesh by themselves",
+        )
+    return list(groups)
+
+
+def _model_place(parameter: Any) -> list[int]:
+    """This rank's coordinates in the dimensions of a mesh that divide a tensor itself (tensor parallelism)."""
+    spec = getattr(parameter, "_unsharded_dtensor_spec", None) or getattr(parameter, "_tp_spec", None)
+    if spec is None:
+        return []
+    data = getattr(parameter.mesh_info, "dp_mesh_dims", None)
+    of_data = (*data.shard_names, *data.replicate_names) if data is not None else ()
+    names = spec.mesh.mesh_dim_names or [""] * spec.mesh.ndim
+    return [at for at, name in zip(spec.mesh.get_coordinate(), names, strict=True) if not name or name not in of_data]
+
+
+def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | None]:
+    """The ranks that share a unit out, and those that hold the same shard."""
+    info = group.mesh_info
+    shard = getattr(info, "shard_process_group", None)
+    replicate = getattr(info, "replicate_process_group", None)
+    if shard is None:
+        raise UserError("this model is replicated, not sharded", "wrap it in DistributedDataParallel, and attach to that")
+    if replicate is not None and replicate.size() == 1:
+        replicate = None
+    if replicate is not None and shard.size() == 1:
+        raise UserError(
+            "this mesh replicates and shares nothing out: one rank in the dimension that shards",
+            "wrap the model in DistributedDataParallel, and attach to that",
+        )
+    return shard, replicate
+
+
+def reduce_by_shards_alone(unit: Unit) -> None:
+    """Let FSDP2 leave the replicas of an HSDP unit to the reduce-scatter that it is given.
+
+    FSDP2 adds the replicas up with a dense all-reduce that nothing replaces. A unit that knows of no replicas has none;
+    its parameters keep their mesh of two dimensions.
+    """
+    from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
+
+    info = unit.group.mesh_info
+    unit.group.mesh_info = FSDPMeshInfo(info.mesh, shard_mesh_dim=info.shard_mesh_dim)

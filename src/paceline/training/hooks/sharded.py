@@ -1,0 +1,285 @@
+"""The hook of a model that ``fully_shard`` (FSDP2) has sharded: it replaces each unit's reduce-scatter and all-gather."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+
+from paceline.codecs import key
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.training.consistency import same_weights
+from paceline.training.exchange_thread import Exchanges, Future, promise
+from paceline.training.fsdp_units import Unit, reduce_by_shards_alone
+from paceline.training.hooks.base import finish_queued
+from paceline.training.hooks.state import HookState, check_same_exchange, settings
+from paceline.training.meter import Meter
+from paceline.training.sharded_setup import Draws, UnitReducer, make_reducers
+from paceline.training.sharded_state import KINDS, Holding, of_other_ranks, saved_sizes
+from paceline.training.tensor_layout import TensorSpec
+from paceline.training.unit_exchange import ShardedTensor
+from paceline.training.weight_gather import WeightGather
+
+_log = logging.getLogger("paceline")
+
+
+class ShardedHook:
+    """Exchanges the gradients of FSDP2's units, each with its owners, while the backward pass goes on.
+
+    Args:
+        units: of the model; every rank has the same.
+        gather_bits: of a gathered weight: 0 leaves FSDP2's all-gather alone, 16 is bfloat16, 8 are int8 blocks.
+
+    Attributes:
+        gradient_exchange: compression and exchange in use.
+        step: number of exchanged backward passes; the random draws depend on it.
+        tensors: every exchanged tensor, in ``named_parameters()`` order.
+        dense: names of the dense tensors, each with the reason.
+        meter: counts bytes, events and non-finite steps.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        units: Sequence[Unit],
+        gradient_exchange: GradientExchange,
+        *,
+        seed: int,
+        check_every: int,
+        timeout_s: float,
+        scaler: Any = None,
+        gather_bits: int = 0,
+    ) -> None:
+        self.gradient_exchange, self.seed, self.step, self.units = gradient_exchange, seed, 0, tuple(units)
+        self.gather_bits = gather_bits
+        places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
+        whole = [t.whole for unit in units for t in unit.tensors]
+        self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
+        self.dense = dict(gradient_exchange.description.dense(self.tensors))
+        self.meter = Meter(dist.get_rank())
+        self._reducers: dict[Unit, UnitReducer] = make_reducers(
+            self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
+        )
+        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        self._work = Exchanges(self._reducers[units[0]].world)
+        self._waiting: list[Future] = []
+        self._nonfinite = self._in_step = False
+        self._told: set[str] = set()
+        for unit in self.units:
+            if unit.replicate_group is not None:
+                reduce_by_shards_alone(unit)
+            unit.module.set_custom_reduce_scatter(_UnitReduceScatter(self, unit))
+            unit.module.set_custom_all_gather(_UnitAllGather(self, unit))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+    def __str__(self) -> str:
+        kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
+        described, over = self.gradient_exchange.description, self.gradient_exchange.exchange
+        units = f"{len(self.units)} units over {self.units[0].owners} owners"
+        return f"{described.title} over {over}, {units}; {described.rule or 'every tensor alike'}{kept}"
+
+    def reduce(self, unit: Unit, output: torch.Tensor, matrix: torch.Tensor, op: Any) -> None:
+        """Put this rank's part of the mean of ``matrix`` into ``output``; what nobody reads before the end of the backward pass
+        may come later."""
+        self._begin_step()
+        self.meter.bucket_ready()
+        finish_queued(matrix)
+        self._follow_scaler()
+        reducer, late = self._reducers[unit], unit.may_be_late(output)
+        compressed = matrix.numel() == unit.owners * unit.columns
+        if not compressed:
+            self._say_once(
+                "unused", "a unit's backward pass left tensors without a gradient; its gradients are sent dense in such steps"
+            )
+        future = promise(output)
+        task = partial(self._run, reducer, output, matrix, unit.divisor(op), self.step, compressed)
+        self._work.submit(task, [(output, future)])
+        if late:
+            self._waiting.append(future)
+        else:
+            future.wait()
+            self._work.check()
+
+    def state_dict(self) -> HookState:
+        """The state for resumption: position and seed of the draws, and what each rank's encodings owe, as a DTensor over the
+        ranks. Save it with ``torch.distributed.checkpoint``, which may be given the hook itself; every rank calls it."""
+        return {
+            "step": self.step,
+            "seed": self.seed,
+            "nonfinite_steps": self.meter.nonfinite_steps,
+            "compression": self.gradient_exchange.compression,
+            "gradient_exchange": json.dumps(settings(self.gradient_exchange)),  # one entry, whatever options it has
+            "factor": self._factor,
+            "gather_bits": self.gather_bits,
+            **{kind: {name: h.saved(values) for name, _, h, values in self._owed(kind)} for kind in KINDS},
+        }
+
+    def load_state_dict(self, state: HookState) -> None:
+        """Continue, bit for bit, from a state of as many ranks on the same mesh. Every rank calls it.
+
+        Raises:
+            UserError: the state has another compression, option, tensor or mesh.
+        """
+        self._check(state)
+        for kind in KINDS:
+            for name, _, holding, values in self._owed(kind):
+                found = state[kind].get(name)
+                if found is None or found.shape != holding.saved(values).shape:
+                    raise UserError(
+                        f"the state has no {kind} of {name} for this mesh", "load_checkpoint reads that of other ranks"
+                    )
+                values.copy_(found.to_local().view_as(values))
+        self._continue(state)
+
+    def load_checkpoint(self, path: str | Path, name: str = "exchange") -> None:
+        """Continue from a checkpoint of ``torch.distributed.checkpoint`` on any number of ranks and any mesh.
+
+        With the same ranks and mesh the run continues bit for bit. With others the sum of the residuals over all ranks is kept.
+        Every rank calls it.
+
+        Args:
+            path: the checkpoint's ``checkpoint_id``.
+            name: under which the hook's state was saved in it.
+
+        Raises:
+            UserError: no such checkpoint or state, or one of another compression, option or tensor.
+        """
+        sizes = saved_sizes(path, name)
+        own: HookState = self.state_dict()
+        plain = {key: value for key, value in own.items() if key not in KINDS}
+        try:
+            load({name: plain}, checkpoint_id=path)
+        except Exception as error:
+            raise UserError(f"{path} holds no state {name!r} of a sharded model's exchange: {error}") from error
+        self._check(plain)
+        for kind in KINDS:
+            for label, tensor, holding, values in self._owed(kind):
+                key_ = f"{name}.{kind}.{label}"
+                if key_ not in sizes:
+                    raise UserError(f"the checkpoint has no {kind} of {label}", "load it into the model that saved it")
+                saved = own[kind][label]
+                if sizes[key_] == saved.shape:
+                    load({key_: saved}, checkpoint_id=path)
+                    values.copy_(saved.to_local().view_as(values))
+                else:
+                    values.copy_(of_other_ranks(path, key_, tensor, holding, sizes[key_], values.device))
+        self._continue(plain)
+
+    def _check(self, state: HookState) -> None:
+        """Raises UserError for the state of another compression; its exchange follows the mesh."""
+        own, before = self.gradient_exchange.to_json(), json.loads(state["gradient_exchange"])
+        route = {name: own[name] for name in ("exchange", "ranks_per_node", "compress_pull", "codec_at") if name in own}
+        check_same_exchange({**state, "gradient_exchange": {**before, **route}}, self.gradient_exchange)
+
+    def _continue(self, state: HookState) -> None:
+        self.step, self.seed, self._factor = state["step"], state["seed"], state["factor"]
+        self.meter.nonfinite_steps = state["nonfinite_steps"]
+
+    def _owed(self, kind: str) -> Iterator[tuple[str, ShardedTensor, Holding, torch.Tensor]]:
+        """Name, tensor and place of all residuals (or momentum) of this rank, with the values themselves."""
+        for unit in self.units:
+            reducer = self._reducers[unit]
+            if (holding := reducer.holding) is None:
+                continue
+            for tensor in reducer.compressed:
+                values = reducer.owed_to(tensor, kind)
+                if values is not None:
+                    yield unit.label(tensor), tensor, holding, values
+
+    def _run(
+        self, reducer: UnitReducer, output: torch.Tensor, matrix: torch.Tensor, divisor: float, step: int, compressed: bool
+    ) -> None:
+        draws = Draws(self.seed, step)
+        self._nonfinite |= reducer.reduce(output, matrix, divisor, draws, self._nonfinite, compressed)
+        finish_queued(output)
+
+    def _begin_step(self) -> None:
+        if not self._in_step:
+            self._in_step = True
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: engine.queue_callback(self._end_step))  # behind FSDP2's own
+
+    def _end_step(self) -> None:
+        """The end of a backward pass: all gradients are there."""
+        self._in_step = False
+        for future in self._waiting:
+            future.wait()
+        self._waiting.clear()
+        self._work.check()
+        self.step += 1
+        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
+        self._nonfinite = False
+        if self._check_every and self.step % self._check_every == 0:
+            self._check_replicas()
+
+    def _check_replicas(self) -> None:
+        """Compare the shards with those of the other replicas, in HSDP."""
+        for unit in self.units:
+            if unit.replicate_group is not None:
+                shards = [unit.shard_of(p) for p in unit.parameters]
+                same_weights(self._reducers[unit].replicas.group, shards, self._reducers[unit].world.device)
+
+    def _follow_scaler(self) -> None:
+        """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
+        factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
+        if factor != self._factor:
+            for reducer in self._reducers.values():
+                reducer.feedback_scale(factor / self._factor)
+            self._factor = factor
+
+    def _say_once(self, what: str, text: str) -> None:
+        if what not in self._told and self.meter.rank == 0:
+            _log.warning("%s", text)
+        self._told.add(what)
+
+
+class _UnitReduceScatter(ReduceScatter):
+    """The reduce-scatter of one unit, as FSDP2 calls it."""
+
+    def __init__(self, hook: ShardedHook, unit: Unit) -> None:
+        self._hook, self._unit = hook, unit
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        self._hook.reduce(self._unit, output_tensor, input_tensor, op)
+
+
+class _UnitAllGather(AllGather):
+    """The all-gather of one unit's weights, as FSDP2 calls it."""
+
+    def __init__(self, hook: ShardedHook, unit: Unit) -> None:
+        self._hook = hook
+        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter)
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> Any:
+        draws = key(self._hook.seed, self._hook.step, group.rank())
+        return self._gather(output_tensor, input_tensor, group, draws, async_op)

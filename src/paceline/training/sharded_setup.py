@@ -1,0 +1,364 @@
+"""From a gradient exchange, described, to what reduces the units of a sharded model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from paceline.codecs import key
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.training.collectives import Wire
+from paceline.training.error_feedback import Feedback
+from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
+from paceline.training.exchange_setup import codec_of, make_setup, own_wires
+from paceline.training.exchanges import begin_allreduce
+from paceline.training.exchanges.to_owner import TO_OWNER
+from paceline.training.fsdp_units import Unit
+from paceline.training.gradient_sample import Sample
+from paceline.training.gradient_statistics import is_finite
+from paceline.training.meter import Meter
+from paceline.training.process_groups import own_wire
+from paceline.training.sharded_state import KINDS, Holding, mesh_of
+from paceline.training.tensor_layout import Layout, TensorSpec
+from paceline.training.unit_exchange import (
+    Owed,
+    OwnerSetup,
+    ShardedTensor,
+    UnitGradients,
+    UnitLayout,
+    reduce_unit,
+)
+
+OWNER_EXCHANGES = ("allreduce", *TO_OWNER, "hierarchical")
+"""Exchanges that have a reduce-scatter: the engine's own, and those whose first half is one."""
+
+
+def check_sharded(exchange: GradientExchange, replicated: bool, owners: int) -> None:
+    """Raises UserError for an exchange that does not reduce to owners.
+
+    Args:
+        replicated: whether there are replicas of the shards (HSDP), between which the exchange runs.
+        owners: ranks that share a unit out.
+    """
+    name, described = exchange.exchange, exchange.description
+    if described.low_rank:
+        raise UserError(
+            f"{exchange.compression} works on whole matrices, and no rank of a sharded model owns one",
+            "take another compression, or DistributedDataParallel",
+        )
+    if exchange.codec_at == "nic" or name == "switch":
+        raise UserError("cards and switches do not take part in FSDP2's exchanges", "leave codec_at and switch out")
+    if replicated:
+        if name == "hierarchical":
+            raise UserError(
+                "this mesh is a hierarchy: FSDP2 reduces in the node, the exchange runs between the replicas",
+                "name exchange sharded, ring or allgather",
+            )
+        return
+    if name not in OWNER_EXCHANGES:
+        raise UserError(
+            f"exchange {name!r} has no reduce-scatter: the owner of a shard is the only one that needs its sum",
+            f"legal for a sharded model: {', '.join(OWNER_EXCHANGES)}",
+        )
+    if not exchange.compress_pull:
+        raise UserError("a reduce-scatter has no pull to send as fp32", "leave compress_pull out; weights have gather_bits")
+    if name == "hierarchical" and owners % exchange.ranks_per_node:
+        raise UserError(
+            f"{owners} owners in nodes of {exchange.ranks_per_node}", "hierarchical needs equal nodes: set ranks_per_node"
+        )
+
+
+class Draws(NamedTuple):
+    """Seed and step of the stochastic rounding."""
+
+    seed: int
+    step: int
+
+
+class UnitReducer(ABC):
+    """Reduces the gradients of one unit to this rank's part.
+
+    Attributes:
+        world: a wire among the ranks that share the unit out.
+        replicas: in HSDP, a wire among the ranks with the same shard; else ``world``.
+    """
+
+    world: Wire
+    replicas: Wire
+
+    def reduce(
+        self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool, compressed: bool
+    ) -> bool:
+        """Put this rank's row of the sum of ``matrix``, (owners x columns), over all ranks, divided, into ``output``.
+
+        Args:
+            dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
+            compressed: whether the rows are those of all tensors of the unit. Others are sent by the engine.
+
+        Returns:
+            Whether a gradient was NaN, infinite or too large for the codec.
+        """
+        if not compressed:
+            return self._by_engine(output, matrix, divisor)
+        return self._reduce(output, matrix, divisor, draws, dense)
+
+    def _by_engine(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, dtype: Any = None) -> bool:
+        """Reduce with the engine's collectives in the type of ``matrix``, or in ``dtype``."""
+        wire = self.world
+        if dtype not in (None, matrix.dtype):
+            with wire.meter.span("encode", "codec"):
+                narrow = matrix.mul(1 / divisor).to(dtype)
+            part = narrow.new_empty(output.numel())
+            wire.reduce_scatter(part, narrow, "reduce_scatter").wait()
+            divisor = 1.0
+        else:
+            part = output
+            wire.reduce_scatter(part, matrix, "reduce_scatter").wait()
+        if self.replicas is not wire:
+            self.replicas.all_reduce(part).wait()
+        if divisor != 1:
+            part.div_(divisor)
+        if part is not output:
+            output.copy_(part)
+        return not is_finite(output)
+
+    @abstractmethod
+    def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool: ...
+
+    @property
+    def holding(self) -> Holding | None:
+        """Which residuals this rank holds; None without error feedback."""
+        return None
+
+    def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
+        """This rank's residual (or ``velocity``) of a compressed tensor, (rows, shard), to read or to fill; None for none."""
+        return None
+
+    def feedback_scale(self, factor: float) -> None:
+        """Multiply residuals and momentum, as a gradient scaler did with its gradients."""
+        for tensor in self.compressed:
+            for kind in KINDS:
+                values = self.owed_to(tensor, kind)
+                if values is not None:
+                    values.mul_(factor)
+
+    @property
+    def compressed(self) -> Sequence[ShardedTensor]:
+        """The tensors that a codec encodes."""
+        return ()
+
+
+class EngineReducer(UnitReducer):
+    """The engine's reduce-scatter, in the type of the gradients or in bfloat16, and its all-reduce between replicas."""
+
+    def __init__(self, world: Wire, replicas: Wire, bits: int) -> None:
+        self.world, self.replicas = world, replicas
+        self._dtype = torch.bfloat16 if bits == 16 else None
+
+    def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
+        return self._by_engine(output, matrix, divisor, self._dtype)
+
+
+class OwnerReducer(UnitReducer):
+    """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes."""
+
+    def __init__(self, setup: OwnerSetup, unit: Unit, dense: Collection[str], feedback: bool, workspace: Workspace) -> None:
+        self.world = self.replicas = setup.world
+        self.device = next(iter(unit.parameters)).device
+        self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
+        self._owners, self._first, self._room = unit.owners, unit.first, workspace
+        self._feedback = feedback
+        self.owed: Owed | None = None
+
+    def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
+        if self._feedback and self.owed is None:
+            self.owed = self.nothing_owed(self.device)
+        gradients = UnitGradients(
+            matrix.view(self._owners, -1), self.owed, key(draws.seed, draws.step, self.world.rank), self._first
+        )
+        row, fit = reduce_unit(self.setup, self.layout, gradients, self._room.of(matrix.device), dense)
+        torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
+        return not fit
+
+    def nothing_owed(self, device: torch.device) -> Owed:
+        """Error feedback before the first exchange."""
+        shape = (self.setup.rows, self.layout.compressed)
+        return Owed(torch.zeros(shape, device=device), torch.zeros(shape, device=device) if self.setup.momentum else None)
+
+    @property
+    def compressed(self) -> Sequence[ShardedTensor]:
+        """See ``UnitReducer``."""
+        return [tensor for tensor, _ in self.layout.packed]
+
+    @cached_property
+    def holding(self) -> Holding | None:
+        """See ``UnitReducer``."""
+        if not self._feedback:
+            return None
+        inner, outer = self.setup.inner, self.setup.outer
+        mesh = mesh_of(outer.group, None if inner is None else inner.group, self.device.type)
+        places, place = (1, 0) if inner is None else (inner.world_size, inner.rank)
+        return Holding(mesh, outer.world_size, places, place, self.setup.rows, self.world)
+
+    def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
+        """See ``UnitReducer``."""
+        if not self._feedback:
+            return None
+        if self.owed is None:
+            self.owed = self.nothing_owed(self.device)
+        columns = next(columns for other, columns in self.layout.packed if other is tensor)
+        values: torch.Tensor | None = getattr(self.owed, kind)
+        return None if values is None else values[:, columns]
+
+
+class ReplicaReducer(UnitReducer):
+    """HSDP: the engine's reduce-scatter in the node, and an exchange of the shard between the replicas."""
+
+    def __init__(
+        self, world: Wire, setup: ExchangeSetup | None, replicas: Wire, unit: Unit, exchange: GradientExchange
+    ) -> None:
+        self.world, self.replicas, self.setup = world, replicas, setup
+        self.device = setup.device(next(iter(unit.parameters)).device) if setup else world.device
+        self._exchange, self._first = exchange, unit.first + world.rank * unit.columns
+        self._unit = unit
+        self.dense: Collection[str] = ()
+        self.layout = Layout((), ())
+        self._workspace = torch.empty(0)
+
+    def settle(self, dense: Collection[str]) -> None:
+        """Lay out the shard with these tensors dense."""
+        specs = [TensorSpec(t.name, (t.shard,), self._first + t.start) for t in self._unit.tensors]
+        self.layout, self.dense = Layout(specs, dense), dense
+
+    @property
+    def feedback(self) -> Feedback | None:
+        """What the encodings between the replicas lost."""
+        return self.setup.feedback if self.setup else None
+
+    def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
+        part = matrix.new_empty(output.numel())
+        self.world.reduce_scatter(part, matrix, "inner_reduce").wait()
+        part = part.float()
+        if self.setup is None:
+            begin_allreduce(part, self._exchange.description.format, self.replicas)()
+            bad = not is_finite(part)
+        else:
+            wanted, device = room(self.setup, self.layout), self.setup.device(part.device)
+            if self._workspace.numel() < wanted or self._workspace.device != device:
+                self._workspace = torch.empty(wanted, device=device)
+            sizes = [t.shard for t in self._unit.tensors]
+            parts = dict(zip((t.name for t in self._unit.tensors), part.split(sizes), strict=True))
+            workspace = self._workspace[:wanted]
+            gradients = Gradients(layout=self.layout, parts=parts, workspace=workspace, seed=draws.seed, step=draws.step)
+            bad = exchange_group(self.setup, gradients, dense)
+        output.copy_(part.mul_(self.replicas.world_size / divisor))  # the exchange has divided by the replicas
+        return bad
+
+    @property
+    def compressed(self) -> Sequence[ShardedTensor]:
+        """See ``UnitReducer``."""
+        return [t for t in self._unit.tensors if t.name not in self.dense]
+
+    @cached_property
+    def holding(self) -> Holding | None:
+        """See ``UnitReducer``."""
+        if self.feedback is None:
+            return None
+        mesh = mesh_of(self.replicas.group, self.world.group, self.device.type)
+        return Holding(mesh, self.replicas.world_size, self.world.world_size, self.world.rank, 1, self.world)
+
+    def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
+        """See ``UnitReducer``."""
+        if self.feedback is None or (kind == "velocity" and not self.feedback.momentum):
+            return None
+        memory = self.feedback.residual if kind == "residual" else self.feedback.velocity
+        flat = memory.flat(self.layout, self.device)
+        piece = next(p for p in self.layout.packed(0, self.layout.compressed) if p.tensor.name == tensor.name)
+        return flat[piece.start : piece.stop].view(1, -1)
+
+
+class Workspace:
+    """One fp32 buffer a device that all units share: their exchanges run one after another."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[torch.device, torch.Tensor] = {}
+
+    def of(self, device: torch.device) -> Any:
+        """Gives buffers of so many elements on ``device``."""
+
+        def buffer(count: int) -> torch.Tensor:
+            if device not in self._buffers or self._buffers[device].numel() < count:
+                self._buffers[device] = torch.empty(count, device=device)
+            return self._buffers[device][:count]
+
+        return buffer
+
+
+def make_reducers(
+    units: Sequence[Unit], exchange: GradientExchange, dense: Collection[str], meter: Meter, timeout_s: float
+) -> dict[Unit, UnitReducer]:
+    """What reduces each unit; units of the same ranks share their wires. Every rank calls it.
+
+    Raises:
+        UserError: an exchange that does not reduce to owners.
+    """
+    wires: dict[Any, Any] = {}
+    workspace = Workspace()
+    reducers: dict[Unit, UnitReducer] = {}
+    for unit in units:
+        replicate = unit.replicate_group
+        check_sharded(exchange, replicate is not None, unit.owners)
+        ranks = tuple(dist.get_process_group_ranks(unit.shard_group))
+        others = tuple(dist.get_process_group_ranks(replicate)) if replicate is not None else ()
+        if (ranks, others) not in wires:
+            wires[ranks, others] = _reach(unit, exchange, meter, timeout_s)
+        reducers[unit] = _reducer(unit, exchange, dense, workspace, wires[ranks, others])
+    return reducers
+
+
+def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: float) -> tuple[Wire, Any]:
+    """The wire of the unit's owners, with the setup of the codec's exchange."""
+    device = next(iter(unit.parameters)).device
+    ranks = dist.get_process_group_ranks(unit.shard_group)
+    world = own_wire(unit.shard_group, ranks, device, meter, timeout_s)
+    if unit.replicate_group is not None:
+        others = dist.get_process_group_ranks(unit.replicate_group)
+        replicas = own_wire(unit.replicate_group, others, device, meter, timeout_s, world.soundness)
+        return world, (make_setup(exchange, replicas, Sample()), replicas)
+    if exchange.exchange == "allreduce":
+        return world, None
+    nodes = exchange.exchange == "hierarchical"
+    inner, outer = own_wires(world, exchange.ranks_per_node) if nodes else (None, world)
+    momentum = float(exchange.description.option_values.get("momentum", 0.0))
+    return world, OwnerSetup(
+        codec=codec_of(exchange),
+        exchange="sharded" if nodes else exchange.exchange,
+        world=world,
+        outer=outer,
+        inner=inner,
+        momentum=momentum,
+    )
+
+
+def _reducer(
+    unit: Unit, exchange: GradientExchange, dense: Collection[str], workspace: Workspace, reach: tuple[Wire, Any]
+) -> UnitReducer:
+    world, setup = reach
+    described = exchange.description
+    if unit.replicate_group is not None:
+        of_unit, replicas = setup
+        reducer = ReplicaReducer(world, of_unit, replicas, unit, exchange)
+        reducer.settle(dense)
+        return reducer
+    if setup is None:
+        return EngineReducer(world, world, int(described.format.element_bits))
+    return OwnerReducer(setup, unit, dense, described.error_feedback and setup.rows > 1, workspace)
+
+
+__all__ = ["OWNER_EXCHANGES", "Draws", "UnitReducer", "check_sharded", "make_reducers"]

@@ -1,0 +1,112 @@
+"""What a sharded model's exchange still owes, saved with ``torch.distributed.checkpoint`` and loaded on any number of ranks.
+
+A residual belongs to the rank that made it. It is saved as a tensor of four dimensions, (sources, places, rows, shard): source
+s with place l in its node holds what it owes the owners of its rows, and row r of place l is owner ``r * places + l``. Over
+all ranks there are as many sources as ranks and one place; over nodes or in HSDP the sources are nodes or replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from paceline.errors import UserError
+from paceline.training.collectives import Wire
+from paceline.training.unit_exchange import ShardedTensor
+
+KINDS = ("residual", "velocity")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Which part of every compressed tensor's residual this rank holds.
+
+    Attributes:
+        mesh: the ranks by (source, place), or by source alone where there is one place.
+        sources: ranks that hold a residual of the same element.
+        places: ranks that hold those of different elements.
+        place: of this rank.
+        rows: owners to which each rank sends.
+        reading: a wire whose ranks read a checkpoint together.
+    """
+
+    mesh: DeviceMesh
+    sources: int
+    places: int
+    place: int
+    rows: int
+    reading: Wire
+
+    @property
+    def owners(self) -> int:
+        """Ranks that share a tensor out."""
+        return self.rows * self.places
+
+    def saved(self, values: torch.Tensor) -> DTensor:
+        """This rank's residual, (rows, shard), as a part of that of all ranks."""
+        local = values.detach().clone(memory_format=torch.contiguous_format).view(1, 1, self.rows, -1)
+        shape = torch.Size((self.sources, self.places, self.rows, local.shape[-1]))
+        placements = [Shard(dimension) for dimension in range(self.mesh.ndim)]
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=shape, stride=stride)
+
+    def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Of (owners, shard), the rows that this rank sends to."""
+        return rows[self.place :: self.places]
+
+
+def mesh_of(source_group: dist.ProcessGroup, place_group: dist.ProcessGroup | None, device: str) -> DeviceMesh:
+    """The ranks by source, and by place where there are several.
+
+    Args:
+        source_group: the ranks with this rank's place; ``place_group``: the ranks of its node.
+    """
+    if place_group is None:
+        return DeviceMesh.from_group(source_group, device)
+    ranks: list[Any] = [None] * place_group.size()
+    dist.all_gather_object(ranks, dist.get_process_group_ranks(source_group), group=place_group)
+    mesh = torch.tensor(ranks).T.contiguous()
+    return DeviceMesh.from_group([source_group, place_group], device, mesh=mesh, mesh_dim_names=("source", "place"))
+
+
+def of_other_ranks(
+    path: str | Path, key: str, tensor: ShardedTensor, holding: Holding, size: torch.Size, device: torch.device
+) -> torch.Tensor:
+    """This rank's part of a residual that other ranks have saved: the sum over all ranks stays what it was.
+
+    The ranks of ``holding.reading`` read the sources in equal shares and add them up.
+
+    Args:
+        key: of the tensor in the checkpoint; ``size``: its (sources, places, rows, shard) there.
+
+    Returns:
+        (rows, shard) of this rank.
+    """
+    wire = holding.reading
+    mesh = DeviceMesh.from_group(wire.group, device.type)
+    empty = torch.distributed.tensor.zeros(size, device_mesh=mesh, placements=[Shard(0)])
+    load({key: empty}, checkpoint_id=path, process_group=wire.group)
+    total = empty.to_local().sum(0).to(wire.device)
+    wire.all_reduce(total, name="residuals").wait()
+    owners = size[1] * size[2]
+    rows = total.transpose(0, 1).reshape(owners, size[3]).to(device)  # (places, rows) in the order of the owners
+    share = tensor.rows_of(tensor.whole_of(rows), holding.owners) / holding.sources
+    return holding.own_rows(share)
+
+
+def saved_sizes(path: str | Path, key: str) -> dict[str, torch.Size]:
+    """Sizes of a checkpoint's tensors below ``key``, by whole key. Raises UserError where there is no checkpoint."""
+    try:
+        metadata: Mapping[str, Any] = FileSystemReader(path).read_metadata().state_dict_metadata
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
+        raise UserError(f"{path} holds no checkpoint of torch.distributed.checkpoint: {error}") from error
+    return {name: entry.size for name, entry in metadata.items() if name.startswith(f"{key}.") and hasattr(entry, "size")}

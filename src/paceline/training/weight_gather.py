@@ -1,0 +1,77 @@
+"""All-gathers of sharded weights in fewer bits (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.1: qwZ)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline import codecs
+from paceline.codecs import Key
+from paceline.codecs.reference.integer import Int8
+from paceline.training.collectives import ALL_GATHER, collective
+from paceline.training.meter import Meter
+
+BLOCK = 1024
+"""Weights that share a scale."""
+
+
+class WeightGather:
+    """Gathers the shards of a unit's weights. Every rank gets the same weights, its own shard included.
+
+    Over another group than ``shards`` nothing is rounded: FSDP2 gathers there what it has gathered in fewer bits before
+    (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
+
+    Args:
+        bits: 16 for bfloat16, 8 for int8 with a scale a block; 0 sends weights as they are.
+        shards: the ranks that share the weights out.
+        meter: counts the bytes.
+    """
+
+    def __init__(self, bits: int, shards: dist.ProcessGroup, meter: Meter) -> None:
+        self.bits, self._meter = bits, meter
+        self._ranks = dist.get_process_group_ranks(shards)
+        self._codec = Int8(block=BLOCK)
+
+    def __call__(
+        self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key, async_op: bool
+    ) -> dist.Work | None:
+        """Fill ``whole``, (ranks x shard), with the shards of all ranks of ``group`` in their order.
+
+        Args:
+            draws: of the stochastic rounding. FSDP2 gathers weights twice in a step; equal draws give equal weights.
+
+        Returns:
+            What FSDP2 waits for, or None where ``whole`` is filled already.
+        """
+        narrow = {16: 2, 8: 1}.get(self.bits, 8) < whole.element_size() and whole.dtype.is_floating_point
+        if not narrow or dist.get_process_group_ranks(group) != self._ranks:
+            self._meter.sent_bytes += whole.nbytes - shard.nbytes
+            with collective():
+                return getattr(dist, ALL_GATHER)(whole, shard, group=group, async_op=async_op)  # type: ignore[no-any-return]
+        if self.bits == 16:
+            self._gather_bf16(whole, shard, group)
+        else:
+            self._gather_int8(whole, shard, group, draws)
+        return None
+
+    def _gather_bf16(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
+        arrived = self._gathered(shard.bfloat16(), group)
+        whole.copy_(arrived)
+
+    def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
+        message = torch.as_tensor(codecs.encode(self._codec, shard.float(), draws))
+        arrived = self._gathered(message, group).view(group.size(), -1)
+        for part, received in zip(whole.view(group.size(), -1), arrived, strict=True):
+            values: Any = part if part.dtype == torch.float32 else torch.empty(part.shape, device=part.device)
+            codecs.decode(received, values, only=(Int8,))
+            if values is not part:
+                part.copy_(values)
+
+    def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        arrived = message.new_empty(group.size() * message.numel())
+        self._meter.sent_bytes += arrived.nbytes - message.nbytes
+        with collective():
+            getattr(dist, ALL_GATHER)(arrived, message, group=group)
+        return arrived

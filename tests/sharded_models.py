@@ -1,0 +1,366 @@
+"""Models that FSDP2 has sharded, each trained with an exchange attached and as PyTorch trains them alone; run by every rank."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed._composable import checkpoint
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+from paceline import LAMB, LARS, UserError, attach
+
+Grads = dict[str, Tensor]
+INPUTS, CLASSES = 31, 7
+
+
+def network() -> nn.Sequential:
+    """Odd sizes: no dimension divides among 2, 3 or 4 ranks; the last bias has fewer rows than padding."""
+    torch.manual_seed(3)
+    block = nn.Sequential(nn.Linear(61, 43), nn.Tanh(), nn.Linear(43, 47))
+    return nn.Sequential(nn.Linear(INPUTS, 61), nn.Tanh(), block, nn.Tanh(), nn.Linear(47, CLASSES))
+
+
+def sharded(mesh: DeviceMesh | None = None, **options: Any) -> Any:
+    """The network in three units: its first layer, its block, and what is left."""
+    model = network()
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=mesh, **options)
+    return model
+
+
+def hybrid() -> DeviceMesh:
+    """Two replicas of two shards."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+
+
+def loss(model: nn.Module, rank: int, step: int) -> Tensor:
+    """Of this rank's own samples in a step."""
+    draws = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(5, INPUTS, generator=draws) * (1 + rank)
+    return nn.functional.cross_entropy(model(x).float(), torch.randint(0, CLASSES, (5,), generator=draws))
+
+
+def whole(values: dict[str, Any]) -> Grads:
+    """Full tensors."""
+    return {name: (v.full_tensor() if hasattr(v, "full_tensor") else v).detach().clone().float() for name, v in values.items()}
+
+
+def gradients(model: nn.Module) -> Grads:
+    """The gradients as full tensors; those that are None are left out."""
+    return whole({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+
+
+def weights(model: nn.Module) -> Grads:
+    """The weights as full tensors."""
+    return whole(dict(model.named_parameters()))
+
+
+def backward(model: nn.Module, rank: int, step: int) -> Grads:
+    """One backward pass from no gradients."""
+    model.zero_grad()
+    loss(model, rank, step).backward()
+    return gradients(model)
+
+
+def exchanged(rank: int, workers: int) -> dict[str, Any]:
+    """Gradients of three steps under every exchange, beside PyTorch's own; bytes of each step."""
+    found: dict[str, Any] = {}
+
+    def add(name: str, model: Any, compression: str = "", **options: Any) -> None:
+        hook = attach(model, compression, min_elements=10, **options) if compression else None
+        sent, seen = [], []
+        for step in range(3):
+            if hook is not None:
+                hook.meter.begin_step()
+            seen.append(backward(model, rank, step))
+            sent.append(hook.meter.sent_bytes if hook is not None else 0)
+        found[name] = {"gradients": seen, "sent": sent, "dense": set(hook.dense) if hook is not None else set()}
+
+    def plain(name: str, model: Any, **options: Any) -> None:
+        hook = attach(model, name.split()[-1], **options)
+        hook.meter.begin_step()
+        found[name] = {"gradients": [backward(model, rank, step) for step in range(3)], "sent": [hook.meter.sent_bytes]}
+
+    add("torch", sharded())
+    plain("dense", sharded())
+    plain("bf16", sharded())
+    for exchange in ("sharded", "ring"):
+        for compression in ("int8", "terngrad", "sign", "topk", "inceptionn-scaled"):
+            add(f"{compression} {exchange}", sharded(), compression, exchange=exchange)
+    if workers == 4:
+        add("nodes", sharded(), "int8", exchange="hierarchical", ranks_per_node=2)
+        add("torch hsdp", sharded(hybrid()))
+        plain("hsdp dense", sharded(hybrid()))
+        for exchange in ("sharded", "ring", "allgather"):
+            add(f"hsdp int8 {exchange}", sharded(hybrid()), "int8", exchange=exchange)
+        add("hsdp terngrad", sharded(hybrid()), "terngrad")
+    return found
+
+
+def composed(rank: int, workers: int) -> dict[str, Any]:
+    """Pairs of outcomes that must be alike: with a dense exchange attached, and without."""
+    cases: dict[str, Callable[[bool], Any]] = {
+        name.removeprefix("_case_"): function for name, function in globals().items() if name.startswith("_case_")
+    }
+    return {name: (_of(function, rank, False), _of(function, rank, True)) for name, function in cases.items()}
+
+
+def _of(function: Any, rank: int, attached: bool) -> Any:
+    torch.manual_seed(5)
+    return function(rank, (lambda model: attach(model, "dense", exchange="sharded")) if attached else (lambda model: None))
+
+
+Attach = Callable[[Any], Any]
+
+
+def _case_accumulation(rank: int, hook: Attach) -> Any:
+    """Three backward passes, of which the last alone reduces."""
+    model = sharded()
+    hook(model)
+    for step in range(3):
+        model.set_requires_gradient_sync(step == 2)
+        loss(model, rank, step).backward()
+    return gradients(model)
+
+
+def _case_two_reductions(rank: int, hook: Attach) -> Any:
+    """Gradients of two reduced backward passes add up."""
+    model = sharded()
+    hook(model)
+    for step in range(2):
+        loss(model, rank, step).backward()
+    return gradients(model)
+
+
+def _case_clipping(rank: int, hook: Attach) -> Any:
+    model = sharded()
+    hook(model)
+    loss(model, rank, 0).backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    return {**gradients(model), "norm": norm.full_tensor()}
+
+
+def _case_mixed_precision(rank: int, hook: Attach) -> Any:
+    """bf16 weights, gradients reduced in fp32."""
+    model = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def _case_reduced_in_bf16(rank: int, hook: Attach) -> Any:
+    model = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16))
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def _case_offload(rank: int, hook: Attach) -> Any:
+    model = sharded(offload_policy=CPUOffloadPolicy(pin_memory=False))
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def _case_activation_checkpoints(rank: int, hook: Attach) -> Any:
+    model = network()
+    checkpoint(model[2])
+    for part in (model[0], model[2], model):
+        fully_shard(part)
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def _case_compiled(rank: int, hook: Attach) -> Any:
+    model = sharded()
+    compiled = torch.compile(model, backend="eager")
+    hook(compiled)
+    return {name.removeprefix("_orig_mod."): value for name, value in backward(compiled, rank, 0).items()}
+
+
+def _case_tied(rank: int, hook: Attach) -> Any:
+    """Two layers with one weight, in one unit."""
+    model = nn.Sequential(nn.Linear(INPUTS, 13), nn.Linear(13, 13, bias=False), nn.Tanh(), nn.Linear(13, 13, bias=False))
+    model.append(nn.Linear(13, CLASSES))
+    model[3].weight = model[1].weight
+    fully_shard(model)
+    hook(model)
+    return backward(model, rank, 0)
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a trained correction of low rank (LoRA)."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, 3, bias=False)
+        self.up = nn.Linear(3, layer.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.up(self.down(x))
+
+
+def _case_frozen(rank: int, hook: Attach) -> Any:
+    model = network()
+    model[0], model[4] = Adapted(model[0]), Adapted(model[4])
+    for part in (model[0], model[2], model):
+        fully_shard(part)
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def _case_never_reshard(rank: int, hook: Attach) -> Any:
+    """ZeRO-2: weights stay gathered from the forward to the end of the backward pass."""
+    model = sharded(reshard_after_forward=False)
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def _case_scaler(rank: int, hook: Attach) -> Any:
+    """Two steps with a gradient scaler that halves its factor in between."""
+    model = sharded()
+    hook(model)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu", init_scale=64.0)
+    for step in range(2):
+        optimizer.zero_grad()
+        scaler.scale(loss(model, rank, step)).backward()
+        scaler.step(optimizer)
+        scaler.update(32.0)
+    return weights(model)
+
+
+def _case_lars(rank: int, hook: Attach) -> Any:
+    return _optimized(rank, hook, lambda parameters: LARS(parameters, lr=0.5, momentum=0.9, weight_decay=1e-4))
+
+
+def _case_lamb(rank: int, hook: Attach) -> Any:
+    return _optimized(rank, hook, lambda parameters: LAMB(parameters, lr=0.01, weight_decay=0.01))
+
+
+def _optimized(rank: int, hook: Attach, make: Any) -> Any:
+    model = sharded()
+    hook(model)
+    optimizer = make(model.named_parameters())
+    for step in range(2):
+        backward(model, rank, step)
+        optimizer.step()
+    return weights(model)
+
+
+def _case_unused(rank: int, hook: Attach) -> Any:
+    """A step that leaves a layer of a unit out, and one that uses it."""
+    model = network()
+    model[2].add_module("spare", nn.Linear(47, 47))
+    used = model[2][:3]
+    model[2].forward = lambda x: used(x)  # type: ignore[method-assign]
+    for part in (model[0], model[2], model):
+        fully_shard(part)
+    hook(model)
+    return backward(model, rank, 0)
+
+
+def tensor_parallel(rank: int, workers: int) -> dict[str, Any]:
+    """Two by two ranks: tensors divided within a pair, samples between pairs. The mean is over the pairs alone."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+
+    def model() -> Any:
+        made = network()  # PyTorch divides a layer among equal parts only
+        made[2][0], made[2][2] = nn.Linear(61, 42), nn.Linear(42, 47)
+        parallelize_module(made[2], mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        return made
+
+    def shard(made: Any) -> Any:
+        for part in (made[0], made[2], made):
+            fully_shard(part, mesh=mesh["data"])
+        return made
+
+    own = mesh["data"].get_local_rank()
+    alone, dense, coded = (shard(model()) for _ in range(3))
+    attach(dense, "dense", exchange="sharded")
+    hook = attach(coded, "int8", min_elements=10)
+    return {
+        "torch": backward(alone, own, 0),
+        "dense": backward(dense, own, 0),
+        "int8": backward(coded, own, 0),
+        "ranks": dist.get_process_group_ranks(hook.units[0].shard_group),
+        "labels": sorted(unit.label(t) for unit in hook.units for t in unit.tensors),
+    }
+
+
+@contextlib.contextmanager
+def _refusals(found: dict[str, str], name: str) -> Iterator[None]:
+    try:
+        yield
+        found[name] = "nothing refused"
+    except UserError as error:
+        found[name] = str(error)
+
+
+def refused(rank: int, workers: int) -> dict[str, str]:
+    """What cannot be attached to a sharded model, with what is said."""
+    found: dict[str, str] = {}
+    calls: dict[str, tuple[str, dict[str, Any]]] = {
+        "powersgd": ("powersgd", {}),
+        "auto": ("auto", {}),
+        "allgather": ("topk", {"exchange": "allgather"}),
+        "parameter server": ("int8", {"exchange": "parameter_server"}),
+        "pull": ("int8", {"compress_pull": False}),
+        "noise": ("dense", {"noise_scale": True}),
+        "bits": ("int8", {"gather_bits": 4}),
+        "nodes": ("int8", {"exchange": "hierarchical", "ranks_per_node": 3}),
+        "unequal": ("int8", {"seed": rank}),
+        "unknown": ("int9", {}),
+    }
+    for name, (compression, options) in calls.items():
+        with _refusals(found, name):
+            attach(sharded(), compression, **options)
+    with _refusals(found, "no root"):
+        model = network()
+        fully_shard(model[0])
+        attach(model, "int8")
+    with _refusals(found, "ddp gathers"):
+        attach(nn.parallel.DistributedDataParallel(network()), "int8", gather_bits=8)
+    return found
+
+
+def poisoned(rank: int, workers: int) -> dict[str, Any]:
+    """A NaN on one rank: the unit's means are NaN everywhere, residuals stay, the next step is as usual."""
+    model = sharded()
+    logging.getLogger("paceline").setLevel(logging.ERROR)
+    hook = attach(model, "sign", min_elements=10)
+    backward(model, rank, 0)
+    before = {(n, k): v.clone() for k in ("residual",) for n, _, _, v in hook._owed(k)}
+    model.zero_grad()
+    value = loss(model, rank, 1)
+    (value * float("nan") if rank == workers - 1 else value).backward()
+    bad = gradients(model)
+    after = {(n, k): v.clone() for k in ("residual",) for n, _, _, v in hook._owed(k)}
+    return {
+        "gradients": bad,
+        "kept": all(torch.equal(before[key], after[key]) for key in before),
+        "counted": hook.meter.nonfinite_steps,
+        "next": backward(model, rank, 2),
+    }
+
+
+def rounded_weights(rank: int, workers: int) -> dict[str, Any]:
+    """The weights that the forward pass of each rank has seen, gathered in fewer bits."""
+    found: dict[str, Any] = {}
+    for bits in (0, 8, 16):
+        model = sharded()
+        hook = attach(model, "dense", gather_bits=bits)
+        seen: list[Tensor] = []
+        model[2][0].register_forward_hook(lambda module, inputs, out, seen=seen: seen.append(module.weight.detach().clone()))
+        hook.meter.begin_step()
+        backward(model, rank, 0)
+        own = weights(model)
+        largest = max(float(own[name].abs().max()) for name in own if name.startswith("2."))
+        found[str(bits)] = {"seen": seen[0], "sent": hook.meter.sent_bytes, "own": own["2.0.weight"], "largest": largest}
+    return found

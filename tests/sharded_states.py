@@ -1,0 +1,64 @@
+"""Checkpoints of an FSDP2 model's exchange, saved and loaded by other ranks; run by every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from paceline import UserError, attach
+from sharded_models import backward, hybrid, sharded
+
+
+def _attached(kind: str, compression: str, seed: int = 0, **options: Any) -> tuple[Any, Any]:
+    model = sharded(hybrid() if kind == "hsdp" else None)
+    if kind == "nodes":
+        options |= {"exchange": "hierarchical", "ranks_per_node": 2}
+    return model, attach(model, compression, min_elements=10, seed=seed, **options)
+
+
+def _owed(hook: Any) -> dict[str, torch.Tensor]:
+    """The sum over all ranks of what each owes, as whole tensors."""
+    found: dict[str, torch.Tensor] = {}
+    for kind in ("residual", "velocity"):
+        for name, tensor, holding, values in hook._owed(kind):
+            rows = torch.zeros(holding.owners, tensor.shard, dtype=torch.float64)
+            rows[holding.place :: holding.places] = values.double()
+            whole = tensor.whole_of(rows).clone()
+            dist.all_reduce(whole)
+            found[f"{kind} {name}"] = whole
+    return found
+
+
+def save(rank: int, workers: int, kind: str, path: str, compression: str, options: dict[str, Any]) -> Any:
+    """Two steps, a checkpoint, and the gradients of two more."""
+    model, hook = _attached(kind, compression, **options)
+    for step in range(2):
+        backward(model, rank, step)
+    dcp.save({"exchange": hook}, checkpoint_id=path)
+    elements = sum(values.numel() for _, _, _, values in hook._owed("residual"))
+    return {"owed": _owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "elements": elements}
+
+
+def load(rank: int, workers: int, kind: str, path: str, compression: str, options: dict[str, Any], by_dcp: bool) -> Any:
+    """The same from the checkpoint, on a model that had another seed."""
+    model, hook = _attached(kind, compression, seed=9, **options)
+    if by_dcp:
+        dcp.load({"exchange": hook}, checkpoint_id=path)
+    else:
+        hook.load_checkpoint(path)
+    return {"owed": _owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "at": (hook.step, hook.seed)}
+
+
+def refused(rank: int, workers: int, path: str, other: str) -> dict[str, str]:
+    """What is said of a checkpoint that does not fit; it holds a state of ``topk``."""
+    said = {}
+    for name, compression, where in [("compression", "sign", path), ("nothing", "topk", other)]:
+        _, hook = _attached("full", compression)
+        try:
+            hook.load_checkpoint(where)
+        except UserError as error:
+            said[name] = str(error)
+    return said

@@ -1,0 +1,126 @@
+"""The hook of an FSDP2 model, on two to four processes: the gradients of PyTorch's own exchange, with everything that goes
+with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import sharded_models
+from distributed import launch_once
+
+Grads = dict[str, torch.Tensor]
+
+
+def error(found: Grads, wanted: Grads) -> float:
+    """Largest difference over the largest magnitude of its tensor."""
+    assert found.keys() == wanted.keys()
+    return max(float((found[n] - wanted[n]).abs().max() / wanted[n].abs().max()) for n in wanted)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_dense_has_pytorchs_bits(workers: int) -> None:
+    for result in launch_once(sharded_models.exchanged, workers):
+        for found, wanted in zip(result["dense"]["gradients"], result["torch"]["gradients"], strict=True):
+            assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+LARGEST = {"int8": 2 / 127, "inceptionn-scaled": 2.0**-6}
+"""Error of one encoding over the largest magnitude of its block: QSGD's step is 1/127, at most one up or down; INCEPTIONN's
+bound is 2^-6."""
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("exchange", ["sharded", "ring"])
+@pytest.mark.parametrize("compression", ["int8", "inceptionn-scaled"])
+def test_codecs_with_a_bound_keep_it(workers: int, exchange: str, compression: str) -> None:
+    """The mean of N gradients, each with an error of at most the bound of its own largest magnitude. That is at most N times
+    the largest of the mean here, since samples of different ranks partly cancel; a ring adds an encoding a hop."""
+    for result in launch_once(sharded_models.exchanged, workers):
+        first = error(result[f"{compression} {exchange}"]["gradients"][0], result["torch"]["gradients"][0])
+        assert 0 < first < LARGEST[compression] * 2 * workers
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("exchange", ["sharded", "ring"])
+@pytest.mark.parametrize("compression", ["terngrad", "sign", "topk"])
+def test_dense_tensors_are_exact_and_ranks_agree(workers: int, exchange: str, compression: str) -> None:
+    results = launch_once(sharded_models.exchanged, workers)
+    found, wanted = (results[0][name]["gradients"] for name in (f"{compression} {exchange}", "torch"))
+    dense = results[0][f"{compression} {exchange}"]["dense"]
+    assert dense if compression == "terngrad" else "4.bias" in dense
+    for step in range(3):
+        for name in dense:
+            torch.testing.assert_close(found[step][name], wanted[step][name], rtol=1e-5, atol=1e-7)
+        assert error(found[step], wanted[step]) > 0.05  # the others are coarse
+        for other in results[1:]:
+            assert all(torch.equal(found[step][n], v) for n, v in other[f"{compression} {exchange}"]["gradients"][step].items())
+
+
+def test_between_nodes_and_between_replicas() -> None:
+    """Dense inside, compressed between: of an FSDP2 mesh in nodes of two, and of HSDP's two replicas of two shards."""
+    for result in launch_once(sharded_models.exchanged, 4):
+        assert error(result["nodes"]["gradients"][0], result["torch"]["gradients"][0]) < 8 * LARGEST["int8"]
+        for found, wanted in zip(result["hsdp dense"]["gradients"], result["torch hsdp"]["gradients"], strict=True):
+            assert error(found, wanted) < 1e-6
+        for exchange in ("sharded", "ring", "allgather"):
+            assert 0 < error(result[f"hsdp int8 {exchange}"]["gradients"][0], result["torch hsdp"]["gradients"][0]) < 0.07
+        assert result["nodes"]["sent"][0] > result["int8 sharded"]["sent"][0]  # its first leg is dense
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_it_lives_with_whatever_else_an_fsdp2_script_does(workers: int) -> None:
+    """Accumulation, clipping, mixed precision, offload, checkpoints of activations, compiled, tied, frozen, ZeRO-2, scaler,
+    LARS, LAMB, unused layers: as without a hook."""
+    for result in launch_once(sharded_models.composed, workers):
+        assert len(result) == 15
+        for name, (alone, attached) in result.items():
+            assert error(attached, alone) < (1e-2 if name == "reduced_in_bf16" else 1e-6), name
+
+
+def test_tensor_parallel_ranks_exchange_on_the_data_dimension_alone() -> None:
+    results = launch_once(sharded_models.tensor_parallel, 4)
+    assert [result["ranks"] for result in results] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    for rank, result in enumerate(results):
+        assert error(result["dense"], result["torch"]) < 1e-6
+        assert 0 < error(result["int8"], result["torch"]) < 0.04
+        assert f"2.0.weight@{rank % 2}" in result["labels"] and "0.weight" in result["labels"]
+
+
+def test_a_nan_on_one_rank_reaches_all_and_leaves_the_residuals() -> None:
+    for result in launch_once(sharded_models.poisoned, 3):
+        assert all(bool(v.isnan().all()) for v in result["gradients"].values())
+        assert result["kept"] and result["counted"] == 1
+        assert all(bool(v.isfinite().all()) for v in result["next"].values())
+
+
+def expected_bytes(compressed: int, dense: int, tensors: int, workers: int) -> int:
+    """Of int8's push, by hand: a header of 32 bytes, a scale of 4 a block of 1024, a byte an element; fp32 with its header;
+    the flag's all-reduce."""
+    message = lambda n: min(32 + 4 * -(-n // 1024) + n, 32 + 4 * n) if n else 0  # noqa: E731
+    fp32 = 32 + 4 * dense if dense else 0
+    return (workers - 1) * (message(compressed) + fp32) + -(-2 * (workers - 1) * 4 // workers)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_bytes_are_those_of_the_wire_format(workers: int) -> None:
+    """Units of (61 x 31, 61), (43 x 61, 43, 47 x 43, 47) and (7 x 47, 7): rows padded to whole shards; weights gathered
+    forward and, but for the root, backward; `min_elements` of 10 leaves the last bias dense."""
+    shard = lambda rows, columns: -(-rows // workers) * columns  # noqa: E731
+    units = [[(61, 31), (61, 1)], [(43, 61), (43, 1), (47, 43), (47, 1)], [(7, 47), (7, 1)]]
+    scattered = gathered = 0
+    for unit in units:
+        dense = sum(shard(*t) for t in unit if t == (7, 1))
+        compressed = sum(shard(*t) for t in unit) - dense
+        scattered += expected_bytes(compressed, dense, 0, workers)
+        gathered += (1 if unit is units[-1] else 2) * (workers - 1) * 4 * (compressed + dense)
+    for result in launch_once(sharded_models.exchanged, workers):
+        assert result["int8 sharded"]["sent"] == [scattered + gathered] * 3
+        assert result["dense"]["sent"] == [3 * (gathered + (workers - 1) * gathered_once(units, shard))]  # of all steps
+
+
+def gathered_once(units: Any, shard: Any) -> int:
+    """Bytes of the fp32 shards of all units."""
+    return sum(4 * shard(*t) for unit in units for t in unit)

@@ -1,0 +1,34 @@
+"""Which exchanges reduce to owners; how they run is tested with the hook."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.training.sharded_setup import check_sharded
+
+
+@pytest.mark.parametrize("exchange", ["sharded", "ring", "hierarchical"])
+def test_legal_over_all_ranks(exchange: str) -> None:
+    check_sharded(GradientExchange("int8", exchange, ranks_per_node=4 if exchange == "hierarchical" else 1), False, 8)
+
+
+@pytest.mark.parametrize("exchange", ["sharded", "ring", "allgather", "parameter_server"])
+def test_legal_between_replicas(exchange: str) -> None:
+    check_sharded(GradientExchange("int8", exchange), True, 2)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "replicated", "said"),
+    [
+        (GradientExchange("int8", "hierarchical", ranks_per_node=2), True, "this mesh is a hierarchy"),
+        (GradientExchange("int8", "allgather"), False, "has no reduce-scatter"),
+        (GradientExchange("powersgd"), False, "works on whole matrices"),
+        (GradientExchange("terngrad", "switch"), False, "cards and switches"),
+        (GradientExchange("int8", compress_pull=False), False, "no pull"),
+    ],
+)
+def test_refused(exchange: GradientExchange, replicated: bool, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_sharded(exchange, replicated, 8)

@@ -1,0 +1,60 @@
+"""What an FSDP2 model's exchange owes, in a checkpoint: bit for bit on the same ranks, its sum on any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sharded_states
+from distributed import launch
+
+MOMENTUM = {"density": 0.05, "momentum": 0.5}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "compression", "options"),
+    [("full", 3, "topk", MOMENTUM), ("nodes", 4, "sign", {}), ("hsdp", 4, "topk", MOMENTUM)],
+)
+def test_bit_for_bit_on_the_same_ranks(tmp_path: Path, kind: str, workers: int, compression: str, options: Any) -> None:
+    given = {"kind": kind, "path": str(tmp_path / "saved"), "compression": compression, "options": options}
+    before = launch(sharded_states.save, workers, **given)
+    assert any(float(v.abs().max()) > 0 for v in before[0]["owed"].values())
+    for by_dcp in (True, False):
+        for one, other in zip(before, launch(sharded_states.load, workers, by_dcp=by_dcp, **given), strict=True):
+            assert other["at"] == (4, 0)
+            assert same(one["owed"], other["owed"])
+            assert all(same(a, b) for a, b in zip(one["next"], other["next"], strict=True))
+
+
+@pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 4), ("hsdp", 4)])
+def test_the_sum_stays_on_other_ranks_and_meshes(tmp_path: Path, to: tuple[str, int]) -> None:
+    given = {"path": str(tmp_path / "saved"), "compression": "topk", "options": MOMENTUM}
+    before = launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
+    for result in launch(sharded_states.load, to[1], kind=to[0], by_dcp=False, **given):
+        assert result["owed"].keys() == before.keys()
+        for name, owed in before.items():
+            torch.testing.assert_close(result["owed"][name], owed, rtol=1e-6, atol=1e-9)
+
+
+def test_residuals_between_nodes_or_replicas_are_a_share_of_those_over_all_ranks(tmp_path: Path) -> None:
+    """Half on nodes of two: what a rank sends between nodes is the part of its own place."""
+    found = {}
+    for kind in ("full", "nodes", "hsdp"):
+        given = {"kind": kind, "path": str(tmp_path / kind), "compression": "sign", "options": {}}
+        found[kind] = launch(sharded_states.save, 4, **given)[0]["elements"]
+    assert found["nodes"] == found["full"] / 2 and found["hsdp"] < found["full"] * 0.52
+
+
+def test_refused(tmp_path: Path) -> None:
+    given = {"kind": "full", "path": str(tmp_path / "saved"), "compression": "topk", "options": {}}
+    launch(sharded_states.save, 2, **given)
+    for said in launch(sharded_states.refused, 2, path=given["path"], other=str(tmp_path)):
+        assert "the state is of topk, the model sends sign" in said["compression"]
+        assert "holds no checkpoint" in said["nothing"]

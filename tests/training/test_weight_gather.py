@@ -1,0 +1,35 @@
+"""Weights gathered in fewer bits: every rank computes with the same ones, within the format's error, for fewer bytes."""
+
+from __future__ import annotations
+
+import torch
+
+import sharded_models
+from distributed import launch_once
+
+
+def test_every_rank_sees_the_same_rounded_weights() -> None:
+    results = launch_once(sharded_models.rounded_weights, 3)
+    for bits in ("0", "8", "16"):
+        first = results[0][bits]["seen"]
+        assert all(torch.equal(first, other[bits]["seen"]) for other in results)
+    assert torch.equal(results[0]["0"]["seen"], results[0]["0"]["own"])
+    assert torch.equal(results[0]["16"]["seen"], results[0]["16"]["own"].bfloat16().float())
+    largest = results[0]["8"]["largest"]  # of the unit: its tensors share blocks
+    found = float((results[0]["8"]["seen"] - results[0]["8"]["own"]).abs().max())
+    assert 0 < found <= largest / 127  # QSGD: one step of 127 at most
+
+
+def test_bytes() -> None:
+    """Rows of 1,302 (0.), 1,648 (2.) and 144 (4.) elements on three ranks: two gathers of the first two units, one of the
+    root's; int8 has a header of 32 bytes and a scale of 4 a block of 1024."""
+    shards = [21 * 31 + 21, 15 * 61 + 15 + 16 * 43 + 16, 3 * 47 + 3]
+    times = [2, 2, 1]
+    scattered = 2 * 4 * sum(shards)
+    wanted = {
+        "0": 2 * sum(t * 4 * n for t, n in zip(times, shards, strict=True)),
+        "16": 2 * sum(t * 2 * n for t, n in zip(times, shards, strict=True)),
+        "8": 2 * sum(t * (32 + 4 * -(-n // 1024) + n) for t, n in zip(times, shards, strict=True)),
+    }
+    for result in launch_once(sharded_models.rounded_weights, 3):
+        assert {bits: result[bits]["sent"] for bits in wanted} == {bits: n + scattered for bits, n in wanted.items()}

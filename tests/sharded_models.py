@@ -364,3 +364,20 @@ def rounded_weights(rank: int, workers: int) -> dict[str, Any]:
         largest = max(float(own[name].abs().max()) for name in own if name.startswith("2."))
         found[str(bits)] = {"seen": seen[0], "sent": hook.meter.sent_bytes, "own": own["2.0.weight"], "largest": largest}
     return found
+
+
+def as_predicted(rank: int, workers: int, cases: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Bytes of a step of the network as each strategy shards it: measured, and what the strategy says of this rank."""
+    from paceline.strategy import Strategy
+    from paceline.training.shard import shard
+
+    found = []
+    for case in cases:
+        strategy = Strategy.of(world_size=workers, global_batch_size=5 * workers, bucket_bytes=4096, **case)
+        model = shard(network(), strategy)
+        hook = attach(model, strategy.gradient_exchange, gather_bits=strategy.parallelism.gather_bits)
+        hook.meter.begin_step()
+        backward(model, rank, 0)
+        phases = strategy.exchange_phases(hook.tensors, hook.tensors)
+        found.append((hook.meter.sent_bytes, sum(phase.sent(rank) for _, group in phases for phase in group)))
+    return found

@@ -187,7 +187,7 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     ("asked", "message"),
     [
         ("compression=terngrad,nodes=2", "slower"),
-        ("compression=terngrad,sharding=zero3", "is not legal: zero3 does not go with terngrad"),
+        ("compression=terngrad,sharding=zero3,exchange=allgather", "is not legal: exchange 'allgather' has no reduce-scatter"),
         ("nodes=3", "is not legal: global batch"),
         ("nodes=8", "8 nodes are more than the plan's most, 4."),
         ("device=A100", "A100 SXM 80GB is not among the plan's devices (toy, fast)."),

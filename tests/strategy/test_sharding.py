@@ -73,7 +73,8 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
     share = -(-(workers - 1) * wide * elements // workers)
     assert phase.sent_by_rank().tolist() == phase.received_by_rank().tolist() == [share] * workers
     for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
-        size = (wide if SHARDINGS[sharding].scatters else 4) * elements
+        padded = workers * -(-elements // workers) if SHARDINGS[sharding].weights else elements
+        size = (wide if SHARDINGS[sharding].scatters else 4) * padded
         assert (gather.pattern, gather.sizes, gather.world_size) == ("gather", (size,), workers)
 
 
@@ -94,8 +95,9 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
 def test_weights_travel_in_as_many_bits_as_their_recipe_lets_them(
     sharding: str, precision: str, bits: int, width: float
 ) -> None:
+    rounded = {("bf16", 8): 4 * (32 + 4 + 250), ("fp32", 16): 2 * 1000} if sharding == "zero3" else {}  # qwZ: int8 in messages
     for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits=bits):
-        assert gather.sizes == (width * 1000,)
+        assert gather.sizes == (rounded.get((precision, bits), width * 1000),)
 
 
 def test_gradients_of_zero1_are_scattered_where_bits_say_so() -> None:
@@ -117,7 +119,7 @@ def test_gradients_of_zero1_are_scattered_where_bits_say_so() -> None:
 @pytest.mark.parametrize(("precision", "least"), [("fp32", 32), ("bf16", 16), ("mxfp8", 16), ("fp8", 8)])
 def test_weights_travel_in_no_fewer_bits_than_the_precision_can(precision: str, least: int) -> None:
     for bits in (8, 16, 32):
-        choices = {"world_size": 4, "global_batch_size": 4, "sharding": "zero3", "precision": precision, "gather_bits": bits}
+        choices = {"world_size": 4, "global_batch_size": 4, "sharding": "zero1", "precision": precision, "gather_bits": bits}
         if bits >= least:
             assert Strategy.of(**choices).parallelism.gather_bits == bits
             continue
@@ -149,8 +151,9 @@ def test_groups_share_inside_and_add_up_between(sharding: str, members: int, ele
     scattered, *summed = scatter(elements, "bf16", world, members).phases
     assert (scattered.members, scattered.stride) == (members, 1)
     share = -(-2 * elements // members)
+    padded = 2 * members * -(-elements // members)
     assert [(p.sizes, p.members, p.stride, p.pattern) for p in summed] == (
         [] if members == world else [((share,), world // members, members, "allreduce")]
     )
     for gather in gathers(BucketPlan(elements, 1, 0), sharding, "bf16", world, members=members):
-        assert (gather.members, gather.stride, gather.sizes) == (members, 1, (2 * elements,))
+        assert (gather.members, gather.stride, gather.sizes) == (members, 1, (padded,))

@@ -16,6 +16,7 @@ from paceline.prediction.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.codec_place import SWITCHED, check_fabric
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
@@ -105,9 +106,9 @@ def _illegal(compression: str, exchange: str, sharding: str) -> str:
     """The kind of a combination that does not exist; its own words are the example."""
     if exchange not in (*COMPRESSIONS[compression].exchanges, *(["switch"] if compression in SWITCHED else [])):
         return "the exchange cannot carry the compression"
-    if sharding != "ddp" and compression != "dense":
-        return "a sharded optimizer does not go with compressed gradients"
-    return "a sharded optimizer has its own collectives"
+    if sharding == DISTRIBUTED:
+        return "a distributed optimizer has its own collectives"
+    return "the exchange does not reduce to the owners of shards"
 
 
 def _on(

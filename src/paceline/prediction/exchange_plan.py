@@ -306,7 +306,8 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) 
         return [ExchangePiece(way, "chunked", CodecPass(way, t.chunks, 0, 0, plan.elements), 1)] if copies else []
 
     pieces += copied("to_host")
-    bare = t.chunked and t.chunked[0].pattern == "scatter"  # FSDP's collective has no codec, even with measured costs
+    # FSDP's collective has no codec, even with measured costs.
+    bare = t.chunked and t.chunked[0].pattern == "scatter" and not t.compressed.encode
     pieces += [] if bare else codec("encode")
     added = bool(bare)
     for phase in t.chunked:
@@ -319,13 +320,18 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) 
     return [*pieces, *(ExchangePiece(phase.name, "after", phase, 1) for phase in t.after)]
 
 
+def _scatters(strategy: Strategy, traffic: Traffic) -> bool:
+    return strategy.parallelism.shares.weights or any(phase.pattern == "scatter" for phase in traffic.phases)
+
+
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     """Bytes of the buffers of one bucket.
 
     A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds what the busiest
     rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
     """
-    if strategy.parallelism.shares.weights or any(phase.pattern == "scatter" for phase in traffic.phases):
+    x = strategy.gradient_exchange
+    if x.compression == "dense" and x.exchange == "allreduce" and _scatters(strategy, traffic):
         return 0  # shares travel in place
     if strategy.gradient_exchange.exchange == "allreduce":
         sent = sum(max(phase.sizes) for phase in traffic.phases)

@@ -125,10 +125,26 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if copied else 0.0,
-        "error feedback": whole if ddp and plan.strategy.description.error_feedback else 0.0,
+        "error feedback": _feedback_bytes(plan, whole, ddp),
         "codec buffers": float(plan.codec_bytes),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
+
+
+def _feedback_bytes(plan: ExchangePlan, whole: float, ddp: bool) -> float:
+    """Bytes of the residuals: 4 a parameter that a rank encodes for others, and as much again with momentum correction.
+
+    Where gradients are shared out that is every parameter over all ranks, those of a rank's own place on every node over nodes,
+    and its own shard between the copies of HSDP.
+    """
+    x, mesh = plan.strategy.gradient_exchange, plan.strategy.parallelism
+    if not x.description.error_feedback or not plan.count:
+        return 0.0
+    times = 2 if x.description.option_values.get("momentum") else 1
+    if ddp:
+        return times * whole
+    share = mesh.sharers if mesh.sharers < mesh.data else x.ranks_per_node if x.exchange == "hierarchical" else 1
+    return times * whole / share
 
 
 def numbers_of(strategy: Strategy) -> Numbers:

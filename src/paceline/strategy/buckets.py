@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
@@ -25,17 +25,29 @@ class BucketPlan:
         compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
         dense: elements that travel as fp32.
         factors: elements of the two low-rank factors that travel in place of the compressed ones.
+        shapes: of a unit that is shared out: for each tensor its rows, the elements of a row, and whether it is compressed.
     """
 
     compressed: int
     tensors: int
     dense: int
     factors: tuple[int, int] = (0, 0)
+    shapes: tuple[tuple[int, int, bool], ...] = ()
 
     @property
     def elements(self) -> int:
         """All elements of the bucket."""
         return self.compressed + self.dense
+
+    def shard(self, owners: int) -> tuple[int, int]:
+        """Compressed and dense elements of one owner's part, padded as FSDP2 pads it: to equally many rows of every tensor."""
+        if not self.shapes:
+            return -(-self.compressed // owners), -(-self.dense // owners)
+        compressed, dense = (
+            sum(-(-rows // owners) * elements for rows, elements, packed in self.shapes if packed is kind)
+            for kind in (True, False)
+        )
+        return compressed, dense
 
     def streams(self, compression: Compression) -> tuple[tuple[Format, int], ...]:
         """Formats and element counts, in the order in which they travel: compressed first."""
@@ -73,6 +85,13 @@ def fuse(separate: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list
             groups.append(current)
             current = []
     return [*groups, current] if current else groups
+
+
+def plan_unit(unit: Sequence[NamedShape], compression: Compression, dense_names: Sequence[str] | set[str]) -> BucketPlan:
+    """``plan_bucket`` of tensors that are shared out by rows."""
+    every = compression.rule is None
+    shapes = tuple((t.shape[0], prod(t.shape[1:]), every or t.name not in dense_names) for t in unit if prod(t.shape))
+    return replace(plan_bucket(unit, compression, dense_names), shapes=shapes)
 
 
 def plan_bucket(bucket: Sequence[NamedShape], compression: Compression, dense_names: Sequence[str] | set[str]) -> BucketPlan:

@@ -282,7 +282,7 @@ def _lanes(name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable
     return [_Lane("sizes", pattern, message_sizes, rounds), *payload]
 
 
-def _message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
+def message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
     """Of one message: as fp32 where a format that does not add up exactly would take more, as for a single element.
 
     Of a format whose length depends on the values, its own length: those are estimates anyway.
@@ -294,12 +294,12 @@ def _message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
 def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
     """Message bytes of each size; most sizes are equal, and each is worked out once."""
     known: dict[int, int] = {}
-    message_bytes = []
+    lengths = []
     for size in sizes:
         if size not in known:
-            known[size] = _message_bytes(size, fmt, contributions)
-        message_bytes.append(known[size])
-    return message_bytes
+            known[size] = message_bytes(size, fmt, contributions)
+        lengths.append(known[size])
+    return lengths
 
 
 def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool, servers: int) -> _ChunkTraffic:
@@ -352,12 +352,12 @@ def _lengths(
 
 def _allgather(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """The whole chunk to all others; each adds N of them up in rank order."""
-    lanes = _lanes("all_gather", "pull", [_message_bytes(count, fmt)] * n, [int(count > 0)] * n, fmt, 1)
+    lanes = _lanes("all_gather", "pull", [message_bytes(count, fmt)] * n, [int(count > 0)] * n, fmt, 1)
     return lanes, CodecWork(encode=count, reduce=count * n), CodecWork()
 
 
 def _switch(count: int, fmt: Format, n: int) -> _ChunkTraffic:
     """Every rank's chunk to the switch, and the sum of N contributions to every rank, both at once."""
-    up, down = (np.full(n, _message_bytes(count, fmt, times), dtype=np.int64) for times in (1, n))
+    up, down = (np.full(n, message_bytes(count, fmt, times), dtype=np.int64) for times in (1, n))
     lanes = [_Lane("aggregate", "switch", up, 1, back=down)]
     return lanes, CodecWork(encode=count, decode=count), CodecWork()

@@ -66,6 +66,8 @@ class Parallelism:
         virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
         gather_bits: of a weight that is gathered: 8 under a recipe that quantises weights before they travel
             (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
+            With ``zero2`` and ``zero3`` fewer bits than the precision has round the weights that are gathered, to bfloat16 or
+            int8 (ZeRO++).
         gradient_bits: of a gradient that is added up at the owner of its part alone: with ``zero1``, 16 or 32 (Megatron-Core,
             distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all
             owners add all gradients up in fp32, as PyTorch does.

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
-from paceline.hardware.precision import BYTES_PER_ELEMENT, gathered_bytes
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.exchange import CodecWork, Traffic
-from paceline.strategy.formats import FP32
+from paceline.strategy.formats import FP32, whole_numbers
 from paceline.strategy.phase import Phase
 
 
@@ -86,6 +86,8 @@ TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
 """What PyTorch has itself."""
 
 
+INT8 = whole_numbers("int8", 8, {"block": 1024})
+"""Format of weights that are gathered in 8 bits."""
 NONE_FROZEN: Mapping[str, int] = {}
 """No frozen weights beside any parameter."""
 
@@ -94,13 +96,17 @@ def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] =
     """Tensors that are gathered and scattered together, in model order: whole blocks, joined up to ``least_bytes`` of fp32.
 
     A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
-    model order; what belongs to no block joins its neighbours. ``frozen``: elements beside a parameter, by its name.
+    model order; a module outside all blocks joins its neighbours. What the model itself owns is a unit, the first, since FSDP2
+    leaves it to the root. ``frozen``: elements beside a parameter, by its name.
     """
-    groups: list[list[T]] = []
+    of_root = [tensor for tensor in parameters if "." not in tensor.name]
+    groups: list[list[T]] = [of_root] if of_root else []
     filled, last = least_bytes, ""
     for tensor in parameters:
-        owner = block(tensor.name)
-        if filled >= least_bytes and (owner != last or not owner):
+        if "." not in tensor.name:
+            continue
+        owner = block(tensor.name) or tensor.name.rpartition(".")[0]
+        if filled >= least_bytes and owner != last:
             groups.append([])
             filled = 0
         groups[-1].append(tensor)
@@ -131,18 +137,28 @@ def scatter(elements: int, precision: str, world_size: int, members: int = 0, bi
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
+def rounds_weights(precision: str, bits: int) -> bool:
+    """Whether weights are rounded for their all-gather alone, to bfloat16 or to int8 with a scale a block (qwZ: Wang et al.
+    2023, ZeRO++, arXiv 2306.10209, section 3.1). The precisions that quantise weights anyway gather them as they are."""
+    return 0 < bits < 8 * BYTES_PER_ELEMENT[precision] and precision not in RECIPES
+
+
 def gathers(
     plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
 ) -> tuple[Phase, ...]:
     """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``, among groups of
     ``members`` neighbours (0: all).
 
-    ``bits`` of a weight: 0 is what PyTorch does. ``zero1`` gathers the fp32 master weights once a step, the others gather
-    weights of the precision.
+    ``bits`` of a weight: 0 is what PyTorch does; to fewer than the precision has it is rounded (``rounds_weights``). ``zero1``
+    gathers the fp32 master weights once a step, the others gather weights of the precision.
     """
     level = SHARDINGS[sharding]
-    elements = plan.elements + frozen * level.frozen
-    if bits:
+    owners = members or world_size
+    elements = (owners * sum(plan.shard(owners)) if level.weights else plan.elements) + frozen * level.frozen
+    if level.weights and rounds_weights(precision, bits):
+        shard = elements // owners
+        size = owners * (INT8.message_bytes(shard) if bits == 8 else 2 * shard)
+    elif bits:
         size = ceil(gathered_bytes(precision, bits) * elements)
     else:
         size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)

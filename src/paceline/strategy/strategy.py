@@ -10,7 +10,7 @@ from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, k
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS, check_gathered
-from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket
+from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
@@ -19,7 +19,8 @@ from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import NONE_FROZEN, gathers, scatter, units
+from paceline.strategy.sharded_exchange import check_to_owners, describe_unit
+from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, gathers, rounds_weights, scatter, units
 from paceline.workload.table import Workload
 
 
@@ -153,19 +154,20 @@ class Strategy:
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
-        if bits := self.parallelism.gather_bits:
+        bits = self.parallelism.gather_bits
+        if bits and not (self.parallelism.shares.weights and rounds_weights(self.precision, bits)):
             check_gathered(self.precision, bits)
-        if exchange.compression != "dense":
+        if exchange.compression == "dense" and exchange.exchange == "allreduce":
+            return
+        if sharding == DISTRIBUTED or self.parallelism.gradient_bits or not self.parallelism.whole:
+            what = exchange.compression if exchange.compression != "dense" else f"exchange {exchange.exchange!r}"
             raise UserError(
-                f"{sharding} does not go with {exchange.compression}: compressed gradients are exchanged whole, "
-                f"{sharding} exchanges shares of them",
-                "compress with sharding ddp, or share out with compression dense",
+                f"{what} does not go with a distributed optimizer: Megatron-Core adds gradients up by the engine's collectives",
+                "leave it out, or share out with zero2 or zero3 by data alone",
             )
-        if exchange.exchange != "allreduce":
-            raise UserError(
-                f"{sharding} does not go with exchange {exchange.exchange!r}: shares travel by the engine's own collectives",
-                "leave the exchange out",
-            )
+        if self.parallelism.shares.weights:
+            replicated = self.parallelism.sharers < self.parallelism.data
+            check_to_owners(exchange, replicated, self.parallelism.sharers)
 
     def _check_numbers(self) -> None:
         x, n, times = self.gradient_exchange, self.parallelism.data, self.parallelism.micro_batches
@@ -246,9 +248,9 @@ class Strategy:
         """
         compression = self.description
         if self.parallelism.shares.weights:
-            return [
-                (unit, plan_bucket(unit, compression, ())) for unit in reversed(units(parameters, self.bucket_bytes, frozen))
-            ]
+            dense = set(compression.dense(parameters))
+            of_model = reversed(units(parameters, self.bucket_bytes, frozen))
+            return [(unit, plan_unit(unit, compression, dense)) for unit in of_model]
         dense = set(compression.dense(parameters))
         in_place = self.gradient_exchange.exchange == "allreduce" and not compression.low_rank
         members = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
@@ -258,12 +260,15 @@ class Strategy:
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
-        mesh = self.parallelism
+        mesh, x = self.parallelism, self.gradient_exchange
+        compression = x.description if level == "expected" else replace(x.description, level=level)
         if mesh.shares.scatters or mesh.gradient_bits:
             precision = self.precision if mesh.shares.weights else "fp32"
-            return scatter(plan.elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
-        x = self.gradient_exchange
-        compression = x.description if level == "expected" else replace(x.description, level=level)
+            if mesh.shares.weights and (x.compression != "dense" or x.exchange != "allreduce"):
+                return describe_unit(plan, x, compression, precision, self.world_size, mesh.shard_devices)
+            owners = mesh.sharers
+            elements = owners * sum(plan.shard(owners)) if mesh.shares.weights else plan.elements
+            return scatter(elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
         return describe(
             plan,
             compression,

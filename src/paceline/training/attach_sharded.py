@@ -12,10 +12,10 @@ from torch import nn
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import check_runs
+from paceline.strategy.sharded_exchange import TO_OWNERS, check_to_owners
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import Unit, units_of
 from paceline.training.hooks.sharded import ShardedHook
-from paceline.training.sharded_setup import OWNER_EXCHANGES, check_sharded
 
 GATHER_BITS = (0, 8, 16)
 
@@ -65,10 +65,10 @@ def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable
     owners = units[0].owners
     exchange = exchange_of(owners)
     named = isinstance(given["compression"], GradientExchange) or given["exchange"]
-    if not replicated and not named and exchange.exchange not in OWNER_EXCHANGES:
+    if not replicated and not named and exchange.exchange not in TO_OWNERS:
         exchange = replace(exchange, exchange="sharded")
     for unit in units:
-        check_sharded(exchange, unit.replicate_group is not None, unit.owners)
+        check_to_owners(exchange, unit.replicate_group is not None, unit.owners)
     check_runs(exchange, next(iter(units[0].parameters)).device.type)
     return exchange
 

@@ -11,14 +11,13 @@ import torch
 import torch.distributed as dist
 
 from paceline.codecs import key
-from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.sharded_exchange import check_to_owners
 from paceline.training.collectives import Wire
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchange_setup import codec_of, make_setup, own_wires
 from paceline.training.exchanges import begin_allreduce
-from paceline.training.exchanges.to_owner import TO_OWNER
 from paceline.training.fsdp_units import Unit
 from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import is_finite
@@ -34,44 +33,6 @@ from paceline.training.unit_exchange import (
     UnitLayout,
     reduce_unit,
 )
-
-OWNER_EXCHANGES = ("allreduce", *TO_OWNER, "hierarchical")
-"""Exchanges that have a reduce-scatter: the engine's own, and those whose first half is one."""
-
-
-def check_sharded(exchange: GradientExchange, replicated: bool, owners: int) -> None:
-    """Raises UserError for an exchange that does not reduce to owners.
-
-    Args:
-        replicated: whether there are replicas of the shards (HSDP), between which the exchange runs.
-        owners: ranks that share a unit out.
-    """
-    name, described = exchange.exchange, exchange.description
-    if described.low_rank:
-        raise UserError(
-            f"{exchange.compression} works on whole matrices, and no rank of a sharded model owns one",
-            "take another compression, or DistributedDataParallel",
-        )
-    if exchange.codec_at == "nic" or name == "switch":
-        raise UserError("cards and switches do not take part in FSDP2's exchanges", "leave codec_at and switch out")
-    if replicated:
-        if name == "hierarchical":
-            raise UserError(
-                "this mesh is a hierarchy: FSDP2 reduces in the node, the exchange runs between the replicas",
-                "name exchange sharded, ring or allgather",
-            )
-        return
-    if name not in OWNER_EXCHANGES:
-        raise UserError(
-            f"exchange {name!r} has no reduce-scatter: the owner of a shard is the only one that needs its sum",
-            f"legal for a sharded model: {', '.join(OWNER_EXCHANGES)}",
-        )
-    if not exchange.compress_pull:
-        raise UserError("a reduce-scatter has no pull to send as fp32", "leave compress_pull out; weights have gather_bits")
-    if name == "hierarchical" and owners % exchange.ranks_per_node:
-        raise UserError(
-            f"{owners} owners in nodes of {exchange.ranks_per_node}", "hierarchical needs equal nodes: set ranks_per_node"
-        )
 
 
 class Draws(NamedTuple):
@@ -313,7 +274,7 @@ def make_reducers(
     reducers: dict[Unit, UnitReducer] = {}
     for unit in units:
         replicate = unit.replicate_group
-        check_sharded(exchange, replicate is not None, unit.owners)
+        check_to_owners(exchange, replicate is not None, unit.owners)
         ranks = tuple(dist.get_process_group_ranks(unit.shard_group))
         others = tuple(dist.get_process_group_ranks(replicate)) if replicate is not None else ()
         if (ranks, others) not in wires:
@@ -359,6 +320,3 @@ def _reducer(
     if setup is None:
         return EngineReducer(world, world, int(described.format.element_bits))
     return OwnerReducer(setup, unit, dense, described.error_feedback and setup.rows > 1, workspace)
-
-
-__all__ = ["OWNER_EXCHANGES", "Draws", "UnitReducer", "check_sharded", "make_reducers"]

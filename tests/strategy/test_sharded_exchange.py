@@ -6,23 +6,23 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.training.sharded_setup import check_sharded
+from paceline.strategy.sharded_exchange import check_to_owners
 
 
 @pytest.mark.parametrize("exchange", ["sharded", "ring", "hierarchical"])
 def test_legal_over_all_ranks(exchange: str) -> None:
-    check_sharded(GradientExchange("int8", exchange, ranks_per_node=4 if exchange == "hierarchical" else 1), False, 8)
+    check_to_owners(GradientExchange("int8", exchange, ranks_per_node=4 if exchange == "hierarchical" else 1), False, 8)
 
 
 @pytest.mark.parametrize("exchange", ["sharded", "ring", "allgather", "parameter_server"])
 def test_legal_between_replicas(exchange: str) -> None:
-    check_sharded(GradientExchange("int8", exchange), True, 2)
+    check_to_owners(GradientExchange("int8", exchange), True, 2)
 
 
 @pytest.mark.parametrize(
     ("exchange", "replicated", "said"),
     [
-        (GradientExchange("int8", "hierarchical", ranks_per_node=2), True, "this mesh is a hierarchy"),
+        (GradientExchange("int8", "hierarchical", ranks_per_node=2), True, "a mesh with replicas is a hierarchy"),
         (GradientExchange("int8", "allgather"), False, "has no reduce-scatter"),
         (GradientExchange("powersgd"), False, "works on whole matrices"),
         (GradientExchange("terngrad", "switch"), False, "cards and switches"),
@@ -31,4 +31,4 @@ def test_legal_between_replicas(exchange: str) -> None:
 )
 def test_refused(exchange: GradientExchange, replicated: bool, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        check_sharded(exchange, replicated, 8)
+        check_to_owners(exchange, replicated, 8)

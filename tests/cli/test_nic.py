@@ -21,7 +21,9 @@ def test_the_verilog_agrees_with_the_codec(capsys: pytest.CaptureFixture[str]) -
     assert main(["nic", "verify", "--values", "2000", "--no-proofs", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["good"] and not data["left_out"] and not data["proofs"]
-    assert {c["what"] for c in data["comparisons"]} == {"golden vectors", "tag patterns", "damaged frames", "random values"}
+    both = ["golden vectors", "damaged frames", "random values"]
+    ternary = [f"ternary {what}" for what in (*both, "sums")]
+    assert {c["what"] for c in data["comparisons"]} == {*both, "tag patterns", *ternary}
     assert all(c["agreed"] and c["cases"] for c in data["comparisons"])
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paceline.array_types import F32
 from paceline.codecs import counter
-from paceline.codecs.reference import bit_planes
-from paceline.codecs.reference.ternary import Ternary
+from paceline.nic.bodies import draw_words, word
+from paceline.nic.bodies import ternary_decoded as decoded
+from paceline.nic.bodies import ternary_encoded as encoded
+from paceline.nic.bodies import ternary_summed as summed
 
+__all__ = ["LENGTHS", "decoded", "draw_registers", "encoded", "header", "summed", "word"]
 LENGTHS = (0, 1, 7, 8, 9, 20, 63, 64, 65, 100, 127, 128, 129, 362)
 
 
@@ -26,33 +27,10 @@ def header(beats: int, marked: bool, random: random.Random) -> bytes:
     return bytes(octets)
 
 
-def word(value: np.float32) -> int:
-    """The bits of an fp32 number."""
-    return int(value.view(np.uint32))
-
-
 def draw_registers(scale: np.float32, key: counter.Key, start: int) -> dict[str, object]:
-    """The encoder's registers for a scaler and the draws from ``start`` on, as the host works them out."""
-    factor = np.float32(2.0**24) / scale if scale >= np.float32(2.0**-100) else np.float32(0)
-    after = ((start >> 32) + 1) << 32
-    words = {"low": key.low, "high": counter.second_word(key, start), "high_after": counter.second_word(key, after)}
-    return {"start": start & 0xFFFFFFFF, "settings": {"factor": word(factor), "bound": word(scale), "key": words}}
-
-
-def encoded(x: F32, scale: np.float32, key: counter.Key, start: int) -> bytes:
-    """The codec's body."""
-    body = np.zeros(bit_planes.packed_bytes(x.size, 2), np.uint8)
-    Ternary(scale=float(scale)).encode_body(x, body, key, start)
-    return body.tobytes()
-
-
-def decoded(body: bytes, count: int, scale: np.float32) -> bytes:
-    """The codec's values."""
-    return Ternary(scale=float(scale)).decode_body(np.frombuffer(body, np.uint8), count).tobytes()
-
-
-def summed(sums: NDArray[np.int64], workers: int, ternary: bool = False) -> bytes:
-    """A ``ternary-sum`` body, or one worker's ``ternary``."""
-    if ternary:
-        return bit_planes.pack_planes((sums != 0, sums < 0)).tobytes()
-    return bit_planes.pack((sums + workers).astype(np.uint32), (2 * workers).bit_length()).tobytes()
+    """The encoder's registers for a scaler and the draws from ``start`` on, by their names."""
+    first, factor, bound, *keys = draw_words(scale, key, start)
+    return {
+        "start": first,
+        "settings": {"factor": factor, "bound": bound, "key": dict(zip(("low", "high", "high_after"), keys, strict=True))},
+    }

@@ -107,7 +107,7 @@ def test_wrong_arguments_are_refused(model):
 def test_two_builders_at_once_build_one_library(monkeypatch, tmp_path):
     builds, both = [], threading.Event()
 
-    def build(verilator, compiler, sources, scratch):
+    def build(verilator, compiler, sources, wrapper, scratch):
         builds.append(scratch)
         both.wait(0.3)  # for a second builder, which must not come here
         if len(builds) > 1:

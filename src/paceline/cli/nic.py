@@ -27,6 +27,7 @@ AREA = "example:\n  paceline nic area --family ice40 --no-clock"
 EMIT = "example:\n  paceline nic emit --out build/verilog"
 ENGINE = "example:\n  paceline nic engine"
 VALUES = 1_000_000
+_GOLDEN, _RANDOM, _SUMS, _DAMAGE = (f"ternary {what}" for what in ("golden vectors", "random values", "sums", "damaged frames"))
 
 
 def add(parser: Parser) -> None:
@@ -34,7 +35,9 @@ def add(parser: Parser) -> None:
     action = parser.group(EXAMPLE)
     verify = action("verify", "compare the engine's Verilog with the codec, and prove properties of it")
     verify.runs(_verify, VERIFY, shapes=BRIEF)
-    verify.add_argument("--values", metavar="N", type=int, default=VALUES, help=f"random values (default {VALUES:,})")
+    verify.add_argument(
+        "--values", metavar="N", type=int, default=VALUES, help=f"random values of each engine (default {VALUES:,})"
+    )
     verify.add_argument("--no-proofs", dest="proofs", action="store_false", help="leave out what a solver proves")
 
     area = action("area", "cells that the engines take of an FPGA, and their clock")
@@ -54,7 +57,7 @@ def add(parser: Parser) -> None:
 
 def _verify(o: argparse.Namespace) -> Answer:
     from paceline.errors import UserError
-    from paceline.nic import verify
+    from paceline.nic import ternary_verify, verify
 
     if o.values < 1:
         raise UserError(f"{o.values} random values", "give a whole number from 1 up")
@@ -65,6 +68,10 @@ def _verify(o: argparse.Namespace) -> Answer:
         ("tag patterns", lambda: verify.verify_tag_patterns(progress=_progress("tag patterns"))),
         ("damaged frames", lambda: verify.verify_damage(progress=_progress("damaged frames"))),
         ("random values", lambda: verify.verify_random(o.values, progress=_progress("random values"))),
+        (_GOLDEN, lambda: ternary_verify.verify_ternary_golden(progress=_progress(_GOLDEN))),
+        (_RANDOM, lambda: ternary_verify.verify_ternary(o.values, progress=_progress(_RANDOM))),
+        (_SUMS, lambda: ternary_verify.verify_ternary_sums(o.values, progress=_progress(_SUMS))),
+        (_DAMAGE, lambda: ternary_verify.verify_ternary_damage(progress=_progress(_DAMAGE))),
     ]
     for name, step in steps:
         try:

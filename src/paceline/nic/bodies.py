@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline import codecs
 from paceline.array_types import F32
+from paceline.codecs import counter
+from paceline.codecs.reference import bit_planes
+from paceline.codecs.reference.ternary import TINY_SCALE, Ternary
 
 BLOCK = 1024
 """Values of a block of ``inceptionn-scaled``."""
@@ -40,6 +44,38 @@ def decoded(values: F32, k: int, scaled: bool, backend: str = "native") -> F32:
     for at in range(0, values.size, step):
         out[at : at + step] = codecs.decode(codecs.encode(kind, values[at : at + step], backend=backend), backend=backend)
     return out
+
+
+def ternary_encoded(values: F32, scale: np.float32, key: counter.Key, start: int) -> bytes:
+    """The ternary encoder's body: the two planes of ``values``, with draws from ``start`` on. Raises ValueError: not finite."""
+    body = np.zeros(bit_planes.packed_bytes(values.size, 2), np.uint8)
+    Ternary(scale=float(scale)).encode_body(values, body, key, start)
+    return body.tobytes()
+
+
+def ternary_decoded(body: bytes, count: int, scale: np.float32) -> bytes:
+    """The fp32 values of such a body of the right length. Raises PayloadError for a code that no encoder writes."""
+    return Ternary(scale=float(scale)).decode_body(np.frombuffer(body, np.uint8), count).tobytes()
+
+
+def ternary_summed(sums: NDArray[np.int64], workers: int, ternary: bool = False) -> bytes:
+    """A ``ternary-sum`` body of so many workers, or one worker's ``ternary``."""
+    if ternary:
+        return bit_planes.pack_planes((sums != 0, sums < 0)).tobytes()
+    return bit_planes.pack((sums + workers).astype(np.uint32), (2 * workers).bit_length()).tobytes()
+
+
+def draw_words(scale: np.float32, key: counter.Key, start: int) -> tuple[int, int, int, int, int, int]:
+    """The ternary encoder's registers, as the host works them out: start, factor, bound, and the key's three words."""
+    factor = np.float32(2.0**24) / scale if scale >= TINY_SCALE else np.float32(0)
+    after = ((start >> 32) + 1) << 32  # the next multiple of 2^32
+    keys = key.low, counter.second_word(key, start), counter.second_word(key, after)
+    return (start & 0xFFFFFFFF, word(factor), word(scale), *keys)
+
+
+def word(value: np.float32) -> int:
+    """The bits of an fp32 number."""
+    return int(value.view(np.uint32))
 
 
 def header(beats: int, marked: bool = True, ipv6: bool = False) -> bytes:

@@ -85,7 +85,7 @@ class _Tally:
                 elif refused and len(got) != len(want):
                     self.difference = f"{name}, {frame.case}: {len(got)} bytes, expected {len(want)}"
                 elif not refused and got != want:
-                    self.difference = f"{name}, {frame.case}: {_first_difference(got, want)}"
+                    self.difference = f"{name}, {frame.case}: {first_difference(got, want)}"
                 else:
                     continue
                 return False
@@ -178,20 +178,28 @@ def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settin
     Raises:
         UserError: the directory has none.
     """
-    folder = directory or Path(__file__).parents[3] / "tests" / "codecs" / "golden"
     for name in ("inceptionn", "inceptionn-scaled"):
-        path = folder / f"{name}.json"
-        if not path.is_file():
-            raise UserError(
-                f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory"
-            )
-        for item in json.loads(path.read_text(encoding="utf-8")):
-            values, back = (np.array([int(word, 16) for word in item[key]], "<u4") for key in ("input", "decoded"))
+        for item in golden_items(name, directory):
+            values, back = golden_words(item["input"]), golden_words(item["decoded"])
             k = round(-np.log2(item["options"].get("bound", codec_bound(name))))
             scaled = name == "inceptionn-scaled"
             body = _of_a_frame(bytes.fromhex(item["payload"])[32:][4 if values.size else 0 :], values.size, scaled)
             settings, head = Settings(2, int(k), scaled, values.size), header(2)
             yield head + values.tobytes(), settings, head + body, head + back.tobytes(), f"{name}: {item['name']}"
+
+
+def golden_items(name: str, directory: Path | None = None) -> list[dict[str, Any]]:
+    """The golden vectors of a codec. Raises UserError: the directory has none."""
+    path = (directory or Path(__file__).parents[3] / "tests" / "codecs" / "golden") / f"{name}.json"
+    if not path.is_file():
+        raise UserError(f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory")
+    items: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return items
+
+
+def golden_words(words: list[str]) -> F32:
+    """The fp32 values that a golden vector writes in hexadecimal digits."""
+    return np.array([int(word, 16) for word in words], "<u4").view("<f4")
 
 
 def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
@@ -326,7 +334,8 @@ def _burst_bytes(vector: int) -> int:
     return 2 + sum((0, 1, 2, 4)[vector >> 2 * lane & 3] for lane in range(8))
 
 
-def _first_difference(got: bytes, want: bytes) -> str:
+def first_difference(got: bytes, want: bytes) -> str:
+    """Where two frames differ, in words."""
     at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
     found, expected = got[at : at + 4].hex() or "missing", want[at : at + 4].hex() or "none"
     return f"byte {at} is {found}, expected {expected} ({len(got)} and {len(want)} bytes)"

@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,11 @@ from paceline.errors import UserError
 from paceline.nic.emission import VERILOG
 from paceline.nic.programs import program
 
-_ENGINES = ("compressor", "decompressor")
-_WRAPPER = Path(__file__).with_suffix(".cpp")
+ENGINES = ("compressor", "decompressor")
+TERNARY = ("ternary_encoder", "ternary_decoder", "ternary_adder")
+_WRAPPERS = {ENGINES: Path(__file__).with_suffix(".cpp"), TERNARY: Path(__file__).with_name("verilated_ternary.cpp")}
+_DRIVER = Path(__file__).with_name("verilated_engine.h")
+_REGISTERS = 8  # words of a frame's registers
 _VERILATOR = ("--cc", "--no-timing", "-O3", "--noassert", "-Wno-fatal", "-Wno-lint", "-Wno-style")
 _COMPILER = ("-std=c++17", "-O2", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
 _LINKER = ("-shared", "-pthread", "-Wl,-z,defs")
@@ -65,20 +69,23 @@ class Run:
     beats_out: int
 
 
-def library(verilog: Path = VERILOG) -> Path:
+def library(verilog: Path = VERILOG, engines: tuple[str, ...] = ENGINES) -> Path:
     """The shared library of the engines in a directory of Verilog; built once for each text, then kept in the user's cache.
+
+    Args:
+        engines: ``ENGINES``, INCEPTIONN's two, which are what a lab's card takes; or ``TERNARY``.
 
     Raises:
         UserError: Verilator or a C++ compiler is missing, or fails.
     """
-    sources = [verilog / f"{name}.v" for name in _ENGINES]
+    sources, wrapper = [verilog / f"{name}.v" for name in engines], _WRAPPERS[engines]
     for source in sources:
         if not source.is_file():
             raise UserError(f"there is no {source}", "write the engines' Verilog first: paceline nic emit")
     verilator, compiler = program("verilator"), shutil.which(os.environ.get("CXX", "")) or program("g++")
     version = _output([verilator, "--version"])
     digest = hashlib.sha256("\0".join([version, *_VERILATOR, *_COMPILER, *_LINKER, compiler]).encode())
-    for source in [*sources, _WRAPPER]:
+    for source in [*sources, wrapper, _DRIVER]:
         digest.update(source.read_bytes())
     built = _cache() / f"engine-{digest.hexdigest()[:16]}.so"
     if built.is_file():
@@ -88,18 +95,21 @@ def library(verilog: Path = VERILOG) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of two builders at once, the second finds it built
         if not built.is_file():
             with tempfile.TemporaryDirectory(prefix="paceline-engine-") as scratch:
-                _build(verilator, compiler, sources, Path(scratch))
+                _build(verilator, compiler, sources, wrapper, Path(scratch))
                 fresh = built.with_suffix(f".{os.getpid()}.so")
                 shutil.copyfile(Path(scratch) / "engine.so", fresh)
                 fresh.replace(built)  # never half of a file
     return built
 
 
-def _build(verilator: str, compiler: str, sources: Sequence[Path], scratch: Path) -> None:
+def _build(verilator: str, compiler: str, sources: Sequence[Path], wrapper: Path, scratch: Path) -> None:
     for source in sources:
         _output([verilator, *_VERILATOR, "--Mdir", str(scratch), "--prefix", f"V{source.stem}", str(source)])
     include = Path(_output([verilator, "--getenv", "VERILATOR_ROOT"]).strip()) / "include"
-    files = [*sorted(scratch.glob("*.cpp")), _WRAPPER, include / "verilated.cpp"]
+    models = sorted(scratch.glob("*.cpp"))
+    if wrapper == _WRAPPERS[TERNARY]:  # only checks use these: what takes time is reading the same headers for every small file
+        models = [_one_unit(scratch, source.stem) for source in sources]
+    files = [*models, wrapper, include / "verilated.cpp"]
     threads = include / "verilated_threads.cpp"
     if threads.is_file():  # part of every model from Verilator 5 on
         files.append(threads)
@@ -107,9 +117,15 @@ def _build(verilator: str, compiler: str, sources: Sequence[Path], scratch: Path
     objects = [str(scratch / f"{index}.o") for index in range(len(files))]  # Verilator has a verilated.cpp of its own
     for file, compiled in zip(files, objects, strict=True):
         # Reset and start-up run once; they are half of the text.
-        level = ["-O0"] if file.stem.endswith("__Slow") else []
+        level = ["-O0"] if file.stem.endswith("__Slow") else ["-O1"] if file.stem.endswith("__Unit") else []
         _output([compiler, *flags, *level, "-c", str(file), "-o", compiled])
     _output([compiler, *_LINKER, *objects, "-o", str(scratch / "engine.so")])
+
+
+def _one_unit(scratch: Path, stem: str) -> Path:
+    unit = scratch / f"{stem}__Unit.cpp"
+    unit.write_text("".join(f'#include "{part.name}"\n' for part in sorted(scratch.glob(f"V{stem}*.cpp"))), encoding="utf-8")
+    return unit
 
 
 def _output(command: list[str]) -> str:
@@ -126,11 +142,64 @@ def _cache() -> Path:
 
 @functools.cache
 def _loaded(path: Path) -> ctypes.CDLL:
-    loaded = ctypes.CDLL(str(path))
-    loaded.paceline_engine_run.restype = ctypes.c_int64
-    for name in ("paceline_engine_compress", "paceline_engine_decompress"):
-        getattr(loaded, name).restype = ctypes.c_int64
-    return loaded
+    return ctypes.CDLL(str(path))
+
+
+def entry(path: Path, name: str) -> Callable[..., int]:
+    """A function of a built library that returns an int64."""
+    function = _loaded(path)[name]
+    function.restype = ctypes.c_int64
+    return function
+
+
+def drive(
+    function: Callable[..., int],
+    engine: tuple[int, str],
+    streams: Sequence[Sequence[bytes]],
+    registers: Sequence[Sequence[int]],
+    *,
+    room: int,
+    seed: int = 0,
+) -> Run:
+    """Send frames back to back through one of a library's engines and collect what comes out.
+
+    Args:
+        engine: its number in the library, and its name.
+        streams: frames of each input stream. In a second stream an empty one is not sent.
+        registers: up to eight words of each frame, its header beats first.
+        room: bytes that may come out. ``seed``: of stalls and noise; 0: neither.
+
+    Raises:
+        EngineFailure: what ``Model.run`` says.
+        ValueError: likewise.
+    """
+    if any(not frame for frame in streams[0]) or any(not 1 <= words[0] <= 15 for words in registers):
+        raise ValueError("a frame has at least a byte, and 1 to 15 header beats")
+    count = len(registers)
+    settings = np.zeros((count, _REGISTERS), np.uint32)
+    for row, words in zip(settings, registers, strict=True):
+        row[: len(words)] = words
+    inputs: list[NDArray[Any]] = []
+    for frames in streams:
+        inputs += [np.frombuffer(b"".join(frames) or b"\0", np.uint8), np.array([len(frame) for frame in frames], np.uint64)]
+    out, out_sizes, errors = np.empty(room, np.uint8), np.zeros(count, np.uint64), np.zeros(count, np.uint8)
+    times, totals = np.zeros((count, 4), np.int64), np.zeros(3, np.uint64)
+    result = function(
+        ctypes.c_int(engine[0]),
+        ctypes.c_int64(count),
+        *(_pointer(array) for array in (*inputs, settings)),
+        ctypes.c_uint64(seed),
+        _pointer(out),
+        ctypes.c_uint64(room),
+        *(_pointer(array) for array in (out_sizes, errors, times, totals)),
+    )
+    cycles, beats_in, beats_out = totals.tolist()
+    if result != count:
+        raise EngineFailure(f"the {engine[1]} {_FAILURES.get(result, str(result))}, cycle {cycles}, seed {seed}")
+    ends = np.cumsum(out_sizes).tolist()
+    written = out[: ends[-1] if ends else 0].tobytes()
+    parts = tuple(written[start:end] for start, end in zip([0, *ends], ends, strict=False))
+    return Run(parts, tuple(errors.astype(bool).tolist()), times, cycles, beats_in, beats_out)
 
 
 class Model:
@@ -142,7 +211,9 @@ class Model:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or library()
-        self._library = _loaded(self.path)
+        self._run, self._compress, self._decompress = (
+            entry(self.path, f"paceline_engine_{name}") for name in ("run", "compress", "decompress")
+        )
 
     def run(self, frames: Sequence[bytes], settings: Sequence[Settings], *, decompress: bool = False, seed: int = 0) -> Run:
         """Send frames back to back and collect what comes out.
@@ -154,49 +225,62 @@ class Model:
             EngineFailure: no output for 4,000 cycles, a beat that changed while it waited, a wrong first, last or length.
             ValueError: an empty frame, or ``head`` outside 1 to 15.
         """
-        if any(not frame for frame in frames) or any(not 1 <= one.head <= 15 for one in settings):
-            raise ValueError("a frame has at least a byte, and 1 to 15 header beats")
-        count = len(frames)
-        content = np.frombuffer(b"".join(frames) or b"\0", np.uint8)
-        sizes = np.array([len(frame) for frame in frames], np.uint64)
-        registers = np.array([(one.head, one.k, one.scaled, one.values) for one in settings], np.int32).reshape(count, 4)
-        room = int(2 * content.size + 4 * registers[:, 3].sum(dtype=np.int64) + 4096)
-        out, out_sizes, errors = np.empty(room, np.uint8), np.zeros(count, np.uint64), np.zeros(count, np.uint8)
-        times, totals = np.zeros((count, 4), np.int64), np.zeros(3, np.uint64)
-        result = self._library.paceline_engine_run(
-            ctypes.c_int(decompress),
-            ctypes.c_int64(count),
-            *(_pointer(array) for array in (content, sizes, registers)),
-            ctypes.c_uint64(seed),
-            _pointer(out),
-            ctypes.c_uint64(room),
-            *(_pointer(array) for array in (out_sizes, errors, times, totals)),
-        )
-        cycles, beats_in, beats_out = totals.tolist()
-        if result != count:
-            raise EngineFailure(f"the {_ENGINES[decompress]} {_FAILURES.get(result, str(result))}, cycle {cycles}, seed {seed}")
-        ends = np.cumsum(out_sizes).tolist()
-        written = out[: ends[-1] if ends else 0].tobytes()
-        parts = tuple(written[start:end] for start, end in zip([0, *ends], ends, strict=False))
-        return Run(parts, tuple(errors.astype(bool).tolist()), times, cycles, beats_in, beats_out)
+        registers = [(one.head, one.k, one.scaled, one.values) for one in settings]
+        room = 2 * sum(map(len, frames)) + 4 * sum(one.values for one in settings) + 4096
+        return drive(self._run, (decompress, ENGINES[decompress]), [frames], registers, room=room, seed=seed)
 
     def compress(self, frame: bytes, settings: Settings) -> bytes | None:
         """One frame, as a card calls it; None for an error of the engine."""
-        return self._one(
-            "paceline_engine_compress", frame, (settings.head, settings.k, int(settings.scaled)), 2 * len(frame) + 64
-        )
+        arguments = (settings.head, settings.k, int(settings.scaled))
+        return _one(self._compress, frame, arguments, 2 * len(frame) + 64)
 
     def decompress(self, frame: bytes, settings: Settings) -> bytes | None:
         """Likewise."""
         arguments = (settings.head, settings.k, int(settings.scaled), settings.values)
-        return self._one("paceline_engine_decompress", frame, arguments, len(frame) + 4 * settings.values + 64)
+        return _one(self._decompress, frame, arguments, len(frame) + 4 * settings.values + 64)
 
-    def _one(self, name: str, frame: bytes, arguments: tuple[int, ...], room: int) -> bytes | None:
-        out = ctypes.create_string_buffer(room)
-        size = getattr(self._library, name)(
-            frame, ctypes.c_size_t(len(frame)), *map(ctypes.c_int, arguments), out, ctypes.c_size_t(room)
-        )
-        return None if size < 0 else out.raw[:size]
+
+class TernaryModel:
+    """The model of the three ternary engines. Frames, stalls and failures are those of ``Model.run``.
+
+    Raises:
+        UserError: what ``library`` raises.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or library(engines=TERNARY)
+        self._run = entry(self.path, "paceline_ternary_run")
+
+    def run(
+        self,
+        engine: str,
+        frames: Sequence[bytes],
+        registers: Sequence[Sequence[int]],
+        *,
+        seconds: Sequence[bytes] | None = None,
+        room: int,
+        seed: int = 0,
+    ) -> Run:
+        """Send frames back to back and collect what comes out.
+
+        Args:
+            engine: one of ``TERNARY``.
+            registers: of each frame its header beats; then of the encoder what ``bodies.draw_words`` gives, of the decoder
+                scaler and values, of the adder elements, workers of both bodies, and whether each is a ``ternary``.
+            seconds: frames of the adder's second stream, empty where there is none.
+            room: bytes that may come out.
+
+        Raises:
+            EngineFailure, ValueError: as ``Model.run``.
+        """
+        streams = [frames, seconds if seconds is not None else [b""] * len(frames)]
+        return drive(self._run, (TERNARY.index(engine), engine.replace("_", " ")), streams, registers, room=room, seed=seed)
+
+
+def _one(function: Callable[..., int], frame: bytes, arguments: tuple[int, ...], room: int) -> bytes | None:
+    out = ctypes.create_string_buffer(room)
+    size = function(frame, ctypes.c_size_t(len(frame)), *map(ctypes.c_int, arguments), out, ctypes.c_size_t(room))
+    return None if size < 0 else out.raw[:size]
 
 
 def _pointer(array: NDArray[np.generic]) -> ctypes.c_void_p:

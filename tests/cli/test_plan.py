@@ -106,6 +106,12 @@ def test_options_that_cannot_be_emitted_are_one_line(capsys: pytest.CaptureFixtu
     assert code == 2 and not out and said in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize("more", ["--exchange switch", "--exchange ring --exchange switch"])
+def test_sums_in_a_switch_that_is_not_there_name_the_option(more: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, f"plan alexnet --cluster '4x1 A100' --network 10Gb/s --global-batch 256 {more}")
+    assert (code, out) == (2, "") and "--aggregation SwitchML, ATP or 'Paceline switch'" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     "question",
     [

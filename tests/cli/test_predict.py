@@ -94,3 +94,33 @@ def test_sums_in_the_switch_need_one_that_adds(capsys: pytest.CaptureFixture[str
     assert switch["cluster"]["aggregation"] == "Paceline switch"
     code, _, err = run(capsys, f"{on_four} --exchange switch")
     assert code == 2 and "--aggregation SwitchML" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "plan", "whatif"])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--nic vc709", "--nic vc709, and the codec is not in a network card; give --codec-at nic, or leave --nic out"),
+        ("--nic vc709 --compression inceptionn --codec-at host", "give --codec-at nic, or leave --nic out"),
+        (
+            "--aggregation ATP",
+            "--aggregation ATP, and no exchange takes its sums in a switch; give --exchange switch",
+        ),
+        ("--aggregation ATP --exchange ring", "give --exchange switch, or leave --aggregation out"),
+    ],
+)
+def test_a_card_or_a_switch_that_nothing_uses_is_refused(
+    command: str, more: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more += " --change nodes+1" if command == "whatif" else ""
+    code, out, err = run(capsys, f"{command} alexnet --cluster '4x1 A100' --network 10Gb/s --global-batch 256 {more}")
+    assert (code, out) == (2, "") and words in " ".join(err.split())
+
+
+def test_a_change_may_be_what_uses_the_card(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "whatif alexnet --cluster '4x1 A100' --network 10Gb/s --global-batch 256"
+    (in_card,) = answer(capsys, f"{job} --compression inceptionn --nic vc709 --change codec-at=nic")["changes"]
+    (in_switch,) = answer(capsys, f"{job} --aggregation ATP --change exchange=switch")["changes"]
+    assert in_card["title"] == "codec-at=nic" and in_switch["title"] == "exchange=switch"
+    assert any("INCEPTIONN VC709" in text for text in in_card["assumptions"])
+    assert any("ATP" in text for text in in_switch["assumptions"])

@@ -41,7 +41,8 @@ from paceline.prediction.transports import figures_by_transport, steps_by_transp
 from paceline.reporting import answer_page
 from paceline.reporting.planning_text import plan_screen
 from paceline.reporting.screen import GAP, Paragraph, Screen
-from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS
+from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS, GradientExchange
+from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.workload.table import Workload
@@ -175,6 +176,8 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
         if batch < 1:
             raise UserError(f"global batch {batch}", "give a whole number from 1 up")
     named, model = _named(o), predictor(o)
+    if "switch" in named.get("exchanges", ()):  # where the largest cluster has none that adds, no cluster has
+        check_fabric(GradientExchange("dense", "switch"), max(clusters, key=lambda cluster: cluster.num_nodes))
     own = of_devices(parse_prices(o.price or ()), {cluster.device.name for cluster in clusters}) or {}
     prices = {**listings_of_clusters(o.cluster or ()), **own}
 

@@ -7,6 +7,7 @@ import argparse
 from paceline.calibration import attention
 from paceline.calibration.constants import LEVELS
 from paceline.cli.exchange_arguments import add_exchange_arguments
+from paceline.errors import UserError
 from paceline.hardware import PRECISIONS, Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes
 from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
@@ -78,7 +79,14 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
-    """The cluster with the card and the switches that the options name. Raises UserError."""
+    """The cluster with the card and the switches that the options name. Raises UserError, also where nothing uses these."""
+    exchanges = [name.casefold() for name in ([o.exchange] if isinstance(o.exchange, str) else o.exchange or ())]
+    changed = {text.partition("=")[0].strip().replace("-", "_") for text in getattr(o, "change", None) or ()}
+    if o.nic and (o.codec_at or "").casefold() != "nic" and "codec_at" not in changed:
+        raise UserError(f"--nic {o.nic}, and the codec is not in a network card", "give --codec-at nic, or leave --nic out")
+    if o.aggregation and "switch" not in exchanges and "exchange" not in changed:
+        said = "give --exchange switch, or leave --aggregation out"
+        raise UserError(f"--aggregation {o.aggregation}, and no exchange takes its sums in a switch", said)
     named = {"nic": o.nic and nic(o.nic), "aggregation": o.aggregation and aggregation(o.aggregation)}
     given = {name: value for name, value in named.items() if value}
     return cluster.changed(**given) if given else cluster

@@ -24,6 +24,7 @@ HEAVY_PACKAGES = (
     "codecs/triton",
     "serve/app",
     "serve/guard",
+    "serve/live",
     "nic/engine",
     "nic/simulation",
 )

@@ -149,7 +149,10 @@ def test_an_all_reduce_gives_what_the_codec_gives_and_the_link_carries_less(pair
         assert both_fewer == pytest.approx(sent.bytes_before - sent.bytes_after, rel=0.15)  # headers of segments are not saved
 
 
-def test_a_dead_card_ends_the_job_with_one_error_and_the_same_up_makes_it_anew(pair: lab.Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("signalled", "wrong"), [(signal.SIGKILL, "has died"), (signal.SIGSTOP, "is stopped")])
+def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_anew(
+    pair: lab.Lab, tmp_path: Path, signalled: signal.Signals, wrong: str
+) -> None:
     pytest.importorskip("torch")
     seen: list[BaseException] = []
 
@@ -163,18 +166,30 @@ def test_a_dead_card_ends_the_job_with_one_error_and_the_same_up_makes_it_anew(p
     running.start()
     wait_until(lambda: one_card(pair, 0).compressed > 200)
     killed = time.monotonic()
-    os.kill(one_card(pair, 1).process, signal.SIGKILL)
+    failed = one_card(pair, 1).process
+    os.kill(failed, signalled)
     running.join(timeout=60)
     assert not running.is_alive() and time.monotonic() - killed < 30
-    assert [str(error) for error in seen] == ["host 1 (10.77.0.2): its network card has died; the same lab up makes it anew"]
+    assert [str(error) for error in seen] == [f"host 1 (10.77.0.2): its network card {wrong}; the same lab up makes it anew"]
     status = pair.status()
     assert status.lacking == ("the network card of host 1",) and status.links == ("up", "up") and status.cards[1] is None
     assert status.to_json()["hosts"][0]["nic"]["compressed"] > 200 and status.to_json()["hosts"][1]["nic"] == {}
     with pytest.raises(UserError, match="incomplete: the card of host 1; the same paceline lab up makes it anew"):
         pair.run(["true"])
     again = lab.up(2, "200Mb/s", pair.topology.name, nic="inceptionn")
-    assert again.fresh and again.status().complete
+    assert again.fresh and again.status().complete and not kernel.has_mark(failed, pair.topology.name)
     again.run(["true"], timeout=30)
+
+
+def test_a_card_that_is_stopped_for_a_moment_is_at_work(pair: lab.Lab, runtime: Path) -> None:
+    process = one_card(pair, 1).process
+    directory = journal.card_directory(pair.topology.name)
+    os.kill(process, signal.SIGSTOP)
+    going_on = threading.Timer(card.STOPPED_S / 5, os.kill, (process, signal.SIGCONT))
+    going_on.start()
+    assert card.fault(pair.topology, directory, 1) == ""
+    going_on.join()
+    assert pair.status().complete
 
 
 def test_two_jobs_at_once_and_down_leaves_nothing(pair: lab.Lab, tmp_path: Path, runtime: Path) -> None:

@@ -183,6 +183,7 @@ def test_a_card_keeps_no_residual_and_what_cannot_be_is_refused() -> None:
     [
         ({"exchange": "ring", "codec_at": "nic"}, {}, "in the network card of each node, Paceline engine"),
         ({"exchange": "ring", "codec_at": "nic"}, {"nic": nic("inceptionn:16Gb/s")}, "no ratio gains more"),
+        ({"exchange": "ring", "codec_at": "nic"}, {}, "the card of a lab is a process of the host"),
         ({"exchange": "ring", "codec_at": "nic"}, {"nic": nic("vc709")}, "Between host and line it passes 2.10 Gb/s"),
         ({"exchange": "ring"}, {"nic": nic("vc709")}, "INCEPTIONN VC709 compresses nothing"),
         ({"exchange": "ring"}, {"aggregation": aggregation("ATP")}, "ATP adds nothing: the exchange is ring"),

@@ -20,6 +20,8 @@ from paceline.lab.kernel import MARK, CommandFailed
 from paceline.lab.topology import INTERFACE, WIRE, Topology, card_queue
 
 READY_S = 20.0
+STOPPED_S = 0.5
+"""A signal that stops a card for less than this, as a debugger's does, is nothing."""
 MAGIC = b"PNSTAT01"
 _LAYOUT = struct.Struct("=8s19Q")
 """csrc/nic/statistics.h: the magic, the process, whether it is ready, then what is sent and what is received."""
@@ -112,6 +114,19 @@ def is_alive(topology: Topology, directory: Path, host: int) -> bool:
     """Whether the host's card is at work."""
     counters = read(directory, host)
     return counters is not None and kernel.has_mark(counters.process, topology.name)
+
+
+def fault(topology: Topology, directory: Path, host: int) -> str:
+    """What is wrong with the host's card: ``has died``, or ``is stopped``, for more than a moment; empty for one at work."""
+    until = time.monotonic() + STOPPED_S
+    while is_alive(topology, directory, host):
+        counters = read(directory, host)
+        if counters is None or not kernel.is_stopped(counters.process):
+            return ""
+        if time.monotonic() > until:
+            return "is stopped"
+        time.sleep(0.05)
+    return "has died"
 
 
 def read(directory: Path, host: int) -> CardCounters | None:

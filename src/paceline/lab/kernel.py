@@ -201,6 +201,14 @@ def has_mark(pid: int, lab: str) -> bool:
         return False
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal such as SIGSTOP holds the process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
 def _is_step_daemon(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/exe").readlink().name.startswith("slurmstepd")

@@ -222,8 +222,8 @@ class Lab(Loopback):
             return None
         directory = journal.card_directory(self.topology.name)
         for host, address in enumerate(self.topology.addresses):
-            if not card.is_alive(self.topology, directory, host):
-                return HostLost(host, f"host {host} ({address}): its network card has died; the same lab up makes it anew")
+            if wrong := card.fault(self.topology, directory, host):
+                return HostLost(host, f"host {host} ({address}): its network card {wrong}; the same lab up makes it anew")
         return None
 
     def _port(self) -> int:

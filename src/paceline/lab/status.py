@@ -117,8 +117,8 @@ def read_status(state: LabState) -> LabStatus:
 def read_cards(topology: Topology) -> tuple[CardCounters | None, ...]:
     """What every host's network card has done; None for one that is not at work."""
     directory = journal.card_directory(topology.name)
-    alive = [card.is_alive(topology, directory, host) for host in range(topology.hosts)]
-    return tuple(card.read(directory, host) if alive[host] else None for host in range(topology.hosts))
+    faults = [card.fault(topology, directory, host) for host in range(topology.hosts)]
+    return tuple(None if faults[host] else card.read(directory, host) for host in range(topology.hosts))
 
 
 def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ def _card(card: Nic, cluster: Cluster, strategy: Strategy, efficiency: Efficienc
         f"The codec is in the network card of each node, {card.name}, and takes no time of a processor. It passes "
         f"{format_bandwidth(passed)} of fp32 in each direction, {how}, and delays a message by "
         f"{format_seconds(card.latency_s)}.{limits} That is {passed / efficiency.bandwidth(cluster.network):.3g} times what "
-        "the line carries: no ratio gains more than that.",
+        "the line carries: no ratio gains more than that. It is hardware: the card of a lab is a process of the host, whose "
+        "packets pass the kernel twice more, and is not predicted (docs/nic.md).",
         card.clock.source if card.engine is None else card.engine.source,
     )
     x = strategy.gradient_exchange

@@ -27,6 +27,7 @@ void bind_pool(nb::module_& m);
 void bind_checksum(nb::module_& m);
 void bind_floats(nb::module_& m);
 void bind_ternary(nb::module_& m);
+void bind_ternary_parts(nb::module_& m);
 void bind_inceptionn(nb::module_& m);
 void bind_integer(nb::module_& m);
 void bind_sign(nb::module_& m);

@@ -8,6 +8,7 @@ NB_MODULE(_native, m) {
     paceline::bind_checksum(m);
     paceline::bind_floats(m);
     paceline::bind_ternary(m);
+    paceline::bind_ternary_parts(m);
     paceline::bind_inceptionn(m);
     paceline::bind_integer(m);
     paceline::bind_sign(m);

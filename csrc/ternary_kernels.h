@@ -5,53 +5,66 @@ struct Words {
     uint64_t nonzero, negative;
 };
 
-// Draws decide |x| * multiplier > u. The comparison must see exactly the reference's two roundings: no fused operation.
-PACELINE_INLINE Words ternary_words(const float* x, U32 index, U32 low, U32 high, F32 bound, F32 multiplier, U32& top) {
+// From a magnitude to what is compared with a draw: clipped at the own bound, times 2**24 / scale.
+struct OneScale {
+    F32 bound, multiplier;
+    PACELINE_INLINE F32 operator()(F32 magnitude) const { return at_most(magnitude, bound) * multiplier; }
+};
+
+// The same of a tensor that was multiplied by 1 / scale before: two products, since the first may underflow.
+struct TwoScales {
+    F32 bound, factor;
+    PACELINE_INLINE F32 operator()(F32 magnitude) const { return at_most(magnitude, bound) * factor * splat(0x1p24f); }
+};
+
+// Draws decide |x| * multiplier > u. The comparison must see exactly the reference's roundings: no fused operation.
+template <class Scaling>
+PACELINE_INLINE Words ternary_words(const float* x, U32 index, U32 low, U32 high, const Scaling& scaling, U32& top) {
     const uint64_t nonzero = word_of([&](size_t r) __attribute__((always_inline)) {
         const F32 magnitude = abs(load<F32>(x + r * kLanes));
         const U32 bits = (U32)magnitude;  // by which a NaN is refused afterwards
         top = (U32)((I32)bits > (I32)top ? (I32)bits : (I32)top);
         const U32 u = draw24(index + static_cast<uint32_t>(r * kLanes), low, high);
-        return less_bits(to_float(u), at_most(magnitude, bound) * multiplier);
+        return less_bits(to_float(u), scaling(magnitude));
     });
     return {nonzero, nonzero & sign_word(x)};
 }
 
 // The same for a block in which the upper half of the index may change.
-PACELINE_INLINE Words ternary_block(const float* x, uint64_t index, const Stream& key, F32 bound, F32 multiplier, U32& top) {
+template <class Scaling>
+PACELINE_INLINE Words ternary_block(const float* x, uint64_t index, const Stream& key, const Scaling& scaling, U32& top) {
     const U32 lanes = static_cast<uint32_t>(index) + iota(), low = splat(key.low);
-    const Words words = ternary_words(x, lanes, low, splat(key.high_at(index)), bound, multiplier, top);
+    const Words words = ternary_words(x, lanes, low, splat(key.high_at(index)), scaling, top);
     const uint64_t before = (uint64_t{1} << 32) - (index & 0xffffffffu);  // elements with this upper half
     if (before >= 64) return words;
-    const Words later = ternary_words(x, lanes, low, splat(key.high_at(index + 63)), bound, multiplier, top);
+    const Words later = ternary_words(x, lanes, low, splat(key.high_at(index + 63)), scaling, top);
     const uint64_t mask = (uint64_t{1} << before) - 1;
     return {(words.nonzero & mask) | (later.nonzero & ~mask), (words.negative & mask) | (later.negative & ~mask)};
 }
 
 // Calls put(element, words) for every whole block of x and then last(element, words) for what is left. Returns the bits of max |x|.
-template <class Put, class Last>
-PACELINE_INLINE uint32_t ternary_blocks(const float* x, size_t n, const Stream& key, uint64_t start, float bound_, float multiplier_,
-                                        Put&& put, Last&& last) {
-    const F32 bound = splat(bound_), multiplier = splat(multiplier_);
+template <class Scaling, class Put, class Last>
+PACELINE_INLINE uint32_t ternary_blocks(const float* x, size_t n, const Stream& key, uint64_t start, const Scaling& scaling, Put&& put,
+                                        Last&& last) {
     const U32 low = splat(key.low);
     U32 top = {};
     size_t i = 0;
     while (i + 64 <= n) {
         const uint64_t index = start + i, left = (uint64_t{1} << 32) - (index & 0xffffffffu);
         if (left < 64) {
-            put(i, ternary_block(x + i, index, key, bound, multiplier, top));
+            put(i, ternary_block(x + i, index, key, scaling, top));
             i += 64;
             continue;
         }
         const U32 high = splat(key.high_at(index));
         U32 lanes = static_cast<uint32_t>(index) + iota();
         const size_t run = n - i < left ? n - i : static_cast<size_t>(left), end = i + run / 64 * 64;
-        for (; i < end; i += 64, lanes += 64) put(i, ternary_words(x + i, lanes, low, high, bound, multiplier, top));
+        for (; i < end; i += 64, lanes += 64) put(i, ternary_words(x + i, lanes, low, high, scaling, top));
     }
     if (i < n) {
         float rest[64] = {};
         std::memcpy(rest, x + i, 4 * (n - i));
-        last(i, ternary_block(rest, start + i, key, bound, multiplier, top));
+        last(i, ternary_block(rest, start + i, key, scaling, top));
     }
     uint32_t most = 0;
     for (size_t lane = 0; lane < kLanes; lane++) most = top[lane] > most ? top[lane] : most;
@@ -61,7 +74,7 @@ PACELINE_INLINE uint32_t ternary_blocks(const float* x, size_t n, const Stream& 
 inline uint32_t ternary_encode(const float* x, size_t n, uint8_t* body, const Stream& key, uint64_t start, float bound,
                                float multiplier) {
     return ternary_blocks(
-        x, n, key, start, bound, multiplier,
+        x, n, key, start, OneScale{splat(bound), splat(multiplier)},
         [=](size_t i, Words words) __attribute__((always_inline)) { std::memcpy(body + i / 4, &words, 16); },
         [=](size_t i, Words words) {
             const size_t bytes = (n - i + 7) / 8;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -37,12 +38,12 @@ class CardedWire(LocalWire):
         return values.view(torch.uint8)
 
     def all_to_all(
-        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, *memory: Any
     ) -> Pending[Sequence[torch.Tensor]]:
-        return super().all_to_all([self._passed(m) for m in outgoing], expected, name)
+        return super().all_to_all([self._passed(m) for m in outgoing], expected, name, *memory)
 
-    def shift(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
-        return super().shift(self._passed(message), expected, name)
+    def shift(self, message: torch.Tensor, expected: int, name: str, *memory: Any) -> Pending[torch.Tensor]:
+        return super().shift(self._passed(message), expected, name, *memory)
 
 
 def summed(codec: Codec, exchange: str, workers: int, count: int, in_card: bool, compress_pull: bool) -> list[torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -82,6 +82,23 @@ def peak(x: F32) -> float:
 def sums(x: F32) -> tuple[float, float, float]:
     """See ``backends.Backend``."""
     return _native.moments(x, threads())
+
+
+def parts_encode(parts: Sequence[F32], body: Any, bounds: F32, factors: F32, key: counter.Key, start: int) -> int:
+    """The ternary codes of several tensors into ``body``; not 0 if one has NaN or infinity."""
+    return _native.parts_encode(list(parts), body, bounds, factors, key.low, key.high, start, threads())
+
+
+def planes_sum(bodies: Sequence[Any], workers: Sequence[int], out: Any, count: int) -> None:
+    """The sum of ternary bodies (workers 0) and of sums into ``out``. Raises PayloadError for what no encoder writes."""
+    _sized(_native.planes_sum(list(bodies), list(workers), out, count, threads()), "a code that no encoder writes")
+
+
+def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int) -> None:
+    """A sum's body, times each tensor's scale, into several tensors. Raises PayloadError, the tensors unchanged."""
+    _sized(
+        _native.parts_decode(body, list(parts), scales, workers, threads()), f"a sum of more than {workers} workers' ternaries"
+    )
 
 
 def _encode_fp32(codec: Fp32, x: F32, body: Any, key: counter.Key, start: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from paceline import codecs
 from paceline.codecs import Codec, PayloadError
 from paceline.codecs.counter import Key
 from paceline.training.collectives import NOTHING, Wire
+from paceline.training.message_buffers import FRESH, Buffers
 
 
 class CardWire(Wire):
@@ -48,13 +51,14 @@ class CardStream:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
         """See ``Stream``: the values, which the card codes; a finished sum as the codec leaves it."""
         if stop == start:
             return NOTHING
-        values = self.values[start:stop].clone()
+        values = buffers.floats(stop - start, self.values.device).copy_(self.values[start:stop])
         if workers == self._workers and not exact:
-            message = torch.as_tensor(codecs.encode(self._codec, values, Key(0, 0), 0))
+            out = buffers.take(codecs.max_payload_bytes(self._codec, stop - start), values.device)
+            message = torch.as_tensor(codecs.encode(self._codec, values, Key(0, 0), 0, out=out))
             codecs.decode(message, values, codecs.SET, only=(type(self._codec),))
             values += 0.0
         return values.view(torch.uint8)
@@ -63,7 +67,7 @@ class CardStream:
         """See ``Stream``."""
         return 4 * (stop - start)
 
-    def settle(self, start: int, stop: int) -> None:
+    def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """See ``Stream``. The own contribution stays exact."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
@@ -73,6 +77,12 @@ class CardStream:
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
         self.values[start:stop] = self._received(message, start, stop)
+
+    def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
+        """See ``Stream``."""
+        for index, message in enumerate(messages):
+            put = self.add if index else self.set
+            put(message, start, stop)
 
     def _received(self, message: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         if message.numel() != 4 * (stop - start):

@@ -18,6 +18,7 @@ from paceline.codecs.container import HEADER_BYTES
 from paceline.errors import UserError
 from paceline.strategy import ring_bytes
 from paceline.training.errors import LostRank
+from paceline.training.message_buffers import FRESH, BufferPool, Buffers
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
@@ -68,7 +69,11 @@ class Pending(Generic[T]):
 
 
 class Wire:
-    """Collectives over one process group. The meter counts every byte that leaves this rank."""
+    """Collectives over one process group. The meter counts every byte that leaves this rank.
+
+    Attributes:
+        pool: memory for messages. What a call takes from ``buffers`` is used until its ``Pending`` was waited for.
+    """
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class Wire:
         self.group, self.device, self.meter, self.timeout_s = group, device, meter, timeout_s
         self.soundness = soundness or Soundness()
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
+        self.pool = BufferPool()
         self._ranks = dist.get_process_group_ranks(group)
         self._tag = 0
 
@@ -89,7 +95,9 @@ class Wire:
         """The wire of the same ranks whose messages arrive as they were sent: this one, unless cards compress it."""
         return self
 
-    def through_switch(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
+    def through_switch(
+        self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH
+    ) -> Pending[torch.Tensor]:
         """Send a message to a switch that adds; only a ``SwitchWire`` has one."""
         raise UserError("no switch adds here", "paceline lab up --switch, then paceline lab exec")
 
@@ -118,18 +126,26 @@ class Wire:
         return arrived
 
     def all_to_all(
-        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers = FRESH, most: int = 0
     ) -> Pending[Sequence[torch.Tensor]]:
-        """Send ``outgoing[j]`` (uint8) to rank j. Returns each rank's message, of ``expected`` bytes; the own one is empty."""
+        """Send ``outgoing[j]`` (uint8) to rank j. Returns each rank's message, of ``expected`` bytes; the own one is empty.
+
+        ``most`` is what all received messages never exceed, if ``expected`` changes from step to step.
+        """
         device = next((m.device for m in outgoing if m.numel()), self.device)
-        received = torch.empty(sum(expected), dtype=torch.uint8, device=self.device)
+        received = buffers.take(max(most, sum(expected)), self.device)[: sum(expected)]
         parts = received.split(list(expected))
         works, data = self._swap(dict(enumerate(outgoing)), dict(enumerate(parts)))
         return Pending(self, name, works, lambda: received.to(device).split(list(expected)), data)
 
-    def shift(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
-        """Send ``message`` (uint8) to the right neighbour. Returns that of the left one, of ``expected`` bytes."""
-        received = torch.empty(expected, dtype=torch.uint8, device=self.device)
+    def shift(
+        self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH, most: int = 0
+    ) -> Pending[torch.Tensor]:
+        """Send ``message`` (uint8) to the right neighbour. Returns that of the left one, of ``expected`` bytes.
+
+        ``most`` as in ``all_to_all``.
+        """
+        received = buffers.take(max(most, expected), self.device)[:expected]
         right, left = ((self.rank + step) % self.world_size for step in (1, -1))
         works, data = self._swap({right: message}, {left: received})
         return Pending(self, name, works, lambda: received.to(message.device), data)
@@ -170,40 +186,59 @@ class Wire:
     # If only the sender knows a message's length, it announces it first. The receiver checks it before it allocates memory.
 
     def deliver(
-        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int | None], elements: Sequence[int], name: str
+        self,
+        outgoing: Sequence[torch.Tensor],
+        expected: Sequence[int | None],
+        elements: Sequence[int],
+        name: str,
+        buffers: Buffers = FRESH,
     ) -> CollectiveSteps[Sequence[torch.Tensor]]:
         """``all_to_all`` with lengths that may be unknown (None).
 
         Args:
             elements: number of elements in the message of each rank.
+            buffers: memory for what arrives.
 
         Raises:
             PayloadError: a rank announces a message that is too long for its elements.
         """
+        most = 0
         if any(size is None for size in expected):
             others = [rank != self.rank for rank in range(self.world_size)]
-            announced = [_length(m) if other else NOTHING for m, other in zip(outgoing, others, strict=True)]
-            lengths = yield self.all_to_all(announced, [8 * other for other in others], "sizes")
+            announced = [_length(m, buffers) if other else NOTHING for m, other in zip(outgoing, others, strict=True)]
+            lengths = yield self.all_to_all(announced, [8 * other for other in others], "sizes", buffers)
             expected = [_announced(m, elements[rank], rank) if m.numel() else 0 for rank, m in enumerate(lengths)]
-        arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name)
+            most = sum(_most(count) for count, other in zip(elements, others, strict=True) if other)
+        arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name, buffers, most)
         return arrived
 
-    def pass_on(self, message: torch.Tensor, expected: int | None, elements: int, name: str) -> CollectiveSteps[torch.Tensor]:
+    def pass_on(
+        self, message: torch.Tensor, expected: int | None, elements: int, name: str, buffers: Buffers = FRESH
+    ) -> CollectiveSteps[torch.Tensor]:
         """``shift`` with a length that may be unknown (None); arguments and errors as ``deliver``."""
+        most = 0
         if expected is None:
-            announced = yield self.shift(_length(message), 8, "sizes")
+            announced = yield self.shift(_length(message, buffers), 8, "sizes", buffers)
             expected = _announced(announced, elements, (self.rank - 1) % self.world_size)
-        arrived: torch.Tensor = yield self.shift(message, expected, name)
+            most = _most(elements)
+        arrived: torch.Tensor = yield self.shift(message, expected, name, buffers, most)
         return arrived
 
 
 def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
-    """The announced length, if it is possible: a message is never longer than fp32."""
-    length, most = int(message.view(torch.int64)), HEADER_BYTES + 4 * elements if elements else 0
+    """The announced length, if it is possible."""
+    length, most = int(message.view(torch.int64)), _most(elements)
     if not 0 <= length <= most:
         raise PayloadError(f"rank {rank} announces a message of {length} bytes; its {elements} elements take {most} at most")
     return length
 
 
-def _length(message: torch.Tensor) -> torch.Tensor:
-    return torch.tensor([message.numel()]).view(torch.uint8)
+def _most(elements: int) -> int:
+    """Bytes that a message of so many elements never exceeds: those of fp32."""
+    return HEADER_BYTES + 4 * elements if elements else 0
+
+
+def _length(message: torch.Tensor, buffers: Buffers) -> torch.Tensor:
+    announced = buffers.take(8)
+    announced.view(torch.int64).fill_(message.numel())
+    return announced

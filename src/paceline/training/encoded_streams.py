@@ -8,6 +8,7 @@ et al. 2019, Error Feedback Fixes SignSGD).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -18,15 +19,19 @@ from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.counter import Key
 from paceline.codecs.reference.dense import Fp32
 from paceline.training.collectives import NOTHING
+from paceline.training.message_buffers import FRESH, Buffers
 
 
 class Stream(Protocol):
-    """``count`` fp32 elements: at first this rank's contribution, at the end the sum over the workers."""
+    """``count`` fp32 elements: at first this rank's contribution, at the end the sum over the workers.
+
+    Messages are written into ``buffers``. Those of a chunk live until its exchange ends; so do the messages given to ``add``.
+    """
 
     @property
     def count(self) -> int: ...
 
-    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
         """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none.
 
         ``exact`` sends them as fp32.
@@ -38,7 +43,7 @@ class Stream(Protocol):
         It is then None even without elements, because either all ranks announce lengths or none does.
         """
 
-    def settle(self, start: int, stop: int) -> None:
+    def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Prepare this rank's contribution for a sum without a message; ``add`` follows."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
@@ -46,6 +51,9 @@ class Stream(Protocol):
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """Replace the elements by a message. Raises PayloadError for a damaged one."""
+
+    def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
+        """Replace the elements by the sum of the messages of all workers, in this order. Raises as ``set``."""
 
 
 class CodecStream:
@@ -78,22 +86,26 @@ class CodecStream:
         """Elements."""
         return self.values.shape[0]
 
-    def encode(self, start: int, stop: int, workers: int, exact: bool = False) -> torch.Tensor:
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
         """See ``Stream``. The message is fp32 if a codec without exact sums would take more bytes."""
         if stop == start:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
-        message = _encode(_DENSE if exact else self.codec.summing(workers), values, self._key, self._first + start)
+        codec = _DENSE if exact else self.codec.summing(workers)
+        most = max(codecs.max_payload_bytes(codec, stop - start), _dense_bytes(stop - start) * (not codec.exact_sums))
+        out = buffers.take(most, values.device)
+        message = _encode(codec, values, self._key, self._first + start, out)
         if message.numel() > _dense_bytes(stop - start) and not self.codec.exact_sums:
-            message = _encode(_DENSE, values, self._key, 0)
+            message = _encode(_DENSE, values, self._key, 0, out)
         if self.residual is not None:
             left = self.residual[start:stop]
             if workers > 1:
                 left.copy_(values)
-            before = None if self.velocity is None else left.clone()
+            before = None if self.velocity is None else buffers.floats(stop - start, left.device).copy_(left)
             codecs.decode(message, left, codecs.SUBTRACT)
-            if before is not None:  # sent elements are those that changed: rounding leaves a residual too
-                self.velocity[start:stop].mul_(left == before)  # type: ignore[index]
+            if self.velocity is not None and before is not None:
+                # Sent elements are those that changed: rounding leaves a residual too.
+                self.velocity[start:stop].mul_(torch.eq(left, before, out=before))
         return message
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
@@ -106,13 +118,13 @@ class CodecStream:
         most = codecs.max_payload_bytes(self.codec.summing(workers), count)
         return (most if self.codec.exact_sums else min(most, _dense_bytes(count))) if count else 0
 
-    def settle(self, start: int, stop: int) -> None:
+    def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """See ``Stream``. With exact sums the contribution becomes what other ranks would receive; else it stays exact.
 
         Such a contribution encodes to itself: a magnitude of 1 is above every draw, 0 is below.
         """
         if self.codec.exact_sums:
-            self.set(self.encode(start, stop, 1), start, stop)
+            self.set(self.encode(start, stop, 1, buffers=buffers), start, stop)
         elif self._own is not self.values:
             self.values[start:stop] = self._own[start:stop]
 
@@ -123,6 +135,12 @@ class CodecStream:
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
         """See ``Stream``."""
         self._decode(message, start, stop, codecs.SET, True)
+
+    def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
+        """See ``Stream``."""
+        for index, message in enumerate(messages):
+            put = self.add if index else self.set
+            put(message, start, stop)
 
     def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int, dense: bool) -> None:
         if not message.numel() and start == stop:
@@ -143,5 +161,5 @@ def _dense_bytes(count: int) -> int:
     return HEADER_BYTES + 4 * count
 
 
-def _encode(codec: Codec, values: torch.Tensor, key: Key, start: int) -> torch.Tensor:
-    return torch.as_tensor(codecs.encode(codec, values, key, start))
+def _encode(codec: Codec, values: torch.Tensor, key: Key, start: int, out: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(codecs.encode(codec, values, key, start, out=out))

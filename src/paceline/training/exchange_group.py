@@ -23,6 +23,7 @@ from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import LARGEST, is_finite, moments, peak
 from paceline.training.tensor_layout import GradientSlice, Layout, gather, scatter
+from paceline.training.ternary_stream import TernaryStream, fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
         Whether a gradient of any rank is NaN, infinite or too large for a codec, so that the group is dense.
     """
     meter, inner, layout = setup.outer.meter, setup.inner, gradients.layout
-    packed, kept = gradients.workspace.tensor_split([_padded(setup, layout.compressed)])
+    packed, kept, *own = gradients.workspace.split(_rooms(setup, layout))
     compressed, others = layout.parts(gradients.parts)
     with meter.span("gather", "codec"):
         gather(others, kept)
@@ -103,10 +104,11 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
             gather(compressed, packed)
     if inner is None:
         sums = _between_nodes(setup, gradients, _Share(compressed, packed, kept, 0), dense)
-        with meter.span("scatter", "codec"):
-            scatter(packed, compressed, setup.workers, sums.units)
+        if not sums.divided:
+            with meter.span("scatter", "codec"):
+                scatter(packed, compressed, setup.workers, sums.units)
     else:
-        sums = _over_nodes(setup, gradients, packed, kept, dense)
+        sums = _over_nodes(setup, gradients, (packed, kept), own, dense)
         scatter(packed, compressed, 1)
     with meter.span("scatter", "codec"):
         scatter(kept, others, setup.workers)
@@ -123,8 +125,14 @@ def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
 
 
 def room(setup: ExchangeSetup, layout: Layout) -> int:
-    """Elements of the workspace: compressed and dense ones, each rounded up to equal shares for the ranks of a node."""
-    return _padded(setup, layout.compressed) + _padded(setup, layout.total - layout.compressed)
+    """Elements of the workspace: compressed and dense ones, each rounded up to equal shares for the ranks of a node, and then
+    this rank's shares of both."""
+    return sum(_rooms(setup, layout))
+
+
+def _rooms(setup: ExchangeSetup, layout: Layout) -> list[int]:
+    whole = [_padded(setup, layout.compressed), _padded(setup, layout.total - layout.compressed)]
+    return whole if setup.inner is None else [*whole, *(count // setup.inner.world_size for count in whole)]
 
 
 def _padded(setup: ExchangeSetup, count: int) -> int:
@@ -150,10 +158,17 @@ class _Share(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Whether every gradient of every rank was finite, and the value of 1 in each tensor's sum; empty if that value is 1."""
+    """The result of an exchange between nodes.
+
+    Attributes:
+        finite: whether every gradient of every rank was finite.
+        units: the value of 1 in each tensor's sum; empty if that value is 1.
+        divided: whether the parts already hold their means, and ``packed`` nothing.
+    """
 
     finite: bool
     units: Sequence[float] = ()
+    divided: bool = False
 
 
 class _Agreement(NamedTuple):
@@ -171,16 +186,20 @@ class _Agreement(NamedTuple):
     agreed: Sequence[float] = ()
 
 
-def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor, kept: torch.Tensor, dense: bool) -> _Sums:
-    """Put the means into ``packed`` and the sums into ``kept``. Each rank exchanges its share of the node's sums."""
-    inner, layout = setup.inner, gradients.layout
+def _over_nodes(
+    setup: ExchangeSetup,
+    gradients: Gradients,
+    wholes: tuple[torch.Tensor, torch.Tensor],
+    room: Sequence[torch.Tensor],
+    dense: bool,
+) -> _Sums:
+    """Put the means into the compressed elements and the sums into the dense ones. Each rank exchanges its share of the node's
+    sums, for which there is ``room``."""
+    (packed, kept), inner, layout = wholes, setup.inner, gradients.layout
     assert inner is not None
     packed[layout.compressed :].zero_()
     kept[layout.total - layout.compressed :].zero_()
-    mine, own = (
-        inner.reduce_scatter(whole.new_empty(whole.numel() // inner.world_size), whole, "inner_reduce").wait()
-        for whole in (packed, kept)
-    )
+    mine, own = (inner.reduce_scatter(part, whole, "inner_reduce").wait() for whole, part in zip(wholes, room, strict=True))
     start, stop = share(setup, layout)
     parts = [GradientSlice(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
     alone = setup.outer.world_size == 1  # one node: nothing to compress
@@ -189,7 +208,8 @@ def _over_nodes(setup: ExchangeSetup, gradients: Gradients, packed: torch.Tensor
         others = layout.total - layout.compressed
         first, last = shard_bounds(others, "sharded", inner.world_size)[inner.rank]  # the padding stays in the node
         sums = _between_nodes(setup, gradients, _Share(parts, mine[: stop - start], own[: last - first], start), dense)
-    scatter(mine, parts, setup.workers, sums.units)  # in place
+    if not sums.divided:
+        scatter(mine, parts, setup.workers, sums.units)  # in place
     for whole, part in ((packed, mine), (kept, own)):
         inner.all_gather(whole, part, "inner_gather").wait()
     return _Sums(is_finite(packed) and is_finite(kept)) if alone else sums
@@ -204,6 +224,9 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
         gather(share.parts, share.packed)
         _run(setup, (_dense(share.packed), False), (_dense(share.kept), False))
         return _Sums(False)
+    if setup.codec.agrees and setup.compress_pull and fits(setup.codec, share.parts):
+        _run(setup, (_ternary(setup, gradients, share, agreement), True), (_dense(share.kept), False))
+        return _Sums(True, divided=True)
     with setup.outer.meter.span("prepare", "codec"):
         compressed, units = _compressed(setup, gradients, share, agreement)
     _run(setup, (compressed, True), (_dense(share.kept), False))
@@ -216,9 +239,9 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
     codec, wire = setup.codec, setup.outer
     parts = share.parts if codec.agrees else ()
     with wire.meter.span("scale", "codec"):
-        statistics = [moments(gradient.float()) for _, gradient in parts]
+        statistics = [moments(_fp32(part, share.packed)) for part in parts]
         own = [codec.prepare(m) for m in statistics]
-        peaks = (m.peak for m in statistics) if codec.agrees else (peak(gradient.float()) for _, gradient in share.parts)
+        peaks = (m.peak for m in statistics) if codec.agrees else (peak(_fp32(part, share.packed)) for part in share.parts)
         fit = not dense and is_finite(share.kept) and all(largest <= LARGEST for largest in peaks)
     if lossless:
         return _Agreement(fit, statistics, own, own)
@@ -226,8 +249,10 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
     every = [piece.tensor.name for piece in layout.packed(0, layout.compressed)] if codec.agrees else []
     brought = dict(zip(names, own, strict=True))
     numbers = [float(not fit), *(brought.get(name, 0.0) for name in every)]
-    shared = torch.tensor(numbers, dtype=torch.float32, device=wire.device)
-    unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
+    with setup.world.pool.lent() as buffers:
+        shared = buffers.floats(len(numbers), wire.device)
+        shared.copy_(torch.tensor(numbers, dtype=torch.float32))
+        unfit, *largest = setup.world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
     agreed = dict(zip(every, largest, strict=True))
     return _Agreement(not unfit, statistics, own, [agreed[name] for name in names])
 
@@ -237,11 +262,9 @@ def _compressed(
 ) -> tuple[Stream, Sequence[float]]:
     """The gradients as a stream, and the value of 1 in each tensor's sum."""
     codec, packed, layout = setup.codec, share.packed, gradients.layout
-    first, draws = layout.first + share.start, key(gradients.seed, gradients.step, setup.outer.rank)
+    draws, first = _draws(setup, gradients, share)
     if codec.agrees:
-        scalings = [codec.finish(*pair) for pair in zip(agreement.own, agreement.agreed, strict=True)]
-        limits = [(scaling.bound, scaling.unit) for scaling in scalings]
-        setup.sample.take(share.parts, agreement.moments, limits, draws, first, gradients.step)
+        scalings = _scalings(setup, gradients, share, agreement)
         _scale(share, scalings)
         return CodecStream(codec, packed, draws, first), [scaling.unit for scaling in scalings]
     if setup.feedback is not None:
@@ -255,11 +278,46 @@ def _compressed(
     return CodecStream(codec, packed, draws, first), ()
 
 
+def _ternary(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> TernaryStream:
+    """The gradients as a stream that leaves means in them."""
+    return TernaryStream(
+        setup.codec,
+        share.parts,
+        _scalings(setup, gradients, share, agreement),
+        *_draws(setup, gradients, share),
+        setup.workers,
+    )
+
+
+def _draws(setup: ExchangeSetup, gradients: Gradients, share: _Share) -> tuple[Key, int]:
+    """This rank's random stream, and the draw of the first element of the share."""
+    return key(gradients.seed, gradients.step, setup.outer.rank), gradients.layout.first + share.start
+
+
+def _scalings(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Sequence[MessageScaling]:
+    """The scaling of each part, from the agreement; the sample sees it."""
+    scalings = [setup.codec.finish(*pair) for pair in zip(agreement.own, agreement.agreed, strict=True)]
+    limits = [(scaling.bound, scaling.unit) for scaling in scalings]
+    setup.sample.take(share.parts, agreement.moments, limits, *_draws(setup, gradients, share), gradients.step)
+    return scalings
+
+
+def _fp32(part: GradientSlice, room: torch.Tensor) -> torch.Tensor:
+    """The gradient as fp32 where it is; one of another type on the same device as its slice of ``room``."""
+    (_, start, stop), gradient = part
+    if gradient.dtype == torch.float32 or gradient.device != room.device:
+        return gradient.float()
+    return room[start:stop].copy_(gradient)
+
+
 def _scale(share: _Share, scalings: Sequence[MessageScaling]) -> None:
     """Gather the gradients, each clipped and multiplied by its scaling."""
     for ((_, start, stop), gradient), (bound, factor, _) in zip(share.parts, scalings, strict=True):
         part = share.packed[start:stop]
-        torch.clamp(gradient.float().to(part.device), -bound, bound, out=part)
+        if gradient.dtype == part.dtype and gradient.device == part.device:
+            torch.clamp(gradient, -bound, bound, out=part)
+        else:
+            part.copy_(gradient).clamp_(-bound, bound)
         part.mul_(factor)
 
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from paceline.strategy import ring_bytes
 from paceline.training.collectives import Pending, Wire
+from paceline.training.message_buffers import FRESH, BufferPool, Buffers
 from paceline.training.meter import Meter
 
 T = TypeVar("T")
@@ -97,6 +98,7 @@ class LocalWire(Wire):
     def __init__(self, group: LocalGroup, rank: int) -> None:
         self.local, self.rank, self.world_size = group, rank, group.world_size
         self.device, self.meter, self.timeout_s = torch.device("cpu"), Meter(rank), 0.0
+        self.pool = BufferPool()
         self._calls = 0
 
     def _meet(
@@ -113,7 +115,7 @@ class LocalWire(Wire):
         return self._meet("all_reduce", name, tensor, combine, tensor.copy_)
 
     def all_to_all(
-        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str
+        self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers = FRESH, most: int = 0
     ) -> Pending[Sequence[torch.Tensor]]:
         """See ``Wire``."""
         self.meter.sent_bytes += sum(m.numel() for m in outgoing)
@@ -121,13 +123,15 @@ class LocalWire(Wire):
         def mine(everyone: list[Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
             return [_checked(sent[self.rank], size, name) for sent, size in zip(everyone, expected, strict=True)]
 
-        return self._meet("all_to_all", name, list(outgoing), list, mine)
+        return self._meet("all_to_all", name, list(outgoing), _copies_of_lists, mine)
 
-    def shift(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
+    def shift(
+        self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH, most: int = 0
+    ) -> Pending[torch.Tensor]:
         """See ``Wire``."""
         self.meter.sent_bytes += message.numel()
         left = (self.rank - 1) % self.world_size
-        return self._meet("shift", name, message, list, lambda everyone: _checked(everyone[left], expected, name))
+        return self._meet("shift", name, message, _copies, lambda everyone: _checked(everyone[left], expected, name))
 
     def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """See ``Wire``."""
@@ -145,6 +149,15 @@ def _sum(parts: list[torch.Tensor]) -> torch.Tensor:
     for part in parts[1:]:
         total += part
     return total
+
+
+def _copies(parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """As a network makes them: once all ranks have come, a sender may go on and use its buffers again."""
+    return [part.clone() for part in parts]
+
+
+def _copies_of_lists(parts: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    return [_copies(part) for part in parts]
 
 
 def _largest(parts: list[torch.Tensor]) -> torch.Tensor:

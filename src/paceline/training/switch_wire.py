@@ -15,6 +15,7 @@ import torch.distributed as dist
 from paceline.errors import UserError
 from paceline.lab.adding_switch import VARIABLE
 from paceline.training.collectives import Pending, Wire, collective
+from paceline.training.message_buffers import FRESH, Buffers
 
 GROUPS = "groups"
 """Key of the number of groups so far; ``group/N`` has the workers and the timeout, in seconds, of group N."""
@@ -57,14 +58,17 @@ class SwitchWire(Wire):
             self._up, self._down = meet_switch(store, numbers[0], self.rank, self.world_size, timeout)
         self._sent = CONTROL
 
-    def through_switch(self, message: torch.Tensor, expected: int, name: str) -> Pending[torch.Tensor]:
+    def through_switch(
+        self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH
+    ) -> Pending[torch.Tensor]:
         """Send ``message`` (uint8, as long on every rank) to the switch. Returns the sum's message, of ``expected`` bytes."""
         self._sent += 1  # the same on every rank
-        message, received = message.to(self.device), torch.empty(expected, dtype=torch.uint8, device=self.device)
+        message, received = message.to(self.device), buffers.take(expected, self.device)
         if not message.numel():
             return Pending(self, name, [], lambda: received)
         self.meter.sent_bytes += message.numel()
-        announced = torch.tensor([self._sent, message.numel()])
+        announced = buffers.take(16).view(torch.int64)
+        announced[0], announced[1] = self._sent, message.numel()
         switch = self.world_size
         with collective():
             works = [self._down.recv([received], switch, self._sent)]

@@ -12,8 +12,12 @@ from paceline.training.exchanges.in_switch import in_switch
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
+from paceline.training.message_buffers import Buffers
 
-CHUNKED: Mapping[str, Callable[[Stream, int, int, Wire], CollectiveSteps[None]]] = {
+Exchange = Callable[[Stream, int, int, Wire, Buffers], CollectiveSteps[None]]
+"""From a stream, the first and last element of a chunk, the wire and memory for the chunk's messages."""
+
+CHUNKED: Mapping[str, Exchange] = {
     "allgather": allgather,
     "ring": ring,
     "sharded": partial(push_pull, exchange="sharded"),
@@ -31,13 +35,19 @@ def exchange_streams(
     The exchange works on chunks, several of which are in flight.
     """
     pipeline(
-        _chunk(name, compress_pull)(stream, start, min(start + chunk_elements, stream.count), wire)
+        _with_buffers(_chunk(name, compress_pull), stream, start, min(start + chunk_elements, stream.count), wire)
         for stream, name in streams
         for start in range(0, stream.count, chunk_elements)
     )
 
 
-def _chunk(name: str, compress_pull: bool) -> Callable[[Stream, int, int, Wire], CollectiveSteps[None]]:
+def _with_buffers(exchange: Exchange, stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
+    """One chunk. At its end all its messages are sent and read, so that another may use their memory."""
+    with wire.pool.lent() as buffers:
+        yield from exchange(stream, start, stop, wire, buffers)
+
+
+def _chunk(name: str, compress_pull: bool) -> Exchange:
     if name == "switch":
         return in_switch
     return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
+from paceline.training.message_buffers import FRESH, Buffers
 
 
-def allgather(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
+def allgather(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, added in rank order on every rank."""
     n, me = wire.world_size, wire.rank
     with wire.meter.span("encode", "codec"):
-        own = stream.encode(start, stop, 1)
+        own = stream.encode(start, stop, 1, buffers=buffers)
     lengths = [stream.length(start, stop, 1) if rank != me else 0 for rank in range(n)]
     outgoing = [own if rank != me else NOTHING for rank in range(n)]
-    arrived = yield from wire.deliver(outgoing, lengths, [stop - start] * n, "all_gather")
+    arrived = yield from wire.deliver(outgoing, lengths, [stop - start] * n, "all_gather", buffers)
     with wire.meter.span("decode", "codec"):
-        for rank in range(n):
-            put = stream.add if rank else stream.set
-            put(arrived[rank] if rank != me else own, start, stop)
+        stream.set_sum([arrived[rank] if rank != me else own for rank in range(n)], start, stop, buffers)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
+from paceline.training.message_buffers import FRESH, Buffers
 
 
-def in_switch(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
+def in_switch(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
     The switch adds integers (ternary) or fp32 in the order of ranks (Sapio et al., SwitchML, NSDI 2021, section 3).
     """
     with wire.meter.span("encode", "codec"):
-        message = stream.encode(start, stop, 1)
+        message = stream.encode(start, stop, 1, buffers=buffers)
     length = stream.length(start, stop, wire.world_size)
     assert length is not None, "the formats that a switch adds have a known length"
-    arrived = yield wire.through_switch(message, length, "switch")
+    arrived = yield wire.through_switch(message, length, "switch", buffers)
     with wire.meter.span("decode", "codec"):
         stream.set(arrived, start, stop)

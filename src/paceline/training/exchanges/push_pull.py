@@ -5,10 +5,18 @@ from __future__ import annotations
 from paceline.strategy import shard_bounds
 from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
+from paceline.training.message_buffers import FRESH, Buffers
 
 
 def push_pull(
-    stream: Stream, start: int, stop: int, wire: Wire, exchange: str, compress_pull: bool = True
+    stream: Stream,
+    start: int,
+    stop: int,
+    wire: Wire,
+    buffers: Buffers = FRESH,
+    *,
+    exchange: str,
+    compress_pull: bool = True,
 ) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
@@ -21,18 +29,18 @@ def push_pull(
     mine, sizes = bounds[me], [stop - start for start, stop in bounds]
 
     with wire.meter.span("encode", "codec"):
-        pushes = [stream.encode(*bounds[rank], 1) if rank != me else NOTHING for rank in range(n)]
-        stream.settle(*mine)
+        pushes = [stream.encode(*bounds[rank], 1, buffers=buffers) if rank != me else NOTHING for rank in range(n)]
+        stream.settle(*mine, buffers)
     lengths = [stream.length(*mine, 1) if rank != me else 0 for rank in range(n)]
-    arrived = yield from wire.deliver(pushes, lengths, [sizes[me]] * n, "push")
+    arrived = yield from wire.deliver(pushes, lengths, [sizes[me]] * n, "push", buffers)
 
     with wire.meter.span("reduce", "codec"):
         for rank in others:
             stream.add(arrived[rank], *mine)
-        own = stream.encode(*mine, n, not compress_pull)
+        own = stream.encode(*mine, n, not compress_pull, buffers)
     pulls = [own if rank != me else NOTHING for rank in range(n)]
     lengths = [stream.length(*bounds[rank], n, not compress_pull) if rank != me else 0 for rank in range(n)]
-    arrived = yield from (wire if compress_pull else wire.exact).deliver(pulls, lengths, sizes, "pull")
+    arrived = yield from (wire if compress_pull else wire.exact).deliver(pulls, lengths, sizes, "pull", buffers)
 
     with wire.meter.span("decode", "codec"):
         stream.set(own, *mine)

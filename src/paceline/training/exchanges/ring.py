@@ -5,9 +5,10 @@ from __future__ import annotations
 from paceline.strategy import shard_bounds
 from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
+from paceline.training.message_buffers import FRESH, Buffers
 
 
-def ring(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
+def ring(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
     Each of N-1 hops adds one contribution to a block and compresses the partial sum again. Another N-1 hops forward the final
@@ -18,20 +19,20 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[N
     for hop in range(1, n):
         out, into = blocks[(me - hop + 1) % n], blocks[(me - hop) % n]
         with wire.meter.span("encode", "codec"):
-            message = stream.encode(*out, hop)
-            stream.settle(*into)
+            message = stream.encode(*out, hop, buffers=buffers)
+            stream.settle(*into, buffers)
         elements = into[1] - into[0]
-        arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter")
+        arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter", buffers)
         with wire.meter.span("reduce", "codec"):
             stream.add(arrived, *into)
 
     finished = blocks[(me + 1) % n]
     with wire.meter.span("encode", "codec"):
-        message = stream.encode(*finished, n)
+        message = stream.encode(*finished, n, buffers=buffers)
     with wire.meter.span("decode", "codec"):
         stream.set(message, *finished)
     for hop in range(1, n):
         into = blocks[(me + 1 - hop) % n]
-        message = yield from wire.pass_on(message, stream.length(*into, n), into[1] - into[0], "all_gather")
+        message = yield from wire.pass_on(message, stream.length(*into, n), into[1] - into[0], "all_gather", buffers)
         with wire.meter.span("decode", "codec"):
             stream.set(message, *into)

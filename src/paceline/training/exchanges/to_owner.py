@@ -12,41 +12,42 @@ from paceline.strategy.exchange import column_bounds
 from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 from paceline.training.exchanges.pipeline import pipeline
+from paceline.training.message_buffers import FRESH, Buffers
 
 Rows = list[tuple[int, int]]
 """``(start, stop)`` of the same columns in each row of a stream."""
 
 
-def push_to_owner(stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
+def push_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
     """Every rank sends each owner its own contribution; the owner adds."""
     me = wire.rank
     others = [rank for rank in range(wire.world_size) if rank != me]
     start, stop = rows[me]
     with wire.meter.span("encode", "codec"):
-        pushes = [stream.encode(*row, 1) if rank != me else NOTHING for rank, row in enumerate(rows)]
-        stream.settle(start, stop)
+        pushes = [stream.encode(*row, 1, buffers=buffers) if rank != me else NOTHING for rank, row in enumerate(rows)]
+        stream.settle(start, stop, buffers)
     lengths = [stream.length(start, stop, 1) if rank != me else 0 for rank in range(wire.world_size)]
-    arrived = yield from wire.deliver(pushes, lengths, [stop - start] * wire.world_size, "push")
+    arrived = yield from wire.deliver(pushes, lengths, [stop - start] * wire.world_size, "push", buffers)
     with wire.meter.span("reduce", "codec"):
         for rank in others:
             stream.add(arrived[rank], start, stop)
 
 
-def ring_to_owner(stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
+def ring_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
     """Partial sums pass N-1 ranks and end at their owner; each hop encodes them again (Li et al. 2018, Algorithm 1)."""
     n, me = wire.world_size, wire.rank
     for hop in range(1, n):
         out, into = rows[(me - hop) % n], rows[(me - hop - 1) % n]
         with wire.meter.span("encode", "codec"):
-            message = stream.encode(*out, hop)
-            stream.settle(*into)
+            message = stream.encode(*out, hop, buffers=buffers)
+            stream.settle(*into, buffers)
         elements = into[1] - into[0]
-        arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter")
+        arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter", buffers)
         with wire.meter.span("reduce", "codec"):
             stream.add(arrived, *into)
 
 
-TO_OWNER: Mapping[str, Callable[[Stream, Rows, Wire], CollectiveSteps[None]]] = {
+TO_OWNER: Mapping[str, Callable[[Stream, Rows, Wire, Buffers], CollectiveSteps[None]]] = {
     "sharded": push_to_owner,
     "ring": ring_to_owner,
 }
@@ -59,10 +60,16 @@ def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: str) -> None:
     Several chunks of columns are in flight. A stream has one row for each rank of ``wire``.
     """
     pipeline(
-        TO_OWNER[exchange](stream, [(row + a, row + b) for row in _starts(stream, wire)], wire)
+        _with_buffers(exchange, stream, [(row + a, row + b) for row in _starts(stream, wire)], wire)
         for stream in streams
         for a, b in column_bounds(stream.count // wire.world_size, wire.world_size)
     )
+
+
+def _with_buffers(exchange: str, stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
+    """One chunk. At its end all its messages are sent and read, so that another may use their memory."""
+    with wire.pool.lent() as buffers:
+        yield from TO_OWNER[exchange](stream, rows, wire, buffers)
 
 
 def _starts(stream: Stream, wire: Wire) -> range:

@@ -25,7 +25,7 @@ inline uint32_t peak_bits(const float* x, size_t n) {
 // One block (up to kMomentsBlock elements) of the summation order of ternary.py: element k goes to lane k mod 16, the lanes are
 // added in order. d is x - shift in fp64; sums of d and of d * d.
 inline BlockSums block_sums(const float* x, size_t n, double shift) {
-    typedef double F64 __attribute__((vector_size(2 * 4 * PACELINE_LANES < 64 ? 4 * PACELINE_LANES : 64)));
+    typedef double F64 __attribute__((vector_size(4 * PACELINE_LANES)));  // a register: wider ones are converted number by number
     typedef float Half __attribute__((vector_size(sizeof(F64) / 2)));
     constexpr size_t kDoubles = sizeof(F64) / 8, kCount = 16 / kDoubles;
     F64 first[kCount] = {}, second[kCount] = {};

@@ -59,29 +59,43 @@ inline void parts_decode(const uint8_t* body, const DecodedPart* part, size_t fi
 }
 
 // The exact sum of messages, in bit planes from end to end. What a ternary adds is its code + 1, so that offsets add up too.
-inline void planes_sum(const Summand* from, size_t messages, uint8_t* body, size_t first, size_t last, int width) {
+// kWidth is the width where it is known, so that the planes stay in registers, else 0.
+template <int kWidth>
+inline void planes_sum_width(const Summand* from, size_t messages, uint8_t* body, size_t first, size_t last, int width_) {
+    const int width = kWidth ? kWidth : width_;
     for (size_t i = first; i < last; i += 64) {
         const size_t count = last - i < 64 ? last - i : 64, bytes = (count + 7) / 8;
         const uint64_t mask = count < 64 ? (uint64_t{1} << count) - 1 : ~uint64_t{0};
-        uint64_t planes[16] = {};
+        uint64_t planes[kWidth ? kWidth : 16] = {};
         for (size_t m = 0; m < messages; m++) {
             const uint8_t* at = from[m].body + i / 8 * static_cast<size_t>(from[m].width);
-            uint64_t more[16];
-            for (int k = 0; k < from[m].width; k++) more[k] = load_word(at + static_cast<size_t>(k) * bytes, bytes);
-            if (from[m].workers == 0) {
-                const uint64_t nonzero = more[0], negative = more[1];
-                more[0] = ~nonzero & mask;
-                more[1] = nonzero & ~negative;
-            }
             uint64_t carry = 0;
-            for (int k = 0; k < width; k++) {
-                const uint64_t b = k < from[m].width ? more[k] : 0, either = planes[k] ^ b;
-                const uint64_t both = planes[k] & b;
+            const auto add = [&](int k, uint64_t bits) __attribute__((always_inline)) {
+                const uint64_t either = planes[k] ^ bits, both = planes[k] & bits;
                 planes[k] = either ^ carry;
                 carry = both | (either & carry);
+            };
+            if (from[m].workers == 0) {
+                const uint64_t nonzero = load_word(at, bytes), negative = load_word(at + bytes, bytes);
+                add(0, ~nonzero & mask);
+                add(1, nonzero & ~negative);
+                for (int k = 2; k < width; k++) add(k, 0);
+            } else {
+                for (int k = 0; k < width; k++)
+                    add(k, k < from[m].width ? load_word(at + static_cast<size_t>(k) * bytes, bytes) : 0);
             }
         }
         uint8_t* to = body + i / 8 * static_cast<size_t>(width);
         for (int k = 0; k < width; k++) store_word(to + static_cast<size_t>(k) * bytes, planes[k], bytes);
+    }
+}
+
+inline void planes_sum(const Summand* from, size_t messages, uint8_t* body, size_t first, size_t last, int width) {
+    switch (width) {
+        case 2: return planes_sum_width<2>(from, messages, body, first, last, width);
+        case 3: return planes_sum_width<3>(from, messages, body, first, last, width);
+        case 4: return planes_sum_width<4>(from, messages, body, first, last, width);
+        case 5: return planes_sum_width<5>(from, messages, body, first, last, width);
+        default: return planes_sum_width<0>(from, messages, body, first, last, width);
     }
 }

@@ -92,8 +92,7 @@ class CodecStream:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
         codec = _DENSE if exact else self.codec.summing(workers)
-        most = max(codecs.max_payload_bytes(codec, stop - start), _dense_bytes(stop - start) * (not codec.exact_sums))
-        out = buffers.take(most, values.device)
+        out = buffers.take(codecs.max_payload_bytes(codec, stop - start), values.device)
         message = _encode(codec, values, self._key, self._first + start, out)
         if message.numel() > _dense_bytes(stop - start) and not self.codec.exact_sums:
             message = _encode(_DENSE, values, self._key, 0, out)

@@ -30,7 +30,7 @@ def test_a_forged_length_is_refused_before_it_is_allocated(exchange: str, length
         values = torch.linspace(-1, 1, COUNT)
         exchange_streams([(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20)
 
-    def forged(message: torch.Tensor) -> torch.Tensor:
+    def forged(message: torch.Tensor, *memory: Any) -> torch.Tensor:
         return torch.tensor([length if message.numel() else 0]).view(torch.uint8)
 
     monkeypatch.setattr(collectives, "_length", forged)

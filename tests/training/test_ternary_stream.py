@@ -85,10 +85,12 @@ def test_messages_and_lengths_are_the_general_streams():
     general, stream = CodecStream(TERNARY, values.clone(), Key(1, 2), 0), stream_of(values.clone())
     other = CodecStream(TERNARY, values.flip(0).clone(), Key(5, 2), 0).encode(64, 500, 1)
     assert stream.encode(7, 7, 1) is NOTHING and stream.length(7, 7, 3) == 0 and stream.count == 1000
-    for each in (general, stream):
-        each.settle(64, 500)
-        each.add(other, 64, 500)
     for workers in (1, 2):
+        for each in (general, stream):
+            if workers == 1:
+                each.settle(64, 500)
+            else:
+                each.add(other, 64, 500)
         messages = [each.encode(64, 500, workers) for each in (general, stream)]
         assert torch.equal(*messages)
         assert messages[0].numel() == stream.length(64, 500, workers) == general.length(64, 500, workers)

@@ -111,7 +111,7 @@ class RunRecord(Metrics):
         accuracy: share of the held-out samples classified right after the last epoch, 0 to 1.
         curve: one entry per epoch: ``epoch``, ``loss`` (training, mean), ``accuracy``, ``seconds``, and ``noise_scale``
             (samples; None where it was not measured or says nothing).
-        nonfinite_steps: steps passed through dense because a gradient was NaN or infinite.
+        nonfinite_steps: steps that went dense or were skipped because a gradient was NaN or infinite.
         skipped_steps: those that the optimizer (LARS, LAMB) left out for that.
         recipe: the learning rates, as ``Recipe.to_json`` gives them; empty where they were not kept.
         batch_efficiency: what the batch cost by the noise scale, as ``batch_efficiency`` gives it; empty where it says nothing.

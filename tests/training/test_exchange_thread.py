@@ -112,9 +112,11 @@ def test_what_went_wrong_is_raised_at_the_end_of_a_backward_pass(monkeypatch: py
         raise ZeroDivisionError("in an exchange")
 
     weight = torch.ones(2, requires_grad=True)
-    weight.register_hook(lambda gradient: work.raise_after_backward())
+    ended: list[list[float]] = []
+    weight.register_hook(lambda gradient: work.after_backward(lambda: ended.append((weight.grad + 0).tolist())))
     (2 * weight).sum().backward()
-    assert weight.grad is not None and weight.grad.tolist() == [2.0, 2.0]
+    assert weight.grad is not None and weight.grad.tolist() == [2.0, 2.0] and ended == [[2.0, 2.0]]
     submitted(work, fail)
     with pytest.raises(ZeroDivisionError, match="in an exchange"):
         (2 * weight).sum().backward()
+    assert len(ended) == 1

@@ -240,7 +240,7 @@ def _detail(label: str, predicted: Metrics | None, measured: RunRecord | None) -
     else:
         notes.append(f"{measured.epochs} epochs, {measured.steps} steps, seed {measured.seed}.")
         if measured.nonfinite_steps:
-            notes.append(f"{measured.nonfinite_steps} steps went dense: a gradient was NaN or infinite.")
+            notes.append(f"{measured.nonfinite_steps} steps went dense or were skipped: a gradient was NaN or infinite.")
     rows = []
     for row in DETAIL:
         cells = [row.text(r) if r else (UNKNOWN, "") for r in (predicted, measured)]

@@ -84,8 +84,9 @@ def attach(
     over all ranks, ``hierarchical`` is dense inside a node. On a mesh of two dimensions (HSDP) FSDP2's own reduce-scatter
     runs inside a group of shards, and the exchange between the replicas. ``auto`` and ``powersgd`` need DDP.
 
-    A group of gradients with a NaN, an infinity or a magnitude above 2^100 (powersgd: 2^40) on any rank goes dense and leaves
-    the residuals unchanged. So do the later groups of that step; the earlier ones are already sent. Codecs compute in fp32.
+    A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) goes dense and leaves the residuals
+    unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every rank: a
+    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. Codecs compute in fp32.
     Parameters that the script told DDP to ignore or to average apart are left alone.
 
     Args:

@@ -16,11 +16,16 @@ FeedbackState = dict[str, torch.Tensor]
 
 
 class Memory:
-    """One fp32 value per compressed element, kept by tensor so that it outlives DDP's rebuilding of its buckets."""
+    """One fp32 value per compressed element, kept by tensor so that it outlives DDP's rebuilding of its buckets.
+
+    A step may write to a draft instead, which then replaces the values or is dropped as a whole.
+    """
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, ...], torch.Tensor] = {}
         self._by_name: FeedbackState = {}
+        self._drafts: dict[tuple[str, ...], torch.Tensor] = {}
+        self._written: dict[tuple[str, ...], Layout] = {}  # drafts of this step
 
     def flat(self, layout: Layout, device: torch.device) -> torch.Tensor:
         """The values of a layout's compressed tensors as one buffer, zeros at first."""
@@ -32,8 +37,32 @@ class Memory:
                 self._by_name[tensor.name] = buffer[start:stop]
             mine = set(self._by_name)
             self._flat = {names: old for names, old in self._flat.items() if not mine & set(names) & set(layout.names)}
+            for drafts in (self._drafts, self._written):
+                for names in drafts.keys() - self._flat.keys():
+                    del drafts[names]  # type: ignore[attr-defined]
             self._flat[layout.names] = buffer
         return self._flat[layout.names]
+
+    def draft(self, layout: Layout, device: torch.device) -> torch.Tensor:
+        """A second buffer for the values of this step. Elements that a step does not write are those of ``flat``."""
+        values = self.flat(layout, device)
+        if layout.names not in self._drafts:
+            self._drafts[layout.names] = values.clone()
+        self._written[layout.names] = layout
+        return self._drafts[layout.names]
+
+    def latest(self, layout: Layout, device: torch.device) -> torch.Tensor:
+        """The values that this step has written: the draft if there is one."""
+        return self._drafts[layout.names] if layout.names in self._written else self.flat(layout, device)
+
+    def end_step(self, keep: bool) -> None:
+        """Let the drafts of this step replace the values, without a copy, or drop them."""
+        for names, layout in self._written.items():
+            if keep:
+                self._flat[names], self._drafts[names] = self._drafts[names], self._flat[names]
+                for tensor, start, stop in layout.packed(0, layout.compressed):
+                    self._by_name[tensor.name] = self._flat[names][start:stop]
+        self._written = {}
 
     def holds(self, layout: Layout) -> bool:
         """Whether there is anything of its tensors."""
@@ -46,11 +75,13 @@ class Memory:
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Replace everything by ``state``."""
         self._flat.clear()
+        self._drafts.clear()
+        self._written.clear()
         self._by_name = {name: values.to(torch.float32).reshape(-1).clone() for name, values in state.items()}
 
     def scale(self, factor: float) -> None:
         """Multiply everything, as a gradient scaler did with its gradients."""
-        for values in self._by_name.values():
+        for values in (*self._by_name.values(), *self._drafts.values()):
             values.mul_(factor)
 
 
@@ -59,10 +90,14 @@ class Feedback:
 
     Args:
         momentum: 0 for plain error feedback; otherwise the factor that the optimizer then does without.
+
+    Attributes:
+        holds_back: later groups of this step may still show a NaN: write drafts, which ``end_step`` accepts or drops.
     """
 
     def __init__(self, momentum: float = 0.0) -> None:
         self.momentum = momentum
+        self.holds_back = False
         self.residual, self.velocity = Memory(), Memory()
 
     def compensate(
@@ -74,14 +109,24 @@ class Feedback:
             The sum, from which whoever encodes it takes what was sent, and the local momentum if it is corrected.
         """
         here = slice(start, start + like.numel())
-        residual = self.residual.flat(layout, like.device)[here]
-        velocity = self.velocity.flat(layout, like.device)[here] if self.momentum else None
+        before, residual = self._buffers(self.residual, layout, here, like.device)
+        momentum, velocity = self._buffers(self.velocity, layout, here, like.device) if self.momentum else (None, None)
         for (_, begin, end), gradient in gradients:
             gradient = gradient.to(like.device)
-            if velocity is not None:
-                gradient = velocity[begin:end].mul_(self.momentum).add_(gradient)
-            residual[begin:end] += gradient
+            if momentum is not None and velocity is not None:
+                gradient = torch.mul(momentum[begin:end], self.momentum, out=velocity[begin:end]).add_(gradient)
+            torch.add(before[begin:end], gradient, out=residual[begin:end])
         return residual, velocity
+
+    def _buffers(self, memory: Memory, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is kept and what this step writes: two buffers if it holds back, at no further pass over memory."""
+        kept = memory.flat(layout, device)
+        return kept[here], (memory.draft(layout, device) if self.holds_back else kept)[here]
+
+    def end_step(self, keep: bool) -> None:
+        """Keep what the step has written, or leave everything as it was before the step."""
+        self.residual.end_step(keep)
+        self.velocity.end_step(keep)
 
     def keep(self, layout: Layout, start: int, stop: int, factor: float, device: torch.device) -> None:
         """Multiply elements ``start`` to ``stop`` of a layout, on the codec's device, and forget what another rank sends."""
@@ -98,7 +143,7 @@ class Feedback:
             start, stop: elements of the layout that this rank sends.
             sums: this rank's equal share of the sum over the workers; ``device``: the codec's.
         """
-        residual = self.residual.flat(layout, device)
+        residual = self.residual.latest(layout, device)
         for tensor, first, end in layout.pieces:
             begin, end = max(first, start), min(end, stop, layout.compressed)
             if tensor.name in sums and begin < end:

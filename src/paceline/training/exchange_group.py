@@ -212,13 +212,13 @@ def _over_nodes(
         scatter(mine, parts, setup.workers, sums.units)  # in place
     for whole, part in ((packed, mine), (kept, own)):
         inner.all_gather(whole, part, "inner_gather").wait()
-    return _Sums(is_finite(packed) and is_finite(kept)) if alone else sums
+    # Each rank has seen the sums of its own share: all look at the whole, so that all decide alike.
+    return _Sums(is_finite(packed) and is_finite(kept), sums.units) if alone or _lossless(setup, layout) else sums
 
 
 def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, dense: bool) -> _Sums:
     """Replace the share by its sums over the nodes."""
-    # fp32 and bf16 can represent NaN and infinity.
-    lossless = isinstance(setup.codec, Fp32 | Bf16) or not gradients.layout.compressed
+    lossless = _lossless(setup, gradients.layout)
     agreement = _agree(setup, gradients.layout, share, dense, lossless)
     if not agreement.fit and not lossless:
         gather(share.parts, share.packed)
@@ -232,6 +232,11 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
     _run(setup, (compressed, True), (_dense(share.kept), False))
     with setup.outer.meter.span("finish", "codec"):
         return _Sums(not lossless or (is_finite(share.packed) and is_finite(share.kept)), units)
+
+
+def _lossless(setup: ExchangeSetup, layout: Layout) -> bool:
+    """Whether every message can represent NaN and infinity, as fp32 and bf16 can."""
+    return isinstance(setup.codec, Fp32 | Bf16) or not layout.compressed
 
 
 def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, lossless: bool) -> _Agreement:

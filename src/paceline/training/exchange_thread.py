@@ -42,7 +42,7 @@ class Exchanges:
     """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it.
 
     A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. What went wrong is raised by
-    ``raise_after_backward``, with its type.
+    ``after_backward``, with its type.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -74,13 +74,19 @@ class Exchanges:
         if self._failed is not None:
             raise self._failed
 
-    def raise_after_backward(self) -> None:
-        """Within a backward pass: ``check`` at its end, behind DDP's own callback, which waits for all futures of the step.
+    def after_backward(self, then: Task) -> None:
+        """Within a backward pass: ``check`` and then ``then`` at its end, behind DDP's own callback, which waits for all
+        futures of the step and has put the means in their place.
 
         DDP queues its callback when the hook of the last bucket returns; one that a callback queues comes behind it.
         """
         engine: Any = torch.autograd.Variable._execution_engine
-        engine.queue_callback(lambda: engine.queue_callback(self.check))
+
+        def end() -> None:
+            self.check()
+            then()
+
+        engine.queue_callback(lambda: engine.queue_callback(end))
 
 
 def promise(buffer: torch.Tensor) -> Future:

@@ -49,7 +49,11 @@ class Meter:
     def count_nonfinite(self, nonfinite: bool, step: int) -> None:
         """Count a step with a NaN or an infinity; rank 0 says so of the first."""
         if nonfinite and self.nonfinite_steps == 0 and self.rank == 0:
-            _log.warning("step %d: a gradient is NaN, infinite or too large; it is sent dense, as are later ones", step)
+            _log.warning(
+                "step %d: a gradient is NaN, infinite or too large. Such a step is not compressed; if a part of it has been "
+                "sent compressed before, all its means become NaN",
+                step,
+            )
         self.nonfinite_steps += nonfinite
 
     def add(self, name: str, lane: str, start_s: float) -> None:

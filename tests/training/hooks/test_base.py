@@ -24,11 +24,14 @@ class Bare(HookBase):
         self.ratios: list[float] = []
         self.checks: list[str] = []
         self._work: Any = SimpleNamespace(
-            check=lambda: self.checks.append("now"), raise_after_backward=lambda: self.checks.append("at the end")
+            check=lambda: self.checks.append("now"), after_backward=lambda then: self.checks.append("at the end")
         )
 
     def _rescale(self, ratio: float) -> None:
         self.ratios.append(ratio)
+
+    def _keep_residuals(self, keep: bool) -> None:
+        """It has none."""
 
 
 def test_a_copied_model_shares_its_hook_and_a_saved_one_has_none() -> None:

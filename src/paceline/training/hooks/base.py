@@ -69,7 +69,11 @@ class HookBase(ABC):
         self._weights = alike_on_all_ranks(model)
         self._usage = Usage(model, tensors) if model.find_unused_parameters and not model.static_graph else None
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        # The parameters whose gradients the hook exchanges.
+        self._parameters = [p for p in model.module.parameters() if id(p) in tensors]
         self._nonfinite = False  # in this step, on any rank
+        self._encoded = False  # whether something of this step has been sent compressed
+        self._mixed = False  # the step that has just ended was compressed in part
         self._shadowed: list[Future] = []  # buckets of a step in which this rank has no data
         # One thread keeps the groups in order while the backward pass continues.
         self._work = Exchanges(self.wire)
@@ -84,7 +88,7 @@ class HookBase(ABC):
         """The future that DDP waits for. At the end of the step it raises an error with its own type."""
         if not outside_backward():
             if last:
-                self._work.raise_after_backward()
+                self._work.after_backward(self._skip_if_mixed)
             return future
         self._shadowed.append(future)
         if last:
@@ -105,6 +109,23 @@ class HookBase(ABC):
             self._rescale(factor / self._factor)
             self._factor = factor
 
+    @abstractmethod
+    def _keep_residuals(self, keep: bool) -> None:
+        """Keep the residuals that this step has written, or restore those before it."""
+
+    def _skip_if_mixed(self) -> None:
+        """Make every gradient NaN after a step whose first groups were compressed before a later one showed a NaN.
+
+        All ranks know of it from the last group's exchange at the latest and decide alike. Optimizers and scalers that skip a
+        step with a NaN skip the whole step then, on every rank.
+        """
+        if self._mixed:
+            self._mixed = False
+            with torch.no_grad():
+                for parameter in self._parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.fill_(torch.nan)
+
     def _take_used(self, parts: Mapping[str, torch.Tensor]) -> set[str]:
         """Take the tensors that this rank has used in the step, for ``_unused``. Runs on the thread of the backward pass."""
         return set() if self._usage is None else self._usage.take(parts)
@@ -116,7 +137,9 @@ class HookBase(ABC):
     def _end_step(self, end: StepEnd) -> None:
         self.step += 1
         self.meter.count_nonfinite(self._nonfinite, self.step - 1)
-        self._nonfinite = False
+        self._keep_residuals(not self._nonfinite)
+        self._mixed = self._nonfinite and self._encoded and not end.joined
+        self._nonfinite = self._encoded = False
         if self._check_every and self.step % self._check_every == 0:
             same_weights(self.wire.group, self._weights, self.wire.device, end.joined)
 

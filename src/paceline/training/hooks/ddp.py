@@ -59,6 +59,7 @@ class Hook(HookBase):
         self._flat = torch.empty(0)
         self._groups = Groups(model, self._named, fused=True)
         self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
+        self._paid: dict[str, torch.Tensor] = {}  # those that it has sent in this step
         self.noise = NoiseMeter(self.wire) if noise_scale else None
         self._auto = self._chooser(candidates) if candidates else None
         self._adopts = self._auto is not None
@@ -121,6 +122,7 @@ class Hook(HookBase):
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
         self._work.submit(lambda: self._run(parts, set(parts), None, gradient), [(gradient, done)])
         done.wait()
+        self._encoded = False
         self._work.check()
 
     def state_dict(self) -> HookState:
@@ -171,7 +173,7 @@ class Hook(HookBase):
             self.use(exchange)
         if self._auto is not None:
             self._auto = self._chooser(self._auto.exchanges) if own["measuring"] else None
-        self._owed = {}
+        self._owed, self._paid = {}, {}
         self.step, self.seed, self._factor = own["step"], own["seed"], own["factor"]
         self.meter.nonfinite_steps = own["nonfinite_steps"]
         feedback = self._setup.feedback if self._setup else None
@@ -207,10 +209,11 @@ class Hook(HookBase):
     ) -> None:
         """Exchange flat gradients by name, and end the step. ``whole`` is the buffer that contains them."""
         if self._setup is not None:
-            self._exchange(self._setup, parts, used)
+            self._exchange(self._setup, parts, used, last=end is not None)
         elif whole is not None:
             (begun or self._begin(parts, used, whole))()
-            if not self._adopts:  # a dense run under auto needs no pass over memory for a count
+            # A dense run under auto needs no pass over memory for a count, unless residuals are at stake.
+            if not self._adopts or self._owed or self._paid:
                 with self.meter.span("scatter", "codec"):
                     self._nonfinite |= not is_finite(whole)
             if self._auto is not None:
@@ -222,8 +225,10 @@ class Hook(HookBase):
         if end is not None:
             self._end_step(end)
 
-    def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor], used: set[str]) -> None:
+    def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor], used: set[str], last: bool) -> None:
         """Exchange gradients. Tensors that no rank has used keep gradients and residuals, because DDP discards their means."""
+        if setup.feedback is not None:
+            setup.feedback.holds_back = not last
         self._follow_scaler()
         unused = self._unused(parts, used) if setup.feedback is not None or self._owed else set()
         self._pay(parts, unused)
@@ -241,6 +246,7 @@ class Hook(HookBase):
             step=self.step,
         )
         self._nonfinite |= exchange_group(setup, gradients, self._nonfinite)
+        self._encoded |= not self._nonfinite and layout.compressed > 0 and self.gradient_exchange.description.lossy
         if setup.feedback is not None and discarded:
             ranks = setup.workers // setup.outer.world_size  # ranks that share the residual of an element
             sums = {name: mean * ranks for name, mean in discarded.items()}
@@ -256,7 +262,15 @@ class Hook(HookBase):
         if self._owed:
             self._follow_scaler()
         for name in (self._owed.keys() & parts.keys()) - unused:
-            parts[name].add_(self._owed.pop(name).to(parts[name]))
+            self._paid[name] = self._owed.pop(name)
+            parts[name].add_(self._paid[name].to(parts[name]))
+
+    def _keep_residuals(self, keep: bool) -> None:
+        if self._setup is not None and self._setup.feedback is not None:
+            self._setup.feedback.end_step(keep)
+        if not keep:
+            self._owed |= self._paid
+        self._paid = {}
 
     def _rescale(self, ratio: float) -> None:
         if self._setup is not None and self._setup.feedback is not None:

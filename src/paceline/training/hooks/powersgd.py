@@ -52,6 +52,7 @@ class PowerSGD(HookBase):
         self.rank = int(gradient_exchange.description.option("rank"))
         self._groups = Groups(model, self._named, fused=False)
         self._flat: dict[int, torch.Tensor] = {}
+        self._before: dict[int, dict[str, torch.Tensor | None]] = {}  # memories of the groups sent in this step, by group
         self.state = powerSGD_hook.PowerSGDState(
             self.wire.group,
             matrix_approximation_rank=self.rank,
@@ -94,13 +95,16 @@ class PowerSGD(HookBase):
             waiting = [(gradient, done)] if group.last else []
             self._work.submit(partial(self._run, group, set(group.parts), None), waiting)
         done.wait()
+        self._before.clear()
+        self._encoded = False
         self._work.check()
 
     def _run(self, group: Group, used: set[str], end: StepEnd | None) -> None:
         """Exchange a group, and end the step.
 
-        A group with a NaN or an infinity bypasses PyTorch's hook, since it would stay in residuals and factors. Tensors that no
-        rank has used keep gradients and residuals, because DDP discards their means.
+        A group with a NaN or an infinity bypasses PyTorch's hook, since it would stay in residuals and factors; those of
+        earlier groups of the step are restored. Tensors that no rank has used keep gradients and residuals, because DDP
+        discards their means.
         """
         self._follow_scaler()
         unused = self._unused(group.parts, used)
@@ -116,6 +120,8 @@ class PowerSGD(HookBase):
             allreduce(flat, FP32, self.wire)
             self.state.maybe_increase_iter(bucket)
         else:
+            if end is None:  # a later group may still show a NaN
+                self._before[group.index] = self._memories(group.index)
             self._low_rank(group, bucket, flat)
             self._take_back(group, unused, flat)
         for tensor, place in zip(group.tensors, places, strict=True):
@@ -123,6 +129,20 @@ class PowerSGD(HookBase):
                 group.parts[tensor.name].copy_(place)
         if end is not None:
             self._end_step(end)
+
+    def _memories(self, index: int) -> dict[str, torch.Tensor | None]:
+        """Residual and factors of a group. PyTorch's hook makes a new residual in each step, but works on factors in place."""
+        kept: dict[str, torch.Tensor | None] = {name: getattr(self.state, name).get(index) for name in _MEMORIES}
+        return {name: None if t is None else t if name == "error_dict" else t.clone() for name, t in kept.items()}
+
+    def _keep_residuals(self, keep: bool) -> None:
+        for index, memories in self._before.items() if not keep else ():
+            for name, values in memories.items():
+                memory = getattr(self.state, name)
+                memory.pop(index, None)
+                if values is not None:
+                    memory[index] = values
+        self._before.clear()
 
     def _buffer(self, group: Group) -> torch.Tensor:
         if group.index not in self._flat:
@@ -138,6 +158,7 @@ class PowerSGD(HookBase):
             elements += sum(factors) if factors else t.elements
         self.meter.sent_bytes += ring_bytes(4 * elements, self.wire.world_size)
         self._revive(group.index)
+        self._encoded |= self.state.iter >= START
         future = powerSGD_hook.powerSGD_hook(self.state, bucket)
         with collective():
             value = future.wait()

@@ -125,6 +125,14 @@ def test_step_time_benchmark_short(tmp_path: Path) -> None:
     assert "median |error|" in text and float(rows(out)[0]["measured_ms"]) > 0
 
 
+def test_nonfinite_cost_benchmark_short(tmp_path: Path) -> None:
+    out = tmp_path / "n.csv"
+    short = ("--workers", "1", "--layers", "2", "--width", "1100", "--steps", "2", "--only", "sign")
+    assert "x" in run("nonfinite_cost.py", *short, "--out", str(out))
+    (row,) = rows(out)
+    assert row["compression"] == "sign" and float(row["ratio"]) > 0
+
+
 def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "c.csv", tmp_path / "c.png"
     run("codec_speed.py", "--size", "40kB", "--codec", "ternary", "--threads", "1", "2", "--out", str(out))

@@ -28,6 +28,7 @@ from paceline.strategy import (
 )
 from paceline.strategy.codec_place import check_runs
 from paceline.training.attach_sharded import attach_sharded
+from paceline.training.attachable import check_model, ddp_of, refuse_sparse_gradients
 from paceline.training.auto import exchanges_to_try
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import is_sharded
@@ -90,6 +91,7 @@ def attach(
     Parameters that the script told DDP to ignore or to average apart are left alone.
 
     Args:
+        model: in ``DistributedDataParallel``, compiled or not.
         compression: ``dense``, ``bf16``, ``terngrad``, ``inceptionn``, ``inceptionn-scaled``, ``int8``, ``int4``, ``sign``,
             ``topk``, ``powersgd``; ``auto`` times some steps and takes the fastest of dense and ``candidates``, over a named
             exchange (``int8:ring``) or over their default one, a ring and between nodes. It keeps a compression only if
@@ -123,8 +125,9 @@ def attach(
 
     Raises:
         UserError: an unknown name or option, an illegal value, an exchange that cannot carry the compression, ranks that were
-            given different settings or models, a model that is not wrapped in DDP, has a hook already, has parameters that
-            were frozen or unfrozen since it was wrapped, or has sparse gradients or complex parameters.
+            given different settings or models, a model that is not wrapped in DDP, has a hook or DDP's ``mixed_precision``
+            already, has parameters that were frozen or unfrozen since it was wrapped, or has sparse gradients or complex
+            parameters. A sparse gradient of a function shows in the first ``backward()``, which then raises it.
 
     ``backward()`` later raises ``paceline.LostRank``, ``paceline.ReplicasDiverged`` or ``paceline.PayloadError``.
     """
@@ -149,11 +152,7 @@ def attach(
     }
     if is_sharded(model):
         return attach_sharded(model, given, partial(_sharded_exchange, given), settings)
-    if not isinstance(model, DistributedDataParallel):
-        raise UserError(
-            f"attach takes a DistributedDataParallel model, got {type(model).__name__}",
-            "wrap it first: model = DistributedDataParallel(model)",
-        )
+    model = ddp_of(model)
     if gather_bits:
         raise UserError("DistributedDataParallel gathers no weights", "leave gather_bits out: it is of FSDP2")
     request, tensors = _on_every_rank(model, given)
@@ -166,6 +165,7 @@ def attach(
         hook = Hook(model, first, tensors, **settings, candidates=to_try, noise_scale=noise_scale)
     if first.dense_rule is not None and len(hook.dense) == len(hook.tensors):
         _log.warning("%s compresses nothing here; %s", first.compression, first.dense_rule)
+    refuse_sparse_gradients(model, tensors)
     model.register_comm_hook(hook, paceline_hook)
     return hook
 
@@ -198,7 +198,7 @@ def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> 
     try:
         _check_types(given)
         request = _request(given, dist.get_world_size(model.process_group))
-        _check_model(model)
+        check_model(model)
         device = next(model.parameters()).device.type
         for wanted in request.exchanges:
             check_runs(wanted, device)
@@ -213,17 +213,6 @@ def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> 
     if illegal is not None:
         raise illegal
     return request, tensors
-
-
-def _check_model(model: DistributedDataParallel) -> None:
-    if getattr(model, "_comm_hooks", None):
-        raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
-    sparse = [name for name, module in model.module.named_modules() if getattr(module, "sparse", False)]
-    if sparse:
-        raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
-    complex_ = [name for name, p in model.module.named_parameters() if p.requires_grad and p.is_complex()]
-    if complex_:
-        raise UserError(f"{', '.join(complex_)}: complex gradients cannot be exchanged here", "train real and imaginary parts")
 
 
 def _request(given: Mapping[str, Any], workers: int) -> _Request:

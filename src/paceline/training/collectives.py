@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import PayloadError
+from paceline.codecs import PayloadError, decode
 from paceline.codecs.container import HEADER_BYTES
 from paceline.errors import UserError
 from paceline.strategy import ring_bytes
@@ -94,6 +94,10 @@ class Wire:
     def exact(self) -> Wire:
         """The wire of the same ranks whose messages arrive as they were sent: this one, unless cards compress it."""
         return self
+
+    def job_rank(self, rank: int) -> int:
+        """The number in the whole job of a rank of this group."""
+        return self._ranks[rank]
 
     def through_switch(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH
@@ -207,7 +211,9 @@ class Wire:
             others = [rank != self.rank for rank in range(self.world_size)]
             announced = [_length(m, buffers) if other else NOTHING for m, other in zip(outgoing, others, strict=True)]
             lengths = yield self.all_to_all(announced, [8 * other for other in others], "sizes", buffers)
-            expected = [_announced(m, elements[rank], rank) if m.numel() else 0 for rank, m in enumerate(lengths)]
+            expected = [
+                _announced(m, elements[rank], self.job_rank(rank)) if m.numel() else 0 for rank, m in enumerate(lengths)
+            ]
             most = sum(_most(count) for count, other in zip(elements, others, strict=True) if other)
         arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name, buffers, most)
         return arrived
@@ -219,10 +225,39 @@ class Wire:
         most = 0
         if expected is None:
             announced = yield self.shift(_length(message, buffers), 8, "sizes", buffers)
-            expected = _announced(announced, elements, (self.rank - 1) % self.world_size)
+            expected = _announced(announced, elements, self.job_rank((self.rank - 1) % self.world_size))
             most = _most(elements)
         arrived: torch.Tensor = yield self.shift(message, expected, name, buffers, most)
         return arrived
+
+
+@contextmanager
+def sent_by(wire: Wire, rank: int) -> Iterator[None]:
+    """Name the sender in the PayloadError of a damaged message; in a ring that is the left neighbour."""
+    try:
+        yield
+    except PayloadError as error:
+        raise PayloadError(f"a message of rank {wire.job_rank(rank)}: {error}") from error
+
+
+@contextmanager
+def sent_by_one_of(wire: Wire, messages: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """``sent_by`` where several messages are read at once: names the rank whose message is damaged by itself."""
+    try:
+        yield
+    except PayloadError as error:
+        for rank, message in messages.items():
+            if message.numel() and not _is_intact(message):
+                raise PayloadError(f"a message of rank {wire.job_rank(rank)}: {error}") from error
+        raise
+
+
+def _is_intact(message: torch.Tensor) -> bool:
+    try:
+        decode(message)
+    except PayloadError:
+        return False
+    return True
 
 
 def _announced(message: torch.Tensor, elements: int, rank: int) -> int:

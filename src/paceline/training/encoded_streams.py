@@ -148,7 +148,7 @@ class CodecStream:
         try:
             codecs.decode(message, self.values[start:stop], mode, only=kinds)
         except ValueError as error:
-            raise PayloadError(f"a message of another rank: {error}") from error
+            raise PayloadError(str(error)) from error
 
 
 _DENSE = Fp32()

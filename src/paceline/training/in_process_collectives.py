@@ -101,6 +101,10 @@ class LocalWire(Wire):
         self.pool = BufferPool()
         self._calls = 0
 
+    def job_rank(self, rank: int) -> int:
+        """See ``Wire``."""
+        return rank
+
     def _meet(
         self, kind: str, name: str, part: Any, combine: Callable[[list[Any]], Any], result: Callable[[Any], T]
     ) -> Pending[T]:

@@ -14,7 +14,7 @@ import torch
 
 from paceline import codecs
 from paceline.array_types import F32
-from paceline.codecs import Codec, PayloadError, ternary_parts
+from paceline.codecs import Codec, ternary_parts
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.counter import Key
 from paceline.training.collectives import NOTHING
@@ -69,7 +69,7 @@ class TernaryStream:
             return NOTHING
         out = buffers.take(self._bytes(start, stop, workers))
         if workers > 1:
-            return torch.as_tensor(_checked(ternary_parts.add, self._sums.pop((start, stop)), stop - start, out))
+            return torch.as_tensor(ternary_parts.add(self._sums.pop((start, stop)), stop - start, out))
         parts, here = self._of(start, stop)
         bounds, factors = self._bounds[here], self._factors[here]
         return torch.as_tensor(ternary_parts.encode(parts, bounds, factors, self._key, self._first + start, out))
@@ -92,13 +92,13 @@ class TernaryStream:
         """See ``Stream``."""
         if stop > start:
             parts, here = self._of(start, stop)
-            _checked(ternary_parts.decode, message, parts, self._means[here])
+            ternary_parts.decode(message, parts, self._means[here])
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """See ``Stream``."""
         if stop > start:
             out = buffers.take(self._bytes(start, stop, max(2, len(messages))))
-            self.set(_checked(ternary_parts.add, messages, stop - start, out), start, stop)
+            self.set(ternary_parts.add(messages, stop - start, out), start, stop)
 
     def _bytes(self, start: int, stop: int, workers: int) -> int:
         return codecs.max_payload_bytes(self._codec.summing(workers), stop - start)
@@ -108,11 +108,3 @@ class TernaryStream:
         here = slice(bisect_right(self._stops, start), bisect_left(self._starts, stop))
         of = zip(self._gradients[here], self._starts[here], strict=True)
         return [gradient[max(0, start - begin) : stop - begin] for gradient, begin in of], here
-
-
-def _checked(call: Any, *arguments: Any) -> Any:
-    """The result; a PayloadError says that another rank sent the message."""
-    try:
-        return call(*arguments)
-    except PayloadError as error:
-        raise PayloadError(f"a message of another rank: {error}") from error

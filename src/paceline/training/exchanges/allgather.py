@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
+from paceline.training.collectives import NOTHING, CollectiveSteps, Wire, sent_by_one_of
 from paceline.training.encoded_streams import Stream
 from paceline.training.message_buffers import FRESH, Buffers
 
@@ -16,4 +16,6 @@ def allgather(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffer
     outgoing = [own if rank != me else NOTHING for rank in range(n)]
     arrived = yield from wire.deliver(outgoing, lengths, [stop - start] * n, "all_gather", buffers)
     with wire.meter.span("decode", "codec"):
-        stream.set_sum([arrived[rank] if rank != me else own for rank in range(n)], start, stop, buffers)
+        messages = [arrived[rank] if rank != me else own for rank in range(n)]
+        with sent_by_one_of(wire, dict(enumerate(messages))):
+            stream.set_sum(messages, start, stop, buffers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.codecs import PayloadError
 from paceline.training.collectives import CollectiveSteps, Wire
 from paceline.training.encoded_streams import Stream
 from paceline.training.message_buffers import FRESH, Buffers
@@ -17,5 +18,8 @@ def in_switch(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffer
     length = stream.length(start, stop, wire.world_size)
     assert length is not None, "the formats that a switch adds have a known length"
     arrived = yield wire.through_switch(message, length, "switch", buffers)
-    with wire.meter.span("decode", "codec"):
-        stream.set(arrived, start, stop)
+    try:
+        with wire.meter.span("decode", "codec"):
+            stream.set(arrived, start, stop)
+    except PayloadError as error:
+        raise PayloadError(f"a message of the switch: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
+from paceline.training.collectives import NOTHING, CollectiveSteps, Wire, sent_by, sent_by_one_of
 from paceline.training.encoded_streams import Stream
 from paceline.training.message_buffers import FRESH, Buffers
 
@@ -36,13 +36,17 @@ def push_pull(
 
     with wire.meter.span("reduce", "codec"):
         for rank in others:
-            stream.add(arrived[rank], *mine)
-        own = stream.encode(*mine, n, not compress_pull, buffers)
+            with sent_by(wire, rank):
+                stream.add(arrived[rank], *mine)
+        with sent_by_one_of(wire, dict(enumerate(arrived))):
+            own = stream.encode(*mine, n, not compress_pull, buffers)
     pulls = [own if rank != me else NOTHING for rank in range(n)]
     lengths = [stream.length(*bounds[rank], n, not compress_pull) if rank != me else 0 for rank in range(n)]
     arrived = yield from (wire if compress_pull else wire.exact).deliver(pulls, lengths, sizes, "pull", buffers)
 
     with wire.meter.span("decode", "codec"):
-        stream.set(own, *mine)
+        with sent_by(wire, me):
+            stream.set(own, *mine)
         for rank in others:
-            stream.set(arrived[rank], *bounds[rank])
+            with sent_by(wire, rank):
+                stream.set(arrived[rank], *bounds[rank])

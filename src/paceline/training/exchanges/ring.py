@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.collectives import CollectiveSteps, Wire
+from paceline.training.collectives import CollectiveSteps, Wire, sent_by
 from paceline.training.encoded_streams import Stream
 from paceline.training.message_buffers import FRESH, Buffers
 
@@ -15,24 +15,25 @@ def ring(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = F
     block unchanged, so that every rank, including the last one that added, decodes the same bytes.
     """
     n, me = wire.world_size, wire.rank
+    left = (me - 1) % n
     blocks = [(start + a, start + b) for a, b in shard_bounds(stop - start, "sharded", n)]
     for hop in range(1, n):
         out, into = blocks[(me - hop + 1) % n], blocks[(me - hop) % n]
-        with wire.meter.span("encode", "codec"):
+        with wire.meter.span("encode", "codec"), sent_by(wire, left):  # some streams read what arrived only now
             message = stream.encode(*out, hop, buffers=buffers)
             stream.settle(*into, buffers)
         elements = into[1] - into[0]
         arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter", buffers)
-        with wire.meter.span("reduce", "codec"):
+        with wire.meter.span("reduce", "codec"), sent_by(wire, left):
             stream.add(arrived, *into)
 
     finished = blocks[(me + 1) % n]
-    with wire.meter.span("encode", "codec"):
+    with wire.meter.span("encode", "codec"), sent_by(wire, left):
         message = stream.encode(*finished, n, buffers=buffers)
-    with wire.meter.span("decode", "codec"):
+    with wire.meter.span("decode", "codec"), sent_by(wire, me):
         stream.set(message, *finished)
     for hop in range(1, n):
         into = blocks[(me + 1 - hop) % n]
         message = yield from wire.pass_on(message, stream.length(*into, n), into[1] - into[0], "all_gather", buffers)
-        with wire.meter.span("decode", "codec"):
+        with wire.meter.span("decode", "codec"), sent_by(wire, left):
             stream.set(message, *into)

@@ -100,7 +100,7 @@ SAYS = {
     "embedding": "Embedding: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "bag": "0: sparse gradients cannot be exchanged here",
     "mixed": "DDP's mixed_precision exchanges gradients through a communication hook of its own",
-    "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
+    "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; give F.embedding sparse=False",
 }
 SERVED = ("compiled DDP", "frozen", "another sparse", "own lookup")
 

@@ -345,7 +345,7 @@ def test_a_stream_takes_messages_of_its_own_kinds_only():
                 if kind in takes:
                     put(torch.from_numpy(message), 0, 64)
                 else:
-                    with pytest.raises(codecs.PayloadError, match="^a payload of codec"):
+                    with pytest.raises(codecs.PayloadError, match="a payload of codec"):
                         put(torch.from_numpy(message), 0, 64)
 
 

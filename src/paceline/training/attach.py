@@ -108,7 +108,8 @@ def attach(
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         codec_at: where the codec works: ``host``, ``gpu``, or ``nic`` for a network card that compresses what it sends, as
             those of a lab do (``paceline lab up --nic``). Empty is where the gradients are.
-        check_every: compare a checksum of the weights over the ranks every so many steps; 0 never does.
+        check_every: compare a checksum of weights and buffers over the ranks every so many steps; 0 never does. Buffers that
+            DDP broadcasts must be equal after that; those that it does not are reported once if they differ.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every
             remaining rank raises LostRank.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.

@@ -50,19 +50,42 @@ def same_weights(
     Args:
         left_out: this rank's weights are behind, as it has run out of data, and are not compared.
     """
+    (sums,) = of_all_ranks(group, [-1 if left_out else checksum(weights)], device)
+    refuse_unequal("weights", sums)
+
+
+def checksum(tensors: Iterable[torch.Tensor]) -> int:
+    """A number from 0 on, of 63 bits, of the bytes of tensors in this order."""
     total = 0
-    for index, tensor in enumerate(weights):
+    for index, tensor in enumerate(tensors):
         body = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         first, second = backends.checksum(index.to_bytes(24, "little"), body)
         total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
-    sums = torch.empty(dist.get_world_size(group), dtype=torch.int64, device=device)
+    return total
+
+
+def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[int], device: torch.device) -> list[list[int]]:
+    """For each checksum those of all ranks, in the order of ranks."""
+    mine = torch.tensor(list(checksums), device=device)
+    sums = torch.empty(dist.get_world_size(group) * len(checksums), dtype=torch.int64, device=device)
     with collective():
-        getattr(dist, ALL_GATHER)(sums, torch.tensor([-1 if left_out else total], device=device), group=group)
-    of_rank = {rank: value for rank, value in enumerate(sums.tolist()) if value >= 0}
+        getattr(dist, ALL_GATHER)(sums, mine, group=group)
+    table: list[list[int]] = sums.view(-1, len(checksums)).T.tolist()
+    return table
+
+
+def odd_ranks(sums: Sequence[int]) -> tuple[list[int], int]:
+    """The ranks whose checksum is not that of the first rank that has one (from 0 on), and that rank."""
+    of_rank = {rank: value for rank, value in enumerate(sums) if value >= 0}
     first = min(of_rank, default=0)
-    odd = [rank for rank, value in of_rank.items() if value != of_rank[first]]
+    return [rank for rank, value in of_rank.items() if value != of_rank[first]], first
+
+
+def refuse_unequal(what: str, sums: Sequence[int]) -> None:
+    """Raises ReplicasDiverged, naming the ranks whose checksum differs."""
+    odd, first = odd_ranks(sums)
     if odd:
-        raise ReplicasDiverged(f"weights of rank {', '.join(map(str, odd))} differ from those of rank {first}")
+        raise ReplicasDiverged(f"{what} of rank {', '.join(map(str, odd))} differ from those of rank {first}")
 
 
 class EnergyGuard:

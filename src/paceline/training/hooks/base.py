@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import GradientExchange
-from paceline.training.consistency import same_weights
+from paceline.training.buffer_watch import UNSEEN, BufferChecksums, BufferWatch
+from paceline.training.consistency import checksum, odd_ranks, of_all_ranks, refuse_unequal
 from paceline.training.exchange_thread import Exchanges, Future
 from paceline.training.gradient_sample import Sample
 from paceline.training.meter import Meter
@@ -67,6 +68,9 @@ class HookBase(ABC):
         device = next(model.module.parameters()).device
         self.wire = own_wire(model.process_group, ranks, device, self.meter, timeout_s)
         self._weights = alike_on_all_ranks(model)
+        self._buffers = BufferWatch(model)
+        if check_every == 1:
+            self._buffers.arm()
         self._usage = Usage(model, tensors) if model.find_unused_parameters and not model.static_graph else None
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         # The parameters whose gradients the hook exchanges.
@@ -141,7 +145,19 @@ class HookBase(ABC):
         self._mixed = self._nonfinite and self._encoded and not end.joined
         self._nonfinite = self._encoded = False
         if self._check_every and self.step % self._check_every == 0:
-            same_weights(self.wire.group, self._weights, self.wire.device, end.joined)
+            self._check_replicas(end.joined)
+        if self._check_every and (self.step + 1) % self._check_every == 0:
+            self._buffers.arm()
+
+    def _check_replicas(self, left_out: bool) -> None:
+        """Compare checksums of weights and buffers over the ranks. ``left_out``: those of this rank are behind."""
+        sums = [UNSEEN, *BufferChecksums()] if left_out else [checksum(self._weights), *self._buffers.checksums()]
+        weights, broadcast, alike, own = of_all_ranks(self.wire.group, sums, self.wire.device)
+        refuse_unequal("weights", weights)
+        refuse_unequal("buffers", broadcast)
+        refuse_unequal("buffers of SyncBatchNorm", alike)
+        if odd_ranks(own)[0] and self.wire.rank == 0:
+            self._buffers.tell_of_own()
 
 
 def step_end(last: bool) -> StepEnd | None:

@@ -133,6 +133,44 @@ def test_nonfinite_cost_benchmark_short(tmp_path: Path) -> None:
     assert row["compression"] == "sign" and float(row["ratio"]) > 0
 
 
+def test_auto_lab_benchmark_short(tmp_path: Path) -> None:
+    from auto_lab import LINKS, NETWORKS, compute_s, too_slow
+
+    out = tmp_path / "a.csv"
+    short = (
+        "--networks",
+        "googlenet",
+        "--links",
+        "loopback",
+        "--steps",
+        "2",
+        "--warm",
+        "10",
+        "--repeats",
+        "1",
+        "--out",
+        str(out),
+    )
+    text = run("auto_lab.py", *short)
+    (row,) = rows(out)
+    assert row["way"] and float(row["ratio"]) > 0 and "of DDP's step, median of 1" in text and "of 1" in text.splitlines()[-1]
+    assert "googlenet" in run("auto_lab.py", "--table", "--out", str(out))
+    assert len(NETWORKS) == 6 and len(LINKS) == 3 and all(0.001 < compute_s(network) < 1 for network in NETWORKS)
+    runs = [{"network": "a", "link": "l", "ratio": r} for r in (0.9, 1.02, 1.5)]
+    assert too_slow(runs) == [] and too_slow([*runs, {"network": "b", "link": "l", "ratio": 1.04}]) == [("b", "l")]
+
+
+def test_auto_is_within_three_percent_of_ddp_where_it_was_run() -> None:
+    from auto_lab import LINKS, NETWORKS, medians, too_slow
+
+    path = RESULTS / "auto_runs.csv"
+    if not path.exists():
+        pytest.skip("benchmarks/results/auto_runs.csv is not there; benchmarks/auto_lab.py makes it")
+    every = medians(rows(path))
+    assert every.keys() == set(product(NETWORKS, LINKS)) and all(count == 5 for _, count in every.values())
+    assert too_slow(rows(path)) == []
+
+
 def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "c.csv", tmp_path / "c.png"
     run("codec_speed.py", "--size", "40kB", "--codec", "ternary", "--threads", "1", "2", "--out", str(out))

@@ -34,6 +34,8 @@ PUBLIC = {
     "LAMB",
     "UserError",
     "LostRank",
+    "OneBitAdam",
+    "OneBitLamb",
     "PayloadError",
     "ReplicasDiverged",
 }

@@ -2,7 +2,8 @@
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
 Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for a script of one's own ``attach``
-and the optimizers ``LARS`` and ``LAMB``. They take names: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
+and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
+``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from paceline.training.attach import attach
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
+    from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
     from paceline.training.train import train
     from paceline.verbs import ask, explain, plan, predict, whatif
     from paceline.workload import Workload
@@ -35,6 +37,8 @@ _HOME = {
     "LAMB": "paceline.training.optimizers",
     "LARS": "paceline.training.optimizers",
     "LostRank": "paceline.training.errors",
+    "OneBitAdam": "paceline.training.optimizers.one_bit",
+    "OneBitLamb": "paceline.training.optimizers.one_bit",
     "Parallelism": "paceline.strategy",
     "PayloadError": "paceline.codecs",
     "Prediction": "paceline.prediction",
@@ -61,6 +65,8 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "LAMB",
     "LARS",
     "LostRank",
+    "OneBitAdam",
+    "OneBitLamb",
     "Parallelism",
     "PayloadError",
     "Prediction",

@@ -103,6 +103,7 @@ def plan_bucket(bucket: Sequence[NamedShape], compression: Compression, dense_na
     compressed = sum(prod(t.shape) for t in packed)
     factors = (0, 0)
     if compression.low_rank:
-        pairs = [low_rank_factors(t.shape, int(compression.option("rank"))) or (0, 0) for t in packed]
+        rank, rate = int(compression.option("rank")), compression.option("min_rate")
+        pairs = [low_rank_factors(t.shape, rank, rate) or (0, 0) for t in packed]
         factors = sum(p for p, _ in pairs), sum(q for _, q in pairs)
     return BucketPlan(compressed, len(packed), whole - compressed, factors)

@@ -140,21 +140,21 @@ class Compression:
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
         """Names of the tensors that this compression leaves dense, with the reason."""
         if self.low_rank:
-            rank = int(self.option("rank"))
-            return {t.name: "its factors would be no smaller" for t in tensors if not low_rank_factors(t.shape, rank)}
+            rank, rate = int(self.option("rank")), self.option("min_rate")
+            return {t.name: "its factors would be no smaller" for t in tensors if not low_rank_factors(t.shape, rank, rate)}
         return self.rule.dense(tensors) if self.rule else {}
 
 
-def low_rank_factors(shape: tuple[int, ...], rank: int) -> tuple[int, int] | None:
+def low_rank_factors(shape: tuple[int, ...], rank: int, rate: float = 2.0) -> tuple[int, int] | None:
     """Elements of the two factors of a tensor seen as a matrix; None where PyTorch's hook leaves it as it is.
 
-    That is a vector, or a matrix that its factors would not make twice as small (``min_compression_rate`` 2).
+    That is a vector, or a matrix that its factors would not make ``rate`` times as small (``min_compression_rate``).
     """
     if len(shape) < 2 or not prod(shape):
         return None
     rows, columns = shape[0], prod(shape[1:])
     used = min(rank, rows, columns)
-    return (rows * used, columns * used) if 2 * (rows + columns) * used < rows * columns else None
+    return (rows * used, columns * used) if rate * (rows + columns) * used < rows * columns else None
 
 
 CODED = ("sharded", "parameter_server", "ring", "allgather", "hierarchical")
@@ -168,6 +168,17 @@ _EVERY_LAYER = DenseRule(last_layer=False)
 _BLOCK = Option(
     name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
 )
+
+
+WARM_DENSITY = 0.25
+"""Density of the first step of a warm-up (Lin et al. 2018, Deep Gradient Compression, section 3.3: a sparsity of 75 %)."""
+
+
+def density_at(step: int, density: float, warmup_steps: int) -> float:
+    """Density of top-k in a step, from 0: exponentially from ``WARM_DENSITY`` down to ``density`` in the warm-up."""
+    if step >= warmup_steps or density >= WARM_DENSITY:
+        return density
+    return float(WARM_DENSITY * (density / WARM_DENSITY) ** (step / warmup_steps))
 
 
 def _bound(k: int, largest_k: int, text: str) -> Option:
@@ -286,6 +297,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
                 Option(name="density", default=0.01, least=1e-4, most=1, text="share of the elements that is sent"),
                 Option(name="value_bits", default=32, least=16, most=32, whole=True, power=True, text="fp32 or bfloat16"),
                 Option(name="momentum", default=0, least=0, most=0.9999, text="corrected here; the optimizer then has none"),
+                Option(name="warmup_steps", default=0, least=0, most=1e9, whole=True, text=f"from {WARM_DENSITY:g} to density"),
             ),
             error_feedback=True,
             encode_bytes=16,
@@ -299,7 +311,11 @@ COMPRESSIONS: Mapping[str, Compression] = {
             exchanges=("allreduce",),
             rule=None,
             unbiased=False,
-            options=(Option(name="rank", default=2, least=1, most=1024, whole=True, text="columns of the factors"),),
+            options=(
+                Option(name="rank", default=2, least=1, most=1024, whole=True, text="columns of the factors"),
+                Option(name="start_iter", default=2, least=2, most=1e9, whole=True, text="the first compressed step, from 0"),
+                Option(name="min_rate", default=2, least=0.1, most=1e6, text="least ratio of a matrix to its factors"),
+            ),
             error_feedback=True,
             low_rank=True,
             # P = M Q, Q = M' P, and P Q' with the residual: the matrix is read three times and written twice.

@@ -33,6 +33,7 @@ from paceline.training.auto import exchanges_to_try
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import is_sharded
 from paceline.training.hooks.ddp import Hook, paceline_hook
+from paceline.training.hooks.momentum import MomentumHook
 from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.hooks.sharded import ShardedHook
 from paceline.training.reducer import exchanged
@@ -119,7 +120,9 @@ def attach(
             ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale too small.
         gather_bits: of an FSDP2 model: gather weights in 16 (bfloat16) or 8 bits (int8 with a scale a block); 0 gathers them as
             they are.
-        options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``rank``.
+        options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``warmup_steps`` (topk: from 25 % down to
+            ``density`` exponentially), ``rank``, ``start_iter`` (powersgd: dense before this step; PyTorch advises a tenth of
+            all), ``min_rate`` (powersgd: a matrix whose factors are not so many times smaller stays dense).
 
     Returns:
         The hook: ``print`` it to see what stays dense; keep its ``state_dict()`` of every rank in your checkpoints.
@@ -178,6 +181,36 @@ def _sharded_exchange(given: Mapping[str, Any], owners: int) -> GradientExchange
     if name == "auto" or tuple(given["candidates"]) != CANDIDATES:
         raise UserError("auto measures the steps of DistributedDataParallel only", "name a compression")
     return _one(given, owners)
+
+
+def attach_momentum(
+    model: DistributedDataParallel, *, block: int, seed: int, check_every: int, timeout_s: float
+) -> tuple[MomentumHook, Mapping[int, TensorSpec]]:
+    """The hook of ``OneBitAdam`` and ``OneBitLamb``, and the tensors that it exchanges; errors as ``attach``."""
+    if is_sharded(model):
+        raise UserError(
+            "1-bit optimizers exchange whole momenta, and fully_shard (FSDP2) has divided this model",
+            "wrap it in DistributedDataParallel, or attach another compression",
+        )
+    model = ddp_of(model)
+    given: dict[str, Any] = {
+        "compression": GradientExchange("sign", "sharded", options={"block": block}),
+        **{
+            "exchange": "",
+            "options": {},
+            "seed": seed,
+            "clip": CLIP,
+            "min_elements": None,
+            "dense": (),
+            "ranks_per_node": None,
+        },
+        **{"compress_pull": True, "codec_at": "", "check_every": check_every, "timeout_s": timeout_s, "grad_scaler": None},
+        **{"candidates": CANDIDATES, "noise_scale": False},
+    }
+    request, tensors = _on_every_rank(model, given)
+    hook = MomentumHook(model, request.exchanges[0], tensors, seed=seed, check_every=check_every, timeout_s=timeout_s)
+    model.register_comm_hook(hook, paceline_hook)
+    return hook, tensors
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
@@ -10,6 +11,7 @@ from paceline import codecs
 from paceline.codecs import Codec
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.compression import density_at
 from paceline.training.card_stream import CardWire
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
@@ -20,7 +22,7 @@ from paceline.training.process_groups import own_wire
 from paceline.training.switch_wire import SwitchWire
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
-_NOT_THE_CODECS = {"ratio", "momentum"}  # options of a compression that say nothing about bytes
+_NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compression that say nothing about bytes
 
 
 def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> ExchangeSetup | None:
@@ -63,6 +65,22 @@ def codec_of(exchange: GradientExchange) -> Codec:
     if compression.name == "terngrad":
         options["clip"] = exchange.clip
     return codecs.get(_CODECS.get(compression.name, compression.name), **options)
+
+
+def codec_at(exchange: GradientExchange, codec: Codec, step: int) -> Codec:
+    """The codec of a step: denser during a warm-up of the sparsity."""
+    values = exchange.description.option_values
+    warmup_steps = int(values.get("warmup_steps", 0))
+    if step >= warmup_steps:
+        return codec
+    density = density_at(step, values["density"], warmup_steps)
+    return codecs.get(codec.name, density=density, value_bits=values["value_bits"])
+
+
+def setup_at(setup: ExchangeSetup, exchange: GradientExchange, step: int) -> ExchangeSetup:
+    """The setup of a step."""
+    codec = codec_at(exchange, setup.codec, step)
+    return setup if codec is setup.codec else replace(setup, codec=codec)
 
 
 def _card_wire(wire: Wire) -> CardWire:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from paceline.strategy.sharded_exchange import check_to_owners
 from paceline.training.collectives import Wire
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
-from paceline.training.exchange_setup import codec_of, make_setup, own_wires
+from paceline.training.exchange_setup import codec_at, codec_of, make_setup, own_wires, setup_at
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.fsdp_units import Unit
 from paceline.training.gradient_sample import Sample
@@ -129,12 +130,14 @@ class EngineReducer(UnitReducer):
 class OwnerReducer(UnitReducer):
     """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes."""
 
-    def __init__(self, setup: OwnerSetup, unit: Unit, dense: Collection[str], feedback: bool, workspace: Workspace) -> None:
+    def __init__(
+        self, setup: OwnerSetup, exchange: GradientExchange, unit: Unit, dense: Collection[str], workspace: Workspace
+    ) -> None:
         self.world = self.replicas = setup.world
         self.device = next(iter(unit.parameters)).device
         self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
-        self._feedback = feedback
+        self._exchange, self._feedback = exchange, exchange.description.error_feedback and setup.rows > 1
         self.owed: Owed | None = None
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
@@ -143,7 +146,8 @@ class OwnerReducer(UnitReducer):
         gradients = UnitGradients(
             matrix.view(self._owners, -1), self.owed, key(draws.seed, draws.step, self.world.rank), self._first
         )
-        row, fit = reduce_unit(self.setup, self.layout, gradients, self._room.of(matrix.device), dense)
+        setup = replace(self.setup, codec=codec_at(self._exchange, self.setup.codec, draws.step))
+        row, fit = reduce_unit(setup, self.layout, gradients, self._room.of(matrix.device), dense)
         torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
         return not fit
 
@@ -217,7 +221,7 @@ class ReplicaReducer(UnitReducer):
             parts = dict(zip((t.name for t in self._unit.tensors), part.split(sizes), strict=True))
             workspace = self._workspace[:wanted]
             gradients = Gradients(layout=self.layout, parts=parts, workspace=workspace, seed=draws.seed, step=draws.step)
-            bad = exchange_group(self.setup, gradients, dense)
+            bad = exchange_group(setup_at(self.setup, self._exchange, draws.step), gradients, dense)
         output.copy_(part.mul_(self.replicas.world_size / divisor))  # the exchange has divided by the replicas
         return bad
 
@@ -319,4 +323,4 @@ def _reducer(
         return reducer
     if setup is None:
         return EngineReducer(world, world, int(described.format.element_bits))
-    return OwnerReducer(setup, unit, dense, described.error_feedback and setup.rows > 1, workspace)
+    return OwnerReducer(setup, exchange, unit, dense, workspace)

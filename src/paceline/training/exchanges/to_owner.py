@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from paceline.strategy.exchange import column_bounds
-from paceline.training.collectives import NOTHING, CollectiveSteps, Wire
+from paceline.training.collectives import NOTHING, CollectiveSteps, Wire, sent_by
 from paceline.training.encoded_streams import Stream
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.message_buffers import FRESH, Buffers
@@ -30,7 +30,8 @@ def push_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRE
     arrived = yield from wire.deliver(pushes, lengths, [stop - start] * wire.world_size, "push", buffers)
     with wire.meter.span("reduce", "codec"):
         for rank in others:
-            stream.add(arrived[rank], start, stop)
+            with sent_by(wire, rank):
+                stream.add(arrived[rank], start, stop)
 
 
 def ring_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
@@ -43,7 +44,7 @@ def ring_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRE
             stream.settle(*into, buffers)
         elements = into[1] - into[0]
         arrived = yield from wire.pass_on(message, stream.length(*into, hop), elements, "reduce_scatter", buffers)
-        with wire.meter.span("reduce", "codec"):
+        with wire.meter.span("reduce", "codec"), sent_by(wire, (me - 1) % n):
             stream.add(arrived, *into)
 
 

@@ -15,7 +15,7 @@ from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room, share
-from paceline.training.exchange_setup import make_setup
+from paceline.training.exchange_setup import make_setup, setup_at
 from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.gradient_statistics import is_finite
@@ -227,6 +227,7 @@ class Hook(HookBase):
 
     def _exchange(self, setup: ExchangeSetup, parts: Mapping[str, torch.Tensor], used: set[str], last: bool) -> None:
         """Exchange gradients. Tensors that no rank has used keep gradients and residuals, because DDP discards their means."""
+        setup = setup_at(setup, self.gradient_exchange, self.step)
         if setup.feedback is not None:
             setup.feedback.holds_back = not last
         self._follow_scaler()

@@ -26,7 +26,7 @@ from paceline.training.tensor_layout import TensorSpec
 
 _NOTHING = 1e-30  # added to a column's norm: it only changes the norm of a zero column, which is then no divisor of 0
 _SEED = 1e-15  # norm of a direction: negligible beside any gradient's, and its square is above 0 in fp32
-START = 2  # the first compressed step; PyTorch's hook accepts no lower number with error feedback
+START = 2  # the least first compressed step: PyTorch's hook accepts no lower number with error feedback
 LARGEST = 2.0**40
 """Largest magnitude of a gradient, so that the squared norm of a factor with up to 2^40 elements is finite in fp32 (2^128)."""
 _MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
@@ -49,14 +49,16 @@ class PowerSGD(HookBase):
         super().__init__(
             model, gradient_exchange, tensors, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler
         )
-        self.rank = int(gradient_exchange.description.option("rank"))
+        described = gradient_exchange.description
+        self.rank, self.min_rate = int(described.option("rank")), described.option("min_rate")
         self._groups = Groups(model, self._named, fused=False)
         self._flat: dict[int, torch.Tensor] = {}
         self._before: dict[int, dict[str, torch.Tensor | None]] = {}  # memories of the groups sent in this step, by group
         self.state = powerSGD_hook.PowerSGDState(
             self.wire.group,
             matrix_approximation_rank=self.rank,
-            start_powerSGD_iter=START,
+            start_powerSGD_iter=max(START, int(described.option("start_iter"))),
+            min_compression_rate=self.min_rate,
             orthogonalization_epsilon=_NOTHING,
             random_seed=seed % 2**32,  # NumPy accepts no larger seed
         )
@@ -83,7 +85,7 @@ class PowerSGD(HookBase):
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers, to measure an exchange.
 
-        This is an iteration of PyTorch's hook, which compresses from its third one on, but not a step.
+        This is an iteration of PyTorch's hook, which compresses from iteration ``start_iter`` on, but not a step.
         """
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
         last, done = len(self._groups.members) - 1, promise(gradient)
@@ -154,11 +156,12 @@ class PowerSGD(HookBase):
     def _low_rank(self, group: Group, bucket: _Bucket, flat: torch.Tensor) -> None:
         start, elements = self.meter.now(), 0
         for t in group.tensors:
-            factors = low_rank_factors(t.shape, self.rank) if self.state.iter >= START else None
+            compressed = self.state.iter >= self.state.start_powerSGD_iter
+            factors = low_rank_factors(t.shape, self.rank, self.min_rate) if compressed else None
             elements += sum(factors) if factors else t.elements
         self.meter.sent_bytes += ring_bytes(4 * elements, self.wire.world_size)
         self._revive(group.index)
-        self._encoded |= self.state.iter >= START
+        self._encoded |= self.state.iter >= self.state.start_powerSGD_iter
         future = powerSGD_hook.powerSGD_hook(self.state, bucket)
         with collective():
             value = future.wait()
@@ -198,6 +201,7 @@ class PowerSGD(HookBase):
         key = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load accepts no NumPy array by default
         return {
             "low_rank": self.rank,
+            "min_rate": self.min_rate,
             "groups": self._cut(),
             "step": self.step,
             "iter": self.state.iter,
@@ -219,7 +223,7 @@ class PowerSGD(HookBase):
         """A residual of the length that PyTorch's hook expects; zeros mean that there is none."""
         empty = {}
         for index, members in enumerate(self._groups.members):
-            factors = [low_rank_factors(t.shape, self.rank) or (0, 0) for t in members]
+            factors = [low_rank_factors(t.shape, self.rank, self.min_rate) or (0, 0) for t in members]
             sizes = sum(t.elements for t in members), sum(p for p, _ in factors), sum(q for _, q in factors)
             empty[index] = torch.zeros(sizes[_MEMORIES.index(name)])
         return empty
@@ -231,10 +235,11 @@ class PowerSGD(HookBase):
         """
         states = well_formed(state)
         for rank_state in states:
-            given = (rank_state["compression"], rank_state.get("low_rank"), rank_state.get("groups"))
-            if given != ("powersgd", self.rank, self._cut()):
+            named = (rank_state["compression"], rank_state.get("low_rank"), rank_state.get("min_rate", 2))
+            if (*named, rank_state.get("groups")) != ("powersgd", self.rank, self.min_rate, self._cut()):
                 raise UserError(
-                    f"the state is of {given[0]}, rank {given[1]}, or of another model; here powersgd, rank {self.rank}",
+                    f"the state is of {named[0]}, rank {named[1]}, min_rate {named[2]}, or of another model; here powersgd, "
+                    f"rank {self.rank}, min_rate {self.min_rate:g}",
                     "attach the same compression to the same model, with the same bucket_cap_mb",
                 )
         by_rank = {rank_state["rank"]: rank_state for rank_state in states}

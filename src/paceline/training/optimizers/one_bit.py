@@ -1,0 +1,252 @@
+"""1-bit Adam and 1-bit LAMB: after a warm-up the variance is frozen, and workers exchange the momentum in signs.
+
+Tang et al. 2021, 1-bit Adam, ICML, arXiv 2102.02888, Algorithm 1; Li et al. 2021, 1-bit LAMB, arXiv 2104.06069, Algorithm 1.
+Gradients are averaged dense until then; afterwards DDP exchanges none. Each rank adds its own gradient to the common momentum,
+and what signs lose of it on the way to its owner and back is owed to later steps (``hooks/momentum``). Signs have a scale for
+each block of elements, not one a tensor, and move all elements of a block by like amounts: freeze only when every weight has
+had gradients of its usual size, else one with a tiny variance explodes. Elements without any gradient before the freeze stay
+as they are after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.errors import UserError
+from paceline.training.attach import TIMEOUT_S, attach_momentum
+from paceline.training.optimizers.lamb import LAMB
+from paceline.training.tensor_layout import TensorSpec
+
+AVERAGED = 100  # steps before the freeze whose trust ratios count: with COEFFICIENT's weights earlier ones are below 3e-5
+COEFFICIENT = 0.9  # weight of the earlier trust ratios in their average (1-bit LAMB's beta_3)
+FACTOR = (0.5, 4.0)  # bounds of a frozen ratio's correction (r_min, r_max)
+CHANGE = 0.1  # and the largest relative change of it a step (r_threshold)
+
+
+class _OneBit(torch.optim.Optimizer):
+    """The common part: the freeze, the exchange of momentum, the skipped steps. ``hook`` has the errors: save its state too."""
+
+    def _connect(self, model: DistributedDataParallel, freeze_step: int, **options: Any) -> None:
+        if isinstance(freeze_step, bool) or not isinstance(freeze_step, int) or freeze_step < 1:
+            raise UserError(
+                f"freeze_step={freeze_step!r}", "give a whole number of steps from 1 on; the papers take 15 to 25 %"
+            )
+        self.freeze_step, self.skipped_compressed = freeze_step, 0
+        for _, parameter in self._each():
+            if parameter.dtype != torch.float32:
+                raise UserError(f"a parameter is {parameter.dtype}", "1-bit optimizers take fp32 ones; use torch.autocast")
+        self.hook, tensors = attach_momentum(model, **options)
+        self._specs: Mapping[int, TensorSpec] = tensors
+        absent = [spec.name for key, spec in tensors.items() if key not in {id(p) for _, p in self._each()}]
+        foreign = [p for _, p in self._each() if p.requires_grad and id(p) not in tensors]
+        if absent or foreign:
+            what = f"{', '.join(absent)} of the model" if absent else "a parameter that the model does not exchange"
+            raise UserError(f"the optimizer and the model differ in {what}", "give both the same parameters")
+
+    def _each(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        return ((group, p) for group in self.param_groups for p in group["params"])
+
+    @property
+    def steps_done(self) -> int:
+        """Steps so far, by the state of the parameters."""
+        return max((int(self.state[p]["step"]) for _, p in self._each() if "step" in self.state.get(p, {})), default=0)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the variance is frozen: from ``freeze_step`` steps on."""
+        return self.steps_done >= self.freeze_step
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """See ``torch.optim.Optimizer``; ``hook.load_state_dict`` takes the errors, on any number of ranks."""
+        super().load_state_dict(state_dict)
+        self.hook.frozen = self.frozen
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One step of all parameters, or of none if a gradient of any rank is not finite and the variance is frozen."""
+        if not self.frozen:
+            loss = self._warm_step(closure)
+            self.hook.frozen = self.frozen
+            return loss
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._frozen_step()
+        return loss
+
+    def _frozen_step(self) -> None:
+        own: dict[str, Tensor] = {}
+        for group, p in self._each():
+            if id(p) not in self._specs:
+                continue
+            beta = group["betas"][0]
+            momentum = self.state[p]["exp_avg"] * beta
+            if p.grad is not None:
+                momentum.add_(self._gradient_of(group, p), alpha=1 - beta)
+            own[self._specs[id(p)].name] = momentum.reshape(-1)
+        if not self.hook.exchange(own):
+            self.skipped_compressed += 1
+            return
+        for group, p in self._each():
+            if id(p) in self._specs:
+                state = self.state[p]
+                # Signs cannot represent 0: elements that had no gradient before the freeze would explode over their variance.
+                seen = state["exp_avg_sq"] > 0
+                before, state["exp_avg"] = state["exp_avg"], own[self._specs[id(p)].name].view_as(p) * seen
+                state["step"] += 1
+                self._apply(group, p, state, before)
+
+    def _gradient_of(self, group: Mapping[str, Any], p: Tensor) -> Tensor:
+        assert p.grad is not None
+        return -p.grad if group["maximize"] else p.grad
+
+    def _corrected(self, group: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Momentum and root of the frozen variance, corrected for their bias: that of the variance at the freeze."""
+        beta1, beta2 = group["betas"]
+        root = (state["exp_avg_sq"] / (1 - beta2**self.freeze_step)).sqrt()
+        return state["exp_avg"] / (1 - beta1 ** int(state["step"])), root
+
+    def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
+        raise NotImplementedError
+
+    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor) -> None:
+        """Change the parameter by the new momentum. ``before``: that of the step before."""
+        raise NotImplementedError
+
+
+class OneBitAdam(_OneBit, torch.optim.Adam):
+    """Adam that sends one bit an element after ``freeze_step`` steps (Tang et al. 2021). Before it is ``torch.optim.Adam``.
+
+    Args:
+        params: parameters or groups, fp32, all that ``model`` trains; ``model.parameters()`` is usual.
+        lr, betas, eps, weight_decay, maximize: as ``torch.optim.Adam``; the decay is added to the gradient.
+        model: the ``DistributedDataParallel`` model; it may have no other communication hook.
+        freeze_step: steps after which the variance is frozen; the paper has 15 to 25 % of all.
+        block: elements that share a scale.
+        seed, check_every, timeout_s: see ``attach``.
+
+    Attributes:
+        hook: holds the errors of this rank; save ``hook.state_dict()`` of every rank beside ``state_dict()``.
+        skipped_compressed: steps after the freeze that changed nothing, as a gradient of some rank was not finite.
+
+    Raises:
+        UserError: an illegal option, 16-bit parameters, a model that ``attach`` refuses or that has other parameters.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        model: DistributedDataParallel,
+        freeze_step: int,
+        maximize: bool = False,
+        block: int = 1024,
+        seed: int = 0,
+        check_every: int = 100,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        torch.optim.Adam.__init__(self, params, lr, betas, eps, weight_decay, maximize=maximize)
+        self._connect(model, freeze_step, block=block, seed=seed, check_every=check_every, timeout_s=timeout_s)
+
+    def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
+        return torch.optim.Adam.step(self, closure)
+
+    def _gradient_of(self, group: Mapping[str, Any], p: Tensor) -> Tensor:
+        gradient = super()._gradient_of(group, p)
+        return gradient.add(p, alpha=group["weight_decay"]) if group["weight_decay"] else gradient
+
+    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor) -> None:
+        momentum, root = self._corrected(group, state)
+        p.sub_(group["lr"] * momentum / root.add_(group["eps"]))
+
+
+class OneBitLamb(_OneBit, LAMB):
+    """LAMB that sends one bit an element after ``freeze_step`` steps (Li et al. 2021). Before it is ``paceline.LAMB``.
+
+    After the freeze a tensor's trust ratio is its average before, times a factor: how much smaller a variance of the gradients
+    that follow from the momentum would be (``exp_avg_sq_fresh``), within ``FACTOR`` and ``CHANGE``.
+
+    Args:
+        params: ``model.named_parameters()``, or groups; fp32, all that ``model`` trains.
+        lr, betas, eps, weight_decay, exclude, maximize: as ``LAMB`` in its variant ``paper``.
+        model, freeze_step, block, seed, check_every, timeout_s: see ``OneBitAdam``, as attributes and errors.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        *,
+        model: DistributedDataParallel,
+        freeze_step: int,
+        block: int = 1024,
+        seed: int = 0,
+        check_every: int = 100,
+        timeout_s: float = TIMEOUT_S,
+        **lamb: Any,
+    ) -> None:
+        if lamb.keys() - {"exclude", "maximize"}:
+            raise UserError(f"OneBitLamb takes no {', '.join(sorted(lamb))}", "legal: exclude and maximize")
+        LAMB.__init__(self, params, lr, betas, eps, weight_decay, **lamb)
+        self._connect(model, freeze_step, block=block, seed=seed, check_every=check_every, timeout_s=timeout_s)
+
+    def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
+        weights = [p.detach().clone() for _, p in self._each()] if self.steps_done >= self.freeze_step - AVERAGED else []
+        loss = LAMB.step(self, closure)
+        with torch.no_grad():
+            for before, (group, p), excluded in zip(weights, self._each(), self._excluded_each(), strict=bool(weights)):
+                state = self.state.get(p, {})
+                if "exp_avg" in state and not excluded:
+                    update = self._direction_of(group, state, int(state["step"])).add_(before, alpha=group["weight_decay"])
+                    ratio = _trust(before, update)
+                    earlier = state.get("coefficient", ratio)
+                    state["coefficient"] = COEFFICIENT * earlier + (1 - COEFFICIENT) * ratio
+        return loss
+
+    def _direction_of(self, group: Mapping[str, Any], state: Mapping[str, Any], steps: int) -> Tensor:
+        beta1, beta2 = group["betas"]
+        root = (state["exp_avg_sq"] / (1 - beta2**steps)).sqrt_().add_(group["eps"])
+        return cast(Tensor, state["exp_avg"] / (1 - beta1**steps) / root)
+
+    def _excluded_each(self) -> Iterator[bool]:
+        return (excluded for group in self._excluded for excluded in group)
+
+    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor) -> None:
+        momentum, root = self._corrected(group, state)
+        root.add_(group["eps"])
+        update = momentum / root
+        if "coefficient" not in state:  # excluded tensors: neither decay nor ratio
+            p.sub_(group["lr"] * update)
+            return
+        beta1, beta2 = group["betas"]
+        gradient = (state["exp_avg"] - beta1 * before) / (1 - beta1)
+        fresh = state.setdefault("exp_avg_sq_fresh", state["exp_avg_sq"].clone())
+        fresh.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        current = (fresh / (1 - beta2**self.freeze_step)).sqrt_().add_(group["eps"])
+        last = state.get("factor", torch.ones((), device=p.device))
+        factor = (root / current).max().clamp(*FACTOR).clamp((1 - CHANGE) * last, (1 + CHANGE) * last)
+        state["factor"] = factor
+        update.add_(p, alpha=group["weight_decay"])
+        p.sub_(group["lr"] * state["coefficient"] * factor * update)
+
+
+def _trust(weights: Tensor, update: Tensor) -> Tensor:
+    """|w| / |u|, or 1 where either is 0, as LAMB has it."""
+    w, u = weights.norm(), update.norm()
+    return torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w))
+
+
+__all__ = ["OneBitAdam", "OneBitLamb"]

@@ -1,0 +1,293 @@
+"""1-bit Adam and 1-bit LAMB beside Adam and LAMB, and beside a plain simulation of the papers' algorithms."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import paceline
+from distributed import launch_once
+from paceline.errors import UserError
+from paceline.training.data import load
+
+FREEZE, STEPS, BLOCK, BETAS = 4, 10, 256, (0.9, 0.99)
+KINDS = ("adam", "lamb")
+LR, EPS, DECAY = 0.01, 1e-6, 0.02
+SMALL = 1024  # smaller tensors travel dense
+
+
+def net() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(40, 61), nn.Tanh(), nn.Linear(61, 50), nn.Tanh(), nn.Linear(50, 3))
+
+
+def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    x = torch.randn(6, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+    return model(x).square().mean()
+
+
+def made(kind: str, wrapped: DDP, **options: Any) -> Any:
+    """The optimizer of a kind; without ``model=`` the one that it is before the freeze."""
+    numbers = {"lr": LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY}
+    if not options:
+        return {"adam": torch.optim.Adam, "lamb": paceline.LAMB}[kind](wrapped.module.named_parameters(), **numbers)
+    one_bit = {"adam": paceline.OneBitAdam, "lamb": paceline.OneBitLamb}[kind]
+    return one_bit(wrapped.module.named_parameters(), **numbers, **options)
+
+
+def train(model: DDP, optimizer: Any, rank: int, steps: range, bad: int = -1) -> list[list[np.ndarray]]:
+    weights = []
+    for step in steps:
+        optimizer.zero_grad()
+        loss(model, rank, step).backward()
+        if step == bad and rank == 0:
+            model.module[0].weight.grad[3, 3] = float("nan")
+        optimizer.step()
+        weights.append([p.detach().numpy().copy() for p in model.parameters()])
+    return weights
+
+
+def one_bit(rank: int, workers: int) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for kind in KINDS:
+        model = DDP(net())
+        seen[kind, "plain"] = train(model, made(kind, model), rank, range(FREEZE))
+        model = DDP(net())
+        optimizer = made(kind, model, model=model, freeze_step=FREEZE, block=BLOCK, check_every=2)
+        seen[kind] = train(model, optimizer, rank, range(STEPS // 2 + 1))
+        seen[kind, "frozen"] = optimizer.hook.frozen, optimizer.steps_done, optimizer.hook.step
+        state, errors = copy.deepcopy(optimizer.state_dict()), optimizer.hook.state_dict()
+        weights = {name: values.clone() for name, values in model.module.state_dict().items()}
+        optimizer.hook.meter.begin_step()
+        seen[kind] += train(model, optimizer, rank, range(STEPS // 2 + 1, STEPS))
+        seen[kind, "sent"] = optimizer.hook.meter.sent_bytes
+
+        model = DDP(net())
+        model.module.load_state_dict(weights)
+        again = made(kind, model, model=model, freeze_step=FREEZE, block=BLOCK)
+        again.load_state_dict(state)
+        again.hook.load_state_dict(errors)
+        seen[kind, "resumed"] = train(model, again, rank, range(STEPS // 2 + 1, STEPS))
+
+        everyone: list[Any] = [None] * workers
+        dist.all_gather_object(everyone, errors)
+        alone = [dist.new_group([r]) for r in range(workers)][rank]
+        model = DDP(net(), process_group=alone)
+        fewer = made(kind, model, model=model, freeze_step=FREEZE, block=BLOCK)
+        fewer.load_state_dict(state)
+        fewer.hook.load_state_dict(everyone)
+        kept = fewer.hook.state_dict()["feedback"]["residual"]
+        owed = [e["feedback"]["residual"] for e in everyone]
+        seen[kind, "sums"] = [(kept[n].numpy(), sum(o[n].double() for o in owed).numpy()) for n in sorted(kept)]
+
+        model = DDP(net())
+        optimizer = made(kind, model, model=model, freeze_step=FREEZE, block=BLOCK)
+        train(model, optimizer, rank, range(FREEZE + 1))
+        before = optimizer.hook.state_dict()["feedback"]["residual"]
+        rows = train(model, optimizer, rank, range(FREEZE + 1, FREEZE + 4), bad=FREEZE + 2)
+        seen[kind, "bad"] = rows, optimizer.skipped_compressed, optimizer.steps_done, sorted(before)
+    for name, call in {
+        "freeze": lambda: made("adam", DDP(net()), model=DDP(net()), freeze_step=0),
+        "other model": lambda: made("adam", DDP(net()), model=DDP(net()), freeze_step=3),
+        "no DDP": lambda: paceline.OneBitAdam(net().parameters(), model=net(), freeze_step=3),
+        "16 bits": lambda: paceline.OneBitAdam(net().bfloat16().parameters(), model=DDP(net()), freeze_step=3),
+    }.items():
+        try:
+            call()
+            seen[name] = "no error"
+        except UserError as error:
+            seen[name] = str(error)
+    return seen
+
+
+def signs(x: np.ndarray) -> np.ndarray:
+    """Each block's mean magnitude with the sign of each element."""
+    out = np.empty_like(x)
+    for start in range(0, x.size, BLOCK):
+        part = x[start : start + BLOCK]
+        out[start : start + BLOCK] = np.where(np.signbit(part), -1, 1) * np.abs(part).mean()
+    return out
+
+
+def simulated(kind: str, workers: int) -> list[list[np.ndarray]]:
+    """The papers' algorithms for all workers in one process and fp64, with the error of each worker and each server."""
+    model = net().double()
+    parameters = list(model.parameters())
+    names = [name for name, _ in model.named_parameters()]
+    m = [np.zeros(p.shape) for p in parameters]
+    v, fresh = [np.zeros(p.shape) for p in parameters], [np.zeros(0)] * len(m)
+    c, r = [None] * len(m), [1.0] * len(m)
+    large = [i for i, p in enumerate(parameters) if p.numel() >= SMALL]
+    count = sum(parameters[i].numel() for i in large)
+    size = -(-count // (workers * 64)) * 64
+    shards = [slice(min(w * size, count), min((w + 1) * size, count)) for w in range(workers)]
+    errors = [np.zeros(count) for _ in range(workers)]
+    rows: list[list[np.ndarray]] = []
+    for step in range(STEPS):
+        own = []
+        for rank in range(workers):
+            model.zero_grad()
+            x = torch.randn(6, 40, generator=torch.Generator().manual_seed(100 * step + rank)).double()
+            model(x).square().mean().backward()
+            decay = DECAY if kind == "adam" else 0.0
+            own.append([(p.grad + decay * p).detach().numpy().copy() for p in parameters])
+        before = [x.copy() for x in m]
+        if step < FREEZE:
+            g = [np.mean([o[i] for o in own], axis=0) for i in range(len(m))]
+            m = [BETAS[0] * a + (1 - BETAS[0]) * b for a, b in zip(m, g, strict=True)]
+            v = [BETAS[1] * a + (1 - BETAS[1]) * b**2 for a, b in zip(v, g, strict=True)]
+        else:
+            local = [[BETAS[0] * a + (1 - BETAS[0]) * o[i] for i, a in enumerate(m)] for o in own]
+            m = [np.mean([of[i] for of in local], axis=0) for i in range(len(m))]
+            with_errors = [np.concatenate([of[i].ravel() for i in large]) + e for of, e in zip(local, errors, strict=True)]
+            mean = np.empty(count)
+            for owner, shard in enumerate(shards):
+                total = with_errors[owner][shard].copy()
+                for rank in range(workers):
+                    if rank != owner:
+                        sent = signs(with_errors[rank][shard])
+                        errors[rank][shard] = with_errors[rank][shard] - sent
+                        total += sent
+                pulled = signs(total)
+                errors[owner][shard] = total - pulled
+                mean[shard] = pulled / workers
+            at = 0
+            for i in large:
+                m[i] = mean[at : at + m[i].size].reshape(m[i].shape)
+                at += m[i].size
+        steps_of_v = min(step + 1, FREEZE)
+        for i, p in enumerate(parameters):
+            w = p.detach().numpy()
+            root = np.sqrt(v[i] / (1 - BETAS[1] ** steps_of_v)) + EPS
+            update = m[i] / (1 - BETAS[0] ** (step + 1)) / root
+            ratio = 1.0
+            if kind == "lamb" and not names[i].endswith("bias"):
+                if step >= FREEZE:
+                    if step == FREEZE:
+                        fresh[i] = v[i].copy()
+                    g = (m[i] - BETAS[0] * before[i]) / (1 - BETAS[0])
+                    fresh[i] = BETAS[1] * fresh[i] + (1 - BETAS[1]) * g**2
+                    factor = (root / (np.sqrt(fresh[i] / (1 - BETAS[1] ** FREEZE)) + EPS)).max()
+                    r[i] = min(max(min(max(factor, 0.5), 4.0), 0.9 * r[i]), 1.1 * r[i])
+                    update, ratio = update + DECAY * w, c[i] * r[i]
+                else:
+                    update = update + DECAY * w
+                    ratio = np.linalg.norm(w) / np.linalg.norm(update)
+                    c[i] = ratio if c[i] is None else 0.9 * c[i] + 0.1 * ratio
+            with torch.no_grad():
+                p.copy_(torch.from_numpy(w - LR * ratio * update))
+        rows.append([p.detach().numpy().copy() for p in parameters])
+    return rows
+
+
+def close(a: list[np.ndarray], b: list[np.ndarray], rtol: float = 1e-4) -> bool:
+    return all(np.abs(x - y).max() <= rtol * np.abs(y).max() for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_before_the_freeze_it_is_the_plain_optimizer(workers: int, kind: str) -> None:
+    for r in launch_once(one_bit, workers):
+        for own, plain in zip(r[kind][:FREEZE], r[kind, "plain"], strict=True):
+            assert close(own, plain, 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_after_the_freeze_it_is_the_paper_s_algorithm(workers: int, kind: str) -> None:
+    expected = simulated(kind, workers)
+    ranks = launch_once(one_bit, workers)
+    for r in ranks:
+        assert r[kind, "frozen"] == (True, STEPS // 2 + 1, STEPS // 2 + 1)
+        for step in range(STEPS):
+            assert close(r[kind][step], expected[step]), step
+            assert all(np.array_equal(a, b) for a, b in zip(r[kind][step], ranks[0][kind][step], strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frozen_step_sends_a_thirtieth_of_a_dense_one(kind: str) -> None:
+    steps = STEPS - STEPS // 2 - 1
+    large = 40 * 61 + 61 * 50
+    for r in launch_once(one_bit, 2):
+        # Signs and scales of half of the elements to and from the owner, and 64 bytes of headers; the rest is fp32.
+        small = sum(p.numel() for p in net().parameters()) - large
+        assert r[kind, "sent"] / steps < large / 8 * 1.3 + 4 * small + 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_resumed_run_has_the_same_bits_and_errors_keep_their_sum(workers: int, kind: str) -> None:
+    for r in launch_once(one_bit, workers):
+        for own, again in zip(r[kind][STEPS // 2 + 1 :], r[kind, "resumed"], strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(own, again, strict=True))
+        assert all(np.allclose(kept, owed, rtol=1e-5, atol=1e-9) for kept, owed in r[kind, "sums"])
+        assert max(np.abs(owed).max() for _, owed in r[kind, "sums"]) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_bad_gradient_of_one_rank_skips_the_step_on_all(workers: int, kind: str) -> None:
+    for r in launch_once(one_bit, workers):
+        (first, bad, last), skipped, done, _ = r[kind, "bad"]
+        assert (skipped, done) == (1, FREEZE + 3)
+        assert all(np.array_equal(a, b) for a, b in zip(first, bad, strict=True))
+        assert not all(np.array_equal(a, b) for a, b in zip(bad, last, strict=True))
+        assert all(np.isfinite(values).all() for values in last)
+
+
+SAYS = {
+    "freeze": "freeze_step=0; give a whole number of steps from 1 on",
+    "other model": "the optimizer and the model differ in ",
+    "no DDP": "attach takes a DistributedDataParallel model",
+    "16 bits": "a parameter is torch.bfloat16; 1-bit optimizers take fp32 ones",
+}
+
+
+@pytest.mark.parametrize("mistake", SAYS)
+def test_mistakes_are_named(mistake: str) -> None:
+    assert all(r[mistake].startswith(SAYS[mistake]) for r in launch_once(one_bit, 2))
+
+
+def digits(rank: int, workers: int) -> dict[str, float]:
+    """Held-out accuracy of a small network on digits after 150 steps, half as many examples a rank.
+
+    Pixels have noise: the frozen variance of one that hardly ever has a gradient makes signs explode, a limit of the method.
+    """
+    data = load("digits")
+    x, y = torch.as_tensor(data.train_x).flatten(1).float(), torch.as_tensor(data.train_y)
+    seen = {}
+    for name in ("adam", "one bit adam", "lamb", "one bit lamb"):
+        torch.manual_seed(0)
+        model = DDP(nn.Sequential(nn.Linear(x.shape[1], 96), nn.ReLU(), nn.Linear(96, 64), nn.ReLU(), nn.Linear(64, 10)))
+        numbers: dict[str, Any] = {"lr": 2e-3} if "adam" in name else {"lr": 2e-2}
+        if "one bit" in name:
+            numbers |= {"model": model, "freeze_step": 30}
+        kind = {"adam": torch.optim.Adam, "one bit adam": paceline.OneBitAdam, "lamb": paceline.LAMB}.get(
+            name, paceline.OneBitLamb
+        )
+        optimizer = kind(model.module.named_parameters(), **numbers)
+        draw = torch.Generator().manual_seed(5)
+        for _ in range(150):
+            rows = torch.randint(0, len(x), (64,), generator=draw)[rank::workers]
+            optimizer.zero_grad()
+            noise = 0.5 * torch.randn(64, x.shape[1], generator=draw)[rank::workers]
+            nn.functional.cross_entropy(model(x[rows] + noise), y[rows]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            out = model.module(torch.as_tensor(data.test_x).flatten(1).float()).argmax(1)
+        seen[name] = float((out == torch.as_tensor(data.test_y)).float().mean())
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_what_the_plain_optimizer_learns(kind: str) -> None:
+    (accuracy, *_) = launch_once(digits, 2)
+    assert accuracy[kind] > 0.9, accuracy
+    assert accuracy[f"one bit {kind}"] > accuracy[kind] - 0.02, accuracy

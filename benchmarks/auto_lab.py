@@ -3,8 +3,8 @@
     python benchmarks/auto_lab.py --out RESULTS/auto_runs.csv
     python benchmarks/auto_lab.py --out RESULTS/auto_runs.csv --table
 
-RESULTS is benchmarks/results; --table measures nothing. In every run both take turns on the same hosts, so that a busy machine slows
-both. Steps of auto count from its decision on. Gradients are Student-t noise of the networks' sizes, compute is a sleep:
+RESULTS is benchmarks/results; --table measures nothing. In every run both use the same hosts, one after the other. Steps of
+auto count from its decision on. Gradients are Student-t noise of the networks' sizes, compute is a sleep:
 published where it was (``speedup_lab``), else what Paceline predicts for one V100 and 32 samples.
 """
 
@@ -25,7 +25,7 @@ import paceline
 from paceline.workload import Workload
 
 COLUMNS = ("network", "gradient_mb", "hosts", "link", "repeat", "steps", "compute_s", "ddp_s", "auto_s", "ratio", "way")
-NETWORKS = ("alexnet", "googlenet", "vgg-a", "resnet-18", "resnet-50", "mobilenet-v2")
+NETWORKS = ("alexnet", "googlenet", "vgg-a", "resnet-18", "resnet-50", "inception-v3")
 LINKS = ("loopback", "10Gb/s", "1Gb/s")
 CASES = ({"label": "DDP", "compression": "torch:dense"}, {"label": "auto", "compression": "auto"})
 MOST = 1.03

@@ -98,7 +98,7 @@ class TernaryStream:
         """See ``Stream``."""
         if stop > start:
             out = buffers.take(self._bytes(start, stop, max(2, len(messages))))
-            self.set(ternary_parts.add(messages, stop - start, out), start, stop)
+            self.set(torch.as_tensor(ternary_parts.add(messages, stop - start, out)), start, stop)
 
     def _bytes(self, start: int, stop: int, workers: int) -> int:
         return codecs.max_payload_bytes(self._codec.summing(workers), stop - start)

@@ -1,8 +1,8 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for a script of one's own ``attach``
-and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for a script of one's own ``attach``,
+``attach_local`` and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
 ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paceline.slimming.slim import slim
     from paceline.strategy import GradientExchange, Parallelism, Strategy
     from paceline.training.attach import attach
+    from paceline.training.attach_local import attach_local
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
@@ -50,6 +51,7 @@ _HOME = {
     "Workload": "paceline.workload",
     "ask": "paceline.verbs",
     "attach": "paceline.training.attach",
+    "attach_local": "paceline.training.attach_local",
     "explain": "paceline.verbs",
     "plan": "paceline.verbs",
     "predict": "paceline.verbs",
@@ -78,6 +80,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "Workload",
     "ask",
     "attach",
+    "attach_local",
     "explain",
     "plan",
     "predict",

@@ -27,6 +27,7 @@ from paceline.strategy.exchange import (
 )
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.gradient_exchange import CLIP, GradientExchange
+from paceline.strategy.local_steps import LocalSteps
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.phase import Phase, busiest_sent, ring_bytes
@@ -56,6 +57,7 @@ __all__ = [
     "ExchangeGroup",
     "Format",
     "GradientExchange",
+    "LocalSteps",
     "Optimizer",
     "Option",
     "Parallelism",

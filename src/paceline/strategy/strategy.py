@@ -16,6 +16,7 @@ from paceline.strategy.compression import Compression
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
+from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
@@ -46,19 +47,22 @@ class Strategy:
         parallelism: how the work is divided among the devices.
         precision: of the arithmetic, a name of ``PRECISIONS``.
         gradient_exchange: how gradients travel; the name of a compression stands for it with its defaults.
+        local: how many steps each worker takes on its own between exchanges, and what is made of the mean (``local_steps``).
         optimizer: a name of ``OPTIMIZERS``; empty takes what is usual for the network (``usual_optimizer``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
 
     Raises:
         UserError: a name that does not exist, parts of another type, a batch or a number of ranks that does not divide, a
-            sharding that does not go with the compression or the exchange, more servers than workers.
+            sharding that does not go with the compression or the exchange, more servers than workers, local steps with what
+            needs every step.
     """
 
     global_batch_size: int
     parallelism: Parallelism = field(default_factory=Parallelism)
     precision: str = "fp32"
     gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
+    local: LocalSteps = EVERY_STEP
     optimizer: str = ""
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     bucket_bytes: int = BUCKET_BYTES
@@ -76,6 +80,8 @@ class Strategy:
         object.__setattr__(self, "precision", precision)
         if self.parallelism.sharding != "ddp":
             self._check_sharding()
+        if self.local is not EVERY_STEP:
+            self._check_local()
         self._check_numbers()
 
     @classmethod
@@ -89,7 +95,7 @@ class Strategy:
         Raises:
             UserError: a choice that does not exist, a missing batch, devices that do not divide; or as ``Strategy``.
         """
-        parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "": {}}
+        parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "local": {}, "": {}}
         for name, value in _by_one_name(choices).items():
             check_name("choice of a strategy", name, (*_CHOICES, "data"))
             part, field_name = _CHOICES.get(name, ("parallelism", name))
@@ -100,18 +106,22 @@ class Strategy:
         if "global_batch_size" not in choices:
             raise UserError("a strategy has no global batch", "give global_batch_size, samples a step over all devices")
         exchange = GradientExchange.from_json(parts["gradient_exchange"])
-        return cls(parallelism=Parallelism(**mesh), gradient_exchange=exchange, **parts[""])
+        local = LocalSteps(**parts["local"]) if parts["local"] else EVERY_STEP
+        return cls(parallelism=Parallelism(**mesh), gradient_exchange=exchange, local=local, **parts[""])
 
     from_json = of
 
     def changed(self, **choices: Any) -> Strategy:
         """The same with other choices, named as in ``of``. Another compression comes with its own exchange, options, clip and
-        rule for dense tensors, unless they are named too. Raises UserError as ``of``."""
+        rule for dense tensors, unless they are named too; an exchange in every step ends the choices of local steps. Raises
+        UserError as ``of``."""
         before, choices = self.to_json(), _by_one_name(choices)
         if choices.get("compression", before["compression"]) != before["compression"]:
             of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
             for name in ("options", "clip", "dense_rule", "codec_at", *of_exchange):
                 before.pop(name, None)
+        if choices.get("sync_every") == 1:
+            before = {name: value for name, value in before.items() if name not in _LOCAL}
         return Strategy.of(**{**before, **choices})
 
     def choice(self, name: str) -> Any:
@@ -128,6 +138,11 @@ class Strategy:
                 the cluster does not have.
         """
         x, strategy = self.gradient_exchange, self
+        if self.sync_every > 1 and workload.tables is not None:
+            raise UserError(
+                f"sync_every {self.sync_every} does not go with embedding tables that lie divided among all devices",
+                "exchange in every step",
+            )
         if x.codec_at or x.exchange == "switch":
             strategy = self._placed(cluster)
             x = strategy.gradient_exchange
@@ -169,6 +184,27 @@ class Strategy:
             replicated = self.parallelism.sharers < self.parallelism.data
             check_to_owners(exchange, replicated, self.parallelism.sharers)
 
+    def _check_local(self) -> None:
+        """What goes with local steps: each worker holds the whole network and its optimizer's whole state."""
+        local, mesh = self.local, self.parallelism
+        if not isinstance(local, LocalSteps):
+            raise UserError(f"local={shown(local)}", "give a paceline.strategy.LocalSteps")
+        if local.sync_every == 1:
+            if local != EVERY_STEP:
+                given = next(f.name for f in fields(LocalSteps) if getattr(local, f.name) != getattr(EVERY_STEP, f.name))
+                raise UserError(f"{given} with an exchange of gradients in every step", "give sync_every too")
+            object.__setattr__(self, "local", EVERY_STEP)
+            return
+        every = f"sync_every {local.sync_every}"
+        for what, is_on, instead in (
+            (f"{mesh.sharding}, which exchanges shares in every step", mesh.sharding != "ddp", "give sharding ddp"),
+            ("a network that several devices hold together", not mesh.whole, "divide it no further than by data"),
+            (f"offload {mesh.offload}", mesh.offload != "none", "give offload none"),
+        ):
+            if is_on:
+                raise UserError(f"{every} does not go with {what}", instead)
+        local.check_compression(self.description)
+
     def _check_numbers(self) -> None:
         x, n, times = self.gradient_exchange, self.parallelism.data, self.parallelism.micro_batches
         batch, first, other = self.global_batch_size, self.first_bucket_bytes, self.bucket_bytes
@@ -207,6 +243,11 @@ class Strategy:
         return self.parallelism.devices
 
     @property
+    def sync_every(self) -> int:
+        """Steps that each worker takes from one exchange to the next; 1: gradients are exchanged in every step."""
+        return self.local.sync_every
+
+    @property
     def micro_batch_size(self) -> int:
         """Samples of one micro step on one replica."""
         return self.global_batch_size // (self.parallelism.data * self.parallelism.micro_batches)
@@ -240,13 +281,17 @@ class Strategy:
         """What is exchanged together, in order; the number of workers does not change it.
 
         DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
-        alone, the last tensors first, and small ones fused. FSDP's units likewise, the last first.
+        alone, the last tensors first, and small ones fused. FSDP's units likewise, the last first. Fragments with local
+        steps.
 
         Args:
             parameters: in model order; ``ready`` in gradient order.
             frozen: elements that are gathered beside a parameter, by its name.
         """
         compression = self.description
+        if self.sync_every > 1:
+            kept = set(compression.dense(parameters))
+            return [(part, plan_bucket(part, compression, kept)) for part in self.local.split(parameters)]
         if self.parallelism.shares.weights:
             dense = set(compression.dense(parameters))
             of_model = reversed(units(parameters, self.bucket_bytes, frozen))
@@ -286,24 +331,26 @@ class Strategy:
         return gathers(plan, mesh.sharding, self.precision, self.world_size, frozen, mesh.shard_devices, mesh.gather_bits)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
-        """The groups' tensors with all collectives of each in one step. ``parameters`` in model order, ``ready`` in gradient
-        order."""
+        """The groups' tensors with all collectives of each in one step, or in one round of local steps. ``parameters`` in model
+        order, ``ready`` in gradient order."""
         times = self.exchanges_per_step  # of the gathers too: those of zero1 belong to the update
         groups = self.groups(parameters, ready)
         return [(group.tensors, [*group.gathers, *group.traffic.phases] * times) for group in groups]
 
     def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:
-        """Bytes sent in one step by the rank that sends most; 0 for one worker."""
-        return busiest_sent([phase for _, group in self.exchange_phases(parameters, ready) for phase in group])
+        """Bytes sent in one step by the rank that sends most, on average over local steps; 0 for one worker."""
+        sent = busiest_sent([phase for _, group in self.exchange_phases(parameters, ready) for phase in group])
+        return self.local.per_step(sent)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict of every choice, by the names of ``of``, which is the inverse."""
         exchange = self.gradient_exchange.to_json()
-        owners = {"": self, "parallelism": self.parallelism}
+        owners = {"": self, "parallelism": self.parallelism, "local": self.local}
+        written = {"gradient_exchange": exchange.keys(), "local": _LOCAL if self.sync_every > 1 else ()}
         return {
             name: exchange[field_name] if part == "gradient_exchange" else getattr(owners[part], field_name)
             for name, (part, field_name) in _CHOICES.items()
-            if part != "gradient_exchange" or field_name in exchange  # a codec where the gradients live is not written
+            if field_name in written.get(part, (field_name,))  # as every earlier version wrote it
         }
 
 
@@ -325,7 +372,8 @@ _COUNTS = {
     "bucket_bytes": "bytes in a bucket",
 }
 """Fields that count something, and what an error calls it."""
-_PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange}
+_PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
+_LOCAL = frozenset(f.name for f in fields(LocalSteps))
 _FLAT = {"micro_batches": "grad_accum_steps"}
 _CHOICES = dict(_choices())
 

@@ -11,7 +11,6 @@ import torch
 
 from paceline.strategy.formats import FP32
 from paceline.training.collectives import WireError
-from paceline.training.exchange_group import 
 from paceline.training.gradient_statistics import is_finite
 from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce

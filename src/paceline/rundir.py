@@ -50,8 +50,11 @@ class RunDirContents:
 
 
 def run_label(strategy: Mapping[str, Any], taken: Collection[str] = ()) -> str:
-    """A short name for a run: its compression, then with its exchange, then with a number, until it is not taken."""
+    """A short name for a run: its compression, then with its exchange, then with a number, until it is not taken. Local steps
+    are named too."""
     name = str(strategy.get("compression") or "run")
+    if strategy.get("sync_every", 1) != 1:
+        name = f"{name} every {strategy['sync_every']}"
     if name in taken and strategy.get("exchange"):
         name = f"{name}, {strategy['exchange']}"
     return free_name(name, taken)

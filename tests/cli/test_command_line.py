@@ -17,7 +17,10 @@ from command import answer, run
 from paceline.cli import build_parser, main
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
-EXCHANGE = " --clip --min-elements --dense --no-compress-pull --ranks-per-node --codec-at"
+EXCHANGE = (
+    " --clip --min-elements --dense --no-compress-pull --ranks-per-node --codec-at"
+    " --sync-every --fragments --sync-delay --mixing --outer-lr --outer-momentum"
+)
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"

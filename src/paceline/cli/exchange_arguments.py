@@ -1,4 +1,4 @@
-"""How gradients travel, the same for a prediction and for training."""
+"""How gradients travel and how often, the same for a prediction and for training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from paceline.errors import UserError
 from paceline.strategy import CLIP, ONE_WAY, PLACES, DenseRule, GradientExchange, parse_options
 from paceline.strategy.compression import COMPRESSIONS
 from paceline.strategy.exchange import EXCHANGES
+from paceline.strategy.local_steps import MIXING, OUTER_LR, OUTER_MOMENTUM
 
 
 def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,18 @@ def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-compress-pull", dest="compress_pull", action="store_false", default=None, help=pull)
     ranks = "ranks of a node, for hierarchical (default: the cluster's)"
     parser.add_argument("--ranks-per-node", metavar="N", type=int, help=ranks)
+    every = "steps that each worker takes alone before the workers exchange how far they have come (default 1: gradients)"
+    parser.add_argument("--sync-every", metavar="H", type=int, help=every)
+    turns = "with --sync-every: parts of the network that are exchanged in turn (default 1)"
+    parser.add_argument("--fragments", metavar="F", type=int, help=turns)
+    beside = "with --sync-every: steps that an exchange runs beside (default 0: workers wait for it)"
+    parser.add_argument("--sync-delay", metavar="D", type=int, help=beside)
+    share = f"with --sync-delay: share of a worker's own weights in what it goes on from (default {MIXING:g})"
+    parser.add_argument("--mixing", metavar="A", type=float, help=share)
+    outer = f"with --sync-every: rate of the outer step; 1 without momentum is Local SGD (default {OUTER_LR:g})"
+    parser.add_argument("--outer-lr", metavar="RATE", type=float, help=outer)
+    nesterov = f"with --sync-every: Nesterov momentum of the outer step (default {OUTER_MOMENTUM:g})"
+    parser.add_argument("--outer-momentum", metavar="M", type=float, help=nesterov)
 
 
 def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = None) -> dict[str, Any]:
@@ -45,7 +58,7 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
         before: the exchange that they change, if any.
     """
     base = before or GradientExchange()
-    choices = {name: getattr(o, name) for name in ("compression", "exchange", "codec_at", "compress_pull", "ranks_per_node")}
+    choices = {name: getattr(o, name) for name in _PLAIN}
     choices = {name: value for name, value in choices.items() if value is not None}
     if o.option is not None:
         choices["options"] = parse_options(o.option)
@@ -58,6 +71,12 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
         least = rule.min_elements if o.min_elements is None else o.min_elements
         choices["dense_rule"] = replace(rule, min_elements=least, names=tuple(o.dense or rule.names))
     return choices
+
+
+_PLAIN = (
+    *("compression", "exchange", "codec_at", "compress_pull", "ranks_per_node"),
+    *("sync_every", "fragments", "sync_delay", "mixing", "outer_lr", "outer_momentum"),
+)
 
 
 def _clip(text: str) -> float | None:

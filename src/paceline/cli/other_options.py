@@ -12,7 +12,10 @@ _PLANNED = (
     *("--codec-at", "--nic", "--aggregation"),
     *("--expert", "--grad-accum", "--micro-batches", "--recompute", "--emit", "--why-not", "--max-loss"),
 )
+_LOCAL = ("--sync-every", "--fragments", "--sync-delay", "--mixing", "--outer-lr", "--outer-momentum")
+_UNRANKED = "the samples that local steps need are unknown, so no plan ranks them; paceline predict and whatif take it"
 _ASK = {
+    **dict.fromkeys(_LOCAL, _UNRANKED),
     **dict.fromkeys((*_BATCH, "--global-batch"), "ask chooses the batch; paceline plan --global-batch B tries only this one"),
     **dict.fromkeys(_PLANNED, "ask chooses it; paceline plan takes it"),
     **dict.fromkeys(("--cluster", "--device", "--devices"), "write --on '8 A100'"),
@@ -22,6 +25,7 @@ _ASK = {
     "--goal": "write --by 3d or --budget 500",
 }
 _PLAN = {
+    **dict.fromkeys(_LOCAL, _UNRANKED),
     **dict.fromkeys(_BATCH, "write --global-batch B"),
     "--by": "write --goal deadline=6h",
     "--deadline": "write --goal deadline=6h",

@@ -216,6 +216,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
         ),
         (f"sharding {mesh.sharding}", mesh.sharding != "ddp"),
         (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
+        (f"an exchange every {strategy.sync_every} steps", strategy.sync_every > 1),
         ("a network that several devices hold together", not mesh.whole),
     ):
         if is_on:

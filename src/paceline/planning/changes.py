@@ -53,6 +53,12 @@ OF_STRATEGY = {
     "schedule": "schedule",
     "first-stage-layers": "first_stage_layers",
     "last-stage-layers": "last_stage_layers",
+    "sync-every": "sync_every",
+    "fragments": "fragments",
+    "sync-delay": "sync_delay",
+    "mixing": "mixing",
+    "outer-lr": "outer_lr",
+    "outer-momentum": "outer_momentum",
 }
 NUMBERS = (
     "global-batch",
@@ -70,9 +76,17 @@ NUMBERS = (
     "recompute-layers",
     "first-stage-layers",
     "last-stage-layers",
+    "sync-every",
+    "fragments",
+    "sync-delay",
 )
-FROM_ZERO = ("shard-devices", "gather-bits", "gradient-bits", "recompute-layers", "first-stage-layers", "last-stage-layers")
+FROM_ZERO = (
+    *("shard-devices", "gather-bits", "gradient-bits", "recompute-layers", "first-stage-layers", "last-stage-layers"),
+    "sync-delay",
+)
 """Numbers of which 0, the default, leaves the choice open."""
+FACTORS = ("expert-imbalance", "mixing", "outer-lr", "outer-momentum")
+"""Numbers that need not be whole."""
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 
 
@@ -228,7 +242,7 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
         return {field: recompute_choice(value)}
     if change.name == "expert-overlap":
         return {field: yes_or_no(change.name, value)}
-    if change.name == "expert-imbalance":
+    if change.name in FACTORS:
         return {field: _factor(change)}
     alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
     return {field: value, **alone}

@@ -76,6 +76,12 @@ EXAMPLES = {
     "nic": "inceptionn",
     "aggregation": "SwitchML",
     "codec-at": PLACES[-1],
+    "sync-every": "32",
+    "fragments": "4",
+    "sync-delay": "8",
+    "mixing": "0.5",
+    "outer-lr": "0.7",
+    "outer-momentum": "0.9",
     **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
 
@@ -164,7 +170,7 @@ def choices_text(s: Strategy) -> str:
 
 def _divisions(s: Strategy) -> list[str]:
     """What of the mesh and of a step is not the default."""
-    mesh, parts = s.parallelism, []
+    mesh, parts = s.parallelism, [s.local.title] if s.sync_every > 1 else []
     if mesh.offload != "none":
         parts.append(f"{mesh.offload} in host memory")
     if mesh.shard_devices:

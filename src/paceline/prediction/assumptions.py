@@ -15,6 +15,7 @@ from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.division_assumptions import division_assumptions
 from paceline.prediction.fabric_assumptions import fabric_assumptions
+from paceline.prediction.local_assumptions import local_accuracy, local_assumptions, local_overlap
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import chunk_elements
@@ -57,7 +58,8 @@ def assumptions(
         free: resources that cost no time.
     """
     exchange, several = strategy.gradient_exchange, strategy.world_size > 1
-    notes = accuracy_notes(exchange.compression, exchange.options) if several else ()
+    local = several and strategy.sync_every > 1
+    notes = accuracy_notes(exchange.compression, exchange.options) if several and not local else ()
     return (
         *_free(free),
         *_fit(cluster, needed),
@@ -66,6 +68,7 @@ def assumptions(
         *_attention(workload, cluster, strategy.precision, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
+        *(local_accuracy(strategy) if local else ()),
         *division_assumptions(workload, strategy),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(loader_samples_per_s),
@@ -270,7 +273,10 @@ def _exchange(
         yield Assumption("exchange", f"{owners} the parameters and {serve}.")
     if not x.compress_pull:
         yield Assumption("exchange", "Only the push is compressed: sums return as fp32.")
-    if overlap:
+    if strategy.sync_every > 1:
+        yield from local_assumptions(strategy)
+        yield local_overlap(strategy, overlap)
+    elif overlap:
         cost = f". Running both at once loses {e.overlap_penalty:.0%} of that time" if e.overlap_penalty else ""
         passes = (
             "forward and backward, one unit ahead"

@@ -19,6 +19,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import plan_key
+from paceline.prediction.local_steps import beside_share, outer_seconds
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
 from paceline.prediction.offload import check_offload
 from paceline.prediction.result import Prediction
@@ -118,6 +119,7 @@ def corrected_steps(
             x.exchange,
             x.codec_at,
             x.servers,
+            s.local,
             mesh.sharding,
             mesh.shard_devices,
             mesh.offload,
@@ -269,7 +271,8 @@ class _SameExchange:
             of.append((s.optimizer, beside if s.parallelism.offload != "none" else 0.0))
         for s, key in zip(self.strategies, of, strict=True):
             if key not in updates:
-                updates[key] = sum(update_seconds(workload, s, plan, self.cluster.device, constants, key[1]))
+                own = update_seconds(workload, s, plan, self.cluster.device, constants, key[1])
+                updates[key] = sum((*own, *outer_seconds(workload, s, self.cluster.device, constants)))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(
             forward,
@@ -280,6 +283,7 @@ class _SameExchange:
             np.array([updates[key] for key in of]),
             self.micro * times * first.world_size / model.loader if model.loader else 0.0,
             constants.overlap_penalty,
+            beside_share(first, model.overlap),
         )
         step_s: Array = schedule_step(durations, model.overlap, shared, np.maximum).step
         return step_s

@@ -145,6 +145,12 @@ class ExchangeSeconds:
             self.gathers_network,
         )
 
+    def spread(self, steps: int) -> ExchangeSeconds:
+        """The mean of a step where it takes place once in so many."""
+        if steps == 1:
+            return self
+        return priced(self.plan, self.pieces / steps, self.network, self.gathers / steps, self.gathers_network)
+
     def busy(self, lane: Literal["network", "codec"]) -> float:
         """Seconds that a lane is busy in one step."""
         times = self.plan.strategy.exchanges_per_step
@@ -345,7 +351,7 @@ def calibrated_costs(
         again=base.again * forward,
         slowest=1.0,
         optimizer=(base.optimizer[0] * update, base.optimizer[1] * update),
-        exchange=_calibrated_exchange(plan, base.exchange, calibration),
+        exchange=_calibrated_exchange(plan, base.exchange, calibration).spread(strategy.sync_every),
     )
 
 

@@ -79,7 +79,7 @@ class Partition:
         layers: layers of each bucket, in order.
         unlike: every distinct plan once. ``frozen``: elements of frozen weights that are gathered with each of them.
         index: position of each bucket's plan in ``unlike``, (buckets,).
-        first: lowest layer of each bucket, whose backward pass runs last, (buckets,).
+        first: lowest layer of each bucket, whose backward pass runs last, (buckets,); of local steps the lowest of all.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -150,7 +150,7 @@ class ExchangePlan:
 
     @cached_property
     def wire_bytes(self) -> int:
-        """Bytes sent in one step by the rank that sends most."""
+        """Bytes sent in one step by the rank that sends most, on average over local steps."""
         if not self.count:
             return 0
         often = np.bincount(self.partition.index, minlength=len(self.traffic))
@@ -158,7 +158,8 @@ class ExchangePlan:
         for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True):
             for phase in (*gathers, *traffic.phases):
                 sent[phase.world_size] = sent.get(phase.world_size, 0) + times * phase.sent_by_rank()
-        return sum(int(np.max(of_ranks)) for of_ranks in sent.values()) * self.strategy.exchanges_per_step
+        whole = sum(int(np.max(of_ranks)) for of_ranks in sent.values()) * self.strategy.exchanges_per_step
+        return self.strategy.local.per_step(whole)
 
     @cached_property
     def sent(self) -> Array:
@@ -202,6 +203,7 @@ def plan_key(strategy: Strategy) -> Hashable:
         s.parallelism.gradient_bits,
         s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",
         s.parallelism.micro_batches if zero else 1,
+        s.local,
     )
 
 
@@ -222,6 +224,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
         x.dense_rule,
         x.exchange == "allreduce",
         sized,
+        s.sync_every > 1 and s.local.fragments,
     )
 
     def make() -> Partition:
@@ -232,7 +235,9 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
         unlike = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         index = np.array([unlike[kind] for kind in kinds], dtype=np.int64)
         plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
-        return Partition(layers, plans, beside, index, np.array([min(members) for members in layers], dtype=np.int64))
+        behind = s.sync_every > 1  # an exchange of local steps begins when every layer has been updated
+        first = [0 if behind else min(members) for members in layers]
+        return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
 
     return kept(workload, key, make)
 

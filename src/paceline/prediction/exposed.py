@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline.array_types import Array
 from paceline.prediction.costs import RESOURCES, Resource, StepCosts
 from paceline.prediction.timeline import Schedule, StepDurations
 
@@ -26,19 +27,30 @@ def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) ->
     stages = x.waited
     if placed.forward_starts:
         share_wait(spent, costs, placed.update_start - compute)
+    elif len(stages) and parts.beside:
+        hidden = parts.beside * (compute + parts.update)
+        waits = stages * (np.maximum(0.0, x.buckets - hidden) / np.maximum(x.buckets, 1e-300))[plan.bucket]
+        _add_waits(spent, costs, waits)
+        share_wait(spent, costs, placed.penalty)
     elif len(stages):
         ends = np.cumsum(stages)
         begins = ends - stages - (ends - stages)[plan.begin][plan.bucket] + np.array(placed.exchange_starts)[plan.bucket]
         waits = np.maximum(0.0, begins + stages - np.maximum(begins, placed.backward_end))
-        spent["codec"] += float(waits[plan.codec].sum())
-        spent["network"] += float(waits[~plan.codec & x.network].sum())
-        spent["intra-node link"] += float(waits[~plan.codec & ~x.network].sum())
+        _add_waits(spent, costs, waits)
         share_wait(spent, costs, placed.penalty)
     if parts.after:
         share = parts.after / float(x.gathers.sum())
         spent["network"] += share * float(x.gathers[x.gathers_network].sum())
         spent["intra-node link"] += share * float(x.gathers[~x.gathers_network].sum())
     return spent
+
+
+def _add_waits(spent: dict[Resource, float], costs: StepCosts, waits: Array) -> None:
+    """Add what a step waits for each piece of its exchange, (pieces,)."""
+    x, codec = costs.exchange, costs.exchange.plan.codec
+    spent["codec"] += float(waits[codec].sum())
+    spent["network"] += float(waits[~codec & x.network].sum())
+    spent["intra-node link"] += float(waits[~codec & ~x.network].sum())
 
 
 def waits_within(costs: StepCosts, parts: StepDurations) -> tuple[float, float]:

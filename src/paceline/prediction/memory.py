@@ -11,6 +11,7 @@ from typing import Literal
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.prediction.exchange_plan import ExchangePlan
+from paceline.prediction.local_steps import local_bytes
 from paceline.prediction.recompute import recomputed
 from paceline.prediction.table_exchange import table_bytes
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -118,7 +119,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     in_host = mesh.offload == "weights+optimizer" and level.frozen
     frozen = 0.0 if in_host else width * workload.frozen
     ddp = plan.count > 0 and not level.weights
-    copied = ddp and not (megatron and strategy.gradient_exchange.compression == "dense")
+    local = strategy.sync_every > 1
+    copied = ddp and not local and not (megatron and strategy.gradient_exchange.compression == "dense")
     return {
         "weights": weights,
         "frozen weights": frozen / (workers if level.frozen else 1),
@@ -128,6 +130,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         "buckets": whole if copied else 0.0,
         "error feedback": _feedback_bytes(plan, whole, ddp),
         "codec buffers": float(plan.codec_bytes),
+        **local_bytes(workload, strategy, plan),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
 

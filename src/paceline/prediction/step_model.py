@@ -29,6 +29,7 @@ from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
 from paceline.prediction.expert_exchange import ExpertReplicas, together
 from paceline.prediction.exposed import exposed_seconds, waits_within
 from paceline.prediction.host import host_launches, host_seconds
+from paceline.prediction.local_steps import beside_share, outer_seconds
 from paceline.prediction.memory import memory_breakdown
 from paceline.prediction.offload import check_offload
 from paceline.prediction.recompute import recomputed
@@ -206,6 +207,7 @@ class StepModel:
             sum(costs.optimizer),
             self.feed_s(strategy),
             costs.overlap_penalty,
+            beside_share(strategy, self.overlap),
         )
         schedule = schedule_step(durations, self.overlap, shared)
         return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
@@ -232,6 +234,9 @@ class StepModel:
         if self.calibration is not None:
             plan = self.plan(cluster, strategy, measured=True)
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
+        if strategy.sync_every > 1:
+            outer = outer_seconds(self.workload, strategy, cluster.device, self.constants)
+            costs = replace(costs, optimizer=(costs.optimizer[0] + outer[0], costs.optimizer[1] + outer[1]))
         return self._without_free(costs, recomputation) if self.free else costs
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
@@ -273,8 +278,8 @@ class StepModel:
         return exchange_plan(self.workload, planned, cluster.places, self.level, measured)
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
-        """The exchange with the catalogue's prices."""
-        own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants)
+        """The exchange with the catalogue's prices; with local steps the mean of a step."""
+        own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants).spread(strategy.sync_every)
         if self.experts is None:
             return own
         return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))

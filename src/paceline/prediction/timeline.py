@@ -45,6 +45,7 @@ class StepDurations:
         after, update: the all-gathers after the optimizer, and the optimizer.
         feed: the loader, for the samples of one step.
         penalty: share of the time that is lost while compute and exchange both run.
+        beside: share of a step's passes and update beside which each exchange runs; 0 but for local steps with a delay.
     """
 
     micro_steps: Number
@@ -60,6 +61,7 @@ class StepDurations:
     update: Number
     feed: Number
     penalty: float = 0.0
+    beside: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,13 @@ def schedule_step(p: StepDurations, overlap: bool, shared: bool, top: Maximum = 
     else:
         micro, end = p.forward + p.backward, compute
         begin, free, at = compute - p.backward, 0.0, []
+        hidden, clock = p.beside * (compute + p.update), end
         for ready, seconds in zip(p.ready, p.exchange, strict=True):
+            if p.beside:  # each has steps of its own to run beside
+                left = top(seconds - hidden, 0.0)
+                at.append(top(clock + left - seconds, 0.0))
+                clock = free = clock + left
+                continue
             at.append(top(begin + ready if overlap else end, free))
             free = at[-1] + seconds
         free, moved, starts = top(free, end), sum(p.exchange), ((), (), (), (), tuple(at))
@@ -179,12 +187,14 @@ def pieces(
     update: Number,
     feed: Number,
     penalty: float,
+    beside: float = 0.0,
 ) -> StepDurations:
     """The durations of a step, or of many candidates with the same exchange.
 
     Args:
         forward, backward: seconds of all layers before each of ``columns`` on the slowest worker, (columns,), or
-            (candidates, columns) for many candidates. For many, one bucket that ends at the same time replaces all buckets.
+            (candidates, columns) for many candidates. For many, one bucket that ends at the same time replaces all buckets,
+            unless each has time of its own ``beside`` which it runs.
     """
     many = forward.ndim > 1
     units: tuple[list[Number], ...] = ([], [])
@@ -194,7 +204,7 @@ def pieces(
         of_unit = np.diff(forward), np.diff(backward)
         units = tuple([*seconds.T] if many else seconds.tolist() for seconds in of_unit)
         ready = ready[..., :0]
-    elif many:
+    elif many and not beside:
         ready, buckets = _joined(ready, buckets)
     own = StepDurations(
         micro_steps=micro_steps,
@@ -210,6 +220,7 @@ def pieces(
         update=update,
         feed=feed,
         penalty=penalty,
+        beside=beside,
     )
     return with_exchange(own, exchange, buckets)
 

@@ -137,6 +137,7 @@ _USUAL: Mapping[str, object] = {
     "expert_imbalance": 1.0,
     "expert_exchange": "all_to_all",
     "expert_overlap": False,
+    **{"sync_every": 1, "fragments": 1, "sync_delay": 0, "mixing": None, "outer_lr": 0.7, "outer_momentum": 0.9},
 }
 """Choices of a strategy that are not shown where they have this value."""
 _NO_RECOMPUTATION = (False, "none")

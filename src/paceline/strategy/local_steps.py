@@ -67,6 +67,9 @@ class LocalSteps:
             if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
                 raise UserError(f"{name}={shown(value)}", f"give a number from {low:g} to {high:g}")
             object.__setattr__(self, name, float(value))
+        if self.sync_every == 1 and (self.fragments > 1 or self.sync_delay):
+            what = f"{self.fragments} fragments" if self.fragments > 1 else f"a delay of {self.sync_delay} steps"
+            raise UserError(f"{what} with an exchange in every step", "give sync_every too")
         if self.fragments > self.sync_every:
             raise UserError(
                 f"{self.fragments} fragments in {self.sync_every} steps: one is exchanged in a step",

@@ -47,6 +47,10 @@ def check(job: Job) -> None:
         raise job.refused(f"{exchange.servers} parameter servers", "paceline.attach runs one")
     if exchange.exchange == "switch":
         raise job.refused("exchange switch", "paceline.attach runs what hosts exchange among themselves")
+    if job.strategy.sync_every > 1:
+        raise job.refused(
+            f"an exchange every {job.strategy.sync_every} steps", "call paceline.attach_local in the script's loop"
+        )
     if exchange.codec_at:
         raise job.refused(f"a codec {PLACE_TEXT[exchange.codec_at]}", "paceline.attach runs it where the gradients live")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -41,6 +41,19 @@ class StepTimes:
     codec: list[float] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     events: list[list[Event]] = field(default_factory=list)
+
+    def averaged(self, steps: int) -> StepTimes:
+        """The means over rounds of so many steps, with the events of the last of each; bytes are rounded up."""
+        if steps == 1 or len(self.step) < steps:
+            return self
+        ends = range(steps, len(self.step) + 1, steps)
+
+        def means(values: list[float]) -> list[float]:
+            return [statistics.fmean(values[end - steps : end]) for end in ends]
+
+        sent = [-(-sum(self.sent[end - steps : end]) // steps) for end in ends]
+        events = [self.events[end - 1] or self.events[-1] for end in ends]
+        return StepTimes(means(self.step), means(self.exposed), means(self.comm), means(self.codec), sent, events)
 
 
 _KINDS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
@@ -193,9 +206,13 @@ class Trainer:
         times.codec.append(meter.seconds("codec"))
         times.sent.append(meter.sent_bytes)
         times.events.append(list(meter.events))
-        if len(times.events) > _KEPT_STEPS:
-            times.events[len(times.events) - _KEPT_STEPS - 1] = []
+        self._drop_events()
         return loss.detach()
+
+    def _drop_events(self) -> None:
+        events = self.times.events
+        if len(events) > _KEPT_STEPS:
+            events[len(events) - _KEPT_STEPS - 1] = []
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -217,6 +234,20 @@ class Trainer:
         dist.all_reduce(counted)
         right, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
         return right, loss
+
+    def weights(self) -> dict[str, Any]:
+        """The weights and buffers, which are equal on every rank."""
+        return dict(self.model.module.state_dict())
+
+    def state(self) -> dict[str, Any]:
+        """What differs from rank to rank, for a checkpoint: residuals."""
+        return dict(self.hook.state_dict())
+
+    def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
+        """Continue from the weights, the optimizer's state, and the ``state`` of all ranks."""
+        self.model.module.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
+        self.hook.load_state_dict(states)
 
     def check_replicas(self) -> None:
         """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank."""

@@ -187,6 +187,11 @@ class TrainingRun:
                 "leave them out, or name exchange hierarchical",
             ),
             (
+                f"structures that are removed while {self.strategy.sync_every} local steps are taken",
+                bool(self.slimming) and self.strategy.sync_every > 1,
+                "exchange in every step",
+            ),
+            (
                 f"{mesh.micro_batches} micro steps",
                 mesh.micro_batches > 1,
                 "train with 1, or with no_sync() in your own script",

@@ -32,6 +32,9 @@ from paceline.training import checkpoint
 from paceline.training.attach import attach, wrap
 from paceline.training.calibrate import calibrate, mean_over_ranks
 from paceline.training.data import Dataset, load
+from paceline.training.hooks.ddp import Hook
+from paceline.training.hooks.powersgd import PowerSGD
+from paceline.training.local_loop import LocalTrainer, attached, check_local
 from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, options_of
 from paceline.training.noise_scale import MEASURABLE
 from paceline.training.optimizers.layerwise import Layerwise
@@ -133,6 +136,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
             f"global batch {run.strategy.global_batch_size} is more than the {len(data.train_y)} training samples",
             f"give at most {len(data.train_y)}",
         )
+    check_local(run, data)
     directory = RunDir(run.out)
     if first:
         directory.check_writable()
@@ -200,24 +204,28 @@ def train(run: TrainingRun, device: torch.device) -> None:
         RunDir(run.out).write_prediction(run.label, prediction)
         progress.say(f"predicted: {format_seconds(prediction.step_time_s)} a step; written to {run.out}/prediction.json")
 
-    ddp = wrap(module, strategy)
-    x = strategy.gradient_exchange
-    hook = attach(ddp, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
+    x, local = strategy.gradient_exchange, strategy.sync_every > 1
+    hook: Hook | PowerSGD
+    if local:
+        ddp, hook = attached(module, run)
+    else:
+        ddp = wrap(module, strategy)
+        hook = attach(ddp, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
     recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
     optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, run.optimizer_options)
     recipe = replace(recipe, options=options_of(optimizer))
     if run.slimming:
         optimizer = on_path.wrapped(optimizer, module, data.train_x[:2], run.slimming, recipe.total_steps)
-    trainer = Trainer(ddp, hook, optimizer, data, strategy, run.seed, device)
+    trainer = (LocalTrainer if local else Trainer)(ddp, hook, optimizer, data, strategy, run.seed, device)
+    if isinstance(trainer, LocalTrainer):
+        trainer.last_epoch = run.epochs - 1
     if (teacher := teacher_of(run)) is not None:
         trainer.teacher, trainer.distill = teacher.to(device), run.distill
     trainer.settle_buckets()
     first, curve = 0, []
     if resumed is not None:
-        module.load_state_dict(resumed["model"])
-        optimizer.load_state_dict(resumed["optimizer"])
-        hook.load_state_dict(resumed["hook"])
+        trainer.resume(resumed["model"], resumed["optimizer"], resumed["hook"])
         first, curve = resumed["epoch"], list(resumed["curve"])
         trainer.skipped_before = resumed.get("skipped_steps", 0)
         if trainer.noise is not None and "noise" in resumed:
@@ -259,10 +267,11 @@ def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, c
             entry = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
             curve.append({**entry, "noise_scale": trainer.noise_scale()})
             hooks: list[Any] | None = [None] * trainer.strategy.world_size if trainer.rank == 0 else None
-            dist.gather_object(trainer.hook.state_dict(), hooks)  # residuals differ from rank to rank
+            dist.gather_object(trainer.state(), hooks)  # residuals differ from rank to rank
+            weights = trainer.weights()
             if trainer.rank == 0:
                 state = {
-                    "model": trainer.model.module.state_dict(),
+                    "model": weights,
                     "optimizer": trainer.optimizer.state_dict(),
                     "hook": hooks,
                     "curve": curve,
@@ -317,7 +326,8 @@ def _record(
     cluster: Cluster,
     grown: float,
 ) -> RunRecord:
-    times, strategy, device = trainer.times, run.strategy, trainer.device
+    strategy, device = run.strategy, trainer.device
+    times = trainer.times.averaged(strategy.sync_every)
 
     def mean(values: list[float]) -> float:
         return mean_over_ranks(statistics.median(values), device)
@@ -349,7 +359,7 @@ def _record(
         memory_bytes=mean_over_ranks(torch.cuda.max_memory_allocated() if device.type == "cuda" else grown, device),
         bottleneck=max(share, key=lambda k: share[k]),
         assumptions=(
-            f"measured: median of {len(times.step)} steps, mean over {strategy.world_size} ranks",
+            f"measured: median of {len(times.step)} {_counted(strategy)}, mean over {strategy.world_size} ranks",
             "range of the step time: 10th to 90th percentile",
             "communication times include waiting for slower ranks",
             "wire bytes: median of the steps, counted at the collectives; an all-reduce counts as a ring",
@@ -372,9 +382,14 @@ def _record(
     )
 
 
+def _counted(strategy: Strategy) -> str:
+    every = strategy.sync_every
+    return "steps" if every == 1 else f"rounds of {every} steps, a step is the mean of a round"
+
+
 def _bucket_note(strategy: Strategy, device: torch.device) -> Iterator[str]:
     """The note about buckets that ``prepare`` has chosen instead of the usual ones."""
-    if device.type == "cpu" and strategy.gradient_exchange.exchange == "allreduce":
+    if device.type == "cpu" and strategy.gradient_exchange.exchange == "allreduce" and strategy.sync_every == 1:
         size = format_bytes(strategy.bucket_bytes)
         yield f"buckets: all of {size}, also the first: a CPU computes and exchanges on the same cores, so nothing overlaps"
 

@@ -92,12 +92,9 @@ def attach_local(
         local.split(list(tensors.values()))
     except UserError as error:
         illegal = error
-    given: dict[str, Any] = {
-        "local steps": asdict(local),
-        "exchange": wanted.to_json(),
-        "seed": seed,
-        "check_every": check_every,
-    }
+    given: dict[str, Any] = {"arguments": "legal" if illegal is None else f"illegal: {illegal}"}  # the first that is compared
+    given |= {"check_every": check_every, "exchange": wanted.to_json(), "local steps": asdict(local)}
+    given |= {"seed": seed, "timeout_s": timeout_s}
     agree(group, {**given, "timeout_s": timeout_s, "what is illegal": illegal and str(illegal)}, list(tensors.values()))
     if illegal is not None:
         raise illegal

@@ -40,6 +40,7 @@ class Sync(Protocol):
     tensors: list[TensorSpec]
     fragments: list[Fragment]
     buffers: dict[str, torch.Tensor]
+    counts: dict[str, torch.Tensor]
     kept_buffers: torch.Tensor
     pending: Pending | None
     setup: ExchangeSetup | None
@@ -78,7 +79,7 @@ def state_of(sync: Sync) -> LocalState:
         "feedback": with_every_residual(kept, sync.gradient_exchange, sync.tensors),
         "local": asdict(sync.local),
         **named,
-        "buffers": {name: _copy(buffer) for name, buffer in sync.buffers.items()},
+        "buffers": {name: _copy(buffer) for name, buffer in (*sync.buffers.items(), *sync.counts.items())},
         "kept_buffers": _copy(sync.kept_buffers),
         "idle": [fragment.idle for fragment in sync.fragments],
         "pending": None
@@ -124,6 +125,8 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
             fragment.idle = all(s["idle"][number] for s in every)
         for name, buffer in sync.buffers.items():
             buffer.copy_(_mean([s["buffers"][name] for s in every]))
+        for name, buffer in sync.counts.items():
+            buffer.copy_(own["buffers"][name])
     sync.kept_buffers = own["kept_buffers"].to(sync.wire.device).clone()
     sync.go_on(own["pending"])
     if sync.feedback is not None:
@@ -159,7 +162,7 @@ def _check_local(state: LocalState, sync: Sync) -> None:
         if held != sizes:
             wrong = sorted({*held, *sizes} - {name for name in held if held[name] == sizes.get(name)})
             raise UserError(f"the state's {kind} does not have the model's {', '.join(wrong[:3])}", fix)
-    if set(state.get("buffers", {})) != set(sync.buffers):
+    if set(state.get("buffers", {})) != {*sync.buffers, *sync.counts}:
         raise UserError("the state has other buffers than the model", fix)
 
 

@@ -50,7 +50,7 @@ class LocalSync:
             the reason.
         fragments: what takes turns. ``pending``: the exchange that has begun and is not applied.
         setup: of its exchange; None for the engine's all-reduce.
-        buffers: those that are averaged, by name; ``kept_buffers``: their shared values, flat.
+        buffers: those that are averaged, by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
         returned: how often all workers went back to the shared weights because a pseudo-gradient was NaN or infinite.
         meter: counts bytes and events of the last exchange that has ended; ``began_s``: when it began, on this process's clock.
         sample: stages of one tensor's pseudo-gradient, on request.
@@ -83,6 +83,7 @@ class LocalSync:
             for part in local.split(self.tensors)
         ]
         self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+        self.counts = {n: b for n, b in model.named_buffers() if not b.is_floating_point()}
         self.kept_buffers = self._flat_buffers()
         self._check_every, self._count = check_every, 0
         widest = max(self.fragments, key=lambda f: f.elements)

@@ -1,0 +1,107 @@
+"""``attach_local``: what it takes, what it refuses on every rank alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import paceline
+from distributed import launch_once
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+
+
+def model(**changes: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+
+
+def frozen() -> nn.Module:
+    net = model()
+    return net.requires_grad_(False)
+
+
+def complex_() -> nn.Module:
+    net = model()
+    net.register_parameter("turn", nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
+    return net
+
+
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (model, {"sync_every": 0}, "0 steps from one exchange"),
+    (model, {"sync_every": 2.5}, "2.5 steps from one exchange"),
+    (model, {"sync_every": 4, "exchange": "terngard"}, "did you mean terngrad?"),
+    (model, {"sync_every": 4, "exchange": "auto"}, "auto compares steps"),
+    (model, {"sync_every": 4, "exchange": "powersgd"}, "works in DDP's buckets"),
+    (model, {"sync_every": 4, "fragments": 3}, "3 fragments of a network with 2 trained layers"),
+    (model, {"sync_every": 4, "outer_lr": -1}, "outer_lr=-1"),
+    (model, {"sync_every": 4, "check_every": -1}, "-1 exchanges between checks"),
+    (model, {"sync_every": 4, "timeout_s": 0}, "timeout_s=0"),
+    (lambda: DistributedDataParallel(model()), {"sync_every": 4}, "give it model.module"),
+    (lambda: "model", {"sync_every": 4}, "takes a torch.nn.Module, got str"),
+    (frozen, {"sync_every": 4}, "no parameter of this model is trained"),
+    (complex_, {"sync_every": 4}, "turn: complex weights"),
+]
+
+
+def refuse(rank: int, workers: int) -> list[str]:
+    said = []
+    for make, arguments, _ in REFUSED:
+        try:
+            paceline.attach_local(make(), **arguments)
+            said.append("taken")
+        except UserError as error:
+            said.append(str(error))
+    for mine in ({"sync_every": 4 + rank}, {"sync_every": 4, "seed": rank}, {"sync_every": 0 if rank else 4}):
+        try:
+            paceline.attach_local(model(), **mine)
+            said.append("taken")
+        except UserError as error:
+            said.append(str(error))
+    return said
+
+
+def test_what_cannot_be_is_refused_on_every_rank() -> None:
+    for said in launch_once(refuse, 2):
+        for (_, arguments, words), text in zip(REFUSED, said, strict=False):
+            assert words in text, (arguments, text)
+        differing = said[len(REFUSED) :]
+        assert "disagree on local steps" in differing[0] and "disagree on seed" in differing[1]
+        assert "disagree on arguments" in differing[2] and "rank 1: illegal: 0 steps" in differing[2]
+
+
+def attach(rank: int, workers: int) -> list[Any]:
+    torch.manual_seed(rank)
+    net = model()
+    net[1].bias.requires_grad_(False)
+    sync = paceline.attach_local(net, GradientExchange("int8", "ring"), sync_every=1)
+    moved = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], 0.1)
+    net(torch.ones(2, 4) * rank).sum().backward()
+    moved.step()
+    exchanged = sync.step()
+    again = paceline.attach_local(model(), sync_every=4, process_group=dist.group.WORLD)
+    return [
+        [p.detach().clone() for p in net.parameters()],
+        exchanged,
+        [t.name for t in sync.tensors],
+        str(sync),
+        again.step(),
+        sync.meter.sent_bytes,
+    ]
+
+
+def test_every_rank_begins_with_the_first_ones_weights_and_ends_with_the_same() -> None:
+    ranks = launch_once(attach, 2)
+    for weights, exchanged, names, text, early, sent in ranks:
+        assert all(torch.equal(a, b) for a, b in zip(weights, ranks[0][0], strict=True))
+        assert exchanged and not early and names == ["0.weight", "0.bias", "1.weight"] and sent > 0
+        assert text.startswith("an exchange every 1 steps: an outer rate of 0.7, momentum 0.9; stochastic 8-bit integers")
+
+
+def test_without_workers_it_says_what_to_do() -> None:
+    with pytest.raises(UserError, match="init_process_group first"):
+        paceline.attach_local(model(), sync_every=4)

@@ -95,7 +95,7 @@ def attach_local(
     given: dict[str, Any] = {"arguments": "legal" if illegal is None else f"illegal: {illegal}"}  # the first that is compared
     given |= {"check_every": check_every, "exchange": wanted.to_json(), "local steps": asdict(local)}
     given |= {"seed": seed, "timeout_s": timeout_s}
-    agree(group, {**given, "timeout_s": timeout_s, "what is illegal": illegal and str(illegal)}, list(tensors.values()))
+    agree(group, given, list(tensors.values()))
     if illegal is not None:
         raise illegal
     return LocalSync(

@@ -79,14 +79,16 @@ def overlapped(table: Workload, compute_s: float, warm: int, steps: int) -> dict
     }
 
 
-def run(on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timeout: float = 1800) -> list[dict[str, Any]]:
-    """The cases' measurements, in order. Raises lab.HostFailed when a host fails."""
+def run(
+    on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timeout: float = 1800, script: str = "paced.py"
+) -> list[dict[str, Any]]:
+    """The cases' measurements, in order, by a script of this folder. Raises lab.HostFailed when a host fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.json"
         path.write_text(json.dumps({**spec, "cases": list(cases)}))
         environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(p for p in sys.path if p)}
         try:
-            results = on.run([sys.executable, str(HERE / "paced.py"), str(path)], env=environment, timeout=timeout)
+            results = on.run([sys.executable, str(HERE / script), str(path)], env=environment, timeout=timeout)
         except lab.HostFailed as error:
             print(next((r.stderr for r in error.results if r.host == error.host), ""), file=sys.stderr)
             raise
@@ -143,6 +145,7 @@ def predicted(
         options={**options, **case.get("assumed", {})},
         compress_pull=pull,
         codec_at=case.get("codec_at", ""),
+        **case.get("local", {}),
     )
     share = codec_cores or cores_worth() / hosts
     low, typical, high = (replace(level, codec_cores=share) for level in CATALOGUE)

@@ -1,0 +1,28 @@
+"""A short form of the benchmark of local steps: bytes as predicted, fewer with more of them, and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from test_benchmarks import rows, run
+
+
+def test_local_steps_in_the_lab_short(tmp_path: Path) -> None:
+    out, picture = tmp_path / "l.csv", tmp_path / "l.svg"
+    few = ("--hosts", "2", "--links", "100Mb/s", "--every", "4", "--steps", "8", "--pace", "0.001", "--seeds", "0")
+    text = run("local_sgd_lab.py", *few, "--out", str(out), "--picture", str(picture))
+    found = {row["method"]: row for row in rows(out)}
+    assert list(found) == [
+        *("dense", "TernGrad", "DiLoCo 4", "DiLoCo 4 int8", "streaming 4", "streaming 4 int8", "Local SGD 4"),
+    ]
+    for row in found.values():
+        assert row["metered_bytes"] == row["predicted_bytes"] and row["samples"] == "256"
+        assert 0.9 < float(row["socket_bytes"]) / float(row["metered_bytes"]) < 1.3, row
+        assert float(row["loss"]) < 2.4 and float(row["step_s"]) > 0 and float(row["predicted_s"]) > 0
+    dense = float(found["dense"]["metered_bytes"])
+    assert float(found["DiLoCo 4"]["metered_bytes"]) == float(found["Local SGD 4"]["metered_bytes"]) == dense / 4
+    assert float(found["DiLoCo 4 int8"]["metered_bytes"]) < dense / 15
+    assert "equal samples" in text and "<svg" in picture.read_text()
+    redrawn = tmp_path / "again.svg"
+    run("local_sgd_lab.py", "--out", str(out), "--draw", str(redrawn))
+    assert "<svg" in redrawn.read_text()

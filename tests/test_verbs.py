@@ -30,6 +30,7 @@ PUBLIC = {
     "train",
     "ask",
     "attach",
+    "attach_local",
     "LARS",
     "LAMB",
     "UserError",

@@ -28,6 +28,8 @@ def choices(text: str, before: GradientExchange | None = None) -> dict[str, Any]
         ("--clip 2.5", {"clip": 2.5}),
         ("--clip None", {"clip": None}),
         ("--no-compress-pull --ranks-per-node 4", {"compress_pull": False, "ranks_per_node": 4}),
+        ("--sync-every 8 --fragments 2 --sync-delay 0", {"sync_every": 8, "fragments": 2, "sync_delay": 0}),
+        ("--mixing 0 --outer-lr 1 --outer-momentum 0", {"mixing": 0.0, "outer_lr": 1.0, "outer_momentum": 0.0}),
     ],
 )
 def test_only_what_was_given_is_a_choice(text: str, given: dict[str, Any]) -> None:

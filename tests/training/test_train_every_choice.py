@@ -43,6 +43,7 @@ INT8, TERNGRAD, NODES = (
     {"compression": "terngrad"},
     {"compression": "int8", "exchange": "hierarchical"},
 )
+LOCAL = {"sync_every": 2}
 EXECUTED: dict[str, list[Case]] = {
     "world_size": [],  # of every run here; a launch of other ranks than workers is refused
     "global_batch_size": [_case("steps", global_batch_size=48)],
@@ -68,6 +69,12 @@ EXECUTED: dict[str, list[Case]] = {
     "bucket_bytes": [_case("buckets", bucket_bytes=4096)],
     "clip": [_case("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
+    "sync_every": [_case("bytes", sync_every=2)],
+    "fragments": [_case("result", LOCAL, fragments=2)],
+    "sync_delay": [_case("result", LOCAL, sync_delay=1)],
+    "mixing": [_case("result", {**LOCAL, "sync_delay": 1}, mixing=0.0)],
+    "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
+    "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
 }
 """What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the loss), the collectives, or the ``bytes``."""
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -196,7 +203,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, 
 
 def test_every_choice_is_listed():
     """A new one fails here until a case shows that ``train`` executes it or refuses it."""
-    written = Strategy.of(**BASE, compression="inceptionn", exchange="ring", codec_at="nic").to_json()  # left out where empty
+    placed = {"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}
+    written = Strategy.of(**BASE, **placed, **LOCAL).to_json()  # place and local steps are left out where there are none
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written.keys()
 
 

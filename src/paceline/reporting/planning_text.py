@@ -306,7 +306,8 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
         clauses.append(f"the global batch is {outcome.strategy.global_batch_size}, as given")
     elif outcome.batch_note:
         clauses.append(outcome.batch_note)
-    if outcome.strategy.gradient_exchange.compression != base.strategy.gradient_exchange.compression:
+    now, before = outcome.strategy, base.strategy
+    if now.gradient_exchange.compression != before.gradient_exchange.compression or now.local != before.local:
         clauses.append("for equal samples; accuracy may differ, and the notes below say what is known")
     if lacking := _lacking(outcome):
         clauses.append(lacking)

@@ -11,9 +11,9 @@ import torch
 
 from paceline.strategy.formats import FP32
 from paceline.training.collectives import WireError
-from paceline.training.gradient_statistics import is_finite
 from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import begin_allreduce
+from paceline.training.gradient_statistics import is_finite
 from paceline.training.hooks.base import StepEnd, finish_queued, step_end
 from paceline.training.hooks.ddp import Hook
 

@@ -22,11 +22,12 @@ from torch import nn
 from paceline.strategy import GradientExchange, LocalSteps
 from paceline.training.consistency import same_weights
 from paceline.training.error_feedback import Feedback
-from paceline.training.exchange_group import Gradients, exchange_group, is_finite, room
+from paceline.training.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchange_setup import make_setup
 from paceline.training.exchange_thread import Exchanges, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.gradient_sample import Sample
+from paceline.training.gradient_statistics import is_finite
 from paceline.training.hooks.base import finish_queued
 from paceline.training.local_fragments import Fragment, Pending
 from paceline.training.local_state import LocalState, load, state_of

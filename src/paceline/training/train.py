@@ -32,6 +32,7 @@ def train(
     out: str = "runs/train",
     resume: str = "",
     timeout_s: float = TIMEOUT_S,
+    checkpoint_every: str = "",
     on: Loopback | None = None,
 ) -> RunRecord:
     """Train on ``strategy.world_size`` workers here; the prediction is written to ``out`` before training starts.
@@ -48,6 +49,8 @@ def train(
         optimizer_options: ``variant`` (LARS, LAMB), ``momentum``, ``weight_decay``; the optimizer's own where left out.
         resume: directory of an earlier run to go on with.
         timeout_s: seconds that a rank waits for another one, which hangs or cannot be reached, before the run ends.
+        checkpoint_every: when a checkpoint is written beside the end, steps such as ``"100"`` or a time such as ``"1min"``;
+            empty: after each epoch. Writing goes on in the background.
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
     Raises:
@@ -71,6 +74,7 @@ def train(
         out=out,
         resume=resume,
         timeout_s=timeout_s,
+        checkpoint_every=checkpoint_every,
     )
     try:
         return train_run(run, on)[0]
@@ -87,12 +91,12 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
 
     if on is None:
         check_host_holds(run.strategy.world_size)
-    with RunDir(run.out).locked(), interruptible():
+    with RunDir(run.out).locked(), interruptible() as interruption:
         run = prepare(run, local_ranks=1 if on else run.strategy.world_size)
         command = ["-m", "paceline.training", "--run", run.to_json()]
         try:
             if on is None:
-                run_workers(command, run.strategy.world_size)
+                run_workers(command, run.strategy.world_size, interruption)
             else:
                 on.run([sys.executable, *command], stream=True)
         except Interrupted as error:

@@ -74,7 +74,14 @@ def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 MIDDLE = [["topk", "adam"]]
 """Interrupted after 14 of 30 steps, in the second of three epochs."""
-DAILY = [["dense", "momentum"], ["topk", "adam"], ["terngrad", "adam"], ["terngrad", "lars"], ["dense", "lamb"], ["dense", "lars"]]
+DAILY = [
+    ["dense", "momentum"],
+    ["topk", "adam"],
+    ["terngrad", "adam"],
+    ["terngrad", "lars"],
+    ["dense", "lamb"],
+    ["dense", "lars"],
+]
 RARE = [["dense", "adam"], ["terngrad", "momentum"], ["inceptionn-scaled", "momentum"]]
 RESUMED = [*DAILY, *(pytest.param(*case, marks=pytest.mark.full) for case in RARE)]
 SCHEDULED = [["dense", "momentum"], ["terngrad", "lars"], ["dense", "lamb"]]

@@ -66,6 +66,16 @@ def save(
             (directory / PARTS / name).unlink()
 
 
+def write_alone(path: Path, run: TrainingRun, epoch: int, step: int, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint as any file, beside the newest and the one before. Raises UserError when the disk does not take it."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    _write(temporary, path, {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, **state})
+    try:
+        temporary.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def write_part(directory: Path, name: str, part: Mapping[str, Any]) -> None:
     """Write what one rank has of its own as file ``name`` of ``PARTS``. Raises UserError when the disk does not take it."""
     folder = directory / PARTS

@@ -5,23 +5,36 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
 
 from paceline.errors import Interrupted, UserError
 from paceline.rundir import RunDir
-from paceline.training import checkpoint
+from paceline.training import checkpoint, survivors
 from paceline.training.calibrate import mean_over_ranks
 from paceline.training.checkpoint_writer import CheckpointWriter, is_shared
+from paceline.training.errors import ReplicasDiverged
 from paceline.training.loop import Trainer, gradient_histogram
 from paceline.training.progress import Progress
-from paceline.training.run_state import own_state, shared_state
+from paceline.training.run_state import own_state, shared_state, snapshot
 from paceline.training.step_agreement import StepAgreement, Wish
 from paceline.training.stop_requests import StopRequests
 from paceline.training.training_run import TrainingRun
 from paceline.units import format_seconds
+
+
+class _Last(NamedTuple):
+    """The last boundary of a step: where, the model's buffers, and what only this rank has."""
+
+    epoch: int
+    step: int
+    buffers: Mapping[str, torch.Tensor]
+    own: Mapping[str, Any]
 
 
 class Epochs:
@@ -43,12 +56,14 @@ class Epochs:
         self._agreement = StepAgreement(workers, run.timeout_s)
         self._every = run.save_every
         self._saved_at = time.monotonic()
+        self._last: _Last | None = None
         self._agreed = Wish()  # at the last step of an epoch, for its end
 
     def train(self, first: int) -> None:
-        """Train from epoch ``first`` to the last. Raises Interrupted on every rank when any was asked to stop."""
+        """Train from epoch ``first``, or within it, to the last. Raises Interrupted on every rank when any is asked to stop."""
         run, trainer = self._run, self._trainer
-        with self._stops.while_training(), self._progress.epochs(first, trainer.steps_per_epoch) as show:
+        self._stops.elastic = run.elastic
+        with self._stops.while_training(), self._left_behind(), self._progress.epochs(first, trainer.steps_per_epoch) as show:
             for epoch in range(first, run.epochs):
                 finish = self._sampler() if epoch == (first + run.epochs) // 2 else None
 
@@ -63,12 +78,33 @@ class Epochs:
                 loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
                 self._end_epoch(epoch, loss)
 
+    @contextmanager
+    def _left_behind(self) -> Iterator[None]:
+        """When a rank is lost in an elastic run, leave the last step for those who go on."""
+        try:
+            yield
+        except (RuntimeError, dist.DistError) as error:
+            last = self._last
+            if last is not None and not isinstance(error, ReplicasDiverged):
+                shared = shared_state(self._trainer, self.curve)
+                shared["model"] = {**shared["model"], **last.buffers}
+                with suppress(UserError):  # the error that is raised matters more
+                    survivors.leave(self._run, last.epoch, last.step, shared, last.own)
+            raise
+
+    def _remember(self, epoch: int, step: int) -> None:
+        """Copy what a step that fails will have changed; weights and optimizer change only when its exchange has succeeded."""
+        if self._run.elastic:
+            buffers = {name: buffer.clone() for name, buffer in self._trainer.model.module.named_buffers()}
+            self._last = _Last(epoch, step, buffers, snapshot(own_state(self._trainer)))
+
     def _boundary(self, epoch: int, number: int) -> None:
         """Between step ``number`` of an epoch and the next: save or stop if any rank has to."""
         due = self._trainer.rank == 0 and self._due_by_time() and not self.writer.busy
         agreed = self._agreement.after_step(Wish(self._stops.number, due), self._trainer.times.step[-1])
         self._say_failure()
         step, whole = number + 1, self._trainer.steps_per_epoch
+        self._remember(epoch, step)
         if step == whole:
             self._agreed = agreed
         elif agreed.stop:
@@ -97,6 +133,11 @@ class Epochs:
         if self._every == (0, 0.0) or done == run.epochs or agreed.save or by_steps:
             self._save(done, 0)
 
+    def save_now(self, epoch: int) -> None:
+        """Write where the run is before it goes on, and wait for that. Raises UserError where it cannot be written."""
+        self._save(epoch, self._trainer.done)
+        self.writer.finish()
+
     def _due_by_steps(self, steps: int) -> bool:
         return bool(self._every[0]) and steps % self._every[0] == 0
 
@@ -119,6 +160,7 @@ class Epochs:
         except UserError as error:
             kept = f"{error}; {checkpoint.kept(self._run)}"
         self._progress.say(self._summary(where))
+        self._last = None
         self._agreement.barrier()  # or the launcher would end those that still write
         raise Interrupted(number, kept)
 
@@ -160,7 +202,7 @@ def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
     steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
     numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
     rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0
-    exchange_s = statistics.fmean(trainer.times.exposed[-steps:])
+    exchange_s = statistics.fmean(trainer.times.exposed[-steps:] or [0.0])
     return {
         **numbers,
         "step": entry["epoch"] * steps,

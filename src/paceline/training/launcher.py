@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
-from paceline.training.stop_requests import STOP_FILE
+from paceline.training.stop_requests import STOP_FILE, WORKER
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -38,6 +38,10 @@ WORKERS_A_CORE = 4
 ALWAYS_HELD = 16
 """Workers that any host may start, however slowly they run."""
 
+RESTARTS = 3
+"""Of an elastic run, in all."""
+SUSPENDED_S = 3.0
+"""How long a worker may stay suspended after another one's end."""
 GRACE_S = 60.0
 """How long workers may take to stop in order; then they are ended."""
 
@@ -92,13 +96,14 @@ class Interruption:
             self._timer.cancel()
 
 
-def run_workers(command: Sequence[str], workers: int, interruption: Interruption | None = None) -> None:
+def run_workers(command: Sequence[str], workers: int, interruption: Interruption | None = None, restarts: int = 0) -> None:
     """Run ``python COMMAND`` as ``workers`` ranks and wait for them.
 
     Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies, or an exception such as
     ``Interrupted`` arrives here, the others are ended.
 
     Args:
+        restarts: how often all are started again when one was lost.
         interruption: of workers that stop in order (``StopRequests``); None: a signal ends them.
 
     Raises:
@@ -118,7 +123,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
         run_id=f"paceline-{os.getpid()}",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=0,
+        max_restarts=restarts,
         signals_to_handle="",  # they are the caller's: see interruptible
     )
     threads = str(max(1, (os.cpu_count() or 1) // workers))
@@ -132,6 +137,9 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
         if interruption is not None:
             variables[STOP_FILE] = str(stop_file)
             interruption.ask = partial(_ask, stop_file)
+        ended = threading.Event()
+        if interruption is not None and sys.platform == "linux":
+            threading.Thread(target=_end_suspended, args=(Path(folder), ended), name="paceline-suspended", daemon=True).start()
         try:
             with _environment(variables):
                 elastic_launch(config, sys.executable)("-u", *command)
@@ -140,8 +148,32 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
                 raise Interrupted(interruption.asked) from None
             raise _error(*_first(error.failures)) from None
         finally:
+            ended.set()
             if interruption is not None:
                 interruption.answered()
+
+
+def _end_suspended(folder: Path, ended: threading.Event) -> None:
+    """Kill workers that are suspended (SIGSTOP) when another one has ended: no other signal ends them."""
+    running: dict[int, int] = {}
+    seen: set[int] = set()
+    since = 0.0  # when the first of those of one start ended
+    while not ended.wait(WATCH_S):
+        for pid in {int(path.stem) for path in folder.glob(f"*{WORKER}")} - seen:
+            seen.add(pid)
+            with suppress(OSError):
+                running[pid] = os.pidfd_open(pid)
+        gone = [pid for pid, descriptor in running.items() if select.select([descriptor], [], [], 0)[0]]
+        for pid in gone:
+            os.close(running.pop(pid))
+        since = (since or time.monotonic() if gone or since else 0.0) if running else 0.0
+        if since and time.monotonic() - since > SUSPENDED_S:
+            for pid, descriptor in running.items():
+                with suppress(OSError):
+                    if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt":
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    for descriptor in running.values():
+        os.close(descriptor)
 
 
 def _ask(stop_file: Path, number: int) -> None:

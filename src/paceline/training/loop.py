@@ -105,6 +105,7 @@ class Trainer:
         self.teacher: nn.Module | None = None  # in eval mode, on the device
         self.distill = 0.0  # share of what it says in the loss
         self.skipped_before = 0  # steps that the optimizer skipped before the resumption
+        self._through = False  # the epoch that ``done`` counts
         self.done = 0  # steps of the epoch under way, also those before the resumption
         self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
         self.random_state: Mapping[str, Any] | None = None  # with which a resumed epoch goes on
@@ -156,7 +157,8 @@ class Trainer:
 
         ``on_step`` is called after each step, at its boundary, with the step's number. What it raises leaves the trainer there.
         """
-        if self.done == self.steps_per_epoch:
+        if self._through:
+            self._through = False
             self.done, self.loss_so_far, self.seconds_so_far = 0, torch.zeros((), device=self.device), 0.0
         self.model.train()
         torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: alike after a resume
@@ -169,6 +171,7 @@ class Trainer:
             self.done = number + 1
             if on_step is not None:
                 on_step(number)
+        self._through = True
         return float(self.loss_so_far) / self.steps_per_epoch
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import RateScaling
-from paceline.training.launcher import check_host_holds, interruptible, run_workers
+from paceline.training.launcher import RESTARTS, check_host_holds, interruptible, run_workers
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 
 
@@ -33,6 +33,7 @@ def train(
     resume: str = "",
     timeout_s: float = TIMEOUT_S,
     checkpoint_every: str = "",
+    elastic: bool = False,
     on: Loopback | None = None,
 ) -> RunRecord:
     """Train on ``strategy.world_size`` workers here; the prediction is written to ``out`` before training starts.
@@ -51,6 +52,8 @@ def train(
         timeout_s: seconds that a rank waits for another one, which hangs or cannot be reached, before the run ends.
         checkpoint_every: when a checkpoint is written beside the end, steps such as ``"100"`` or a time such as ``"1min"``;
             empty: after each epoch. Writing goes on in the background.
+        elastic: go on from what is in ``out`` of this run, and start the workers again, three times at most, when one is lost:
+            from the last step in the memory of the others, else from the newest checkpoint.
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
     Raises:
@@ -75,6 +78,7 @@ def train(
         resume=resume,
         timeout_s=timeout_s,
         checkpoint_every=checkpoint_every,
+        elastic=elastic,
     )
     try:
         return train_run(run, on)[0]
@@ -96,7 +100,7 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
         command = ["-m", "paceline.training", "--run", run.to_json()]
         try:
             if on is None:
-                run_workers(command, run.strategy.world_size, interruption)
+                run_workers(command, run.strategy.world_size, interruption, RESTARTS if run.elastic else 0)
             else:
                 on.run([sys.executable, *command], stream=True)
         except Interrupted as error:

@@ -53,6 +53,8 @@ class TrainingRun:
         distill: weight of what the teacher says, 0 to 1; the labels have the rest.
         checkpoint_every: when a checkpoint is written, steps such as ``100`` or a time such as ``1min``, and at the end; empty:
             after each epoch.
+        elastic: go on from what is in ``out`` of this run, also with another number of workers, and leave the last step there
+            when a rank is lost.
         slimming: how structures are removed while it trains (``slimming.on_path.settings``); empty: not at all.
 
     Raises:
@@ -81,6 +83,7 @@ class TrainingRun:
     distill: float = 0.0
     slimming: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_every: str = ""
+    elastic: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -126,13 +129,14 @@ class TrainingRun:
             (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher", "checkpoint_every")),
             (int, "a whole number", ("epochs", "scale_from", "seed")),
             (int | float, "a number", ("lr", "warmup", "decay", "timeout_s", "distill")),
+            (bool, "True or False", ("elastic",)),
             (Strategy, "a paceline.Strategy", ("strategy",)),
             (Mapping, "names with values", ("optimizer_options", "slimming")),
         ):
             for name in names:
                 value = getattr(self, name)
                 large = isinstance(value, int) and name != "seed" and abs(value) > _LARGEST
-                if not isinstance(value, kind) or isinstance(value, bool) or large:
+                if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or large:
                     raise UserError(f"{name} is {shorten(repr(value), 80)}", f"give {legal}")
 
     def _check_optimizer_options(self) -> None:

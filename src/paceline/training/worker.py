@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import statistics
@@ -27,11 +28,13 @@ from paceline.rundir import RunDir, run_label
 from paceline.slimming import on_path
 from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
-from paceline.training import checkpoint
+from paceline.training import checkpoint, survivors
 from paceline.training.attach import attach, wrap
 from paceline.training.calibrate import calibrate, mean_over_ranks
+from paceline.training.consistency import CODE, code_version, module_version, same_everywhere
 from paceline.training.data import Dataset, load
 from paceline.training.epochs import Epochs
+from paceline.training.liveness import naming_lost_ranks
 from paceline.training.loop import Trainer, make_optimizer, median_step, options_of
 from paceline.training.noise_scale import MEASURABLE
 from paceline.training.progress import Progress
@@ -86,7 +89,11 @@ def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.
             held.enter_context(RunDir(run.out).locked())
         return prepare(run, first, int(os.environ.get("LOCAL_WORLD_SIZE", run.strategy.world_size)))
 
-    return agreed(checked), device
+    run = agreed(checked)
+    here = {name: value for name, value in json.loads(run.to_json()).items() if name not in ("out", "resume", "label")}
+    code = {f"code of {name}": module_version(value) for name, value in run.code.items()}
+    same_everywhere(dist.group.WORLD, {CODE: code_version(), **here, **code}, "give the same options on every rank")
+    return run, device
 
 
 def agreed(make: Callable[[], _T]) -> _T:
@@ -172,6 +179,7 @@ def _outputs(model: nn.Module, samples: Tensor) -> int:
         return int(model.to("meta")(samples.to("meta")).shape[-1])
 
 
+@naming_lost_ranks()
 def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = None) -> None:
     """Run one rank of a run that ``prepare`` has checked: calibrate, predict, train, record.
 
@@ -190,6 +198,8 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     before = _resident()
     module = starting_model(run).to(device)
 
+    if run.elastic and not run.resume and _has_begun(run):
+        run = replace(run, resume=run.out)
     resumed = _checkpoint_of_all(run, progress) if run.resume else None
     progress.say("measuring this machine")
     batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
@@ -222,6 +232,11 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch + trainer.done)
 
     epochs = Epochs(run, trainer, progress, curve, stops or StopRequests())
+    if resumed is not None and "lost" in resumed:
+        epochs.save_now(first)
+        dist.barrier()
+        if rank == 0:
+            survivors.remove(Path(run.resume))
     epochs.train(first)
     record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, _resident() - before)
     if rank == 0:
@@ -231,16 +246,42 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     epochs.writer.finish()
 
 
+def _has_begun(run: TrainingRun) -> bool:
+    """Whether a run has left something in its directory, as rank 0 sees it."""
+    directory = Path(run.out)
+    files = [directory / checkpoint.FILE, directory / checkpoint.PREVIOUS, *directory.glob(survivors.PATTERN)]
+    seen = [any(file.exists() for file in files)]
+    dist.broadcast_object_list(seen, 0)
+    return seen[0]
+
+
+def _newest(directory: Path, run: TrainingRun) -> dict[str, Any]:
+    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither."""
+    left = survivors.found(directory, run) if run.elastic else None
+    try:
+        saved = checkpoint.load(directory, run)
+    except UserError:
+        if left is None:
+            raise
+        return left
+    return left if left and (left["epoch"], left["step"]) >= (saved["epoch"], saved["step"]) else saved
+
+
 def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """The checkpoint that the run goes on from, the same on every rank. Raises UserError on every rank alike."""
     directory, rank = Path(run.resume), dist.get_rank()
-    state = agreed(lambda: checkpoint.load(directory, run) if rank == 0 else None)
+    state = agreed(lambda: _newest(directory, run) if rank == 0 else None)
     chosen = [state and state["file"]]
     dist.broadcast_object_list(chosen, 0)
 
     def own() -> dict[str, Any]:
         alike = run.strategy.world_size == before
-        mine = state or checkpoint.read(directory / str(chosen[0]), [rank] if alike else None)
+        mine = state
+        if mine is None and chosen[0]:
+            mine = checkpoint.read(directory / str(chosen[0]), [rank] if alike else None)
+        mine = mine or survivors.found(directory, run)
+        if mine is None:
+            raise UserError(f"rank {rank} does not see what survivors have left in {directory}", "share it among the hosts")
         checkpoint.check_same_run(run, mine)
         return mine
 
@@ -248,6 +289,10 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     dist.broadcast_object_list(workers, 0)
     before = workers[0]
     result = agreed(own)
+    if "lost" in result:
+        progress.say(survivors.said(result))
+    elif run.elastic:
+        progress.say(f"going on from the checkpoint of {checkpoint.place(result)}")
     if result.get("fallback"):
         progress.say(f"{result['fallback']}; going on from the previous checkpoint, {checkpoint.place(result)}")
     return result

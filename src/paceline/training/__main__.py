@@ -16,6 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake, 128 + n for signal n."""
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
+    from paceline.training.errors import LostRank
     from paceline.training.stop_requests import StopRequests
     from paceline.training.worker import joined, launched, train
 
@@ -48,7 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
         return stop.code
     except Exception as error:
         what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        waited = re.search(r"[Tt]imed out waiting (\d+)ms", what)  # of gloo's, outside of an exchange of gradients
+        named = isinstance(error, LostRank)
+        waited = (
+            None if named else re.search(r"[Tt]imed out waiting (\d+)ms", what)
+        )  # of gloo's, outside of an exchange of gradients
         if waited:
             seconds = int(waited[1]) / 1000
             what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"

@@ -132,6 +132,8 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
+    if restarts:  # the elastic launcher's own store keeps the addresses of ended ranks, which a new group would call
+        variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         stop_file = Path(folder) / "stop"
         if interruption is not None:

@@ -85,6 +85,11 @@ def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.
 
     def checked() -> TrainingRun:
         run = options.run(dist.get_world_size())
+        if run.elastic and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            raise UserError(
+                "torchrun's own store keeps the addresses of ended ranks, which a new group would call",
+                "start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+            )
         if first:
             held.enter_context(RunDir(run.out).locked())
         return prepare(run, first, int(os.environ.get("LOCAL_WORLD_SIZE", run.strategy.world_size)))

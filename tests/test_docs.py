@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "docs/compression.md",
+    "docs/faults.md",
     "docs/lab.md",
     "docs/nic.md",
     "docs/tour.md",

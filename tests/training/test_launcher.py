@@ -190,6 +190,31 @@ def test_workers_that_do_not_stop_in_time_are_ended() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_only_a_suspended_worker_is_killed_and_only_when_another_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "WATCH_S", 0.02)
+    monkeypatch.setattr(launcher, "SUSPENDED_S", 0.1)
+    ended, children = threading.Event(), [subprocess.Popen(["sleep", "100"]) for _ in range(3)]
+    thread = threading.Thread(target=launcher._end_suspended, args=(tmp_path, ended))
+    try:
+        for child in children:
+            (tmp_path / f"{child.pid}{launcher.WORKER}").touch()
+        thread.start()
+        children[1].send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        assert [child.poll() for child in children] == [None] * 3  # a pause, as long as nobody has ended
+        children[0].kill()
+        assert children[1].wait(20) == -signal.SIGKILL
+        assert children[2].poll() is None
+    finally:
+        ended.set()
+        thread.join(20)
+        for child in children:
+            child.kill()
+            child.wait()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
 def test_every_signal_that_ends_a_run_is_an_interruption(number):
     before = signal.getsignal(number)

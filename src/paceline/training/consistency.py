@@ -7,13 +7,13 @@ import hashlib
 import logging
 import sys
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-import paceline
 from paceline.calibration.constants import assumed
 from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
 from paceline.errors import UserError
@@ -57,11 +57,11 @@ def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: 
 @functools.cache
 def code_version() -> str:
     """The version of this package, and a digest of its Python source: that of two ranks is alike where their code is."""
-    digest, root = hashlib.sha256(), Path(paceline.__file__).parent
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
-    return f"paceline {paceline.__version__} {digest.hexdigest()[:12]}"
+    return f"paceline {metadata.version('paceline')} {digest.hexdigest()[:12]}"
 
 
 def module_version(name: str) -> str:

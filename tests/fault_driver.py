@@ -6,6 +6,7 @@ them, and waits 3 s for a rank that does not answer. Its network idles, so that 
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import shutil
@@ -237,10 +238,17 @@ def fault(name: str, *, long: bool = False, needs_lab: bool = False) -> Callable
 
 def run(name: str, folder: Path) -> Outcome:
     """Inject a fault once."""
+    _warm()
     outcome = Outcome(name)
     folder.mkdir(parents=True, exist_ok=True)
     FAULTS[name](outcome, folder.resolve())
     return outcome
+
+
+@functools.cache
+def _warm() -> None:
+    """The time of imports is nobody's fault."""
+    subprocess.run([executable(), "-c", "import paceline.training.worker"], check=True, timeout=200, env=FEATURES, cwd=TESTS)
 
 
 def missing(name: str) -> str:

@@ -327,6 +327,7 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
         {"out": str(out), "label": "terngrad"}
     ]
     assert {path.name for path in out.iterdir()} == {
+        "checkpoint.parts",
         "checkpoint.pt",
         "progress.json",
         "measured.trace.json",

@@ -469,7 +469,7 @@ def other_code(job: Job) -> None:
     job.happens(20)  # its Python starts anew
     shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     own = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    words = [*job.words, "--out", str(job.out)]
+    words = [*job.words, "--out", str(job.out), "--timeout", "60s"]  # the ranks do not start together
     job.ranks = [Rank(words, job.folder / "0", {**shared, **own, "RANK": "0"})]
     start = "import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in type(f).__module__]; "
     start += "from paceline.training.__main__ import main; sys.exit(main())"

@@ -171,6 +171,24 @@ def test_auto_is_within_three_percent_of_ddp_where_it_was_run() -> None:
     assert too_slow(rows(path)) == []
 
 
+def test_checkpoint_cost_benchmark_short(tmp_path: Path) -> None:
+    sizes = ["--parameters", "3000", "--compression", "topk", "--checkpoints", "1", "--between", "2", "--batch", "2"]
+    assert "of a minute" in run("checkpoint_cost.py", *sizes, "--out", str(tmp_path / "cost.csv"))
+    (row,) = rows(tmp_path / "cost.csv")
+    cost = float(row["stall_s"]) + float(row["slower_s"])
+    assert float(row["share_of_a_minute"]) == pytest.approx(cost / 60, rel=1e-2) and int(row["bytes"]) > 4 * 4 * 3000
+
+
+def test_faults_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import faults
+
+    words = ["--runs", "1", "--fault", "other code of the model", "--out", str(tmp_path / "faults.csv")]
+    monkeypatch.setattr(sys, "argv", ["faults.py", *words])
+    faults.main()
+    (row,) = rows(tmp_path / "faults.csv")
+    assert (row["runs"], row["hung"], row["failed"]) == ("1", "0", "0") and "disagree on code of model" in row["line"]
+
+
 def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "c.csv", tmp_path / "c.png"
     run("codec_speed.py", "--size", "40kB", "--codec", "ternary", "--threads", "1", "2", "--out", str(out))

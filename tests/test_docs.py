@@ -31,6 +31,7 @@ PAGES = (
     "README.md",
     "docs/compression.md",
     "docs/local-sgd.md",
+    "docs/faults.md",
     "docs/lab.md",
     "docs/nic.md",
     "docs/tour.md",
@@ -327,6 +328,7 @@ def test_a_job_over_two_machines(tmp_path: Path) -> None:
         {"out": str(out), "label": "terngrad"}
     ]
     assert {path.name for path in out.iterdir()} == {
+        "checkpoint.parts",
         "checkpoint.pt",
         "progress.json",
         "measured.trace.json",

@@ -102,7 +102,12 @@ def test_stdout_is_one_object_with_measured_and_predicted(trained: Run) -> None:
 
 
 def test_the_directory_holds_the_five_files(trained: Run) -> None:
-    assert {path.name for path in trained.out.iterdir()} == FILES | {"checkpoint.pt", "progress.json"}
+    assert {path.name for path in trained.out.iterdir()} == FILES | {
+        "checkpoint.pt",
+        "checkpoint.previous.pt",
+        "checkpoint.parts",
+        "progress.json",
+    }
     reached = json.loads((trained.out / "progress.json").read_text())
     assert reached["epoch"] == 2 and reached["workers"] == 2 and reached["samples_per_s"] > 0
     contents = RunDir(trained.out).read()

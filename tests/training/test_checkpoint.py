@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import zipfile
@@ -56,6 +57,94 @@ def test_a_full_disk_leaves_the_checkpoint_and_nothing_else(tmp_path):
             checkpoint.save(tmp_path, run_in(tmp_path), 2, {"model": {"a": torch.zeros(1 << 16)}})
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.FILE]
     assert checkpoint.load(tmp_path)["epoch"] == 1
+
+
+def two_generations(folder: Path, parts: int = 2, **changes: Any) -> list[dict[str, Any]]:
+    """Checkpoints after the first and the second epoch, with parts of ranks in files; a third is no longer there."""
+    folder.mkdir(exist_ok=True)
+    for epoch in (0, 1, 2):
+        names = [f"{epoch}-5.{rank}.pt" for rank in range(parts)]
+        for rank, name in enumerate(names):
+            checkpoint.write_part(folder, name, {"rank": rank, "hook": {"residual": torch.full((9,), rank + epoch / 4)}})
+        state = {"model": {"a": torch.full((300,), float(epoch))}, "curve": []}
+        checkpoint.save(folder, run_in(folder, **changes), epoch, state, step=5, part_files=names)
+    return [checkpoint.read(folder / name) for name in (checkpoint.PREVIOUS, checkpoint.FILE)]
+
+
+def test_two_generations_are_kept_with_the_parts_of_both(tmp_path):
+    previous, newest = two_generations(tmp_path)
+    assert [(state["epoch"], state["step"]) for state in (previous, newest)] == [(1, 5), (2, 5)]
+    assert [hook["residual"][0].item() for hook in (*previous["hook"], *newest["hook"])] == [0.25, 1.25, 0.5, 1.5]
+    assert sorted(path.name for path in (tmp_path / checkpoint.PARTS).iterdir()) == [
+        f"{epoch}-5.{rank}.pt" for epoch in (1, 2) for rank in (0, 1)
+    ]
+    assert checkpoint.read(tmp_path / checkpoint.FILE, [1])["parts"][0]["rank"] == 1
+    (tmp_path / checkpoint.PARTS / "2-7-left.0.pt").touch()
+    (tmp_path / f".{checkpoint.FILE}.tmp").touch()
+    checkpoint.clear_leftovers(tmp_path)
+    assert len(list(tmp_path.glob("**/*.pt"))) == 6 and not list(tmp_path.glob(".*"))
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "flipped":
+        numbers = max(data.find(torch.full((9,), value).numpy().tobytes()) for value in (1.0, 1.5, 2.0))
+        data[numbers + 5] ^= 1
+    path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "flipped": data}[how])
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "flipped", "gone"])
+@pytest.mark.parametrize("what", ["checkpoint", "part"])
+def test_a_damaged_newest_checkpoint_leads_to_the_one_before(tmp_path, what, how):
+    two_generations(tmp_path)
+    path = tmp_path / checkpoint.FILE if what == "checkpoint" else tmp_path / checkpoint.PARTS / "2-5.1.pt"
+    path.unlink() if how == "gone" else damage(path, how)
+    state = checkpoint.load(tmp_path)
+    assert (state["epoch"], state["file"]) == (1, checkpoint.PREVIOUS) and [part["rank"] for part in state["parts"]] == [0, 1]
+    assert f"{checkpoint.FILE} cannot be read: " in state["fallback"] and "\n" not in state["fallback"]
+    assert what == "checkpoint" or "its part 2-5.1.pt" in state["fallback"]
+    damage(tmp_path / checkpoint.PREVIOUS, "truncated")
+    with pytest.raises(UserError, match=r"/checkpoint\.pt cannot be read"):  # the newest is what is named
+        checkpoint.load(tmp_path)
+
+
+def test_a_foreign_newest_checkpoint_leads_to_the_one_before(tmp_path):
+    """A copy of another run's: the file is whole, and its parts are there or not."""
+    two_generations(tmp_path / "run")
+    two_generations(tmp_path / "other", parts=0, seed=9)
+    shutil.copy(tmp_path / "other" / checkpoint.FILE, tmp_path / "run" / checkpoint.FILE)
+    state = checkpoint.load(tmp_path / "run", run_in(tmp_path / "run"))
+    assert state["epoch"] == 1 and "other settings: seed 9 -> 0" in state["fallback"]
+    assert checkpoint.load(tmp_path / "run", run_in(tmp_path / "run", seed=9))["fallback"] == ""
+    with pytest.raises(UserError, match="seed 9 -> 4"):
+        checkpoint.load(tmp_path / "run", run_in(tmp_path / "run", seed=4))
+
+
+@pytest.mark.parametrize("names", [["../x.pt"], ["/etc/passwd"], "x", [3]])
+def test_a_checkpoint_names_parts_of_its_own_directory_only(tmp_path, names):
+    state = {"model": {}, "curve": []}
+    checkpoint.save(tmp_path, run_in(tmp_path), 1, state)
+    data = torch.load(tmp_path / checkpoint.FILE, weights_only=True)
+    torch.save({**data, "part_files": names}, tmp_path / checkpoint.FILE)
+    with pytest.raises(UserError, match=r"cannot be read: parts are"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize("at", ["write", "keep", "replace"])
+def test_a_process_that_dies_while_it_saves_leaves_a_whole_checkpoint(tmp_path, at):
+    """Between any two of its steps: the child ends there without a chance to tidy up."""
+    checkpoint.save(tmp_path, run_in(tmp_path), 1, {"model": {}, "curve": []})
+    checkpoint.save(tmp_path, run_in(tmp_path), 2, {"model": {}, "curve": []})
+    if (child := os.fork()) == 0:
+        name, owner = {"write": ("fsync", os), "keep": ("_keep", checkpoint), "replace": ("sync_directory", checkpoint)}[at]
+        setattr(owner, name, lambda *_: os._exit(9))
+        checkpoint.save(tmp_path, run_in(tmp_path), 3, {"model": {}, "curve": []})
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert checkpoint.load(tmp_path)["epoch"] == (3 if at == "replace" else 2)
+    assert checkpoint.read(tmp_path / checkpoint.PREVIOUS)["epoch"] == (2 if at == "replace" else 1)
+    checkpoint.save(tmp_path, run_in(tmp_path), 4, {"model": {}, "curve": []})
+    assert checkpoint.load(tmp_path)["epoch"] == 4
 
 
 def test_a_flipped_byte_is_one_line(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -113,6 +114,7 @@ class Ended:
         try:
             for number, run in runs.items():
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
+            time.sleep(1)  # the first steps, after the prediction
             self.pid = runs[signal.SIGINT].process.pid
             second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
             self.second = Run(["-m", "paceline", "train", *second], python=executable()).end()
@@ -141,12 +143,13 @@ def test_a_signal_ends_a_run_in_order(ended, number):
     assert code == 128 + number
     assert not [line for line in lines if "Traceback" in line or "Error" in line]
     out = ended.out[number]
+    where = checkpoint.place(checkpoint.load(out))
     if number == signal.SIGTERM:
-        kept = f"no epoch has ended, so nothing is kept in {out}"
-    else:
-        kept = f"the checkpoint of epoch {checkpoint.load(out)['epoch']} is kept; resume {out} to go on"
-    assert lines[-1] == f"paceline: interrupted by {number.name}; {kept}"
+        assert re.fullmatch(r"step [1-9]\d* of epoch 1", where)  # an epoch would take hours
+    assert lines[-1] == f"paceline: interrupted by {number.name}; the checkpoint of {where} is kept; resume {out} to go on"
     assert sum(line.startswith("paceline:") for line in lines) == 1
+    summaries = [line for line in lines if "stopped after" in line]
+    assert len(summaries) == 1 and f": stopped after {where}, " in summaries[0] and " a step" in summaries[0]
 
 
 def test_workers_end_with_their_launcher(ended):
@@ -161,6 +164,55 @@ def test_a_second_run_into_a_directory_is_refused(ended):
     out = ended.out[signal.SIGINT]
     assert lines[0].startswith(f"paceline: {out} is in use by process {ended.pid} on ")
     assert "--out" in lines[0]
+
+
+def test_a_second_signal_ends_what_the_first_asked_to_stop() -> None:
+    asked: list[int] = []
+    with interruptible() as interruption:
+        interruption.ask = asked.append
+        signal.raise_signal(signal.SIGINT)
+        assert asked == [signal.SIGINT] == [interruption.asked]
+        with pytest.raises(Interrupted) as second:
+            signal.raise_signal(signal.SIGINT)
+        interruption.answered()
+    assert second.value.code == 130
+
+
+def test_workers_that_do_not_stop_in_time_are_ended() -> None:
+    interruption = launcher.Interruption(grace_s=0.05)
+    interruption.ask = lambda number: None
+    before = signal.signal(signal.SIGTERM, interruption.on_signal)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            time.sleep(60)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_only_a_suspended_worker_is_killed_and_only_when_another_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "WATCH_S", 0.02)
+    monkeypatch.setattr(launcher, "SUSPENDED_S", 0.1)
+    ended, children = threading.Event(), [subprocess.Popen(["sleep", "100"]) for _ in range(3)]
+    thread = threading.Thread(target=launcher._end_suspended, args=(tmp_path, ended))
+    try:
+        for child in children:
+            (tmp_path / f"{child.pid}{launcher.WORKER}").touch()
+        thread.start()
+        children[1].send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        assert [child.poll() for child in children] == [None] * 3  # a pause, as long as nobody has ended
+        children[0].kill()
+        assert children[1].wait(20) == -signal.SIGKILL
+        assert children[2].poll() is None
+    finally:
+        ended.set()
+        thread.join(20)
+        for child in children:
+            child.kill()
+            child.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)

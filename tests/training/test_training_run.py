@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,14 +33,14 @@ from training_jobs import DATA, MODEL, job
 
 
 def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
-    """Three epochs, and a run that goes on from the checkpoint after the first, as after an interruption."""
+    """Three epochs, and a run that goes on from the checkpoint after the first, or within the second, as after an
+    interruption."""
     save = checkpoint.save
 
-    def also_first(directory: Path, job: TrainingRun, epoch: int, state: dict[str, Any]) -> None:
-        save(directory, job, epoch, state)
-        if epoch == 1:
-            (directory.parent / "first").mkdir(exist_ok=True)
-            save(directory.parent / "first", job, epoch, state)
+    def also_first(directory: Path, job: TrainingRun, epoch: int, state: dict[str, Any], **more: Any) -> None:
+        save(directory, job, epoch, state, **more)
+        if epoch == 1 and not (directory.parent / "first").exists():
+            shutil.copytree(directory, directory.parent / "first")
 
     checkpoint.save = also_first
     # How long things take is not asked here.
@@ -49,6 +50,8 @@ def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[st
         base = Path(folder) / f"{compression}-{optimizer}"
         changes: dict[str, Any] = SCHEDULE if [compression, optimizer] in SCHEDULED else {}
         changes = {**changes, "optimizer_options": OPTIONS.get(optimizer, {})}
+        if [compression, optimizer] in MIDDLE:
+            changes["checkpoint_every"] = "7"
         if [compression, optimizer] == SPOILT:
             changes = {"model": "user_module:plain", "data": "user_module:spoilt"}
         whole = job(base / "whole", compression, optimizer, workers, **changes)
@@ -69,7 +72,16 @@ def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, state
 
 
-DAILY = [["dense", "momentum"], ["terngrad", "adam"], ["terngrad", "lars"], ["dense", "lamb"], ["dense", "lars"]]
+MIDDLE = [["topk", "adam"]]
+"""Interrupted after 14 of 30 steps, in the second of three epochs."""
+DAILY = [
+    ["dense", "momentum"],
+    ["topk", "adam"],
+    ["terngrad", "adam"],
+    ["terngrad", "lars"],
+    ["dense", "lamb"],
+    ["dense", "lars"],
+]
 RARE = [["dense", "adam"], ["terngrad", "momentum"], ["inceptionn-scaled", "momentum"]]
 RESUMED = [*DAILY, *(pytest.param(*case, marks=pytest.mark.full) for case in RARE)]
 SCHEDULED = [["dense", "momentum"], ["terngrad", "lars"], ["dense", "lamb"]]
@@ -103,6 +115,7 @@ def test_a_resumed_run_ends_with_the_same_bits(resumed, compression, optimizer):
     for key in ("loss", "accuracy", "noise_scale"):
         assert str([e[key] for e in whole["curve"]]) == str([e[key] for e in rest["curve"]])  # of a spoilt one, NaN
     first = checkpoint.load(base / "first")
+    assert (first["epoch"], first["step"]) == ((1, 4) if [compression, optimizer] in MIDDLE else (1, 0))
     assert any(not torch.equal(v, first["model"][k]) for k, v in whole["model"].items())
 
 
@@ -130,7 +143,7 @@ def test_the_record_has_recipe_noise_scale_and_layers(resumed, compression, opti
         assert a.rates().keys() == {"0.weight", "4.weight", "6.weight"}
 
 
-@pytest.mark.parametrize(("compression", "optimizer"), DAILY[:2])  # the lengths of the others depend on the values
+@pytest.mark.parametrize(("compression", "optimizer"), [DAILY[0], DAILY[2]])  # the lengths of the others depend on the values
 def test_the_record_has_the_bytes_that_the_prediction_has(resumed, compression, optimizer):
     contents = RunDir(resumed / f"{compression}-{optimizer}" / "whole").read()
     assert contents.records[compression].wire_bytes_per_device == contents.predictions[compression].wire_bytes_per_device > 0

@@ -50,6 +50,10 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
     )
     parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
+    every = "write a checkpoint every so many steps, 100, or so often, 1m (default: after each epoch)"
+    elastic = "go on from what is in --out, and when a rank is lost, with those that come back or without it"
+    parser.add_argument("--elastic", action="store_true", help=elastic)
+    parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,4 +156,6 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         out=str(Path(options.out or options.resume or DEFAULT_OUT)),
         resume=options.resume,
         timeout_s=timeout_s(options),
+        elastic=getattr(options, "elastic", False),
+        checkpoint_every=getattr(options, "checkpoint_every", ""),
     )

@@ -8,24 +8,27 @@ import re
 import sys
 from contextlib import ExitStack
 
-from paceline.errors import UserError
-from paceline.training.launcher import follow_launcher, leave_error
+from paceline.errors import Interrupted, UserError
+from paceline.training.launcher import LAUNCHER, follow_launcher, leave_error
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake."""
+    """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake, 128 + n for signal n."""
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
+    from paceline.training.errors import LostRank
+    from paceline.training.stop_requests import StopRequests
     from paceline.training.worker import joined, launched, train
 
     follow_launcher()
+    stops = StopRequests()
     given = sys.argv[1:] if arguments is None else arguments
     rank = os.environ.get("RANK", "0")
     alike = True  # until training starts, the ranks have the same error, and the first of each node says it
     try:
         with ExitStack() as held:
             if given[:1] == ["--run"]:
-                launched(given[1])
+                launched(given[1], stops)
                 return 0
             options = worker_options(given)
             if "WORLD_SIZE" not in os.environ:
@@ -33,16 +36,23 @@ def main(arguments: list[str] | None = None) -> int:
                 raise UserError("torchrun has not started this process", instead)
             run, device = joined(options, held)
             alike = False
-            train(run, device)
+            train(run, device, stops)
         if rank == "0":
             print(json.dumps({"out": run.out, "label": run.label}), file=sys.stderr)
     except UserError as error:
         if not leave_error(error.message, error.fix, mistake=True) and not (alike and os.environ.get("LOCAL_RANK", "0") != "0"):
             print(f"paceline: {'' if alike else f'rank {rank}: '}{with_options(str(error))}", file=sys.stderr)
         return 2
+    except Interrupted as stop:
+        if rank == "0" and LAUNCHER not in os.environ:
+            print(f"paceline: {with_options(str(stop))}", file=sys.stderr)
+        return stop.code
     except Exception as error:
         what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        waited = re.search(r"[Tt]imed out waiting (\d+)ms", what)  # of gloo's, outside of an exchange of gradients
+        named = isinstance(error, LostRank)
+        waited = (
+            None if named else re.search(r"[Tt]imed out waiting (\d+)ms", what)
+        )  # of gloo's, outside of an exchange of gradients
         if waited:
             seconds = int(waited[1]) / 1000
             what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"

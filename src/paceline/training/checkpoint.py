@@ -1,12 +1,15 @@
-"""Checkpoints: one file a run, written whole or not at all, read without running code from it.
+"""Checkpoints: the newest and the one before, each written whole or not at all, read without running code from them.
 
-The file is a zip archive, as ``torch.save`` writes it, and carries a checksum of each of its records (CRC-32).
+A checkpoint is ``checkpoint.pt``, with what is alike on every rank, and a part of each rank: in the same file, or in files of
+``checkpoint.parts`` that the ranks write themselves. All are zip archives, as ``torch.save`` writes them, with a checksum of
+each of their records (CRC-32). ``checkpoint.pt`` is written last and names its parts, so it is whole when it is there.
 """
 
 from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,26 +20,87 @@ from paceline.errors import UserError, shorten
 from paceline.rundir import unwritable
 from paceline.training.training_run import TrainingRun
 
-FILE = "checkpoint.pt"
-_SCHEMA = 1
+FILE, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+PARTS = "checkpoint.parts"
+"""Directory of the files that ranks have written themselves."""
+_SCHEMA = 2
+_READ = (1, 2)  # 1: after whole epochs only, the ranks' states of the hook as ``hook``
 
 
-def save(directory: Path, run: TrainingRun, epoch: int, state: dict[str, Any]) -> None:
-    """Write ``state`` (weights, optimizer, hook, curve) as the checkpoint after ``epoch`` epochs.
+def save(
+    directory: Path,
+    run: TrainingRun,
+    epoch: int,
+    state: Mapping[str, Any],
+    *,
+    step: int = 0,
+    part_files: Collection[str] = (),
+) -> None:
+    """Write ``state`` as the newest checkpoint; the one that was becomes the previous one.
+
+    Args:
+        epoch, step: epochs that are complete, and steps of the next one.
+        state: what is alike on every rank (``model``, ``optimizer``, ``curve``), and ``parts``, a list with what each rank has
+            of its own, unless they are in files.
+        part_files: names of files in ``PARTS``, in the order of ranks, that ``write_part`` has written.
 
     Raises:
-        UserError: the disk does not take it; the checkpoint of before is left as it is.
+        UserError: the disk does not take it; the checkpoints of before are left as they are.
     """
+    data = {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, "part_files": list(part_files), **state}
     path = directory / FILE
     temporary = directory / f".{FILE}.tmp"  # one name: what an ended run has left is written over
+    _write(temporary, path, data)
+    dropped = _part_files(directory / PREVIOUS) - _part_files(path)
+    try:
+        if path.exists():
+            _keep(path, directory / PREVIOUS)
+        temporary.replace(path)
+        sync_directory(directory)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+    for name in dropped - set(part_files):
+        with suppress(OSError):
+            (directory / PARTS / name).unlink()
+
+
+def write_alone(path: Path, run: TrainingRun, epoch: int, step: int, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint as any file, beside the newest and the one before. Raises UserError when the disk does not take it."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    _write(temporary, path, {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, **state})
+    try:
+        temporary.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def write_part(directory: Path, name: str, part: Mapping[str, Any]) -> None:
+    """Write what one rank has of its own as file ``name`` of ``PARTS``. Raises UserError when the disk does not take it."""
+    folder = directory / PARTS
+    path, temporary = folder / name, folder / f".{name}.tmp"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    _write(temporary, path, {"schema": _SCHEMA, "name": name, **part})
+    try:
+        temporary.replace(path)
+        sync_directory(folder)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _write(temporary: Path, path: Path, data: Mapping[str, Any]) -> None:
+    """Write a file to the disk under its temporary name. Raises UserError naming ``path``, and leaves nothing behind then."""
     checksums = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(True)
     try:
         with temporary.open("wb") as file:
-            torch.save({"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, **state}, file)
+            torch.save(dict(data), file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -48,24 +112,89 @@ def save(directory: Path, run: TrainingRun, epoch: int, state: dict[str, Any]) -
         torch.serialization.set_crc32_options(checksums)
 
 
-def load(directory: Path) -> dict[str, Any]:
-    """The checkpoint in ``directory``, with its ``TrainingRun`` as ``run``.
+def sync_directory(directory: Path) -> None:
+    """Make renames in a directory last through a loss of power, where the file system can."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _keep(path: Path, previous: Path) -> None:
+    """Let ``previous`` name the file too, so that there is a newest one at any time."""
+    link = previous.with_name(f".{previous.name}.tmp")
+    link.unlink(missing_ok=True)
+    try:
+        link.hardlink_to(path)
+    except OSError:  # a file system without hard links: for a moment only the previous one is there
+        path.replace(previous)
+    else:
+        link.replace(previous)
+
+
+def _part_files(path: Path) -> set[str]:
+    """The parts that a checkpoint names; none where it cannot be read."""
+    try:  # mapped: its tensors are not read
+        return set(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["part_files"])
+    except Exception:
+        return set()
+
+
+def clear_leftovers(directory: Path) -> None:
+    """Remove what an ended run has left that no checkpoint names. Only while no run writes there."""
+    used = _part_files(directory / FILE) | _part_files(directory / PREVIOUS)
+    left = [path for path in (directory / PARTS).glob("*") if path.name not in used]
+    for path in (*left, directory / f".{FILE}.tmp"):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def load(directory: Path, run: TrainingRun | None = None) -> dict[str, Any]:
+    """The newest checkpoint in ``directory`` that is whole, with its ``TrainingRun`` as ``run``.
+
+    ``file`` in it is its name. Where it is the previous one, ``fallback`` says what is wrong with the newest.
+
+    Args:
+        run: the run that goes on from it: the newest is foreign if it is of another one and the previous is not.
 
     Raises:
-        UserError: there is none, a byte of it has changed, or it holds what no run has written.
+        UserError: there is none, or the newest is damaged, or foreign, and no previous one is in its place.
     """
-    path = directory / FILE
-    if not path.is_file():
+    newest, previous = directory / FILE, directory / PREVIOUS
+    if not newest.is_file() and not previous.is_file():
         raise UserError(f"no {FILE} in {directory}", "give the `out` directory of the run to go on with")
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged:
-            raise ValueError(f"{damaged} does not match its checksum")
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        known = state["schema"] == _SCHEMA
+        state = read(newest)
+        if run is not None:
+            check_same_settings(run, state)
+    except UserError as error:
+        with suppress(UserError):
+            state = read(previous)
+            if run is not None:
+                check_same_settings(run, state)
+            return {**state, "file": PREVIOUS, "fallback": error.message}
+        raise
+    return {**state, "file": FILE, "fallback": ""}
+
+
+def read(path: Path, ranks: Collection[int] | None = None) -> dict[str, Any]:
+    """The checkpoint that is file ``path``; ``ranks``: those whose parts are wanted, None for all.
+
+    Raises:
+        UserError: it is not there, a byte of it or of a part has changed, or it holds what no run has written.
+    """
+    try:
+        state = _loaded(path)
+        known = state["schema"] in _READ
         if known:
             state["run"] = _run_of(state)
+            wanted = [name for rank, name in enumerate(state["part_files"]) if ranks is None or rank in ranks]
+            if wanted:
+                state["parts"] = [_part(path.parent / PARTS / name) for name in wanted]
+            if "hook" not in state:
+                state["hook"] = [part["hook"] for part in state["parts"] if "hook" in part]
     except Exception as error:  # torch.load raises whatever the damage leads to
         text = error.message if isinstance(error, UserError) else str(error)
         why = next(iter(text.splitlines()), type(error).__name__)
@@ -76,33 +205,70 @@ def load(directory: Path) -> dict[str, Any]:
     return state
 
 
+def _loaded(path: Path) -> dict[str, Any]:
+    """The content of a file whose checksums match. Raises whatever the damage leads to."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise ValueError(f"{damaged} does not match its checksum")
+    return _with_defaults(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:
+    """With what schema 1 has not."""
+    for name, empty in (("step", 0), ("part_files", []), ("parts", [])):
+        state.setdefault(name, empty)
+    return state
+
+
+def _part(path: Path) -> dict[str, Any]:
+    """The part that is file ``path``. Raises ValueError naming it, or whatever the damage leads to."""
+    try:
+        part = _loaded(path)
+        if part["name"] != path.name:
+            raise ValueError(f"it is {part['name']}")
+    except Exception as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"its part {path.name}: {why}") from error
+    return part
+
+
 def _run_of(state: dict[str, Any]) -> TrainingRun:
     """The run that wrote the checkpoint. Raises UserError or ValueError for a state that none has."""
-    epoch, curve = state["epoch"], state["curve"]
-    if type(epoch) is not int or epoch < 1:
-        raise ValueError(f"epoch is {epoch!r}")
+    epoch, step, curve, names = state["epoch"], state["step"], state["curve"], state["part_files"]
+    if type(epoch) is not int or type(step) is not int or min(epoch, step) < 0 or not epoch + step:
+        raise ValueError(f"epoch is {epoch!r}, step {step!r}")
     if not isinstance(curve, list) or not all(isinstance(entry, dict) for entry in curve):
         raise ValueError(f"curve is {curve!r}")
+    if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise ValueError(f"parts are {names!r}")
+    if not isinstance(state["parts"], list) or not all(isinstance(part, dict) for part in state["parts"]):
+        raise ValueError("parts are no list of states")
     return TrainingRun.from_json(state["job"])
+
+
+def place(state: Mapping[str, Any]) -> str:
+    """Where in its run a checkpoint was taken, in words."""
+    return f"step {state['step']} of epoch {state['epoch'] + 1}" if state["step"] else f"epoch {state['epoch']}"
 
 
 def kept(run: TrainingRun) -> str:
     """What an interrupted run leaves to go on with, in words."""
-    with suppress(UserError):
-        state = load(Path(run.out))
-        if state["run"].identity == run.identity:
-            return f"the checkpoint of epoch {state['epoch']} is kept; resume {run.out} to go on"
-    return f"no epoch has ended, so nothing is kept in {run.out}"
+    with suppress(Exception):  # mapped: it was written a moment ago, and whoever waits for this may not wait long
+        state = _with_defaults(torch.load(Path(run.out) / FILE, map_location="cpu", weights_only=True, mmap=True))
+        if _run_of(state).identity == run.identity:
+            return f"the checkpoint of {place(state)} is kept; resume {run.out} to go on"
+    return f"no checkpoint was written, so nothing is kept in {run.out}"
 
 
-def check_same_run(run: TrainingRun, state: dict[str, Any]) -> None:
+def check_same_run(run: TrainingRun, state: Mapping[str, Any]) -> None:
     """Raises UserError when ``run`` would not continue the run of the checkpoint, naming each difference."""
     check_same_settings(run, state)
     if run.epochs <= state["epoch"]:
         raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more `epochs` than that")
 
 
-def check_same_settings(run: TrainingRun, state: dict[str, Any]) -> None:
+def check_same_settings(run: TrainingRun, state: Mapping[str, Any]) -> None:
     """Raises UserError when the checkpoint is of a run with other settings, naming each difference."""
     # Earlier versions left the size of the nodes open; all of them ran on those of the launcher.
     before = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node).identity

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
+import sys
 from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +25,8 @@ _log = logging.getLogger("paceline")
 
 KEPT: float = assumed("energy_kept")
 """Share of a gradient's energy; where an encoding keeps less, a warning is due."""
+CODE = "code"
+"""What ``agree`` calls the version of this package."""
 WATCH_EVERY = 100  # steps: what encodings keep changes slowly, and looking costs one more of them
 
 
@@ -31,7 +37,12 @@ def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[
         UserError: on every rank, naming what differs and where.
     """
     shapes = hashlib.sha256(repr([(t.name, t.shape) for t in tensors]).encode()).hexdigest()[:12]
-    mine = {**settings, "wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}
+    layout = {"wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}
+    same_everywhere(group, {**settings, **layout, CODE: code_version()}, "call attach() alike on every rank")
+
+
+def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: str) -> None:
+    """Compare values by name over the ranks. Raises UserError on every rank, naming what differs and where."""
     everyone: list[dict[str, Any]] = [{}] * dist.get_world_size(group)
     dist.all_gather_object(everyone, mine, group=group)
     names = sorted({name for other in everyone for name in other})
@@ -39,7 +50,25 @@ def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[
     if differing:
         name = differing[0]
         values = "; ".join(f"rank {rank}: {other.get(name)}" for rank, other in enumerate(everyone))
-        raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", "call attach() alike on every rank")
+        installs = "install the same Paceline on every rank" if name == CODE else fix
+        raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", installs)
+
+
+@functools.cache
+def code_version() -> str:
+    """The version of this package, and a digest of its Python source: that of two ranks is alike where their code is."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return f"paceline {metadata.version('paceline')} {digest.hexdigest()[:12]}"
+
+
+def module_version(name: str) -> str:
+    """A digest of the source of a user's module, ``module:function``; empty for what has none."""
+    module = sys.modules.get(name.partition(":")[0])
+    file = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
 
 def same_weights(

@@ -11,14 +11,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
+from paceline.training.stop_requests import STOP_FILE, WORKER
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -35,6 +37,13 @@ WORKERS_A_CORE = 4
 """More processes on one core mostly wait for each other."""
 ALWAYS_HELD = 16
 """Workers that any host may start, however slowly they run."""
+
+RESTARTS = 3
+"""Of an elastic run, in all."""
+SUSPENDED_S = 3.0
+"""How long a worker may stay suspended after another one's end."""
+GRACE_S = 60.0
+"""How long workers may take to stop in order; then they are ended."""
 
 
 class WorkerFailed(RuntimeError):
@@ -56,14 +65,50 @@ def check_host_holds(workers: int) -> None:
         )
 
 
-def run_workers(command: Sequence[str], workers: int) -> None:
+class Interruption:
+    """What signals do to this process in ``interruptible``.
+
+    Attributes:
+        ask: hands a signal's number to workers that stop in order; None: there are none, and a signal raises ``Interrupted``.
+        asked: the number that was handed to them; 0: none. A second signal raises, and so does one that ``grace_s`` later is
+            raised here if they still run.
+    """
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self.ask: Callable[[int], None] | None = None
+        self.asked, self._grace_s = 0, grace_s
+        self._timer: threading.Timer | None = None
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The handler. Raises Interrupted unless workers are asked to stop."""
+        if self.ask is None or self.asked:
+            raise Interrupted(number)
+        self.asked = number
+        self.ask(number)
+        self._timer = threading.Timer(self._grace_s, os.kill, (os.getpid(), number))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def answered(self) -> None:
+        """The workers have ended."""
+        self.ask = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def run_workers(command: Sequence[str], workers: int, interruption: Interruption | None = None, restarts: int = 0) -> None:
     """Run ``python COMMAND`` as ``workers`` ranks and wait for them.
 
     Each rank gets its share of the cores (``OMP_NUM_THREADS``, unless it is set). When one rank dies, or an exception such as
     ``Interrupted`` arrives here, the others are ended.
 
+    Args:
+        restarts: how often all are started again when one was lost.
+        interruption: of workers that stop in order (``StopRequests``); None: a signal ends them.
+
     Raises:
         UserError: a rank ended with a user's error.
+        Interrupted: the workers were asked to stop, and have.
         WorkerFailed: a rank was killed or returned another code than 0.
     """
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -78,7 +123,7 @@ def run_workers(command: Sequence[str], workers: int) -> None:
         run_id=f"paceline-{os.getpid()}",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=0,
+        max_restarts=restarts,
         signals_to_handle="",  # they are the caller's: see interruptible
     )
     threads = str(max(1, (os.cpu_count() or 1) // workers))
@@ -87,28 +132,68 @@ def run_workers(command: Sequence[str], workers: int) -> None:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
-    with _environment(variables):
+    if restarts:  # the elastic launcher's own store keeps the addresses of ended ranks, which a new group would call
+        variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
+        stop_file = Path(folder) / "stop"
+        if interruption is not None:
+            variables[STOP_FILE] = str(stop_file)
+            interruption.ask = partial(_ask, stop_file)
+        ended = threading.Event()
+        if interruption is not None and sys.platform == "linux":
+            threading.Thread(target=_end_suspended, args=(Path(folder), ended), name="paceline-suspended", daemon=True).start()
         try:
-            elastic_launch(config, sys.executable)("-u", *command)
+            with _environment(variables):
+                elastic_launch(config, sys.executable)("-u", *command)
         except ChildFailedError as error:
+            if interruption is not None and interruption.asked:
+                raise Interrupted(interruption.asked) from None
             raise _error(*_first(error.failures)) from None
+        finally:
+            ended.set()
+            if interruption is not None:
+                interruption.answered()
+
+
+def _end_suspended(folder: Path, ended: threading.Event) -> None:
+    """Kill workers that are suspended (SIGSTOP) when another one has ended: no other signal ends them."""
+    running: dict[int, int] = {}
+    seen: set[int] = set()
+    since = 0.0  # when the first of those of one start ended
+    while not ended.wait(WATCH_S):
+        for pid in {int(path.stem) for path in folder.glob(f"*{WORKER}")} - seen:
+            seen.add(pid)
+            with suppress(OSError):
+                running[pid] = os.pidfd_open(pid)
+        gone = [pid for pid, descriptor in running.items() if select.select([descriptor], [], [], 0)[0]]
+        for pid in gone:
+            os.close(running.pop(pid))
+        since = (since or time.monotonic() if gone or since else 0.0) if running else 0.0
+        if since and time.monotonic() - since > SUSPENDED_S:
+            for pid, descriptor in running.items():
+                with suppress(OSError):
+                    if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt":
+                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    for descriptor in running.values():
+        os.close(descriptor)
+
+
+def _ask(stop_file: Path, number: int) -> None:
+    stop_file.write_text(str(number))
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in here, where nobody else handles them."""
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise Interrupted(number)
-
+def interruptible() -> Iterator[Interruption]:
+    """SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in here, where nobody else handles them, or ask workers to stop."""
+    interruption = Interruption()
     usual: Any = signal.SIG_DFL
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual, signal.SIGHUP: usual}
     on_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
     handled = [n for n, default in defaults.items() if on_main and signal.getsignal(n) == default]
     for number in handled:
-        signal.signal(number, leave)
+        signal.signal(number, interruption.on_signal)
     try:
-        yield
+        yield interruption
     finally:
         for number in handled:
             signal.signal(number, defaults[number])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import re
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch.distributed as dist
 
 from paceline.training import daemon_threads as daemons
+from paceline.training.collectives import WireError
 from paceline.training.errors import LostRank
 
 BEAT_S = 1.0
@@ -21,6 +24,7 @@ LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
 
 _hooks = itertools.count()
+_LOSS = re.compile(r"gloo|NCCL|[Cc]onnection|[Tt]imed out|[Tt]imeout|socket", re.ASCII)
 
 
 class Roll:
@@ -77,6 +81,25 @@ class Roll:
         while dist.get_rank() == 0 and self._store.add("lost/heard", 0) < alive and time.monotonic() < until:
             time.sleep(0.05)
         return lost
+
+
+@contextmanager
+def naming_lost_ranks() -> Iterator[None]:
+    """Errors of collectives in here, over any group, become a LostRank that names the rank. Every rank enters it."""
+    roll = Roll(dist.distributed_c10d._get_default_group()) if dist.get_world_size() > 1 else None
+    try:
+        yield
+    except Exception as error:
+        if roll is None or not _of_a_collective(error):
+            raise
+        raise roll.verdict(error) from error
+
+
+def _of_a_collective(error: Exception) -> bool:
+    """Whether an error is that of a lost peer; gloo raises plain RuntimeErrors."""
+    if isinstance(error, LostRank):
+        return isinstance(error, WireError)  # others have a name already
+    return isinstance(error, dist.DistError) or (type(error) is RuntimeError and bool(_LOSS.search(str(error))))
 
 
 def _label(group: dist.ProcessGroup) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -152,8 +151,9 @@ class LocalTrainer(Trainer):
         """Continue from the states of all ranks. Another number of ranks shares out the optimizers' states in turn."""
         super().resume(model, optimizer, states)
         by_rank = {state["rank"]: state for state in states}
-        with suppress(KeyError):  # a state without one: rank 0's has been loaded
-            self.optimizer.load_state_dict(by_rank[self.rank % len(by_rank)]["optimizer"])
+        own = by_rank.get(self.rank) or by_rank[self.rank % len(by_rank)]
+        if "optimizer" in own:  # else rank 0's has been loaded
+            self.optimizer.load_state_dict(own["optimizer"])
 
 
 def _later(event: Event, seconds: float) -> Event:

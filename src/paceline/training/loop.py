@@ -24,6 +24,7 @@ from paceline.training.hooks.ddp import Hook
 from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.noise_scale import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
+from paceline.training.random_streams import set_random_state
 from paceline.training.starting_model import mixed_seed
 
 TEMPERATURE = 4.0
@@ -117,14 +118,18 @@ class Trainer:
         self.teacher: nn.Module | None = None  # in eval mode, on the device
         self.distill = 0.0  # share of what it says in the loss
         self.skipped_before = 0  # steps that the optimizer skipped before the resumption
+        self._through = False  # the epoch that ``done`` counts
+        self.done = 0  # steps of the epoch under way, also those before the resumption
+        self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
+        self.random_state: Mapping[str, Any] | None = None  # with which a resumed epoch goes on
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
-    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's micro batches of one epoch."""
+    def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's micro batches of one epoch, from step ``first`` on."""
         generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
         order = torch.randperm(len(self.data.train_y), generator=generator)
         size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
-        for step in range(self.steps_per_epoch):
+        for step in range(first, self.steps_per_epoch):
             mine = order[step * size + self.rank * micro :][:micro]
             yield self.data.train_x[mine].to(self.device), self.data.train_y[mine].to(self.device)
 
@@ -161,15 +166,26 @@ class Trainer:
         return None if scale is None else scale.take(self.strategy.micro_batch_size)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
-        """One pass over the data. Returns the mean training loss on this rank's samples."""
+        """One pass over the data, or the rest of it. Returns the mean training loss on this rank's samples of the whole pass.
+
+        ``on_step`` is called after each step, at its boundary, with the step's number. What it raises leaves the trainer there.
+        """
+        if self._through:
+            self._through = False
+            self.done, self.loss_so_far, self.seconds_so_far = 0, torch.zeros((), device=self.device), 0.0
         self.model.train()
         torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: alike after a resume
-        total = torch.zeros((), device=self.device)
-        for number, (x, y) in enumerate(self.batches(epoch)):
-            total += self._step(x, y)
+        if self.random_state is not None:
+            set_random_state(self.random_state, self.device)
+            self.random_state = None
+        for number, (x, y) in enumerate(self.batches(epoch, self.done), self.done):
+            self.loss_so_far += self._step(x, y)
+            self.seconds_so_far += self.times.step[-1]
+            self.done = number + 1
             if on_step is not None:
                 on_step(number)
-        return float(total) / self.steps_per_epoch
+        self._through = True
+        return float(self.loss_so_far) / self.steps_per_epoch
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         output = self.model(x)

@@ -12,7 +12,7 @@ from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import RateScaling
-from paceline.training.launcher import check_host_holds, interruptible, run_workers
+from paceline.training.launcher import RESTARTS, check_host_holds, interruptible, run_workers
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 
 
@@ -32,6 +32,8 @@ def train(
     out: str = "runs/train",
     resume: str = "",
     timeout_s: float = TIMEOUT_S,
+    checkpoint_every: str = "",
+    elastic: bool = False,
     on: Loopback | None = None,
 ) -> RunRecord:
     """Train on ``strategy.world_size`` workers here; the prediction is written to ``out`` before training starts.
@@ -48,6 +50,10 @@ def train(
         optimizer_options: ``variant`` (LARS, LAMB), ``momentum``, ``weight_decay``; the optimizer's own where left out.
         resume: directory of an earlier run to go on with.
         timeout_s: seconds that a rank waits for another one, which hangs or cannot be reached, before the run ends.
+        checkpoint_every: when a checkpoint is written beside the end, steps such as ``"100"`` or a time such as ``"1min"``;
+            empty: after each epoch. Writing goes on in the background.
+        elastic: go on from what is in ``out`` of this run, and start the workers again, three times at most, when one is lost:
+            from the last step in the memory of the others, else from the newest checkpoint.
         on: an emulated cluster (``paceline.lab.up``) of one host a worker; by default processes of this machine.
 
     Raises:
@@ -71,6 +77,8 @@ def train(
         out=out,
         resume=resume,
         timeout_s=timeout_s,
+        checkpoint_every=checkpoint_every,
+        elastic=elastic,
     )
     try:
         return train_run(run, on)[0]
@@ -87,12 +95,12 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
 
     if on is None:
         check_host_holds(run.strategy.world_size)
-    with RunDir(run.out).locked(), interruptible():
+    with RunDir(run.out).locked(), interruptible() as interruption:
         run = prepare(run, local_ranks=1 if on else run.strategy.world_size)
         command = ["-m", "paceline.training", "--run", run.to_json()]
         try:
             if on is None:
-                run_workers(command, run.strategy.world_size)
+                run_workers(command, run.strategy.world_size, interruption, RESTARTS if run.elastic else 0)
             else:
                 on.run([sys.executable, *command], stream=True)
         except Interrupted as error:

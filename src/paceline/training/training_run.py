@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
+from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
 
 TIMEOUT_S = 300.0
@@ -49,6 +51,10 @@ class TrainingRun:
         plan: file of a ``SlimPlan``: the network that is trained is a slimmed one, of the weights that ``start`` has.
         teacher: a run's directory or a file of weights of the whole network, from which this one learns beside the labels.
         distill: weight of what the teacher says, 0 to 1; the labels have the rest.
+        checkpoint_every: when a checkpoint is written, steps such as ``100`` or a time such as ``1min``, and at the end; empty:
+            after each epoch.
+        elastic: go on from what is in ``out`` of this run, also with another number of workers, and leave the last step there
+            when a rank is lost.
         slimming: how structures are removed while it trains (``slimming.on_path.settings``); empty: not at all.
 
     Raises:
@@ -76,6 +82,8 @@ class TrainingRun:
     teacher: str = ""
     distill: float = 0.0
     slimming: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_every: str = ""
+    elastic: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -113,20 +121,22 @@ class TrainingRun:
             raise UserError(f"`{given}` without `{other}`", f"give `{other}` too, or neither")
         self._check_optimizer_options()
         self.recipe(1)
+        _ = self.save_every
 
     def _check_types(self) -> None:
         """Refuse what a file that was edited or damaged may hold in place of a value."""
         for kind, legal, names in (
-            (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher")),
+            (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher", "checkpoint_every")),
             (int, "a whole number", ("epochs", "scale_from", "seed")),
             (int | float, "a number", ("lr", "warmup", "decay", "timeout_s", "distill")),
+            (bool, "True or False", ("elastic",)),
             (Strategy, "a paceline.Strategy", ("strategy",)),
             (Mapping, "names with values", ("optimizer_options", "slimming")),
         ):
             for name in names:
                 value = getattr(self, name)
                 large = isinstance(value, int) and name != "seed" and abs(value) > _LARGEST
-                if not isinstance(value, kind) or isinstance(value, bool) or large:
+                if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or large:
                     raise UserError(f"{name} is {shorten(repr(value), 80)}", f"give {legal}")
 
     def _check_optimizer_options(self) -> None:
@@ -228,6 +238,27 @@ class TrainingRun:
             power=self.decay,
             source="given" if self.lr else f"the default rate of {name}",
         )
+
+    @property
+    def save_every(self) -> tuple[int, float]:
+        """Steps, and seconds, between two checkpoints; (0, 0.0): they are written after each epoch. Raises UserError."""
+        text = self.checkpoint_every.strip()
+        if not text:
+            return 0, 0.0
+        if re.fullmatch(r"[+-]?\d+", text):
+            if not 1 <= int(text) <= MOST_EPOCHS:
+                raise UserError(
+                    f"a checkpoint every {shorten(text)} steps", "give a whole number from 1 up, or a time such as 1min"
+                )
+            return int(text), 0.0
+        try:
+            seconds = parse_seconds(text)
+        except UserError as error:
+            raise UserError(
+                f"a checkpoint every {shorten(text)!r}",
+                "give `checkpoint_every` as steps, such as 100, or as a time, such as 1min",
+            ) from error
+        return 0, seconds
 
     @property
     def identity(self) -> dict[str, Any]:

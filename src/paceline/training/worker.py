@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -25,22 +26,25 @@ from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
 from paceline.slimming import on_path
-from paceline.slimming.wrapped_optimizer import WrappedOptimizer
 from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
-from paceline.training import checkpoint
+from paceline.training import checkpoint, survivors
 from paceline.training.attach import attach, wrap
 from paceline.training.calibrate import calibrate, mean_over_ranks
+from paceline.training.consistency import CODE, code_version, module_version, same_everywhere
 from paceline.training.data import Dataset, load
+from paceline.training.epochs import Epochs
 from paceline.training.hooks.ddp import Hook
 from paceline.training.hooks.powersgd import PowerSGD
+from paceline.training.liveness import naming_lost_ranks
 from paceline.training.local_loop import LocalTrainer, attached, check_local
-from paceline.training.loop import Trainer, gradient_histogram, make_optimizer, median_step, options_of
+from paceline.training.loop import Trainer, make_optimizer, median_step, options_of
 from paceline.training.noise_scale import MEASURABLE
-from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.progress import Progress
+from paceline.training.run_state import layerwise_of, restore
 from paceline.training.schedules import scheduler
 from paceline.training.starting_model import starting_model, teacher_of
+from paceline.training.stop_requests import StopRequests
 from paceline.training.training_run import TrainingRun
 from paceline.units import format_bytes, format_seconds
 from paceline.workload import Workload
@@ -60,13 +64,13 @@ class WorkerOptions(Protocol):
         """The run of the command line. Raises UserError."""
 
 
-def launched(text: str) -> None:
+def launched(text: str, stops: StopRequests) -> None:
     """Train the run that ``paceline train`` has checked, as this process's rank; ``text`` is its JSON."""
     run = TrainingRun.from_json(text)
     device = join_group(timedelta(seconds=run.timeout_s))
     if dist.get_world_size() != run.strategy.world_size:
         raise UserError(f"{dist.get_world_size()} ranks for {run.strategy.world_size} workers", "start as many as workers")
-    train(run, device)
+    train(run, device, stops)
     dist.destroy_process_group()  # but not after an error: a peer may be gone, and this call would wait for it
 
 
@@ -84,11 +88,20 @@ def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.
 
     def checked() -> TrainingRun:
         run = options.run(dist.get_world_size())
+        if run.elastic and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            raise UserError(
+                "torchrun's own store keeps the addresses of ended ranks, which a new group would call",
+                "start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+            )
         if first:
             held.enter_context(RunDir(run.out).locked())
         return prepare(run, first, int(os.environ.get("LOCAL_WORLD_SIZE", run.strategy.world_size)))
 
-    return agreed(checked), device
+    run = agreed(checked)
+    here = {name: value for name, value in json.loads(run.to_json()).items() if name not in ("out", "resume", "label")}
+    code = {f"code of {name}": module_version(value) for name, value in run.code.items()}
+    same_everywhere(dist.group.WORLD, {CODE: code_version(), **here, **code}, "give the same options on every rank")
+    return run, device
 
 
 def agreed(make: Callable[[], _T]) -> _T:
@@ -128,7 +141,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
         # The same cores compute and exchange, so nothing overlaps and the fewest exchanges are the fastest.
         run = replace(run, strategy=replace(run.strategy, first_bucket_bytes=run.strategy.bucket_bytes))
     if run.resume:
-        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume)))
+        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run))
     make_optimizer(run.strategy.optimizer, [nn.Parameter(torch.zeros(1))], run.learning_rate, 0, run.optimizer_options)
     data = load(run.data)
     if len(data.train_y) < run.strategy.global_batch_size:
@@ -175,11 +188,16 @@ def _outputs(model: nn.Module, samples: Tensor) -> int:
         return int(model.to("meta")(samples.to("meta")).shape[-1])
 
 
-def train(run: TrainingRun, device: torch.device) -> None:
+@naming_lost_ranks()
+def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = None) -> None:
     """Run one rank of a run that ``prepare`` has checked: calibrate, predict, train, record.
+
+    Args:
+        stops: what asks this rank to stop; None: nothing but a signal in training.
 
     Raises:
         UserError: the disk is full.
+        Interrupted: a rank was asked to stop; the checkpoint is written.
         LostRank: a rank has ended or does not answer.
         ReplicasDiverged: the weights differ between ranks.
     """
@@ -189,10 +207,9 @@ def train(run: TrainingRun, device: torch.device) -> None:
     before = _resident()
     module = starting_model(run).to(device)
 
-    resumed = checkpoint.load(Path(run.resume)) if run.resume else None
-    if resumed is not None:
-        checkpoint.check_same_run(run, resumed)
-
+    if run.elastic and not run.resume and _has_begun(run):
+        run = replace(run, resume=run.out)
+    resumed = _checkpoint_of_all(run, progress) if run.resume else None
     progress.say("measuring this machine")
     batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
     cluster = probe_cluster(device)
@@ -225,96 +242,75 @@ def train(run: TrainingRun, device: torch.device) -> None:
     trainer.settle_buckets()
     first, curve = 0, []
     if resumed is not None:
-        trainer.resume(resumed["model"], resumed["optimizer"], resumed["hook"])
+        restore(trainer, resumed)
         first, curve = resumed["epoch"], list(resumed["curve"])
-        trainer.skipped_before = resumed.get("skipped_steps", 0)
-        if trainer.noise is not None and "noise" in resumed:
-            trainer.noise.load_state_dict(resumed["noise"])
-        if (layerwise := _layerwise(optimizer)) and "diagnostics" in resumed:
-            layerwise.diagnostics.load_state_dict(resumed["diagnostics"])
-    trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch)
+    trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch + trainer.done)
 
-    histogram = _train(run, trainer, progress, first, curve)
-    record = _record(run, trainer, recipe, curve, histogram, cluster, _resident() - before)
+    epochs = Epochs(run, trainer, progress, curve, stops or StopRequests())
+    if resumed is not None and "lost" in resumed:
+        epochs.save_now(first)
+        dist.barrier()
+        if rank == 0:
+            survivors.remove(Path(run.resume))
+    epochs.train(first)
+    record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, _resident() - before)
     if rank == 0:
         label = RunDir(run.out).add_record(run.label, record)
-        if layerwise := _layerwise(optimizer):
+        if layerwise := layerwise_of(optimizer):
             layerwise.diagnostics.write(run.out, label)
+    epochs.writer.finish()
 
 
-def _layerwise(optimizer: torch.optim.Optimizer) -> Layerwise | None:
-    """LARS or LAMB, also inside a penalty."""
-    inner = optimizer.inner if isinstance(optimizer, WrappedOptimizer) else optimizer
-    return inner if isinstance(inner, Layerwise) else None
+def _has_begun(run: TrainingRun) -> bool:
+    """Whether a run has left something in its directory, as rank 0 sees it."""
+    directory = Path(run.out)
+    files = [directory / checkpoint.FILE, directory / checkpoint.PREVIOUS, *directory.glob(survivors.PATTERN)]
+    seen = [any(file.exists() for file in files)]
+    dist.broadcast_object_list(seen, 0)
+    return seen[0]
 
 
-def _train(run: TrainingRun, trainer: Trainer, progress: Progress, first: int, curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Train the remaining epochs. Appends to ``curve``; returns the gradient histogram, if any."""
-    histogram: dict[str, Any] = {}
-    with progress.epochs(first, trainer.steps_per_epoch) as step:
-        for epoch in range(first, run.epochs):
-            finish = _sampler(trainer) if epoch == (first + run.epochs) // 2 else None
-
-            def on_step(number: int, finish: Callable[[], dict[str, Any]] | None = finish) -> None:
-                step(number)
-                if finish is not None and number == 0:
-                    histogram.update(finish())
-
-            loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
-            accuracy, held_out = trainer.evaluate()
-            trainer.check_replicas()
-            seconds = sum(trainer.times.step[-trainer.steps_per_epoch :])
-            entry = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
-            curve.append({**entry, "noise_scale": trainer.noise_scale()})
-            hooks: list[Any] | None = [None] * trainer.strategy.world_size if trainer.rank == 0 else None
-            dist.gather_object(trainer.state(), hooks)  # residuals differ from rank to rank
-            weights = trainer.weights()
-            if trainer.rank == 0:
-                state = {
-                    "model": weights,
-                    "optimizer": trainer.optimizer.state_dict(),
-                    "hook": hooks,
-                    "curve": curve,
-                    "skipped_steps": trainer.skipped_steps,
-                    "noise": trainer.noise.state_dict() if trainer.noise is not None else {},
-                }
-                if layerwise := _layerwise(trainer.optimizer):
-                    state["diagnostics"] = layerwise.diagnostics.state_dict()
-                checkpoint.save(Path(run.out), run, epoch + 1, state)
-                RunDir(run.out).write_progress(_reached(trainer, curve[-1]))
-            progress.epoch_done(curve[-1])
-    return histogram
+def _newest(directory: Path, run: TrainingRun) -> dict[str, Any]:
+    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither."""
+    left = survivors.found(directory, run) if run.elastic else None
+    try:
+        saved = checkpoint.load(directory, run)
+    except UserError:
+        if left is None:
+            raise
+        return left
+    return left if left and (left["epoch"], left["step"]) >= (saved["epoch"], saved["step"]) else saved
 
 
-def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
-    """Where the run is after an epoch: what ``progress.json`` has."""
-    steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
-    numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
-    rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0
-    exchange_s = statistics.fmean(trainer.times.exposed[-steps:])
-    return {
-        **numbers,
-        "step": entry["epoch"] * steps,
-        "samples_per_s": rate,
-        "exchange_s": exchange_s,
-        "workers": trainer.strategy.world_size,
-    }
+def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
+    """The checkpoint that the run goes on from, the same on every rank. Raises UserError on every rank alike."""
+    directory, rank = Path(run.resume), dist.get_rank()
+    state = agreed(lambda: _newest(directory, run) if rank == 0 else None)
+    chosen = [state and state["file"]]
+    dist.broadcast_object_list(chosen, 0)
 
+    def own() -> dict[str, Any]:
+        alike = run.strategy.world_size == before
+        mine = state
+        if mine is None and chosen[0]:
+            mine = checkpoint.read(directory / str(chosen[0]), [rank] if alike else None)
+        mine = mine or survivors.found(directory, run)
+        if mine is None:
+            raise UserError(f"rank {rank} does not see what survivors have left in {directory}", "share it among the hosts")
+        checkpoint.check_same_run(run, mine)
+        return mine
 
-def _sampler(trainer: Trainer) -> Callable[[], dict[str, Any]] | None:
-    """Request the stages of the largest compressed gradient from TernGrad. Returns a function that makes the histogram."""
-    packed = {n: p for n, p in trainer.model.module.named_parameters() if p.requires_grad and n not in trainer.hook.dense}
-    if trainer.strategy.gradient_exchange.compression != "terngrad" or not packed or trainer.rank != 0:
-        return None
-    name = max(packed, key=lambda n: packed[n].numel())
-    sample = trainer.hook.sample
-    sample.name = name
-
-    def finish() -> dict[str, Any]:
-        sample.name = ""
-        return gradient_histogram(sample.stages) if sample.stages else {}
-
-    return finish
+    workers = [state and state.get("workers")]
+    dist.broadcast_object_list(workers, 0)
+    before = workers[0]
+    result = agreed(own)
+    if "lost" in result:
+        progress.say(survivors.said(result))
+    elif run.elastic:
+        progress.say(f"going on from the checkpoint of {checkpoint.place(result)}")
+    if result.get("fallback"):
+        progress.say(f"{result['fallback']}; going on from the previous checkpoint, {checkpoint.place(result)}")
+    return result
 
 
 def _record(

@@ -1,0 +1,82 @@
+"""Requests that a run stops: SIGTERM and Ctrl-C in a worker, or the launcher's word. The rank goes on to a step's boundary."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+STOP_FILE = "PACELINE_STOP_FILE"
+"""Variable of a worker that ``paceline train`` has started: a file that appears, with a signal's number, to stop the run."""
+WORKER = ".worker"
+"""End of the name, the process's number, of a file beside it that each worker leaves."""
+LOOK_S = 0.1
+"""Between two looks for that file."""
+
+
+class StopRequests:
+    """What this worker was asked.
+
+    Attributes:
+        number: of the signal that asks; 0: nothing has.
+        elastic: whether the launcher starts the run again when a rank is lost.
+    """
+
+    def __init__(self) -> None:
+        self.number, self.elastic = 0, False
+        self._training = False
+        path = os.environ.get(STOP_FILE)
+        if path:
+            (Path(path).parent / f"{os.getpid()}{WORKER}").touch()
+            threading.Thread(target=self._watch, args=(Path(path),), name="paceline-stop", daemon=True).start()
+
+    @contextmanager
+    def while_training(self) -> Iterator[None]:
+        """Requests are kept in here, for the next boundary of a step. Before it, where nothing is to be saved, they end this
+        process, and so does a second SIGINT (Ctrl-C) in here."""
+        usual: Any = signal.SIG_DFL
+        defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual}
+        here = threading.current_thread() is threading.main_thread()
+        if STOP_FILE in os.environ:  # the launcher has the signals; its own ends those whose peer is lost, but not before
+            defaults = {signal.SIGTERM: usual} if self.elastic else {}
+        handled = [number for number, default in defaults.items() if here and signal.getsignal(number) == default]
+        self._training = True
+        for number in handled:
+            signal.signal(number, self._wait_for_error if STOP_FILE in os.environ else self._on_signal)
+        try:
+            yield
+        finally:
+            for number in handled:
+                signal.signal(number, defaults[number])
+
+    def _wait_for_error(self, number: int, frame: FrameType | None) -> None:
+        """A peer was lost: the exchange fails in a moment, and the last step is left behind."""
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.number == signal.SIGINT:
+            # Not an exception: this thread may be inside of a collective that no peer answers.
+            os.write(2, f"paceline: rank {os.environ.get('RANK', '0')}: interrupted twice, ended at once\n".encode())
+            os._exit(128 + number)
+        self.number = number
+
+    def _watch(self, path: Path) -> None:
+        while True:
+            time.sleep(LOOK_S)
+            try:
+                text = path.read_text()
+            except OSError:
+                continue
+            if not text:  # not written yet
+                continue
+            if not self._training:
+                sys.stderr.flush()
+                os._exit(128 + int(text))
+            self.number = int(text)
+            return

@@ -1,0 +1,77 @@
+"""What the ranks that are left write down when another is lost: the last step in their memory, from which a new group goes on.
+
+Replicas are equal, so the weights and the optimizer of any of them are the run's. Residuals are each rank's own: those of the
+survivors are kept, those of a lost rank are lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paceline.errors import UserError
+from paceline.training import checkpoint
+from paceline.training.training_run import TrainingRun
+
+PATTERN = "survivor.*.pt"
+
+
+def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Write the state of this rank at the last boundary of a step, before it ends. Raises UserError: the disk is full."""
+    checkpoint.write_alone(Path(run.out) / f"survivor.{own['rank']}.pt", run, epoch, step, {**shared, "parts": [own]})
+
+
+def found(directory: Path, run: TrainingRun) -> dict[str, Any] | None:
+    """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
+
+    Of survivors at different steps those at the last one count. ``lost`` in it has the ranks without a part.
+    """
+    states: list[dict[str, Any]] = []
+    for path in sorted(directory.glob(PATTERN)):
+        with suppress(UserError, KeyError):
+            state = checkpoint.read(path)
+            checkpoint.check_same_settings(run, state)
+            states.append(state)
+    if not states:
+        return None
+    last = max((state["epoch"], state["step"]) for state in states)
+    at_last = [state for state in states if (state["epoch"], state["step"]) == last]
+    parts = {state["parts"][0]["rank"]: state["parts"][0] for state in at_last}
+    some, workers = next(iter(parts.values())), at_last[0]["workers"]
+    lost = [rank for rank in range(workers) if rank not in parts]
+    hooks = [parts[rank]["hook"] if rank in parts else _without_residuals(some["hook"], rank) for rank in range(workers)]
+    return {**at_last[0], "parts": list(parts.values()), "hook": hooks, "lost": lost, "file": "", "fallback": ""}
+
+
+def remove(directory: Path) -> None:
+    """Remove what survivors have left, once a checkpoint holds it."""
+    for path in directory.glob(PATTERN):
+        with suppress(OSError):
+            path.unlink()
+
+
+def said(state: Mapping[str, Any]) -> str:
+    """Where a run goes on, in words."""
+    ranks = _ranks([part["rank"] for part in state["parts"]])
+    lost = f"; {_ranks(state['lost'])} was lost, and its residuals with it" if state["lost"] else ""
+    return f"going on from {checkpoint.place(state)}, in the memory of {ranks} when the group broke{lost}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank {', '.join(map(str, sorted(ranks)))}"
+
+
+def _without_residuals(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """The state of a hook that owes nothing, as that of another rank."""
+    kinds = {kind: _zeros(state[kind]) for kind in ("feedback", "error_dict") if kind in state}
+    return {**state, **kinds, "rank": rank}
+
+
+def _zeros(tree: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return torch.zeros_like(tree)
+    return {name: _zeros(value) for name, value in tree.items()}

@@ -1,0 +1,31 @@
+"""Injected faults: none hangs, every rank ends or goes on in 30 s with a line that names rank and cause, nothing saved is lost.
+
+``FAULT_RUNS=20 pytest -m "full or not full" tests/faults`` runs each so many times.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import fault_driver
+
+RUNS = int(os.environ.get("FAULT_RUNS", "1"))
+
+CASES = [
+    pytest.param(name, number, marks=[pytest.mark.full] * (name in fault_driver.LONG), id=f"{name}-{number}".replace(" ", "-"))
+    for name in fault_driver.FAULTS
+    for number in range(RUNS)
+]
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_a_fault_ends_in_order(name: str, number: int, tmp_path: Path) -> None:
+    if lacking := fault_driver.missing(name):
+        pytest.skip(lacking)
+    outcome = fault_driver.run(name, tmp_path / "job")
+    assert outcome.problems == [] and not outcome.hung
+    assert outcome.seconds < fault_driver.LIMIT_S
+    assert outcome.line and "\n" not in outcome.line

@@ -1,0 +1,50 @@
+"""Ranks that run other code or were given other options are told what differs, before anything is exchanged."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch.distributed as dist
+
+import paceline
+from distributed import launch
+from paceline.errors import UserError
+from paceline.training import consistency
+
+
+def ranks_with(rank: int, workers: int, name: str, values: list[str]) -> str:
+    consistency.code_version = lambda: values[rank]  # type: ignore[assignment]
+    try:
+        if name == "code":
+            consistency.agree(dist.group.WORLD, {"compression": "int8"}, [])  # type: ignore[arg-type]
+        else:
+            consistency.same_everywhere(dist.group.WORLD, {name: values[rank]}, "give the same")
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_with_other_code_or_options_are_told_the_difference():
+    for name, values, fix in (
+        ("code", ["paceline 1 abc", "paceline 1 abd"], "install the same Paceline on every rank"),
+        ("lr", ["0.1", "0.2"], "give the same"),
+    ):
+        expected = f"the ranks disagree on {name} (rank 0: {values[0]}; rank 1: {values[1]}); {fix}"
+        assert launch(ranks_with, 2, name=name, values=values) == [expected] * 2
+
+
+def test_the_version_of_the_code_follows_from_every_file_of_it(tmp_path, monkeypatch):
+    consistency.code_version.cache_clear()
+    here = consistency.code_version()
+    copy = tmp_path / "paceline"
+    shutil.copytree(Path(paceline.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    monkeypatch.setattr(consistency, "__file__", str(copy / "training" / "consistency.py"))
+    consistency.code_version.cache_clear()
+    assert consistency.code_version() == here
+    with (copy / "codecs" / "container.py").open("a") as file:
+        file.write("#")
+    consistency.code_version.cache_clear()
+    assert consistency.code_version() != here
+    monkeypatch.undo()
+    consistency.code_version.cache_clear()

@@ -1,0 +1,59 @@
+"""Requests that a worker stops: kept while it trains, an end before; a second Ctrl-C is an end too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.training.stop_requests import STOP_FILE, StopRequests
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_a_signal_is_a_request_while_training_and_what_it_was_after(number: signal.Signals) -> None:
+    before, stops = signal.getsignal(number), StopRequests()
+    with stops.while_training():
+        signal.raise_signal(number)
+        assert stops.number == number
+        if number == signal.SIGTERM:  # Slurm sends it twice
+            signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def ends(stops: StopRequests, *sends: signal.Signals) -> int:
+    """The exit code of a copy of this process that gets these signals."""
+    if (child := os.fork()) == 0:
+        with stops.while_training():
+            for number in sends:
+                signal.raise_signal(number)
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_ctrl_c_twice_ends_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert ends(StopRequests(), signal.SIGINT) == 0
+    assert ends(StopRequests(), signal.SIGTERM, signal.SIGTERM) == 0
+    assert ends(StopRequests(), signal.SIGINT, signal.SIGINT) == 130
+    assert capfd.readouterr().err == "paceline: rank 0: interrupted twice, ended at once\n"
+
+
+def test_the_word_of_the_launcher_ends_a_worker_that_does_not_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stop"
+    monkeypatch.setenv(STOP_FILE, str(path))
+    if (child := os.fork()) == 0:
+        StopRequests()
+        time.sleep(100)
+        os._exit(0)
+    path.write_text(str(int(signal.SIGTERM)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    path.unlink()
+    stops = StopRequests()
+    with stops.while_training():
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler  # the launcher has the signals
+        path.write_text("2")
+        while not stops.number:
+            time.sleep(0.01)
+    assert stops.number == 2

@@ -10,8 +10,11 @@ from hypothesis.extra import numpy as hnp
 
 import oracle
 from paceline.codecs import decode, encode, get, moments_of, reference
-from paceline.codecs.moments import BLOCK, LANES, moments, sums
+from paceline.codecs.moments import moments, sums
 from paceline.codecs.reference import ternary
+
+BLOCK, LANES = 4096, 16
+"""Values of a block of the sums, and the lanes of one: the order is part of the definition (csrc adds alike)."""
 
 
 @given(hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32)))

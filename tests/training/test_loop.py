@@ -48,6 +48,12 @@ def test_the_step_that_is_shown_is_a_kept_one_near_the_median(seconds: list[floa
     assert chosen in kept and abs(seconds[chosen] - middle) == pytest.approx(min(abs(seconds[i] - middle) for i in kept))
 
 
+def test_the_last_64_steps_are_kept() -> None:
+    """The only step at the median is the oldest of them; one step older it is gone."""
+    assert median_step(StepTimes(step=[1.0] * 63 + [2.0] + [3.0] * 63)) == 63
+    assert median_step(StepTimes(step=[1.0] * 64 + [2.0] + [3.0] * 64)) > 64
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 4.0])
 def test_every_stage_of_a_gradient_is_counted_on_one_symmetric_axis(scale: float) -> None:
     values = scale * np.linspace(-1, 1, 101, dtype=np.float32)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import csv
 from itertools import groupby
+from math import prod
 from pathlib import Path
+
+import pytest
+
+from paceline.workload import Workload
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -43,3 +48,21 @@ def test_the_steps_of_lars_and_lamb_and_how_much_faster_they_are_than_others() -
     assert count >= 4
     said = f"{min(times):.1f} to {max(times):.1f} times as fast as any peer (target 2"
     assert said in PAGE and f"{min(floors):.1f} to {max(floors):.1f} times the floor of bandwidth" in PAGE
+
+
+@pytest.mark.parametrize("name", ["accuracy_cifar10.csv", "accuracy_fashion-mnist.csv"])
+def test_powersgd_sends_two_factors_of_each_matrix_and_the_rest_dense(name: str) -> None:
+    """Vogels et al. 2019: r (a + b) values of an a x b matrix where that is less than half, over a ring all-reduce; 1 flag."""
+    checked = 0
+    for row in rows(name):
+        if row["compression"] != "powersgd":
+            continue
+        values = 1
+        for shape in (p.shape for p in Workload.named(row["network"]).parameters):
+            a, b = shape[0], prod(shape[1:])
+            r = min(2, a, b)
+            values += r * (a + b) if len(shape) > 1 and 2 * r * (a + b) < a * b else a * b
+        workers = int(row["workers"])
+        assert int(row["sent_bytes"]) == pytest.approx(4 * values * 2 * (workers - 1) / workers, rel=0.01)
+        checked += 1
+    assert checked == 10

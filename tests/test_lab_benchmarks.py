@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch")
 
 import inceptionn_lab  # noqa: E402
 import lab_cases  # noqa: E402
+import lab_tables  # noqa: E402
 import paced  # noqa: E402
 import recorded_gradients  # noqa: E402
 from recorded_gradients import Recording  # noqa: E402
@@ -218,3 +219,31 @@ def test_pictures_of_the_lab_say_what_the_gradients_of_their_rows_are(name: str,
     text = " ".join((RESULTS / f"{name}.svg").read_text().split())
     said = lab_cases.named(rows(RESULTS / f"{name}.csv"), drawn)
     assert f"gradients are {said}" in text and "exchange are real" not in text and "the rest is real" not in text
+
+
+def test_the_tables_of_the_lab_are_those_of_the_results() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    found = lab_tables.tables()
+    assert sum(map(len, found.values())) >= 20 + 27 + 14 + 8
+    for heading, lines in found.items():
+        assert lab_tables.put(page, heading, lines) == page, heading
+    assert len(found[lab_tables.ERRORS]) == 8 and found[lab_tables.ERRORS][-1].startswith("| all |")
+
+
+def test_the_lines_of_figure_12_by_hand() -> None:
+    row = {
+        "network": "hdc",
+        "system": "INC + C",
+        "normalised": 0.4,
+        "published_normalised": 0.355,
+        "comm_cut": 0.5,
+        "step_cut": 0.6,
+    }
+    row |= {"step_s": 1.0, "step_low_s": 0.9, "step_high_s": 1.25, "predicted_s": 2.0, "predicted_low_s": 2.0}
+    row |= {"predicted_high_s": 2.0, "condition": "shares", "comm_share": 0.802}
+    (line,) = lab_tables.figure_12([row], "shares")
+    assert line == "| hdc | INC + C | 80.2% | 1 (0.9-1.25) | 2 | 0.40 | 0.355 | 50.0% | 60.0% | 64.5% |"
+    assert not list(lab_tables.figure_12([row], "seconds"))
+    assert lab_tables.put("a\n| h |\n|---|\n| old |\n\nb", "| h |", ["| 1 |", "| 2 |"]) == "a\n| h |\n|---|\n| 1 |\n| 2 |\n\nb"
+    with pytest.raises(SystemExit, match="no table"):
+        lab_tables.put("a", "| h |", [])

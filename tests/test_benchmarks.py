@@ -227,14 +227,15 @@ def test_the_tables_of_the_page_are_those_of_the_results() -> None:
     assert text.count("one epoch") == text.count("threads of one process") == len(settings) == 4
     tasks = sorted(RESULTS.glob("critical_batch_*.csv"))
     text += "\n" + critical_batch_summary.table([critical_batch_summary.read(path) for path in tasks])
-    equal = [RESULTS / f"large_batch_{task}.csv" for task in ("characters", "cifar", "lenet")]
-    for paths in (equal, [RESULTS / "large_batch_lenet_40.csv"]):
+    studies = sorted(RESULTS.glob("large_batch_*.csv"))
+    longer = [path for path in studies if path.stem.endswith("_40")]
+    for paths in filter(None, ([path for path in studies if path not in longer], longer)):
         text += "\n" + large_batch_summary.table([large_batch_summary.read(path) for path in paths])
     out = io.StringIO()
     with redirect_stdout(out):
         summary.main([str(path) for path in sorted(RESULTS.glob("terngrad_accuracy_*.csv"))])
     lines = (text + "\n" + out.getvalue()).splitlines()
-    assert len(lines) > 120 and not [line for line in lines if line and line not in PAGE.splitlines()]
+    assert len(lines) > 60 and not [line for line in lines if line and line not in PAGE.splitlines()]
 
 
 def test_the_page_says_in_how_many_runs_the_noise_scale_is_within_a_factor_of_two() -> None:
@@ -248,6 +249,7 @@ def test_the_page_says_in_how_many_runs_the_noise_scale_is_within_a_factor_of_tw
         ratios += [run.predicted / fitted.critical_batch for run in runs if run.predicted]
     within = sum(0.5 <= ratio <= 2 for ratio in ratios)
     assert f"{within} of the {len(ratios)} runs" in PAGE and f"{within} of {len(ratios)} runs" in PAGE
+    assert f"{within} of {len(ratios)} were within a factor of two" in (ROOT / "docs" / "large-batch.md").read_text()
 
 
 def test_the_page_says_what_the_faithful_codec_loses() -> None:

@@ -35,6 +35,8 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Paceline needs Python 3.11 or newer; set PYTHON=/path/to/python3.11'; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo 'No venv here: apt-get install python3-venv, then again'; rm -rf .venv; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,dev]'
+	@# Oracles of the tests: its optimizer files need torch alone, the package torchvision as well.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps timm
 	@touch $(READY)
 
 # The extension into src/paceline, for PYTHONPATH=src. All build with .venv's Python, or PYTHON's where there is no .venv.

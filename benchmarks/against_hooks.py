@@ -1,13 +1,13 @@
 """Paceline's compressions beside what a user would take instead, PyTorch's hooks: same cluster, same run.
 
-    python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --picture RESULTS/against_hooks.svg
+    python benchmarks/against_hooks.py --gradients FOLDER --out RESULTS/against_hooks.csv --picture RESULTS/against_hooks.svg
     python benchmarks/against_hooks.py --out RESULTS/against_hooks.csv --draw RESULTS/against_hooks.svg
 
-RESULTS is benchmarks/results; --draw measures nothing. Gradients have AlexNet's sizes. Their values are Student-t noise (4
-degrees of freedom), half of it common to all workers. What inceptionn-scaled sends depends on the values; what the others send
-does not. Compute is a sleep of one GPU's published step. PyTorch's bf16 hook refuses CPUs, so ``paced.py`` repeats its three
-lines. PyTorch's PowerSGD hook hangs on gloo with more than one bucket, so it runs behind ``attach()``, which passes it the
-buckets one after another.
+RESULTS is benchmarks/results; --draw measures nothing. Gradients are AlexNet's that were recorded in FOLDER
+(``recorded_gradients.py``), else made up: of its sizes, with values that are Student-t noise (4 degrees of freedom), half of
+it common to all workers. What inceptionn-scaled sends depends on the values; what the others send does not. Compute is a sleep
+of one GPU's published step. PyTorch's bf16 hook refuses CPUs, so ``paced.py`` repeats its three lines. PyTorch's PowerSGD hook
+hangs on gloo with more than one bucket, so it runs behind ``attach()``, which passes it the buckets one after another.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from paceline.workload import Workload
 
 COLUMNS = (
     "network",
+    "gradients",
     "gradient_mb",
     "hosts",
     "link",
@@ -69,7 +70,8 @@ def main() -> None:
     parser.add_argument("--network", default="alexnet", choices=sorted(COMPUTE_S))
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--link", default="1Gb/s", help="of every host; loopback has none to wait for (default 1Gb/s)")
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--gradients", type=Path, metavar="FOLDER", help="recorded ones; default: made up")
     parser.add_argument("--warm", type=int, default=28, help="steps of auto that are not counted: it decides in them")
     parser.add_argument("--only", nargs="+", default=[case["label"] for case in CASES])
     parser.add_argument("--out", type=Path, required=True)
@@ -79,12 +81,13 @@ def main() -> None:
     if o.draw:
         drawn = read(o.out)
         given = {"hosts": drawn[0]["hosts"], "link": drawn[0]["link"]}
-        picture(drawn, o.draw, lab_cases.HEADING.format(**given, gradients=lab_cases.NOISE))
+        picture(drawn, o.draw, lab_cases.HEADING.format(**given, gradients=lab_cases.named(drawn, lab_cases.NOISE)))
         return
     o.link = lab_cases.actual(o.link)
     table, compute = Workload.named(o.network), COMPUTE_S[o.network]
-    spec = lab_cases.overlapped(table, compute, o.warm, o.steps)
-    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link, gradients=lab_cases.NOISE)
+    gradient, said = lab_cases.gradients(o.gradients, o.network, lab_cases.NOISE, {})
+    spec = {**lab_cases.overlapped(table, compute, o.warm, lab_cases.enough(o.link, o.steps)), "gradient": gradient}
+    heading = lab_cases.HEADING.format(hosts=o.hosts, link=o.link, gradients=said)
     print(heading, flush=True)
     rows: list[dict[str, Any]] = []
     cases = [case for case in CASES if case["label"] in o.only]
@@ -94,6 +97,7 @@ def main() -> None:
     for case in measured:
         row = {
             "network": o.network,
+            "gradients": said,
             "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
             "hosts": o.hosts,
             "link": o.link,

@@ -22,15 +22,18 @@ from paceline.hardware import cluster as make_cluster
 from paceline.hardware import nic
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
+from paceline.units import parse_bandwidth
 from paceline.workload import Workload
 
 HERE = Path(__file__).parent
 CPU = "Xeon Platinum 8380"  # a CPU of the catalogue, for its codec; its compute is scaled to the paced seconds
-EMULATED = "emulated: compute is a sleep, gradients are made up ({gradients}), the exchange is real"
+EMULATED = "emulated: compute is a sleep, gradients are {gradients}, the exchange is real"
 HEADING = EMULATED + "\n{hosts} hosts with {link} links, all on one machine"
-NOISE = "Student-t noise"
-TABLE_III = "magnitudes in the shares of INCEPTIONN's Table III"
+NOISE = "made up (Student-t noise)"
+TABLE_III = "made up (magnitudes in the shares of INCEPTIONN's Table III)"
 """What ``paced.made_up`` draws: without shares, and with them."""
+SLOW, ENOUGH = 12.5e6, 20
+"""Links of so many bytes/s and less have at least so many timed steps: there a burst of the shaper is seen in a few."""
 
 
 def actual(link: str) -> str:
@@ -51,6 +54,26 @@ def cluster(hosts: int, link: str, nic: str = "") -> Iterator[Any]:
     else:
         with lab.up(hosts, link, name=f"b{os.getpid()}", **({"nic": nic} if nic else {})) as emulated:
             yield emulated
+
+
+def gradients(folder: Path | None, net: str, made_up: str, drawn: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What ``paced.py`` hands over and what to call it: recorded where there is a folder, else ``drawn``, named ``made_up``."""
+    if folder is None:
+        return dict(drawn), made_up
+    from recorded_gradients import Recording  # and torch: not where nothing was recorded
+
+    recording = Recording(folder.absolute() / net)
+    return {"recorded": str(recording.folder)}, recording.said
+
+
+def named(rows: Sequence[Mapping[str, Any]], made_up: str) -> str:
+    """What the gradients of these rows are; rows from before there were recorded ones do not say it."""
+    return " or ".join(dict.fromkeys(str(row.get("gradients") or made_up) for row in rows))
+
+
+def enough(link: str, steps: int) -> int:
+    """``steps``, or more of them where the link is slow."""
+    return max(steps, ENOUGH) if link != "loopback" and parse_bandwidth(link) <= SLOW else steps
 
 
 def shapes(table: Workload) -> list[list[int]]:
@@ -80,7 +103,7 @@ def overlapped(table: Workload, compute_s: float, warm: int, steps: int) -> dict
 
 
 def run(
-    on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timeout: float = 1800, script: str = "paced.py"
+    on: Any, spec: Mapping[str, Any], cases: Sequence[Mapping[str, Any]], timeout: float = 4 * 3600, script: str = "paced.py"
 ) -> list[dict[str, Any]]:
     """The cases' measurements, in order, by a script of this folder. Raises lab.HostFailed when a host fails."""
     with tempfile.TemporaryDirectory() as folder:
@@ -158,12 +181,16 @@ def predicted(
 
 __all__ = [
     "EMULATED",
+    "ENOUGH",
     "HEADING",
     "NOISE",
     "TABLE_III",
     "actual",
     "backward_shares",
     "cluster",
+    "enough",
+    "gradients",
+    "named",
     "overlapped",
     "predicted",
     "run",

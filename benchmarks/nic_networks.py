@@ -1,12 +1,12 @@
 """INCEPTIONN's four networks through network cards on emulated links: measured, predicted and published side by side.
 
-    python benchmarks/nic_networks.py --links 1Gb/s --out RESULTS/nic_networks.csv --picture RESULTS/nic_networks.svg
+    python benchmarks/nic_networks.py --gradients FOLDER --out RESULTS/nic_networks.csv --picture RESULTS/nic_networks.svg
     python benchmarks/nic_networks.py --out RESULTS/nic_networks.csv --draw RESULTS/nic_networks.svg
 
 RESULTS is benchmarks/results; --draw measures nothing. As in ``inceptionn_lab.py`` compute is a sleep of Table II's, gradients
-are made up with the networks' sizes and the shares of Table III, nothing overlaps, and sums, codecs and sockets are real. The
-codec works once on the hosts and once in the cards. Two predictions stand beside a card: that of the lab's, a process that
-takes its codec's time from the same processors as the hosts; and that of one in hardware. Published figures are for 10 Gb/s.
+are recorded or made up, nothing overlaps, and sums, codecs and sockets are real. The codec works once on the hosts and once in
+the cards. Two predictions stand beside a card: that of the lab's, a process that takes its codec's time from the same
+processors as the hosts; and that of one in hardware. Published figures are for 10 Gb/s.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import lab_cases
-from inceptionn_lab import KEYS, PUBLISHED, systems
+from inceptionn_lab import KEYS, PUBLISHED, recorded_ratio, systems
 from rows import append, read
 
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
 COLUMNS = (
-    *("network", "gradient_mb", "hosts", "link", "system", "codec_at", "warm", "steps"),
+    *("network", "gradients", "gradient_mb", "hosts", "link", "system", "codec_at", "warm", "steps"),
     *("step_s", "step_low_s", "step_high_s", "exchange_s", "codec_s", "link_mb", "ratio"),
     *("predicted_s", "predicted_low_s", "predicted_high_s", "hardware_s"),
     *("over_wa", "predicted_over_wa", "hardware_over_wa", "published_over_wa"),
@@ -60,14 +60,16 @@ def measure(net: str, link: str, data: dict[str, Any], o: argparse.Namespace) ->
     seconds = {name: value / 100 for name, value in facts["seconds"].items()}
     table = Workload.named(net)
     backward = seconds["backward"] + seconds["copy"]
+    gradient, said = lab_cases.gradients(o.gradients, net, lab_cases.TABLE_III, {"shares": list(facts["bits"].values())})
+    ratio = facts["ratio"] if o.gradients is None else recorded_ratio(gradient, data["bound"])
     spec = {
         "shapes": lab_cases.shapes(table),
         "forward_s": seconds["forward"],
         "backward_s": [backward],
         "update_s": seconds["update"],
-        "gradient": {"shares": list(facts["bits"].values())},
+        "gradient": gradient,
         "warm": o.warm,
-        "steps": o.steps,
+        "steps": lab_cases.enough(link, o.steps),
     }
     compute = seconds["forward"] + backward
 
@@ -75,7 +77,7 @@ def measure(net: str, link: str, data: dict[str, Any], o: argparse.Namespace) ->
         return lab_cases.predicted(table, o.hosts, link, case, compute, seconds["update"], overlap=False)
 
     base: dict[str, Any] = {}
-    for group, card in zip(cases(data, facts["ratio"], o.hosts), ("", CARD), strict=True):
+    for group, card in zip(cases(data, ratio, o.hosts), ("", CARD), strict=True):
         with lab_cases.cluster(o.hosts, link, card) as on:
             found = lab_cases.run(on, spec, group)
         for case in found:
@@ -90,6 +92,7 @@ def measure(net: str, link: str, data: dict[str, Any], o: argparse.Namespace) ->
 
             row = {
                 "network": net,
+                "gradients": said,
                 "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
                 "hosts": o.hosts,
                 "link": link,
@@ -160,8 +163,8 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
     marks = [pyplot.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS.values()]
     names = ["measured (median, range)", "predicted for the lab", "predicted, card in hardware", "published, 10 Gb/s"]
     figure.legend([*marks, Line2D([], [], color="k")], names, ncols=4, frameon=False, fontsize=8, loc="outside lower left")
-    heading = f"{rows[0]['hosts']} hosts behind user-space cards, all on one machine; compute is a sleep, gradients are made up"
-    figure.suptitle(f"{heading} ({lab_cases.TABLE_III})", fontsize=8, x=0.01, ha="left")
+    heading = f"{rows[0]['hosts']} hosts behind user-space cards, all on one machine; compute is a sleep"
+    figure.suptitle(f"{heading}, gradients are {lab_cases.named(rows, lab_cases.TABLE_III)}", fontsize=8, x=0.01, ha="left")
     figure.savefig(path, metadata={"Date": None})
 
 
@@ -172,7 +175,8 @@ def main() -> None:
     parser.add_argument("--links", nargs="+", default=["1Gb/s"])
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--warm", type=int, default=1, help="steps before the timed ones")
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--gradients", type=Path, metavar="FOLDER", help="recorded ones; default: made up")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")

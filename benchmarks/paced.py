@@ -1,10 +1,9 @@
-"""One rank of an emulated accelerator: paced compute, made-up gradients, real exchange. ``lab_cases.py`` starts it on every
-host.
+"""One rank of an emulated accelerator: paced compute, replayed gradients, real exchange; ``lab_cases.py`` starts it.
 
 The network is a stack of parameters as large as the real one's, under stock DDP. Its forward and backward pass sleep for the
-given seconds instead of computing. The backward pass hands over values that were drawn beforehand (``made_up``): they have a
-gradient's size, and come from no training. Everything from there on is real: DDP's buckets, the communication hook, the codec,
-the sockets. Rank 0 prints one JSON line a case.
+given seconds instead of computing. The backward pass hands over values that were there beforehand: recorded in a training of
+the network (``recorded_gradients.py``), or drawn (``made_up``): of a gradient's size, and from no training. Everything from
+there on is real: DDP's buckets, the communication hook, the codec, the sockets. Rank 0 prints one JSON line a case.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from link_bytes import sent_bytes
+from recorded_gradients import Recording
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -50,18 +50,18 @@ class Paced(nn.Module):
     """Parameters of the given shapes that hold their own gradients.
 
     Args:
+        values: of a gradient: one tile for all parameters, or a 1-D tensor for each; repeated where the parameter is larger.
         backward_s: seconds of each tensor's backward pass; with one entry all of it comes before the first gradient.
     """
 
-    def __init__(self, shapes: list[list[int]], backward_s: list[float], forward_s: float, tile: torch.Tensor) -> None:
+    def __init__(self, shapes: list[list[int]], backward_s: list[float], forward_s: float, values: list[torch.Tensor]) -> None:
         super().__init__()
         self.forward_s = forward_s
         self.backward_s = backward_s if len(backward_s) == len(shapes) else [0.0] * (len(shapes) - 1) + backward_s
         for i, shape in enumerate(shapes):
             count = int(np.prod(shape))
-            start = (i * 7919) % TILE
-            values = tile.roll(-start).repeat(-(-count // TILE))[:count]
-            self.register_parameter(f"p{i}", nn.Parameter(values.reshape(shape).clone()))
+            own = values[i] if len(values) == len(shapes) else values[0].roll(-((i * 7919) % TILE))
+            self.register_parameter(f"p{i}", nn.Parameter(own.repeat(-(-count // len(own)))[:count].reshape(shape).clone()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Sleep, then build the graph."""
@@ -69,6 +69,11 @@ class Paced(nn.Module):
         for weight, seconds in zip(self.parameters(), self.backward_s, strict=True):
             x = _Layer.apply(x, weight, seconds)
         return x
+
+
+def gradients(kind: dict[str, Any], rank: int) -> list[torch.Tensor]:
+    """Those recorded in ``{"recorded": FOLDER}``, one tensor a parameter; else one tile that is made up."""
+    return Recording(Path(kind["recorded"])).of(rank) if "recorded" in kind else [made_up(kind, rank)]
 
 
 def made_up(kind: dict[str, Any], rank: int) -> torch.Tensor:
@@ -110,9 +115,9 @@ def _bf16_hook(state, bucket):  # type: ignore[no-untyped-def]
     return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
 
 
-def run(case: dict[str, Any], spec: dict[str, Any], tile: torch.Tensor) -> dict[str, Any]:
+def run(case: dict[str, Any], spec: dict[str, Any], values: list[torch.Tensor]) -> dict[str, Any]:
     """Warm-up steps and then timed ones; seconds of the slowest rank."""
-    ddp, hook = wrap(Paced(spec["shapes"], spec["backward_s"], spec["forward_s"], tile), case)
+    ddp, hook = wrap(Paced(spec["shapes"], spec["backward_s"], spec["forward_s"], values), case)
     compute = spec["forward_s"] + sum(spec["backward_s"])
     x = torch.zeros(1, requires_grad=True)
     steps: list[float] = []
@@ -158,9 +163,9 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    tile = made_up(spec["gradient"], dist.get_rank())
+    values = gradients(spec["gradient"], dist.get_rank())
     for case in spec["cases"]:
-        result = run(case, spec, tile)
+        result = run(case, spec, values)
         gc.collect()  # the model and its hook, before the next one takes as much
         if dist.get_rank() == 0:
             print("RESULT " + json.dumps(result), flush=True)

@@ -1,13 +1,14 @@
 """TernGrad's speed-up on an emulated cluster: the exchange is real, over 100 Mb/s, 1 Gb/s and 10 Gb/s.
 
-    python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --picture RESULTS/speedup_lab.svg
+    python benchmarks/speedup_lab.py --gradients FOLDER --out RESULTS/speedup_lab.csv --picture RESULTS/speedup_lab.svg
     python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --draw RESULTS/speedup_lab.svg
 
-RESULTS is benchmarks/results; --draw measures nothing. Gradients have the sizes of AlexNet, GoogLeNet and VGG-A; their values
-are Student-t noise (4 degrees of freedom), half of it common to all workers. TernGrad's bytes do not depend on values. Compute
-is a sleep of one GPU's published step (TernGrad's performance model: samples/s of one GPU, 64, 64 and 32 samples). A third of
-it is the forward pass. The backward pass is spread over the layers by FLOPs, and the exchange overlaps it, as in DDP. Dense is
-stock DistributedDataParallel.
+RESULTS is benchmarks/results; --draw measures nothing. Gradients are those that were recorded in FOLDER
+(``recorded_gradients.py``), else made up: of the sizes of AlexNet, GoogLeNet and VGG-A, with values that are Student-t noise
+(4 degrees of freedom), half of it common to all workers. TernGrad's bytes do not depend on values. Compute is a sleep of one
+GPU's published step (TernGrad's performance model: samples/s of one GPU, 64, 64 and 32 samples). A third of it is the forward
+pass. The backward pass is spread over the layers by FLOPs, and the exchange overlaps it, as in DDP. Dense is stock
+DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from paceline.workload import Workload
 
 COLUMNS = (
     "network",
+    "gradients",
     "gradient_mb",
     "hosts",
     "link",
@@ -44,13 +46,13 @@ COLUMNS = (
 COMPUTE_S = {"alexnet": 64 / 394, "googlenet": 64 / 174, "vgg-a": 32 / 95}
 """Seconds of a step on one GPU: samples / published rate (TernGrad, performance model, fp32, one GPU)."""
 CASES = ({"compression": "torch:dense"}, {"compression": "terngrad"})
-CAPTION = lab_cases.EMULATED.format(gradients=lab_cases.NOISE)
 
 
-def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]:
+def measure(net: str, hosts: int, link: str, steps: int, recorded: Path | None = None) -> list[dict[str, Any]]:
     """Dense and TernGrad of one network on one cluster."""
     table, compute = Workload.named(net), COMPUTE_S[net]
-    spec = lab_cases.overlapped(table, compute, 1, steps)
+    gradient, said = lab_cases.gradients(recorded, net, lab_cases.NOISE, {})
+    spec = {**lab_cases.overlapped(table, compute, 1, lab_cases.enough(link, steps)), "gradient": gradient}
     rows: list[dict[str, Any]] = []
     with lab_cases.cluster(hosts, link) as on:
         outcomes = lab_cases.run(on, spec, CASES)
@@ -58,6 +60,7 @@ def measure(net: str, hosts: int, link: str, steps: int) -> list[dict[str, Any]]
         guess = lab_cases.predicted(table, hosts, link, case, compute, 0.0, overlap=True)
         row = {
             "network": net,
+            "gradients": said,
             "gradient_mb": round(4 * table.num_parameters / 1e6, 1),
             "hosts": hosts,
             "link": link,
@@ -104,7 +107,8 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("step of dense DDP / step of TernGrad")
     axes[0][-1].legend(frameon=False, fontsize=7)
-    figure.suptitle(f"{CAPTION}\nsolid measured, dashed predicted", fontsize=8)
+    caption = lab_cases.EMULATED.format(gradients=lab_cases.named(rows, lab_cases.NOISE))
+    figure.suptitle(f"{caption}\nsolid measured, dashed predicted", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -115,7 +119,8 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=list(COMPUTE_S))
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--links", nargs="+", default=["100Mb/s", "1Gb/s", "10Gb/s"])
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--gradients", type=Path, metavar="FOLDER", help="recorded ones; default: made up")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--draw", type=Path, help="measure nothing: draw the rows of --out")
@@ -123,12 +128,12 @@ def main() -> None:
     if o.draw:
         picture(read(o.out), o.draw)
         return
-    print(f"{CAPTION}; all hosts share this machine's cores", flush=True)
+    print("emulated: compute is a sleep, the exchange is real; all hosts share this machine's cores", flush=True)
     rows = []
     for net in o.networks:
         for link in map(lab_cases.actual, o.links):
             for hosts in o.hosts:
-                measured = measure(net, hosts, link, o.steps)
+                measured = measure(net, hosts, link, o.steps, o.gradients)
                 for row in measured:
                     append(o.out, COLUMNS, row)
                 rows += measured

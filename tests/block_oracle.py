@@ -120,6 +120,6 @@ def sealed(codec: Codec, count: int, body: bytes) -> np.ndarray:
     """A payload with this body and a correct header and checksum: only the kernel can find fault with it."""
     data = np.frombuffer(body, np.uint8)
     head = container.header_bytes(container.Header(codec.code, count, codec.parameters()))
-    payload = np.concatenate([np.zeros(container.HEADER_BYTES, np.uint8), data])
+    payload = np.concatenate([np.zeros(32, np.uint8), data])
     container.write_header(payload, head, container.checksum(head, data))
     return payload

@@ -8,6 +8,8 @@ from math import ceil, fsum, log2
 import numpy as np
 
 MASK = 2**64 - 1
+CLIP = 2.5
+"""Standard deviations: Wen et al. 2017 (TernGrad), section 3.3, "c = 2.5" for every network, data set and optimizer."""
 
 
 def splitmix64(x: int) -> int:

@@ -20,6 +20,8 @@ import paceline
 from paceline.errors import UserError
 
 STEPS, BAD = 6, 3
+SAMPLES = 24
+"""Of a step, all ranks together: one rank alone takes them all, two to four take equal parts."""
 KINDS: dict[str, dict[str, Any]] = {
     "LARS": {"lr": 0.1, "weight_decay": 1e-2, "trust_coefficient": 0.1},
     "LARS joint": {"lr": 0.1, "weight_decay": 1e-2, "trust_coefficient": 0.1, "variant": "joint"},
@@ -39,14 +41,19 @@ def optimizer(kind: str, params: Any, **more: Any) -> Any:
     return getattr(paceline, kind.split()[0])(params, **KINDS[kind], **more)
 
 
-def train(model: nn.Module, chosen: Any, first: int, last: int) -> None:
-    """Every rank sees the same samples, so that the mean of the ranks' gradients is the gradient. One step has an infinity."""
+def train(model: nn.Module, chosen: Any, first: int, last: int, alone: bool = False) -> None:
+    """Each rank sees samples of its own, and ``alone`` all of them: the mean of the ranks' gradients is that gradient.
+
+    One step has an infinity, in the samples of the last rank.
+    """
+    workers, rank = (1, 0) if alone else (dist.get_world_size(), dist.get_rank())
     for step in range(first, last):
         generator = torch.Generator().manual_seed(step)
-        x, y = torch.randn(8, 5, generator=generator), torch.randn(8, 2, generator=generator)
-        loss = (model(x) - y).square().mean()
+        x, y = torch.randn(SAMPLES, 5, generator=generator), torch.randn(SAMPLES, 2, generator=generator)
+        share = slice(rank * SAMPLES // workers, (rank + 1) * SAMPLES // workers)
+        loss = (model(x[share]) - y[share]).square().mean()
         chosen.zero_grad()
-        (loss * (float("inf") if step == BAD else 1.0)).backward()
+        (loss * (float("inf") if step == BAD and rank == workers - 1 else 1.0)).backward()
         chosen.step()
 
 
@@ -59,7 +66,7 @@ def whole(model: nn.Module) -> dict[str, Tensor]:
 def plain(kind: str, last: int = STEPS) -> tuple[dict[str, Tensor], int]:
     model = network()
     chosen = optimizer(kind, model.named_parameters())
-    train(model, chosen, 0, last)
+    train(model, chosen, 0, last, alone=True)
     return whole(model), chosen.skipped_steps
 
 
@@ -108,7 +115,7 @@ def by_zero(kind: str, empty: bool = False) -> dict[str, Any]:
             alone.load_state_dict(found["weights"])
             other = optimizer(kind, alone.parameters())
             other.load_state_dict(state)
-            train(alone, other, STEPS, STEPS + 1)
+            train(alone, other, STEPS, STEPS + 1, alone=True)
             found["alone"] = whole(alone)
         train(model, chosen, STEPS, STEPS + 1)
         found["together"] = whole(model)
@@ -164,7 +171,7 @@ def change_of_world_size(kind: str, mesh: Any) -> dict[str, dict[str, Tensor]]:
     alone.load_state_dict(weights)
     other = optimizer(kind, alone.named_parameters())
     set_optimizer_state_dict(alone, other, both[0], options=full)
-    train(alone, other, 3, STEPS)
+    train(alone, other, 3, STEPS, alone=True)
     state, weights = get_optimizer_state_dict(alone, other, options=full), whole(alone)
 
     model = network()

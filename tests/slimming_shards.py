@@ -19,6 +19,8 @@ from paceline.slimming.sharded import gathered, same_on_all_ranks, shell
 from paceline.slimming.slim import Slim
 
 STEPS = 24
+SAMPLES = 12
+"""Of a step, all ranks together."""
 
 
 def network() -> nn.Module:
@@ -28,8 +30,9 @@ def network() -> nn.Module:
 
 
 def slimmed(kind: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights at the end of the path, whole, and of the small network. Every rank sees the same samples."""
+    """Weights at the end of the path, whole, and of the small network. Each rank sees samples of its own, ``alone`` all."""
     model = network()
+    workers, rank = (1, 0) if kind == "alone" else (dist.get_world_size(), dist.get_rank())
     slim = Slim(model, (torch.zeros(1, 5),), budget="size=500B")
     slim.check()  # traced before it is sharded
     trained: nn.Module = model
@@ -44,7 +47,7 @@ def slimmed(kind: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         paceline.attach(trained, "dense")
     optimizer = slim.wrap(torch.optim.SGD(model.parameters(), 0.1, 0.9), STEPS)
     for step in range(STEPS):
-        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+        x = torch.randn(SAMPLES, 5, generator=torch.Generator().manual_seed(step)).chunk(workers)[rank]
         optimizer.zero_grad()
         trained(x).square().mean().backward()
         optimizer.step()

@@ -10,8 +10,11 @@ from hypothesis.extra import numpy as hnp
 
 import oracle
 from paceline.codecs import decode, encode, get, moments_of, reference
-from paceline.codecs.moments import BLOCK, LANES, moments, sums
+from paceline.codecs.moments import moments, sums
 from paceline.codecs.reference import ternary
+
+BLOCK, LANES = 4096, 16
+"""Values of a block of the sums, and the lanes of one: the order is part of the definition (csrc adds alike)."""
 
 
 @given(hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32)))
@@ -51,6 +54,30 @@ def test_sums_are_those_of_exact_arithmetic_whatever_the_size(count: int) -> Non
     x = (np.arange(count) % 7).astype(np.float32)
     shifted = x.astype(np.float64) - float(x[0])
     assert sums(x) == (float(x.max()), shifted.sum(), (shifted * shifted).sum())
+
+
+def in_order(values: list[float]) -> float:
+    """By the definition, one addition after another: value k of a block to lane k mod 16, lanes in order, then the blocks."""
+    while len(values) > 1:
+        totals = []
+        for start in range(0, len(values), BLOCK):
+            lanes = [0.0] * LANES
+            for k, value in enumerate(values[start : start + BLOCK]):
+                lanes[k % LANES] += value
+            total = 0.0
+            for lane in lanes:
+                total += lane
+            totals.append(total)
+        values = totals
+    return values[0]
+
+
+@pytest.mark.parametrize("count", [15, 4096, 3 * 4096 + 5])
+def test_the_order_of_the_additions_is_the_defined_one(count: int) -> None:
+    x = np.random.default_rng(count).standard_t(3, count).astype(np.float32)
+    shifted = [float(value) - float(x[0]) for value in x]
+    _, first, second = sums(x)
+    assert (first, second) == (in_order(shifted), in_order([d * d for d in shifted]))
 
 
 def test_far_from_zero_the_spread_is_kept() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.codecs import encode, get, names
-from paceline.codecs.container import HEADER_BYTES, read_header
+from paceline.codecs.container import read_header
 from paceline.codecs.registry import BY_CODE, BY_NAME
 from paceline.errors import UserError
 
@@ -15,6 +15,10 @@ def test_an_unknown_codec_names_the_nearest():
     assert {"ternary", "fp32", "bf16"} <= set(names()) and "ternary-sum" not in names()
     with pytest.raises(UserError, match="ternary"):
         get("ternery")
+
+
+HEADER_BYTES = 32
+"""Of a header: docs/wire-format.md, "A message"."""
 
 
 @pytest.mark.parametrize("code", BY_CODE)

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import block_oracle as bo
 from paceline.codecs import ADD, SUBTRACT, PayloadError, UserError, decode, encode, get, payload_bytes
-from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.reference.topk import TopK, layout
+
+HEADER_BYTES = 32
+"""Of a header: docs/wire-format.md, "A message"."""
 
 
 @pytest.fixture(params=bo.BACKENDS)

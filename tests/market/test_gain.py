@@ -10,9 +10,11 @@ import pytest
 from market.federations import random_demand
 from market.sites import job, site, two_sites
 from paceline.errors import UserError
-from paceline.market.gain import WEEK_S, drawn, gain_of
+from paceline.market.gain import drawn, gain_of
 from paceline.market.settlement import RULES, savings_under, settle
 from paceline.market.site import Federation
+
+WEEK_S = 7 * 86400.0
 
 
 def test_the_gain_of_one_of_two() -> None:

@@ -13,7 +13,10 @@ from card_pipe import gradient, message, tcp_frame
 from paceline.codecs import PayloadError, decode, encode, get
 from paceline.nic import frame
 from paceline.nic.frame import FAITHFUL, SCALED, Flow, crc32c, pack, unpack
-from paceline.nic.packet import COMPRESSED, MARKED, parse
+from paceline.nic.packet import parse
+
+MARKED, COMPRESSED = 0x28, 0x2C
+"""The type of service that asks for compression (INCEPTIONN, MICRO 2018); one bit more says that it was done: docs/nic.md."""
 
 NAMES = {FAITHFUL: "inceptionn", SCALED: "inceptionn-scaled"}
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.nic.marking import TOS, mark_sockets, marking, tcp_sockets
+from paceline.nic.marking import mark_sockets, marking, tcp_sockets
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="sockets are listed in /proc on Linux alone")
+TOS = 0x28
+"""Li et al. 2018 (INCEPTIONN): the type of service of packets to compress."""
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from paceline.calibration.constants import LEVELS, TYPICAL, Efficiency, efficien
 from paceline.errors import UserError
 from paceline.hardware import Device
 from paceline.prediction.compute import (
-    CAUSAL_BLOCK,
     Seconds,
     computed_share,
     layer_seconds,
@@ -58,6 +57,10 @@ def test_roofline_takes_the_slower_of_flops_and_bytes(ideal):
 def test_forward_and_backward_are_apart(ideal):
     forward_s, backward_s = layer_seconds(make_workload(layers=3, width=1024), 64, "fp32", make_cluster(1, 1).device, ideal)
     assert backward_s.total.tolist() == pytest.approx((2 * forward_s.total).tolist())
+
+
+CAUSAL_BLOCK = 128
+"""Keys of a block of FlashAttention-2 (Dao 2023, section 3.3: blocks of 64 or 128)."""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from paceline.strategy import (
     COMPRESSIONS,
     FP32,
-    FUSE_BYTES,
     BucketPlan,
     Strategy,
     buckets,
@@ -31,6 +30,10 @@ def test_buckets_close_with_the_tensor_that_reaches_the_limit():
 def test_a_big_tensor_is_a_bucket_of_its_own():
     assert sizes(buckets(tensors(1, 100 * MIB, 100 * MIB, 1))) == [[1, 100 * MIB], [100 * MIB], [1]]
     assert buckets([]) == []
+
+
+FUSE_BYTES = 4 << 20
+"""docs/wire-format.md: buckets are "joined until they hold 4 MiB"."""
 
 
 @given(st.lists(st.integers(1, 10**4), max_size=40), st.integers(1, 10**5), st.integers(1, 10**5))

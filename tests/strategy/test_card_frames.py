@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from paceline.strategy import COMPRESSIONS, FP32
 from paceline.strategy.card_frames import message_bytes, segment_bytes
-from paceline.strategy.formats import HEADER_BYTES
 
 
 def packets(values: int, bits: float, block: int) -> int:
@@ -23,6 +22,10 @@ def packets(values: int, bits: float, block: int) -> int:
         body = -(-int(here * bits + (groups * 8 - here) * 2) // 8) + block
         total += 14 + 20 + 32 + min(12 + 4 + body, 4 * here)
     return total
+
+
+HEADER_BYTES = 32
+"""Of a header: docs/wire-format.md, "A message"."""
 
 
 @given(values=st.integers(0, 10_000), bits=st.integers(2, 34), block=st.sampled_from((0, 2)))

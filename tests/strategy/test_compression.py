@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.codecs.registry import BY_NAME
 from paceline.strategy import COMPRESSIONS, EXCHANGES, FP32, DenseRule
 from paceline.workload import Parameter, Workload
 
@@ -43,6 +44,26 @@ def test_the_last_layer_of_a_network_stays_dense(net, last):
 def test_only_a_coarse_codec_that_forgets_its_error_spares_the_last_layer():
     spared = {name for name, c in COMPRESSIONS.items() if "fc8.weight" in c.dense(Workload.named("alexnet").parameters)}
     assert spared == {"terngrad", "int4", "inceptionn"}
+
+
+DEFAULTS = {
+    "inceptionn": {"bound": 2.0**-10},  # Li et al. 2018: the bound of figures 12 and 13
+    "inceptionn-scaled": {"bound": 2.0**-6},  # docs/compression.md
+    "int8": {"block": 1024},
+    "int4": {"block": 1024},
+    "sign": {"block": 1024},
+    "topk": {"density": 0.01, "value_bits": 32, "momentum": 0},  # Lin et al. 2018 send 0.1 to 1 %
+    "powersgd": {"rank": 2},  # Vogels et al. 2019: ranks 1, 2 and 4
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_defaults_of_the_options_are_those_of_the_documents_and_of_the_codecs(name):
+    options = {option.name: option.default for option in COMPRESSIONS[name].options if option.name != "ratio"}
+    assert options == DEFAULTS.get(name, {})
+    if name in BY_NAME:
+        codec = BY_NAME[name]()
+        assert all(getattr(codec, key) == value for key, value in options.items() if hasattr(codec, key))
 
 
 def test_a_rule_reads_as_a_sentence():

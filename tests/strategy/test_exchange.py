@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from paceline.strategy import (
     BF16,
-    CHUNK_ELEMENTS,
     COMPRESSIONS,
     EXCHANGES,
     FP32,
-    HEADER_BYTES,
     TERNARY,
     BucketPlan,
     Phase,
@@ -28,9 +26,15 @@ from paceline.strategy import (
     plan_bucket,
     shard_bounds,
 )
-from paceline.strategy.exchange import SHARD_ALIGN
 from paceline.workload import Parameter
 from strategy_toys import NAMED
+
+HEADER_BYTES = 32
+"""Of a header: docs/wire-format.md, "A message"."""
+SHARD_ALIGN = 64
+"""Elements of a block of bit planes: docs/wire-format.md, "Bit planes"."""
+CHUNK_ELEMENTS = 1 << 21
+"""docs/wire-format.md: "A stream is cut into chunks of 2^21 elements"."""
 
 
 @given(st.integers(0, 5 * CHUNK_ELEMENTS))

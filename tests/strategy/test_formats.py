@@ -12,10 +12,12 @@ from each_row import each_row
 from paceline.codecs.container import HEADER_BYTES as CODECS_HEADER
 from paceline.codecs.registry import BY_NAME
 from paceline.strategy import BF16, COMPRESSIONS, FP32, HEADER_BYTES, TERNARY
-from paceline.strategy.formats import INCEPTIONN_BITS, TABLE_III, inceptionn, whole_numbers
+from paceline.strategy.formats import TABLE_III, inceptionn, whole_numbers
 
 # TernGrad slides: bits of the sum of N ternaries, log2(2N+1), here rounded up to whole bits.
 PULL_BITS = {2: 2.32, 4: 3.17, 8: 4.09, 16: 5.04, 32: 6.02, 64: 7.01, 128: 8.01, 256: 9.003, 512: 10.001}
+INCEPTIONN_BITS = (2.0, 34.0)
+"""Of a value, tag included: Li et al. 2018 (INCEPTIONN), algorithm 2 and table III: 2, 10, 18 or 34."""
 
 
 @pytest.mark.parametrize(("workers", "bits"), PULL_BITS.items())
@@ -44,7 +46,7 @@ def test_formats_send_whole_bytes(count, workers):
 
 
 def test_a_message_is_a_header_and_a_body_and_nothing_of_nothing():
-    assert HEADER_BYTES == CODECS_HEADER
+    assert HEADER_BYTES == CODECS_HEADER == 32
     assert [fmt.message_bytes(0) for fmt in (FP32, BF16, TERNARY)] == [0, 0, 0]
     assert TERNARY.message_bytes(9) == 32 + 4
     assert TERNARY.message_bytes(9, 3) == 32 + 2 * 3

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oracle
 from paceline.errors import UserError
-from paceline.strategy import CLIP, COMPRESSIONS, EXCHANGES, ONE_WAY, DenseRule, GradientExchange, Option, Strategy
+from paceline.strategy import COMPRESSIONS, EXCHANGES, ONE_WAY, DenseRule, GradientExchange, Option, Strategy
 from wrong_types import wrong_types
 
 
@@ -34,7 +35,7 @@ def exchanges(draw: st.DrawFn) -> GradientExchange:
         described.name,
         exchange,
         options=options,
-        clip=draw(st.none() | st.floats(1e-3, 1e6)) if described.name == "terngrad" else CLIP,
+        clip=draw(st.none() | st.floats(1e-3, 1e6)) if described.name == "terngrad" else oracle.CLIP,
         dense_rule=draw(st.none() | rule) if described.rule else None,
         compress_pull=draw(st.booleans()) if exchange in ONE_WAY else True,
         servers=draw(st.integers(1, 9)) if exchange == "parameter_server" else 1,
@@ -83,7 +84,7 @@ def test_what_earlier_versions_wrote_without_clip_and_rule_is_read() -> None:
         "last_stage_layers": 0,
     }
     strategy = Strategy.of(**old)
-    assert strategy.choice("clip") == CLIP and strategy.choice("dense_rule") == COMPRESSIONS["terngrad"].rule
+    assert strategy.choice("clip") == oracle.CLIP and strategy.choice("dense_rule") == COMPRESSIONS["terngrad"].rule
     assert GradientExchange.from_json({"compression": "int8"}) == GradientExchange("int8")
 
 
@@ -92,7 +93,7 @@ def test_what_is_left_out_follows_from_the_compression(name: str) -> None:
     exchange = GradientExchange(name)
     assert exchange.exchange == COMPRESSIONS[name].exchanges[0]
     assert exchange.dense_rule == COMPRESSIONS[name].rule
-    assert exchange.clip == (CLIP if name == "terngrad" else None)
+    assert exchange.clip == (oracle.CLIP if name == "terngrad" else None)
     assert exchange.description == COMPRESSIONS[name]
     assert str(exchange) == f"{name} over {exchange.exchange}"
 

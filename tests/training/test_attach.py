@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import oracle
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.strategy import CLIP
 from paceline.training import bucketing as groups_module
 from paceline.training.attach import attach
 
@@ -239,7 +238,7 @@ def is_mean(result: np.ndarray, gradients: list[np.ndarray]) -> bool:
     return bool((np.abs(result - exact) <= room + 1e-38).all())
 
 
-def ternary(gradients: list[np.ndarray], start: int, step: int = 0, clip: float | None = CLIP) -> np.ndarray:
+def ternary(gradients: list[np.ndarray], start: int, step: int = 0, clip: float | None = oracle.CLIP) -> np.ndarray:
     return oracle.terngrad_mean([g.reshape(-1) for g in gradients], 4, step, start, clip).reshape(gradients[0].shape)
 
 
@@ -256,7 +255,12 @@ DENSE = ("a.bias", "b.bias", "c.bias", "d.weight", "d.bias")
 
 
 def check(
-    ranks: Any, results: list[Grads], packed: tuple[str, ...], step: int = 0, clip: float | None = CLIP, groups: Any = None
+    ranks: Any,
+    results: list[Grads],
+    packed: tuple[str, ...],
+    step: int = 0,
+    clip: float | None = oracle.CLIP,
+    groups: Any = None,
 ) -> None:
     """Every rank holds the plain formula: ternary for ``packed``, the mean for the others; the same bits on all."""
     at = draws_at(packed, groups)

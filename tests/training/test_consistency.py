@@ -283,6 +283,24 @@ def test_a_codec_that_keeps_too_little_names_layer_and_remedy(caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize(("sent", "warned"), [(51, False), (49, True)])
+def test_the_guard_warns_where_less_than_half_of_the_energy_arrives(sent: int, warned: bool) -> None:
+    """Of a hundred nearly equal values so many are sent: as many percent of the energy are kept."""
+    values = torch.cat([torch.full((sent,), 1.001), torch.ones(100 - sent)])
+    (piece,) = Layout([TensorSpec("a.weight", (100,), 0)], ()).packed(0, 100)
+    guard = EnergyGuard("use another")
+    guard.watch(codecs.get("topk", density=sent / 100), [GradientSlice(piece, values)], 0)
+    assert (list(guard.warned) == ["a.weight"]) == warned
+
+
+@pytest.mark.parametrize(("step", "looks"), [(0, True), (1, False), (50, False), (99, False), (100, True)])
+def test_the_guard_looks_at_every_hundredth_step(step: int, looks: bool) -> None:
+    (piece,) = Layout([TensorSpec("a.weight", (100,), 0)], ()).packed(0, 100)
+    guard = EnergyGuard("use another")
+    guard.watch(codecs.get("inceptionn"), [GradientSlice(piece, torch.full((100,), 1e-5))], step)
+    assert bool(guard.warned) == looks
+
+
 class Clock:
     """Time of a played codec and wire."""
 

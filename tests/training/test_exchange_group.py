@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import oracle
 from distributed import launch_once
-from paceline.strategy import CLIP, COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
+from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
 from paceline.training import exchange_group as group
 from paceline.training.attach import attach, wrap
 from paceline.training.collectives import ALL_GATHER, REDUCE_SCATTER
@@ -28,8 +28,8 @@ PER_NODE = {2: 2, 3: 1, 4: 2}
 WAYS = [(c.name, way) for c in COMPRESSIONS.values() for way in c.exchanges]
 ONE, SEVERAL = 1 << 20, 5000
 """Elements of a chunk: all that the network has, and a fifth of it."""
-CASES = [(c, way, SEVERAL, CLIP) for c, way in WAYS]
-CASES += [(c, way, ONE, CLIP) for c, way in WAYS if c == "terngrad"]
+CASES = [(c, way, SEVERAL, oracle.CLIP) for c, way in WAYS]
+CASES += [(c, way, ONE, oracle.CLIP) for c, way in WAYS if c == "terngrad"]
 CASES += [("terngrad", "sharded", SEVERAL, clip) for clip in (None, 0.75)]
 TERNGRAD = [case for case in CASES if case[0] == "terngrad"]
 CASES_OF = {"every": CASES, "sample": [case for case in CASES if case[0] in ("dense", "terngrad") or case[1] == "hierarchical"]}
@@ -234,7 +234,7 @@ def test_terngrad_leaves_the_plain_formula_bit_for_bit(workers, cases, case):
 @RUNS
 def test_every_exchange_of_terngrad_gives_the_same_bits(workers, cases):
     for r in launch_once(one_step_each, workers, cases=cases):
-        alike = [r["cases"][case]["seen"] for case in TERNGRAD if case[3] == CLIP and case[1] != "hierarchical"]
+        alike = [r["cases"][case]["seen"] for case in TERNGRAD if case[3] == oracle.CLIP and case[1] != "hierarchical"]
         assert len(alike) == 8
         for step in range(STEPS):
             for name in PACKED:
@@ -260,7 +260,7 @@ def test_every_exchange_of_dense_gives_the_mean_and_bf16_nearly(workers, cases):
 @RUNS
 def test_dense_over_allreduce_has_the_bits_of_stock_ddp(workers, cases):
     for r in launch_once(one_step_each, workers, cases=cases):
-        seen = r["cases"]["dense", "allreduce", SEVERAL, CLIP]["seen"][0]
+        seen = r["cases"]["dense", "allreduce", SEVERAL, oracle.CLIP]["seen"][0]
         assert all(np.array_equal(seen[name], r["cases"]["stock"][name]) for name in seen)
 
 
@@ -302,7 +302,7 @@ def test_bytes_of_terngrad_over_shards_by_hand(workers, cases):
             for rank in range(workers):
                 sent[rank] += sum(push) - push[rank] + (workers - 1) * pull[rank]
     for rank, r in enumerate(launch_once(one_step_each, workers, cases=cases)):
-        assert r["cases"]["terngrad", "sharded", SEVERAL, CLIP]["sent"] == [sent[rank]] * STEPS
+        assert r["cases"]["terngrad", "sharded", SEVERAL, oracle.CLIP]["sent"] == [sent[rank]] * STEPS
 
 
 @EPOCHS

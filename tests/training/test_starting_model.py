@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.models.lenet import lenet5
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.tracing import structures_of
-from paceline.training.loop import TEMPERATURE, classification_loss, distillation_loss
+from paceline.training.loop import classification_loss, distillation_loss
 from paceline.training.starting_model import build_model, starting_model, teacher_of
 from training_jobs import job
 
@@ -57,6 +57,10 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(UserError, match=r"list.pt holds no weights"):
         starting_model(job(tmp_path, model="lenet5", data="digits", start=str(tmp_path / "list.pt")))
+
+
+TEMPERATURE = 4.0
+"""Within what Hinton et al. 2015 use for networks of this size: 2.5 to 8."""
 
 
 @pytest.mark.parametrize(

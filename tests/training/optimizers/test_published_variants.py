@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -81,20 +85,6 @@ def without_decay(make: Callable[..., Any], decay: float, **options: Any) -> Cal
     )
 
 
-def timm_lars(start: dict[str, Tensor], gradients: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """timm's documented Lars with Nesterov, written down: it cannot be imported beside a CPU-only torch."""
-    weights, buffers = {name: value.clone() for name, value in start.items()}, {}
-    for step, given in enumerate(gradients):
-        for name, w in weights.items():
-            d = given[name]
-            if w.ndim > 1:
-                ratio = 0.001 * w.norm() / (d.norm() + w.norm() * 1e-2 + 1e-8)
-                d = (d + 1e-2 * w) * ratio
-            buffers[name] = 0.9 * buffers[name] + d if name in buffers else d.clone()
-            weights[name] = w - rate(step) * (d + 0.9 * buffers[name])
-    return weights
-
-
 def lars_paper(eps: float) -> Run:
     """Algorithm 1 of arXiv:1708.03888; with MLPerf's epsilon in the denominator."""
 
@@ -135,6 +125,34 @@ def peer(module: str, name: str) -> Any:
     return getattr(pytest.importorskip(module), name)
 
 
+def timm(module: str, name: str) -> Any:
+    """A class of timm's optimizer files, which need torch alone; timm itself needs torchvision, so it is not imported."""
+    found = importlib.util.find_spec("timm")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("timm is not installed: pip install --no-deps timm")
+    package = "optimizer_files_of_timm"
+    if package not in sys.modules:
+        sys.modules[package] = ModuleType(package)
+        sys.modules[package].__path__ = [f"{found.submodule_search_locations[0]}/optim"]
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
+
+
+def timm_inside(eps: float) -> Run:
+    """timm's LARS with the rate inside the momentum, as in the paper: in its trust coefficient, beside a rate of 1."""
+
+    def run(start: dict[str, Tensor], gradients: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        weights = {name: value.clone().requires_grad_() for name, value in start.items()}
+        optimizer = timm("lars", "Lars")(list(weights.values()), lr=1.0, momentum=0.9, weight_decay=1e-2, eps=eps)
+        for step, given in enumerate(gradients):
+            optimizer.param_groups[0]["trust_coeff"] = 0.001 * rate(step)
+            for name, value in weights.items():
+                value.grad = given[name].clone()
+            optimizer.step()
+        return {name: value.detach() for name, value in weights.items()}
+
+    return run
+
+
 def optax_lamb(schedule: Any) -> Any:
     import optax
 
@@ -172,6 +190,18 @@ CASES: dict[str, tuple[Run, Callable[[], Run]]] = {
             )
         ),
     ),
+    "LAMB paper, timm": (
+        ours("LAMB"),
+        lambda: in_torch(without_decay(timm("lamb", "Lamb"), 1e-2, max_grad_norm=None)),
+    ),
+    "LAMB paper-v3, timm": (
+        ours("LAMB", variant="paper-v3"),
+        lambda: in_torch(without_decay(timm("lamb", "Lamb"), 1e-2, max_grad_norm=None, bias_correction=False)),
+    ),
+    "LAMB nvlamb, timm": (
+        ours("LAMB", variant="nvlamb"),
+        lambda: in_torch(without_decay(timm("lamb", "Lamb"), 1e-2)),
+    ),
     "LAMB nvlamb, apex written down": (ours("LAMB", variant="nvlamb"), lambda: nvlamb),
     "LARS joint, optax": (ours("LARS", variant="joint", weight_decay=1e-2), lambda: in_optax(optax_lars)),
     "LARS joint with Nesterov, optax": (
@@ -186,10 +216,16 @@ CASES: dict[str, tuple[Run, Callable[[], Run]]] = {
         ours("LARS", variant="lr-outside", weight_decay=1e-2, eps=0.0),
         lambda: in_torch(without_decay(peer("pytorch_optimizer", "LARS"), 1e-2)),
     ),
-    "LARS lr-outside with Nesterov, timm written down": (
-        ours("LARS", variant="lr-outside", weight_decay=1e-2, nesterov=True),
-        lambda: timm_lars,
+    "LARS lr-outside, timm": (
+        ours("LARS", variant="lr-outside", weight_decay=1e-2),
+        lambda: in_torch(without_decay(timm("lars", "Lars"), 1e-2, momentum=0.9)),
     ),
+    "LARS lr-outside with Nesterov, timm": (
+        ours("LARS", variant="lr-outside", weight_decay=1e-2, nesterov=True),
+        lambda: in_torch(without_decay(timm("lars", "Lars"), 1e-2, momentum=0.9, nesterov=True)),
+    ),
+    "LARS paper, timm": (ours("LARS", weight_decay=1e-2, exclude="none"), lambda: timm_inside(0.0)),
+    "LARS mlperf, timm": (ours("LARS", variant="mlperf", weight_decay=1e-2, exclude="none"), lambda: timm_inside(1e-7)),
     "LARS paper, written down": (ours("LARS", weight_decay=1e-2), lambda: lars_paper(0.0)),
     "LARS mlperf, written down": (ours("LARS", variant="mlperf", weight_decay=1e-2), lambda: lars_paper(1e-7)),
 }
@@ -215,3 +251,18 @@ def test_the_variants_differ() -> None:
         for i, one in enumerate(ends):
             for other in ends[i + 1 :]:
                 assert float((one - other).norm()) > 1e-3 * float((one - start["a.weight"]).norm())
+
+
+@pytest.mark.parametrize("name", ["LARS mlperf, written down", "LARS mlperf, timm"])
+def test_the_epsilon_of_mlperf_is_seen_where_norms_are_small(name: str) -> None:
+    """At norms near 1 it lies below what the cases can tell apart."""
+    mine, theirs = CASES[name]
+    start, gradients = problem()
+    start = {key: 1e-5 * value for key, value in start.items()}
+    gradients = [{key: 1e-5 * value for key, value in given.items()} for given in gradients]
+    expected, found = theirs()(start, gradients), mine(start, gradients)
+    without = CASES[name.replace("mlperf", "paper")][0](start, gradients)
+    for key in ("a.weight", "b.weight"):
+        moved = float((expected[key] - start[key]).norm())
+        assert float((found[key] - expected[key]).norm()) <= 1e-7 * moved
+        assert float((without[key] - expected[key]).norm()) > 1e-4 * moved, "the paper's has none"

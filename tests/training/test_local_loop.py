@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,10 @@ def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
     """Three epochs of ten steps, and a run that goes on behind the first, in the middle of a round."""
     save = checkpoint.save
 
-    def also_first(directory: Path, run: TrainingRun, epoch: int, state: dict[str, Any]) -> None:
-        save(directory, run, epoch, state)
-        if epoch == 1:
-            (directory.parent / "first").mkdir(exist_ok=True)
-            save(directory.parent / "first", run, epoch, state)
+    def also_first(directory: Path, run: TrainingRun, epoch: int, state: dict[str, Any], **more: Any) -> None:
+        save(directory, run, epoch, state, **more)
+        if epoch == 1 and not (directory.parent / "first").exists():
+            shutil.copytree(directory, directory.parent / "first")
 
     checkpoint.save = also_first
     profile.STEPS, profile.ELEMENTS = 1, (1 << 8, 1 << 9)

@@ -146,7 +146,8 @@ class Epochs:
         return bool(self._every[1]) and time.monotonic() - self._saved_at >= self._every[1]
 
     def _save(self, epoch: int, step: int) -> None:
-        shared = shared_state(self._trainer, self.curve) if self._trainer.rank == 0 else {}
+        trainer = self._trainer
+        shared = shared_state(trainer, self.curve) if trainer.rank == 0 or trainer.gathers_state else {}
         self.writer.save(epoch, step, shared, own_state(self._trainer))
         self._saved_at = time.monotonic()
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,23 +16,11 @@ from paceline.training.attach_local import attach_local
 from paceline.training.data import Dataset
 from paceline.training.hooks.ddp import Hook
 from paceline.training.local_steps import LocalSync
-from paceline.training.loop import Trainer
+from paceline.training.loop import Alone, Trainer
 from paceline.training.meter import Meter
 from paceline.training.starting_model import starting_model
 from paceline.training.tensor_layout import numbered
 from paceline.training.training_run import TrainingRun
-
-
-class Alone(nn.Module):
-    """A model that exchanges nothing by itself, with the names that DistributedDataParallel has for its parts."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module, self.process_group = module, dist.group.WORLD
-
-    def forward(self, x: Tensor) -> Any:
-        """What the model makes of ``x``."""
-        return self.module(x)
 
 
 def attached(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:

@@ -92,12 +92,27 @@ def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
     return options | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
 
 
+class Alone(nn.Module):
+    """A model that exchanges nothing by itself, with the names that DistributedDataParallel has for its parts."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module, self.process_group = module, dist.group.WORLD
+
+    def forward(self, x: Tensor) -> Any:
+        """What the model makes of ``x``."""
+        return self.module(x)
+
+
 class Trainer:
     """One rank's share of a data-parallel run.
 
     The sample order of an epoch depends only on (seed, epoch), and each rank takes its slice of every global batch. A resumed
     run therefore sees the same samples as an uninterrupted one. The last partial batch is dropped.
     """
+
+    gathers_state = False
+    """Whether ``weights`` and ``optimizer_state`` are collectives, which every rank calls."""
 
     def __init__(
         self,
@@ -254,6 +269,10 @@ class Trainer:
     def weights(self) -> dict[str, Any]:
         """The weights and buffers, which are equal on every rank."""
         return dict(self.model.module.state_dict())
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state, which is equal on every rank."""
+        return dict(self.optimizer.state_dict())
 
     def state(self) -> dict[str, Any]:
         """What differs from rank to rank, for a checkpoint: residuals."""

@@ -17,7 +17,7 @@ def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[s
     """What every rank has alike: weights, optimizer, curve. Its tensors are those in use, not copies."""
     state: dict[str, Any] = {
         "model": trainer.weights(),
-        "optimizer": trainer.optimizer.state_dict(),
+        "optimizer": trainer.optimizer_state(),
         "curve": list(curve),
         "workers": trainer.strategy.world_size,
         "skipped_steps": trainer.skipped_steps,

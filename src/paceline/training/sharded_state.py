@@ -7,7 +7,7 @@ all ranks there are as many sources as ranks and one place; over nodes or in HSD
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,42 @@ class Holding:
         placements = [Shard(dimension) for dimension in range(self.mesh.ndim)]
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=shape, stride=stride)
+
+    def part(self, values: torch.Tensor) -> dict[str, Any]:
+        """This rank's residual, (rows, shard), as plain values that say whose it is."""
+        kept = values.detach().to("cpu", copy=True).contiguous()
+        return {"values": kept, "source": self.source, "place": self.place, "sources": self.sources, "places": self.places}
+
+    def from_parts(self, parts: Sequence[Mapping[str, Any]], tensor: ShardedTensor) -> torch.Tensor:
+        """This rank's residual of a tensor from ``part`` of ranks of the same or of another mesh: the sum over all is kept.
+
+        Raises:
+            UserError: a mesh of other ranks, and not the parts of all of them.
+        """
+        first = parts[0]
+        shape = (self.rows, tensor.shard)
+        if (first["sources"], first["places"], tuple(first["values"].shape)) == (self.sources, self.places, shape):
+            own = [p for p in parts if (p["source"], p["place"]) == (self.source, self.place)]
+            if own:
+                values: torch.Tensor = own[0]["values"]
+                return values
+        held = {(p["source"], p["place"]) for p in parts}
+        if len(held) != first["sources"] * first["places"]:
+            raise UserError(
+                f"the state of {tensor.name} is of {first['sources'] * first['places']} ranks, and {len(held)} are here",
+                "give those of all ranks",
+            )
+        owners = first["values"].shape[0] * first["places"]
+        total = torch.zeros(owners, first["values"].shape[1])
+        for part in parts:
+            total[part["place"] :: part["places"]] += part["values"]
+        return self.own_rows(tensor.rows_of(tensor.whole_of(total), self.owners) / self.sources)
+
+    @property
+    def source(self) -> int:
+        """Of this rank."""
+        coordinate = self.mesh.get_coordinate()
+        return coordinate[0] if coordinate else 0
 
     def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Of (owners, shard), the rows that this rank sends to."""

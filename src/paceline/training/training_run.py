@@ -161,8 +161,18 @@ class TrainingRun:
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",
-                mesh.sharding != "ddp",
-                "train with sharding ddp, or with FSDP in your own script",
+                mesh.sharding not in ("ddp", "zero2", "zero3"),
+                "train with sharding ddp, zero2 or zero3, or with ZeroRedundancyOptimizer in your own script",
+            ),
+            (
+                f"an elastic run with sharding {mesh.sharding}",
+                self.elastic and mesh.shares.weights,
+                "leave elastic out: survivors hold no whole copy; resume from the checkpoint",
+            ),
+            (
+                f"slimming with sharding {mesh.sharding}",
+                bool(self.slimming) and mesh.shares.weights,
+                "slim with sharding ddp",
             ),
             (
                 f"tensor parallelism of {mesh.tensor}",

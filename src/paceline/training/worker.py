@@ -43,6 +43,7 @@ from paceline.training.noise_scale import MEASURABLE
 from paceline.training.progress import Progress
 from paceline.training.run_state import layerwise_of, restore
 from paceline.training.schedules import scheduler
+from paceline.training.sharded_loop import ShardedTrainer, sharded
 from paceline.training.starting_model import starting_model, teacher_of
 from paceline.training.stop_requests import StopRequests
 from paceline.training.training_run import TrainingRun
@@ -225,6 +226,8 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     hook: Hook | PowerSGD
     if local:
         ddp, hook = attached(module, run)
+    elif strategy.parallelism.shares.weights:
+        ddp, hook = sharded(module, run)
     else:
         ddp = wrap(module, strategy)
         hook = attach(ddp, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
@@ -234,7 +237,8 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     recipe = replace(recipe, options=options_of(optimizer))
     if run.slimming:
         optimizer = on_path.wrapped(optimizer, module, data.train_x[:2], run.slimming, recipe.total_steps)
-    trainer = (LocalTrainer if local else Trainer)(ddp, hook, optimizer, data, strategy, run.seed, device)
+    kind = LocalTrainer if local else ShardedTrainer if strategy.parallelism.shares.weights else Trainer
+    trainer = kind(ddp, hook, optimizer, data, strategy, run.seed, device)
     if isinstance(trainer, LocalTrainer):
         trainer.last_epoch = run.epochs - 1
     if (teacher := teacher_of(run)) is not None:

@@ -21,6 +21,7 @@ from paceline.strategy import GradientExchange
 from paceline.training.consistency import same_weights
 from paceline.training.exchange_thread import Exchanges, Future, promise
 from paceline.training.fsdp_units import Unit, reduce_by_shards_alone
+from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
 from paceline.training.hooks.state import HookState, check_same_exchange, settings
 from paceline.training.meter import Meter
@@ -66,7 +67,7 @@ class ShardedHook:
         whole = [t.whole for unit in units for t in unit.tensors]
         self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
-        self.meter = Meter(dist.get_rank())
+        self.meter, self.sample = Meter(dist.get_rank()), Sample()  # nobody asks for a sample of a shard
         self._reducers: dict[Unit, UnitReducer] = make_reducers(
             self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
         )
@@ -118,6 +119,10 @@ class ShardedHook:
     def state_dict(self) -> HookState:
         """The state for resumption: position and seed of the draws, and what each rank's encodings owe, as a DTensor over the
         ranks. Save it with ``torch.distributed.checkpoint``, which may be given the hook itself; every rank calls it."""
+        owed = {kind: {name: h.saved(values) for name, _, h, values in self._owed(kind)} for kind in KINDS}
+        return {**self._plain_state(), **owed}
+
+    def _plain_state(self) -> HookState:
         return {
             "step": self.step,
             "seed": self.seed,
@@ -126,7 +131,6 @@ class ShardedHook:
             "gradient_exchange": json.dumps(settings(self.gradient_exchange)),  # one entry, whatever options it has
             "factor": self._factor,
             "gather_bits": self.gather_bits,
-            **{kind: {name: h.saved(values) for name, _, h, values in self._owed(kind)} for kind in KINDS},
         }
 
     def load_state_dict(self, state: HookState) -> None:
@@ -145,6 +149,27 @@ class ShardedHook:
                     )
                 values.copy_(found.to_local().view_as(values))
         self._continue(state)
+
+    def own_state(self) -> HookState:
+        """The state of this rank as plain tensors, for ``load_own_states``."""
+        own = self._plain_state()
+        for kind in KINDS:
+            own[kind] = {name: holding.part(values) for name, _, holding, values in self._owed(kind)}
+        return own
+
+    def load_own_states(self, states: Sequence[HookState]) -> None:
+        """Continue from ``own_state`` of this rank, or of all ranks of the earlier run.
+
+        With the same ranks and mesh the run continues bit for bit; with others the sum of the residuals is kept.
+
+        Raises:
+            UserError: a state of another compression or option, or one that lacks ranks.
+        """
+        self._check(states[0])
+        for kind in KINDS:
+            for name, tensor, holding, values in self._owed(kind):
+                values.copy_(holding.from_parts([state[kind][name] for state in states], tensor).to(values.device))
+        self._continue(states[0])
 
     def load_checkpoint(self, path: str | Path, name: str = "exchange") -> None:
         """Continue from a checkpoint of ``torch.distributed.checkpoint`` on any number of ranks and any mesh.
@@ -225,10 +250,10 @@ class ShardedHook:
         self.meter.count_nonfinite(self._nonfinite, self.step - 1)
         self._nonfinite = False
         if self._check_every and self.step % self._check_every == 0:
-            self._check_replicas()
+            self.check_replicas()
 
-    def _check_replicas(self) -> None:
-        """Compare the shards with those of the other replicas, in HSDP."""
+    def check_replicas(self) -> None:
+        """Compare the shards with those of the other replicas, in HSDP. Raises ReplicasDiverged on every rank alike."""
         for unit in self.units:
             if unit.replicate_group is not None:
                 shards = [unit.shard_of(p) for p in unit.parameters]

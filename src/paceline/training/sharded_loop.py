@@ -1,0 +1,114 @@
+"""The training loop of a model that FSDP2 has sharded: the same loop, with weights and optimizer state in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.training.attach import attach
+from paceline.training.hooks.ddp import Hook
+from paceline.training.hooks.sharded import ShardedHook
+from paceline.training.loop import Alone, Trainer, classification_loss
+from paceline.training.shard import shard
+from paceline.training.training_run import TrainingRun
+
+_BATCH = 256  # samples of a forward pass without gradients
+
+
+def sharded(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
+    """The model and what exchanges its gradients, as a ``Trainer`` takes them. Raises UserError as ``attach``."""
+    strategy = run.strategy
+    shard(module, strategy)
+    bits = strategy.parallelism.gather_bits
+    hook = attach(module, strategy.gradient_exchange, seed=run.seed, timeout_s=run.timeout_s, gather_bits=bits)
+    return cast(DistributedDataParallel, Alone(module)), cast(Hook, hook)
+
+
+class ShardedTrainer(Trainer):
+    """A rank of a run whose weights and optimizer state are shared out.
+
+    A checkpoint holds them whole, as that of a run that shares nothing out: every rank gathers them, and rank 0 writes.
+    """
+
+    gathers_state = True
+
+    @property
+    def _sharded(self) -> ShardedHook:
+        return cast(ShardedHook, self.hook)
+
+    def settle_buckets(self) -> None:
+        """There are none."""
+
+    @torch.no_grad()
+    def evaluate(self) -> tuple[float, float]:
+        """As ``Trainer``. Every rank runs the same number of forward passes, for each gathers weights from all."""
+        self.model.eval()
+        for buffer in self.model.module.buffers():
+            dist.broadcast(buffer, 0)
+        mine = slice(self.rank, None, self.strategy.world_size)
+        x, y = self.data.test_x[mine], self.data.test_y[mine]
+        most = ceil(len(self.data.test_y) / self.strategy.world_size)
+        sums = torch.zeros(2, dtype=torch.float64)
+        for start in range(0, most, _BATCH):
+            a, b = x[start : start + _BATCH], y[start : start + _BATCH]
+            output = self.model(a.to(self.device) if len(b) else self.data.test_x[:1].to(self.device)).cpu()
+            if len(b):
+                right = (output.argmax(-1) == b).sum()
+                sums += torch.stack([right, classification_loss(output, b) * b.numel()])
+        counted = sums.to(self.device)
+        dist.all_reduce(counted)
+        right_share, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
+        return right_share, loss
+
+    def weights(self) -> dict[str, Any]:
+        """The whole weights and buffers. Every rank calls it."""
+        return {name: _whole(value) for name, value in self.model.module.state_dict().items()}
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state, whole. Every rank calls it."""
+        state = self.optimizer.state_dict()
+        gathered = {index: {name: _whole(v) for name, v in values.items()} for index, values in state["state"].items()}
+        return {**state, "state": gathered}
+
+    def state(self) -> dict[str, Any]:
+        """What only this rank has: residuals."""
+        return self._sharded.own_state()
+
+    @torch.no_grad()
+    def resume(self, model: Mapping[str, Any], optimizer: Mapping[str, Any], states: Sequence[Any]) -> None:
+        """Continue from whole weights and optimizer state, and the residuals of this rank or of all."""
+        for name, value in self.model.module.state_dict().items():
+            _local(value).copy_(_local(_as(model[name], value)))
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        placed = {
+            index: {name: _as(v, parameters[index]) for name, v in values.items()}
+            for index, values in optimizer["state"].items()
+        }
+        self.optimizer.load_state_dict({**optimizer, "state": placed})
+        self._sharded.load_own_states(states)
+
+    def check_replicas(self) -> None:
+        """Compare the copies of the shards, in HSDP. Raises ReplicasDiverged on every rank."""
+        self._sharded.check_replicas()
+
+
+def _whole(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def _as(whole: Any, like: Any) -> Any:
+    """A whole tensor in shards as ``like`` has them; what has another shape, such as a count of steps, stays as it is."""
+    if not isinstance(like, DTensor) or not isinstance(whole, Tensor) or whole.shape != like.shape:
+        return whole
+    return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -119,6 +119,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "candidates of numbers": ({"compression": "auto", "candidates": [3]}, "candidates=[3]; give a list of names"),
     "candidates of terngrad": ({"candidates": ["int8"]}, "terngrad has no candidates"),
     "noise_scale": ({"noise_scale": "yes"}, "noise_scale='yes'; give True or False"),
+    "gather_bits": ({"gather_bits": 8}, "DistributedDataParallel gathers no weights"),
     "noise_scale of powersgd": ({"compression": "powersgd", "noise_scale": True}, "powersgd gives no gradients"),
     "options": ({"density": 0.1}, "terngrad takes no option"),
     "option": ({"compression": "topk", "density": "much"}, "density"),
@@ -193,7 +194,7 @@ def test_what_cannot_be_executed_is_refused(name: str) -> None:
 
 def test_every_argument_is_tried() -> None:
     arguments = [name for name in inspect.signature(attach).parameters if name != "model"]
-    elsewhere = {"codec_at"}  # it needs cards: tests/training/test_lab_cards.py
+    elsewhere = {"codec_at", "gather_bits"}  # of cards: tests/training/test_lab_cards.py; of FSDP2: test_weight_gather.py
     assert set(arguments) == {name.partition(",")[0] for name in EXECUTED} | elsewhere
     assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)
 

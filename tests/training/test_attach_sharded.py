@@ -11,7 +11,7 @@ SAID = {
     "powersgd": "powersgd works on whole matrices",
     "auto": "auto measures the steps of DistributedDataParallel only; name a compression",
     "allgather": "exchange 'allgather' has no reduce-scatter",
-    "parameter server": "legal for a sharded model: allreduce, sharded, ring, hierarchical",
+    "parameter server": "legal where gradients are shared out: allreduce, sharded, ring, hierarchical",
     "pull": "a reduce-scatter has no pull to send as fp32",
     "noise": "leave noise_scale out",
     "bits": "gather_bits=4; give 8, 16, or 0",

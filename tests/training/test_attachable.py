@@ -94,22 +94,20 @@ def models(rank: int, workers: int) -> dict[str, str]:
 
 
 SAYS = {
-    "sharded": "attach got FSDPSequential, whose weights fully_shard (FSDP2) has divided",
     "plain": "attach takes a DistributedDataParallel model, got Linear; wrap it first",
     "compiled": "attach got a compiled Linear without DistributedDataParallel; wrap, attach, compile: ",
     "embedding": "Embedding: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "bag": "0: sparse gradients cannot be exchanged here",
     "mixed": "DDP's mixed_precision exchanges gradients through a communication hook of its own",
-    "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; give F.embedding sparse=False",
+    "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
 }
-SERVED = ("compiled DDP", "frozen", "another sparse", "own lookup")
+SERVED = ("sharded", "compiled DDP", "frozen", "another sparse", "own lookup")
 
 
 @pytest.mark.parametrize("model", SAYS)
 def test_what_cannot_be_served_is_refused_with_the_reason(model: str) -> None:
     (seen,) = launch_once(models, 1)
     assert seen[model].startswith(SAYS[model])
-    assert "wrap it first" not in seen["sharded"]
 
 
 @pytest.mark.parametrize("model", SERVED)

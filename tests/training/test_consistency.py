@@ -126,7 +126,7 @@ def faults(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
-def broken(*_: Any) -> Any:
+def broken(*_: Any, **__: Any) -> Any:
     """A fault of this machine's, raised as the engine raises its own."""
     raise RuntimeError("out of scratch memory")
 
@@ -188,8 +188,8 @@ def corrupt(rank: int, workers: int) -> None:
     hook = attach(model, "terngrad")
     exchange = wire.Wire.all_to_all
 
-    def changed(self: Any, outgoing: Any, expected: Any, name: str) -> Any:
-        pending = exchange(self, outgoing, expected, name)
+    def changed(self: Any, outgoing: Any, expected: Any, name: str, *more: Any) -> Any:
+        pending = exchange(self, outgoing, expected, name, *more)
         if rank == 0 and hook.step == 2 and name == "push":
             result = pending._result
 

@@ -65,8 +65,8 @@ def faults(rank: int, workers: int) -> dict[str, Any]:
     attach(model, "int8", min_elements=0)
     exchange = collectives.Wire.all_to_all
 
-    def changed(self: Any, outgoing: Any, expected: Any, name: str) -> Any:
-        pending = exchange(self, outgoing, expected, name)
+    def changed(self: Any, outgoing: Any, expected: Any, name: str, *more: Any) -> Any:
+        pending = exchange(self, outgoing, expected, name, *more)
         result = pending._result
 
         def flipped() -> Any:

@@ -28,12 +28,12 @@ def vanish(rank: int, workers: int, way: str, compression: str, how: int, lost: 
     encode = streams.CodecStream.encode
     calls = 0
 
-    def encode_and_vanish(self: Any, *args: Any) -> torch.Tensor:
+    def encode_and_vanish(self: Any, *args: Any, **more: Any) -> torch.Tensor:
         nonlocal calls
         calls += hook.step == STEP
         if rank == lost and calls == 2:
             os.kill(os.getpid(), how)
-        return encode(self, *args)
+        return encode(self, *args, **more)
 
     streams.CodecStream.encode = encode_and_vanish  # type: ignore[method-assign]
     for _ in range(20):

@@ -102,9 +102,9 @@ def test_a_damaged_message_of_another_rank_is_refused():
     message[50] ^= 1
     stream.settle(0, 200)
     stream.add(message, 0, 200)
-    with pytest.raises(PayloadError, match="a message of another rank: the checksum"):
+    with pytest.raises(PayloadError, match=r"^the checksum"):
         stream.encode(0, 200, 2)
-    with pytest.raises(PayloadError, match="a message of another rank: the checksum"):
+    with pytest.raises(PayloadError, match=r"^the checksum"):
         stream.set(message, 0, 200)
 
 

@@ -27,7 +27,7 @@ from paceline.strategy import (
     Strategy,
 )
 from paceline.strategy.codec_place import check_runs
-from paceline.training.attach_sharded import attach_sharded
+from paceline.training.attach_sharded import attach_sharded, hook_settings
 from paceline.training.attachable import check_model, ddp_of, refuse_sparse_gradients
 from paceline.training.auto import exchanges_to_try
 from paceline.training.consistency import agree
@@ -135,7 +135,6 @@ def attach(
 
     ``backward()`` later raises ``paceline.LostRank``, ``paceline.ReplicasDiverged`` or ``paceline.PayloadError``.
     """
-    settings: dict[str, Any] = {"seed": seed, "check_every": check_every, "timeout_s": timeout_s, "scaler": grad_scaler}
     given = {
         "compression": compression,
         "exchange": exchange,
@@ -155,12 +154,12 @@ def attach(
         "gather_bits": gather_bits,
     }
     if is_sharded(model):
-        return attach_sharded(model, given, partial(_sharded_exchange, given), settings)
+        return attach_sharded(model, given, partial(_sharded_exchange, given))
     model = ddp_of(model)
     if gather_bits:
         raise UserError("DistributedDataParallel gathers no weights", "leave gather_bits out: it is of FSDP2")
     request, tensors = _on_every_rank(model, given)
-    first = request.exchanges[0]
+    settings, first = hook_settings(given), request.exchanges[0]
     hook: Hook | PowerSGD
     if first.description.low_rank:
         hook = PowerSGD(model, first, tensors, **settings)

@@ -20,15 +20,12 @@ from paceline.training.hooks.sharded import ShardedHook
 GATHER_BITS = (0, 8, 16)
 
 
-def attach_sharded(
-    model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange], settings: Mapping[str, Any]
-) -> ShardedHook:
+def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> ShardedHook:
     """Replace the exchanges of a sharded model's units. See ``attach`` for the keywords.
 
     Args:
         given: the keywords of the caller, which all ranks compare.
         exchange_of: the gradient exchange that they describe, from the number of ranks; it may raise UserError.
-        settings: of the hook.
 
     Raises:
         UserError: on every rank of the mesh alike.
@@ -53,7 +50,17 @@ def attach_sharded(
             agree(group, shown, tensors)
     if illegal is not None:
         raise illegal
-    return ShardedHook(model, units, exchange, **settings, gather_bits=given["gather_bits"])
+    return ShardedHook(model, units, exchange, **hook_settings(given), gather_bits=given["gather_bits"])
+
+
+def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What every hook takes beside its exchange, of checked keywords; NumPy's numbers as Python's."""
+    return {
+        "seed": int(given["seed"]),
+        "check_every": int(given["check_every"]),
+        "timeout_s": float(given["timeout_s"]),
+        "scaler": given["grad_scaler"],
+    }
 
 
 def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> GradientExchange:

@@ -31,6 +31,7 @@ PAGES = (
     "README.md",
     "docs/compression.md",
     "docs/local-sgd.md",
+    "docs/sharded.md",
     "docs/faults.md",
     "docs/lab.md",
     "docs/nic.md",

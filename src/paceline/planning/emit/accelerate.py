@@ -48,6 +48,10 @@ def _check(job: Job) -> None:
         raise job.refused(f"recomputation with {mesh.sharding}", "its option belongs to FSDP; zero2 and zero3 have it")
     if mesh.recompute_layers:
         raise job.refused(f"recomputation of {mesh.recompute_layers} blocks", "it recomputes all")
+    if mesh.sharding == "zero1" and hooked(job):
+        raise job.refused(
+            f"{strategy.gradient_exchange} with zero1", "DeepSpeed reduces gradients itself; torchrun has zero1 beside it"
+        )
     if mesh.sharding == "zero1" and strategy.precision == "tf32":
         raise job.refused("zero1 with tf32", "zero1 is DeepSpeed's there, which is written for fp32, bf16 and fp16")
 

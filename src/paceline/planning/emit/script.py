@@ -143,4 +143,6 @@ def _fully_sharded(job: Job) -> Iterator[str]:
     size = f"  # units of at least {strategy.bucket_bytes / 2**20:g} MiB" if strategy.bucket_bytes != BUCKET_BYTES else ""
     yield f"for block in blocks: torch.distributed.fsdp.fully_shard(block, {given}){size}"
     yield f"torch.distributed.fsdp.fully_shard(model, {given})"
+    if hooked(job):
+        yield attach_line(strategy.gradient_exchange)
     yield from optimizer_lines(job)

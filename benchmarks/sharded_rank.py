@@ -1,0 +1,100 @@
+"""One rank of a real training of a sharded model, with paced compute. ``sharded_lab.py`` starts it on every host.
+
+The network, the data, the gradients, the codec and the sockets are real. A sleep in every forward pass stands for the rest of
+an accelerator's step, so that hosts of one machine work side by side. Rank 0 prints one JSON line a case.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from link_bytes import sent_bytes
+from local_rank import Paced, batches
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import paceline
+from paceline import models
+from paceline.strategy import Strategy
+from paceline.training.data import Dataset, load
+from paceline.training.shard import shard
+
+
+def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, Any]:
+    """Train from the same weights; seconds and bytes of a step, and the last loss."""
+    torch.manual_seed(spec["seed"])
+    workers = dist.get_world_size()
+    model: nn.Module = Paced(models.build(spec["model"]), spec["pace_s"])
+    hook: Any = None
+    if case["sharding"] == "alone":
+        trained = model
+    elif case["sharding"] == "ddp":
+        trained = DistributedDataParallel(model)
+        hook = paceline.attach(trained, case["compression"], exchange=case["exchange"], seed=spec["seed"])
+    else:
+        strategy = Strategy.of(
+            world_size=workers, global_batch_size=workers, sharding=case["sharding"], bucket_bytes=spec["bucket_bytes"]
+        )
+        trained = shard(model, strategy)
+        bits = case.get("gather_bits", 0)
+        hook = paceline.attach(trained, case["compression"], exchange=case["exchange"], seed=spec["seed"], gather_bits=bits)
+    optimizer = torch.optim.SGD(trained.parameters(), spec["lr"], momentum=0.9)
+    seconds: list[float] = []
+    metered: list[int] = []
+    before, loss = 0, torch.zeros(())
+    dist.barrier()
+    for number, (x, y) in enumerate(batches(data, spec)):
+        if number == spec["warm"]:
+            before = sent_bytes()
+        start = time.perf_counter()
+        if hook is not None:
+            hook.meter.begin_step()
+        loss = cross_entropy(trained(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if number >= spec["warm"]:
+            seconds.append(time.perf_counter() - start)
+            metered.append(hook.meter.sent_bytes if hook is not None else 0)
+    busiest = torch.tensor([(sent_bytes() - before) / len(seconds), max(metered)], dtype=torch.float64)
+    dist.all_reduce(busiest, op=dist.ReduceOp.MAX)
+    step = torch.tensor(statistics.median(seconds), dtype=torch.float64)
+    dist.all_reduce(step, op=dist.ReduceOp.MAX)
+    return {
+        **case,
+        "step_s": float(step),
+        "step_low_s": sorted(seconds)[len(seconds) // 10],
+        "step_high_s": sorted(seconds)[-1 - len(seconds) // 10],
+        "socket_bytes": round(float(busiest[0])),
+        "metered_bytes": int(busiest[1]),
+        "loss": float(loss),
+        "steps": len(seconds),
+    }
+
+
+def main() -> None:
+    """Join the others and run every case of the specification file."""
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    data = load(spec["data"])
+    for case in spec["cases"]:
+        result = run(case, spec, data)
+        gc.collect()
+        if dist.get_rank() == 0:
+            print("RESULT " + json.dumps(result), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

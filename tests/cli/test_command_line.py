@@ -24,7 +24,7 @@ EXCHANGE = (
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
-    " --checkpoint-every --elastic" + EXCHANGE
+    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits" + EXCHANGE
 )
 SLIM = (
     "MODEL --method --target --int8 --budget --threads --predict --device --path-epochs --tune-epochs --distill --data"

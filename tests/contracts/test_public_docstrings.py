@@ -21,7 +21,8 @@ def public(body: list[ast.stmt], owner: str = "", described: frozenset[str] = fr
     """Public functions, classes and their public methods; a method that a documented protocol has is described there."""
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_") and node.name not in described:
-            yield f"{owner}{node.name}", node
+            if not any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list):
+                yield f"{owner}{node.name}", node
             if isinstance(node, ast.ClassDef) and "Protocol" not in {ast.unparse(base) for base in node.bases}:
                 yield from public(node.body, f"{node.name}.", described)
 

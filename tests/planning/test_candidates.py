@@ -27,7 +27,7 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
     cut = {  # ways that a bucket's size changes: those that exist and exchange bucket by bucket
         (c, x, s)
         for c, x, s in product(space.compressions, space.exchanges, space.shardings)
-        if x == "allreduce" and x in COMPRESSIONS[c].exchanges and (s == "ddp" or c == "dense")
+        if x == "allreduce" and x in COMPRESSIONS[c].exchanges and (s == "ddp" or c in ("dense", "bf16"))
     }
     several = sum(c.world_size > 1 for c in space.clusters)
     ways = len(space.compressions) * len(space.exchanges) * len(space.shardings) * len(space.clusters)

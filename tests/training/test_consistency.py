@@ -224,8 +224,8 @@ def test_a_damaged_message_names_its_sender_in_every_exchange(way, guilty, monke
         stream = CodecStream(codecs.get("int8"), values, counter.Key(1, 1), 0)
         encode = stream.encode
 
-        def damaged(*args: Any) -> torch.Tensor:
-            message = encode(*args).clone()
+        def damaged(*args: Any, **more: Any) -> torch.Tensor:
+            message = encode(*args, **more).clone()
             if one.rank == guilty and message.numel():
                 message[-1] ^= 1
             return message
@@ -248,8 +248,8 @@ def test_a_damaged_message_names_its_sender_in_every_exchange(way, guilty, monke
 def test_damaged_messages_are_refused_in_every_exchange(way, damage, monkeypatch):
     encode = streams._encode
 
-    def damaged(*args: Any) -> torch.Tensor:
-        message = encode(*args).clone()
+    def damaged(*args: Any, **more: Any) -> torch.Tensor:
+        message = encode(*args, **more).clone()
         if damage == "flipped":
             message[-1] ^= 1
         return message[:-3] if damage == "truncated" else message
@@ -383,9 +383,9 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
         time.sleep(sum(part.nbytes for part in parts) / 4e6)
         return result
 
-    def slow_encode(self: Any, start: int, stop: int, *others: Any) -> Any:
+    def slow_encode(self: Any, start: int, stop: int, *others: Any, **more: Any) -> Any:
         time.sleep((stop - start) / 1e6)
-        return encode(self, start, stop, *others)
+        return encode(self, start, stop, *others, **more)
 
     if slow == "wire":
         wire.Pending.wait = slow_wait  # type: ignore[method-assign]

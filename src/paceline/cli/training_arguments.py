@@ -54,6 +54,12 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     elastic = "go on from what is in --out, and when a rank is lost, with those that come back or without it"
     parser.add_argument("--elastic", action="store_true", help=elastic)
     parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
+    shared = "what workers share out by FSDP2: ddp, zero2 (gradients, optimizer) or zero3 (and weights; default ddp)"
+    parser.add_argument("--sharding", metavar="S", help=shared)
+    groups = "with --sharding: workers that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
+    parser.add_argument("--shard-devices", metavar="N", type=int, help=groups)
+    gathered = "with --sharding: bits of a gathered weight, 8 or 16 (default 0: as they are)"
+    parser.add_argument("--gather-bits", metavar="N", type=int, help=gathered)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +93,9 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="WEIGHTS", help=weights)
     waits = f"how long a rank waits for one that hangs or is cut off, such as 30s (default {format_seconds(TIMEOUT_S)})"
     parser.add_argument("--timeout", metavar="TIME", default="", help=waits)
+
+
+_SHARDED = ("sharding", "shard_devices", "gather_bits")
 
 
 def timeout_s(options: argparse.Namespace) -> float:
@@ -138,6 +147,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         "world_size": values["workers"] if workers is None else workers,
         "global_batch_size": values["global_batch"],
         "optimizer": values["optimizer"],
+        **{name: getattr(options, name) for name in _SHARDED if getattr(options, name, None) is not None},
         **exchange_choices(options, None if begun is None else begun.gradient_exchange),
     }
     return TrainingRun(

@@ -15,7 +15,7 @@ from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.codec_place import SWITCHED, check_fabric
-from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS
+from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, OF_HOSTS
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
@@ -56,7 +56,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
     for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
         serving = exchange == "parameter_server"
         if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
-            continue  # the same strategy once more
+            continue  # the same strategy once more; units of other sizes are tried with the engine's exchange
         if expert > 1 and (compression, exchange) != ("dense", "allreduce"):
             continue  # not tried, as Space says
         servers = several if serving else 1
@@ -84,6 +84,8 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
             continue
         if compression in barred:
             left_out.add(barred[compression], times)
+        elif sharding != "ddp" and compression != "dense" and exchange not in _SHARED and space.exchanges == OF_HOSTS:
+            left_out.add("compressed shards go to their owners or by nodes, unless another exchange is named", times)
         else:
             division, exchanged = template.parallelism, template.gradient_exchange
             yield replace(
@@ -91,6 +93,10 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 parallelism=same.setdefault(division, division),
                 gradient_exchange=same.setdefault(exchanged, exchanged),
             )
+
+
+_SHARED = ("allreduce", "sharded", "hierarchical")
+"""Exchanges that are tried with compressed gradients and a sharded optimizer where none is named."""
 
 
 def _placed(template: Strategy, place: str) -> Strategy:

@@ -88,9 +88,10 @@ def fuse(separate: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list
 
 
 def plan_unit(unit: Sequence[NamedShape], compression: Compression, dense_names: Sequence[str] | set[str]) -> BucketPlan:
-    """``plan_bucket`` of tensors that are shared out by rows."""
+    """``plan_bucket`` of tensors that are shared out by rows; stacked matrices of experts by the rows of the matrices."""
     every = compression.rule is None
-    shapes = tuple((t.shape[0], prod(t.shape[1:]), every or t.name not in dense_names) for t in unit if prod(t.shape))
+    sized = [(t.name, t.shape[: 1 + ("experts" in t.name.split("."))], t.shape) for t in unit if prod(t.shape)]
+    shapes = tuple((prod(r), prod(shape) // prod(r), every or name not in dense_names) for name, r, shape in sized)
     return replace(plan_bucket(unit, compression, dense_names), shapes=shapes)
 
 

@@ -124,6 +124,7 @@ def test_step_time_benchmark_short(tmp_path: Path) -> None:
     assert "median |error|" in text and float(rows(out)[0]["measured_ms"]) > 0
 
 
+@pytest.mark.full
 def test_nonfinite_cost_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "n.csv"
     short = ("--workers", "1", "--layers", "2", "--width", "1100", "--steps", "2", "--only", "sign")
@@ -132,6 +133,7 @@ def test_nonfinite_cost_benchmark_short(tmp_path: Path) -> None:
     assert row["compression"] == "sign" and float(row["ratio"]) > 0
 
 
+@pytest.mark.full
 def test_auto_lab_benchmark_short(tmp_path: Path) -> None:
     from auto_lab import LINKS, NETWORKS, compute_s, too_slow
 

@@ -317,9 +317,40 @@ class Mended:
 
 
 _TWICE = "residuals of before a step stay until it is known to be finite"
-EXPECTED: Mapping[str, Mended] = {
-    f"choice-{number}": Mended(_TWICE, ("memory_bytes", "memory.error feedback"))
-    for number in (16, 17, 18, 23, 24, 25, 26, 27, 28, 29, 30, 33, 34)
-} | {"records-11": Mended(_TWICE, ("memory_bytes", "memory.error feedback")), "plan-11": Mended(_TWICE)}
+_PADDED = "what is shared out is padded to whole rows, as FSDP2 sends it; by records that were corrected by such runs too"
+_OF_PADDED = (
+    "network-33",
+    "network-34",
+    "network-36",
+    "network-37",
+    "network-38",
+    "network-47",
+    "choice-45",
+    "asynchronous-03",
+    "records-01",
+    "records-02",
+    "records-03",
+    "records-04",
+    "records-05",
+    "records-06",
+    "records-07",
+    "records-12",
+    "whatif-08",
+    "whatif-10",
+    "explain-05",
+    "explain-09",
+    "published-llmfoundry",
+)
+_LEGAL = "compressed gradients and other exchanges go with a sharded optimizer"
+_OF_LEGAL = ("plan-12", "plan-14", "plan-16", "plan-18", "plan-20", "refused-04")
+EXPECTED: Mapping[str, Mended] = (
+    {
+        f"choice-{number}": Mended(_TWICE, ("memory_bytes", "memory.error feedback"))
+        for number in (16, 17, 18, 23, 24, 25, 26, 27, 28, 29, 30, 33, 34)
+    }
+    | {"records-11": Mended(_TWICE, ("memory_bytes", "memory.error feedback")), "plan-11": Mended(_TWICE)}
+    | {name: Mended(_PADDED) for name in _OF_PADDED}
+    | {name: Mended(_LEGAL) for name in _OF_LEGAL}
+)
 """Cases whose figures differ from the written ones, each with the defect. A case that does not differ may not stand here. The
 figures were written anew when attention kernels and 16-bit activations changed what the model says."""

@@ -33,10 +33,17 @@ def test_bit_for_bit_on_the_same_ranks(tmp_path: Path, kind: str, workers: int, 
             assert all(same(a, b) for a, b in zip(one["next"], other["next"], strict=True))
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """A checkpoint of three ranks, and what they owe together."""
+    path = tmp_path_factory.mktemp("states") / "saved"
+    given = {"path": str(path), "compression": "topk", "options": MOMENTUM}
+    return given, launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
+
+
 @pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 4), ("hsdp", 4)])
-def test_the_sum_stays_on_other_ranks_and_meshes(tmp_path: Path, to: tuple[str, int]) -> None:
-    given = {"path": str(tmp_path / "saved"), "compression": "topk", "options": MOMENTUM}
-    before = launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
+def test_the_sum_stays_on_other_ranks_and_meshes(saved: Any, to: tuple[str, int]) -> None:
+    given, before = saved
     for result in launch(sharded_states.load, to[1], kind=to[0], by_dcp=False, **given):
         assert result["owed"].keys() == before.keys()
         for name, owed in before.items():

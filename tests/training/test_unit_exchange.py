@@ -83,7 +83,7 @@ def test_delivered_and_owed_are_all_that_there_was(
 @pytest.mark.parametrize("exchange", sorted(to_owner.TO_OWNER))
 def test_ternary_is_unbiased_and_takes_its_three_values(exchange: str) -> None:
     """TernGrad (Wen et al. 2017, equations 2 to 4), without clipping: s times -1, 0 or 1, on average the gradient."""
-    workers, steps = 3, 400
+    workers, steps = 3, 100
     tensors = sharded(specs([(7, 5)]), [0], workers)
     layout, rows = UnitLayout(tensors, ()), matrices(tensors, workers, 1)
     largest = float(torch.stack(rows).abs().max())

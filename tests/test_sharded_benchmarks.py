@@ -21,7 +21,10 @@ def test_sharded_lab_short(tmp_path: Path) -> None:
 
 
 def test_bytes_of_the_committed_rows_are_those_predicted() -> None:
-    found = rows(RESULTS / "sharded_lab.csv")
+    path = RESULTS / "sharded_lab.csv"
+    if not path.exists():
+        pytest.skip("benchmarks/results/sharded_lab.csv is not there; benchmarks/sharded_lab.py makes it")
+    found = rows(path)
     assert len(found) == 26
     for row in found:
         assert row["metered_bytes"] == row["predicted_bytes"], row

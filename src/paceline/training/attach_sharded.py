@@ -66,9 +66,8 @@ def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> GradientExchange:
     """The exchange of the keywords, checked. One that the caller left open reduces to owners."""
     replicated = any(unit.replicate_group is not None for unit in units)
-    for name, usual in (("noise_scale", False),):
-        if given[name] != usual:
-            raise UserError(f"{name} is measured with DistributedDataParallel only", f"leave {name} out")
+    if given["noise_scale"]:
+        raise UserError("noise_scale is measured with DistributedDataParallel only", "leave noise_scale out")
     owners = units[0].owners
     exchange = exchange_of(owners)
     named = isinstance(given["compression"], GradientExchange) or given["exchange"]

@@ -187,7 +187,8 @@ def train(
     teacher: nn.Module | None = None,
     falling: bool = True,
 ) -> Trained:
-    """Train with products in bfloat16, and end with the best epoch's weights where the rate falls.
+    """Train with products in bfloat16 where oneDNN has them for this processor, and end with the best epoch's weights where the
+    rate falls.
 
     Args:
         teacher: half of the loss is the distance to its distribution (Hinton et al. 2015).
@@ -196,6 +197,8 @@ def train(
     found, best = Trained(), copy.deepcopy(model.state_dict())
     rate = optimizer.param_groups[0]["lr"]
     count = steps_of(text)
+    # An LSTM in bfloat16 is an error of oneDNN's on processors without AVX-512.
+    autocast = torch.autocast("cpu", torch.bfloat16, torch.ops.mkldnn._is_mkldnn_bf16_supported())
     for epoch in range(epochs):
         model.train()
         begin, states, teacher_states = time.process_time(), None, None
@@ -203,7 +206,7 @@ def train(
             if falling:
                 done = (epoch * count + number) / (epochs * count)
                 optimizer.param_groups[0]["lr"] = rate * (0.5 + 0.5 * math.cos(math.pi * done))
-            with torch.autocast("cpu", torch.bfloat16):
+            with autocast:
                 logits, states = model(given, detached(states))
                 if teacher is not None:
                     with torch.no_grad():

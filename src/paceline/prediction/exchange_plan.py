@@ -15,6 +15,7 @@ import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.hardware.placement import Places
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.frozen import frozen_beside
 from paceline.prediction.network import Loads, load_rows
 from paceline.strategy.buckets import BucketPlan
@@ -189,22 +190,33 @@ def exchange_plan(
 
 def plan_key(strategy: Strategy) -> Hashable:
     """The choices that determine a strategy's exchange: equal keys give equal plans."""
-    s = strategy
-    zero = s.parallelism.shares.weights
+    mesh = strategy.parallelism
+    return seconds_key(strategy), mesh.micro_batches if mesh.shares.weights else 1
+
+
+def seconds_key(strategy: Strategy) -> Hashable:
+    """The choices that determine what one exchange moves: plans of equal keys have equal seconds and bytes of memory. They
+    differ in how many exchanges a step has."""
+    s, mesh = strategy, strategy.parallelism
+    level = mesh.shares
     return (
         s.world_size,
         s.gradient_exchange,
         s.first_bucket_bytes,
         s.bucket_bytes,
-        s.parallelism.sharding,
-        s.parallelism.shard_devices,
-        s.parallelism.offload,
-        s.parallelism.gather_bits,
-        s.parallelism.gradient_bits,
-        s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",
-        s.parallelism.micro_batches if zero else 1,
+        mesh.sharding,
+        mesh.shard_devices,
+        mesh.offload,
+        mesh.gather_bits,
+        mesh.gradient_bits,
+        _width(s.precision) if level.scatters or mesh.gather_bits else 0,
         s.local,
     )
+
+
+def _width(precision: str) -> int | str:
+    """What units of a precision have in common with those of another; recipes gather weights in ways of their own."""
+    return precision if precision in RECIPES else BYTES_PER_ELEMENT[precision]
 
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:

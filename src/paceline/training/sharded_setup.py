@@ -186,20 +186,20 @@ class ReplicaReducer(UnitReducer):
     """HSDP: the engine's reduce-scatter in the node, and an exchange of the shard between the replicas."""
 
     def __init__(
-        self, world: Wire, setup: ExchangeSetup | None, replicas: Wire, unit: Unit, exchange: GradientExchange
+        self,
+        world: Wire,
+        setup: ExchangeSetup | None,
+        replicas: Wire,
+        unit: Unit,
+        exchange: GradientExchange,
+        dense: Collection[str],
     ) -> None:
         self.world, self.replicas, self.setup = world, replicas, setup
         self.device = setup.device(next(iter(unit.parameters)).device) if setup else world.device
-        self._exchange, self._first = exchange, unit.first + world.rank * unit.columns
-        self._unit = unit
-        self.dense: Collection[str] = ()
-        self.layout = Layout((), ())
+        self._exchange, self._unit, self.dense = exchange, unit, dense
+        first = unit.first + world.rank * unit.columns
+        self.layout = Layout([TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors], dense)
         self._workspace = torch.empty(0)
-
-    def settle(self, dense: Collection[str]) -> None:
-        """Lay out the shard with these tensors dense."""
-        specs = [TensorSpec(t.name, (t.shard,), self._first + t.start) for t in self._unit.tensors]
-        self.layout, self.dense = Layout(specs, dense), dense
 
     @property
     def feedback(self) -> Feedback | None:
@@ -318,9 +318,7 @@ def _reducer(
     described = exchange.description
     if unit.replicate_group is not None:
         of_unit, replicas = setup
-        reducer = ReplicaReducer(world, of_unit, replicas, unit, exchange)
-        reducer.settle(dense)
-        return reducer
+        return ReplicaReducer(world, of_unit, replicas, unit, exchange, dense)
     if setup is None:
         return EngineReducer(world, world, int(described.format.element_bits))
     return OwnerReducer(setup, exchange, unit, dense, workspace)

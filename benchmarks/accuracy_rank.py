@@ -30,6 +30,11 @@ def options_of(compression: str, recipe: Recipe, steps: int) -> dict[str, float]
     return {"start_iter": max(steps // 10, 2)} if compression == "powersgd" else {}
 
 
+def corrected(hook: Any, options: dict[str, float]) -> set[str]:
+    """Tensors whose momentum the hook corrects. It has none for those that it leaves dense: they keep the optimizer's."""
+    return {tensor.name for tensor in hook.tensors} - set(hook.dense) if "momentum" in options else set()
+
+
 def train(task: Task, compression: str) -> dict[str, Any]:
     """From first to last step. Raises RuntimeError when the replicas do not hold the same numbers in the end."""
     recipe, rank = task.recipe, task.rank
@@ -38,10 +43,7 @@ def train(task: Task, compression: str) -> dict[str, Any]:
     trained = DistributedDataParallel(model)
     options = options_of(compression, recipe, task.steps)
     hook = paceline.attach(trained, compression, seed=task.seed, **options)
-    # Corrected momentum is in the hook, for what it compresses: only the tensors that stay dense have the optimizer's.
-    corrected = "momentum" in options
-    groups = task.parameter_groups(model, lambda name: 0.0 if corrected and name not in hook.dense else recipe.momentum)
-    optimizer = task.optimizer(groups)
+    optimizer = task.optimizer(task.parameter_groups(model, corrected(hook, options)))
     rates = [group["lr"] for group in optimizer.param_groups]
     curve, losses, sent, step = list[float](), list[float](), 0, 0
     begin, processor = time.perf_counter(), time.process_time()
@@ -97,7 +99,8 @@ def train(task: Task, compression: str) -> dict[str, Any]:
 
 def flops_of_sample(task: Task, model: nn.Module) -> float:
     """Of one forward and backward pass, multiplications and additions."""
-    batch = next(task.batches(0))
+    x, y = next(task.batches(0))
+    batch = x[:8], y[:8]
     with FlopCounterMode(display=False) as counter:
         task.loss(model, batch).backward()
     model.zero_grad()

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -168,13 +169,13 @@ class Task(ABC):
     def score(self, total: float, rows: float) -> float:
         """The measure of sums over all workers."""
 
-    def parameter_groups(self, model: nn.Module, momentum: Callable[[str], float]) -> list[dict[str, object]]:
-        """One group a tensor that is trained. ``momentum``: of a tensor, by its name."""
+    def parameter_groups(self, model: nn.Module, corrected: Container[str] = ()) -> list[dict[str, object]]:
+        """One group a tensor that is trained. ``corrected``: names of those whose momentum is not the optimizer's."""
         return [
             {
                 "params": [p],
                 "lr": self.recipe.rate * (self.recipe.bias_rate if p.ndim == 1 else 1.0),
-                "momentum": momentum(name),
+                "momentum": 0.0 if name in corrected else self.recipe.momentum,
                 "decay": self.recipe.decay * self.recipe.rate * (p.ndim > 1 or self.recipe.bias_rate != 1.0),
             }
             for name, p in model.named_parameters()
@@ -200,12 +201,11 @@ class Pictures(Task):
             train_x, self.train_y = found["train_x"][: recipe.samples], found["train_y"][: recipe.samples].long()
             test_x, self.test_y = found["test_x"], found["test_y"].long()
         self.made_up = folder is None
-        exact = train_x.double()
-        self.mean, self.deviation = exact.mean((0, 2, 3)).float(), exact.std((0, 2, 3)).float()
-        del exact
+        self.mean, self.deviation = moments(train_x)
         # Channels innermost, with the margin that shifts need: a gather then gives a batch.
-        margin = functional.pad(train_x.float(), (SHIFT,) * 4, mode="reflect").byte()
-        self.train_x = margin.permute(0, 2, 3, 1).contiguous()
+        mirror = torch.arange(-SHIFT, 32 + SHIFT).abs()
+        mirror = torch.where(mirror > 31, 62 - mirror, mirror)
+        self.train_x = train_x.permute(0, 2, 3, 1)[:, mirror][:, :, mirror].contiguous()
         self.test_x = test_x.permute(0, 2, 3, 1).contiguous()
 
     @property
@@ -259,6 +259,14 @@ class Pictures(Task):
         return round(100 * total / rows, 3)
 
 
+def moments(pictures: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation (3,) of bytes (n, 3, 32, 32), from how often each value occurs."""
+    counts = torch.stack([channel.flatten().bincount(minlength=256) for channel in pictures.unbind(1)]).double()
+    share, values = counts / counts.sum(1, keepdim=True), torch.arange(256.0, dtype=torch.float64)
+    mean = (share * values).sum(1)
+    return mean.float(), ((share * values**2).sum(1) - mean**2).sqrt().float()
+
+
 def whitening(pictures: Tensor) -> Tensor:
     """Filters (24, 3, 2, 2): the directions of the 2x2 patches, each divided by its deviation, and their negatives."""
     patches = pictures.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
@@ -305,7 +313,7 @@ def network(filters: Tensor, widths: Sequence[int]) -> nn.Module:
     first.weight.requires_grad_(False)
     nn.init.zeros_(first.bias)  # type: ignore[arg-type]
     counts = [len(filters), *widths]
-    stages = [Stage(a, b) for a, b in zip(counts, counts[1:], strict=False)]
+    stages = [Stage(a, b) for a, b in pairwise(counts)]
     last = nn.Linear(widths[-1], 10, bias=False)
     return nn.Sequential(first, nn.GELU(), *stages, nn.MaxPool2d(3), nn.Flatten(), last, Scaled(1 / 9))
 

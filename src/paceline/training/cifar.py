@@ -45,8 +45,9 @@ def load(directory: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def pictures(directory: Path) -> dict[str, NDArray[np.uint8]]:
-    """Whole pictures ``train_x`` and ``test_x`` (n, 3, 32, 32) and class numbers ``train_y`` and ``test_y`` (n,), from the cache
-    where it has them; errors as ``load``.
+    """Whole pictures ``train_x`` and ``test_x`` (n, 3, 32, 32) and class numbers ``train_y`` and ``test_y`` (n,).
+
+    They come from the cache where it has them. Errors as ``load``.
     """
     archives = sorted(p for p in directory.glob("*.tar*") if p.is_file())
     tree = all((directory / part).is_dir() for part in _PARTS)

@@ -106,7 +106,7 @@ def run(recipe: Recipe, compression: str, seed: int, folder: Path | None) -> Row
         }
         (place / "spec.json").write_text(json.dumps(spec))
         program = [sys.executable, str(Path(__file__).with_name("accuracy_rank.py")), str(place / "spec.json")]
-        workers = [subprocess.Popen([*program, str(rank)]) for rank in range(WORKERS)]
+        workers = [subprocess.Popen([*program, str(rank)], start_new_session=True) for rank in range(WORKERS)]
         try:
             while None in (codes := [worker.poll() for worker in workers]) and not any(codes):
                 time.sleep(0.05)

@@ -17,9 +17,9 @@ from test_benchmarks import PAGE, RESULTS, ROOT, rows, run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import accuracy_rank  # noqa: E402
-import accuracy_to_convergence  # noqa: E402
-from accuracy_tasks import RECIPES, SHIFT, Task, moments, shortened, task_of, whitening  # noqa: E402
+import accuracy_rank
+import accuracy_to_convergence
+from accuracy_tasks import RECIPES, SHIFT, Task, moments, shortened, task_of, whitening
 
 SHORT = {name: shortened(recipe) for name, recipe in RECIPES.items()}
 

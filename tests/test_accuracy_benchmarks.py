@@ -60,6 +60,12 @@ def test_words_with_every_compression(tmp_path: Path) -> None:
         assert name == "dense" or int(row["sent_bytes"]) < 0.8 * int(found["dense"]["sent_bytes"])
 
 
+@pytest.mark.full
+def test_a_worker_that_fails_ends_the_run() -> None:
+    with pytest.raises(RuntimeError, match=r"cifar10, dense, seed 5: workers ended with \["):
+        accuracy_to_convergence.run(replace(SHORT["cifar10"], widths=()), "dense", 5, None)
+
+
 @pytest.mark.parametrize("name", list(SHORT))
 def test_the_workers_see_every_sample_of_an_epoch_once(name: str) -> None:
     tasks = pair(name)

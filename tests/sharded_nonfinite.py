@@ -87,8 +87,8 @@ def _owed(hook: Any) -> list[Tensor]:
 
 
 def train(rank: int, workers: int, case: str, where: str, value: float = NAN, skip: bool = False) -> list[dict[str, Any]]:
-    """Each step's gradients, residuals, weights and counts; step ``BAD`` has a bad gradient in ``where`` on the last rank, or is
-    left out."""
+    """Each step's gradients, residuals, weights and counts; step ``BAD`` has a bad gradient in ``where`` on the last rank, or
+    is left out."""
     model = network(case)
     hook = attach(model, min_elements=10, **cases(workers)[case], check_every=0)
     sgd = case == "scaler"

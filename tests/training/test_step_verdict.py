@@ -1,4 +1,4 @@
-"""A bad gradient in one unit of a sharded model: the whole step is dense or skipped, alike on every rank, and leaves no trace."""
+"""A bad gradient in one unit of a sharded model: the whole step is dense or skipped on every rank, and leaves no trace."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_step_that_was_skipped_leaves_no_trace(workers: int, case: str) -> Non
 
 @pytest.mark.parametrize(("workers", "case"), PAIRS)
 def test_a_bad_gradient_in_the_first_unit_makes_the_step_dense(workers: int, case: str) -> None:
-    """Where all ranks see it. In HSDP only the owners of its shard do, and with tensor parallelism those of its part; the others
-    have sent theirs compressed, so the step is skipped."""
+    """Where all ranks see it. In HSDP only the owners of its shard do, and with tensor parallelism those of its part; the
+    others have sent theirs compressed, so the step is skipped."""
     rows = [rank[BAD] for rank in ranks(workers, f"{case}: {FIRST}")]
     skipped = case in ("replicas", "tensor parallel")
     for row in rows:

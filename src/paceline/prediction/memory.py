@@ -84,7 +84,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     groups but the last (of all units where gradients are shared out): residuals of before a step stay until its last group
     has been finite. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
-    holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
+    holds two units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated weights in
+    a buffer for the largest group, beside a rank's part of it. Frozen weights have that width only;
     ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
 
     A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
@@ -113,6 +114,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    elif mesh.sharding == "zero1" and not mesh.gather_bits and plan.count:
+        gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
     left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
     if not left:
         on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters

@@ -105,7 +105,7 @@ class UnitReducer(ABC):
         """The wire whose ranks know from an exchange whether the gradients of all of them were fit; None for none."""
         return None
 
-    def end_step(self, keep: bool) -> None:
+    def end_step(self, keep: bool) -> None:  # noqa: B027  # most reducers keep nothing
         """Keep the residuals and the momentum that this step has written, or leave those of before it."""
 
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:

@@ -40,7 +40,7 @@ def reduce_all(
     def rank(wire: Any) -> tuple[torch.Tensor, bool]:
         setup = OwnerSetup(codec=codec, exchange=exchange, world=wire, outer=wire)
         mine = None if owed is None else owed[wire.rank]
-        gradients = UnitGradients(rows[wire.rank].clone(), mine, key(3, step, wire.rank), 0)
+        gradients = UnitGradients(rows[wire.rank].clone(), mine, mine, key(3, step, wire.rank), 0)
         return reduce_unit(setup, layout, gradients, torch.empty)
 
     return LocalGroup(len(rows)).run(rank)

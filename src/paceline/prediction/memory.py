@@ -81,9 +81,11 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     does. A recipe keeps that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
     Transformer Engine does. DDP
     holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter, and as many again of all
-    groups but the last: residuals of before a step stay until its last group has been finite. A compressed exchange holds
+    groups but the last (of all units where gradients are shared out): residuals of before a step stay until its last group
+    has been finite. A compressed exchange holds
     one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
-    holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
+    holds two units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated weights in
+    a buffer for the largest group, beside a rank's part of it. Frozen weights have that width only;
     ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
 
     A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
@@ -112,6 +114,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    elif mesh.sharding == "zero1" and not mesh.gather_bits and plan.count:
+        gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
     left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
     if not left:
         on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
@@ -141,7 +145,7 @@ def _feedback_bytes(plan: ExchangePlan, whole: float, ddp: bool) -> float:
     DDP's hook keeps those of before a step until its last group has been finite: as many again of all groups but the last.
 
     Where gradients are shared out that is every parameter over all ranks, those of a rank's own place on every node over nodes,
-    and its own shard between the copies of HSDP.
+    and its own shard between the copies of HSDP; twice, for FSDP2 does not say which unit is the last.
     """
     x, mesh = plan.strategy.gradient_exchange, plan.strategy.parallelism
     if not x.description.error_feedback or not plan.count:
@@ -150,7 +154,7 @@ def _feedback_bytes(plan: ExchangePlan, whole: float, ddp: bool) -> float:
     if ddp:
         return times * (whole + 4.0 * float(plan.elements[:-1].sum()))
     share = mesh.sharers if mesh.sharers < mesh.data else x.ranks_per_node if x.exchange == "hierarchical" else 1
-    return times * whole / share
+    return 2 * times * whole / share
 
 
 def numbers_of(strategy: Strategy) -> Numbers:

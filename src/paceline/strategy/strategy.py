@@ -301,7 +301,8 @@ class Strategy:
         members = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
         if self.gradient_exchange.exchange != "allreduce":
             members = fuse(members)
-        return [(bucket, plan_bucket(bucket, compression, dense)) for bucket in members]
+        plan = plan_unit if self.parallelism.sharding == "zero1" else plan_bucket  # its weights are shared out by rows
+        return [(bucket, plan(bucket, compression, dense)) for bucket in members]
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""

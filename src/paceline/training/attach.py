@@ -88,7 +88,8 @@ def attach(
 
     A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) goes dense and leaves the residuals
     unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every rank: a
-    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. Codecs compute in fp32.
+    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. That holds for the units of a sharded model too, over all
+    ranks of its mesh. Codecs compute in fp32.
     Parameters that the script told DDP to ignore or to average apart are left alone.
 
     Args:

@@ -120,7 +120,7 @@ class Feedback:
 
     def _buffers(self, memory: Memory, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """What is kept and what this step writes: two buffers if it holds back, at no further pass over memory."""
-        kept = memory.flat(layout, device)
+        kept = memory.latest(layout, device)  # a unit of FSDP2 may be exchanged twice in a step
         return kept[here], (memory.draft(layout, device) if self.holds_back else kept)[here]
 
     def end_step(self, keep: bool) -> None:

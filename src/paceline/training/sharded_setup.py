@@ -49,10 +49,12 @@ class UnitReducer(ABC):
     Attributes:
         world: a wire among the ranks that share the unit out.
         replicas: in HSDP, a wire among the ranks with the same shard; else ``world``.
+        encodes: whether something is sent in a format that has no NaN.
     """
 
     world: Wire
     replicas: Wire
+    encodes = False
 
     def reduce(
         self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool, compressed: bool
@@ -98,6 +100,14 @@ class UnitReducer(ABC):
         """Which residuals this rank holds; None without error feedback."""
         return None
 
+    @property
+    def agrees(self) -> Wire | None:
+        """The wire whose ranks know from an exchange whether the gradients of all of them were fit; None for none."""
+        return None
+
+    def end_step(self, keep: bool) -> None:  # noqa: B027  # most reducers keep nothing
+        """Keep the residuals and the momentum that this step has written, or leave those of before it."""
+
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
         """This rank's residual (or ``velocity``) of a compressed tensor, (rows, shard), to read or to fill; None for none."""
         return None
@@ -138,18 +148,37 @@ class OwnerReducer(UnitReducer):
         self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
         self._exchange, self._feedback = exchange, exchange.description.error_feedback and setup.rows > 1
+        self.encodes = exchange.description.lossy and bool(self.layout.packed) and setup.rows > 1
         self.owed: Owed | None = None
+        self._draft: Owed | None = None  # what the step leaves; a later unit may still show a NaN
+        self._written = False
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
-        if self._feedback and self.owed is None:
-            self.owed = self.nothing_owed(self.device)
+        if self._feedback and self._draft is None:
+            self.owed, self._draft = self.owed or self.nothing_owed(self.device), self.nothing_owed(self.device)
         gradients = UnitGradients(
-            matrix.view(self._owners, -1), self.owed, key(draws.seed, draws.step, self.world.rank), self._first
+            matrix.view(self._owners, -1),
+            self._draft if self._written else self.owed,  # a unit may be reduced twice in a step
+            self._draft,
+            key(draws.seed, draws.step, self.world.rank),
+            self._first,
         )
         setup = replace(self.setup, codec=codec_at(self._exchange, self.setup.codec, draws.step))
         row, fit = reduce_unit(setup, self.layout, gradients, self._room.of(matrix.device), dense)
         torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
+        self._written |= self._feedback and fit
         return not fit
+
+    @property
+    def agrees(self) -> Wire | None:
+        """See ``UnitReducer``."""
+        return self.world if self.encodes else None
+
+    def end_step(self, keep: bool) -> None:
+        """See ``UnitReducer``."""
+        if keep and self._written:
+            self.owed, self._draft = self._draft, self.owed
+        self._written = False
 
     def nothing_owed(self, device: torch.device) -> Owed:
         """Error feedback before the first exchange."""
@@ -200,11 +229,19 @@ class ReplicaReducer(UnitReducer):
         first = unit.first + world.rank * unit.columns
         self.layout = Layout([TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors], dense)
         self._workspace = torch.empty(0)
+        self.encodes = setup is not None and self.layout.compressed > 0 and exchange.description.lossy
+        if self.feedback is not None:
+            self.feedback.holds_back = True
 
     @property
     def feedback(self) -> Feedback | None:
         """What the encodings between the replicas lost."""
         return self.setup.feedback if self.setup else None
+
+    def end_step(self, keep: bool) -> None:
+        """See ``UnitReducer``."""
+        if self.feedback is not None:
+            self.feedback.end_step(keep)
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
         part = matrix.new_empty(output.numel())

@@ -14,6 +14,7 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
 
@@ -161,17 +162,22 @@ class TrainingRun:
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",
-                mesh.sharding not in ("ddp", "zero2", "zero3"),
-                "train with sharding ddp, zero2 or zero3, or with ZeroRedundancyOptimizer in your own script",
+                mesh.sharding not in TORCH_SHARDINGS,
+                f"train with sharding {', '.join(TORCH_SHARDINGS)}",
+            ),
+            (
+                "gather_bits or gradient_bits with sharding zero1",
+                mesh.sharding == "zero1" and bool(mesh.gather_bits or mesh.gradient_bits),
+                "leave gather_bits and gradient_bits out",
             ),
             (
                 f"an elastic run with sharding {mesh.sharding}",
-                self.elastic and mesh.shares.weights,
+                self.elastic and mesh.shares.optimizer,
                 "leave elastic out: survivors hold no whole copy; resume from the checkpoint",
             ),
             (
                 f"slimming with sharding {mesh.sharding}",
-                bool(self.slimming) and mesh.shares.weights,
+                bool(self.slimming) and mesh.shares.optimizer,
                 "slim with sharding ddp",
             ),
             (

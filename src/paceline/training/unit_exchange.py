@@ -146,12 +146,14 @@ class UnitGradients:
 
     Attributes:
         matrix: (owners, columns), of any float type.
-        owed: error feedback, updated in place; None for none.
+        owed: error feedback; None for none.
+        left: where that of after the step is written; may be ``owed`` itself.
         draws, first: of the stochastic rounding; element k of the rows takes draw ``first + k``.
     """
 
     matrix: torch.Tensor
     owed: Owed | None
+    left: Owed | None
     draws: Key
     first: int
 
@@ -167,7 +169,7 @@ def reduce_unit(
 
     Returns:
         The sum over all ranks of this rank's row, (columns,) in FSDP2's order, and whether every gradient of every rank was fit
-        for the codec. If not, the sum is that of the dense gradients and ``owed`` is as before.
+        for the codec. If not, the sum is that of the dense gradients and ``left`` is not written.
     """
     meter, rows = setup.world.meter, setup.rows
     with meter.span("gather", "codec"):
@@ -190,10 +192,10 @@ def reduce_unit(
     with meter.span("prepare", "codec"):
         stream = _compressed(setup, layout, gradients, parts, packed, scalings)
     _run(setup, stream, _dense(kept))
-    if gradients.owed is not None:  # this rank's own row was not sent: all of it is in the sum
-        gradients.owed.residual[setup.outer.rank].zero_()
-        if gradients.owed.velocity is not None:
-            gradients.owed.velocity[setup.outer.rank].zero_()
+    if gradients.left is not None:  # this rank's own row was not sent: all of it is in the sum
+        gradients.left.residual[setup.outer.rank].zero_()
+        if gradients.left.velocity is not None:
+            gradients.left.velocity[setup.outer.rank].zero_()
     total = _own_row(setup, layout, packed, kept, scalings)
     return total, not lossless or is_finite(total)
 
@@ -243,8 +245,8 @@ def _compressed(
     scalings: Sequence[MessageScaling],
 ) -> CodecStream:
     """The compressed columns as a stream of rows."""
-    flat, owed = packed.view(-1), gradients.owed
-    if owed is None:
+    flat, owed, left = packed.view(-1), gradients.owed, gradients.left
+    if owed is None or left is None:
         for index, ((_, columns), part) in enumerate(zip(layout.packed, parts, strict=True)):
             here = packed[:, columns]
             if scalings:
@@ -254,11 +256,11 @@ def _compressed(
                 here.copy_(part)
         return CodecStream(setup.codec, flat, gradients.draws, gradients.first)
     for (_, columns), part in zip(layout.packed, parts, strict=True):
-        if owed.velocity is not None:
-            part = owed.velocity[:, columns].mul_(setup.momentum).add_(part)
-        owed.residual[:, columns] += part
-    velocity = None if owed.velocity is None else owed.velocity.view(-1)
-    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, owed.residual.view(-1), velocity)
+        if owed.velocity is not None and left.velocity is not None:
+            part = torch.mul(owed.velocity[:, columns], setup.momentum, out=left.velocity[:, columns]).add_(part)
+        torch.add(owed.residual[:, columns], part, out=left.residual[:, columns])
+    velocity = None if left.velocity is None else left.velocity.view(-1)
+    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, left.residual.view(-1), velocity)
 
 
 def _run(setup: OwnerSetup, *streams: CodecStream) -> None:

@@ -280,10 +280,12 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats."""
-    encodes, calls, packed, dense = plan.codec_passes[:, :4].T
+    encodes, calls, packed, dense, copied = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     if plan.strategy.gradient_exchange.codec_at == "host" and device.kind != "cpu":
         return _host_pass_seconds(plan, device, efficiency)
+    if copied.any():
+        seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
     for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
         seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
@@ -336,8 +338,9 @@ def calibrated_costs(
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     x = strategy.gradient_exchange
-    if x.codec_at or x.exchange == "switch":
-        what = "of exchange switch" if x.exchange == "switch" else f"of a codec {PLACE_TEXT[x.codec_at]}"
+    if x.placed:
+        place = f"of a codec {PLACE_TEXT[x.codec_at]}" if x.codec_at else "of residuals in the host's memory"
+        what = "of exchange switch" if x.exchange == "switch" else place
         raise UserError(f"a calibration has no measurement {what}", "leave the calibration out, or leave that choice out")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()

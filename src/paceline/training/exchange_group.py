@@ -231,6 +231,8 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
         compressed, units = _compressed(setup, gradients, share, agreement)
     _run(setup, (compressed, True), (_dense(share.kept), False))
     with setup.outer.meter.span("finish", "codec"):
+        if setup.feedback is not None:
+            setup.feedback.put_away(*_draws(setup, gradients, share))
         return _Sums(not lossless or (is_finite(share.packed) and is_finite(share.kept)), units)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import key
+from paceline.codecs import Key, key
 from paceline.strategy import GradientExchange
 from paceline.strategy.sharded_exchange import check_to_owners
 from paceline.training.collectives import Wire
@@ -24,6 +24,7 @@ from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import is_finite
 from paceline.training.meter import Meter
 from paceline.training.process_groups import own_wire
+from paceline.training.residual_keeping import WorkingCopies, keeping_of
 from paceline.training.sharded_state import KINDS, Holding, mesh_of
 from paceline.training.tensor_layout import Layout, TensorSpec
 from paceline.training.unit_exchange import (
@@ -131,30 +132,56 @@ class OwnerReducer(UnitReducer):
     """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes."""
 
     def __init__(
-        self, setup: OwnerSetup, exchange: GradientExchange, unit: Unit, dense: Collection[str], workspace: Workspace
+        self,
+        setup: OwnerSetup,
+        exchange: GradientExchange,
+        unit: Unit,
+        dense: Collection[str],
+        workspace: Workspace,
+        copies: WorkingCopies,
     ) -> None:
         self.world = self.replicas = setup.world
         self.device = next(iter(unit.parameters)).device
         self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
         self._exchange, self._feedback = exchange, exchange.description.error_feedback and setup.rows > 1
+        self._keeping, self._copies = keeping_of(exchange), copies
         self.owed: Owed | None = None
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
         if self._feedback and self.owed is None:
             self.owed = self.nothing_owed(self.device)
+        owed = self.owed and self._taken(self.owed, matrix.device)
         gradients = UnitGradients(
-            matrix.view(self._owners, -1), self.owed, key(draws.seed, draws.step, self.world.rank), self._first
+            matrix.view(self._owners, -1), owed, key(draws.seed, draws.step, self.world.rank), self._first
         )
         setup = replace(self.setup, codec=codec_at(self._exchange, self.setup.codec, draws.step))
         row, fit = reduce_unit(setup, self.layout, gradients, self._room.of(matrix.device), dense)
+        if fit and owed is not None and owed is not self.owed:
+            self._put_away(owed, gradients)
         torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
         return not fit
 
     def nothing_owed(self, device: torch.device) -> Owed:
         """Error feedback before the first exchange."""
         shape = (self.setup.rows, self.layout.compressed)
-        return Owed(torch.zeros(shape, device=device), torch.zeros(shape, device=device) if self.setup.momentum else None)
+        zeros = partial(self._keeping.zeros, shape, device)
+        return Owed(zeros(), zeros() if self.setup.momentum else None)
+
+    def _taken(self, owed: Owed, device: torch.device) -> Owed:
+        """What is kept, as fp32 on the codec's device."""
+        if self._keeping.in_place(device):
+            return owed
+        residual = self._copies.of("residual", owed.residual, device)
+        return Owed(residual, None if owed.velocity is None else self._copies.of("velocity", owed.velocity, device))
+
+    def _put_away(self, owed: Owed, gradients: UnitGradients) -> None:
+        """Keep what an exchange has left of a working copy."""
+        low, high = gradients.draws
+        for number, kind in enumerate(KINDS):
+            kept = getattr(self.owed, kind)
+            if kept is not None:
+                self._keeping.put(getattr(owed, kind), kept, Key(low, high ^ number), gradients.first)
 
     @property
     def compressed(self) -> Sequence[ShardedTensor]:
@@ -274,7 +301,7 @@ def make_reducers(
         UserError: an exchange that does not reduce to owners.
     """
     wires: dict[Any, Any] = {}
-    workspace = Workspace()
+    workspace, copies = Workspace(), WorkingCopies()
     reducers: dict[Unit, UnitReducer] = {}
     for unit in units:
         replicate = unit.replicate_group
@@ -283,7 +310,7 @@ def make_reducers(
         others = tuple(dist.get_process_group_ranks(replicate)) if replicate is not None else ()
         if (ranks, others) not in wires:
             wires[ranks, others] = _reach(unit, exchange, meter, timeout_s)
-        reducers[unit] = _reducer(unit, exchange, dense, workspace, wires[ranks, others])
+        reducers[unit] = _reducer(unit, exchange, dense, workspace, copies, wires[ranks, others])
     return reducers
 
 
@@ -312,7 +339,12 @@ def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: floa
 
 
 def _reducer(
-    unit: Unit, exchange: GradientExchange, dense: Collection[str], workspace: Workspace, reach: tuple[Wire, Any]
+    unit: Unit,
+    exchange: GradientExchange,
+    dense: Collection[str],
+    workspace: Workspace,
+    copies: WorkingCopies,
+    reach: tuple[Wire, Any],
 ) -> UnitReducer:
     world, setup = reach
     described = exchange.description
@@ -323,4 +355,4 @@ def _reducer(
         return reducer
     if setup is None:
         return EngineReducer(world, world, int(described.format.element_bits))
-    return OwnerReducer(setup, exchange, unit, dense, workspace)
+    return OwnerReducer(setup, exchange, unit, dense, workspace, copies)

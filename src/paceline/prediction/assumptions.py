@@ -17,6 +17,7 @@ from paceline.prediction.division_assumptions import division_assumptions
 from paceline.prediction.fabric_assumptions import fabric_assumptions
 from paceline.prediction.local_assumptions import local_accuracy, local_assumptions, local_overlap
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
+from paceline.prediction.residuals import residual_assumptions
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import chunk_elements
 from paceline.strategy.formats import INCEPTIONN_BITS
@@ -272,7 +273,10 @@ def _exchange(
         serve = "serves them while it computes" if x.servers == 1 else "serve them while they compute"
         yield Assumption("exchange", f"{owners} the parameters and {serve}.")
     if not x.compress_pull:
-        yield Assumption("exchange", "Only the push is compressed: sums return as fp32.")
+        yield Assumption("exchange", f"Only the push is compressed: sums return as {'bf16' if x.dense_bits == 16 else 'fp32'}.")
+    if x.dense_bits == 16:
+        yield Assumption("exchange", "What is not compressed travels as bf16.")
+    yield from residual_assumptions(cluster, strategy, e)
     if strategy.sync_every > 1:
         yield from local_assumptions(strategy)
         yield local_overlap(strategy, overlap)

@@ -286,10 +286,15 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
         return _host_pass_seconds(plan, device, efficiency)
     if copied.any():
         seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
-    for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
+    for compression, count in ((plan.strategy.description, packed), (_rest(plan), dense)):
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
         seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
     return seconds
+
+
+def _rest(plan: ExchangePlan) -> Compression:
+    """How what the codec does not encode travels."""
+    return COMPRESSIONS["bf16" if plan.strategy.gradient_exchange.dense_bits == 16 else "dense"]
 
 
 def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
@@ -297,7 +302,7 @@ def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficienc
     encodes, calls, packed, dense, copied = plan.codec_passes.T
     seconds: Array = np.where(copied > 0, calls * efficiency.launch_s[device.kind], 0.0)
     seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
-    for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
+    for compression, count in ((plan.strategy.description, packed), (_rest(plan), dense)):
         rate = compression.cpu_rate
         of_pass = np.where(encodes > 0, rate.encode.value, rate.decode.value) * efficiency.codec_cores
         seconds = seconds + FP32.element_bits / 8 * count / of_pass

@@ -83,8 +83,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     Transformer Engine does. DDP
     holds the gradients a second time in its buckets. Error feedback keeps what ``residual_bytes`` says. A compressed exchange
     holds one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass.
-    ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
-    ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
+    ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that
+    width only; ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
 
     A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
     the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With

@@ -13,6 +13,7 @@ from paceline.hardware.precision import PRECISIONS, check_gathered
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
+from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
@@ -329,6 +330,7 @@ class Strategy:
             x.compress_pull,
             x.servers,
             x.codec_at == "nic",
+            dense_format(x.dense_bits),
         )
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:

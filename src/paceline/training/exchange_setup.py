@@ -55,8 +55,14 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         guard=guard,
         sample=sample,
         compress_pull=exchange.compress_pull,
+        dense=dense_codec(exchange),
         card=card,
     )
+
+
+def dense_codec(exchange: GradientExchange) -> Codec:
+    """The codec of what that of a gradient exchange does not encode."""
+    return codecs.get("bf16" if exchange.dense_bits == 16 else "fp32")
 
 
 def codec_of(exchange: GradientExchange) -> Codec:

@@ -17,12 +17,13 @@ from paceline.strategy.sharded_exchange import check_to_owners
 from paceline.training.collectives import Wire
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
-from paceline.training.exchange_setup import codec_at, codec_of, make_setup, own_wires, setup_at
+from paceline.training.exchange_setup import codec_at, codec_of, dense_codec, make_setup, own_wires, setup_at
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.fsdp_units import Unit
 from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import is_finite
 from paceline.training.meter import Meter
+from paceline.training.narrow_sums import reduce_scatter
 from paceline.training.process_groups import own_wire
 from paceline.training.residual_keeping import WorkingCopies, keeping_of
 from paceline.training.sharded_state import KINDS, Holding, mesh_of
@@ -50,10 +51,12 @@ class UnitReducer(ABC):
     Attributes:
         world: a wire among the ranks that share the unit out.
         replicas: in HSDP, a wire among the ranks with the same shard; else ``world``.
+        narrow: the type in which the engine adds up wider gradients; None: in theirs.
     """
 
     world: Wire
     replicas: Wire
+    narrow: torch.dtype | None = None
 
     def reduce(
         self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool, compressed: bool
@@ -61,14 +64,14 @@ class UnitReducer(ABC):
         """Put this rank's row of the sum of ``matrix``, (owners x columns), over all ranks, divided, into ``output``.
 
         Args:
-            dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
+            dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
             compressed: whether the rows are those of all tensors of the unit. Others are sent by the engine.
 
         Returns:
             Whether a gradient was NaN, infinite or too large for the codec.
         """
         if not compressed:
-            return self._by_engine(output, matrix, divisor)
+            return self._by_engine(output, matrix, divisor, self.narrow if matrix.element_size() > 2 else None)
         return self._reduce(output, matrix, divisor, draws, dense)
 
     def _by_engine(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, dtype: Any = None) -> bool:
@@ -146,6 +149,7 @@ class OwnerReducer(UnitReducer):
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
         self._exchange, self._feedback = exchange, exchange.description.error_feedback and setup.rows > 1
         self._keeping, self._copies = keeping_of(exchange), copies
+        self.narrow = torch.bfloat16 if setup.narrow else None
         self.owed: Owed | None = None
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
@@ -218,6 +222,7 @@ class ReplicaReducer(UnitReducer):
         self.world, self.replicas, self.setup = world, replicas, setup
         self.device = setup.device(next(iter(unit.parameters)).device) if setup else world.device
         self._exchange, self._first = exchange, unit.first + world.rank * unit.columns
+        self.narrow = torch.bfloat16 if exchange.dense_bits == 16 else None
         self._unit = unit
         self.dense: Collection[str] = ()
         self.layout = Layout((), ())
@@ -235,8 +240,7 @@ class ReplicaReducer(UnitReducer):
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
         part = matrix.new_empty(output.numel())
-        self.world.reduce_scatter(part, matrix, "inner_reduce").wait()
-        part = part.float()
+        part = reduce_scatter(self.world, part, matrix, self.narrow is not None).float()
         if self.setup is None:
             begin_allreduce(part, self._exchange.description.format, self.replicas)()
             bad = not is_finite(part)
@@ -335,6 +339,7 @@ def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: floa
         outer=outer,
         inner=inner,
         momentum=momentum,
+        dense=dense_codec(exchange),
     )
 
 

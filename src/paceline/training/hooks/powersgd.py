@@ -154,6 +154,8 @@ class PowerSGD(HookBase):
         if group.index not in self._flat:
             kinds = {part.dtype for part in group.parts.values()}
             kind = kinds.pop() if len(kinds) == 1 else torch.float32
+            if self.gradient_exchange.dense_bits == 16:  # what PyTorch's bf16_compress_wrapper gives this hook
+                kind = torch.bfloat16
             self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self.wire.device)
         return self._flat[group.index]
 
@@ -163,7 +165,7 @@ class PowerSGD(HookBase):
             compressed = self.state.iter >= self.state.start_powerSGD_iter
             factors = low_rank_factors(t.shape, self.rank, self.min_rate) if compressed else None
             elements += sum(factors) if factors else t.elements
-        self.meter.sent_bytes += ring_bytes(4 * elements, self.wire.world_size)
+        self.meter.sent_bytes += ring_bytes(flat.element_size() * elements, self.wire.world_size)
         self._revive(group.index)
         if group.index in self.state.error_dict:  # as the hook works on it
             self.state.error_dict[group.index] = self.state.error_dict[group.index].to(flat)

@@ -14,10 +14,9 @@ from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.division_assumptions import division_assumptions
-from paceline.prediction.fabric_assumptions import fabric_assumptions
+from paceline.prediction.fabric_assumptions import fabric_assumptions, residual_assumptions
 from paceline.prediction.local_assumptions import local_accuracy, local_assumptions, local_overlap
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
-from paceline.prediction.residuals import residual_assumptions
 from paceline.prediction.result import Assumption
 from paceline.strategy.exchange import chunk_elements
 from paceline.strategy.formats import INCEPTIONN_BITS

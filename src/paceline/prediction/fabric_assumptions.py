@@ -1,4 +1,4 @@
-"""What was assumed of a codec that is not where the gradients live, and of sums in the switch, in plain sentences."""
+"""What was assumed of a codec or residuals that are not where the gradients live, and of sums in the switch, in sentences."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficie
             f"rank. A core encodes {format_byte_rate(rate.encode.value)} of fp32 and decodes "
             f"{format_byte_rate(rate.decode.value)} ({rate.encode.source}).",
             rate.encode.source,
+        )
+
+
+def residual_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
+    """How residuals are kept, where not as fp32 beside the codec."""
+    x = strategy.gradient_exchange
+    if x.residual_bits == 16:
+        yield Assumption("codec", "Residuals are kept as bf16, rounded by chance; the codec works on fp32 copies of one group.")
+    if x.residuals_at:
+        over = link(cluster.device.host_link)
+        rate = format_byte_rate(efficiency.bandwidth(over))
+        yield Assumption(
+            "codec",
+            f"Residuals lie in the host's memory. Those of a group are copied over {over.name} at {rate} before it is encoded, "
+            "and back after its exchange.",
         )
 
 

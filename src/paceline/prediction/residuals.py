@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from paceline.calibration.constants import Efficiency
-from paceline.hardware.catalogue import link
-from paceline.hardware.cluster import Cluster
-from paceline.prediction.result import Assumption
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.strategy import Strategy
-from paceline.units import format_byte_rate
 
 
 def numbers_kept(x: GradientExchange) -> int:
@@ -66,18 +61,3 @@ def copied_elements(plan: BucketPlan, strategy: Strategy) -> int:
         return 0
     encoded = plan.elements if x.description.low_rank else plan.compressed
     return numbers_kept(x) * -(-encoded // holders(strategy))
-
-
-def residual_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
-    """How residuals are kept, where not as fp32 beside the codec."""
-    x = strategy.gradient_exchange
-    if x.residual_bits == 16:
-        yield Assumption("codec", "Residuals are kept as bf16, rounded by chance; the codec works on fp32 copies of one group.")
-    if x.residuals_at:
-        over = link(cluster.device.host_link)
-        rate = format_byte_rate(efficiency.bandwidth(over))
-        yield Assumption(
-            "codec",
-            f"Residuals lie in the host's memory. Those of a group are copied over {over.name} at {rate} before it is encoded, "
-            "and back after its exchange.",
-        )

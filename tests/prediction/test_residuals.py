@@ -15,6 +15,7 @@ from paceline.prediction.costs import exchange_seconds
 from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.residuals import copied_elements, numbers_kept
 from paceline.strategy import BucketPlan, GradientExchange, Strategy
+from paceline.units import format_memory
 from prediction_toys import IDEAL, make_calibration, make_cluster, make_workload, strategy
 
 WHOLE = 12_000_000
@@ -92,7 +93,8 @@ def test_elements_that_are_copied() -> None:
 def test_said_and_refused() -> None:
     said = [str(a) for a in predicted(gpus(), residual_bits=16, residuals_at="host", dense_bits=16).assumptions]
     assert any("kept as bf16, rounded by chance" in text for text in said)
-    assert any("copied over PCIe 3.0 x16" in text for text in said)
+    assert any("copied over PCIe 3.0 x16 at" in text for text in said)
+    assert any(f"in the host's memory, {format_memory(2 * (WHOLE + 8e6))} for each device" in text for text in said)
     assert any("not compressed travels as bf16" in text for text in said)
     with pytest.raises(UserError, match="its link to the host is not in the catalogue"):
         predicted(make_cluster(1, 2), residuals_at="host")

@@ -67,6 +67,7 @@ def assumptions(
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
         *_attention(workload, cluster, strategy.precision, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
+        *(residual_assumptions(workload, cluster, strategy, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
         *(local_accuracy(strategy) if local else ()),
         *division_assumptions(workload, strategy),
@@ -275,7 +276,6 @@ def _exchange(
         yield Assumption("exchange", f"Only the push is compressed: sums return as {'bf16' if x.dense_bits == 16 else 'fp32'}.")
     if x.dense_bits == 16:
         yield Assumption("exchange", "What is not compressed travels as bf16.")
-    yield from residual_assumptions(cluster, strategy, e)
     if strategy.sync_every > 1:
         yield from local_assumptions(strategy)
         yield local_overlap(strategy, overlap)

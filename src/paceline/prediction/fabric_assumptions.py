@@ -9,11 +9,13 @@ from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.nics import Nic
 from paceline.hardware.switches import Aggregation
+from paceline.prediction.residuals import residual_bytes
 from paceline.prediction.result import Assumption
 from paceline.strategy.card_frames import CARD_HEADER, HEADERS, PAYLOAD
 from paceline.strategy.codec_place import fabric
 from paceline.strategy.strategy import Strategy
-from paceline.units import format_bandwidth, format_byte_rate, format_seconds
+from paceline.units import format_bandwidth, format_byte_rate, format_memory, format_seconds
+from paceline.workload.table import Workload
 
 
 def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
@@ -42,7 +44,9 @@ def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficie
         )
 
 
-def residual_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
+def residual_assumptions(
+    workload: Workload, cluster: Cluster, strategy: Strategy, efficiency: Efficiency
+) -> Iterator[Assumption]:
     """How residuals are kept, where not as fp32 beside the codec."""
     x = strategy.gradient_exchange
     if x.residual_bits == 16:
@@ -50,10 +54,12 @@ def residual_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Effic
     if x.residuals_at:
         over = link(cluster.device.host_link)
         rate = format_byte_rate(efficiency.bandwidth(over))
+        groups = strategy.partition(workload.parameters, workload.ready_order)
+        kept, _ = residual_bytes(strategy, workload.num_parameters, [plan.elements for _, plan in groups])
         yield Assumption(
             "codec",
-            f"Residuals lie in the host's memory. Those of a group are copied over {over.name} at {rate} before it is encoded, "
-            "and back after its exchange.",
+            f"Residuals lie in the host's memory, {format_memory(kept)} for each device. Those of a group are copied over "
+            f"{over.name} at {rate} before it is encoded, and back after its exchange.",
         )
 
 

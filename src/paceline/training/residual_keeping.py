@@ -78,4 +78,6 @@ class WorkingCopies:
         buffer = self._buffers.get(kind)
         if buffer is None or buffer.numel() < kept.numel() or buffer.device != device:
             buffer = self._buffers[kind] = torch.empty(kept.numel(), device=device)
+        if kept.dtype != torch.float32:
+            kept = kept.to(device)  # converted there: half the bytes cross
         return buffer[: kept.numel()].view(kept.shape).copy_(kept)

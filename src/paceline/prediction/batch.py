@@ -118,6 +118,9 @@ def corrected_steps(
             x.compression,
             x.exchange,
             x.codec_at,
+            x.residual_bits,
+            x.residuals_at,
+            x.dense_bits,
             x.servers,
             s.local,
             mesh.sharding,
@@ -179,7 +182,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
         strategy.parallelism.check_covers(c.world_size)
         check_offload(strategy.parallelism.offload, c.device)
         x = strategy.gradient_exchange
-        if x.codec_at or x.exchange == "switch":
+        if x.placed:
             check_fabric(x, c)
     except UserError as error:
         return error

@@ -14,6 +14,7 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
+from paceline.strategy.residuals import RESIDUAL_CHOICES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
@@ -278,12 +279,14 @@ class TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew."""
+        """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew. So may
+        how residuals are kept."""
         kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", *_SLIMMING)
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
-        strategy = {k: v for k, v in self.strategy.to_json().items() if k != "world_size"}
+        strategy = {k: v for k, v in self.strategy.to_json().items() if k not in ("world_size", *RESIDUAL_CHOICES)}
+        strategy["dense_bits"] = self.strategy.choice("dense_bits")
         return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **strategy, **options}
 
     @property

@@ -21,9 +21,10 @@ from paceline.codecs import Codec, Key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.training.collectives import Wire
-from paceline.training.encoded_streams import CodecStream
+from paceline.training.encoded_streams import PLAIN, CodecStream
 from paceline.training.exchanges.to_owner import reduce_to_owners
 from paceline.training.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.narrow_sums import reduce_scatter
 from paceline.training.tensor_layout import TensorSpec
 
 
@@ -117,6 +118,7 @@ class OwnerSetup:
         outer: the wire on which encoded rows travel: all of these ranks, or those with this rank's place on every node.
         inner: the ranks of this node; None without the dense leg.
         momentum: factor of the local momentum, which the optimizer then does without; 0 has none.
+        dense: codec of what ``codec`` does not encode: tensors that stay dense, a node's sums.
     """
 
     codec: Codec
@@ -125,6 +127,12 @@ class OwnerSetup:
     outer: Wire
     inner: Wire | None = None
     momentum: float = 0.0
+    dense: Codec = PLAIN
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what the codec does not encode travels as bfloat16."""
+        return isinstance(self.dense, Bf16)
 
     @property
     def rows(self) -> int:
@@ -165,7 +173,7 @@ def reduce_unit(
 
     Args:
         room: gives an fp32 buffer of so many elements.
-        dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
+        dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
 
     Returns:
         The sum over all ranks of this rank's row, (columns,) in FSDP2's order, and whether every gradient of every rank was fit
@@ -187,11 +195,11 @@ def reduce_unit(
     if scalings is None:
         for (_, columns), part in zip(layout.packed, parts, strict=True):
             packed[:, columns] = part
-        _run(setup, _dense(packed), _dense(kept))
+        _run(setup, _dense(setup, packed), _dense(setup, kept))
         return _own_row(setup, layout, packed, kept, ()), False
     with meter.span("prepare", "codec"):
         stream = _compressed(setup, layout, gradients, parts, packed, scalings)
-    _run(setup, stream, _dense(kept))
+    _run(setup, stream, _dense(setup, kept))
     if gradients.left is not None:  # this rank's own row was not sent: all of it is in the sum
         gradients.left.residual[setup.outer.rank].zero_()
         if gradients.left.velocity is not None:
@@ -207,8 +215,7 @@ def _own_places(setup: OwnerSetup, matrix: torch.Tensor) -> torch.Tensor:
     local, nodes = setup.inner.world_size, setup.outer.world_size
     by_place = matrix.view(nodes, local, -1).transpose(0, 1).float().contiguous().view(-1)
     mine = by_place.new_empty(by_place.numel() // local)
-    setup.inner.reduce_scatter(mine, by_place, "inner_reduce").wait()
-    return mine.view(nodes, -1)
+    return reduce_scatter(setup.inner, mine, by_place, setup.narrow).view(nodes, -1)
 
 
 def _agree(
@@ -267,8 +274,8 @@ def _run(setup: OwnerSetup, *streams: CodecStream) -> None:
     reduce_to_owners([stream for stream in streams if stream.count], setup.outer, setup.exchange)
 
 
-def _dense(values: torch.Tensor) -> CodecStream:
-    return CodecStream(Fp32(), values.view(-1), Key(0, 0), 0)
+def _dense(setup: OwnerSetup, values: torch.Tensor) -> CodecStream:
+    return CodecStream(setup.dense, values.view(-1), Key(0, 0), 0)
 
 
 def _own_row(

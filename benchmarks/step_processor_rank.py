@@ -73,7 +73,7 @@ def run(case: dict[str, Any], spec: dict[str, Any], values: list[torch.Tensor]) 
         if hook is not None:
             hook.meter.begin_step()
         wall, start = time.perf_counter(), time.thread_time()
-        ddp.zero_grad(set_to_none=False)
+        ddp.zero_grad()
         cleared += time.thread_time() - start
         ddp(x).backward(torch.ones(1))
         walls.append(time.perf_counter() - wall)

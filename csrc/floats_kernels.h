@@ -5,11 +5,13 @@ inline uint32_t peak_bits(const float* x, size_t n) {
     constexpr size_t kUnroll = 4, kStep = kUnroll * kLanes;
     I32 top[kUnroll] = {};
     size_t i = 0;
-    for (; i + kStep <= n; i += kStep)
+    for (; i + kStep <= n; i += kStep) {
+        if (i % 64 == 0) fetch_block(x + i + kAhead);
         for (size_t r = 0; r < kUnroll; r++) {
             const I32 v = load<I32>(x + i + r * kLanes) & 0x7fffffff;
             top[r] = v > top[r] ? v : top[r];
         }
+    }
     int32_t most = 0;
     for (size_t r = 0; r < kUnroll; r++)
         for (size_t lane = 0; lane < kLanes; lane++) most = top[r][lane] > most ? top[r][lane] : most;
@@ -38,6 +40,7 @@ inline BlockSums block_sums(const float* x, size_t n, double shift) {
             for (size_t k = 0; k < 16; k++) padded[k] = k < n - i ? from[k] : static_cast<float>(shift);
             from = padded;
         }
+        __builtin_prefetch(x + i + kAhead);
         for (size_t r = 0; r < kCount; r++) {
             const F64 d = __builtin_convertvector(load<Half>(from + r * kDoubles), F64) - shift;
             const HalfInt magnitude = load<HalfInt>(from + r * kDoubles) & 0x7fffffff;

@@ -32,9 +32,17 @@ inline uint32_t parts_encode(const SourcePart* part, const Coded* more, size_t m
     return most;
 }
 
+// What a sum is divided by. The inverse of a power of two is exact, and a product by it the quotient.
+struct Divisor {
+    F32 divisor, inverse;
+    bool exact;
+    explicit Divisor(float d) : divisor(splat(d)), inverse(splat(1.0f / d)), exact(!(bits_of(d) & 0x7fffffu)) {}
+    PACELINE_INLINE F32 operator()(F32 sum) const { return exact ? sum * inverse : sum / divisor; }
+};
+
 // 64 elements from i on of the sum of messages, divided.
 template <int kLevels>
-PACELINE_INLINE void mean_values(const Coded* from, size_t messages, size_t i, int log2, size_t count, F32 divisor, F32* values) {
+PACELINE_INLINE void mean_values(const Coded* from, size_t messages, size_t i, int log2, size_t count, const Divisor& mean, F32* values) {
     F32 more[kRegisters];
     for (size_t m = 0; m < messages; m++) {
         const uint8_t* codes = from[m].codes + i / 64 * group_bytes(kLevels);
@@ -44,14 +52,15 @@ PACELINE_INLINE void mean_values(const Coded* from, size_t messages, size_t i, i
         load_values<kLevels>(codes, scale, m ? more : values);
         for (size_t r = 0; m && r < kRegisters; r++) values[r] += more[r];
     }
-    for (size_t r = 0; r < kRegisters; r++) values[r] /= divisor;
+    for (size_t r = 0; r < kRegisters; r++) values[r] = mean(values[r]);
 }
 
 template <int kLevels, int kMode>
-PACELINE_INLINE void mean_run(const Coded* from, size_t messages, size_t i, int log2, F32 divisor, float* to, size_t run) {
+PACELINE_INLINE void mean_run(const Coded* from, size_t messages, size_t i, int log2, const Divisor& mean, float* to,
+                              size_t run) {
     F32 values[kRegisters];
     for (size_t k = 0; k < run; k += 64) {
-        mean_values<kLevels>(from, messages, i + k, log2, 64, divisor, values);
+        mean_values<kLevels>(from, messages, i + k, log2, 64, mean, values);
         put_block<kMode>(to + k, values);
     }
 }
@@ -59,23 +68,23 @@ PACELINE_INLINE void mean_run(const Coded* from, size_t messages, size_t i, int 
 // Puts the sum of messages, divided, into the parts, past the caches where `past` says so.
 template <int kLevels>
 inline void parts_decode(const Coded* from, size_t messages, const TargetPart* part, size_t first, size_t last, int log2,
-                         float divisor_, bool past) {
-    const F32 divisor = splat(divisor_);
+                         float divisor, bool past) {
+    const Divisor mean(divisor);
     while (part->stop <= first) part++;
     for (size_t i = first; i < last;) {
         const size_t end = part->stop < last ? part->stop : last;
         if (const size_t run = (end - i) / 64 * 64) {
             float* to = part->data + (i - part->start);
             if (past && streamable(to))
-                mean_run<kLevels, kStream>(from, messages, i, log2, divisor, to, run);
+                mean_run<kLevels, kStream>(from, messages, i, log2, mean, to, run);
             else
-                mean_run<kLevels, kSet>(from, messages, i, log2, divisor, to, run);
+                mean_run<kLevels, kSet>(from, messages, i, log2, mean, to, run);
             i += run;
         } else {  // a group of several parts, or the last one
             F32 values[kRegisters];
             float group[64];
             const size_t count = last - i < 64 ? last - i : 64;
-            mean_values<kLevels>(from, messages, i, log2, count, divisor, values);
+            mean_values<kLevels>(from, messages, i, log2, count, mean, values);
             put_block<kSet>(group, values);
             for (size_t k = 0; k < count; k++) {
                 while (part->stop <= i + k) part++;

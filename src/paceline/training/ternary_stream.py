@@ -45,7 +45,7 @@ class TernaryStream(PartsStream):
         divisor: int,
     ) -> None:
         super().__init__(parts, key, first)
-        self._codec = codec
+        self._codec, self._kinds = codec, dict[int, Codec]()  # what sums of so many workers are encoded as
         self._bounds = np.array([scaling.bound for scaling in scalings], np.float32)
         self._factors = np.array([scaling.factor for scaling in scalings], np.float32)
         self._means = np.array([scaling.unit / divisor for scaling in scalings], np.float32)
@@ -83,4 +83,6 @@ class TernaryStream(PartsStream):
         ternary_parts.decode(total, parts, self._means[here], past_caches=self._past_caches)
 
     def _bytes(self, start: int, stop: int, workers: int) -> int:
-        return codecs.max_payload_bytes(self._codec.summing(workers), stop - start)
+        if workers not in self._kinds:
+            self._kinds[workers] = self._codec.summing(workers)
+        return codecs.max_payload_bytes(self._kinds[workers], stop - start)

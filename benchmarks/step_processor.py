@@ -2,9 +2,9 @@
 
     python benchmarks/step_processor.py --out RESULTS/step_processor.csv
 
-The cluster, the sizes and the made-up gradients are those of ``against_hooks.py``. Cases take turns, ``--rounds`` times; a row is
-the median of the rounds, in seconds a step and host. ``floor_s`` is the longer of the link's time for the bytes and of all hosts'
-processor time on the given cores: no step is shorter.
+The cluster, the sizes and the made-up gradients are those of ``against_hooks.py``. Cases take turns, ``--rounds`` times; a
+row is the median of the rounds, in seconds a step and host. ``floor_s`` is the longer of the link's time for the bytes and of
+all hosts' processor time on the given cores: no step is shorter.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def main() -> None:
             flush=True,
         )
         if o.out:
-            given = {"network": o.network, "hosts": o.hosts, "link": o.link, "label": label, "rounds": o.rounds, "steps": o.steps}
-            append(o.out, COLUMNS, {**row, **given, "stages": stages})
+            given = {key: getattr(o, key) for key in ("network", "hosts", "link", "rounds", "steps")}
+            append(o.out, COLUMNS, {**row, **given, "label": label, "stages": stages})
 
 
 def median(rounds: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One rank of ``step_processor.py``: the paced steps of ``paced.py``, and the processor time that they take.
 
-Wall time depends on what else a machine runs; processor time much less. A thread's time is the kernel's own count, so the threads
-of the engine are seen too. A stage is what a span of the hook's meter encloses, on its thread.
+Wall time depends on what else a machine runs; processor time much less. A thread's time is the kernel's own count, so the
+threads of the engine are seen too. A stage is what a span of the hook's meter encloses, on its thread.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def run(case: dict[str, Any], spec: dict[str, Any], values: list[torch.Tensor]) 
         walls.append(time.perf_counter() - wall)
     ended, sent = thread_seconds(), sent_bytes() - before
     names = [] if stages is None else sorted(stages.seconds)
-    mine = [*(b - a for a, b in zip(begun, ended, strict=True)), cleared, sent / 1e6, *(stages.seconds[n] for n in names if stages)]
+    own = [b - a for a, b in zip(begun, ended, strict=True)]
+    mine = [*own, cleared, sent / 1e6, *(stages.seconds[name] for name in names if stages is not None)]
     total = torch.tensor(mine, dtype=torch.float64)
     dist.all_reduce(total)
     user, system, engine, zeroed, sent_mb, *by_stage = (total / spec["steps"] / dist.get_world_size()).tolist()

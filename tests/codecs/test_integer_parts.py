@@ -60,7 +60,9 @@ def as_packed(codec, sizes: list[int], others: int, divisor: int, seed: int, sta
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@given(CODECS, SIZES, st.integers(0, 3), st.integers(1, 9), st.integers(0, 2**32), st.sampled_from([0, 5, 2**32 - 100, 2**33 + 7]))
+@given(
+    CODECS, SIZES, st.integers(0, 3), st.integers(1, 9), st.integers(0, 2**32), st.sampled_from([0, 5, 2**32 - 100, 2**33 + 7])
+)
 @example(INT4, [70_000, 1, 70_000], 1, 3, 1, 2**32 - 70_030)
 @example(codecs.get("int8", block=1 << 16), [65_535, 2, 65_537], 2, 4, 1, 0)
 def test_bytes_and_means_are_those_of_the_packed_way(threads, codec, sizes, others, divisor, seed, start):

@@ -63,7 +63,9 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, c
     st.lists(st.one_of(st.integers(1, 200), st.just(1024)), min_size=1, max_size=5),
     st.integers(0, 2**32),
     st.sampled_from([64, 333, 1 << 20]),
-    st.builds(lambda name, block: codecs.get(name, block=block), st.sampled_from(["int8", "int4"]), st.sampled_from([64, 1024])),
+    st.builds(
+        lambda name, block: codecs.get(name, block=block), st.sampled_from(["int8", "int4"]), st.sampled_from([64, 1024])
+    ),
 )
 @example("sharded", 3, [1], 1, 64, INT4)
 @example("ring", 4, [1], 1, 64, INT4)

@@ -159,7 +159,7 @@ def moments_of(values: Any) -> Moments:
 
 
 def peak_of(values: Any) -> float:
-    """max |x| of a 1-D array or tensor: infinity or NaN when it holds one, 0 without elements. Raises ValueError as ``encode``."""
+    """max |x| of a 1-D array or tensor: infinity or NaN when it holds one, 0 without elements. Raises as ``moments_of``."""
     x = arrays.vector(values)
     return float(backends.pick(Fp32(), x).peak(x))
 

@@ -12,9 +12,6 @@ from paceline.array_types import F32, Bytes
 from paceline.codecs.container import PayloadError
 
 
-_NAMES = {np.dtype(name): name for name in ("uint8", "float32")}  # dtype.name is put together anew each time
-
-
 def is_tensor(x: Any) -> bool:
     """Whether it is torch's; imports no torch."""
     torch = sys.modules.get("torch")
@@ -118,3 +115,6 @@ def _torch() -> Any:
     import torch
 
     return torch
+
+
+_NAMES = {np.dtype(name): name for name in ("uint8", "float32")}  # dtype.name is put together anew each time

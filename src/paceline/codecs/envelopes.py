@@ -26,7 +26,7 @@ def room(out: Any, codec: Codec, count: int) -> Bytes:
 
 
 def seal(out: Any, target: Bytes, codec: Codec, count: int) -> Bytes:
-    """Write the header in front of the body in ``target``, which is ``room(out, codec, count)``; the payload, a view of ``out``."""
+    """Write the header in front of the body in ``target``, the ``room`` of ``out``; the payload, a view of ``out``."""
     head = container.header_bytes(Header(codec.code, count, codec.parameters()))
     container.write_header(target, head, native.checksum(head, target[HEADER_BYTES:]))
     payload: Bytes = out[: target.size]

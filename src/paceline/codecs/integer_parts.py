@@ -1,8 +1,8 @@
 """Messages of int8 and int4 between the wire and the gradients of several tensors, by the native kernels.
 
-A message's elements are those of the tensors, one after the other. They are read where they lie. A sum is formed block by block,
-on its way into the next message, and a mean is written where the gradients lie. Bytes and values are those that ``api.encode``
-and ``api.decode`` give for a concatenated copy.
+A message's elements are those of the tensors, one after the other. They are read where they lie. A sum is formed block by
+block, on its way into the next message, and a mean is written where the gradients lie. Bytes and values are those that
+``api.encode`` and ``api.decode`` give for a concatenated copy.
 """
 
 from __future__ import annotations

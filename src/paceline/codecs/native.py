@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paceline.codecs.reference.dense import Bf16, Fp32
     from paceline.codecs.reference.inceptionn import Inceptionn
     from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
-    from paceline.codecs.reference.integer import Int4, Int8
+    from paceline.codecs.reference.integer import Int4, Int8, Integer
     from paceline.codecs.reference.sign import Sign
     from paceline.codecs.reference.ternary import Ternary, TernarySum
     from paceline.codecs.reference.topk import TopK
@@ -105,9 +105,9 @@ def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int, pas
 
 
 def integer_parts_encode(
-    codec: Int8 | Int4, parts: Sequence[F32], more: Sequence[Any], body: Any, key: counter.Key, start: int
+    codec: Integer, parts: Sequence[F32], more: Sequence[Any], body: Any, key: counter.Key, start: int
 ) -> None:
-    """Several tensors plus the bodies ``more`` into ``body``. Raises PayloadError for those, ValueError for NaN and infinity."""
+    """Several tensors plus the bodies ``more`` into ``body``. Raises PayloadError for those, ValueError as ``encode``."""
     kernel = _native.int8_parts_encode if codec.levels == 127 else _native.int4_parts_encode
     status = kernel(list(parts), list(more), body, codec.log2_block, key.low, key.high, start, threads())
     if status == _BAD_VALUE:
@@ -115,7 +115,7 @@ def integer_parts_encode(
     _sized(status, _NO_CODE)
 
 
-def integer_parts_decode(codec: Int8 | Int4, bodies: Sequence[Any], parts: Sequence[F32], divisor: int, past_caches: bool) -> None:
+def integer_parts_decode(codec: Integer, bodies: Sequence[Any], parts: Sequence[F32], divisor: int, past_caches: bool) -> None:
     """The sum of bodies, divided, into several tensors, as ``parts_decode``. Raises PayloadError, the tensors unchanged."""
     kernel = _native.int8_parts_decode if codec.levels == 127 else _native.int4_parts_decode
     _sized(kernel(list(bodies), list(parts), codec.log2_block, divisor, past_caches, threads()), _NO_CODE)

@@ -31,6 +31,7 @@ void bind_ternary(nb::module_& m);
 void bind_ternary_parts(nb::module_& m);
 void bind_inceptionn(nb::module_& m);
 void bind_integer(nb::module_& m);
+void bind_integer_parts(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_topk(nb::module_& m);
 void bind_optimizers(nb::module_& m);

@@ -5,11 +5,13 @@ inline uint32_t peak_bits(const float* x, size_t n) {
     constexpr size_t kUnroll = 4, kStep = kUnroll * kLanes;
     I32 top[kUnroll] = {};
     size_t i = 0;
-    for (; i + kStep <= n; i += kStep)
+    for (; i + kStep <= n; i += kStep) {
+        if (i % 64 == 0) fetch_block(x + i + kAhead);
         for (size_t r = 0; r < kUnroll; r++) {
             const I32 v = load<I32>(x + i + r * kLanes) & 0x7fffffff;
             top[r] = v > top[r] ? v : top[r];
         }
+    }
     int32_t most = 0;
     for (size_t r = 0; r < kUnroll; r++)
         for (size_t lane = 0; lane < kLanes; lane++) most = top[r][lane] > most ? top[r][lane] : most;
@@ -23,13 +25,14 @@ inline uint32_t peak_bits(const float* x, size_t n) {
 }
 
 // One block (up to kMomentsBlock elements) of the summation order of ternary.py: element k goes to lane k mod 16, the lanes are
-// added in order. d is x - shift in fp64; sums of d and of d * d.
+// added in order. d is x - shift in fp64; sums of d and of d * d, and the bits of max |x|, the shift's among them.
 inline BlockSums block_sums(const float* x, size_t n, double shift) {
     typedef double F64 __attribute__((vector_size(4 * PACELINE_LANES)));  // a register: wider ones are converted number by number
     typedef float Half __attribute__((vector_size(sizeof(F64) / 2)));
     constexpr size_t kDoubles = sizeof(F64) / 8, kCount = 16 / kDoubles;
+    typedef int32_t HalfInt __attribute__((vector_size(sizeof(F64) / 2)));
     F64 first[kCount] = {}, second[kCount] = {};
-    uint32_t top = 0;
+    HalfInt top[kCount] = {};
     float padded[16];
     for (size_t i = 0; i < n; i += 16) {
         const float* from = x + i;
@@ -37,18 +40,22 @@ inline BlockSums block_sums(const float* x, size_t n, double shift) {
             for (size_t k = 0; k < 16; k++) padded[k] = k < n - i ? from[k] : static_cast<float>(shift);
             from = padded;
         }
+        __builtin_prefetch(x + i + kAhead);
         for (size_t r = 0; r < kCount; r++) {
             const F64 d = __builtin_convertvector(load<Half>(from + r * kDoubles), F64) - shift;
+            const HalfInt magnitude = load<HalfInt>(from + r * kDoubles) & 0x7fffffff;
             first[r] += d;
             second[r] += d * d;
+            top[r] = magnitude > top[r] ? magnitude : top[r];
         }
     }
-    top = peak_bits(x, n);  // from the cache
-    BlockSums total{0, 0, top};
+    BlockSums total{0, 0, 0};
     for (size_t r = 0; r < kCount; r++)
         for (size_t lane = 0; lane < kDoubles; lane++) {
+            const uint32_t magnitude = static_cast<uint32_t>(top[r][lane]);
             total.first += first[r][lane];
             total.second += second[r][lane];
+            total.top = magnitude > total.top ? magnitude : total.top;
         }
     return total;
 }

@@ -1,28 +1,14 @@
 // int8 and int4 with a scale for each block and stochastic rounding (src/paceline/codecs/reference/integer.py is the specification).
-#include "blocks.h"
+#include "integer.h"
+
 #include "counter.h"
 #include "pool.h"
 
 namespace paceline {
 namespace {
 
-struct Quantizer {
-    float lift, rate;  // |x| * lift * rate is the code in steps of 2**-24
-};
-
-Quantizer quantizer(uint32_t peak, int levels) {
-    if (!peak) return {1.0f, 0.0f};
-    const float lift = lift_of(peak), top = static_cast<float>(levels) * 0x1p24f;
-    const float lifted = float_of(peak) * lift;
-    float rate = top / lifted;
-    if (lifted * rate < top) rate = float_of(bits_of(rate) + 1);
-    return {lift, rate};
-}
-
 #define PACELINE_KERNELS "integer_kernels.h"
 #include "foreach_isa.h"
-
-size_t code_bytes(size_t n, int levels) { return levels == 127 ? n : (n + 1) / 2; }
 
 template <int kLevels>
 int encode(const ConstFloats& x, const Bytes& body, int log2, uint32_t low, uint32_t high, uint64_t start, int threads) {

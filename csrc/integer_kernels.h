@@ -161,6 +161,7 @@ PACELINE_INLINE uint32_t encode_block(const float* x, size_t n, uint8_t* scale, 
                 for (size_t lane = 0; lane < kLanes; lane++) high[r][lane] = key.high_at(index + r * kLanes + lane);
         uint8_t* out = to + i / 64 * group_bytes(kLevels);
         if (count == 64) {
+            fetch_block(x + n + i);  // of the next block: this one is in a cache since its peak was sought
             encode_group<kLevels>(from, at, low, high, lift, rate, out);
         } else {
             uint8_t rest[64];  // the zeros behind the last element have code 0, whatever the draw

@@ -11,6 +11,7 @@ NB_MODULE(_native, m) {
     paceline::bind_ternary_parts(m);
     paceline::bind_inceptionn(m);
     paceline::bind_integer(m);
+    paceline::bind_integer_parts(m);
     paceline::bind_sign(m);
     paceline::bind_topk(m);
     paceline::bind_optimizers(m);

@@ -140,12 +140,39 @@ PACELINE_INLINE U32 draw24(U32 index, U32 low, U32 high) {
     return x >> 8;
 }
 
+// Asks for 64 values that will be read soon; they may lie behind the last one. Kernels that compute between their loads ask
+// themselves: where pages of memory are far away, processors do not look far enough ahead on their own.
+constexpr size_t kAhead = 512;  // elements
+PACELINE_INLINE void fetch_block(const float* x) {
+    for (size_t line = 0; line < 64; line += 16) __builtin_prefetch(x + line);
+}
+
+// A mode of kernels beside those of decoding: stores that pass the caches by, which need no read of what they overwrite. The
+// address is a multiple of a register's bytes; who stores so calls flush_stores before another thread may read.
+constexpr int kStream = 3;
+PACELINE_INLINE bool streamable(const float* to) { return reinterpret_cast<uintptr_t>(to) % sizeof(F32) == 0; }
+#if PACELINE_LEVEL == 2
+PACELINE_INLINE void stream(float* to, F32 v) { _mm512_stream_ps(to, (__m512)v); }
+#elif PACELINE_LEVEL == 1
+PACELINE_INLINE void stream(float* to, F32 v) { _mm256_stream_ps(to, (__m256)v); }
+#elif PACELINE_X86
+PACELINE_INLINE void stream(float* to, F32 v) { _mm_stream_ps(to, (__m128)v); }
+#else
+PACELINE_INLINE void stream(float* to, F32 v) { store(to, v); }
+#endif
+PACELINE_INLINE void flush_stores() {
+#if PACELINE_X86
+    _mm_sfence();
+#endif
+}
+
 // Puts 64 values into out, adds or subtracts them.
 template <int kMode>
 PACELINE_INLINE void put_block(float* out, const F32* values) {
     for (size_t r = 0; r < kRegisters; r++) {
         float* to = out + r * kLanes;
         if (kMode == kSet) store(to, values[r]);
+        if (kMode == kStream) stream(to, values[r]);
         if (kMode == kAdd) store(to, load<F32>(to) + values[r]);
         if (kMode == kSubtract) store(to, load<F32>(to) - values[r]);
     }
@@ -154,8 +181,9 @@ PACELINE_INLINE void put_block(float* out, const F32* values) {
 // The first n < 64 elements of a block.
 template <int kMode>
 PACELINE_INLINE void put_rest(float* out, const F32* values, size_t n) {
+    constexpr bool kReplaces = kMode == kSet || kMode == kStream;
     float rest[64] = {};
-    if (kMode != kSet) std::memcpy(rest, out, 4 * n);
-    put_block<kMode>(rest, values);
+    if (!kReplaces) std::memcpy(rest, out, 4 * n);
+    put_block<kReplaces ? static_cast<int>(kSet) : kMode>(rest, values);
     std::memcpy(out, rest, 4 * n);
 }

@@ -59,7 +59,10 @@ PACELINE_INLINE uint32_t ternary_blocks(const float* x, size_t n, const Stream& 
         const U32 high = splat(key.high_at(index));
         U32 lanes = static_cast<uint32_t>(index) + iota();
         const size_t run = n - i < left ? n - i : static_cast<size_t>(left), end = i + run / 64 * 64;
-        for (; i < end; i += 64, lanes += 64) put(i, ternary_words(x + i, lanes, low, high, scaling, top));
+        for (; i < end; i += 64, lanes += 64) {
+            fetch_block(x + i + kAhead);
+            put(i, ternary_words(x + i, lanes, low, high, scaling, top));
+        }
     }
     if (i < n) {
         float rest[64] = {};

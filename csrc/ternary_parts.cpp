@@ -97,7 +97,8 @@ int planes_sum(const std::vector<ConstBytes>& bodies, const std::vector<int>& wo
     return legal ? kFine : kIllegalCode;
 }
 
-int parts_decode(const ConstBytes& body, const std::vector<Floats>& out, const ConstFloats& scales, int workers, int threads) {
+int parts_decode(const ConstBytes& body, const std::vector<Floats>& out, const ConstFloats& scales, int workers, bool past,
+                 int threads) {
     same_size(scales.size(), out.size(), "scales");
     std::vector<DecodedPart> parts;
     size_t n = 0;
@@ -114,7 +115,7 @@ int parts_decode(const ConstBytes& body, const std::vector<Floats>& out, const C
     });
     if (!legal) return kIllegalCode;
     parallel_ranges(n, threads, [&](size_t first, size_t last) {
-        PACELINE_CALL(parts_decode)(from, parts.data(), first, last, workers, width);
+        PACELINE_CALL(parts_decode)(from, parts.data(), first, last, workers, width, past);
     });
     return kFine;
 }
@@ -128,7 +129,8 @@ void bind_ternary_parts(nb::module_& m) {
     m.def("planes_sum", &planes_sum, nb::arg("bodies").noconvert(), nb::arg("workers"), nb::arg("out").noconvert(), nb::arg("n"),
           nb::arg("threads"), "The sum of bodies of n elements, ternaries (workers 0) or sums; 0, or a status. out is not one of them.");
     m.def("parts_decode", &parts_decode, nb::arg("body").noconvert(), nb::arg("out").noconvert(), nb::arg("scales").noconvert(),
-          nb::arg("workers"), nb::arg("threads"), "A sum, times the scale of each of several tensors; 0, or a status and all unchanged.");
+          nb::arg("workers"), nb::arg("past"), nb::arg("threads"),
+          "A sum, times the scale of each of several tensors, past the caches if so; 0, or a status and all unchanged.");
 }
 
 }  // namespace paceline

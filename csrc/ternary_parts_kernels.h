@@ -36,13 +36,15 @@ inline uint32_t parts_encode(const EncodedPart* part, size_t first, size_t last,
     return most;
 }
 
-// Puts sums of workers, times each part's scale, into the parts.
-inline void parts_decode(const uint8_t* body, const DecodedPart* part, size_t first, size_t last, int workers, int width) {
+// Puts sums of workers, times each part's scale, into the parts, past the caches where `past` says so.
+inline void parts_decode(const uint8_t* body, const DecodedPart* part, size_t first, size_t last, int workers, int width, bool past) {
     while (part->stop <= first) part++;
     for (size_t i = first; i < last;) {
         const size_t end = part->stop < last ? part->stop : last;
         if (const size_t run = (end - i) / 64 * 64) {
-            sum_decode<kSet>(body + i / 8 * width, part->data + (i - part->start), run, workers, width, part->scale);
+            float* to = part->data + (i - part->start);
+            const auto decode = past && streamable(to) ? sum_decode<kStream> : sum_decode<kSet>;
+            decode(body + i / 8 * width, to, run, workers, width, part->scale);
             i += run;
         } else {
             float block[64];
@@ -56,6 +58,7 @@ inline void parts_decode(const uint8_t* body, const DecodedPart* part, size_t fi
         }
         while (i < last && part->stop <= i) part++;
     }
+    if (past) flush_stores();
 }
 
 // The exact sum of messages, in bit planes from end to end. What a ternary adds is its code + 1, so that offsets add up too.

@@ -15,6 +15,7 @@ from paceline.codecs import PayloadError
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.counter import Key
 from paceline.training import exchange_group as group
+from paceline.training import ternary_stream
 from paceline.training.collectives import NOTHING
 from paceline.training.encoded_streams import CodecStream
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
@@ -49,14 +50,14 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, p
         stages = {name: np.asarray(value).tobytes() for name, value in sample.stages.items()}
         return {name: part.numpy().tobytes() for name, part in parts.items()}, stages, wire.meter.sent_bytes
 
-    before = group.chunk_elements, group.fits
+    before = group.chunk_elements, ternary_stream.fits
     group.chunk_elements = lambda _: chunk
     if packed:
-        group.fits = lambda codec, parts: False
+        ternary_stream.fits = lambda codec, parts: False
     try:
         return LocalGroup(workers).run(rank)
     finally:
-        group.chunk_elements, group.fits = before
+        group.chunk_elements, ternary_stream.fits = before
 
 
 @settings(max_examples=2 * settings.default.max_examples)

@@ -9,7 +9,7 @@ A payload says itself of which codec it is.
 
 from __future__ import annotations
 
-from paceline.codecs.api import decode, encode, get, max_payload_bytes, moments_of, names, payload_bytes
+from paceline.codecs.api import decode, encode, get, max_payload_bytes, moments_of, names, payload_bytes, peak_of
 from paceline.codecs.arrays import vector
 from paceline.codecs.codec import ADD, SET, SUBTRACT, Codec
 from paceline.codecs.container import PayloadError
@@ -33,6 +33,7 @@ __all__ = [
     "moments_of",
     "names",
     "payload_bytes",
+    "peak_of",
     "set_threads",
     "threads",
     "vector",

@@ -158,6 +158,12 @@ def moments_of(values: Any) -> Moments:
     return moments(x, backends.pick(Fp32(), x))
 
 
+def peak_of(values: Any) -> float:
+    """max |x| of a 1-D array or tensor: infinity or NaN when it holds one, 0 without elements. Raises as ``moments_of``."""
+    x = arrays.vector(values)
+    return float(backends.pick(Fp32(), x).peak(x))
+
+
 def _codec(header: Header, only: tuple[type[Codec], ...]) -> Codec:
     """The codec that wrote a payload. Raises PayloadError for an unknown one, for one not of ``only``, and as ``Codec.of``."""
     if header.codec not in BY_CODE:

@@ -47,7 +47,7 @@ def vector(x: Any) -> F32:
 def as_bytes(payload: Any) -> Any:
     """A payload as a contiguous 1-D array of bytes, on its own device."""
     if is_tensor(payload):
-        tensor = payload.detach().reshape(-1)
+        tensor = payload.detach() if payload.dim() == 1 and payload.is_contiguous() else payload.detach().reshape(-1)
         if tensor.dtype.itemsize != 1:
             raise PayloadError(f"a payload is uint8, not {tensor.dtype}")
         return tensor.numpy() if tensor.device.type == "cpu" else tensor
@@ -94,7 +94,7 @@ def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
         except (TypeError, RuntimeError):  # on a GPU, sparse, or of a dtype that NumPy has not
             view = None
     if isinstance(view, np.ndarray) if host else is_tensor(view) and view.device == like.device:
-        dtype = view.dtype.name if host else str(view.dtype).removeprefix("torch.")
+        dtype = (_NAMES.get(view.dtype) or view.dtype.name) if host else str(view.dtype).removeprefix("torch.")
         gapless = "uint8" not in dtypes or (view.flags.c_contiguous if host else view.is_contiguous())
         if dtype in dtypes and view.ndim == 1 and gapless and (not host or view.flags.writeable):
             return view
@@ -115,3 +115,6 @@ def _torch() -> Any:
     import torch
 
     return torch
+
+
+_NAMES = {np.dtype(name): name for name in ("uint8", "float32")}  # dtype.name is put together anew each time

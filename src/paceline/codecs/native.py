@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paceline.codecs.reference.dense import Bf16, Fp32
     from paceline.codecs.reference.inceptionn import Inceptionn
     from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
-    from paceline.codecs.reference.integer import Int4, Int8
+    from paceline.codecs.reference.integer import Int4, Int8, Integer
     from paceline.codecs.reference.sign import Sign
     from paceline.codecs.reference.ternary import Ternary, TernarySum
     from paceline.codecs.reference.topk import TopK
@@ -97,14 +97,34 @@ def parts_encode(parts: Sequence[F32], body: Any, bounds: F32, factors: F32, key
 
 def planes_sum(bodies: Sequence[Any], workers: Sequence[int], out: Any, count: int) -> None:
     """The sum of ternary bodies (workers 0) and of sums into ``out``. Raises PayloadError for what no encoder writes."""
-    _sized(_native.planes_sum(list(bodies), list(workers), out, count, threads()), "a code that no encoder writes")
+    _sized(_native.planes_sum(list(bodies), list(workers), out, count, threads()), _NO_CODE)
 
 
-def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int) -> None:
-    """A sum's body, times each tensor's scale, into several tensors. Raises PayloadError, the tensors unchanged."""
-    _sized(
-        _native.parts_decode(body, list(parts), scales, workers, threads()), f"a sum of more than {workers} workers' ternaries"
-    )
+def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int, past_caches: bool) -> None:
+    """A sum's body, times each tensor's scale, into several tensors. Raises PayloadError, the tensors unchanged.
+
+    ``past_caches`` writes to memory without a read of what was there. It pays where the next reader would not find the
+    tensors in its cache anyway.
+    """
+    status = _native.parts_decode(body, list(parts), scales, workers, past_caches, threads())
+    _sized(status, f"a sum of more than {workers} workers' ternaries")
+
+
+def integer_parts_encode(
+    codec: Integer, parts: Sequence[F32], more: Sequence[Any], body: Any, key: counter.Key, start: int
+) -> None:
+    """Several tensors plus the bodies ``more`` into ``body``. Raises PayloadError for those, ValueError as ``encode``."""
+    kernel = _native.int8_parts_encode if codec.levels == 127 else _native.int4_parts_encode
+    status = kernel(list(parts), list(more), body, codec.log2_block, key.low, key.high, start, threads())
+    if status == _BAD_VALUE:
+        raise ValueError(NON_FINITE)
+    _sized(status, _NO_CODE)
+
+
+def integer_parts_decode(codec: Integer, bodies: Sequence[Any], parts: Sequence[F32], divisor: int, past_caches: bool) -> None:
+    """The sum of bodies, divided, into several tensors, as ``parts_decode``. Raises PayloadError, the tensors unchanged."""
+    kernel = _native.int8_parts_decode if codec.levels == 127 else _native.int4_parts_decode
+    _sized(kernel(list(bodies), list(parts), codec.log2_block, divisor, past_caches, threads()), _NO_CODE)
 
 
 def _encode_fp32(codec: Fp32, x: F32, body: Any, key: counter.Key, start: int) -> int:
@@ -212,13 +232,15 @@ def _finite(status: int, body: Any) -> int:
     return len(body)
 
 
+_BAD_VALUE = 7
+_NO_CODE = "a code that no encoder writes"
 _REFUSALS = {
     2: "the body has another length than its elements take",
     3: "a block's scale is negative or no finite number",
     4: "the padding behind the last code is not zero",
     5: "the marks are not as many ones as elements were sent, within their bits",
     6: "an index is out of order or beyond the last element",
-    7: "NaN or infinity among the values",
+    _BAD_VALUE: "NaN or infinity among the values",
 }
 """By status (``bind.h``); 1 is the codec's own."""
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import F32, Bytes
-from paceline.codecs import arrays, container, counter, native
+from paceline.codecs import counter, envelopes, native
 from paceline.codecs.codec import NON_FINITE, Codec
-from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
+from paceline.codecs.container import HEADER_BYTES, PayloadError
 from paceline.codecs.reference.ternary import Ternary, TernarySum
 
 _CODEC = Ternary(scale=1.0)
@@ -40,11 +40,11 @@ def encode(parts: Sequence[F32], bounds: F32, factors: F32, key: counter.Key, st
         ValueError: NaN or infinity.
     """
     count = sum(part.size for part in parts)
-    target = _room(out, _CODEC, count)
+    target = envelopes.room(out, _CODEC, count)
     body = target[HEADER_BYTES:]
     if native.parts_encode(parts, body, bounds, factors, key, start):
         raise ValueError(NON_FINITE)
-    return _finished(out, target, _CODEC, count)
+    return envelopes.seal(out, target, _CODEC, count)
 
 
 def add(messages: Sequence[Any], count: int, out: Any) -> Bytes:
@@ -56,13 +56,16 @@ def add(messages: Sequence[Any], count: int, out: Any) -> Bytes:
     opened = [_open(message, count) for message in messages]
     total = sum(max(workers, 1) for workers, _ in opened)
     codec = TernarySum(workers=total, scale=float(total))
-    target = _room(out, codec, count)
+    target = envelopes.room(out, codec, count)
     native.planes_sum([body for _, body in opened], [workers for workers, _ in opened], target[HEADER_BYTES:], count)
-    return _finished(out, target, codec, count)
+    return envelopes.seal(out, target, codec, count)
 
 
-def decode(message: Any, parts: Sequence[F32], scales: F32) -> None:
+def decode(message: Any, parts: Sequence[F32], scales: F32, *, past_caches: bool = False) -> None:
     """Replace ``parts`` by a message, of one worker or a sum, each multiplied by its scale.
+
+    Args:
+        past_caches: see ``native.parts_decode``.
 
     Raises:
         PayloadError: as ``add``; the parts are then unchanged.
@@ -72,29 +75,12 @@ def decode(message: Any, parts: Sequence[F32], scales: F32) -> None:
     if workers == 0:  # a worker alone
         alone = add([message], count, np.empty(HEADER_BYTES + TernarySum(workers=1).body_range(count)[1], np.uint8))
         workers, body = 1, alone[HEADER_BYTES:]
-    native.parts_decode(body, parts, scales, workers)
-
-
-def _room(out: Any, codec: Codec, count: int) -> Bytes:
-    """The part of ``out`` that the payload takes."""
-    size = HEADER_BYTES + codec.body_range(count)[1]
-    target: Bytes = arrays.writable(out, np.empty(0, np.uint8), ("uint8",))
-    if target.shape[0] < size:
-        raise ValueError(f"out has {target.shape[0]} bytes; {count} elements take {size}")
-    return target[:size]
-
-
-def _finished(out: Any, target: Bytes, codec: Codec, count: int) -> Bytes:
-    head = container.header_bytes(Header(codec.code, count, codec.parameters()))
-    container.write_header(target, head, native.checksum(head, target[HEADER_BYTES:]))
-    payload: Bytes = out[: target.size]
-    return payload
+    native.parts_decode(body, parts, scales, workers, past_caches)
 
 
 def _open(message: Any, count: int) -> tuple[int, Bytes]:
     """The workers of a message, 0 for the ternaries of one, and its body, of the right length and checksum."""
-    data: Bytes = arrays.as_bytes(message)
-    header, sums = container.read_header(data[:HEADER_BYTES].tobytes())
+    header, sums, body = envelopes.opened(message)
     kinds: dict[int, type[Ternary | TernarySum]] = {Ternary.code: Ternary, TernarySum.code: TernarySum}
     if header.codec not in kinds:
         raise PayloadError(f"a payload of codec number {header.codec}, not of 'ternary' or 'ternary-sum'")
@@ -102,9 +88,5 @@ def _open(message: Any, count: int) -> tuple[int, Bytes]:
     workers = codec.workers if isinstance(codec, TernarySum) else 0
     if codec.scale != max(workers, 1):
         raise PayloadError(f"a scale of {codec.scale}, where ranks have divided by a common one")
-    body = data[HEADER_BYTES:]
-    if header.elements != count or body.size != codec.body_range(count)[1]:
-        raise PayloadError(f"{header.elements} elements in {body.size} bytes, {count} are expected")
-    if native.checksum(container.header_bytes(header), body) != sums:
-        raise PayloadError(container.CHANGED)
+    envelopes.check(header, sums, body, codec, count)
     return workers, body

@@ -140,7 +140,8 @@ class Wire:
         received = buffers.take(max(most, sum(expected)), self.device)[: sum(expected)]
         parts = received.split(list(expected))
         works, data = self._swap(dict(enumerate(outgoing)), dict(enumerate(parts)))
-        return Pending(self, name, works, lambda: received.to(device).split(list(expected)), data)
+        moved = received.device != device
+        return Pending(self, name, works, lambda: received.to(device).split(list(expected)) if moved else parts, data)
 
     def shift(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH, most: int = 0

@@ -14,6 +14,7 @@ from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy import carrier, chunk_elements, shard_bounds
+from paceline.training import integer_stream, ternary_stream
 from paceline.training.card_stream import CardStream, CardWire
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
@@ -22,9 +23,10 @@ from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.integer_stream import IntegerStream
 from paceline.training.narrow_sums import all_gather, reduce_scatter
 from paceline.training.tensor_layout import GradientSlice, Layout, gather, scatter
-from paceline.training.ternary_stream import TernaryStream, fits
+from paceline.training.ternary_stream import TernaryStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +234,9 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
         gather(share.parts, share.packed)
         _run(setup, (_dense(setup, share.packed), False), (_dense(setup, share.kept), False))
         return _Sums(False)
-    if setup.codec.agrees and setup.compress_pull and fits(setup.codec, share.parts):
-        _run(setup, (_ternary(setup, gradients, share, agreement), True), (_dense(setup, share.kept), False))
+    in_place = _in_place(setup, gradients, share, agreement)
+    if in_place is not None:
+        _run(setup, (in_place, True), (_dense(setup, share.kept), False))
         return _Sums(True, divided=True)
     with setup.outer.meter.span("prepare", "codec"):
         compressed, units = _compressed(setup, gradients, share, agreement)
@@ -293,15 +296,17 @@ def _compressed(
     return CodecStream(codec, packed, draws, first, exact=setup.dense), ()
 
 
-def _ternary(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> TernaryStream:
-    """The gradients as a stream that leaves means in them."""
-    return TernaryStream(
-        setup.codec,
-        share.parts,
-        _scalings(setup, gradients, share, agreement),
-        *_draws(setup, gradients, share),
-        setup.workers,
-    )
+def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Stream | None:
+    """The gradients as a stream that leaves means in them; None where a packed copy is needed."""
+    if not setup.compress_pull:
+        return None
+    draws = _draws(setup, gradients, share)
+    if ternary_stream.fits(setup.codec, share.parts):
+        scalings = _scalings(setup, gradients, share, agreement)
+        return TernaryStream(setup.codec, share.parts, scalings, *draws, setup.workers)
+    if integer_stream.fits(setup.codec, share.parts) and setup.feedback is None and setup.card is None:
+        return IntegerStream(setup.codec, share.parts, *draws, setup.workers)
+    return None
 
 
 def _draws(setup: ExchangeSetup, gradients: Gradients, share: _Share) -> tuple[Key, int]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.strategy import Strategy
+from paceline.workload import Workload
 from test_benchmarks import RESULTS, rows, run
 
 pytestmark = pytest.mark.full
@@ -29,3 +31,27 @@ def test_bytes_of_the_committed_rows_are_those_predicted() -> None:
     for row in found:
         assert row["metered_bytes"] == row["predicted_bytes"], row
         assert abs(int(row["socket_bytes"]) - int(row["metered_bytes"])) < 0.1 * int(row["metered_bytes"]), row
+
+
+def test_gather_accuracy_short(tmp_path: Path) -> None:
+    """Bytes of a step are those that the strategy counts, and no row is run twice."""
+    out = tmp_path / "gather.csv"
+    short = ("--seeds", "1", "--epochs", "1", "--batch", "64", "--lr", "0.02", "--out", str(out))
+    run("gather_accuracy.py", *short, "--bits", "8")
+    before = rows(out)
+    table = run("gather_accuracy.py", *short, "--bits", "0", "8")
+    whole, rounded = sorted(rows(out), key=lambda row: int(row["gather_bits"]))
+    assert [rounded] == before and "| digits | 8 | 1 |" in table and "| digits | 32 | 1 |" in table
+    net = Workload.named("lenet5")
+    for row in (whole, rounded):
+        bits = int(row["gather_bits"])
+        strategy = Strategy.of(
+            world_size=2,
+            global_batch_size=64,
+            sharding="zero3",
+            bucket_bytes=1 << 16,
+            **({"gather_bits": bits} if bits else {}),
+        )
+        assert int(row["step_bytes"]) == strategy.wire_bytes_per_device(net.parameters, net.ready_order)
+        assert 0.1 < float(row["accuracy"]) < 1 and abs(float(row["accuracy"]) - float(row["accuracy_gathered"])) < 0.1
+    assert whole["accuracy"] == whole["accuracy_gathered"], "what travels in full is what its owner keeps"

@@ -106,11 +106,19 @@ class Block(nn.Module):
 
 
 class TransformerModel(nn.Module):
-    """Tokens (B, T) to logits (B, T, V), the form of GPT-2. ``blocks``: heads and rows of each."""
+    """Tokens (B, T) to logits (B, T, V), the form of GPT-2. ``blocks``: heads and rows of each; ``context``: the largest T."""
 
-    def __init__(self, vocabulary: int, width: int, head_width: int, blocks: Sequence[tuple[int, int]], dropout: float) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        head_width: int,
+        blocks: Sequence[tuple[int, int]],
+        dropout: float,
+        context: int = STEPS,
+    ) -> None:
         super().__init__()
-        self.table, self.places, self.drop = nn.Embedding(vocabulary, width), nn.Embedding(STEPS, width), nn.Dropout(dropout)
+        self.table, self.places, self.drop = nn.Embedding(vocabulary, width), nn.Embedding(context, width), nn.Dropout(dropout)
         self.blocks = nn.Sequential(*(Block(width, heads, head_width, rows, dropout) for heads, rows in blocks))
         self.norm, self.output = nn.LayerNorm(width), nn.Linear(width, vocabulary)
         for module in self.modules():
@@ -234,6 +242,7 @@ __all__ = [
     "FILES",
     "ROWS",
     "STEPS",
+    "Attention",
     "Block",
     "LstmModel",
     "Text",

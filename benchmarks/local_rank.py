@@ -6,26 +6,23 @@ an accelerator's step, so that hosts of one machine work side by side. Rank 0 pr
 
 from __future__ import annotations
 
-import gc
-import json
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from link_bytes import sent_bytes
+from rank_cases import run_cases
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline import models
-from paceline.training.data import Dataset, load
+from paceline.training.data import Dataset
 
 NEVER = 10**6
 """Steps between exchanges of a worker that trains alone."""
@@ -124,20 +121,5 @@ def evaluated(model: Paced, data: Dataset) -> tuple[float, float]:
     return float(cross_entropy(out, data.test_y)), float((out.argmax(1) == data.test_y).float().mean())
 
 
-def main() -> None:
-    """Join the others and run every case of the specification file."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    data = load(spec["data"])
-    for case in spec["cases"]:
-        result = run(case, spec, data)
-        gc.collect()
-        if dist.get_rank() == 0:
-            print("RESULT " + json.dumps(result), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(run)

@@ -7,22 +7,20 @@ several times: that is the communication time. Bytes are those that left this ho
 from __future__ import annotations
 
 import hashlib
-import json
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from link_bytes import sent_bytes
+from rank_cases import run_cases
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline.models.hdc import hdc
-from paceline.training.data import load
+from paceline.training.data import Dataset
 
 
 def whole_gradient(model: nn.Module) -> torch.Tensor:
@@ -30,7 +28,7 @@ def whole_gradient(model: nn.Module) -> torch.Tensor:
     return torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
 
 
-def run(case: dict[str, Any], spec: dict[str, Any], data: Any) -> dict[str, Any]:
+def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, Any]:
     """Train, then exchange alone; medians over steps and repetitions, of the slowest rank."""
     rank, workers, each = dist.get_rank(), dist.get_world_size(), spec["batch_per_worker"]
     torch.manual_seed(0)
@@ -92,19 +90,5 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Any) -> dict[str, Any]
     }
 
 
-def main() -> None:
-    """Join the others and run every case of the specification file."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    data = load(spec["data"])
-    for case in spec["cases"]:
-        result = run(case, spec, data)
-        if dist.get_rank() == 0:
-            print("RESULT " + json.dumps(result), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(run)

@@ -3,8 +3,8 @@
     python benchmarks/nonfinite_cost.py --out RESULTS/nonfinite_cost.csv
 
 RESULTS is benchmarks/results. Ranks decide with the flags that they exchange anyway, so no collective is added. What is left is
-memory traffic: residuals of all groups but the last are written to a second buffer, not in place. Steps with and without take
-turns on the same model and gradients, so that a busy machine slows both.
+memory traffic: residuals of all groups but the last (of all units of a sharded model) are written to a second buffer, not in
+place. Steps with and without take turns on the same model and gradients, so that a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from rows import append
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
@@ -32,7 +34,11 @@ CASES: dict[str, dict[str, Any]] = {
     "sign": {"compression": "sign"},
     "topk": {"compression": "topk"},
     "topk, momentum": {"compression": "topk", "momentum": 0.9},
+    "sign, sharded": {"compression": "sign", "exchange": "sharded"},
+    "topk, sharded": {"compression": "topk", "exchange": "sharded"},
 }
+SHARDED = ", sharded"
+"""How cases of FSDP2 end."""
 
 
 class Switched(Feedback):
@@ -77,16 +83,15 @@ def rank(number: int, folder: str, workers: int, layers: int, width: int, steps:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=number, world_size=workers)
     torch.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers))))
-    hook = paceline.attach(model, **CASES[name], check_every=0)
-    setup = hook._setup
-    feedback = Switched(setup.feedback.momentum)
-    object.__setattr__(setup, "feedback", feedback)
+    model, switch = (of_units if name.endswith(SHARDED) else of_groups)(
+        nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers))), name
+    )
     x = torch.randn(4, width, generator=torch.Generator().manual_seed(number))
     pairs = []
     for _ in range(steps + 2):
         pair = []
-        for feedback.allowed in (False, True):
+        for held_back in (False, True):
+            switch(held_back)
             model.zero_grad()
             loss = model(x).square().mean()
             dist.barrier()
@@ -98,6 +103,36 @@ def rank(number: int, folder: str, workers: int, layers: int, width: int, steps:
         torch.save(torch.tensor(pairs[2:]), Path(folder) / "seconds.pt")  # the first make buffers and connections
     dist.barrier()
     dist.destroy_process_group()
+
+
+def of_groups(layers: nn.Module, name: str) -> tuple[nn.Module, Callable[[bool], None]]:
+    """The layers in DDP, and what switches the second buffer on and off."""
+    model = DistributedDataParallel(layers)
+    setup = paceline.attach(model, **CASES[name], check_every=0)._setup
+    feedback = Switched(setup.feedback.momentum)
+    object.__setattr__(setup, "feedback", feedback)
+
+    def switch(held_back: bool) -> None:
+        feedback.allowed = held_back
+
+    return model, switch
+
+
+def of_units(layers: nn.Sequential, name: str) -> tuple[nn.Module, Callable[[bool], None]]:
+    """The layers in units of FSDP2; as ``of_groups``."""
+    for layer in layers:
+        fully_shard(layer)
+    model = fully_shard(layers)
+    hook = paceline.attach(model, **CASES[name], check_every=0)
+    spare: dict[Any, Any] = {}
+
+    def switch(held_back: bool) -> None:
+        for reducer in hook._reducers.values():
+            if reducer.owed is not None and reducer._draft is not reducer.owed:
+                spare[reducer] = reducer._draft
+            reducer._draft = spare.get(reducer) if held_back else reducer.owed
+
+    return model, switch
 
 
 def summary(seconds: torch.Tensor) -> dict[str, float]:

@@ -6,18 +6,15 @@ an accelerator's step, so that hosts of one machine work side by side. Rank 0 pr
 
 from __future__ import annotations
 
-import gc
-import json
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from link_bytes import sent_bytes
 from local_rank import Paced, batches
+from rank_cases import run_cases
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import paceline
 from paceline import models
 from paceline.strategy import Strategy
-from paceline.training.data import Dataset, load
+from paceline.training.data import Dataset
 from paceline.training.shard import shard
 
 
@@ -81,20 +78,5 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, 
     }
 
 
-def main() -> None:
-    """Join the others and run every case of the specification file."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    data = load(spec["data"])
-    for case in spec["cases"]:
-        result = run(case, spec, data)
-        gc.collect()
-        if dist.get_rank() == 0:
-            print("RESULT " + json.dumps(result), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(run)

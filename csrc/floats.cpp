@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "counter.h"
 #include "dispatch.h"
 #include "pool.h"
 
@@ -133,6 +134,23 @@ void bf16_encode(const ConstFloats& x, const Bytes& body, int threads) {
                     [&](size_t first, size_t last) { PACELINE_CALL(bf16_encode)(from + first, to + 2 * first, last - first); });
 }
 
+void bf16_draw(const ConstFloats& x, const Words16& out, uint32_t low, uint32_t high, uint64_t start, int threads) {
+    if (out.size() != x.size()) throw std::invalid_argument("as many words as values");
+    const float* from = x.data();
+    uint16_t* to = out.data();
+    const size_t n = x.size();
+    const Stream key{low, high};
+    nb::gil_scoped_release release;
+    parallel_ranges(n, threads, [&](size_t first, size_t last) {
+        while (first < last) {  // up to where the upper half of the index changes
+            const uint64_t index = start + first, left = (uint64_t{1} << 32) - (index & 0xffffffffu);
+            const size_t run = last - first < left ? last - first : static_cast<size_t>(left);
+            PACELINE_CALL(bf16_draw)(from + first, to + first, run, static_cast<uint32_t>(index), key.low, key.high_at(index));
+            first += run;
+        }
+    });
+}
+
 int bf16_decode(const ConstBytes& body, const Floats& out, int mode, int threads) {
     const size_t n = out.size();
     if (body.size() != 2 * n) return kWrongSize;
@@ -155,6 +173,8 @@ void bind_floats(nb::module_& m) {
     m.def("fp32_encode", &fp32_encode, nb::arg("x").noconvert(), nb::arg("body").noconvert(), nb::arg("threads"));
     m.def("fp32_decode", &fp32_decode, nb::arg("body").noconvert(), nb::arg("out").noconvert(), nb::arg("mode"), nb::arg("threads"));
     m.def("bf16_encode", &bf16_encode, nb::arg("x").noconvert(), nb::arg("body").noconvert(), nb::arg("threads"));
+    m.def("bf16_draw", &bf16_draw, nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("low"), nb::arg("high"), nb::arg("start"),
+          nb::arg("threads"), "bfloat16 by stochastic rounding.");
     m.def("bf16_decode", &bf16_decode, nb::arg("body").noconvert(), nb::arg("out").noconvert(), nb::arg("mode"), nb::arg("threads"));
 }
 

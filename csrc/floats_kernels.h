@@ -95,6 +95,22 @@ inline void bf16_encode(const float* x, uint8_t* body, size_t n) {
     }
 }
 
+// The upper half of x, whose lower half is the chance of the next larger magnitude: draw k is that of element index + k, all of
+// which have one upper half.
+inline void bf16_draw(const float* x, uint16_t* out, size_t n, uint32_t index, uint32_t low, uint32_t high) {
+    typedef uint16_t U16 __attribute__((vector_size(2 * PACELINE_LANES)));
+    U32 at = index + iota();
+    size_t i = 0;
+    for (; i + kLanes <= n; i += kLanes, at += static_cast<uint32_t>(kLanes))
+        store(out + i, __builtin_convertvector((load<U32>(x + i) + (draw24(at, splat(low), splat(high)) >> 8)) >> 16, U16));
+    if (i < n) {
+        U32 v = {};
+        std::memcpy(&v, x + i, 4 * (n - i));
+        v = (v + (draw24(at, splat(low), splat(high)) >> 8)) >> 16;
+        for (size_t k = 0; i + k < n; k++) out[i + k] = static_cast<uint16_t>(v[k]);
+    }
+}
+
 template <int kMode>
 inline void bf16_decode(const uint8_t* body, float* out, size_t n) {
     typedef uint16_t U16 __attribute__((vector_size(2 * PACELINE_LANES)));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -328,26 +327,6 @@ def refused(rank: int, workers: int) -> dict[str, str]:
     with _refusals(found, "ddp gathers"):
         attach(nn.parallel.DistributedDataParallel(network()), "int8", gather_bits=8)
     return found
-
-
-def poisoned(rank: int, workers: int) -> dict[str, Any]:
-    """A NaN on one rank: the unit's means are NaN everywhere, residuals stay, the next step is as usual."""
-    model = sharded()
-    logging.getLogger("paceline").setLevel(logging.ERROR)
-    hook = attach(model, "sign", min_elements=10)
-    backward(model, rank, 0)
-    before = {(n, k): v.clone() for k in ("residual",) for n, _, _, v in hook._owed(k)}
-    model.zero_grad()
-    value = loss(model, rank, 1)
-    (value * float("nan") if rank == workers - 1 else value).backward()
-    bad = gradients(model)
-    after = {(n, k): v.clone() for k in ("residual",) for n, _, _, v in hook._owed(k)}
-    return {
-        "gradients": bad,
-        "kept": all(torch.equal(before[key], after[key]) for key in before),
-        "counted": hook.meter.nonfinite_steps,
-        "next": backward(model, rank, 2),
-    }
 
 
 def rounded_weights(rank: int, workers: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from paceline.cli import build_parser, main
 from paceline.strategy import COMPRESSIONS, EXCHANGES
 
 EXCHANGE = (
-    " --clip --min-elements --dense --no-compress-pull --ranks-per-node --codec-at"
+    " --clip --min-elements --dense --no-compress-pull --ranks-per-node --codec-at --residual-bits --residuals-at --dense-bits"
     " --sync-every --fragments --sync-delay --mixing --outer-lr --outer-momentum"
 )
 TRAIN = (
@@ -44,7 +44,7 @@ PLAN = (
     " --compile --software-year"
     " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
-    " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation"
+    " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation --residual-bits --residuals-at --dense-bits"
 )
 ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"

@@ -24,6 +24,8 @@ def choices(text: str, before: GradientExchange | None = None) -> dict[str, Any]
         ("", {}),
         ("--compression topk --exchange allgather", {"compression": "topk", "exchange": "allgather"}),
         ("--compression inceptionn --codec-at nic", {"compression": "inceptionn", "codec_at": "nic"}),
+        ("--residual-bits 16 --residuals-at host", {"residual_bits": 16, "residuals_at": "host"}),
+        ("--dense-bits 16", {"dense_bits": 16}),
         ("--option bound=2^-7 --option ratio=8", {"options": {"bound": 2**-7, "ratio": 8.0}}),
         ("--clip 2.5", {"clip": 2.5}),
         ("--clip None", {"clip": None}),

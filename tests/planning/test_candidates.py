@@ -83,6 +83,15 @@ def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> 
     assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)
 
 
+def test_residuals_and_dense_numbers_are_as_asked_where_they_can_be(space: Space) -> None:
+    here = replace(space, clusters=(cluster("A100", 1, 4, "10Gb/s"),), compressions=("dense", "int8", "sign", "powersgd"))
+    asked = replace(here, residual_bits=16, residuals_at="host", dense_bits=16)
+    usual, found = (candidates(of, TrainingTarget(), Tally()) for of in (here, asked))
+    assert len(usual) == len(found)
+    kinds = {(x.compression, x.residual_bits, x.residuals_at, x.dense_bits) for x in (s.gradient_exchange for _, s in found)}
+    assert kinds == {("dense", 32, "", 32), ("int8", 32, "", 16), ("sign", 16, "host", 16), ("powersgd", 16, "host", 16)}
+
+
 def test_cards_and_sums_in_the_switch_are_tried_where_they_are_named(space: Space) -> None:
     here = (cluster("A100", 1, 4, "10Gb/s"),)
     usual = replace(space, clusters=here, compressions=("dense", "inceptionn", "terngrad"), exchanges=OF_HOSTS)

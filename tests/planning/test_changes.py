@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from paceline.hardware import Cluster, cluster
 from paceline.planning import Change, parse_change, whatif
 from paceline.planning.changes import FROM_ZERO, OF_STRATEGY, BatchScaling, apply
 from paceline.planning.strategy_text import parse_wanted
-from paceline.strategy import Strategy
+from paceline.strategy import GradientExchange, Strategy
 from paceline.workload import Workload
 
 TWO = cluster("V100", 8, 2, "10Gb/s")
@@ -72,6 +74,17 @@ def test_the_optimizer_is_a_choice_and_yes_is_true() -> None:
 def test_another_compression_comes_with_its_own_exchange() -> None:
     _, strategy, _ = apply([parse_change("compression=terngrad")], TWO, PLAIN, "strong")
     assert (strategy.gradient_exchange.compression, strategy.gradient_exchange.exchange) == ("terngrad", "sharded")
+
+
+def test_bits_and_place_of_residuals_change_and_do_not_outlive_their_compression() -> None:
+    words = ("compression=topk", "residual-bits=16", "residuals-at=host", "dense-bits=16")
+    _, strategy, _ = apply([parse_change(word) for word in words], TWO, PLAIN, "strong")
+    x = strategy.gradient_exchange
+    assert (x.residual_bits, x.residuals_at, x.dense_bits) == (16, "host", 16)
+    _, usual, _ = apply([parse_change("residual-bits=32")], TWO, strategy, "strong")
+    assert usual.gradient_exchange == replace(x, residual_bits=32)
+    _, other, _ = apply([parse_change("compression=int8")], TWO, strategy, "strong")
+    assert other.gradient_exchange == GradientExchange("int8")
 
 
 def test_groups_of_experts_change_with_all_that_is_said_of_them() -> None:

@@ -223,7 +223,8 @@ class Attached:
         if "min_elements" in given:
             usual = COMPRESSIONS[compression].rule or DenseRule()
             rule = replace(usual, min_elements=given.pop("min_elements"), names=tuple(given.pop("dense")))
-        named = {name: given.pop(name) for name in ("exchange", "clip", "compress_pull", "ranks_per_node") if name in given}
+        fields = ("exchange", "clip", "compress_pull", "ranks_per_node", "residual_bits", "residuals_at", "dense_bits")
+        named = {name: given.pop(name) for name in fields if name in given}
         return GradientExchange(compression, options=given, dense_rule=rule, **named)
 
 
@@ -238,6 +239,8 @@ class Attached:
         GradientExchange("powersgd", options={"rank": 2}),
         GradientExchange("inceptionn", dense_rule=replace(DenseRule(), min_elements=2048, names=("*.bias",))),
         GradientExchange("dense", "ring"),
+        GradientExchange("sign", residual_bits=16, residuals_at="host", dense_bits=16),
+        GradientExchange("powersgd", residual_bits=16, dense_bits=16),
     ],
     ids=str,
 )

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Observation, Predictor, fit, predict
+from paceline.prediction.offload import offloads
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload
 
 PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
+TO_OWNERS = [("dense", "allreduce"), ("bf16", "allreduce"), ("terngrad", "sharded"), ("int8", "ring")]
 PLACES = [named_cluster(device, *shape, "25Gb/s") for device in ("V100", "H100", "Xeon") for shape in ((1, 1), (4, 1), (4, 3))]
 
 
@@ -24,14 +26,16 @@ PLACES = [named_cluster(device, *shape, "25Gb/s") for device in ("V100", "H100",
 def candidates(draw):
     place = draw(st.sampled_from(PLACES))
     sharding = draw(st.sampled_from(["ddp", *SHARDINGS]))
-    compression, exchange = draw(st.sampled_from(PAIRS)) if sharding == "ddp" else ("dense", "allreduce")
+    pairs = {"ddp": PAIRS, "zero2": TO_OWNERS, "zero3": TO_OWNERS}.get(sharding, TO_OWNERS[:1])
+    compression, exchange = draw(st.sampled_from(pairs))
     servers = draw(st.integers(1, place.world_size)) if exchange == "parameter_server" else 1
     times, micro = draw(st.sampled_from([1, 2, 5])), draw(st.integers(1, 40))
     return place, Strategy.of(
         world_size=place.world_size,
         global_batch_size=place.world_size * times * micro,
         grad_accum_steps=times,
-        precision=draw(st.sampled_from(["fp32", "fp16"])) if place.device.kind == "gpu" else "fp32",
+        precision=draw(st.sampled_from(place.device.precisions)),
+        offload=draw(st.sampled_from(["none", "optimizer"])) if offloads(place.device) else "none",
         compression=compression,
         exchange=exchange,
         servers=servers,
@@ -57,6 +61,25 @@ def test_the_numbers_are_those_of_predict(some, name, overlap, loader):
         assert found.memory_bytes[index] == pytest.approx(p.memory_bytes, rel=1e-12)
         assert found.fits[index] == p.fits
     assert not found.refused
+
+
+@pytest.mark.parametrize(
+    ("sharding", "offload"), [("ddp", "none"), ("ddp", "optimizer"), ("zero3", "none"), ("zero3", "weights+optimizer")]
+)
+def test_strategies_that_share_an_exchange_have_numbers_of_their_own(sharding: str, offload: str) -> None:
+    """What differs in micro steps, precision or optimizer is in one group where one exchange moves the same."""
+    net, place = Workload.named("resnet-50"), named_cluster("H100", 4, 2, "25Gb/s")
+    usual = Strategy.of(world_size=8, global_batch_size=256, sharding=sharding, offload=offload)
+    some = [
+        (place, usual.changed(grad_accum_steps=times, precision=precision, optimizer=optimizer))
+        for times in (1, 4)
+        for precision in ("fp32", "tf32", "bf16", "fp16", "fp8")
+        for optimizer in ("sgd", "adam")
+    ]
+    found = Predictor().many(net, some)
+    for (_, strategy), step_s, memory in zip(some, found.step_s, found.memory_bytes, strict=True):
+        one = predict(net, place, strategy)
+        assert step_s == pytest.approx(one.step_time_s, rel=1e-12) and memory == pytest.approx(one.memory_bytes, rel=1e-12)
 
 
 def test_a_correction_is_that_of_the_fastest_of_those_that_it_cannot_tell_apart() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.prediction.exchange_plan import exchange_plan, kept, plan_key
+from paceline.prediction.exchange_plan import exchange_plan, kept, plan_key, seconds_key
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import make_workload
@@ -68,6 +68,27 @@ def test_one_key_is_one_plan_made_once(change: dict[str, object], same: bool) ->
     plain, changed = strategy(), strategy().changed(**change)
     assert (plan_key(plain) == plan_key(changed)) == same
     assert (exchange_plan(NET, plain, 1) is exchange_plan(NET, changed, 1)) == same
+
+
+@pytest.mark.parametrize(
+    ("change", "same", "same_seconds"),
+    [
+        ({"precision": "tf32"}, True, True),
+        ({"precision": "bf16"}, False, False),
+        ({"grad_accum_steps": 2}, False, True),
+        ({"shard_devices": 2}, False, False),
+        ({"gather_bits": 8}, False, False),
+        ({"offload": "optimizer"}, False, False),
+    ],
+)
+def test_units_of_one_width_are_one_plan_and_micro_steps_repeat_it(
+    change: dict[str, object], same: bool, same_seconds: bool
+) -> None:
+    plain = strategy(sharding="zero3", precision="fp32")
+    changed = plain.changed(**change)
+    assert (plan_key(plain) == plan_key(changed)) == same and (seconds_key(plain) == seconds_key(changed)) == same_seconds
+    recipes = [plain.changed(precision=name) for name in ("bf16", "fp16", "fp8", "mxfp8")]
+    assert [len({key(s) for s in recipes}) for key in (plan_key, seconds_key)] == [3, 3]
 
 
 def test_what_is_kept_goes_with_its_workload() -> None:

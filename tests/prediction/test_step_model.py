@@ -288,6 +288,11 @@ def test_error_feedback_keeps_a_residual():
     assert p.memory["error feedback"] == 4 * 12_000_000 + 4 * 8_000_000
     alone = predict(make_workload(), make_cluster(1, 1), strategy(1, compression="sign"))
     assert alone.memory["error feedback"] == 0
+    # Of all units of a sharded model: every owner's rows, and those from before the step.
+    shared = predict(
+        make_workload(12), make_cluster(1, 2), strategy(2, compression="sign", exchange="sharded", sharding="zero3")
+    )
+    assert shared.memory["error feedback"] == 2 * 4 * 12_000_000
 
 
 def test_codecs_run_at_memory_bandwidth():

@@ -60,6 +60,14 @@ def factor(hook: Any, model: DDP) -> float:
     return float(hook.state_dict()["factor"])
 
 
+def kept_type(hook: Any, model: DDP) -> str:
+    return str(next(iter(hook.state_dict()["feedback"]["residual"].values())).dtype)
+
+
+def lies_on_host(hook: Any, model: DDP) -> bool:
+    return bool(hook._setup.feedback.keeping.on_host)
+
+
 def noise(hook: Any, model: DDP) -> bool:
     return hook.noise is not None and hook.noise.scale is not None
 
@@ -80,6 +88,9 @@ EXECUTED: dict[str, Case] = {  # other arguments, the value, and what it changes
     "dense": ({}, ["0.*"], sent),
     "ranks_per_node": ({"exchange": "hierarchical"}, 1, collectives),
     "compress_pull": ({"compression": "int8"}, False, sent),
+    "residual_bits": ({"compression": "sign"}, 16, kept_type),
+    "residuals_at": ({"compression": "sign"}, "host", lies_on_host),
+    "dense_bits": ({}, 16, sent),
     "check_every": ({}, 1, drift),
     "timeout_s": ({}, 77, group_timeout),
     "grad_scaler": ({"compression": "topk"}, SCALER, factor),
@@ -124,6 +135,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "options": ({"density": 0.1}, "terngrad takes no option"),
     "option": ({"compression": "topk", "density": "much"}, "density"),
     "options of auto": ({"compression": "auto", "density": 0.1}, "auto chooses exchange, place and options itself"),
+    "residual_bits": ({"compression": "sign", "residual_bits": 8}, "residual_bits=8; give 32 for fp32 or 16 for bfloat16"),
+    "residual_bits True": ({"compression": "sign", "residual_bits": True}, "residual_bits=True; give 32"),
+    "residual_bits of terngrad": ({"residual_bits": 16}, "terngrad keeps no residuals here; leave residual_bits out"),
+    "residual_bits of a value": (
+        {"compression": VALUE, "residual_bits": 16},
+        "residual_bits belongs to the GradientExchange; ",
+    ),
+    "residual_bits of auto": ({"compression": "auto", "residual_bits": 16}, "auto compares exchanges as they usually are"),
+    "residuals_at": ({"compression": "sign", "residuals_at": "disk"}, "unknown place of residuals 'disk'"),
+    "residuals_at 3": ({"compression": "sign", "residuals_at": 3}, "residuals_at=3; give a name"),
+    "residuals_at of int8": (
+        {"compression": "int8", "residuals_at": "host"},
+        "int8 keeps no residuals here; leave residuals_at",
+    ),
+    "dense_bits": ({"dense_bits": "16"}, "dense_bits='16'; give 32"),
+    "dense_bits of dense": ({"compression": "dense", "dense_bits": 16}, "name compression bf16"),
+    "dense_bits of bf16": ({"compression": "bf16", "dense_bits": 16}, "bf16 sends no fp32 here"),
+    "dense_bits of powersgd": ({"compression": "powersgd", "dense_bits": 16}, "give residual_bits=16 too"),
     "codec_at": ({"codec_at": 3}, "codec_at=3; give a name"),
     "codec_at of nothing": ({"codec_at": "cpu"}, "unknown place of the codec 'cpu'"),
     "codec_at of a value": ({"compression": VALUE, "codec_at": "host"}, "codec_at belongs to the GradientExchange; "),

@@ -20,7 +20,13 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize(
     ("kind", "workers", "compression", "options"),
-    [("full", 3, "topk", MOMENTUM), ("nodes", 4, "sign", {}), ("hsdp", 4, "topk", MOMENTUM)],
+    [
+        ("full", 3, "topk", MOMENTUM),
+        ("full", 3, "topk", {**MOMENTUM, "residual_bits": 16}),
+        ("nodes", 4, "sign", {}),
+        ("hsdp", 4, "topk", MOMENTUM),
+        ("hsdp", 4, "sign", {"residual_bits": 16}),
+    ],
 )
 def test_bit_for_bit_on_the_same_ranks(tmp_path: Path, kind: str, workers: int, compression: str, options: Any) -> None:
     given = {"kind": kind, "path": str(tmp_path / "saved"), "compression": compression, "options": options}
@@ -48,6 +54,17 @@ def test_the_sum_stays_on_other_ranks_and_meshes(saved: Any, to: tuple[str, int]
         assert result["owed"].keys() == before.keys()
         for name, owed in before.items():
             torch.testing.assert_close(result["owed"][name], owed, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("workers", "by_dcp"), [(3, True), (3, False), (2, False)])
+def test_residuals_of_another_width_are_taken_over(saved: Any, workers: int, by_dcp: bool) -> None:
+    """Of fp32 into bfloat16: each rank's share is rounded to nearest, by half a unit of the last of its eight places."""
+    given, before = saved
+    narrow = {**given, "options": {**MOMENTUM, "residual_bits": 16}}
+    for result in launch(sharded_states.load, workers, kind="full", by_dcp=by_dcp, **narrow):
+        for name, owed in before.items():
+            torch.testing.assert_close(result["owed"][name], owed, rtol=2**-8, atol=2**-8 * float(owed.abs().max()))
+            assert not torch.equal(result["owed"][name], owed) or not owed.any()
 
 
 def test_residuals_between_nodes_or_replicas_are_a_share_of_those_over_all_ranks(tmp_path: Path) -> None:

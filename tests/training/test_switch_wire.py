@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +72,25 @@ def test_ranks_of_processes_receive_equal_sums(switch: Any) -> None:
         assert of_rank["fp32 bytes"] == 4 * COUNT + 3 * 32  # each worker sends its gradient once
 
 
-def test_ranks_fail_clearly_when_the_switch_dies(switch: Any) -> None:
-    threading.Timer(14, switch[1].kill).start()
-    outcomes = launch_and_let_fail(endless, 2, address=switch[0], timeout=100)
-    assert all(o.code == 1 and "WireError" in o.said for o in outcomes)
+def test_ranks_fail_clearly_when_the_switch_dies(switch: Any, tmp_path: Path) -> None:
+    exchanged = tmp_path / "exchanged"
+
+    def kill_after_an_exchange() -> None:
+        while not exchanged.exists() and switch[1].poll() is None:
+            time.sleep(0.05)
+        switch[1].kill()
+
+    threading.Thread(target=kill_after_an_exchange, daemon=True).start()
+    outcomes = launch_and_let_fail(endless, 2, address=switch[0], exchanged=str(exchanged), timeout=100)
+    assert exchanged.exists() and all(o.code == 1 and "WireError" in o.said for o in outcomes)
 
 
-def endless(rank: int, workers: int, address: str) -> None:
+def endless(rank: int, workers: int, address: str, exchanged: str) -> None:
     os.environ[VARIABLE] = address
     wire = SwitchWire(Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()), 30))
     while True:
         exchange_streams([(CodecStream(Fp32(), torch.ones(COUNT), Key(0, 0), 0), "switch")], wire, CHUNK)
+        Path(exchanged).touch()
 
 
 def test_without_a_switch_the_command_that_gives_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ INT8, TERNGRAD, NODES = (
     {"compression": "int8", "exchange": "hierarchical"},
 )
 LOCAL = {"sync_every": 2}
+SIGN, POWERSGD = {"compression": "sign"}, {"compression": "powersgd"}
 EXECUTED: dict[str, list[Case]] = {
     "world_size": [],  # of every run here; a launch of other ranks than workers is refused
     "global_batch_size": [_case("steps", global_batch_size=48)],
@@ -64,6 +65,25 @@ EXECUTED: dict[str, list[Case]] = {
         _case("bytes", {"compression": "powersgd"}, options={"min_rate": 1000}),
     ],
     "ranks_per_node": [_case("bytes", NODES, ranks_per_node=2)],
+    "residual_bits": [
+        _case("result", SIGN, residual_bits=16),
+        _case("result", {**SIGN, "exchange": "hierarchical", "ranks_per_node": 2}, residual_bits=16),
+        _case("result", {**SIGN, "sharding": "zero3"}, residual_bits=16),
+        _case("result", {**SIGN, "sharding": "zero3", "shard_devices": 2}, residual_bits=16),
+        _case("result", {**SIGN, **LOCAL}, residual_bits=16),
+        _case("result", POWERSGD, residual_bits=16),
+    ],
+    "residuals_at": [_case("nothing", SIGN, residuals_at="host")],  # a CPU's memory is its host's
+    "dense_bits": [
+        _case("bytes", TERNGRAD, dense_bits=16),
+        _case("bytes", {**TERNGRAD, "compress_pull": False}, dense_bits=16),
+        _case("bytes", {**TERNGRAD, "exchange": "hierarchical", "ranks_per_node": 2}, dense_bits=16),
+        _case("bytes", {"compression": "bf16", "exchange": "hierarchical", "ranks_per_node": 2}, dense_bits=16),
+        _case("bytes", {**TERNGRAD, "sharding": "zero3"}, dense_bits=16),
+        _case("bytes", {**NODES, "sharding": "zero2", "ranks_per_node": 2}, dense_bits=16),
+        _case("bytes", {**TERNGRAD, "sharding": "zero3", "shard_devices": 2}, dense_bits=16),
+        _case("bytes", {**POWERSGD, "residual_bits": 16}, dense_bits=16),
+    ],
     "compress_pull": [_case("bytes", INT8, compress_pull=False)],
     "optimizer": [_case("result", optimizer=name) for name in ("sgd", "adam", "lars")],
     "bucket_bytes": [_case("buckets", bucket_bytes=4096)],
@@ -79,7 +99,8 @@ EXECUTED: dict[str, list[Case]] = {
     "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
     "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
 }
-"""What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the loss), the collectives, or the ``bytes``."""
+"""What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the loss), the collectives, the ``bytes``, or
+``nothing`` here."""
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "gradient_bits": [
@@ -206,9 +227,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, 
 
 def test_every_choice_is_listed():
     """A new one fails here until a case shows that ``train`` executes it or refuses it."""
-    placed = {"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}
-    written = Strategy.of(**BASE, **placed, **LOCAL).to_json()  # place and local steps are left out where there are none
-    assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written.keys()
+    # Left out where they are as usual: local steps, places, and bits of residuals and of what is dense.
+    placed = Strategy.of(**BASE, compression="inceptionn", exchange="ring", codec_at="nic", **LOCAL).to_json()
+    narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
+    assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == placed.keys() | narrow.keys()
 
 
 NAMED = [pytest.param(case, id=f"{case.changes}: {key(case.choices)}") for case in CASES]
@@ -224,7 +246,10 @@ def test_a_choice_is_executed(case, outcome):
         "phases": lambda o: sorted(set(o.network)),
         "buckets": lambda o: len(o.network),
     }
-    assert measures[case.changes](ran) != measures[case.changes](against)
+    if case.changes == "nothing":
+        assert all(measure(ran) == measure(against) for measure in measures.values())
+    else:
+        assert measures[case.changes](ran) != measures[case.changes](against)
     executed = Strategy.of(**ran.record.strategy)
     for name, value in case.choices.items():
         assert executed.choice(name) == (tuple(value.items()) if name == "options" else value), name

@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 
 from paceline import codecs
 from paceline.codecs import key
+from paceline.strategy import GradientExchange
+from paceline.strategy.buckets import plan_unit
+from paceline.strategy.sharded_exchange import describe_unit
+from paceline.training.exchange_setup import dense_codec
 from paceline.training.exchanges import to_owner
 from paceline.training.in_process_collectives import LocalGroup
 from paceline.training.tensor_layout import TensorSpec
@@ -40,7 +44,7 @@ def reduce_all(
     def rank(wire: Any) -> tuple[torch.Tensor, bool]:
         setup = OwnerSetup(codec=codec, exchange=exchange, world=wire, outer=wire)
         mine = None if owed is None else owed[wire.rank]
-        gradients = UnitGradients(rows[wire.rank].clone(), mine, key(3, step, wire.rank), 0)
+        gradients = UnitGradients(rows[wire.rank].clone(), mine, mine, key(3, step, wire.rank), 0)
         return reduce_unit(setup, layout, gradients, torch.empty)
 
     return LocalGroup(len(rows)).run(rank)
@@ -129,3 +133,27 @@ def test_rows_by_another_dimension() -> None:
     whole = torch.arange(24.0).view(3, 8)
     rows = tensor.rows_of(whole, 4)
     assert rows[1].tolist() == [2, 3, 10, 11, 18, 19] and torch.equal(tensor.whole_of(rows), whole)
+
+
+@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize("exchange", sorted(to_owner.TO_OWNER))
+@pytest.mark.parametrize("workers", [2, 3])
+def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) -> None:
+    """Of two compressed tensors and a dense one, as fp32 or as bfloat16; its error is half a last place each."""
+    shapes, dense = specs([(7, 5), (130, 9), (33, 2)]), {"t2"}
+    x = GradientExchange("int8", exchange, dense_bits=bits)
+    tensors = sharded(shapes, [0] * 3, workers)
+    layout, rows = UnitLayout(tensors, dense), matrices(tensors, workers, 1)
+
+    def rank(wire: Any) -> tuple[int, torch.Tensor]:
+        setup = OwnerSetup(codec=codecs.get("int8"), exchange=exchange, world=wire, outer=wire, dense=dense_codec(x))
+        row, _ = reduce_unit(setup, layout, UnitGradients(rows[wire.rank].clone(), None, key(3, 0, wire.rank), 0), torch.empty)
+        return wire.meter.sent_bytes, row
+
+    traffic = describe_unit(plan_unit(shapes, x.description, dense), x, x.description, "fp32", workers)
+    wanted, size = torch.stack(rows).double().sum(0), torch.stack(rows).double().abs().sum(0)
+    here = slice(tensors[2].start, tensors[2].start + tensors[2].shard)
+    for number, (sent, row) in enumerate(LocalGroup(workers).run(rank)):
+        assert sent == sum(phase.sent(number) for phase in traffic.phases)
+        error = (row.double() - wanted[number]).abs()[here]
+        assert (error <= (workers * 2.0**-8 if bits == 16 else 1e-6) * size[number, here]).all()

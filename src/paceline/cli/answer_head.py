@@ -33,7 +33,7 @@ _OF_EXCHANGE = (
     "dense",
     "dense_rule",
     "compress_pull",
-    "codec_at",
+    *("codec_at", "residual_bits", "residuals_at", "dense_bits"),
     "ranks_per_node",
     "servers",
 )

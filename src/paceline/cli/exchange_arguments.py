@@ -21,6 +21,7 @@ def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exchange", metavar="X", help=f"{', '.join(EXCHANGES)} (default: the compression's)")
     place = f"where the codec works: {', '.join(PLACES)}, the network card (default: where the gradients live)"
     parser.add_argument("--codec-at", metavar="PLACE", help=place)
+    add_bits_arguments(parser)
     parser.add_argument(
         "--option",
         metavar="NAME=NUMBER",
@@ -51,6 +52,17 @@ def add_exchange_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outer-momentum", metavar="M", type=float, help=nesterov)
 
 
+def add_bits_arguments(parser: argparse.ArgumentParser) -> None:
+    """How residuals are kept, and how what is not compressed travels."""
+    keeps = ", ".join(name for name, c in COMPRESSIONS.items() if c.error_feedback)
+    bits = f"bits of a residual between exchanges ({keeps}): 32, or 16 for bfloat16 by stochastic rounding (default 32)"
+    parser.add_argument("--residual-bits", metavar="N", type=int, help=bits)
+    lies = "where residuals lie between exchanges: host, its memory (default: where the codec works)"
+    parser.add_argument("--residuals-at", metavar="PLACE", help=lies)
+    rest = "bits of what is not compressed, such as dense tensors and PowerSGD's factors: 32, or 16 for bfloat16 (default 32)"
+    parser.add_argument("--dense-bits", metavar="N", type=int, help=rest)
+
+
 def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = None) -> dict[str, Any]:
     """The choices that were given, as ``Strategy.of`` names them. Raises UserError.
 
@@ -75,6 +87,7 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
 
 _PLAIN = (
     *("compression", "exchange", "codec_at", "compress_pull", "ranks_per_node"),
+    *("residual_bits", "residuals_at", "dense_bits"),
     *("sync_every", "fragments", "sync_delay", "mixing", "outer_lr", "outer_momentum"),
 )
 

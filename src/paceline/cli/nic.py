@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from paceline.nic.area import Cells, Clock
     from paceline.nic.formal import Proof
-    from paceline.nic.verify import Verified
+    from paceline.nic.tally import Verified
 
 EXAMPLE = """example:
   paceline nic verify"""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.exchange_arguments import add_bits_arguments
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.plan_clusters import add_plan_cluster_arguments, plan_clusters
 from paceline.cli.prediction_arguments import (
@@ -73,6 +74,7 @@ def add(parser: Parser) -> None:
         parser.add_argument(f"--{name}", metavar=name[0].upper(), action="append", help=only)
     place = f"where the codec works, of what can work there: {', '.join(PLACES)} (default: where the gradients live)"
     parser.add_argument("--codec-at", metavar="PLACE", help=place)
+    add_bits_arguments(parser)
     add_fabric_arguments(parser)
     several = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
     tensor = f"devices that divide each layer, within a node; {several}"
@@ -167,6 +169,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
         gather_bits=o.gather_bits,
         gradient_bits=o.gradient_bits,
         codec_at=known_name("place of the codec", o.codec_at, PLACES) if o.codec_at else "",
+        **{name: value for name in ("residual_bits", "residuals_at", "dense_bits") if (value := getattr(o, name)) is not None},
         optimizer=known_name("optimizer", o.optimizer, OPTIMIZERS) if o.optimizer else "",
         max_loss=o.max_loss,
     )

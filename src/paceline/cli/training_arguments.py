@@ -54,7 +54,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     elastic = "go on from what is in --out, and when a rank is lost, with those that come back or without it"
     parser.add_argument("--elastic", action="store_true", help=elastic)
     parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
-    shared = "what workers share out by FSDP2: ddp, zero2 (gradients, optimizer) or zero3 (and weights; default ddp)"
+    shared = "what workers share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
     parser.add_argument("--sharding", metavar="S", help=shared)
     groups = "with --sharding: workers that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
     parser.add_argument("--shard-devices", metavar="N", type=int, help=groups)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline.array_types import F32
 from paceline.codecs import counter
@@ -82,6 +83,11 @@ def peak(x: F32) -> float:
 def sums(x: F32) -> tuple[float, float, float]:
     """See ``backends.Backend``."""
     return _native.moments(x, threads())
+
+
+def draw_bf16(x: F32, out: NDArray[np.uint16], key: counter.Key, start: int) -> None:
+    """See ``stochastic_bf16.round_to``."""
+    _native.bf16_draw(x, out, key.low, key.high, start, threads())
 
 
 def parts_encode(parts: Sequence[F32], body: Any, bounds: F32, factors: F32, key: counter.Key, start: int) -> int:

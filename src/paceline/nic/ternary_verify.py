@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ from paceline.array_types import F32
 from paceline.codecs import counter
 from paceline.codecs.reference import bit_planes
 from paceline.nic.bodies import draw_words, header, ternary_decoded, ternary_encoded, ternary_summed, word
-from paceline.nic.verify import Progress, Verified, first_difference, golden_items, golden_words
-from paceline.nic.verilated import EngineFailure, TernaryModel
+from paceline.nic.tally import Tally, Verified, Wanted
+from paceline.nic.verify import Progress, golden_items, golden_words
+from paceline.nic.verilated import TernaryModel
 
 _BATCH = 64  # frames that follow one another through a model
 _STARTS = (0, 5, (1 << 32) - 50, (7 << 32) - 3, 1 << 40)  # of draws; at the second half of these the key's word changes
@@ -34,44 +34,19 @@ class _Case:
 
 
 @dataclass
-class _Tally:
+class _Tally(Tally):
     model: TernaryModel
-    seed: int
-    cycles: int = 0
-    beats: int = 0
-    batches: int = 0
-    difference: str = ""
-    started: float = field(default_factory=time.monotonic)
 
     def compare(self, engine: str, cases: Sequence[_Case]) -> bool:
         """Through one engine; whether all agree."""
-        self.batches += 1
         frames, seconds = [case.content for case in cases], [case.second for case in cases]
-        room = sum(len(case.wanted) for case in cases) + 4096
-        seed = self.seed * 1_000_003 + self.batches
-        try:
-            run = self.model.run(engine, frames, [c.registers for c in cases], seconds=seconds, room=room, seed=seed)
-        except EngineFailure as error:
-            self.difference = f"{error} (frames from {cases[0].name})"
-            return False
-        self.cycles += run.cycles
-        self.beats += run.beats_in + run.beats_out
-        for case, got, said in zip(cases, run.frames, run.errors, strict=True):
-            name, head = f"{engine.replace('_', ' ')}, {case.name}", 32 * case.registers[0]
-            if said != case.refused:
-                self.difference = f"{name}: error is {said}"
-            elif case.refused and (len(got) != len(case.wanted) or got[:head] != case.wanted[:head]):
-                self.difference = f"{name}: {len(got)} bytes, expected {len(case.wanted)} behind the same header"
-            elif not case.refused and got != case.wanted:
-                self.difference = f"{name}: {first_difference(got, case.wanted)}"
-            else:
-                continue
-            return False
-        return True
-
-    def result(self, what: str, cases: int) -> Verified:
-        seconds = time.monotonic() - self.started
-        return Verified(what, cases, self.cycles, self.beats, seconds, not self.difference, self.difference)
+        registers, room = [case.registers for case in cases], sum(len(case.wanted) for case in cases) + 4096
+        run = self.run(
+            lambda seed: self.model.run(engine, frames, registers, seconds=seconds, room=room, seed=seed), cases[0].name
+        )
+        name = engine.replace("_", " ")
+        wanted = [Wanted(f"{name}, {case.name}", case.wanted, case.refused, int(case.registers[0])) for case in cases]
+        return run is not None and self.agree(run, wanted)
 
 
 def verify_ternary(
@@ -83,7 +58,7 @@ def verify_ternary(
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(model or TernaryModel(), seed), np.random.default_rng(seed), 0
+    tally, rng, done = _Tally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
     while done < values:
         encodings, decodings = [], []
         for _ in range(_BATCH):
@@ -107,7 +82,7 @@ def verify_ternary_sums(
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(model or TernaryModel(), seed), np.random.default_rng(seed), 0
+    tally, rng, done = _Tally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
     while done < values:
         cases = []
         for _ in range(_BATCH):
@@ -129,7 +104,7 @@ def verify_ternary_golden(
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
     """
-    tally = _Tally(model or TernaryModel(), 7)
+    tally = _Tally(7, model or TernaryModel())
     items, encodings, decodings = golden_items("ternary", directory), [], []
     for item in items:
         payload, values, head = bytes.fromhex(item["payload"]), golden_words(item["input"]), header(2)
@@ -153,7 +128,7 @@ def verify_ternary_damage(
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(model or TernaryModel(), seed), np.random.default_rng(seed), 0
+    tally, rng, done = _Tally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
     while done < frames:
         number = min(_BATCH, frames - done)
         bodies = [_damaged_frame(rng) for _ in range(number // 2)]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,12 @@ from paceline import codecs
 from paceline.array_types import F32
 from paceline.errors import UserError
 from paceline.nic.bodies import BLOCK, codec, decoded, encoded, header
-from paceline.nic.verilated import EngineFailure, Model, Settings
+from paceline.nic.tally import Tally, Verified, Wanted
+from paceline.nic.verilated import Model, Settings
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do, in values, patterns, vectors or frames."""
 _BATCH = 64  # frames that follow one another through a model
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What a comparison found.
-
-    Attributes:
-        what: was compared. ``cases``: how many values, patterns, vectors or frames.
-        cycles, beats: of both engines together; beats in and out.
-        agreed: every bit. ``difference``: the first one, or why there is nothing to compare; empty where all agree.
-    """
-
-    what: str
-    cases: int
-    cycles: int
-    beats: int
-    seconds: float
-    agreed: bool
-    difference: str
 
 
 @dataclass
@@ -54,46 +35,27 @@ class _Frame:
 
 
 @dataclass
-class _Tally:
+class _Tally(Tally):
     model: Model
-    seed: int
-    cycles: int = 0
-    beats: int = 0
-    batches: int = 0
-    difference: str = ""
-    started: float = field(default_factory=time.monotonic)
 
     def compare(self, frames: list[_Frame], directions: tuple[bool, ...] = (False, True)) -> bool:
         """Through the compressor, and what the codec wrote through the decompressor; whether all agree."""
-        for decompress in directions:
-            self.batches += 1
-            seed = self.seed * 1_000_003 + self.batches
-            sent = [frame.compressed if decompress else frame.content for frame in frames]
-            wanted = [frame.restored if decompress else frame.compressed for frame in frames]
-            name = "decompressor" if decompress else "compressor"
-            try:
-                run = self.model.run(sent, [frame.settings for frame in frames], decompress=decompress, seed=seed)
-            except EngineFailure as error:
-                self.difference = f"{error} (frames from {frames[0].case})"
-                return False
-            self.cycles += run.cycles
-            self.beats += run.beats_in + run.beats_out
-            for frame, got, want, refusal in zip(frames, run.frames, wanted, run.errors, strict=True):
-                refused = decompress and frame.refused
-                if refusal != refused:
-                    self.difference = f"{name}, {frame.case}: error is {refusal}"
-                elif refused and len(got) != len(want):
-                    self.difference = f"{name}, {frame.case}: {len(got)} bytes, expected {len(want)}"
-                elif not refused and got != want:
-                    self.difference = f"{name}, {frame.case}: {first_difference(got, want)}"
-                else:
-                    continue
-                return False
-        return True
+        return all(self._compare(frames, decompress) for decompress in directions)
 
-    def result(self, what: str, cases: int) -> Verified:
-        seconds = time.monotonic() - self.started
-        return Verified(what, cases, self.cycles, self.beats, seconds, not self.difference, self.difference)
+    def _compare(self, frames: list[_Frame], decompress: bool) -> bool:
+        sent = [frame.compressed if decompress else frame.content for frame in frames]
+        settings = [frame.settings for frame in frames]
+        run = self.run(lambda seed: self.model.run(sent, settings, decompress=decompress, seed=seed), frames[0].case)
+        name = "decompressor" if decompress else "compressor"
+        wanted = [
+            Wanted(
+                f"{name}, {frame.case}",
+                frame.restored if decompress else frame.compressed,
+                decompress and frame.refused,
+            )
+            for frame in frames
+        ]
+        return run is not None and self.agree(run, wanted)
 
 
 def verify_random(values: int = 10**6, seed: int = 1, model: Model | None = None, progress: Progress | None = None) -> Verified:
@@ -102,7 +64,7 @@ def verify_random(values: int = 10**6, seed: int = 1, model: Model | None = None
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(model or Model(), seed), np.random.default_rng(seed), 0
+    tally, rng, done = _Tally(seed, model or Model()), np.random.default_rng(seed), 0
     while done < values:
         frames = []
         for _ in range(_BATCH):
@@ -130,7 +92,7 @@ def verify_tag_patterns(seed: int = 2, model: Model | None = None, progress: Pro
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, seen = _Tally(model or Model(), seed), np.random.default_rng(seed), 0
+    tally, rng, seen = _Tally(seed, model or Model()), np.random.default_rng(seed), 0
     total = 4**8 + 3**8
     for scaled in (False, True):
         found: set[int] = set()
@@ -165,7 +127,7 @@ def verify_golden(directory: Path | None = None, model: Model | None = None, pro
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
     """
-    tally, frames = _Tally(model or Model(), 3), list(golden_frames(directory))
+    tally, frames = _Tally(3, model or Model()), list(golden_frames(directory))
     tally.compare([_Frame(*frame) for frame in frames])
     if progress is not None:
         progress(len(frames), len(frames))
@@ -229,7 +191,7 @@ def verify_damage(frames: int = 4000, seed: int = 4, model: Model | None = None,
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(model or Model(), seed), np.random.default_rng(seed), 0
+    tally, rng, done = _Tally(seed, model or Model()), np.random.default_rng(seed), 0
     while done < frames:
         batch = [damaged_frame(rng) for _ in range(min(_BATCH, frames - done))]
         if not tally.compare([_Frame(b"", *one) for one in batch], (True,)):
@@ -332,10 +294,3 @@ def _vectors(body: bytes, count: int) -> Iterator[int]:
 def _burst_bytes(vector: int) -> int:
     """Bytes of a burst with this tag vector, the vector included."""
     return 2 + sum((0, 1, 2, 4)[vector >> 2 * lane & 3] for lane in range(8))
-
-
-def first_difference(got: bytes, want: bytes) -> str:
-    """Where two frames differ, in words."""
-    at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
-    found, expected = got[at : at + 4].hex() or "missing", want[at : at + 4].hex() or "none"
-    return f"byte {at} is {found}, expected {expected} ({len(got)} and {len(want)} bytes)"

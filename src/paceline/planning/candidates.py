@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -76,8 +76,8 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 expert=expert,
                 **(bits if SHARDINGS[sharding].optimizer else {}),
             )
-            if space.codec_at:
-                template = _placed(template, space.codec_at)
+            for choice in space.of_codec:
+                template = _with(template, choice)
         except UserError as error:
             if bucket == space.buckets[0]:
                 left_out.add(_illegal(compression, exchange, sharding), times, error.message)
@@ -99,11 +99,12 @@ _SHARED = ("allreduce", "sharded", "hierarchical")
 """Exchanges that are tried with compressed gradients and a sharded optimizer where none is named."""
 
 
-def _placed(template: Strategy, place: str) -> Strategy:
-    """The same with its codec there; as it is where such a codec does not work there."""
-    one_way = {"compress_pull": False} if place == "nic" and template.gradient_exchange.exchange == "parameter_server" else {}
+def _with(template: Strategy, choice: Mapping[str, Any]) -> Strategy:
+    """The same with a choice about its codec or what that leaves; as it is where it cannot have that."""
+    in_card = choice.get("codec_at") == "nic"
+    one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange == "parameter_server" else {}
     try:
-        return template.changed(codec_at=place, **one_way)
+        return template.changed(**choice, **one_way)
     except UserError:
         return template
 
@@ -194,7 +195,7 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
     if template.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
         return "a hierarchical exchange needs several nodes of several devices"
     x = template.gradient_exchange
-    if x.codec_at or x.exchange == "switch":
+    if x.placed:
         try:
             check_fabric(x, cluster)
         except UserError as error:

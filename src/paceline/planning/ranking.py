@@ -226,10 +226,13 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
         batch = 0 if table.target.curve else strategy.global_batch_size
         return *first, 0, batch, detours(strategy), own
 
-    base, clusters = table.step(least), [cluster for cluster, _ in table.candidates]
+    base = table.step(least)
 
     def tie(i: int) -> bool:
-        return bool(behind[i] <= PLAIN or behind[i] <= speedup_factor(table.step(i), base, clusters[i], clusters[least]) - 1)
+        if behind[i] <= PLAIN:
+            return True
+        own, other = (table.candidates[at][0] for at in (i, least))
+        return bool(behind[i] <= speedup_factor(table.step(i), base, own, other) - 1)
 
     yielded: dict[object, int] = {}
     others = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
@@ -13,8 +14,10 @@ from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
 from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
+from paceline.strategy.dense_bits import check_bits
 from paceline.strategy.exchange import OF_HOSTS
 from paceline.strategy.parallelism import SCHEDULES
+from paceline.strategy.residuals import RESIDUAL_PLACES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 
 DOUBLINGS = 11
@@ -65,6 +68,7 @@ class Space:
             against dense in equal epochs; what was never measured is left out too.
         exchanges: without sums in the switch, which few switches have, unless they are named.
         codec_at: where the codec of what such a place can do works (``GradientExchange``); the rest as usual.
+        residual_bits, residuals_at, dense_bits: likewise of what keeps residuals, and of what leaves something dense.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
@@ -105,8 +109,33 @@ class Space:
     gather_bits: int = 0
     gradient_bits: int = 0
     codec_at: str = ""
+    residual_bits: int = 32
+    residuals_at: str = ""
+    dense_bits: int = 32
     optimizer: str = ""
     max_loss: float = MAX_LOSS
+
+    @property
+    def of_codec(self) -> tuple[Mapping[str, Any], ...]:
+        """The choices about codecs and what they leave, of which a strategy takes those that it can have."""
+        usual = {"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32}
+        return tuple({name: getattr(self, name)} for name, default in usual.items() if getattr(self, name) != default)
+
+    def _check_residuals(self) -> None:
+        """Raises UserError for choices about residuals and dense numbers that are illegal, or that nothing named can have."""
+        check_bits("residual_bits", self.residual_bits)
+        check_bits("dense_bits", self.dense_bits)
+        if self.residuals_at != "":
+            check_name("place of residuals", self.residuals_at, RESIDUAL_PLACES)
+        keeps = tuple(name for name, c in COMPRESSIONS.items() if c.error_feedback)
+        named = self.compressions
+        if (self.residual_bits, self.residuals_at) != (32, "") and named and not set(named) & set(keeps):
+            raise UserError(
+                f"residuals of {', '.join(named)}, which keep none",
+                f"name one that does ({', '.join(keeps)}), or leave residual_bits and residuals_at out",
+            )
+        if self.dense_bits == 16 and set(named) == {"dense"}:
+            raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
 
     def __post_init__(self) -> None:
         for name, legal in _LEGAL.items():
@@ -122,6 +151,7 @@ class Space:
             if self.compressions and not set(self.compressions) & set(legal):
                 given = f"a codec {PLACE_TEXT[self.codec_at]}, with {', '.join(self.compressions)} alone"
                 raise UserError(given, f"name one that works there ({', '.join(legal)}), or leave codec_at out")
+        self._check_residuals()
         for cluster in self.clusters:
             if not cluster.even:
                 raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)

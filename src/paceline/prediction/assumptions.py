@@ -14,7 +14,7 @@ from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.convergence import accuracy_notes
 from paceline.prediction.costs import slowest
 from paceline.prediction.division_assumptions import division_assumptions
-from paceline.prediction.fabric_assumptions import fabric_assumptions
+from paceline.prediction.fabric_assumptions import fabric_assumptions, residual_assumptions
 from paceline.prediction.local_assumptions import local_accuracy, local_assumptions, local_overlap
 from paceline.prediction.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.result import Assumption
@@ -67,6 +67,7 @@ def assumptions(
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
         *_attention(workload, cluster, strategy.precision, efficiency),
         *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
+        *(residual_assumptions(workload, cluster, strategy, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
         *(local_accuracy(strategy) if local else ()),
         *division_assumptions(workload, strategy),
@@ -272,7 +273,9 @@ def _exchange(
         serve = "serves them while it computes" if x.servers == 1 else "serve them while they compute"
         yield Assumption("exchange", f"{owners} the parameters and {serve}.")
     if not x.compress_pull:
-        yield Assumption("exchange", "Only the push is compressed: sums return as fp32.")
+        yield Assumption("exchange", f"Only the push is compressed: sums return as {'bf16' if x.dense_bits == 16 else 'fp32'}.")
+    if x.dense_bits == 16:
+        yield Assumption("exchange", "What is not compressed travels as bf16.")
     if strategy.sync_every > 1:
         yield from local_assumptions(strategy)
         yield local_overlap(strategy, overlap)

@@ -18,7 +18,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
 from paceline.prediction.costs import ExchangeSeconds, run_again, slowest, update_seconds
-from paceline.prediction.exchange_plan import plan_key
+from paceline.prediction.exchange_plan import seconds_key
 from paceline.prediction.local_steps import beside_share, outer_seconds
 from paceline.prediction.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
 from paceline.prediction.offload import check_offload
@@ -118,6 +118,9 @@ def corrected_steps(
             x.compression,
             x.exchange,
             x.codec_at,
+            x.residual_bits,
+            x.residuals_at,
+            x.dense_bits,
             x.servers,
             s.local,
             mesh.sharding,
@@ -151,9 +154,8 @@ def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
 def _empty(candidates: Sequence[Candidate]) -> Steps:
     """Nothing predicted yet."""
     count = len(candidates)
-    known: dict[int, float] = {}
-    for cluster, _ in candidates:
-        known.setdefault(id(cluster), usable_bytes(cluster.device))
+    clusters = {id(cluster): cluster for cluster, _ in candidates}
+    known = {key: usable_bytes(cluster.device) for key, cluster in clusters.items()}
     available = np.array([known[id(cluster)] for cluster, _ in candidates], dtype=np.float64)
     return Steps(np.full(count, np.nan), np.zeros(count), available, {})
 
@@ -180,12 +182,12 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
         strategy.parallelism.check_covers(c.world_size)
         check_offload(strategy.parallelism.offload, c.device)
         x = strategy.gradient_exchange
-        if x.codec_at or x.exchange == "switch":
+        if x.placed:
             check_fabric(x, c)
     except UserError as error:
         return error
     where = id(c.device), id(c.intra_link), id(c.network), id(c.nic), id(c.aggregation), c.places, c.num_nodes
-    return groups.setdefault((where, plan_key(strategy)), [])
+    return groups.setdefault((where, seconds_key(strategy)), [])
 
 
 @dataclass(slots=True)
@@ -266,12 +268,13 @@ class _SameExchange:
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
         )
         updates: dict[Hashable, float] = {}
-        of: list[tuple[str, float]] = []  # what an update's seconds depend on
+        of: list[tuple[str, str, int, float]] = []  # what an update's seconds depend on; the last three on a host alone
         for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
-            of.append((s.optimizer, beside if s.parallelism.offload != "none" else 0.0))
+            on_host = s.parallelism.offload != "none"
+            of.append((s.optimizer, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
         for s, key in zip(self.strategies, of, strict=True):
             if key not in updates:
-                own = update_seconds(workload, s, plan, self.cluster.device, constants, key[1])
+                own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1])
                 updates[key] = sum((*own, *outer_seconds(workload, s, self.cluster.device, constants)))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(

@@ -280,14 +280,21 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats."""
-    encodes, calls, packed, dense = plan.codec_passes[:, :4].T
+    encodes, calls, packed, dense, copied = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     if plan.strategy.gradient_exchange.codec_at == "host" and device.kind != "cpu":
         return _host_pass_seconds(plan, device, efficiency)
-    for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
+    if copied.any():
+        seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
+    for compression, count in ((plan.strategy.description, packed), (_rest(plan), dense)):
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
         seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
     return seconds
+
+
+def _rest(plan: ExchangePlan) -> Compression:
+    """How what the codec does not encode travels."""
+    return COMPRESSIONS["bf16" if plan.strategy.gradient_exchange.dense_bits == 16 else "dense"]
 
 
 def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
@@ -295,7 +302,7 @@ def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficienc
     encodes, calls, packed, dense, copied = plan.codec_passes.T
     seconds: Array = np.where(copied > 0, calls * efficiency.launch_s[device.kind], 0.0)
     seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
-    for compression, count in ((plan.strategy.description, packed), (COMPRESSIONS["dense"], dense)):
+    for compression, count in ((plan.strategy.description, packed), (_rest(plan), dense)):
         rate = compression.cpu_rate
         of_pass = np.where(encodes > 0, rate.encode.value, rate.decode.value) * efficiency.codec_cores
         seconds = seconds + FP32.element_bits / 8 * count / of_pass
@@ -336,8 +343,9 @@ def calibrated_costs(
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     x = strategy.gradient_exchange
-    if x.codec_at or x.exchange == "switch":
-        what = "of exchange switch" if x.exchange == "switch" else f"of a codec {PLACE_TEXT[x.codec_at]}"
+    if x.placed:
+        place = f"of a codec {PLACE_TEXT[x.codec_at]}" if x.codec_at else "of residuals in the host's memory"
+        what = "of exchange switch" if x.exchange == "switch" else place
         raise UserError(f"a calibration has no measurement {what}", "leave the calibration out, or leave that choice out")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()

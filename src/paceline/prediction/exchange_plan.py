@@ -15,8 +15,10 @@ import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.hardware.placement import Places
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.frozen import frozen_beside
 from paceline.prediction.network import Loads, load_rows
+from paceline.prediction.residuals import copied_elements
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.exchange import Traffic
 from paceline.strategy.formats import FP32, PayloadBound
@@ -189,22 +191,33 @@ def exchange_plan(
 
 def plan_key(strategy: Strategy) -> Hashable:
     """The choices that determine a strategy's exchange: equal keys give equal plans."""
-    s = strategy
-    zero = s.parallelism.shares.weights
+    mesh = strategy.parallelism
+    return seconds_key(strategy), mesh.micro_batches if mesh.shares.weights else 1
+
+
+def seconds_key(strategy: Strategy) -> Hashable:
+    """The choices that determine what one exchange moves: plans of equal keys have equal seconds and bytes of memory. They
+    differ in how many exchanges a step has."""
+    s, mesh = strategy, strategy.parallelism
+    level = mesh.shares
     return (
         s.world_size,
         s.gradient_exchange,
         s.first_bucket_bytes,
         s.bucket_bytes,
-        s.parallelism.sharding,
-        s.parallelism.shard_devices,
-        s.parallelism.offload,
-        s.parallelism.gather_bits,
-        s.parallelism.gradient_bits,
-        s.precision if s.parallelism.shares.scatters or s.parallelism.gather_bits else "",
-        s.parallelism.micro_batches if zero else 1,
+        mesh.sharding,
+        mesh.shard_devices,
+        mesh.offload,
+        mesh.gather_bits,
+        mesh.gradient_bits,
+        _width(s.precision) if level.scatters or mesh.gather_bits else 0,
         s.local,
     )
+
+
+def _width(precision: str) -> int | str:
+    """What units of a precision have in common with those of another; recipes gather weights in ways of their own."""
+    return precision if precision in RECIPES else BYTES_PER_ELEMENT[precision]
 
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:
@@ -247,7 +260,10 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
     copies = strategy.gradient_exchange.codec_at == "host"  # of a GPU: settled strategies name no place that is their own
-    of_bucket = [_pieces(plan, own, measured, copies) for plan, own in zip(parts.unlike, traffic, strict=True)]
+    of_bucket = [
+        _with_residuals(_pieces(plan, own, measured, copies), plan, strategy, measured)
+        for plan, own in zip(parts.unlike, traffic, strict=True)
+    ]
     flat = tuple(piece for pieces in of_bucket for piece in pieces)
     counts = np.array([len(pieces) for pieces in of_bucket], dtype=np.int64)
     each = counts[parts.index]
@@ -323,6 +339,20 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) 
     pieces += [] if bare else codec("decode")
     pieces += copied("from_host")
     return [*pieces, *(ExchangePiece(phase.name, "after", phase, 1) for phase in t.after)]
+
+
+def _with_residuals(pieces: list[ExchangePiece], plan: BucketPlan, strategy: Strategy, measured: bool) -> list[ExchangePiece]:
+    """The pieces with those of copying residuals before the encoding and back behind it. A calibration has them in its own."""
+    x, count = strategy.gradient_exchange, copied_elements(plan, strategy)
+    if not count or measured:
+        return pieces
+    converted = count if x.residual_bits != 32 else 0
+    moved = -(-count * x.residual_bits // 32) if x.residuals_at else 0  # to a device from its host, and back
+    fetch = ExchangePiece("fetch_residuals", "before", CodecPass("decode", 1, 0, converted, moved), 1)
+    keep = ExchangePiece("keep_residuals", "after", CodecPass("encode", 1, 0, converted, moved), 1)
+    first = sum(piece.part == "before" for piece in pieces)
+    last = first + sum(piece.part == "chunked" for piece in pieces)
+    return [*pieces[:first], fetch, *pieces[first:last], keep, *pieces[last:]]
 
 
 def _scatters(strategy: Strategy, traffic: Traffic) -> bool:

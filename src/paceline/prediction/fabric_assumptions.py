@@ -1,4 +1,4 @@
-"""What was assumed of a codec that is not where the gradients live, and of sums in the switch, in plain sentences."""
+"""What was assumed of a codec or residuals that are not where the gradients live, and of sums in the switch, in sentences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.nics import Nic
 from paceline.hardware.switches import Aggregation
+from paceline.prediction.residuals import residual_bytes
 from paceline.prediction.result import Assumption
 from paceline.strategy.card_frames import CARD_HEADER, HEADERS, PAYLOAD
 from paceline.strategy.codec_place import fabric
 from paceline.strategy.strategy import Strategy
-from paceline.units import format_bandwidth, format_byte_rate, format_seconds
+from paceline.units import format_bandwidth, format_byte_rate, format_memory, format_seconds
+from paceline.workload.table import Workload
 
 
 def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
@@ -39,6 +41,25 @@ def fabric_assumptions(cluster: Cluster, strategy: Strategy, efficiency: Efficie
             f"rank. A core encodes {format_byte_rate(rate.encode.value)} of fp32 and decodes "
             f"{format_byte_rate(rate.decode.value)} ({rate.encode.source}).",
             rate.encode.source,
+        )
+
+
+def residual_assumptions(
+    workload: Workload, cluster: Cluster, strategy: Strategy, efficiency: Efficiency
+) -> Iterator[Assumption]:
+    """How residuals are kept, where not as fp32 beside the codec."""
+    x = strategy.gradient_exchange
+    if x.residual_bits == 16:
+        yield Assumption("codec", "Residuals are kept as bf16, rounded by chance; the codec works on fp32 copies of one group.")
+    if x.residuals_at:
+        over = link(cluster.device.host_link)
+        rate = format_byte_rate(efficiency.bandwidth(over))
+        groups = strategy.partition(workload.parameters, workload.ready_order)
+        kept, _ = residual_bytes(strategy, workload.num_parameters, [plan.elements for _, plan in groups])
+        yield Assumption(
+            "codec",
+            f"Residuals lie in the host's memory, {format_memory(kept)} for each device. Those of a group are copied over "
+            f"{over.name} at {rate} before it is encoded, and back after its exchange.",
         )
 
 

@@ -13,6 +13,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_byt
 from paceline.prediction.exchange_plan import ExchangePlan
 from paceline.prediction.local_steps import local_bytes
 from paceline.prediction.recompute import recomputed
+from paceline.prediction.residuals import on_host, residual_bytes
 from paceline.prediction.table_exchange import table_bytes
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NOTHING, Recomputation
@@ -80,11 +81,11 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
     does. A recipe keeps that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
     Transformer Engine does. DDP
-    holds the gradients a second time in its buckets. Error feedback keeps 4 bytes per parameter, and as many again of all
-    groups but the last: residuals of before a step stay until its last group has been finite. A compressed exchange holds
-    one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3``
-    holds two units of weights and two units of gradients, at the width of the precision. Frozen weights have that width only;
-    ``zero3`` shares them out and gathers them with the others, and elsewhere every device has all of them.
+    holds the gradients a second time in its buckets. Error feedback keeps what ``residual_bytes`` says. A compressed exchange
+    holds one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass.
+    ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated
+    weights in a buffer for the largest group, beside a rank's part of it. Frozen weights have that width only; ``zero3`` shares
+    them out and gathers them with the others, and elsewhere every device has all of them.
 
     A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
     the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
@@ -112,6 +113,8 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         weights = whole / workers
         held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    elif mesh.sharding == "zero1" and not mesh.gather_bits and plan.count:
+        gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
     left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
     if not left:
         on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
@@ -128,29 +131,17 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if copied else 0.0,
-        "error feedback": _feedback_bytes(plan, whole, ddp),
+        "error feedback": _feedback_bytes(plan, workload.num_parameters),
         "codec buffers": float(plan.codec_bytes),
         **local_bytes(workload, strategy, plan),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
 
 
-def _feedback_bytes(plan: ExchangePlan, whole: float, ddp: bool) -> float:
-    """Bytes of the residuals: 4 a parameter that a rank encodes for others, and as much again with momentum correction.
-
-    DDP's hook keeps those of before a step until its last group has been finite: as many again of all groups but the last.
-
-    Where gradients are shared out that is every parameter over all ranks, those of a rank's own place on every node over nodes,
-    and its own shard between the copies of HSDP.
-    """
-    x, mesh = plan.strategy.gradient_exchange, plan.strategy.parallelism
-    if not x.description.error_feedback or not plan.count:
-        return 0.0
-    times = 2 if x.description.option_values.get("momentum") else 1
-    if ddp:
-        return times * (whole + 4.0 * float(plan.elements[:-1].sum()))
-    share = mesh.sharers if mesh.sharers < mesh.data else x.ranks_per_node if x.exchange == "hierarchical" else 1
-    return times * whole / share
+def _feedback_bytes(plan: ExchangePlan, parameters: int) -> float:
+    """Bytes of residuals on the device; in the host's memory they take none of it, but for the copies of one group."""
+    kept, copies = residual_bytes(plan.strategy, parameters, plan.elements.tolist())
+    return copies if on_host(plan.strategy.gradient_exchange) else kept + copies
 
 
 def numbers_of(strategy: Strategy) -> Numbers:

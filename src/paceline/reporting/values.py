@@ -125,7 +125,7 @@ _USUAL: Mapping[str, object] = {
         ("tensor", "pipeline", "context", "expert", "expert_tensor", "ranks_per_node", "servers", "grad_accum_steps"), 1
     ),
     "compress_pull": True,
-    "codec_at": "",
+    **{"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32},
     "sharding": "ddp",
     **dict.fromkeys(("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
     **dict.fromkeys(("gather_bits", "gradient_bits"), 0),

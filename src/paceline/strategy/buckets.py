@@ -23,7 +23,7 @@ class BucketPlan:
 
     Attributes:
         compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
-        dense: elements that travel as fp32.
+        dense: elements that the codec does not encode; they travel as fp32 or bfloat16.
         factors: elements of the two low-rank factors that travel in place of the compressed ones.
         shapes: of a unit that is shared out: for each tensor its rows, the elements of a row, and whether it is compressed.
     """
@@ -49,9 +49,9 @@ class BucketPlan:
         )
         return compressed, dense
 
-    def streams(self, compression: Compression) -> tuple[tuple[Format, int], ...]:
-        """Formats and element counts, in the order in which they travel: compressed first."""
-        return tuple((f, n) for f, n in ((compression.format, self.compressed), (FP32, self.dense)) if n)
+    def streams(self, compression: Compression, dense: Format = FP32) -> tuple[tuple[Format, int], ...]:
+        """Formats and element counts, in the order in which they travel: compressed first, then those in format ``dense``."""
+        return tuple((f, n) for f, n in ((compression.format, self.compressed), (dense, self.dense)) if n)
 
 
 def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES) -> list[list[T]]:

@@ -29,6 +29,8 @@ class Exchanging(Protocol):
     @property
     def codec_at(self) -> str: ...
     @property
+    def residuals_at(self) -> str: ...
+    @property
     def compress_pull(self) -> bool: ...
     @property
     def description(self) -> Compression: ...
@@ -104,7 +106,8 @@ def fabric(x: Exchanging, cluster: Cluster) -> Fabric:
 
 
 def check_fabric(x: Exchanging, cluster: Cluster) -> None:
-    """Raises UserError where the cluster lacks what the exchange needs: a GPU, a card on an Ethernet, a switch that adds."""
+    """Raises UserError where the cluster lacks what the exchange needs: a GPU, a known link to its host, a card on an Ethernet,
+    a switch that adds."""
     kind = cluster.device.kind
     if x.codec_at == "gpu" and kind == "cpu":
         raise UserError(f"the codec on a GPU, and {cluster.device.name} has none", "give codec_at host, or leave it out")
@@ -112,6 +115,11 @@ def check_fabric(x: Exchanging, cluster: Cluster) -> None:
         raise UserError(
             f"the codec on the host of {cluster.device.name}: its link to the host is not in the catalogue",
             "name a device that has it, such as A100 or H100, or leave codec_at out",
+        )
+    if x.residuals_at and kind != "cpu" and not cluster.device.host_link:
+        raise UserError(
+            f"residuals in the memory of the host of {cluster.device.name}: its link to the host is not in the catalogue",
+            "name a device that has it, such as A100 or H100, or leave residuals_at out",
         )
     if x.codec_at == "nic":
         _check_card(x, cluster)

@@ -33,7 +33,7 @@ EXCHANGES = ("allreduce", "sharded", "parameter_server", "ring", "allgather", "h
 OF_HOSTS = tuple(name for name in EXCHANGES if name != "switch")
 """Exchanges that need no more than hosts and links."""
 ONE_WAY = ("sharded", "parameter_server", "hierarchical")
-"""Exchanges whose pull can travel as fp32."""
+"""Exchanges whose pull can travel uncompressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Traffic:
     Attributes:
         before, after: collectives of the whole group in front of and behind its chunks.
         chunked: those of the chunks, all chunks together; codec and network work on different chunks at once.
-        compressed, dense: work of the compression's codec and of the fp32 one; ``inner``: adding inside a node.
+        compressed, dense: work of the compression's codec and of that of uncompressed numbers; ``inner``: adding inside a node.
         chunks: how many; ``largest``: share of the elements in the largest, which cannot overlap itself.
     """
 
@@ -130,6 +130,7 @@ def describe(
     compress_pull: bool = True,
     servers: int = 1,
     in_card: bool = False,
+    dense: Format = FP32,
 ) -> Traffic:
     """Everything that the ranks send each other for one group, and what the codec works.
 
@@ -139,27 +140,29 @@ def describe(
         compress_pull: whether sums return encoded; for the exchanges of ``ONE_WAY``.
         servers: workers that own shards, of ``parameter_server``.
         in_card: whether network cards are the codec: hosts exchange fp32, which the cards compress where it leaves a node.
+        dense: format of what the codec does not encode.
     """
     if exchange == "allreduce":
-        return _allreduce(plan, compression, world_size)
+        return _allreduce(plan, compression, world_size, dense)
     local = ranks_per_node if exchange == "hierarchical" else 1
     members = world_size // local
-    streams = plan.streams(compression)
+    streams = plan.streams(compression, dense)
     chunked: dict[tuple[str, Pattern], _Lane] = {}
     work = {True: CodecWork(), False: CodecWork()}  # by whether it is the compression's
     chunks, largest, inner_own = 0, 0, 0
     inner = np.zeros((members, local), dtype=np.int64)
     for fmt, count in streams:
         parts = [count] if local == 1 else [stop - start for start, stop in shard_bounds(count, "sharded", local)]
-        inner += 4 * parts[0]  # equal shares, as the engine's collectives need them: the last ones are padded
+        inner += dense.push_bytes(parts[0])  # equal shares, as the engine's collectives need them: the last ones are padded
         inner_own += parts[0]
         if members == 1 and local > 1:  # one node: nothing is encoded
             continue
         stream_carrier = carrier(exchange, fmt == compression.format)
         of_codec = fmt == compression.format and not in_card
         sent_as = replace(fmt, in_card=True) if in_card and fmt != FP32 else fmt
-        columns = [_stream(part, sent_as, stream_carrier, members, compress_pull, servers) for part in parts]
-        by_hosts = _stream(parts[0], FP32, stream_carrier, members, compress_pull, servers) if in_card else None
+        back = None if compress_pull else dense
+        columns = [_stream(part, sent_as, stream_carrier, members, back, servers) for part in parts]
+        by_hosts = _stream(parts[0], FP32, stream_carrier, members, back, servers) if in_card else None
         for position, lane in enumerate(columns[0].lanes):
             every = [column.lanes[position] for column in columns]
             sizes = np.stack([x.sizes for x in every], axis=1).reshape(-1)  # node-major: equal local ranks are a stride apart
@@ -188,11 +191,12 @@ def describe(
     return Traffic(reduce + shared, between, gather, work[True], work[False], adding, chunks, share)
 
 
-def _allreduce(plan: BucketPlan, compression: Compression, world_size: int) -> Traffic:
+def _allreduce(plan: BucketPlan, compression: Compression, world_size: int, dense: Format) -> Traffic:
     """In place, bucket by bucket, without headers. Low-rank: the flag, then the dense part, then the two factors."""
     parts = [("allreduce", compression.format.push_bytes(plan.elements))]
     if compression.low_rank:
-        parts = [("allreduce", 4 * plan.dense), ("factor_p", 4 * plan.factors[0]), ("factor_q", 4 * plan.factors[1])]
+        counts = {"allreduce": plan.dense, "factor_p": plan.factors[0], "factor_q": plan.factors[1]}
+        parts = [(name, dense.push_bytes(count)) for name, count in counts.items()]
     work = CodecWork() if compression.format == FP32 else CodecWork(encode=plan.compressed, decode=plan.compressed)
     collectives = tuple(Phase(name, (size,), world_size) for name, size in parts if size)
     shared = (Phase("scales", (4 * FLAGS,), world_size),) if compression.low_rank else ()
@@ -245,24 +249,24 @@ class _Column:
     chunks: int
 
 
-def _stream(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
-    """All chunks of a stream: whole ones and a short last one."""
+def _stream(count: int, fmt: Format, exchange: str, members: int, back: Format | None, servers: int) -> _Column:
+    """All chunks of a stream: whole ones and a short last one. ``back``: format of sums that return uncompressed."""
     size = chunk_elements(exchange)
     whole, rest = divmod(count, size)
-    last = _chunk(rest, fmt, exchange, members, compress_pull, servers)
+    last = _chunk(rest, fmt, exchange, members, back, servers)
     if not whole:
         return last
-    full = _chunk(size, fmt, exchange, members, compress_pull, servers)
+    full = _chunk(size, fmt, exchange, members, back, servers)
     lanes = tuple(a.plus(b, whole) for a, b in zip(last.lanes, full.lanes, strict=True))
     return _Column(lanes, last.passes.plus(full.passes, whole), last.fp32.plus(full.fp32, whole), last.chunks + whole)
 
 
 @lru_cache(maxsize=4096)
-def _chunk(count: int, fmt: Format, exchange: str, members: int, compress_pull: bool, servers: int) -> _Column:
+def _chunk(count: int, fmt: Format, exchange: str, members: int, back: Format | None, servers: int) -> _Column:
     """One chunk. Formats of unknown length tell the sizes of their messages first, between the same ranks."""
     make = {"ring": _ring, "allgather": _allgather, "switch": _switch}.get(exchange)
     if make is None:
-        lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, compress_pull, servers)
+        lanes, passes, fp32 = _push_pull(count, fmt, exchange, members, back, servers)
     else:
         lanes, passes, fp32 = make(count, fmt, members)
     if not count:
@@ -302,17 +306,17 @@ def _messages(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list
     return lengths
 
 
-def _push_pull(count: int, fmt: Format, exchange: str, n: int, compress_pull: bool, servers: int) -> _ChunkTraffic:
+def _push_pull(count: int, fmt: Format, exchange: str, n: int, uncompressed: Format | None, servers: int) -> _ChunkTraffic:
     """To the owners and back. An owner's own part stays with it."""
     owned = [stop - start for start, stop in shard_bounds(count, exchange, n, servers)]
-    back = fmt if compress_pull else FP32
+    back = uncompressed or fmt
     messages = [int(size > 0) for size in owned]
     lanes = [
         *_lanes("push", "push", _messages(owned, fmt), messages, fmt, 1),
         *_lanes("pull", "pull", _messages(owned, back, n), messages, back, 1),
     ]
     out, into = CodecWork(encode=count, reduce=owned[0] * n), CodecWork(encode=owned[0], decode=count)
-    return (lanes, out.plus(into), CodecWork()) if compress_pull else (lanes, out, into)
+    return (lanes, out.plus(into), CodecWork()) if uncompressed is None else (lanes, out, into)
 
 
 def _ring(count: int, fmt: Format, n: int) -> _ChunkTraffic:

@@ -12,7 +12,9 @@ from paceline.errors import UserError, check_count, check_flag, check_name, know
 from paceline.strategy.codec_place import PLACE_TEXT, PLACES, SWITCHED, check_codec_place
 from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
+from paceline.strategy.dense_bits import check_bits, check_dense_bits
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
+from paceline.strategy.residuals import HOST, RESIDUAL_PLACES, check_residuals
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
@@ -38,6 +40,9 @@ class GradientExchange:
         ranks_per_node: of ``hierarchical``; 1 takes what the cluster or the launcher has.
         codec_at: where the codec works: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: where the
             gradients live.
+        residual_bits: of each number that error feedback keeps: 32 is fp32, 16 bfloat16.
+        residuals_at: where those numbers lie between exchanges: ``host`` is the host's memory. Empty: where the codec works.
+        dense_bits: of what the codec does not encode: 32 is fp32, 16 bfloat16 (``dense_bits``).
 
     Raises:
         UserError: a name that does not exist, an exchange that cannot carry the compression, an option or a choice that the
@@ -53,6 +58,9 @@ class GradientExchange:
     servers: int = 1
     ranks_per_node: int = 1
     codec_at: str = ""
+    residual_bits: int = 32
+    residuals_at: str = ""
+    dense_bits: int = 32
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", known_name("compression", self.compression, COMPRESSIONS, NO_COMPRESSION))
@@ -71,6 +79,13 @@ class GradientExchange:
         if self.codec_at != "":
             object.__setattr__(self, "codec_at", known_name("place of the codec", self.codec_at, PLACES))
             check_codec_place(self)
+        object.__setattr__(self, "residual_bits", check_bits("residual_bits", self.residual_bits))
+        object.__setattr__(self, "dense_bits", check_bits("dense_bits", self.dense_bits))
+        if self.residuals_at != "":
+            object.__setattr__(self, "residuals_at", known_name("place of residuals", self.residuals_at, RESIDUAL_PLACES))
+        check_residuals(self)
+        if self.dense_bits == 16:
+            check_dense_bits(self)
 
     def _check_exchange(self, described: Compression) -> None:
         carriers = (*described.exchanges, *(["switch"] if self.compression in SWITCHED else []))
@@ -109,6 +124,11 @@ class GradientExchange:
         assert isinstance(self.options, tuple)
         return _described(self.compression, self.options, self.dense_rule, self.codec_at != "nic")
 
+    @property
+    def placed(self) -> bool:
+        """Whether it needs more of a cluster than devices and links: a place for the codec or residuals, or a switch's sums."""
+        return self.codec_at != "" or self.residuals_at != "" or self.exchange == "switch"
+
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -122,8 +142,9 @@ class GradientExchange:
         rule = self.dense_rule
         named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not self.codec_at:  # as every earlier version wrote it
-            del plain["codec_at"]
+        for name, usual in _LATER.items():  # as every earlier version wrote it
+            if plain[name] == usual:
+                del plain[name]
         return {**plain, "options": dict(self.options), "dense_rule": named}
 
     @classmethod
@@ -141,7 +162,12 @@ class GradientExchange:
         return cls(**{**data, "dense_rule": DenseRule(**rule)})
 
     def __str__(self) -> str:
-        return f"{self.compression} over {self.exchange}" + (f", codec {PLACE_TEXT[self.codec_at]}" if self.codec_at else "")
+        parts = [f"{self.compression} over {self.exchange}"]
+        parts += [f"codec {PLACE_TEXT[self.codec_at]}"] if self.codec_at else []
+        parts += ["residuals in bf16"] if self.residual_bits == 16 else []
+        parts += ["residuals on the host"] if self.residuals_at == HOST else []
+        parts += ["the rest in bf16"] if self.dense_bits == 16 else []
+        return ", ".join(parts)
 
 
 @lru_cache(maxsize=256)
@@ -151,5 +177,7 @@ def _described(compression: str, options: Values, rule: DenseRule | None, rememb
     return replace(described, rule=rule, error_feedback=described.error_feedback and remembers)
 
 
+_LATER: Mapping[str, object] = {"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32}
+"""Choices that came later, with the value that they had before."""
 _FIELDS = [f.name for f in fields(GradientExchange)]
 _RULE_FIELDS = [f.name for f in fields(DenseRule)]

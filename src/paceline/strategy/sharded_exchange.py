@@ -16,6 +16,7 @@ from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.compression import Compression
+from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchange import FLAGS, SIZE_BYTES, CodecWork, Traffic, column_bounds, describe, message_bytes
 from paceline.strategy.formats import FP32, Format
 from paceline.strategy.gradient_exchange import GradientExchange
@@ -73,7 +74,7 @@ def describe_unit(
     owners = members or world_size
     if owners < world_size:
         return _between_copies(plan, x, compression, precision, world_size, owners)
-    columns = plan.shard(owners)
+    columns, rest = plan.shard(owners), dense_format(x.dense_bits)
     if x.exchange == "allreduce":  # of bfloat16: dense is FSDP2's own
         size = owners * compression.format.push_bytes(sum(columns))
         passes = CodecWork(encode=owners * sum(columns), decode=sum(columns))
@@ -85,7 +86,7 @@ def describe_unit(
     before: tuple[Phase, ...] = ()
     adding = CodecWork()
     if local > 1:
-        before = (Phase("inner_reduce", (FP32.push_bytes(rows * sum(columns)),), world_size, "push", local),)
+        before = (Phase("inner_reduce", (rest.push_bytes(rows * sum(columns)),), world_size, "push", local),)
         adding = CodecWork(reduce=rows * sum(columns) * local)
     if rows == 1:
         return Traffic(before, (), (), CodecWork(), CodecWork(), adding, 0, 1.0)
@@ -94,7 +95,7 @@ def describe_unit(
         before += (Phase("scales", (scales,), world_size),)
     lanes: dict[tuple[str, Pattern], tuple[int, int]] = {}
     chunks = largest = 0
-    for fmt, count in ((compression.format, columns[0]), (FP32, columns[1])):
+    for fmt, count in ((compression.format, columns[0]), (rest, columns[1])):
         for start, stop in column_bounds(count, rows):
             chunks, largest = chunks + 1, max(largest, stop - start)
             for key, size, rounds in _chunk(stop - start, fmt, x.exchange, rows):
@@ -128,10 +129,11 @@ def _between_copies(
 ) -> Traffic:
     """HSDP: the engine's reduce-scatter among the owners, then the exchange of each shard between its copies."""
     columns, copies = plan.shard(owners), world_size // owners
-    whole = BYTES_PER_ELEMENT[precision] * owners * sum(columns)
+    whole = int(min(BYTES_PER_ELEMENT[precision], x.dense_bits / 8) * owners * sum(columns))
     inner = Phase("inner_reduce", (whole,), world_size, "scatter", owners)
     shard = BucketPlan(columns[0], plan.tensors, columns[1])
-    between = describe(shard, compression, x.exchange, copies, compress_pull=x.compress_pull, servers=x.servers)
+    rest = dense_format(x.dense_bits)
+    between = describe(shard, compression, x.exchange, copies, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
 
     def spread(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
         return tuple(

@@ -1,7 +1,8 @@
 """What the workers keep whole and what they share out: plain data parallelism or a level of ZeRO, as PyTorch has them.
 
-``ddp``: everything whole on every worker; gradients are exchanged. ``zero1`` (``ZeroRedundancyOptimizer`` beside DDP): each
-worker keeps the optimizer state of its part, updates it and gathers the rest. ``zero2`` (``FSDP`` with ``SHARD_GRAD_OP``):
+``ddp``: everything whole on every worker; gradients are exchanged. ``zero1`` (beside DDP; ``ZeroRedundancyOptimizer`` shares
+out whole tensors, ``train`` rows of every tensor): each worker keeps the optimizer state of its part, updates it and gathers
+the rest. ``zero2`` (``FSDP`` with ``SHARD_GRAD_OP``):
 gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
 behind the forward pass and gathered again for the backward pass.
 
@@ -154,7 +155,8 @@ def gathers(
     """
     level = SHARDINGS[sharding]
     owners = members or world_size
-    elements = (owners * sum(plan.shard(owners)) if level.weights else plan.elements) + frozen * level.frozen
+    by_rows = level.weights or (sharding == "zero1" and not bits)  # Megatron-Core shares out one flat buffer
+    elements = (owners * sum(plan.shard(owners)) if by_rows else plan.elements) + frozen * level.frozen
     if level.weights and rounds_weights(precision, bits):
         shard = elements // owners
         size = owners * (INT8.message_bytes(shard) if bits == 8 else 2 * shard)

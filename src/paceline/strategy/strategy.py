@@ -13,6 +13,7 @@ from paceline.hardware.precision import PRECISIONS, check_gathered
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
+from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
@@ -20,6 +21,7 @@ from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.residuals import HOST, RESIDUAL_CHOICES
 from paceline.strategy.sharded_exchange import check_to_owners, describe_unit
 from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, gathers, rounds_weights, scatter, units
 from paceline.workload.table import Workload
@@ -118,7 +120,8 @@ class Strategy:
         before, choices = self.to_json(), _by_one_name(choices)
         if choices.get("compression", before["compression"]) != before["compression"]:
             of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
-            for name in ("options", "clip", "dense_rule", "codec_at", *of_exchange):
+            of_codec = ("codec_at", *RESIDUAL_CHOICES, "dense_bits")
+            for name in ("options", "clip", "dense_rule", *of_codec, *of_exchange):
                 before.pop(name, None)
         if choices.get("sync_every") == 1:
             before = {name: value for name, value in before.items() if name not in _LOCAL}
@@ -143,7 +146,7 @@ class Strategy:
                 f"sync_every {self.sync_every} does not go with embedding tables that lie divided among all devices",
                 "exchange in every step",
             )
-        if x.codec_at or x.exchange == "switch":
+        if x.placed:
             strategy = self._placed(cluster)
             x = strategy.gradient_exchange
         if not self.optimizer:
@@ -158,14 +161,18 @@ class Strategy:
         return strategy
 
     def _placed(self, cluster: Cluster) -> Strategy:
-        """The same with no place of the codec where that is where the gradients live. Raises UserError as ``check_fabric``."""
+        """The same with no place of the codec where that is where the gradients live, and none of residuals where that is where
+        the codec works. Raises UserError as ``check_fabric``."""
         x = self.gradient_exchange
-        if not self.parallelism.whole:
+        if not self.parallelism.whole and (x.codec_at or x.exchange == "switch"):
             what = "exchange switch" if x.exchange == "switch" else f"a codec {PLACE_TEXT[x.codec_at]}"
             raise UserError(f"{what} and a network that several devices hold together", "divide it no further than by data")
         check_fabric(x, cluster)
-        at_home = x.codec_at == ("host" if cluster.device.kind == "cpu" else "gpu")
-        return replace(self, gradient_exchange=replace(x, codec_at="")) if at_home else self
+        of_host = cluster.device.kind == "cpu"
+        usual: dict[str, Any] = {"codec_at": ""} if x.codec_at == ("host" if of_host else "gpu") else {}
+        if x.residuals_at and (of_host or x.codec_at == HOST):
+            usual["residuals_at"] = ""
+        return replace(self, gradient_exchange=replace(x, **usual)) if usual else self
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
@@ -301,7 +308,8 @@ class Strategy:
         members = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
         if self.gradient_exchange.exchange != "allreduce":
             members = fuse(members)
-        return [(bucket, plan_bucket(bucket, compression, dense)) for bucket in members]
+        plan = plan_unit if self.parallelism.sharding == "zero1" else plan_bucket  # its weights are shared out by rows
+        return [(bucket, plan(bucket, compression, dense)) for bucket in members]
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
@@ -323,6 +331,7 @@ class Strategy:
             x.compress_pull,
             x.servers,
             x.codec_at == "nic",
+            dense_format(x.dense_bits),
         )
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:

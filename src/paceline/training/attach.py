@@ -43,6 +43,8 @@ _log = logging.getLogger("paceline")
 
 CANDIDATES = ("bf16", "int8", "inceptionn-scaled", "terngrad")
 """What ``auto`` tries beside dense: compressions within 0.5 points of dense in the project's own accuracy study."""
+_USUAL: Mapping[str, Any] = {"residual_bits": 32, "residuals_at": "", "dense_bits": 32}
+"""Choices about residuals and uncompressed numbers, and what they usually are."""
 TIMEOUT_S = 300.0
 """A step waits for its slowest rank, and a data loader's pause or a checkpoint of one rank can take minutes. A lost process is
 noticed at once. This time is for a silent process and a cut link; with gloo PyTorch would wait 1800 s for them."""
@@ -72,6 +74,9 @@ def attach(
     ranks_per_node: int | None = None,
     compress_pull: bool = True,
     codec_at: str = "",
+    residual_bits: int = 32,
+    residuals_at: str = "",
+    dense_bits: int = 32,
     check_every: int = 100,
     timeout_s: float = TIMEOUT_S,
     grad_scaler: Any = None,
@@ -88,7 +93,8 @@ def attach(
 
     A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) goes dense and leaves the residuals
     unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every rank: a
-    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. Codecs compute in fp32.
+    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. That holds for the units of a sharded model too, over all
+    ranks of its mesh. Codecs compute in fp32.
     Parameters that the script told DDP to ignore or to average apart are left alone.
 
     Args:
@@ -98,7 +104,7 @@ def attach(
             exchange (``int8:ring``) or over their default one, a ring and between nodes. It keeps a compression only if
             measured steps were faster with it. That needs 9 steps, and 9 more for each of at most two candidates. Or a
             ``GradientExchange``, which replaces ``exchange``, ``clip``, ``min_elements``, ``dense``, ``ranks_per_node``,
-            ``compress_pull``, ``codec_at`` and ``options``.
+            ``compress_pull``, ``codec_at``, ``residual_bits``, ``residuals_at``, ``dense_bits`` and ``options``.
         exchange: ``allreduce``, ``allgather``, ``ring``, ``sharded``, ``parameter_server`` or ``hierarchical``; empty takes the
             compression's default.
         seed: of the stochastic rounding; the same on every rank.
@@ -109,6 +115,11 @@ def attach(
         compress_pull: False sends the sums of ``sharded``, ``hierarchical`` and ``parameter_server`` back as fp32.
         codec_at: where the codec works: ``host``, ``gpu``, or ``nic`` for a network card that compresses what it sends, as
             those of a lab do (``paceline lab up --nic``). Empty is where the gradients are.
+        residual_bits: of each number that error feedback keeps (inceptionn-scaled, sign, topk, powersgd): 32, or 16 for
+            bfloat16 by stochastic rounding.
+        residuals_at: ``host`` keeps those numbers in the host's memory, and copies them for the exchange. Empty: on the device.
+        dense_bits: of what the codec does not encode, such as tensors that stay dense, PowerSGD's factors, sums that return
+            uncompressed and sums inside a node: 32, or 16 for bfloat16.
         check_every: compare a checksum of weights and buffers over the ranks every so many steps; 0 never does. Buffers that
             DDP broadcasts must be equal after that; those that it does not are reported once if they differ.
         timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every
@@ -146,6 +157,9 @@ def attach(
         "ranks_per_node": ranks_per_node,
         "compress_pull": compress_pull,
         "codec_at": codec_at,
+        "residual_bits": residual_bits,
+        "residuals_at": residuals_at,
+        "dense_bits": dense_bits,
         "check_every": check_every,
         "timeout_s": timeout_s,
         "grad_scaler": grad_scaler,
@@ -203,6 +217,7 @@ def attach_momentum(
             "dense": (),
             "ranks_per_node": None,
         },
+        **_USUAL,
         **{"compress_pull": True, "codec_at": "", "check_every": check_every, "timeout_s": timeout_s, "grad_scaler": None},
         **{"candidates": CANDIDATES, "noise_scale": False},
     }
@@ -272,6 +287,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
             "ranks_per_node": None,
             "compress_pull": True,
             "codec_at": "",
+            **_USUAL,
         }
         twice = [name for name, default in defaults.items() if given[name] != default]
         twice += [*(["dense"] if len(given["dense"]) else []), *given["options"]]
@@ -291,6 +307,7 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
             _rule(value, given),
             given["compress_pull"],
             codec_at=given["codec_at"],
+            **{name: _plain(given[name]) for name in _USUAL},
         )
     if result.servers > 1:
         raise UserError(f"attach runs one server, not {result.servers}", "take exchange sharded: every rank is a server there")
@@ -305,6 +322,9 @@ def _candidates(given: Mapping[str, Any], workers: int) -> list[GradientExchange
     """The exchanges that ``auto`` tries, each with the keywords that it takes."""
     if given["options"] or given["exchange"] or given["codec_at"]:
         raise UserError("auto chooses exchange, place and options itself", "leave them out, or name a compression")
+    narrower = [name for name, usual in _USUAL.items() if given[name] != usual]
+    if narrower:
+        raise UserError(f"auto compares exchanges as they usually are, without {narrower[0]}", "name a compression")
     per_node = _ranks_per_node(given["ranks_per_node"], workers)
 
     def make(name: str, exchange: str) -> GradientExchange:
@@ -364,6 +384,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
         "ranks_per_node": (lambda v: v is None or whole(1, v), "give a whole number from 1 on"),
         "compress_pull": (lambda v: isinstance(v, bool), "give True or False"),
         "codec_at": (lambda v: isinstance(v, str), "give a name"),
+        "residuals_at": (lambda v: isinstance(v, str), "give a name"),
         "check_every": (lambda v: whole(0, v), "give a whole number of steps; 0 never checks"),
         "timeout_s": (lambda v: number(1e-3, 1e9, v), "give seconds, 1e-3 to 1e9"),
         "grad_scaler": (lambda v: v is None or callable(getattr(v, "get_scale", None)), "give a torch.amp.GradScaler"),

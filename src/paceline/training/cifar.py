@@ -35,7 +35,7 @@ def load(directory: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     Raises:
         UserError: neither such a tree nor such an archive in the directory, or pictures that cannot be read.
     """
-    arrays = _decoded(directory)
+    arrays = pictures(directory)
     edge = (SIDE - CROP) // 2
     middle = slice(edge, edge + CROP)
     train, test = (torch.from_numpy(arrays[f"{part}_x"][:, :, middle, middle]).float() for part in _PARTS)
@@ -44,8 +44,11 @@ def load(directory: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return train.sub_(mean).div_(deviation), labels[0], test.sub_(mean).div_(deviation), labels[1]
 
 
-def _decoded(directory: Path) -> dict[str, NDArray[np.uint8]]:
-    """Bytes of all pictures (n, 3, 32, 32) and class numbers, from the cache where it has them."""
+def pictures(directory: Path) -> dict[str, NDArray[np.uint8]]:
+    """Whole pictures ``train_x`` and ``test_x`` (n, 3, 32, 32) and class numbers ``train_y`` and ``test_y`` (n,).
+
+    They come from the cache where it has them. Errors as ``load``.
+    """
     archives = sorted(p for p in directory.glob("*.tar*") if p.is_file())
     tree = all((directory / part).is_dir() for part in _PARTS)
     if not tree and not archives:
@@ -108,8 +111,8 @@ def _decode(files: Iterator[tuple[str, bytes]], source: Path) -> dict[str, NDArr
     if not classes or {kind for kind, _, _ in images["test"]} != set(classes):
         raise UserError(f"{source} holds no pictures as train/<class>/<number>.jpg and test/ of the same classes")
     arrays: dict[str, NDArray[np.uint8]] = {}
-    for part, pictures in images.items():
-        pictures.sort(key=lambda p: p[:2])
-        arrays[f"{part}_x"] = np.ascontiguousarray(np.stack([p[2] for p in pictures]).transpose(0, 3, 1, 2))
-        arrays[f"{part}_y"] = np.array([classes.index(p[0]) for p in pictures], np.uint8)
+    for part, found in images.items():
+        found.sort(key=lambda p: p[:2])
+        arrays[f"{part}_x"] = np.ascontiguousarray(np.stack([p[2] for p in found]).transpose(0, 3, 1, 2))
+        arrays[f"{part}_y"] = np.array([classes.index(p[0]) for p in found], np.uint8)
     return arrays

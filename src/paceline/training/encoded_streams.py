@@ -34,7 +34,7 @@ class Stream(Protocol):
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
         """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none.
 
-        ``exact`` sends them as fp32.
+        ``exact`` sends them uncompressed.
         """
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
@@ -63,6 +63,7 @@ class CodecStream:
         values: the gradients, (count,), scaled by ``codec.finish`` if ranks agree on a scale; ignored with a residual.
         residual: the gradients plus the error so far, (count,); each encoding subtracts what it sends.
         velocity: local momentum, (count,), which is set to 0 at sent elements.
+        exact: codec of what is sent uncompressed, fp32 or bf16.
         key, first: random stream of the stochastic rounding; element k uses draw ``first + k``.
     """
 
@@ -74,10 +75,13 @@ class CodecStream:
         first: int,
         residual: torch.Tensor | None = None,
         velocity: torch.Tensor | None = None,
+        *,
+        exact: Codec | None = None,
     ) -> None:
         self.codec, self.values, self.residual, self.velocity = codec, values, residual, velocity
         self._own = values if residual is None else residual  # this rank's contribution
         self._key, self._first = key, first
+        self._exact = exact or PLAIN
         self._fixed = codecs.payload_bytes(codec.summing(1), _MANY) is not None
         self._kinds = type(codec.summing(1)), type(codec.summing(_SEVERAL))
 
@@ -91,11 +95,11 @@ class CodecStream:
         if stop == start:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
-        codec = _DENSE if exact else self.codec.summing(workers)
+        codec = self._exact if exact else self.codec.summing(workers)
         out = buffers.take(codecs.max_payload_bytes(codec, stop - start), values.device)
         message = _encode(codec, values, self._key, self._first + start, out)
         if message.numel() > _dense_bytes(stop - start) and not self.codec.exact_sums:
-            message = _encode(_DENSE, values, self._key, 0, out)
+            message = _encode(PLAIN, values, self._key, 0, out)
         if self.residual is not None:
             left = self.residual[start:stop]
             if workers > 1:
@@ -111,7 +115,7 @@ class CodecStream:
         """See ``Stream``."""
         count = stop - start
         if exact:
-            return _dense_bytes(count) if count else 0
+            return codecs.payload_bytes(self._exact, count) if count else 0
         if not self._fixed:
             return None
         most = codecs.max_payload_bytes(self.codec.summing(workers), count)
@@ -144,14 +148,15 @@ class CodecStream:
     def _decode(self, message: torch.Tensor, start: int, stop: int, mode: int, dense: bool) -> None:
         if not message.numel() and start == stop:
             return
-        kinds = (*self._kinds, Fp32) if dense else self._kinds
+        kinds = (*self._kinds, Fp32, type(self._exact)) if dense else self._kinds
         try:
             codecs.decode(message, self.values[start:stop], mode, only=kinds)
         except ValueError as error:
             raise PayloadError(str(error)) from error
 
 
-_DENSE = Fp32()
+PLAIN = Fp32()
+"""The usual codec of what is not compressed."""
 _MANY = 1 << 20  # elements; a layout of variable size may have a single form for a few
 _SEVERAL = 2  # workers: all sums of several workers have the same form
 

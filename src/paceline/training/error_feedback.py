@@ -10,27 +10,30 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
+from paceline.codecs import Key
+from paceline.training.residual_keeping import AS_THEY_ARE, Keeping, WorkingCopies
 from paceline.training.tensor_layout import GradientSlice, Layout
 
 FeedbackState = dict[str, torch.Tensor]
 
 
 class Memory:
-    """One fp32 value per compressed element, kept by tensor so that it outlives DDP's rebuilding of its buckets.
+    """One value per compressed element, kept by tensor so that it outlives DDP's rebuilding of its buckets.
 
     A step may write to a draft instead, which then replaces the values or is dropped as a whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeping: Keeping = AS_THEY_ARE) -> None:
+        self._keeping = keeping
         self._flat: dict[tuple[str, ...], torch.Tensor] = {}
         self._by_name: FeedbackState = {}
         self._drafts: dict[tuple[str, ...], torch.Tensor] = {}
         self._written: dict[tuple[str, ...], Layout] = {}  # drafts of this step
 
     def flat(self, layout: Layout, device: torch.device) -> torch.Tensor:
-        """The values of a layout's compressed tensors as one buffer, zeros at first."""
+        """The values of a layout's compressed tensors as one buffer, zeros at first. ``device``: the codec's."""
         if layout.names not in self._flat:
-            buffer = torch.zeros(layout.compressed, device=device)
+            buffer = self._keeping.zeros(layout.compressed, device)
             for tensor, start, stop in layout.packed(0, layout.compressed):
                 if tensor.name in self._by_name:
                     buffer[start:stop] = self._by_name[tensor.name]
@@ -47,7 +50,7 @@ class Memory:
         """A second buffer for the values of this step. Elements that a step does not write are those of ``flat``."""
         values = self.flat(layout, device)
         if layout.names not in self._drafts:
-            self._drafts[layout.names] = values.clone()
+            self._drafts[layout.names] = self._keeping.zeros(layout.compressed, device).copy_(values)
         self._written[layout.names] = layout
         return self._drafts[layout.names]
 
@@ -73,11 +76,11 @@ class Memory:
         return {name: values.cpu().clone() for name, values in self._by_name.items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Replace everything by ``state``."""
+        """Replace everything by ``state``, of whatever type."""
         self._flat.clear()
         self._drafts.clear()
         self._written.clear()
-        self._by_name = {name: values.to(torch.float32).reshape(-1).clone() for name, values in state.items()}
+        self._by_name = {name: values.to(self._keeping.dtype).reshape(-1).clone() for name, values in state.items()}
 
     def scale(self, factor: float) -> None:
         """Multiply everything, as a gradient scaler did with its gradients."""
@@ -90,15 +93,18 @@ class Feedback:
 
     Args:
         momentum: 0 for plain error feedback; otherwise the factor that the optimizer then does without.
+        keeping: where both lie between exchanges, and in which type.
 
     Attributes:
         holds_back: later groups of this step may still show a NaN: write drafts, which ``end_step`` accepts or drops.
     """
 
-    def __init__(self, momentum: float = 0.0) -> None:
-        self.momentum = momentum
+    def __init__(self, momentum: float = 0.0, keeping: Keeping = AS_THEY_ARE) -> None:
+        self.momentum, self.keeping = momentum, keeping
         self.holds_back = False
-        self.residual, self.velocity = Memory(), Memory()
+        self.residual, self.velocity = Memory(keeping), Memory(keeping)
+        self._copies = WorkingCopies()
+        self._taken: list[tuple[torch.Tensor, torch.Tensor]] = []  # working copies, and where they are kept
 
     def compensate(
         self, layout: Layout, start: int, gradients: Iterable[GradientSlice], like: torch.Tensor
@@ -106,11 +112,13 @@ class Feedback:
         """Add the gradients to what is owed of as many elements as ``like`` from ``start`` of the layout, where ``like`` is.
 
         Returns:
-            The sum, from which whoever encodes it takes what was sent, and the local momentum if it is corrected.
+            The sum, from which whoever encodes it takes what was sent, and the local momentum if it is corrected; ``put_away``
+            keeps both.
         """
         here = slice(start, start + like.numel())
-        before, residual = self._buffers(self.residual, layout, here, like.device)
-        momentum, velocity = self._buffers(self.velocity, layout, here, like.device) if self.momentum else (None, None)
+        self._taken.clear()
+        before, residual = self._buffers("residual", layout, here, like.device)
+        momentum, velocity = self._buffers("velocity", layout, here, like.device) if self.momentum else (None, None)
         for (_, begin, end), gradient in gradients:
             gradient = gradient.to(like.device)
             if momentum is not None and velocity is not None:
@@ -118,10 +126,22 @@ class Feedback:
             torch.add(before[begin:end], gradient, out=residual[begin:end])
         return residual, velocity
 
-    def _buffers(self, memory: Memory, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def _buffers(self, kind: str, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """What is kept and what this step writes: two buffers if it holds back, at no further pass over memory."""
-        kept = memory.flat(layout, device)
-        return kept[here], (memory.draft(layout, device) if self.holds_back else kept)[here]
+        memory: Memory = getattr(self, kind)
+        kept = memory.latest(layout, device)  # a unit of FSDP2 may be exchanged twice in a step
+        written = memory.draft(layout, device) if self.holds_back else kept
+        if self.keeping.in_place(device):
+            return kept[here], written[here]
+        copy = self._copies.of(kind, kept[here], device)
+        self._taken.append((copy, written[here]))
+        return copy, copy
+
+    def put_away(self, key: Key, first: int) -> None:
+        """Keep what the encodings of the last ``compensate`` have left. ``key``, ``first``: of the rounding's draws."""
+        for number, (copy, kept) in enumerate(self._taken):
+            self.keeping.put(copy, kept, Key(key.low, key.high ^ number), first)
+        self._taken.clear()
 
     def end_step(self, keep: bool) -> None:
         """Keep what the step has written, or leave everything as it was before the step."""
@@ -147,7 +167,7 @@ class Feedback:
         for tensor, first, end in layout.pieces:
             begin, end = max(first, start), min(end, stop, layout.compressed)
             if tensor.name in sums and begin < end:
-                residual[begin:end] += sums[tensor.name][begin - first : end - first].to(device)
+                residual[begin:end] += sums[tensor.name][begin - first : end - first].to(residual.device)
 
     def state(self) -> dict[str, FeedbackState]:
         """A copy of everything, by tensor."""

@@ -18,12 +18,13 @@ from paceline.training import integer_stream, ternary_stream
 from paceline.training.card_stream import CardStream, CardWire
 from paceline.training.collectives import Wire
 from paceline.training.consistency import EnergyGuard
-from paceline.training.encoded_streams import CodecStream, Stream
+from paceline.training.encoded_streams import PLAIN, CodecStream, Stream
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchanges import exchange_streams
 from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import LARGEST, is_finite, moments, peak
 from paceline.training.integer_stream import IntegerStream
+from paceline.training.narrow_sums import all_gather, reduce_scatter
 from paceline.training.tensor_layout import GradientSlice, Layout, gather, scatter
 from paceline.training.ternary_stream import TernaryStream
 
@@ -38,6 +39,7 @@ class ExchangeSetup:
         exchange: a name in ``exchanges.CHUNKED``, among all ranks, or between nodes if there is an ``inner`` wire.
         feedback: error feedback; None for unbiased codecs, and for INCEPTIONN as published.
         compress_pull: whether owners send their sums encoded, or as fp32 like the aggregators of the papers.
+        dense: codec of what ``codec`` does not encode: tensors that stay dense, sums that return uncompressed, a node's sums.
         guard: monitors the share of the gradient's energy that a biased codec without feedback keeps.
         card: the wire whose packets the network cards compress; None where the codec is not in them.
 
@@ -52,6 +54,7 @@ class ExchangeSetup:
     inner: Wire | None = None
     feedback: Feedback | None = None
     compress_pull: bool = True
+    dense: Codec = PLAIN
     guard: EnergyGuard | None = None
     sample: Sample = field(default_factory=Sample)
     card: CardWire | None = None
@@ -64,6 +67,11 @@ class ExchangeSetup:
         """The device of the codecs: that of the gradients if it has kernels, else the host."""
         here = gradients.type == "cpu" or (backends.triton() is not None and backends.triton().serves(self.codec))
         return gradients if here else torch.device("cpu")
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what the codec does not encode travels as bfloat16."""
+        return isinstance(self.dense, Bf16)
 
     @property
     def workers(self) -> int:
@@ -92,7 +100,7 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
     """Replace every gradient by its mean over the workers.
 
     Args:
-        dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
+        dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
 
     Returns:
         Whether a gradient of any rank is NaN, infinite or too large for a codec, so that the group is dense.
@@ -201,7 +209,7 @@ def _over_nodes(
     assert inner is not None
     packed[layout.compressed :].zero_()
     kept[layout.total - layout.compressed :].zero_()
-    mine, own = (inner.reduce_scatter(part, whole, "inner_reduce").wait() for whole, part in zip(wholes, room, strict=True))
+    mine, own = (reduce_scatter(inner, part, whole, setup.narrow) for whole, part in zip(wholes, room, strict=True))
     start, stop = share(setup, layout)
     parts = [GradientSlice(p, mine[p.start : p.stop]) for p in layout.packed(start, stop)]
     alone = setup.outer.world_size == 1  # one node: nothing to compress
@@ -213,7 +221,7 @@ def _over_nodes(
     if not sums.divided:
         scatter(mine, parts, setup.workers, sums.units)  # in place
     for whole, part in ((packed, mine), (kept, own)):
-        inner.all_gather(whole, part, "inner_gather").wait()
+        all_gather(inner, whole, part, setup.narrow)
     # Each rank has seen the sums of its own share: all look at the whole, so that all decide alike.
     return _Sums(is_finite(packed) and is_finite(kept), sums.units) if alone or _lossless(setup, layout) else sums
 
@@ -224,16 +232,18 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
     agreement = _agree(setup, gradients.layout, share, dense, lossless)
     if not agreement.fit and not lossless:
         gather(share.parts, share.packed)
-        _run(setup, (_dense(share.packed), False), (_dense(share.kept), False))
+        _run(setup, (_dense(setup, share.packed), False), (_dense(setup, share.kept), False))
         return _Sums(False)
     in_place = _in_place(setup, gradients, share, agreement)
     if in_place is not None:
-        _run(setup, (in_place, True), (_dense(share.kept), False))
+        _run(setup, (in_place, True), (_dense(setup, share.kept), False))
         return _Sums(True, divided=True)
     with setup.outer.meter.span("prepare", "codec"):
         compressed, units = _compressed(setup, gradients, share, agreement)
-    _run(setup, (compressed, True), (_dense(share.kept), False))
+    _run(setup, (compressed, True), (_dense(setup, share.kept), False))
     with setup.outer.meter.span("finish", "codec"):
+        if setup.feedback is not None:
+            setup.feedback.put_away(*_draws(setup, gradients, share))
         return _Sums(not lossless or (is_finite(share.packed) and is_finite(share.kept)), units)
 
 
@@ -274,16 +284,16 @@ def _compressed(
     if codec.agrees:
         scalings = _scalings(setup, gradients, share, agreement)
         _scale(share, scalings)
-        return CodecStream(codec, packed, draws, first), [scaling.unit for scaling in scalings]
+        return CodecStream(codec, packed, draws, first, exact=setup.dense), [scaling.unit for scaling in scalings]
     if setup.feedback is not None:
         owed = setup.feedback.compensate(layout, share.start, share.parts, packed)
-        return CodecStream(codec, packed, draws, first, *owed), ()
+        return CodecStream(codec, packed, draws, first, *owed, exact=setup.dense), ()
     gather(share.parts, packed)
     if setup.guard is not None:
         setup.guard.watch(codec, share.parts, gradients.step)
     if setup.card is not None:
         return CardStream(codec, packed, setup.workers), ()
-    return CodecStream(codec, packed, draws, first), ()
+    return CodecStream(codec, packed, draws, first, exact=setup.dense), ()
 
 
 def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Stream | None:
@@ -331,8 +341,8 @@ def _scale(share: _Share, scalings: Sequence[MessageScaling]) -> None:
         part.mul_(factor)
 
 
-def _dense(values: torch.Tensor) -> Stream:
-    return CodecStream(Fp32(), values, Key(0, 0), 0)
+def _dense(setup: ExchangeSetup, values: torch.Tensor) -> Stream:
+    return CodecStream(setup.dense, values, Key(0, 0), 0, exact=setup.dense)
 
 
 def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:

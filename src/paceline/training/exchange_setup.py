@@ -19,6 +19,7 @@ from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup
 from paceline.training.gradient_sample import Sample
 from paceline.training.process_groups import own_wire
+from paceline.training.residual_keeping import keeping_of
 from paceline.training.switch_wire import SwitchWire
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
@@ -41,7 +42,7 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         outer = SwitchWire(wire)
     encoded = inner is None or outer.world_size > 1
     momentum = float(compression.option_values.get("momentum", 0.0))
-    feedback = Feedback(momentum) if compression.error_feedback and encoded and card is None else None
+    feedback = Feedback(momentum, keeping_of(exchange)) if compression.error_feedback and encoded and card is None else None
     biased = compression.lossy and not compression.unbiased and not compression.error_feedback
     guard = EnergyGuard(f"use {compression.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     return ExchangeSetup(
@@ -54,8 +55,14 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
         guard=guard,
         sample=sample,
         compress_pull=exchange.compress_pull,
+        dense=dense_codec(exchange),
         card=card,
     )
+
+
+def dense_codec(exchange: GradientExchange) -> Codec:
+    """The codec of what that of a gradient exchange does not encode."""
+    return codecs.get("bf16" if exchange.dense_bits == 16 else "fp32")
 
 
 def codec_of(exchange: GradientExchange) -> Codec:

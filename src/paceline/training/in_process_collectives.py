@@ -118,6 +118,11 @@ class LocalWire(Wire):
         combine = _largest if op == dist.ReduceOp.MAX else _sum
         return self._meet("all_reduce", name, tensor, combine, tensor.copy_)
 
+    def note(self, numbers: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """See ``Wire``."""
+        self.meter.bookkeeping_bytes += ring_bytes(numbers.nbytes, self.world_size)
+        return self._meet("note", "statistics", numbers, _sum, numbers.copy_).wait
+
     def all_to_all(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers = FRESH, most: int = 0
     ) -> Pending[Sequence[torch.Tensor]]:

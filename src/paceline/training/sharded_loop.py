@@ -73,9 +73,7 @@ class ShardedTrainer(Trainer):
 
     def optimizer_state(self) -> dict[str, Any]:
         """The optimizer's state, whole. Every rank calls it."""
-        state = self.optimizer.state_dict()
-        gathered = {index: {name: _whole(v) for name, v in values.items()} for index, values in state["state"].items()}
-        return {**state, "state": gathered}
+        return whole_state(self.optimizer)
 
     def state(self) -> dict[str, Any]:
         """What only this rank has: residuals."""
@@ -86,17 +84,28 @@ class ShardedTrainer(Trainer):
         """Continue from whole weights and optimizer state, and the residuals of this rank or of all."""
         for name, value in self.model.module.state_dict().items():
             _local(value).copy_(_local(_as(model[name], value)))
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        placed = {
-            index: {name: _as(v, parameters[index]) for name, v in values.items()}
-            for index, values in optimizer["state"].items()
-        }
-        self.optimizer.load_state_dict({**optimizer, "state": placed})
+        load_whole_state(self.optimizer, optimizer)
         self._sharded.load_own_states(states)
 
     def check_replicas(self) -> None:
         """Compare the copies of the shards, in HSDP. Raises ReplicasDiverged on every rank."""
         self._sharded.check_replicas()
+
+
+def whole_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state of an optimizer of sharded parameters, whole. Every rank calls it."""
+    state = optimizer.state_dict()
+    gathered = {index: {name: _whole(v) for name, v in values.items()} for index, values in state["state"].items()}
+    return {**state, "state": gathered}
+
+
+def load_whole_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load what ``whole_state`` gave, on any number of ranks, into an optimizer of sharded parameters."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    placed = {
+        index: {name: _as(v, parameters[index]) for name, v in values.items()} for index, values in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": placed})
 
 
 def _whole(value: Any) -> Any:

@@ -5,25 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from paceline.codecs import key
+from paceline.codecs import Key, key
 from paceline.strategy import GradientExchange
 from paceline.strategy.sharded_exchange import check_to_owners
 from paceline.training.collectives import Wire
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
-from paceline.training.exchange_setup import codec_at, codec_of, make_setup, own_wires, setup_at
+from paceline.training.exchange_setup import codec_at, codec_of, dense_codec, make_setup, own_wires, setup_at
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.fsdp_units import Unit
 from paceline.training.gradient_sample import Sample
 from paceline.training.gradient_statistics import is_finite
 from paceline.training.meter import Meter
+from paceline.training.narrow_sums import reduce_scatter
 from paceline.training.process_groups import own_wire
+from paceline.training.residual_keeping import WorkingCopies, keeping_of
 from paceline.training.sharded_state import KINDS, Holding, mesh_of
 from paceline.training.tensor_layout import Layout, TensorSpec
 from paceline.training.unit_exchange import (
@@ -49,10 +51,14 @@ class UnitReducer(ABC):
     Attributes:
         world: a wire among the ranks that share the unit out.
         replicas: in HSDP, a wire among the ranks with the same shard; else ``world``.
+        encodes: whether something is sent in a format that has no NaN.
+        narrow: the type in which the engine adds up wider gradients; None: in theirs.
     """
 
     world: Wire
     replicas: Wire
+    encodes = False
+    narrow: torch.dtype | None = None
 
     def reduce(
         self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool, compressed: bool
@@ -60,14 +66,14 @@ class UnitReducer(ABC):
         """Put this rank's row of the sum of ``matrix``, (owners x columns), over all ranks, divided, into ``output``.
 
         Args:
-            dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
+            dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
             compressed: whether the rows are those of all tensors of the unit. Others are sent by the engine.
 
         Returns:
             Whether a gradient was NaN, infinite or too large for the codec.
         """
         if not compressed:
-            return self._by_engine(output, matrix, divisor)
+            return self._by_engine(output, matrix, divisor, self.narrow if matrix.element_size() > 2 else None)
         return self._reduce(output, matrix, divisor, draws, dense)
 
     def _by_engine(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, dtype: Any = None) -> bool:
@@ -97,6 +103,14 @@ class UnitReducer(ABC):
     def holding(self) -> Holding | None:
         """Which residuals this rank holds; None without error feedback."""
         return None
+
+    @property
+    def agrees(self) -> Wire | None:
+        """The wire whose ranks know from an exchange whether the gradients of all of them were fit; None for none."""
+        return None
+
+    def end_step(self, keep: bool) -> None:  # noqa: B027  # most reducers keep nothing
+        """Keep the residuals and the momentum that this step has written, or leave those of before it."""
 
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
         """This rank's residual (or ``velocity``) of a compressed tensor, (rows, shard), to read or to fill; None for none."""
@@ -131,30 +145,72 @@ class OwnerReducer(UnitReducer):
     """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes."""
 
     def __init__(
-        self, setup: OwnerSetup, exchange: GradientExchange, unit: Unit, dense: Collection[str], workspace: Workspace
+        self,
+        setup: OwnerSetup,
+        exchange: GradientExchange,
+        unit: Unit,
+        dense: Collection[str],
+        workspace: Workspace,
+        copies: WorkingCopies,
     ) -> None:
         self.world = self.replicas = setup.world
         self.device = next(iter(unit.parameters)).device
         self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
         self._exchange, self._feedback = exchange, exchange.description.error_feedback and setup.rows > 1
+        self.encodes = exchange.description.lossy and bool(self.layout.packed) and setup.rows > 1
+        self._keeping, self._copies = keeping_of(exchange), copies
+        self.narrow = torch.bfloat16 if setup.narrow else None
         self.owed: Owed | None = None
+        self._draft: Owed | None = None  # what the step leaves; a later unit may still show a NaN
+        self._written = False
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
-        if self._feedback and self.owed is None:
-            self.owed = self.nothing_owed(self.device)
+        if self._feedback and self._draft is None:
+            self.owed, self._draft = self.owed or self.nothing_owed(self.device), self.nothing_owed(self.device)
+        owed, left = self._draft if self._written else self.owed, self._draft  # a unit may be reduced twice in a step
+        if owed is not None and not self._keeping.in_place(matrix.device):
+            owed = left = self._taken(owed, matrix.device)
         gradients = UnitGradients(
-            matrix.view(self._owners, -1), self.owed, key(draws.seed, draws.step, self.world.rank), self._first
+            matrix.view(self._owners, -1), owed, left, key(draws.seed, draws.step, self.world.rank), self._first
         )
         setup = replace(self.setup, codec=codec_at(self._exchange, self.setup.codec, draws.step))
         row, fit = reduce_unit(setup, self.layout, gradients, self._room.of(matrix.device), dense)
+        if fit and left is not None and left is not self._draft:
+            self._put_away(left, gradients)
         torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
+        self._written |= self._feedback and fit
         return not fit
+
+    @property
+    def agrees(self) -> Wire | None:
+        """See ``UnitReducer``."""
+        return self.world if self.encodes else None
+
+    def end_step(self, keep: bool) -> None:
+        """See ``UnitReducer``."""
+        if keep and self._written:
+            self.owed, self._draft = self._draft, self.owed
+        self._written = False
 
     def nothing_owed(self, device: torch.device) -> Owed:
         """Error feedback before the first exchange."""
         shape = (self.setup.rows, self.layout.compressed)
-        return Owed(torch.zeros(shape, device=device), torch.zeros(shape, device=device) if self.setup.momentum else None)
+        zeros = partial(self._keeping.zeros, shape, device)
+        return Owed(zeros(), zeros() if self.setup.momentum else None)
+
+    def _taken(self, owed: Owed, device: torch.device) -> Owed:
+        """A copy of what is kept, as fp32 on the codec's device."""
+        residual = self._copies.of("residual", owed.residual, device)
+        return Owed(residual, None if owed.velocity is None else self._copies.of("velocity", owed.velocity, device))
+
+    def _put_away(self, left: Owed, gradients: UnitGradients) -> None:
+        """Keep what an exchange has left of a working copy."""
+        low, high = gradients.draws
+        for number, kind in enumerate(KINDS):
+            kept = getattr(self._draft, kind)
+            if kept is not None:
+                self._keeping.put(getattr(left, kind), kept, Key(low, high ^ number), gradients.first)
 
     @property
     def compressed(self) -> Sequence[ShardedTensor]:
@@ -186,30 +242,38 @@ class ReplicaReducer(UnitReducer):
     """HSDP: the engine's reduce-scatter in the node, and an exchange of the shard between the replicas."""
 
     def __init__(
-        self, world: Wire, setup: ExchangeSetup | None, replicas: Wire, unit: Unit, exchange: GradientExchange
+        self,
+        world: Wire,
+        setup: ExchangeSetup | None,
+        replicas: Wire,
+        unit: Unit,
+        exchange: GradientExchange,
+        dense: Collection[str],
     ) -> None:
         self.world, self.replicas, self.setup = world, replicas, setup
         self.device = setup.device(next(iter(unit.parameters)).device) if setup else world.device
-        self._exchange, self._first = exchange, unit.first + world.rank * unit.columns
-        self._unit = unit
-        self.dense: Collection[str] = ()
-        self.layout = Layout((), ())
+        self._exchange, self._unit, self.dense = exchange, unit, dense
+        self.narrow = torch.bfloat16 if exchange.dense_bits == 16 else None
+        first = unit.first + world.rank * unit.columns
+        self.layout = Layout([TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors], dense)
         self._workspace = torch.empty(0)
-
-    def settle(self, dense: Collection[str]) -> None:
-        """Lay out the shard with these tensors dense."""
-        specs = [TensorSpec(t.name, (t.shard,), self._first + t.start) for t in self._unit.tensors]
-        self.layout, self.dense = Layout(specs, dense), dense
+        self.encodes = setup is not None and self.layout.compressed > 0 and exchange.description.lossy
+        if self.feedback is not None:
+            self.feedback.holds_back = True
 
     @property
     def feedback(self) -> Feedback | None:
         """What the encodings between the replicas lost."""
         return self.setup.feedback if self.setup else None
 
+    def end_step(self, keep: bool) -> None:
+        """See ``UnitReducer``."""
+        if self.feedback is not None:
+            self.feedback.end_step(keep)
+
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
         part = matrix.new_empty(output.numel())
-        self.world.reduce_scatter(part, matrix, "inner_reduce").wait()
-        part = part.float()
+        part = reduce_scatter(self.world, part, matrix, self.narrow is not None).float()
         if self.setup is None:
             begin_allreduce(part, self._exchange.description.format, self.replicas)()
             bad = not is_finite(part)
@@ -274,7 +338,7 @@ def make_reducers(
         UserError: an exchange that does not reduce to owners.
     """
     wires: dict[Any, Any] = {}
-    workspace = Workspace()
+    workspace, copies = Workspace(), WorkingCopies()
     reducers: dict[Unit, UnitReducer] = {}
     for unit in units:
         replicate = unit.replicate_group
@@ -283,7 +347,7 @@ def make_reducers(
         others = tuple(dist.get_process_group_ranks(replicate)) if replicate is not None else ()
         if (ranks, others) not in wires:
             wires[ranks, others] = _reach(unit, exchange, meter, timeout_s)
-        reducers[unit] = _reducer(unit, exchange, dense, workspace, wires[ranks, others])
+        reducers[unit] = _reducer(unit, exchange, dense, workspace, copies, wires[ranks, others])
     return reducers
 
 
@@ -308,19 +372,23 @@ def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: floa
         outer=outer,
         inner=inner,
         momentum=momentum,
+        dense=dense_codec(exchange),
     )
 
 
 def _reducer(
-    unit: Unit, exchange: GradientExchange, dense: Collection[str], workspace: Workspace, reach: tuple[Wire, Any]
+    unit: Unit,
+    exchange: GradientExchange,
+    dense: Collection[str],
+    workspace: Workspace,
+    copies: WorkingCopies,
+    reach: tuple[Wire, Any],
 ) -> UnitReducer:
     world, setup = reach
     described = exchange.description
     if unit.replicate_group is not None:
         of_unit, replicas = setup
-        reducer = ReplicaReducer(world, of_unit, replicas, unit, exchange)
-        reducer.settle(dense)
-        return reducer
+        return ReplicaReducer(world, of_unit, replicas, unit, exchange, dense)
     if setup is None:
         return EngineReducer(world, world, int(described.format.element_bits))
-    return OwnerReducer(setup, exchange, unit, dense, workspace)
+    return OwnerReducer(setup, exchange, unit, dense, workspace, copies)

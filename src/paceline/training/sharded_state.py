@@ -53,7 +53,8 @@ class Holding:
 
     def saved(self, values: torch.Tensor) -> DTensor:
         """This rank's residual, (rows, shard), as a part of that of all ranks."""
-        local = values.detach().clone(memory_format=torch.contiguous_format).view(1, 1, self.rows, -1)
+        local = values.detach().to(self.mesh.device_type, copy=True, memory_format=torch.contiguous_format)
+        local = local.view(1, 1, self.rows, -1)
         shape = torch.Size((self.sources, self.places, self.rows, local.shape[-1]))
         placements = [Shard(dimension) for dimension in range(self.mesh.ndim)]
         stride = torch.empty(shape, device="meta").stride()

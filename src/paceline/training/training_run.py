@@ -14,6 +14,8 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
+from paceline.strategy.residuals import RESIDUAL_CHOICES
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
 
@@ -161,17 +163,22 @@ class TrainingRun:
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",
-                mesh.sharding not in ("ddp", "zero2", "zero3"),
-                "train with sharding ddp, zero2 or zero3, or with ZeroRedundancyOptimizer in your own script",
+                mesh.sharding not in TORCH_SHARDINGS,
+                f"train with sharding {', '.join(TORCH_SHARDINGS)}",
+            ),
+            (
+                "gather_bits or gradient_bits with sharding zero1",
+                mesh.sharding == "zero1" and bool(mesh.gather_bits or mesh.gradient_bits),
+                "leave gather_bits and gradient_bits out",
             ),
             (
                 f"an elastic run with sharding {mesh.sharding}",
-                self.elastic and mesh.shares.weights,
+                self.elastic and mesh.shares.optimizer,
                 "leave elastic out: survivors hold no whole copy; resume from the checkpoint",
             ),
             (
                 f"slimming with sharding {mesh.sharding}",
-                bool(self.slimming) and mesh.shares.weights,
+                bool(self.slimming) and mesh.shares.optimizer,
                 "slim with sharding ddp",
             ),
             (
@@ -272,12 +279,14 @@ class TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew."""
+        """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew. So may
+        how residuals are kept."""
         kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", *_SLIMMING)
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
         options = {**OPTIMIZERS[self.strategy.optimizer].options, **self.optimizer_options}
-        strategy = {k: v for k, v in self.strategy.to_json().items() if k != "world_size"}
+        strategy = {k: v for k, v in self.strategy.to_json().items() if k not in ("world_size", *RESIDUAL_CHOICES)}
+        strategy["dense_bits"] = self.strategy.choice("dense_bits")
         return {**{k: getattr(self, k) for k in kept}, "lr": self.learning_rate, **end, **strategy, **options}
 
     @property

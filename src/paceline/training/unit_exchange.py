@@ -21,9 +21,10 @@ from paceline.codecs import Codec, Key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.training.collectives import Wire
-from paceline.training.encoded_streams import CodecStream
+from paceline.training.encoded_streams import PLAIN, CodecStream
 from paceline.training.exchanges.to_owner import reduce_to_owners
 from paceline.training.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.narrow_sums import reduce_scatter
 from paceline.training.tensor_layout import TensorSpec
 
 
@@ -117,6 +118,7 @@ class OwnerSetup:
         outer: the wire on which encoded rows travel: all of these ranks, or those with this rank's place on every node.
         inner: the ranks of this node; None without the dense leg.
         momentum: factor of the local momentum, which the optimizer then does without; 0 has none.
+        dense: codec of what ``codec`` does not encode: tensors that stay dense, a node's sums.
     """
 
     codec: Codec
@@ -125,6 +127,12 @@ class OwnerSetup:
     outer: Wire
     inner: Wire | None = None
     momentum: float = 0.0
+    dense: Codec = PLAIN
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what the codec does not encode travels as bfloat16."""
+        return isinstance(self.dense, Bf16)
 
     @property
     def rows(self) -> int:
@@ -146,12 +154,14 @@ class UnitGradients:
 
     Attributes:
         matrix: (owners, columns), of any float type.
-        owed: error feedback, updated in place; None for none.
+        owed: error feedback; None for none.
+        left: where that of after the step is written; may be ``owed`` itself.
         draws, first: of the stochastic rounding; element k of the rows takes draw ``first + k``.
     """
 
     matrix: torch.Tensor
     owed: Owed | None
+    left: Owed | None
     draws: Key
     first: int
 
@@ -163,11 +173,11 @@ def reduce_unit(
 
     Args:
         room: gives an fp32 buffer of so many elements.
-        dense: send everything as fp32, as in the rest of a step that had a NaN or an infinity.
+        dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
 
     Returns:
         The sum over all ranks of this rank's row, (columns,) in FSDP2's order, and whether every gradient of every rank was fit
-        for the codec. If not, the sum is that of the dense gradients and ``owed`` is as before.
+        for the codec. If not, the sum is that of the dense gradients and ``left`` is not written.
     """
     meter, rows = setup.world.meter, setup.rows
     with meter.span("gather", "codec"):
@@ -185,15 +195,15 @@ def reduce_unit(
     if scalings is None:
         for (_, columns), part in zip(layout.packed, parts, strict=True):
             packed[:, columns] = part
-        _run(setup, _dense(packed), _dense(kept))
+        _run(setup, _dense(setup, packed), _dense(setup, kept))
         return _own_row(setup, layout, packed, kept, ()), False
     with meter.span("prepare", "codec"):
         stream = _compressed(setup, layout, gradients, parts, packed, scalings)
-    _run(setup, stream, _dense(kept))
-    if gradients.owed is not None:  # this rank's own row was not sent: all of it is in the sum
-        gradients.owed.residual[setup.outer.rank].zero_()
-        if gradients.owed.velocity is not None:
-            gradients.owed.velocity[setup.outer.rank].zero_()
+    _run(setup, stream, _dense(setup, kept))
+    if gradients.left is not None:  # this rank's own row was not sent: all of it is in the sum
+        gradients.left.residual[setup.outer.rank].zero_()
+        if gradients.left.velocity is not None:
+            gradients.left.velocity[setup.outer.rank].zero_()
     total = _own_row(setup, layout, packed, kept, scalings)
     return total, not lossless or is_finite(total)
 
@@ -205,8 +215,7 @@ def _own_places(setup: OwnerSetup, matrix: torch.Tensor) -> torch.Tensor:
     local, nodes = setup.inner.world_size, setup.outer.world_size
     by_place = matrix.view(nodes, local, -1).transpose(0, 1).float().contiguous().view(-1)
     mine = by_place.new_empty(by_place.numel() // local)
-    setup.inner.reduce_scatter(mine, by_place, "inner_reduce").wait()
-    return mine.view(nodes, -1)
+    return reduce_scatter(setup.inner, mine, by_place, setup.narrow).view(nodes, -1)
 
 
 def _agree(
@@ -243,8 +252,8 @@ def _compressed(
     scalings: Sequence[MessageScaling],
 ) -> CodecStream:
     """The compressed columns as a stream of rows."""
-    flat, owed = packed.view(-1), gradients.owed
-    if owed is None:
+    flat, owed, left = packed.view(-1), gradients.owed, gradients.left
+    if owed is None or left is None:
         for index, ((_, columns), part) in enumerate(zip(layout.packed, parts, strict=True)):
             here = packed[:, columns]
             if scalings:
@@ -254,19 +263,19 @@ def _compressed(
                 here.copy_(part)
         return CodecStream(setup.codec, flat, gradients.draws, gradients.first)
     for (_, columns), part in zip(layout.packed, parts, strict=True):
-        if owed.velocity is not None:
-            part = owed.velocity[:, columns].mul_(setup.momentum).add_(part)
-        owed.residual[:, columns] += part
-    velocity = None if owed.velocity is None else owed.velocity.view(-1)
-    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, owed.residual.view(-1), velocity)
+        if owed.velocity is not None and left.velocity is not None:
+            part = torch.mul(owed.velocity[:, columns], setup.momentum, out=left.velocity[:, columns]).add_(part)
+        torch.add(owed.residual[:, columns], part, out=left.residual[:, columns])
+    velocity = None if left.velocity is None else left.velocity.view(-1)
+    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, left.residual.view(-1), velocity)
 
 
 def _run(setup: OwnerSetup, *streams: CodecStream) -> None:
     reduce_to_owners([stream for stream in streams if stream.count], setup.outer, setup.exchange)
 
 
-def _dense(values: torch.Tensor) -> CodecStream:
-    return CodecStream(Fp32(), values.view(-1), Key(0, 0), 0)
+def _dense(setup: OwnerSetup, values: torch.Tensor) -> CodecStream:
+    return CodecStream(setup.dense, values.view(-1), Key(0, 0), 0)
 
 
 def _own_row(

@@ -44,6 +44,7 @@ from paceline.training.progress import Progress
 from paceline.training.run_state import layerwise_of, restore
 from paceline.training.schedules import scheduler
 from paceline.training.sharded_loop import ShardedTrainer, sharded
+from paceline.training.shared_update import SharedUpdate, SharedUpdateTrainer
 from paceline.training.starting_model import starting_model, teacher_of
 from paceline.training.stop_requests import StopRequests
 from paceline.training.training_run import TrainingRun
@@ -233,12 +234,19 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
         hook = attach(ddp, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
     recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)
     every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
-    optimizer = make_optimizer(strategy.optimizer, module.named_parameters(), recipe.lr, every, run.optimizer_options)
+    update = SharedUpdate.of(ddp, hook, run) if strategy.parallelism.sharding == "zero1" else None
+    trained = module.named_parameters() if update is None else update.parts.items()
+    optimizer = make_optimizer(strategy.optimizer, trained, recipe.lr, every, run.optimizer_options)
     recipe = replace(recipe, options=options_of(optimizer))
     if run.slimming:
         optimizer = on_path.wrapped(optimizer, module, data.train_x[:2], run.slimming, recipe.total_steps)
     kind = LocalTrainer if local else ShardedTrainer if strategy.parallelism.shares.weights else Trainer
+    if update is not None:
+        update.follow(optimizer)
+        kind = SharedUpdateTrainer
     trainer = kind(ddp, hook, optimizer, data, strategy, run.seed, device)
+    if isinstance(trainer, SharedUpdateTrainer) and update is not None:
+        trainer.update = update
     if isinstance(trainer, LocalTrainer):
         trainer.last_epoch = run.epochs - 1
     if (teacher := teacher_of(run)) is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
@@ -47,6 +48,47 @@ def large(rank: int, workers: int) -> dict[str, Any]:
         seen[f"bare {step}"] = own.numpy(), bare.numpy().copy(), hook.meter.sent_bytes, hook.step - before
     seen["shapes"] = [t.shape for t in hook.tensors]
     return seen
+
+
+def beside_pytorch(rank: int, workers: int) -> dict[str, Any]:
+    """Gradients of the same steps under PyTorch's own wrapper of its own hook, and with everything in 16 bits here."""
+    seen: dict[str, Any] = {}
+    for name in ("torch", "own"):
+        torch.manual_seed(1)
+        model = DDP(nn.Linear(64, 48))
+        if name == "torch":
+            state = powerSGD_hook.PowerSGDState(
+                None,
+                matrix_approximation_rank=2,
+                start_powerSGD_iter=2,
+                min_compression_rate=2,
+                orthogonalization_epsilon=1e-30,
+                random_seed=5,
+            )
+            wrapped = default_hooks.bf16_compress_wrapper(powerSGD_hook.powerSGD_hook)
+            wrapped.__name__ = "wrapped"  # by its own name DDP asks for NCCL; gloo adds bfloat16 too
+            model.register_comm_hook(state, wrapped)
+        else:
+            hook = attach(model, "powersgd", seed=5, residual_bits=16, dense_bits=16)
+        grads, sent = [], []
+        for step in range(6):
+            model.zero_grad()
+            if name == "own":
+                hook.meter.begin_step()
+            model(torch.randn(4, 64, generator=torch.Generator().manual_seed(10 * step + rank))).square().mean().backward()
+            grads.append([p.grad.numpy().copy() for p in model.parameters() if p.grad is not None])
+            sent.append(hook.meter.sent_bytes if name == "own" else 0)
+        seen[name] = grads, sent
+    return seen
+
+
+def test_in_16_bits_it_has_the_bits_of_pytorchs_wrapper_and_half_the_bytes() -> None:
+    for seen in launch_once(beside_pytorch, 2):
+        (wanted, _), (found, sent) = seen["torch"], seen["own"]
+        for one, other in zip(wanted, found, strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+        flag, dense, factors = ring_bytes(4, 2), 64 * 48 + 48, 2 * (64 + 48) + 48
+        assert sent == [flag + ring_bytes(2 * dense, 2)] * 2 + [flag + ring_bytes(2 * factors, 2)] * 4
 
 
 def test_what_is_too_large_goes_dense_and_leaves_no_infinity() -> None:

@@ -16,14 +16,19 @@ from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.training import bucketing as groups
 from paceline.training.attach import attach
+from paceline.training.error_feedback import Feedback
+from paceline.training.hooks.state import check_same_exchange, settings
+from paceline.training.residual_keeping import keeping_of
 
 CASES: dict[str, dict[str, Any]] = {
     "topk with momentum": {"compression": "topk", "momentum": 0.9},
+    "topk with momentum, narrow": {"compression": "topk", "momentum": 0.9, "residual_bits": 16},
     "sign over a ring": {"compression": "sign", "exchange": "ring"},
     "scaled, hierarchical": {"compression": "inceptionn-scaled", "exchange": "hierarchical", "ranks_per_node": 2},
     "int8": {"compression": "int8"},
     "terngrad": {"compression": "terngrad"},
     "powersgd": {"compression": "powersgd"},
+    "powersgd, narrow": {"compression": "powersgd", "residual_bits": 16},
 }
 
 
@@ -131,14 +136,15 @@ def test_the_resumed_run_has_the_same_bits(case):
 def test_fewer_workers_share_what_is_owed_and_go_on(case, workers):
     ranks = launch_once(resumed, 4)
     after = [r[case]["fewer"][workers] for r in ranks[:workers]]
-    kinds = ("errors",) if case == "powersgd" else ("residual", "velocity")
+    kinds = ("errors",) if case.startswith("powersgd") else ("residual", "velocity")
+    rounding = 2.0**-8 if case.endswith("narrow") else 1e-5  # shares are rounded to nearest
     for kind in kinds:
         old, new = (masses(states, kind) for states in ([r[case]["state"] for r in ranks], [a["state"] for a in after]))
         assert old.keys() == new.keys()
-        assert bool(old) == (case in ("topk with momentum", "powersgd") or (case.startswith("sign") and kind == "residual"))
+        assert bool(old) == (case.startswith(("topk", "powersgd")) or (case.startswith("sign") and kind == "residual"))
         for name in old:
             assert np.abs(old[name]).max() > 0
-            assert np.allclose(old[name], new[name], rtol=1e-5, atol=1e-6 * np.abs(old[name]).max())
+            assert np.allclose(old[name], new[name], rtol=rounding, atol=1e-6 * np.abs(old[name]).max())
     for a in after:
         assert a["step"] == 6
         pairs = zip(a["weights"], after[0]["weights"], strict=True)
@@ -151,6 +157,23 @@ def test_states_that_do_not_fit_are_refused():
         assert "the state is of powersgd, the model sends topk" in other
         assert one == "no error" and "4 workers, the state is of 9" in many  # its own state is enough
         assert f"of rank {rank} only" in many and "nothing" in none
+
+
+def test_residuals_of_another_width_are_taken_over() -> None:
+    """Those of fp32 are rounded to nearest, those of bfloat16 stay; where they lie does not matter either."""
+    narrow = GradientExchange("topk", residual_bits=16, residuals_at="host")
+    values = torch.randn(500, generator=torch.Generator().manual_seed(1))
+    for before, after in ((GradientExchange("topk"), narrow), (narrow, GradientExchange("topk"))):
+        check_same_exchange({"compression": "topk", "gradient_exchange": settings(before)}, after)
+        feedback = Feedback(keeping=keeping_of(after))
+        kept = values.to(keeping_of(before).dtype)
+        feedback.load({"residual": {"a": kept}, "velocity": {}})
+        found = feedback.state()["residual"]["a"]
+        assert found.dtype == keeping_of(after).dtype
+        assert torch.equal(found, values.bfloat16()) if after is narrow else torch.equal(found, values.bfloat16().float())
+    other = GradientExchange("topk", residual_bits=16, dense_bits=16)
+    with pytest.raises(UserError, match="dense_bits None, here 16"):
+        check_same_exchange({"compression": "topk", "gradient_exchange": settings(narrow)}, other)
 
 
 class Scaler:

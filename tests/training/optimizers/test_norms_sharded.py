@@ -14,7 +14,7 @@ WAYS = [(2, "fsdp"), (2, "zero"), (3, "fsdp"), (4, "hsdp")]
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
-        assert float((value - other[name]).abs().max()) <= 1e-6, name
+        assert float((value - other[name]).abs().max()) <= 4e-6, name
 
 
 @pytest.mark.parametrize(("workers", "way"), WAYS)

@@ -290,4 +290,5 @@ def digits(rank: int, workers: int) -> dict[str, float]:
 def test_it_learns_what_the_plain_optimizer_learns(kind: str) -> None:
     (accuracy, *_) = launch_once(digits, 2)
     assert accuracy[kind] > 0.9, accuracy
-    assert accuracy[f"one bit {kind}"] > accuracy[kind] - 0.02, accuracy
+    # Of 359 examples: twice the standard error of a difference at 95 %.
+    assert accuracy[f"one bit {kind}"] > accuracy[kind] - 0.033, accuracy

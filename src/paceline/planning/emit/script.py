@@ -74,6 +74,10 @@ def attach_line(exchange: GradientExchange) -> str:
         arguments += [f"min_elements={rule.min_elements}", f"dense={list(rule.names)}"]
     if not exchange.compress_pull:
         arguments.append("compress_pull=False")
+    for name in ("residual_bits", "residuals_at", "dense_bits"):
+        value = getattr(exchange, name)
+        if value not in (32, ""):
+            arguments.append(f"{name}={value!r}")
     if exchange.exchange == "hierarchical" and exchange.ranks_per_node > 1:
         arguments.append(f"ranks_per_node={exchange.ranks_per_node}")
     arguments += [f"{name}={value!r}" for name, value in dict(exchange.options).items()]

@@ -123,6 +123,8 @@ class Hook(HookBase):
         self._work.submit(lambda: self._run(parts, set(parts), None, gradient), [(gradient, done)])
         done.wait()
         self._encoded = False
+        if self._setup is not None and self._setup.feedback is not None:
+            self._setup.feedback.end_step(False)
         self._work.check()
 
     def state_dict(self) -> HookState:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, ring_bytes
 from paceline.strategy.compression import low_rank_factors
@@ -22,6 +23,7 @@ from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, step_end
 from paceline.training.hooks.state import settings, well_formed
+from paceline.training.residual_keeping import keeping_of
 from paceline.training.tensor_layout import TensorSpec
 
 _NOTHING = 1e-30  # added to a column's norm: it only changes the norm of a zero column, which is then no divisor of 0
@@ -51,6 +53,7 @@ class PowerSGD(HookBase):
         )
         described = gradient_exchange.description
         self.rank, self.min_rate = int(described.option("rank")), described.option("min_rate")
+        self._keeping = keeping_of(gradient_exchange)
         self._groups = Groups(model, self._named, fused=False)
         self._flat: dict[int, torch.Tensor] = {}
         self._before: dict[int, dict[str, torch.Tensor | None]] = {}  # memories of the groups sent in this step, by group
@@ -126,6 +129,7 @@ class PowerSGD(HookBase):
                 self._before[group.index] = self._memories(group.index)
             self._low_rank(group, bucket, flat)
             self._take_back(group, unused, flat)
+            self._put_away(group)
         for tensor, place in zip(group.tensors, places, strict=True):
             if tensor.name not in unused:
                 group.parts[tensor.name].copy_(place)
@@ -150,6 +154,8 @@ class PowerSGD(HookBase):
         if group.index not in self._flat:
             kinds = {part.dtype for part in group.parts.values()}
             kind = kinds.pop() if len(kinds) == 1 else torch.float32
+            if self.gradient_exchange.dense_bits == 16:  # what PyTorch's bf16_compress_wrapper gives this hook
+                kind = torch.bfloat16
             self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self.wire.device)
         return self._flat[group.index]
 
@@ -159,8 +165,10 @@ class PowerSGD(HookBase):
             compressed = self.state.iter >= self.state.start_powerSGD_iter
             factors = low_rank_factors(t.shape, self.rank, self.min_rate) if compressed else None
             elements += sum(factors) if factors else t.elements
-        self.meter.sent_bytes += ring_bytes(4 * elements, self.wire.world_size)
+        self.meter.sent_bytes += ring_bytes(flat.element_size() * elements, self.wire.world_size)
         self._revive(group.index)
+        if group.index in self.state.error_dict:  # as the hook works on it
+            self.state.error_dict[group.index] = self.state.error_dict[group.index].to(flat)
         self._encoded |= self.state.iter >= self.state.start_powerSGD_iter
         future = powerSGD_hook.powerSGD_hook(self.state, bucket)
         with collective():
@@ -177,6 +185,14 @@ class PowerSGD(HookBase):
         for tensor, owed, mean in zip(group.tensors, error.split(sizes), flat.split(sizes), strict=True):
             if tensor.name in unused:
                 owed.add_(mean)
+
+    def _put_away(self, group: Group) -> None:
+        """Keep the residual that PyTorch's hook has made of a group, unless it may stay what and where it is."""
+        error = self.state.error_dict.get(group.index)
+        if error is not None and not self._keeping.in_place(error.device):
+            kept = self._keeping.zeros(error.numel(), error.device)
+            self._keeping.put(error.float(), kept, key(self.seed, self.step, self.meter.rank), group.tensors[0].offset)
+            self.state.error_dict[group.index] = kept
 
     def _rescale(self, ratio: float) -> None:
         """Rescale the residuals. The factors need no scaling, since each step makes them orthogonal again."""
@@ -198,7 +214,7 @@ class PowerSGD(HookBase):
         memories = {name: self._empty(name) | getattr(self.state, name) for name in _MEMORIES}
         copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in memories.items()}
         draws = self.state.rng.get_state(legacy=False)
-        key = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load accepts no NumPy array by default
+        words = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load accepts no NumPy array by default
         return {
             "low_rank": self.rank,
             "min_rate": self.min_rate,
@@ -212,7 +228,7 @@ class PowerSGD(HookBase):
             "nonfinite_steps": self.meter.nonfinite_steps,
             "rank": self.meter.rank,
             "factor": self._factor,
-            "rng": {**draws, "state": {"key": key, "pos": int(draws["state"]["pos"])}},
+            "rng": {**draws, "state": {"key": words, "pos": int(draws["state"]["pos"])}},
             **copied,
         }
 
@@ -251,12 +267,18 @@ class PowerSGD(HookBase):
             total = {i: sum(rank_state["error_dict"][i].double() for rank_state in states) for i in by_rank[0]["error_dict"]}
             own = {**by_rank[0], "error_dict": {i: (t / self.wire.world_size).float() for i, t in total.items()}}
         for name in _MEMORIES:
-            kept = {i: t.to(self.wire.device).clone() for i, t in own[name].items() if bool(t.any())}
-            setattr(self.state, name, kept)
+            setattr(self.state, name, {i: self._own(name, t) for i, t in own[name].items() if bool(t.any())})
         self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
         self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own.get("factor", 1.0)
-        key = np.asarray(own["rng"]["state"]["key"]).astype(np.uint32)
-        self.state.rng.set_state({**own["rng"], "state": {**own["rng"]["state"], "key": key}})
+        words = np.asarray(own["rng"]["state"]["key"]).astype(np.uint32)
+        self.state.rng.set_state({**own["rng"], "state": {**own["rng"]["state"], "key": words}})
+
+    def _own(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """A memory of a state as this hook keeps it."""
+        device = self.wire.device
+        if name != "error_dict" or self._keeping.in_place(device):
+            return values.to(device).clone()
+        return self._keeping.zeros(values.numel(), device).copy_(values)
 
 
 def _is_fit(values: torch.Tensor) -> bool:

@@ -27,6 +27,7 @@ from paceline.training.hooks.state import HookState, check_same_exchange, settin
 from paceline.training.meter import Meter
 from paceline.training.sharded_setup import Draws, UnitReducer, make_reducers
 from paceline.training.sharded_state import KINDS, Holding, of_other_ranks, saved_sizes
+from paceline.training.step_verdict import StepVerdict, Verdict, verdict_wires
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor
 from paceline.training.weight_gather import WeightGather
@@ -74,7 +75,9 @@ class ShardedHook:
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
         self._work = Exchanges(self._reducers[units[0]].world)
         self._waiting: list[Future] = []
-        self._nonfinite = self._in_step = False
+        wires = verdict_wires(units, (r.world for r in self._reducers.values()), self.meter, timeout_s)
+        self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
+        self._in_step = False
         self._told: set[str] = set()
         for unit in self.units:
             if unit.replicate_group is not None:
@@ -230,7 +233,8 @@ class ShardedHook:
         self, reducer: UnitReducer, output: torch.Tensor, matrix: torch.Tensor, divisor: float, step: int, compressed: bool
     ) -> None:
         draws = Draws(self.seed, step)
-        self._nonfinite |= reducer.reduce(output, matrix, divisor, draws, self._nonfinite, compressed)
+        bad = reducer.reduce(output, matrix, divisor, draws, self._verdict.nonfinite, compressed)
+        self._verdict.seen(bad, compressed and reducer.encodes, reducer.agrees if compressed else None)
         finish_queued(output)
 
     def _begin_step(self) -> None:
@@ -242,15 +246,27 @@ class ShardedHook:
     def _end_step(self) -> None:
         """The end of a backward pass: all gradients are there."""
         self._in_step = False
-        for future in self._waiting:
+        verdicts: list[Verdict] = []
+        ended = promise(nothing := torch.empty(0))
+        self._work.submit(lambda: verdicts.append(self._verdict.conclude()), [(nothing, ended)])
+        for future in (*self._waiting, ended):
             future.wait()
         self._waiting.clear()
         self._work.check()
         self.step += 1
-        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
-        self._nonfinite = False
+        self._obey(verdicts[0])
         if self._check_every and self.step % self._check_every == 0:
             self.check_replicas()
+
+    def _obey(self, verdict: Verdict) -> None:
+        """Keep what the step's encodings owe, or restore what was owed before it; after a mixed step every gradient is NaN."""
+        self.meter.count_nonfinite(verdict.nonfinite, self.step - 1)
+        for reducer in self._reducers.values():
+            reducer.end_step(not verdict.nonfinite)
+        if verdict.mixed:
+            with torch.no_grad():
+                for parameter in (p for unit in self.units for p in unit.parameters if p.grad is not None):
+                    Unit.shard_of(parameter.grad).fill_(torch.nan)
 
     def check_replicas(self) -> None:
         """Compare the shards with those of the other replicas, in HSDP. Raises ReplicasDiverged on every rank alike."""

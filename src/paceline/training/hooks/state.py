@@ -9,6 +9,7 @@ import torch
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.residuals import RESIDUAL_CHOICES
 from paceline.training.error_feedback import divided
 from paceline.training.tensor_layout import TensorSpec
 
@@ -68,12 +69,13 @@ def exchange_of(state: HookState) -> GradientExchange:
 
 
 def check_same_exchange(state: HookState, exchange: GradientExchange) -> None:
-    """Raises UserError if the state has another exchange, and names the differences."""
+    """Raises UserError if the state has another exchange, and names the differences. How residuals are kept may differ."""
     stated, name = state["compression"], exchange.compression
     if stated != name:
         raise UserError(f"the state is of {stated}, the model sends {name}", "attach the same compression")
     before, now = settings(exchange_of(state)), settings(exchange)
-    pairs = {key: (before.get(key), now.get(key)) for key in sorted({*before, *now})}
+    names = sorted({*before, *now}.difference(RESIDUAL_CHOICES))
+    pairs = {key: (before.get(key), now.get(key)) for key in names}
     differing = [f"{key} {_shown(a)}, here {_shown(b)}" for key, (a, b) in pairs.items() if a != b]
     if differing:
         raise UserError(f"the state is of other settings: {'; '.join(differing)}", "attach with those of the run before")

@@ -1,0 +1,109 @@
+"""What comparisons of an engine's Verilog with a codec count, and the words for the first difference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from paceline.nic.verilated import EngineFailure, Run
+
+BEAT = 32  # bytes
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a comparison found.
+
+    Attributes:
+        what: was compared. ``cases``: how many values, patterns, vectors or frames.
+        cycles, beats: of both engines together; beats in and out.
+        agreed: every bit. ``difference``: the first one, or why there is nothing to compare; empty where all agree.
+    """
+
+    what: str
+    cases: int
+    cycles: int
+    beats: int
+    seconds: float
+    agreed: bool
+    difference: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What must come out for one frame.
+
+    Attributes:
+        case: which frame of which engine.
+        content: every byte.
+        refused: the engine must say error: then only the length counts, and so many ``beats`` of the header.
+    """
+
+    case: str
+    content: bytes
+    refused: bool = False
+    beats: int = 0
+
+    def difference(self, got: bytes, error: bool) -> str:
+        """The first difference to what came out, in words; empty where there is none."""
+        head = BEAT * self.beats
+        if error != self.refused:
+            return f"{self.case}: error is {error}"
+        if self.refused:
+            same = len(got) == len(self.content) and got[:head] == self.content[:head]
+            behind = " behind the same header" if head else ""
+            return "" if same else f"{self.case}: {len(got)} bytes, expected {len(self.content)}{behind}"
+        return "" if got == self.content else f"{self.case}: {first_difference(got, self.content)}"
+
+
+@dataclass
+class Tally:
+    """What a comparison has found so far.
+
+    Attributes:
+        seed: of the stalls of all batches.
+    """
+
+    seed: int
+    cycles: int = field(default=0, init=False)
+    beats: int = field(default=0, init=False)
+    batches: int = field(default=0, init=False)
+    difference: str = field(default="", init=False)
+    started: float = field(default_factory=time.monotonic, init=False)
+
+    def run(self, drive: Callable[[int], Run], first: str) -> Run | None:
+        """The next batch of frames, which begins with the frame ``first``; None where the engine failed.
+
+        Args:
+            drive: runs it with a seed for its stalls.
+        """
+        self.batches += 1
+        try:
+            run = drive(self.seed * 1_000_003 + self.batches)
+        except EngineFailure as error:
+            self.difference = f"{error} (frames from {first})"
+            return None
+        self.cycles += run.cycles
+        self.beats += run.beats_in + run.beats_out
+        return run
+
+    def agree(self, run: Run, wanted: Sequence[Wanted]) -> bool:
+        """Whether every frame came out as wanted; else ``difference`` says which did not."""
+        for want, got, error in zip(wanted, run.frames, run.errors, strict=True):
+            self.difference = want.difference(got, error)
+            if self.difference:
+                return False
+        return True
+
+    def result(self, what: str, cases: int) -> Verified:
+        """What was compared, with how many cases."""
+        seconds = time.monotonic() - self.started
+        return Verified(what, cases, self.cycles, self.beats, seconds, not self.difference, self.difference)
+
+
+def first_difference(got: bytes, want: bytes) -> str:
+    """Where two frames differ, in words."""
+    at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
+    found, expected = got[at : at + 4].hex() or "missing", want[at : at + 4].hex() or "none"
+    return f"byte {at} is {found}, expected {expected} ({len(got)} and {len(want)} bytes)"

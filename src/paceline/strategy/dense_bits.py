@@ -1,0 +1,61 @@
+"""bfloat16 for what a codec does not encode: tensors that stay dense, factors, sums that return uncompressed, legs in a node.
+
+PyTorch's ``bf16_compress_wrapper`` does that for its hooks. Flags and scales stay fp32, and so does a message that a codec
+would make longer than fp32: the codec's bound holds for it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from paceline.errors import UserError, shown
+from paceline.strategy.compression import Compression
+from paceline.strategy.formats import BF16, FP32, Format
+
+BITS = (32, 16)
+
+
+class PartlyDense(Protocol):
+    """A gradient exchange as far as its uncompressed numbers go; ``GradientExchange`` is one."""
+
+    @property
+    def compression(self) -> str: ...
+    @property
+    def exchange(self) -> str: ...
+    @property
+    def codec_at(self) -> str: ...
+    @property
+    def compress_pull(self) -> bool: ...
+    @property
+    def residual_bits(self) -> int: ...
+    @property
+    def description(self) -> Compression: ...
+
+
+def dense_format(bits: int) -> Format:
+    """The format of what a codec does not encode."""
+    return BF16 if bits == 16 else FP32
+
+
+def check_bits(name: str, bits: object) -> int:
+    """The bits of fp32 or of bfloat16. Raises UserError for others."""
+    if isinstance(bits, bool) or bits not in BITS:
+        raise UserError(f"{name}={shown(bits)}", "give 32 for fp32 or 16 for bfloat16")
+    return int(bits)  # type: ignore[call-overload,no-any-return]
+
+
+def check_dense_bits(x: PartlyDense) -> None:
+    """Raises UserError where ``dense_bits`` 16 finds no fp32 to narrow, or where that cannot be done."""
+    if x.compression == "dense":
+        raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
+    if x.compression == "bf16" and x.exchange != "hierarchical" and x.compress_pull:
+        raise UserError("bf16 sends no fp32 here", "leave dense_bits out")
+    if x.exchange == "switch":
+        raise UserError("a switch adds fp32 or integers, not bfloat16", "leave dense_bits out, or name exchange sharded")
+    if x.codec_at == "nic":
+        raise UserError("hosts with a codec in the network card exchange fp32", "leave dense_bits out")
+    if x.description.low_rank and x.residual_bits != 16:
+        raise UserError(
+            f"{x.compression} in 16 bits: PyTorch's hook works and keeps its residuals in the type that it sends",
+            "give residual_bits=16 too",
+        )

@@ -1,0 +1,83 @@
+"""How residuals are kept between exchanges: as fp32 beside the codec, or narrower, or in the host's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from paceline.codecs import Key
+from paceline.codecs.stochastic_bf16 import round_tensor
+from paceline.strategy import GradientExchange
+from paceline.strategy.residuals import HOST
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where residuals lie between exchanges, and in which type.
+
+    Attributes:
+        narrow: as bfloat16, not as fp32.
+        on_host: in the host's memory, pinned where gradients are on a GPU; else where the codec works.
+    """
+
+    narrow: bool = False
+    on_host: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of a number that is kept."""
+        return torch.bfloat16 if self.narrow else torch.float32
+
+    def in_place(self, device: torch.device) -> bool:
+        """Whether a codec on ``device`` works on what is kept. If not, that is copied before an exchange and back after it."""
+        return not self.narrow and (not self.on_host or device.type == "cpu")
+
+    def zeros(self, shape: int | Sequence[int], device: torch.device) -> torch.Tensor:
+        """Residuals of a codec on ``device`` before the first exchange."""
+        if self.on_host and device.type != "cpu":
+            return torch.zeros(shape, dtype=self.dtype, pin_memory=True)
+        return torch.zeros(shape, dtype=self.dtype, device=device)
+
+    def put(self, values: torch.Tensor, into: torch.Tensor, key: Key, start: int) -> None:
+        """Keep fp32 ``values``, whose memory may be overwritten, ``into`` the elements of ``zeros`` that they belong to.
+
+        Args:
+            key, start: of the rounding; element k takes draw ``start + k``.
+        """
+        if not self.narrow:
+            into.copy_(values)
+        elif into.device == values.device:
+            round_tensor(into.view(-1), values.view(-1), key, start)
+        else:  # rounded first: half the bytes cross
+            rounded = torch.empty(values.numel(), dtype=torch.bfloat16, device=values.device)
+            round_tensor(rounded, values.view(-1), key, start)
+            into.copy_(rounded.view_as(into))
+
+
+AS_THEY_ARE = Keeping()
+"""fp32, where the codec works."""
+
+
+def keeping_of(exchange: GradientExchange) -> Keeping:
+    """How an exchange keeps its residuals."""
+    return Keeping(exchange.residual_bits == 16, exchange.residuals_at == HOST)
+
+
+class WorkingCopies:
+    """fp32 buffers on the codec's device for what is kept otherwise, reused from exchange to exchange."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, torch.Tensor] = {}
+
+    def of(self, kind: str, kept: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """``kept`` as fp32 on ``device``; the next call for this ``kind`` uses the same memory."""
+        buffer = self._buffers.get(kind)
+        if buffer is None or buffer.numel() < kept.numel() or buffer.device != device:
+            buffer = self._buffers[kind] = torch.empty(kept.numel(), device=device)
+        if kept.dtype != torch.float32:
+            kept = kept.to(device)  # converted there: half the bytes cross
+        return buffer[: kept.numel()].view(kept.shape).copy_(kept)

@@ -1,0 +1,181 @@
+"""What the ranks of training/test_step_verdict.py do: steps of sharded models with a bad gradient in one unit, on one rank."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from paceline import LARS, attach
+from sharded_models import CLASSES, INPUTS, Grads, gradients, hybrid, weights
+
+BAD, STEPS = 2, 4
+NAN = float("nan")
+CASES: dict[str, dict[str, Any]] = {
+    "sign": {"compression": "sign"},
+    "sign, ring": {"compression": "sign", "exchange": "ring"},
+    "momentum": {"compression": "topk", "density": 0.05, "momentum": 0.9},
+    "int8": {"compression": "int8"},
+    "a unit dense": {"compression": "sign", "dense": ["0.*"]},
+    "accumulated": {"compression": "sign"},
+    "scaler": {"compression": "sign"},
+}
+MESHES: dict[str, dict[str, Any]] = {
+    "replicas": {"compression": "sign"},
+    "nodes": {"compression": "sign", "exchange": "hierarchical", "ranks_per_node": 2},
+    "tensor parallel": {"compression": "sign"},
+}
+FIRST, LAST = "2.0", "0"
+"""Layers: of the unit that the backward pass reduces first, and of one that follows."""
+
+
+def cases(workers: int) -> dict[str, dict[str, Any]]:
+    """Those of so many ranks."""
+    return MESHES if workers == 4 else CASES
+
+
+class _Poison(torch.autograd.Function):
+    """A weight whose gradient has a bad element."""
+
+    @staticmethod
+    def forward(context: Any, weight: Tensor, value: float) -> Tensor:
+        context.value = value
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        bad = gradients[0].clone()
+        own = bad.to_local() if hasattr(bad, "to_local") else bad  # an operation of a DTensor would call the other ranks
+        own.view(-1)[7] = context.value
+        return bad, None
+
+
+class Layer(nn.Linear):
+    """A layer; ``bad`` is what an element of its weight's gradient is set to."""
+
+    bad = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = _Poison.apply(self.weight, self.bad) if self.bad else self.weight
+        return nn.functional.linear(x, weight, self.bias)
+
+
+def network(case: str) -> Any:
+    """Odd sizes, but for a layer that tensor parallelism divides."""
+    torch.manual_seed(3)
+    inner = 42 if case == "tensor parallel" else 43
+    block = nn.Sequential(Layer(61, inner), nn.Tanh(), Layer(inner, 47))
+    model = nn.Sequential(Layer(INPUTS, 61), nn.Tanh(), block, nn.Tanh(), Layer(47, CLASSES))
+    mesh = hybrid() if case == "replicas" else None
+    if case == "tensor parallel":
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model[2], both["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = both["data"]
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=mesh)
+    return model
+
+
+def _owed(hook: Any) -> list[Tensor]:
+    return [values.clone() for kind in ("residual", "velocity") for _, _, _, values in hook._owed(kind)]
+
+
+def train(rank: int, workers: int, case: str, where: str, value: float = NAN, skip: bool = False) -> list[dict[str, Any]]:
+    """Each step's gradients, residuals, weights and counts; step ``BAD`` has a bad gradient in ``where`` on the last rank, or
+    is left out."""
+    model = network(case)
+    hook = attach(model, min_elements=10, **cases(workers)[case], check_every=0)
+    sgd = case == "scaler"
+    optimizer: Any = (
+        torch.optim.SGD(model.parameters(), 0.1) if sgd else LARS(model.named_parameters(), lr=0.1, trust_coefficient=0.1)
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0, growth_interval=1000, enabled=sgd)
+    sample = rank // 2 if case == "tensor parallel" else rank
+    rows = []
+    for step in range(STEPS):
+        if step == BAD and skip:
+            continue
+        before, old = _owed(hook), weights(model)
+        optimizer.zero_grad()
+        for micro in range(2 if case == "accumulated" else 1):
+            model.set_requires_gradient_sync(micro == 1 or case != "accumulated")
+            bad = step == BAD and rank == workers - 1 and micro == 0
+            model.get_submodule(where).bad = value if bad else 0.0
+            draws = torch.Generator().manual_seed(100 * step + 10 * micro + sample)
+            loss = model(torch.randn(5, INPUTS, generator=draws)).square().mean()
+            scaler.scale(loss).backward()
+        seen = gradients(model)
+        if case == "accumulated":
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update(1.0) if sgd else None
+        new = weights(model)
+        rows.append(
+            {
+                "step": step,
+                "gradients": seen,
+                "kept": _owed(hook),
+                "same residuals": all(torch.equal(a, b) for a, b in zip(before, _owed(hook), strict=True)),
+                "same weights": all(torch.equal(old[name], new[name]) for name in old),
+                "weights": new,
+                "counted": hook.meter.nonfinite_steps,
+                "noted": hook.meter.bookkeeping_bytes,
+            }
+        )
+    return rows
+
+
+def behaviours(rank: int, workers: int) -> dict[str, Any]:
+    """Every case with a NaN in either unit, and without the step."""
+    logging.getLogger("paceline").setLevel(logging.ERROR)
+    found: dict[str, Any] = {}
+    for case in cases(workers):
+        for where in (FIRST, LAST):
+            found[f"{case}: {where}"] = train(rank, workers, case, where)
+        found[f"{case}: without"] = train(rank, workers, case, LAST, skip=True)
+    if workers < 4:
+        found["infinite"] = train(rank, workers, "sign", LAST, float("inf"))
+    found["shared"] = shared(rank, hybrid() if workers == 4 else None)
+    return found
+
+
+class Twice(nn.Module):
+    """A layer that a forward pass calls twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.into, self.again, self.out = nn.Linear(INPUTS, 13), nn.Linear(13, 13), nn.Linear(13, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.again(torch.tanh(self.again(self.into(x)))))
+
+
+def shared(rank: int, mesh: Any = None) -> dict[str, Grads]:
+    """What units deliver over three steps, and still owe, beside their gradients; one unit is reduced twice in each."""
+    totals: list[Grads] = []
+    owed: Grads = {}
+    for compression in ("", "topk"):
+        model = Twice()
+        fully_shard(model.again, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        hook = attach(model, compression, min_elements=10, density=0.05) if compression else None
+        totals.append({})
+        for step in range(3):
+            model.zero_grad()
+            draws = torch.Generator().manual_seed(100 * step + rank)
+            model(torch.randn(5, INPUTS, generator=draws)).square().mean().backward()
+            for name, gradient in gradients(model).items():
+                totals[-1][name] = totals[-1].get(name, torch.zeros(())) + gradient
+        for name, tensor, holding, values in hook._owed("residual") if hook is not None else ():
+            rows = torch.zeros(holding.owners, tensor.shard)
+            rows[holding.place :: holding.places] = values
+            torch.distributed.all_reduce(rows)
+            owed[name] = tensor.whole_of(rows) / torch.distributed.get_world_size()
+    return {"wanted": totals[0], "delivered": totals[1], "owed": owed}

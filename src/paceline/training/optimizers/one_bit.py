@@ -156,8 +156,8 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         skipped_compressed: steps after the freeze that changed nothing, as a gradient of some rank was not finite.
 
     Raises:
-        UserError: an illegal option, 16-bit parameters, a model that ``attach`` refuses or that has other parameters; in a step,
-            a ``torch.amp.GradScaler``.
+        UserError: an illegal option, 16-bit parameters, a model that ``attach`` refuses or that has other parameters; in a
+            step, a ``torch.amp.GradScaler``.
     """
 
     def __init__(

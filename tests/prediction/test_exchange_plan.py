@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from math import prod
 
 import numpy as np
 import pytest
@@ -114,3 +115,12 @@ def test_networks_repeat_themselves_and_so_do_plans() -> None:
     net = Workload.named("bert-large")
     plan = exchange_plan(net, strategy(sharding="zero3", bucket_bytes=25 << 20), 4)
     assert plan.count > len(plan.partition.unlike) and len(plan.traffic) == len(plan.partition.unlike)
+
+
+def test_zero1_gathers_whole_rows_whatever_was_planned_before() -> None:
+    """Equal rows of every tensor for all ranks: a plan without shares knows no rows."""
+    net, zero1 = Workload.named("lenet5"), strategy(sharding="zero1")
+    before = exchange_plan(net, strategy(), 1).wire_bytes
+    rows = [(p.shape[0], prod(p.shape[1:])) for p in net.parameters]
+    padded = 4 * sum(-(-count // zero1.world_size) * size for count, size in rows)
+    assert exchange_plan(net, zero1, 1).wire_bytes == before + (zero1.world_size - 1) * padded

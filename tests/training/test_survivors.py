@@ -19,6 +19,7 @@ from distributed import TESTS, executable, free_port
 from fault_driver import FEATURES
 from paceline.errors import UserError
 from paceline.training import checkpoint, survivors
+from paceline.training.hooks.state import exchange_of, own_state
 from training_jobs import job
 
 WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
@@ -118,42 +119,76 @@ def test_a_killed_worker_is_started_again_and_all_go_on_from_memory(tmp_path: Pa
         run.process.wait()
 
 
-@pytest.mark.full
-def test_nodes_are_lost_and_join_under_torchrun(tmp_path: Path) -> None:
-    """Two nodes of two to three; one is killed, the other waits for a third, and both go on from its memory."""
-    out, port = tmp_path / "out", free_port()
-    environment = {**FEATURES, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+class Nodes:
+    """Agents of torchrun on this machine, two or three at a time, each with one rank; the first keeps the rendezvous."""
 
-    def node(name: str) -> Watched:
-        folder = tmp_path / name
-        folder.mkdir()
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out, self.port = folder, folder / "out", free_port()
+        self.all: list[Watched] = []
+
+    def start(self) -> Watched:
+        """One more, which joins the others."""
+        own = self.folder / str(len(self.all))
+        own.mkdir()
         torchrun = ["-m", "torch.distributed.run", "--nnodes", "2:3", "--nproc-per-node", "1", "--max-restarts", "3"]
-        meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "x", "--local-addr", "localhost"]
-        conf = ["--rdzv-conf", "last_call_timeout=2,join_timeout=60"]
-        batch = ["--global-batch", "6", "--out", str(out), "--checkpoint-every", "1h"]
+        meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{self.port}", "--rdzv-id", "x"]
+        conf = ["--local-addr", "localhost", "--rdzv-conf", "last_call_timeout=2,join_timeout=60"]
+        batch = ["--global-batch", "6", "--out", str(self.out), "--checkpoint-every", "1h"]
         command = [sys.executable, *torchrun, *meet, *conf, "-m", "paceline.training", *WORDS, *batch]
-        return Watched(command, environment, folder)
+        more = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PYTHON_EXEC": executable()}
+        self.all.append(Watched(command, {**FEATURES, **more}, own))
+        return self.all[-1]
 
-    nodes = [node("a")]
-    time.sleep(3)  # its agent keeps the rendezvous
-    nodes.append(node("b"))
-    try:
-        nodes[0].wait_for("epoch 2/")
-        nodes[1].process.kill()  # the agent; its worker follows it
-        before = len(nodes[0].lines)
-        nodes.append(node("c"))
-        everything = lambda: [line for one in nodes for line in one.lines]  # noqa: E731
-        until = time.monotonic() + 150
-        while time.monotonic() < until and not any("going on from" in line for line in everything()[before:]):
-            time.sleep(0.2)
-        line = next((line for line in everything() if "going on from" in line), "")
-        assert "in the memory of rank 0" in line, everything()
-    finally:
-        for one in nodes:
+    def say(self, text: str, within_s: float = 120) -> str:
+        """The first line of any node with the text, now or soon."""
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            for line in self.lines:
+                if text in line:
+                    return line
+            time.sleep(0.1)
+        raise AssertionError(f"no {text!r} in {self.lines}")
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for one in self.all for line in one.lines]
+
+    def stop(self) -> None:
+        """All, by SIGTERM."""
+        for one in self.all:
             one.process.terminate()
-        for one in nodes:
+        for one in self.all:
             try:
                 one.process.wait(60)
             except subprocess.TimeoutExpired:
                 one.process.kill()
                 one.process.wait()
+
+
+@pytest.mark.full
+def test_a_node_joins_and_one_is_lost_under_torchrun(tmp_path: Path) -> None:
+    """Two stop at a step and save it; three go on from there, and owe together what the two owed. Then one is killed, and two
+    go on from memory."""
+    nodes = Nodes(tmp_path)
+    try:
+        nodes.start()
+        time.sleep(3)  # its agent keeps the rendezvous
+        nodes.start()
+        nodes.say("epoch 2/")
+        last = nodes.start()
+        line = nodes.say("going on from the checkpoint of ")
+        saved = checkpoint.load(nodes.out)
+        assert saved["workers"] == 2 and checkpoint.place(saved) in line
+        owed = [hook["feedback"]["residual"] for hook in saved["hook"]]
+        assert len(owed) == 2 and max(float(values.abs().max()) for values in owed[0].values()) > 0
+        exchange = exchange_of(saved["hook"][0])
+        shares = [own_state(saved["hook"], exchange, 3, rank)["feedback"]["residual"] for rank in range(3)]
+        for name in owed[0]:
+            torch.testing.assert_close(sum(one[name] for one in shares), sum(one[name] for one in owed))
+        nodes.say(f"epoch {saved['epoch'] + 2}/")
+        last.process.kill()  # the agent; its worker follows it
+        line = nodes.say(" in the memory of rank ")
+        epoch = int(re.search(r"epoch (\d+),", line)[1])  # type: ignore[index]
+        assert epoch >= saved["epoch"] + 1 and re.search(r"rank \d, \d when the group broke; rank \d was lost", line), line
+    finally:
+        nodes.stop()

@@ -88,7 +88,7 @@ EXECUTED: dict[str, list[Case]] = {
     "optimizer": [_case("result", optimizer=name) for name in ("sgd", "adam", "lars")],
     "bucket_bytes": [_case("buckets", bucket_bytes=4096)],
     "clip": [_case("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
-    "sharding": [_case("phases", INT8, sharding=name) for name in ("zero2", "zero3")],
+    "sharding": [_case("phases", INT8, sharding=name) for name in ("zero1", "zero2", "zero3")],
     "shard_devices": [_case("phases", {**INT8, "sharding": "zero3"}, shard_devices=2)],
     "gather_bits": [_case("bytes", {**INT8, "sharding": "zero3"}, gather_bits=bits) for bits in (8, 16)],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
@@ -104,8 +104,8 @@ EXECUTED: dict[str, list[Case]] = {
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "gradient_bits": [
-        ({"sharding": "zero1"}, "cannot run sharding zero1"),
-        ({"sharding": "zero1", "gradient_bits": 16}, "cannot run sharding zero1"),
+        ({"sharding": "distributed_optimizer"}, "cannot run sharding distributed_optimizer"),
+        ({"sharding": "zero1", "gradient_bits": 16}, "cannot run gather_bits or gradient_bits with sharding zero1"),
     ],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],

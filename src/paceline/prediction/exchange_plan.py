@@ -231,6 +231,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
         "partition",
         alone,
         level.weights,
+        s.parallelism.sharding == "zero1",
         shares_frozen,
         x.compression,
         x.options,

@@ -93,6 +93,13 @@ def one_bit(rank: int, workers: int) -> dict[str, Any]:
         before = optimizer.hook.state_dict()["feedback"]["residual"]
         rows = train(model, optimizer, rank, range(FREEZE + 1, FREEZE + 4), bad=FREEZE + 2)
         seen[kind, "bad"] = rows, optimizer.skipped_compressed, optimizer.steps_done, sorted(before)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        scaler.scale(loss(model, rank, 0)).backward()
+        try:
+            scaler.step(optimizer)
+        except UserError as error:
+            seen[f"scaler, {kind}"] = str(error)
+        optimizer.step()  # without one it goes on
     for name, call in {
         "freeze": lambda: made("adam", DDP(net()), model=DDP(net()), freeze_step=0),
         "other model": lambda: made("adam", DDP(net()), model=DDP(net()), freeze_step=3),
@@ -246,6 +253,7 @@ SAYS = {
     "freeze": "freeze_step=0; give a whole number of steps from 1 on",
     "other model": "the optimizer and the model differ in ",
     "no DDP": "attach takes a DistributedDataParallel model",
+    **{f"scaler, {kind}": "a GradScaler skips steps on one rank alone" for kind in KINDS},
     "16 bits": "a parameter is torch.bfloat16; 1-bit optimizers take fp32 ones",
 }
 

@@ -26,10 +26,15 @@ AVERAGED = 100  # steps before the freeze whose trust ratios count: with COEFFIC
 COEFFICIENT = 0.9  # weight of the earlier trust ratios in their average (1-bit LAMB's beta_3)
 FACTOR = (0.5, 4.0)  # bounds of a frozen ratio's correction (r_min, r_max)
 CHANGE = 0.1  # and the largest relative change of it a step (r_threshold)
+# These are the defaults of the authors' own code: coeff_beta, factor_min, factor_max and factor_threshold of OnebitLamb
+# (DeepSpeed, deepspeed/runtime/fp16/onebit/lamb.py). Its max_coeff of 10 and min_coeff of 0.01 (c_max, c_min) bound the trust
+# ratio of LAMB itself, before the freeze too; the ratios here are those of ``paceline.LAMB``, which are not bounded.
 
 
 class _OneBit(torch.optim.Optimizer):
     """The common part: the freeze, the exchange of momentum, the skipped steps. ``hook`` has the errors: save its state too."""
+
+    _step_supports_amp_scaling = True  # so that a GradScaler leaves the step to ``step``, which refuses it
 
     def _connect(self, model: DistributedDataParallel, freeze_step: int, **options: Any) -> None:
         if isinstance(freeze_step, bool) or not isinstance(freeze_step, int) or freeze_step < 1:
@@ -67,7 +72,12 @@ class _OneBit(torch.optim.Optimizer):
         self.hook.frozen = self.frozen
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One step of all parameters, or of none if a gradient of any rank is not finite and the variance is frozen."""
+        """One step of all parameters, or of none if a gradient of any rank is not finite and the variance is frozen.
+
+        Raises:
+            UserError: a ``torch.amp.GradScaler`` makes the step.
+        """
+        self._refuse_scaler()
         if not self.frozen:
             loss = self._warm_step(closure)
             self.hook.frozen = self.frozen
@@ -79,6 +89,16 @@ class _OneBit(torch.optim.Optimizer):
         with torch.no_grad():
             self._frozen_step()
         return loss
+
+    def _refuse_scaler(self) -> None:
+        """Gradients are a rank's own after the freeze: a scaler would skip the step of one rank, for which the others wait."""
+        if self.__dict__.pop("grad_scale", None) is None:
+            return
+        del self.found_inf
+        raise UserError(
+            "a GradScaler skips steps on one rank alone, and 1-bit optimizers exchange momenta in each",
+            "leave the scaler out: torch.autocast in bfloat16 needs none",
+        )
 
     def _frozen_step(self) -> None:
         own: dict[str, Tensor] = {}
@@ -136,7 +156,8 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         skipped_compressed: steps after the freeze that changed nothing, as a gradient of some rank was not finite.
 
     Raises:
-        UserError: an illegal option, 16-bit parameters, a model that ``attach`` refuses or that has other parameters.
+        UserError: an illegal option, 16-bit parameters, a model that ``attach`` refuses or that has other parameters; in a
+            step, a ``torch.amp.GradScaler``.
     """
 
     def __init__(

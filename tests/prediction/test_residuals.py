@@ -41,12 +41,12 @@ def predicted(machines: Cluster, **choices: Any) -> Any:
         ({"residuals_at": "host"}, 4 * 8e6),
         ({"residual_bits": 16, "residuals_at": "host"}, 4 * 8e6),
         ({"compression": "topk", "options": {"momentum": 0.9}, "residual_bits": 16}, 2 * (2 * (WHOLE + 8e6) + 4 * 8e6)),
-        ({"sharding": "zero3", "bucket_bytes": 16_000_000}, 4 * WHOLE),
-        ({"sharding": "zero3", "bucket_bytes": 16_000_000, "residual_bits": 16}, 2 * WHOLE + 4 * 4e6),
+        ({"sharding": "zero3", "bucket_bytes": 16_000_000}, 2 * 4 * WHOLE),
+        ({"sharding": "zero3", "bucket_bytes": 16_000_000, "residual_bits": 16}, 2 * 2 * WHOLE + 4 * 4e6),
     ],
 )
 def test_bytes_on_the_device(choices: dict[str, Any], wanted: float) -> None:
-    """Kept, with DDP's second copy of all groups but the last, and the fp32 copies of the largest group."""
+    """Kept, with the second copy of all groups but the last (DDP) or of all (FSDP2), and fp32 copies of the largest group."""
     assert predicted(gpus(), **choices).memory["error feedback"] == wanted
 
 

@@ -147,9 +147,8 @@ def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) 
 
     def rank(wire: Any) -> tuple[int, torch.Tensor]:
         setup = OwnerSetup(codec=codecs.get("int8"), exchange=exchange, world=wire, outer=wire, dense=dense_codec(x))
-        row, _ = reduce_unit(
-            setup, layout, UnitGradients(rows[wire.rank].clone(), None, None, key(3, 0, wire.rank), 0), torch.empty
-        )
+        gradients = UnitGradients(rows[wire.rank].clone(), None, None, key(3, 0, wire.rank), 0)
+        row, _ = reduce_unit(setup, layout, gradients, torch.empty)
         return wire.meter.sent_bytes, row
 
     traffic = describe_unit(plan_unit(shapes, x.description, dense), x, x.description, "fp32", workers)

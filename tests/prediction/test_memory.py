@@ -34,7 +34,7 @@ def test_memory_of_zero():
     assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
     assert [m["weights"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
     unit = 4_000_000
-    assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
+    assert [m["gathered"] for m in shares.values()] == [0, unit + unit / n, 2 * unit + weights, 4 * unit]
     assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
 
 

@@ -94,7 +94,7 @@ class _OneBit(torch.optim.Optimizer):
         """Gradients are a rank's own after the freeze: a scaler would skip the step of one rank, for which the others wait."""
         if self.__dict__.pop("grad_scale", None) is None:
             return
-        del self.found_inf
+        self.__dict__.pop("found_inf", None)
         raise UserError(
             "a GradScaler skips steps on one rank alone, and 1-bit optimizers exchange momenta in each",
             "leave the scaler out: torch.autocast in bfloat16 needs none",

@@ -4,10 +4,11 @@
     python benchmarks/recorded_gradients.py --networks hdc --data mnist:DIR --out FOLDER
 
 FOLDER lies outside of the project; scripts of the lab take it as ``--gradients FOLDER``. Each network itself is trained, in
-fp32: so many steps of momentum SGD (0.9, rate 0.01) from He's initial weights (He et al. 2015, arXiv:1502.01852), on images
-that are scaled to its input. Then every worker computes the gradient of samples of its own, at the same weights. So they are
-gradients of the first steps of a training, not of all of it. A tensor of more than 2^20 values keeps whole rows that lie
-evenly apart, 2^20 values together; the lab repeats them.
+fp32: so many steps of momentum SGD (0.9, rate 0.01 for 256 samples, in proportion for fewer: Goyal et al. 2017,
+arXiv:1706.02677) from He's initial weights (He et al. 2015, arXiv:1502.01852), the last layer's of deviation 0.01 (Krizhevsky
+et al. 2012), on images that are scaled to its input. Then every worker computes the gradient of samples of its own, at the
+same weights. So they are gradients of the first steps of a training, not of all of it. A training that does not learn is not
+kept. A tensor of more than 2^20 values keeps whole rows that lie evenly apart, 2^20 values together; the lab repeats them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -98,8 +100,10 @@ def record(name: str, data: Any, folder: Path, ranks: int, steps: int, batch: in
     for module in network.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    last = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+    nn.init.normal_(last.weight, std=0.01)
     shape, order = models.model(name).input.shape, torch.randperm(len(data.train_y))
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01 * batch / 256, momentum=0.9)
     losses = []
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(steps + ranks):
@@ -114,6 +118,10 @@ def record(name: str, data: Any, folder: Path, ranks: int, steps: int, batch: in
             continue
         gradients = [kept(p.grad).numpy() for p in network.parameters() if p.grad is not None]
         np.savez(folder / f"rank{number - steps}.npz", **{str(i): g for i, g in enumerate(gradients)})
+    if not fmean(losses[steps:]) < losses[0]:
+        raise SystemExit(
+            f"{name} does not learn: its loss went from {losses[0]:.4g} to {fmean(losses[steps:]):.4g}; give more --steps"
+        )
     about = {
         "network": name,
         "data": NAMES.get(data.name, data.name),
@@ -133,7 +141,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", required=True)
     parser.add_argument("--data", default="digits", help="digits, mnist:DIR, cifar10:DIR")
     parser.add_argument("--ranks", type=int, default=8, help="workers, each with samples of its own")
-    parser.add_argument("--steps", type=int, default=20, help="of training before")
+    parser.add_argument("--steps", type=int, default=40, help="of training before")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()

@@ -44,9 +44,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """HDC's gradients on digits, of two workers, after two steps."""
+    """HDC's gradients on digits, of two workers, after six steps."""
     folder = tmp_path_factory.mktemp("gradients")
-    run("recorded_gradients.py", "--networks", "hdc", "--ranks", "2", "--steps", "2", "--batch", "8", "--out", str(folder))
+    run("recorded_gradients.py", "--networks", "hdc", "--ranks", "2", "--steps", "6", "--batch", "64", "--out", str(folder))
     return folder
 
 
@@ -93,14 +93,16 @@ def test_recorded_gradients_are_those_of_the_network_in_training(recordings: Pat
     for module in network.modules():
         if isinstance(module, torch.nn.Linear):
             torch.nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            last = module
+    torch.nn.init.normal_(last.weight, std=0.01)
     order = torch.randperm(len(data.train_y))
-    optimizer = torch.optim.SGD(network.parameters(), 0.01, 0.9)
+    optimizer = torch.optim.SGD(network.parameters(), 0.0025, 0.9)
     seen = []
-    for number in range(4):
-        chosen = order[8 * number : 8 * number + 8]
+    for number in range(8):
+        chosen = order[64 * number : 64 * number + 64]
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(network(data.train_x[chosen]), data.train_y[chosen]).backward()
-        if number < 2:
+        if number < 6:
             optimizer.step()
         else:
             seen.append([p.grad.clone().flatten() for p in network.parameters() if p.grad is not None])
@@ -108,8 +110,10 @@ def test_recorded_gradients_are_those_of_the_network_in_training(recordings: Pat
         for mine, theirs in zip(recording.of(rank), seen[rank], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-7)
     assert not torch.equal(recording.of(0)[0], recording.of(1)[0])
-    assert recording.said.startswith("recorded in training") and "scikit-learn's digits, batch 8" in recording.said
+    assert recording.said.startswith("recorded in training") and "scikit-learn's digits, batch 64" in recording.said
     assert 2 < recording.ratio("inceptionn", 2.0**-10) < 16
+    with pytest.raises(SystemExit, match="hdc does not learn: its loss went from"):
+        recorded_gradients.record("hdc", data, recordings / "untrained", ranks=1, steps=0, batch=8)
     with pytest.raises(SystemExit, match="gradients of 2 workers: --ranks 3"):
         recording.of(2)
     with pytest.raises(SystemExit, match=r"recorded_gradients.py writes them"):

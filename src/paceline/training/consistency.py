@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,19 @@ def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: 
     differing = [name for name in names if len({repr(other.get(name)) for other in everyone}) > 1]
     if differing:
         name = differing[0]
-        values = "; ".join(f"rank {rank}: {other.get(name)}" for rank, other in enumerate(everyone))
+        shown = _differing_fields([other.get(name) for other in everyone])
+        values = "; ".join(f"rank {rank}: {value}" for rank, value in enumerate(shown))
         installs = "install the same Paceline on every rank" if name == CODE else fix
         raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", installs)
+
+
+def _differing_fields(values: Sequence[Any]) -> list[Any]:
+    """Of mappings the fields that are not alike in all, as text; other values as they are."""
+    if not all(isinstance(value, Mapping) for value in values):
+        return list(values)
+    names = dict.fromkeys(name for value in values for name in value)
+    differing = [name for name in names if len({repr(value.get(name)) for value in values}) > 1]
+    return [", ".join(f"{name} {value.get(name, 'not given')}" for name in differing) for value in values]
 
 
 @functools.cache

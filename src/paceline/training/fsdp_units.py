@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from paceline.errors import UserError
+from paceline.training.attachable import replicated
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor, sharded
 
@@ -179,7 +180,7 @@ def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | 
     shard = getattr(info, "shard_process_group", None)
     replicate = getattr(info, "replicate_process_group", None)
     if shard is None:
-        raise UserError("this model is replicated, not sharded", "wrap it in DistributedDataParallel, and attach to that")
+        raise replicated()
     if replicate is not None and replicate.size() == 1:
         replicate = None
     if replicate is not None and shard.size() == 1:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed._composable import checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 
 from paceline import LAMB, LARS, UserError, attach
 
@@ -326,7 +327,62 @@ def refused(rank: int, workers: int) -> dict[str, str]:
         attach(model, "int8")
     with _refusals(found, "ddp gathers"):
         attach(nn.parallel.DistributedDataParallel(network()), "int8", gather_bits=8)
+    with _refusals(found, "compressions"):
+        attach(sharded(), "int8" if rank else "int4")
+    with _refusals(found, "options"):
+        attach(sharded(), "int8", exchange="ring" if rank else "sharded", block=64 + 64 * rank)
+    with _refusals(found, "twice"):
+        model = sharded()
+        attach(model, "int8")
+        attach(model, "int8")
+    with _refusals(found, "own reduce-scatter"):
+        model = sharded()
+        model[2].set_custom_reduce_scatter(OwnReduceScatter())
+        attach(model, "int8")
+    with _refusals(found, "child"):
+        attach(sharded()[2], "int8")
+    with _refusals(found, "child, before its root"):
+        model = network()
+        fully_shard(model[0])
+        attach(model[0], "int8")
+        fully_shard(model)
+        backward(model, rank, 0)
+    with _refusals(found, "sparse embedding"):
+        model = nn.Sequential(nn.Embedding(30, 8, sparse=True), nn.Linear(8, 3))
+        fully_shard(model)
+        attach(model, "int8")
+    with _refusals(found, "sparse lookup"):
+        lookup = Lookup()
+        fully_shard(lookup)
+        attach(lookup, "int8")
+        lookup(torch.arange(6)).sum().backward()
+    for name in ("0.weight", "2.0.bias"):  # of a unit that was frozen as a whole, and of one in part
+        with _refusals(found, f"unfrozen {name}"):
+            model = network()
+            frozen = model[0] if name == "0.weight" else model[2][0].bias
+            frozen.requires_grad_(False)
+            for part in (model[0], model[2], model):
+                fully_shard(part)
+            attach(model, "int8")
+            backward(model, rank, 0)
+            model.get_parameter(name).requires_grad_(True)
+            backward(model, rank, 1)
     return found
+
+
+class OwnReduceScatter(DefaultReduceScatter):
+    """One that a user has set."""
+
+
+class Lookup(nn.Module):
+    """An embedding in its functional form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.out = nn.Parameter(torch.ones(30, 8)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(nn.functional.embedding(x, self.rows, sparse=True))
 
 
 def rounded_weights(rank: int, workers: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.codecs import Key, key
+from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.sharded_exchange import check_to_owners
 from paceline.training.collectives import Wire
@@ -52,12 +53,14 @@ class UnitReducer(ABC):
         world: a wire among the ranks that share the unit out.
         replicas: in HSDP, a wire among the ranks with the same shard; else ``world``.
         encodes: whether something is sent in a format that has no NaN.
+        holds: whether this backward pass only collects: FSDP2 asks for the sum over the replicas in a later one.
         narrow: the type in which the engine adds up wider gradients; None: in theirs.
     """
 
     world: Wire
     replicas: Wire
     encodes = False
+    holds = False
     narrow: torch.dtype | None = None
 
     def reduce(
@@ -257,9 +260,24 @@ class ReplicaReducer(UnitReducer):
         first = unit.first + world.rank * unit.columns
         self.layout = Layout([TensorSpec(t.name, (t.shard,), first + t.start) for t in unit.tensors], dense)
         self._workspace = torch.empty(0)
+        self._collected: torch.Tensor | None = None  # sums inside the group of shards of passes that held
         self.encodes = setup is not None and self.layout.compressed > 0 and exchange.description.lossy
         if self.feedback is not None:
             self.feedback.holds_back = True
+
+    def _by_engine(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, dtype: Any = None) -> bool:
+        if self._collected is not None:
+            raise UserError(
+                f"{self._unit.tensors[0].name} and others of its unit: some got no gradient, and set_requires_all_reduce(False) "
+                "has collected gradients of all of them",
+                "leave set_requires_all_reduce out, or use set_requires_gradient_sync",
+            )
+        return super()._by_engine(output, matrix, divisor, dtype)
+
+    @property
+    def holds(self) -> bool:  # type: ignore[override]
+        """See ``UnitReducer``."""
+        return not self._unit.adds_replicas
 
     @property
     def feedback(self) -> Feedback | None:
@@ -274,6 +292,13 @@ class ReplicaReducer(UnitReducer):
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
         part = matrix.new_empty(output.numel())
         part = reduce_scatter(self.world, part, matrix, self.narrow is not None).float()
+        if self._collected is not None:
+            part += self._collected
+            self._collected = None
+        if self.holds:  # the optimizer finds zeros until the replicas are added up
+            self._collected = part
+            output.zero_()
+            return False
         if self.setup is None:
             begin_allreduce(part, self._exchange.description.format, self.replicas)()
             bad = not is_finite(part)

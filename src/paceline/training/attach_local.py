@@ -68,9 +68,9 @@ def attach_local(
         What exchanges; keep its ``state_dict()`` of every rank in your checkpoints.
 
     Raises:
-        UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model that
-            has local steps already, in DistributedDataParallel, with weights that are divided among ranks, or with complex ones; ranks that were given
-            different settings or models.
+        UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model that has local steps
+            already, in DistributedDataParallel, with weights that are divided among ranks, or with complex ones; ranks that
+            were given different settings or models.
     """
     group = process_group if process_group is not None else dist.group.WORLD
     if group is None:

@@ -13,8 +13,8 @@ from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.sharded_exchange import TO_OWNERS, check_to_owners
-from paceline.training.consistency import agree
 from paceline.training.attachable import check_embeddings
+from paceline.training.consistency import agree
 from paceline.training.fsdp_units import Unit, check_root, units_of
 from paceline.training.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter
 

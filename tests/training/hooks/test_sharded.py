@@ -128,7 +128,7 @@ def test_replicas_that_diverged_are_named_on_every_rank() -> None:
 
 
 def test_replicas_are_added_up_only_when_fsdp2_asks() -> None:
-    """``set_requires_all_reduce``: the gradients are PyTorch's, and one exchange between the replicas carries all four passes."""
+    """``set_requires_all_reduce``: PyTorch's gradients, and one exchange between the replicas for all four passes."""
     for result in launch_once(sharded_models.collected, 4):
         assert error(result["dense"], result["torch"]) < 1e-6
         assert 0 < error(result["int8"], result["torch"]) < 0.07

@@ -25,11 +25,12 @@ from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
 from paceline.training.hooks.state import HookState, check_same_exchange, settings
 from paceline.training.meter import Meter
-from paceline.training.sharded_setup import Draws, UnitReducer, make_reducers
+from paceline.training.sharded_setup import make_reducers
 from paceline.training.sharded_state import KINDS, Holding, of_other_ranks, saved_sizes
 from paceline.training.step_verdict import StepVerdict, Verdict, verdict_wires
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor
+from paceline.training.unit_reducer import Draws, UnitReducer
 from paceline.training.weight_gather import WeightGather
 
 _log = logging.getLogger("paceline")
@@ -326,6 +327,7 @@ class UnitReduceScatter(ReduceScatter):
         self._hook, self._unit = hook, unit
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A buffer of FSDP2's."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -347,6 +349,7 @@ class UnitAllGather(AllGather):
         self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A buffer of FSDP2's."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from paceline.errors import UserError
 from paceline.training.attachable import look_once, replicated
@@ -208,7 +209,7 @@ class _LookAtGradients:
     def __init__(self, unit: Unit) -> None:
         self._unseen: list[tuple[str, Any]] = [(t.name, r) for t, r in zip(unit.tensors, unit.records, strict=True)]
 
-    @torch._disable_dynamo
+    @_disable_dynamo
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         for name, record in self._unseen:
             if record.unsharded_param.requires_grad:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.distributed._composable import checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 
-from paceline import LAMB, LARS, UserError, attach
+from paceline import LAMB, LARS, ReplicasDiverged, UserError, attach
 
 Grads = dict[str, Tensor]
 INPUTS, CLASSES = 31, 7
@@ -294,7 +295,7 @@ def tensor_parallel(rank: int, workers: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _refusals(found: dict[str, str], name: str) -> Iterator[None]:
+def _refusals(found: dict[str, Any], name: str) -> Iterator[None]:
     try:
         yield
         found[name] = "nothing refused"
@@ -326,7 +327,62 @@ def refused(rank: int, workers: int) -> dict[str, str]:
         attach(model, "int8")
     with _refusals(found, "ddp gathers"):
         attach(nn.parallel.DistributedDataParallel(network()), "int8", gather_bits=8)
+    with _refusals(found, "compressions"):
+        attach(sharded(), "int8" if rank else "int4")
+    with _refusals(found, "options"):
+        attach(sharded(), "int8", exchange="ring" if rank else "sharded", block=64 + 64 * rank)
+    with _refusals(found, "twice"):
+        model = sharded()
+        attach(model, "int8")
+        attach(model, "int8")
+    with _refusals(found, "own reduce-scatter"):
+        model = sharded()
+        model[2].set_custom_reduce_scatter(OwnReduceScatter())
+        attach(model, "int8")
+    with _refusals(found, "child"):
+        attach(sharded()[2], "int8")
+    with _refusals(found, "child, before its root"):
+        model = network()
+        fully_shard(model[0])
+        attach(model[0], "int8")
+        fully_shard(model)
+        backward(model, rank, 0)
+    with _refusals(found, "sparse embedding"):
+        model = nn.Sequential(nn.Embedding(30, 8, sparse=True), nn.Linear(8, 3))
+        fully_shard(model)
+        attach(model, "int8")
+    with _refusals(found, "sparse lookup"):
+        lookup = Lookup()
+        fully_shard(lookup)
+        attach(lookup, "int8")
+        lookup(torch.arange(6)).sum().backward()
+    for name in ("0.weight", "2.0.bias"):  # of a unit that was frozen as a whole, and of one in part
+        with _refusals(found, f"unfrozen {name}"):
+            model = network()
+            frozen = model[0] if name == "0.weight" else model[2][0].bias
+            frozen.requires_grad_(False)
+            for part in (model[0], model[2], model):
+                fully_shard(part)
+            attach(model, "int8")
+            backward(model, rank, 0)
+            model.get_parameter(name).requires_grad_(True)
+            backward(model, rank, 1)
     return found
+
+
+class OwnReduceScatter(DefaultReduceScatter):
+    """One that a user has set."""
+
+
+class Lookup(nn.Module):
+    """An embedding in its functional form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.out = nn.Parameter(torch.ones(30, 8)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(nn.functional.embedding(x, self.rows, sparse=True))
 
 
 def rounded_weights(rank: int, workers: int) -> dict[str, Any]:
@@ -342,6 +398,77 @@ def rounded_weights(rank: int, workers: int) -> dict[str, Any]:
         own = weights(model)
         largest = max(float(own[name].abs().max()) for name in own if name.startswith("2."))
         found[str(bits)] = {"seen": seen[0], "sent": hook.meter.sent_bytes, "own": own["2.0.weight"], "largest": largest}
+    return found
+
+
+def frozen_unit(rank: int, workers: int) -> dict[str, int]:
+    """Bytes of a step of a model whose block is frozen, weights gathered in so many bits; then of one that froze it later."""
+    found: dict[str, int] = {}
+    for name, bits, late in (("32", 0, False), ("8", 8, False), ("late", 0, True)):
+        model = network()
+        model[2].requires_grad_(late)
+        for part in (model[0], model[2], model):
+            fully_shard(part)
+        hook = attach(model, "dense", exchange="sharded", gather_bits=bits)
+        if late:
+            backward(model, rank, 0)
+            model[2].requires_grad_(False)
+        hook.meter.begin_step()
+        backward(model, rank, 1)
+        found[name] = hook.meter.sent_bytes
+    model[2].requires_grad_(True)
+    found["thawed"] = len(backward(model, rank, 2))
+    return found
+
+
+def diverged(rank: int, workers: int) -> dict[str, list[str]]:
+    """What each rank is told in the steps behind a change of rank 0's shard, of replicas that check every step."""
+    found: dict[str, list[str]] = {}
+    for name, changed in (("one", [0]), ("two", [2, 3])):
+        model, said = sharded(hybrid()), []
+        hook = attach(model, "int8", check_every=1)
+        for step in range(3):
+            if step == 1 and rank in changed:
+                with torch.no_grad():
+                    model[2][0].weight.to_local().view(-1)[0] += 1
+            try:
+                backward(model, rank, step)
+                said.append("alike")
+            except ReplicasDiverged as error:
+                said.append(str(error))
+        assert hook.step == 3 and not any(unit.group._use_post_forward_mesh for unit in hook.units)
+        found[name] = said
+    return found
+
+
+def collected(rank: int, workers: int) -> dict[str, Any]:
+    """Four micro-batches between two replicas, of which the last alone is added up over them: PyTorch's gradients, and those
+    with an exchange attached; how many sums between replicas were sent."""
+    found: dict[str, Any] = {}
+    for name in ("torch", "dense", "int8"):
+        model = sharded(hybrid())
+        hook = attach(model, name, check_every=1) if name != "torch" else None
+        for step in range(4):
+            if hook is not None:
+                hook.meter.begin_step()
+            model.set_requires_all_reduce(step == 3)
+            loss(model, rank, step).backward()
+            if hook is not None:
+                found.setdefault(f"{name} sent", []).append(hook.meter.sent_bytes)
+                found.setdefault(f"{name} steps", []).append(hook.step)
+        found[name] = gradients(model)
+    with _refusals(found, "unused"):
+        model = network()
+        model[2].add_module("spare", nn.Linear(47, 47))
+        for part in (model[0], model[2], model):
+            fully_shard(part, mesh=hybrid())
+        attach(model, "int8")
+        model.set_requires_all_reduce(False)
+        loss(model, rank, 0).backward()
+        model.set_requires_all_reduce(True)
+        used = model[2][:3]
+        model[2].forward = lambda x: used(x)
+        loss(model, rank, 1).backward()
     return found
 
 

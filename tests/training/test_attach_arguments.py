@@ -231,7 +231,8 @@ def test_every_argument_is_tried() -> None:
 def test_another_model_than_ddps_is_refused() -> None:
     for seen in launch_once(both, 2):
         assert [told.partition(";")[0] for told in seen["models"]] == [
-            f"attach takes a DistributedDataParallel model, got {name}" for name in ("NoneType", "int", "Linear")
+            f"attach takes a model in DistributedDataParallel or sharded by fully_shard, got {name}"
+            for name in ("NoneType", "int", "Linear")
         ]
 
 

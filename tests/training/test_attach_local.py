@@ -84,6 +84,9 @@ def attach(rank: int, workers: int) -> list[Any]:
     moved.step()
     exchanged = sync.step()
     again = paceline.attach_local(model(), sync_every=4, process_group=dist.group.WORLD)
+    for same in (net, torch.compile(net, backend="eager")):
+        with pytest.raises(UserError, match="this model has local steps already; call attach_local once"):
+            paceline.attach_local(same, sync_every=4)
     return [
         [p.detach().clone() for p in net.parameters()],
         exchanged,

@@ -20,6 +20,18 @@ SAID = {
     "unknown": "unknown compression 'int9'; nearest: int8",
     "no root": "call fully_shard(model) last",
     "ddp gathers": "DistributedDataParallel gathers no weights",
+    "compressions": "the ranks disagree on gradient exchange (rank 0: compression int4, dense_rule.last_layer True; "
+    "rank 1: compression int8, dense_rule.last_layer False); call attach() alike on every rank",
+    "options": "on exchange, gradient exchange, options (rank 0: sharded; rank 1: ring); call attach() alike on every rank",
+    "twice": "this model has a communication hook already; attach once, right after fully_shard",
+    "own reduce-scatter": "this model has a communication hook already: OwnReduceScatter; attach once",
+    "child": "this Sequential is a part of a sharded model: it is 2 of Sequential. The other parts would be sent dense; "
+    "attach to the model on which fully_shard was called last",
+    "child, before its root": "this Linear is a part of a sharded model: it is 0 of Sequential.",
+    "sparse embedding": "0: sparse gradients cannot be exchanged here; build the layer with sparse=False",
+    "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
+    "unfrozen 0.weight": "0.weight: frozen when attach was called, trained now. Nobody compresses it; set requires_grad before",
+    "unfrozen 2.0.bias": "2.0.bias: frozen when attach was called, trained now. Nobody compresses it; set requires_grad before",
 }
 
 

@@ -68,6 +68,11 @@ def models(rank: int, workers: int) -> dict[str, str]:
     seen["sharded"] = said(lambda: attach(sharded))
     seen["plain"] = said(lambda: attach(nn.Linear(8, 3)))  # type: ignore[arg-type]
     seen["compiled"] = said(lambda: attach(torch.compile(nn.Linear(8, 3), backend="eager")))  # type: ignore[arg-type]
+    from torch.distributed._composable import replicate
+    from torch.distributed._composable.replicate_with_fsdp import replicate as replicate_with_fsdp
+
+    seen["replicated"] = said(lambda: attach(replicate(nn.Linear(8, 3))))
+    seen["replicated by FSDP2"] = said(lambda: attach(replicate_with_fsdp(nn.Linear(8, 3))))
     seen["embedding"] = said(lambda: attach(DDP(nn.Embedding(30, 8, sparse=True))))
     seen["bag"] = said(lambda: attach(DDP(nn.Sequential(nn.EmbeddingBag(30, 8, sparse=True), nn.Linear(8, 3)))))
 
@@ -94,8 +99,13 @@ def models(rank: int, workers: int) -> dict[str, str]:
 
 
 SAYS = {
-    "plain": "attach takes a DistributedDataParallel model, got Linear; wrap it first",
-    "compiled": "attach got a compiled Linear without DistributedDataParallel; wrap, attach, compile: ",
+    "plain": "attach takes a model in DistributedDataParallel or sharded by fully_shard, got Linear; wrap it first: "
+    "model = DistributedDataParallel(model), or shard it: fully_shard(model)",
+    "compiled": "attach got a compiled Linear without DistributedDataParallel or fully_shard; wrap, "
+    "attach, compile: model = DistributedDataParallel(Linear()), or fully_shard(model); attach(model); ",
+    "replicated": "this model is replicated by replicate(), which no exchange can be attached to; wrap it in "
+    "DistributedDataParallel instead, or shard it with fully_shard, and attach to that",
+    "replicated by FSDP2": "this model is replicated by replicate(), which no exchange can be attached to; wrap it in ",
     "embedding": "Embedding: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "bag": "0: sparse gradients cannot be exchanged here",
     "mixed": "DDP's mixed_precision exchanges gradients through a communication hook of its own",

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from paceline.codecs.reference.topk import TopK
 from paceline.strategy import GradientExchange
 from paceline.training.exchange_setup import codec_at, codec_of
-from paceline.training.sharded_setup import Workspace
-
-
-def test_one_buffer_serves_units_of_any_size() -> None:
-    buffer = Workspace().of(torch.device("cpu"))
-    large = buffer(100)
-    assert buffer(60).data_ptr() == large.data_ptr() and buffer(60).numel() == 60
-    assert buffer(101).numel() == 101
 
 
 def test_the_codec_of_a_step_follows_the_warm_up_of_the_sparsity() -> None:

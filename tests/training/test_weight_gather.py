@@ -20,6 +20,17 @@ def test_every_rank_sees_the_same_rounded_weights() -> None:
     assert 0 < found <= largest / 127  # QSGD: one step of 127 at most
 
 
+def test_a_frozen_unit_is_gathered_in_fewer_bits_too() -> None:
+    """Rows as below, on two ranks; the block is gathered in the forward and, for the layer before it, in the backward pass, and
+    its gradients are not exchanged. Frozen after ``attach`` it is left alone as well, and may be trained again."""
+    shards = [31 * 31 + 31, 22 * 61 + 22 + 24 * 43 + 24, 4 * 47 + 4]
+    scattered = sum(32 + 4 * n for n in (shards[0], shards[2]))
+    fp32 = sum(times * 4 * n for times, n in zip([2, 2, 1], shards, strict=True))
+    int8 = sum(times * (32 + 4 * -(-n // 1024) + n) for times, n in zip([2, 2, 1], shards, strict=True))
+    for result in launch_once(sharded_models.frozen_unit, 2):
+        assert result == {"32": fp32 + scattered, "8": int8 + scattered, "late": fp32 + scattered, "thawed": 8}
+
+
 def test_bytes() -> None:
     """Rows of 1,302 (0.), 1,648 (2.) and 144 (4.) elements on three ranks: two gathers of the first two units, one of the
     root's; int8 has a header of 32 bytes and a scale of 4 a block of 1024."""

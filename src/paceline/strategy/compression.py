@@ -296,7 +296,13 @@ COMPRESSIONS: Mapping[str, Compression] = {
             options=(
                 Option(name="density", default=0.01, least=1e-4, most=1, text="share of the elements that is sent"),
                 Option(name="value_bits", default=32, least=16, most=32, whole=True, power=True, text="fp32 or bfloat16"),
-                Option(name="momentum", default=0, least=0, most=0.9999, text="corrected here; the optimizer then has none"),
+                Option(
+                    name="momentum",
+                    default=0,
+                    least=0,
+                    most=0.9999,
+                    text="corrected here; the optimizer has its own for dense tensors only",
+                ),
                 Option(name="warmup_steps", default=0, least=0, most=1e9, whole=True, text=f"from {WARM_DENSITY:g} to density"),
             ),
             error_feedback=True,

@@ -140,9 +140,10 @@ def attach(
 
     Raises:
         UserError: an unknown name or option, an illegal value, an exchange that cannot carry the compression, ranks that were
-            given different settings or models, a model that is not wrapped in DDP, has a hook or DDP's ``mixed_precision``
-            already, has parameters that were frozen or unfrozen since it was wrapped, or has sparse gradients or complex
-            parameters. A sparse gradient of a function shows in the first ``backward()``, which then raises it.
+            given different settings or models, a model that is neither in DDP nor sharded, is a part of a sharded one, has
+            a hook or DDP's ``mixed_precision`` already, has parameters that were frozen or unfrozen since DDP wrapped it, or
+            has sparse gradients or complex parameters. A sparse gradient of a function shows in the first ``backward()``, which
+            then raises it, as one of an FSDP2 model does where a tensor is trained that was frozen here.
 
     ``backward()`` later raises ``paceline.LostRank``, ``paceline.ReplicasDiverged`` or ``paceline.PayloadError``.
     """
@@ -205,7 +206,7 @@ def attach_momentum(
             "1-bit optimizers exchange whole momenta, and fully_shard (FSDP2) has divided this model",
             "wrap it in DistributedDataParallel, or attach another compression",
         )
-    model = ddp_of(model)
+    model = ddp_of(model, or_sharded=False)
     given: dict[str, Any] = {
         "compression": GradientExchange("sign", "sharded", options={"block": block}),
         **{
@@ -255,7 +256,10 @@ def _on_every_rank(model: DistributedDataParallel, given: Mapping[str, Any]) -> 
         illegal = error
     shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node")}
     shown["grad_scaler"] = given["grad_scaler"] is not None
-    shown["gradient exchanges"] = [e.to_json() for e in request.exchanges]  # with the ranks of a node that torchrun has set
+    if isinstance(given["compression"], GradientExchange):
+        shown["compression"] = given["compression"].compression
+    every = [exchange.to_json() for exchange in request.exchanges]  # with the ranks of a node that torchrun has set
+    shown["gradient exchange"] = every[0] if len(every) == 1 else every
     shown["what is illegal"] = illegal and str(illegal)
     agree(model.process_group, shown, list(tensors.values()))
     if illegal is not None:

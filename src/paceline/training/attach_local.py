@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,6 +20,9 @@ from paceline.training.attach import TIMEOUT_S
 from paceline.training.consistency import agree
 from paceline.training.local_steps import LocalSync
 from paceline.training.tensor_layout import TensorSpec, numbered
+
+_attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[LocalSync]] = weakref.WeakKeyDictionary()
+"""What exchanges each model, while somebody holds it."""
 
 
 def attach_local(
@@ -64,9 +68,9 @@ def attach_local(
         What exchanges; keep its ``state_dict()`` of every rank in your checkpoints.
 
     Raises:
-        UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model in
-            DistributedDataParallel, with weights that are divided among ranks, or with complex ones; ranks that were given
-            different settings or models.
+        UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model that has local steps
+            already, in DistributedDataParallel, with weights that are divided among ranks, or with complex ones; ranks that
+            were given different settings or models.
     """
     group = process_group if process_group is not None else dist.group.WORLD
     if group is None:
@@ -88,6 +92,7 @@ def attach_local(
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 1e-3 <= timeout_s <= 1e9:
             raise UserError(f"timeout_s={shown(timeout_s)}", "give seconds, 1e-3 to 1e9")
         tensors = _trained(model)
+        _check_first(model)
         check_runs(wanted, next(model.parameters()).device.type)
         local.split(list(tensors.values()))
     except UserError as error:
@@ -98,9 +103,11 @@ def attach_local(
     agree(group, given, list(tensors.values()))
     if illegal is not None:
         raise illegal
-    return LocalSync(
+    sync = LocalSync(
         model, wanted, local, tensors, seed=int(seed), check_every=check_every, timeout_s=float(timeout_s), group=group
     )
+    _attached[_inner(model)] = weakref.ref(sync)
+    return sync
 
 
 def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:
@@ -113,6 +120,18 @@ def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:
     if exchange.exchange == "hierarchical" and exchange.ranks_per_node == 1:
         return replace(exchange, ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", workers)))
     return exchange
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    inner: nn.Module = getattr(model, "_orig_mod", model)  # of torch.compile
+    return inner
+
+
+def _check_first(model: nn.Module) -> None:
+    """Raises UserError for a model that another ``LocalSync`` exchanges."""
+    before = _attached.get(_inner(model))
+    if before is not None and before() is not None:
+        raise UserError("this model has local steps already", "call attach_local once, and keep what it returned")
 
 
 def _trained(model: nn.Module) -> dict[str, TensorSpec]:

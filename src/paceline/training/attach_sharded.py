@@ -13,9 +13,10 @@ from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.sharded_exchange import TO_OWNERS, check_to_owners
+from paceline.training.attachable import check_embeddings
 from paceline.training.consistency import agree
-from paceline.training.fsdp_units import Unit, units_of
-from paceline.training.hooks.sharded import ShardedHook
+from paceline.training.fsdp_units import Unit, check_root, units_of
+from paceline.training.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter
 
 GATHER_BITS = (0, 8, 16)
 
@@ -32,10 +33,13 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
     """
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     units = units_of(model)
+    trained = [unit for unit in units if unit.tensors]
     illegal: UserError | None = None
     exchange = GradientExchange()
     try:
-        exchange = _exchange(units, given, exchange_of)
+        check_root(model)
+        _check_communication(units)
+        exchange = _exchange(trained, given, exchange_of)
         _check_model(model)
         if given["gather_bits"] not in GATHER_BITS or isinstance(given["gather_bits"], bool):
             raise UserError(f"gather_bits={given['gather_bits']!r}", "give 8, 16, or 0 to gather weights as they are")
@@ -44,8 +48,8 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
     shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node", "compression")}
     shown |= {"gradient exchange": exchange.to_json(), "grad_scaler": given["grad_scaler"] is not None}
     shown["what is illegal"] = illegal and str(illegal)
-    tensors = [t.whole for unit in units for t in unit.tensors]
-    for group in dict.fromkeys([units[0].shard_group, units[0].replicate_group]):
+    tensors = [t.whole for unit in trained for t in unit.tensors]
+    for group in dict.fromkeys([trained[0].shard_group, trained[0].replicate_group]):
         if group is not None:
             agree(group, shown, tensors)
     if illegal is not None:
@@ -79,7 +83,18 @@ def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable
     return exchange
 
 
+def _check_communication(units: list[Unit]) -> None:
+    """Raises UserError where something is in the place of FSDP2's exchanges already."""
+    for name in filter(None, (unit.communication for unit in units)):
+        own = name in (UnitReduceScatter.__name__, UnitAllGather.__name__)
+        raise UserError(
+            f"this model has a communication hook already{'' if own else f': {name}'}",
+            "attach once, right after fully_shard, instead of set_custom_reduce_scatter and set_custom_all_gather",
+        )
+
+
 def _check_model(model: nn.Module) -> None:
+    check_embeddings(model)
     wide = [n for n, p in model.named_parameters() if p.requires_grad and (p.is_complex() or p.dtype == torch.float64)]
     if wide:
         raise UserError(f"{', '.join(wide)}: gradients of this type cannot be exchanged here", "train in fp32, bf16 or fp16")

@@ -13,8 +13,11 @@ from paceline.errors import UserError
 from paceline.training.tensor_layout import TensorSpec
 
 
-def ddp_of(model: object) -> DistributedDataParallel:
+def ddp_of(model: object, or_sharded: bool = True) -> DistributedDataParallel:
     """The DDP model to attach to: ``model`` itself, or the one that ``torch.compile`` has wrapped.
+
+    Args:
+        or_sharded: whether the caller serves models of ``fully_shard`` too, so that the message names both ways.
 
     Raises:
         UserError: a model without DDP.
@@ -28,13 +31,26 @@ def ddp_of(model: object) -> DistributedDataParallel:
             "attach got a FullyShardedDataParallel model (FSDP1), whose gradients it cannot reach",
             "shard it with torch.distributed.fsdp.fully_shard",
         )
+    if _is_a("torch.distributed._composable.replicate", "DDP", inner):
+        raise replicated()
     if inner is not model:
+        sharded = ", or fully_shard(model)" if or_sharded else ""
         raise UserError(
-            f"attach got a compiled {kind} without DistributedDataParallel",
-            f"wrap, attach, compile: model = DistributedDataParallel({kind}()); attach(model); model = torch.compile(model)",
+            f"attach got a compiled {kind} without DistributedDataParallel{' or fully_shard' if or_sharded else ''}",
+            f"wrap, attach, compile: model = DistributedDataParallel({kind}()){sharded}; attach(model); "
+            "model = torch.compile(model)",
         )
     raise UserError(
-        f"attach takes a DistributedDataParallel model, got {kind}", "wrap it first: model = DistributedDataParallel(model)"
+        f"attach takes a model in DistributedDataParallel{' or sharded by fully_shard' if or_sharded else ''}, got {kind}",
+        f"wrap it first: model = DistributedDataParallel(model){', or shard it: fully_shard(model)' if or_sharded else ''}",
+    )
+
+
+def replicated() -> UserError:
+    """What to say of a model that ``replicate`` has taken."""
+    return UserError(
+        "this model is replicated by replicate(), which no exchange can be attached to",
+        "wrap it in DistributedDataParallel instead, or shard it with fully_shard, and attach to that",
     )
 
 
@@ -47,16 +63,21 @@ def check_model(model: DistributedDataParallel) -> None:
         )
     if getattr(model, "_comm_hooks", None):
         raise UserError("this model has a communication hook already", "attach once, right after wrapping it")
+    check_embeddings(model.module)
+    complex_ = [name for name, p in model.module.named_parameters() if p.requires_grad and p.is_complex()]
+    if complex_:
+        raise UserError(f"{', '.join(complex_)}: complex gradients cannot be exchanged here", "train real and imaginary parts")
+
+
+def check_embeddings(model: nn.Module) -> None:
+    """Raises UserError for a trained embedding with sparse gradients."""
     sparse = [
         name or type(module).__name__
-        for name, module in model.module.named_modules()
+        for name, module in model.named_modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and module.weight.requires_grad
     ]
     if sparse:
         raise UserError(f"{', '.join(sparse)}: sparse gradients cannot be exchanged here", "build the layer with sparse=False")
-    complex_ = [name for name, p in model.module.named_parameters() if p.requires_grad and p.is_complex()]
-    if complex_:
-        raise UserError(f"{', '.join(complex_)}: complex gradients cannot be exchanged here", "train real and imaginary parts")
 
 
 def refuse_sparse_gradients(model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
@@ -66,10 +87,12 @@ def refuse_sparse_gradients(model: DistributedDataParallel, tensors: Mapping[int
     """
     for parameter in model.module.parameters():
         if id(parameter) in tensors and parameter.requires_grad:
-            _look_once(parameter, tensors[id(parameter)].name)
+            look_once(parameter, tensors[id(parameter)].name)
 
 
-def _look_once(parameter: nn.Parameter, name: str) -> None:
+def look_once(parameter: torch.Tensor, name: str) -> None:
+    """Raise UserError, within the backward pass, if the next gradient of a parameter is sparse."""
+
     def look(gradient: torch.Tensor) -> None:
         handle.remove()
         if gradient.is_sparse:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,29 @@ def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: 
     differing = [name for name in names if len({repr(other.get(name)) for other in everyone}) > 1]
     if differing:
         name = differing[0]
-        values = "; ".join(f"rank {rank}: {other.get(name)}" for rank, other in enumerate(everyone))
+        shown = _differing_fields([other.get(name) for other in everyone])
+        values = "; ".join(f"rank {rank}: {value}" for rank, value in enumerate(shown))
         installs = "install the same Paceline on every rank" if name == CODE else fix
         raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", installs)
+
+
+def _differing_fields(values: Sequence[Any]) -> list[Any]:
+    """Of mappings the fields that are not alike in all, as text; other values as they are."""
+    if not all(isinstance(value, Mapping) for value in values):
+        return list(values)
+    flat = [dict(_flat(value)) for value in values]
+    names = dict.fromkeys(name for value in flat for name in value)
+    differing = [name for name in names if len({repr(value.get(name)) for value in flat}) > 1]
+    return [", ".join(f"{name} {value.get(name, 'not given')}" for name in differing) for value in flat]
+
+
+def _flat(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of mappings within mappings, by their path."""
+    for name, field in value.items():
+        if isinstance(field, Mapping):
+            yield from _flat(field, f"{inside}{name}.")
+        else:
+            yield inside + name, field
 
 
 @functools.cache
@@ -81,6 +101,30 @@ def same_weights(
     """
     (sums,) = of_all_ranks(group, [-1 if left_out else checksum(weights)], device)
     refuse_unequal("weights", sums)
+
+
+def same_shards(
+    replicas: dist.ProcessGroup, others: Iterable[dist.ProcessGroup], shards: Iterable[torch.Tensor], device: torch.device
+) -> None:
+    """Compare a checksum of the shards with those of the other replicas. Raises ReplicasDiverged on every rank of all groups.
+
+    Args:
+        replicas: the ranks that hold the same shards.
+        others: groups; from rank to rank over ``replicas`` and one after another of these all ranks are reached.
+    """
+    (sums,) = of_all_ranks(replicas, [checksum(shards)], device)
+    ranks = dist.get_process_group_ranks(replicas)
+    known = [number for pair in zip(ranks, sums, strict=True) for number in pair]
+    for group in others:
+        table = of_all_ranks(group, known, device)
+        known = [number for of_rank in zip(*table, strict=True) for number in of_rank]
+    odd: dict[int, int] = {}
+    for start in range(0, len(known), 2 * len(ranks)):
+        holders, held = (known[start + k : start + 2 * len(ranks) : 2] for k in (0, 1))
+        odd |= {rank: holders[0] for rank, value in zip(holders, held, strict=True) if value != held[0]}
+    if odd:
+        told = "; ".join(f"weights of rank {rank} differ from those of rank {first}" for rank, first in sorted(odd.items()))
+        raise ReplicasDiverged(told)
 
 
 def checksum(tensors: Iterable[torch.Tensor]) -> int:

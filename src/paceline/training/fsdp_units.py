@@ -5,15 +5,17 @@ The one place that reads what FSDP2 keeps to itself. PyTorch 2.13's names are tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from paceline.errors import UserError
+from paceline.training.attachable import look_once, replicated
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor, sharded
 
@@ -25,12 +27,14 @@ except ImportError:  # before PyTorch 2.6
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Tensors that FSDP2 gathers and scatters together.
+    """Tensors that FSDP2 gathers and scatters together. Those that are trained are settled when it is made.
 
     Attributes:
         module: whose communication can be replaced.
         group: FSDP2's own record of the unit.
-        tensors: trained tensors in the order of its rows; offsets count the elements of all units.
+        tensors: trained tensors in the order of its rows; offsets count the elements of all units. None in a frozen unit.
+        records: FSDP2's own records of them, in the same order.
+        frozen: those of the other tensors, by name.
         first: number of elements of the rows of all units before this one.
         shard_group: the ranks that share the unit out.
         replicate_group: in HSDP, the ranks that hold the same shard; None without.
@@ -39,6 +43,8 @@ class Unit:
     module: Any
     group: Any
     tensors: tuple[ShardedTensor, ...]
+    records: tuple[Any, ...]
+    frozen: Mapping[str, Any]
     first: int
     shard_group: dist.ProcessGroup
     replicate_group: dist.ProcessGroup | None
@@ -56,11 +62,25 @@ class Unit:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """The sharded parameters, in the order of ``tensors``."""
-        return [p.sharded_param for p in self._trained]
+        return [p.sharded_param for p in self.records]
 
     @property
-    def _trained(self) -> list[Any]:
-        return [p for p in self.group.fsdp_params if p.sharded_param.requires_grad]
+    def thawed(self) -> list[str]:
+        """Names of tensors that were frozen when the unit was made and are trained now."""
+        return [name for name, p in self.frozen.items() if p.sharded_param.requires_grad]
+
+    @property
+    def communication(self) -> str:
+        """The class of what somebody has put in the place of FSDP2's own exchanges; empty for nothing."""
+        for comm in (self.group._reduce_scatter_comm, self.group._all_gather_comm):
+            if type(comm).__name__ not in ("DefaultReduceScatter", "DefaultAllGather"):
+                return type(comm).__name__
+        return ""
+
+    @property
+    def adds_replicas(self) -> bool:
+        """Whether FSDP2 asks for the sum over the replicas in this backward pass (``set_requires_all_reduce``)."""
+        return bool(self.group.all_reduce_grads)
 
     @staticmethod
     def shard_of(parameter: Any) -> torch.Tensor:
@@ -70,7 +90,7 @@ class Unit:
 
     def label(self, tensor: ShardedTensor) -> str:
         """The tensor's name in a checkpoint: with tensor parallelism each rank of that dimension has its own."""
-        parameter = next(p for p, t in zip(self._trained, self.tensors, strict=True) if t is tensor)
+        parameter = next(p for p, t in zip(self.records, self.tensors, strict=True) if t is tensor)
         place = _model_place(parameter)
         return f"{tensor.name}@{'.'.join(map(str, place))}" if place else tensor.name
 
@@ -109,7 +129,7 @@ def is_sharded(model: object) -> bool:
 
 
 def units_of(model: nn.Module) -> list[Unit]:
-    """The units with trained tensors, in the order of the modules.
+    """The units in the order of the modules, those without trained tensors too: their weights are gathered.
 
     Raises:
         UserError: a module whose parameters lie on several meshes; replicas without shards; a root that is not sharded;
@@ -132,8 +152,7 @@ def units_of(model: nn.Module) -> list[Unit]:
                 continue
             seen.add(id(group))
             trained = [p for p in group.fsdp_params if p.sharded_param.requires_grad]
-            if not trained:
-                continue
+            frozen = {names[id(p.sharded_param)]: p for p in group.fsdp_params if not p.sharded_param.requires_grad}
             shard, replicate = _process_groups(group)
             specs: list[TensorSpec] = []
             for parameter in trained:
@@ -141,11 +160,70 @@ def units_of(model: nn.Module) -> list[Unit]:
                 specs.append(TensorSpec(names[id(parameter.sharded_param)], shape, offset))
                 offset += specs[-1].elements
             tensors = sharded(specs, [p.fsdp_placement.dim for p in trained], shard.size())
-            found.append(Unit(module, group, tensors, first, shard, replicate))
+            found.append(Unit(module, group, tensors, tuple(trained), frozen, first, shard, replicate))
             first += shard.size() * found[-1].columns
-    if not found:
-        raise UserError("no parameter of this model is trained", "set requires_grad before fully_shard")
+    if not any(unit.tensors for unit in found):
+        raise UserError("no parameter of this model is trained", "set requires_grad before attach")
     return found
+
+
+def check_root(model: nn.Module) -> None:
+    """Raises UserError for a part of a larger model that is sharded too.
+
+    FSDP2 itself settles the root in the first forward pass. Before, the modules that it knows are searched for one around this.
+    """
+    around = _around(model)
+    if not around and may_be_root(model):
+        return
+    whole = ""
+    if around:
+        root, place = max(around, key=lambda found: sum(1 for _ in found[0].modules()))
+        whole = f": it is {place} of {_kind(root)}"
+    raise UserError(
+        f"this {_kind(model)} is a part of a sharded model{whole}. The other parts would be sent dense",
+        "attach to the model on which fully_shard was called last",
+    )
+
+
+def _kind(module: nn.Module) -> str:
+    return type(module).__name__.removeprefix("FSDP")
+
+
+def may_be_root(model: Any) -> bool:
+    """Whether FSDP2 has not found in a forward pass that the model is a part of another."""
+    return model._get_fsdp_state()._is_root is not False
+
+
+def refuse_sparse_gradients(units: Sequence[Unit]) -> None:
+    """Raise UserError at a unit's first sparse gradient, as of ``F.embedding(sparse=True)``.
+
+    FSDP2 would only say that it cannot copy it. What autograd fills is there from the first forward pass on.
+    """
+    for unit in units:
+        unit.module.register_forward_pre_hook(_LookAtGradients(unit))
+
+
+class _LookAtGradients:
+    """Runs behind FSDP2's own hook before the forward pass of a unit's module."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unseen: list[tuple[str, Any]] = [(t.name, r) for t, r in zip(unit.tensors, unit.records, strict=True)]
+
+    @_disable_dynamo
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        for name, record in self._unseen:
+            if record.unsharded_param.requires_grad:
+                look_once(record.unsharded_param, name)
+        self._unseen.clear()
+
+
+def _around(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """The sharded modules that contain a model, with its name there."""
+    from torch.distributed._composable_state import _module_state_mapping
+
+    inside = set(model.modules())
+    sharded_modules = [m for m in list(_module_state_mapping) if isinstance(m, FSDPModule) and m not in inside]
+    return [(whole, name) for whole in sharded_modules for name, part in whole.named_modules() if part is model]
 
 
 def _groups(module: Any) -> Sequence[Any]:
@@ -179,7 +257,7 @@ def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | 
     shard = getattr(info, "shard_process_group", None)
     replicate = getattr(info, "replicate_process_group", None)
     if shard is None:
-        raise UserError("this model is replicated, not sharded", "wrap it in DistributedDataParallel, and attach to that")
+        raise replicated()
     if replicate is not None and replicate.size() == 1:
         replicate = None
     if replicate is not None and shard.size() == 1:
@@ -198,5 +276,7 @@ def reduce_by_shards_alone(unit: Unit) -> None:
     """
     from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 
-    info = unit.group.mesh_info
-    unit.group.mesh_info = FSDPMeshInfo(info.mesh, shard_mesh_dim=info.shard_mesh_dim)
+    group, info = unit.group, unit.group.mesh_info
+    group.mesh_info = FSDPMeshInfo(info.mesh, shard_mesh_dim=info.shard_mesh_dim)
+    if group.post_forward_mesh_info is info:  # what is unlike is gathered from other shards in the backward pass
+        group.post_forward_mesh_info = group.mesh_info

@@ -39,11 +39,12 @@ class StepVerdict:
         lossy: whether the compression cannot represent a NaN. Without, no step is mixed, and nothing is agreed on.
 
     Attributes:
+        wires: those.
         nonfinite: whether this rank knows of a bad gradient in this step.
     """
 
     def __init__(self, wires: Sequence[Wire], lossy: bool) -> None:
-        self._wires, self._lossy = tuple(wires), lossy
+        self.wires, self._lossy = tuple(wires), lossy
         self._begin()
 
     def _begin(self) -> None:
@@ -68,7 +69,7 @@ class StepVerdict:
         """
         numbers = torch.tensor([float(self.nonfinite), float(self._encoded)])
         if self._lossy:
-            for wire in self._wires:
+            for wire in self.wires:
                 if wire is not self._agreed:
                     numbers = wire.note(numbers.to(wire.device))()
         self._begin()

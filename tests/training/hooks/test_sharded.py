@@ -117,3 +117,23 @@ def test_bytes_are_those_of_the_wire_format(workers: int) -> None:
 def gathered_once(units: Any, shard: Any) -> int:
     """Bytes of the fp32 shards of all units."""
     return sum(4 * shard(*t) for unit in units for t in unit)
+
+
+def test_replicas_that_diverged_are_named_on_every_rank() -> None:
+    """Ranks 0 and 2 hold one shard, 1 and 3 the other; those that hold equal ones are told too."""
+    results = launch_once(sharded_models.diverged, 4)
+    one = "weights of rank 2 differ from those of rank 0"
+    both = f"{one}; weights of rank 3 differ from those of rank 1"
+    assert results == [{"one": ["alike", one, one], "two": ["alike", both, both]}] * 4
+
+
+def test_replicas_are_added_up_only_when_fsdp2_asks() -> None:
+    """``set_requires_all_reduce``: PyTorch's gradients, and one exchange between the replicas for all four passes."""
+    for result in launch_once(sharded_models.collected, 4):
+        assert error(result["dense"], result["torch"]) < 1e-6
+        assert 0 < error(result["int8"], result["torch"]) < 0.07
+        for name in ("dense", "int8"):
+            assert result[f"{name} steps"] == [0, 0, 0, 1]
+            first, second, third, last = result[f"{name} sent"]
+            assert first == second == third < last
+        assert "2.0.weight and others of its unit: some got no gradient" in result["unused"]

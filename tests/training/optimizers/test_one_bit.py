@@ -252,7 +252,8 @@ def test_a_bad_gradient_of_one_rank_skips_the_step_on_all(workers: int, kind: st
 SAYS = {
     "freeze": "freeze_step=0; give a whole number of steps from 1 on",
     "other model": "the optimizer and the model differ in ",
-    "no DDP": "attach takes a DistributedDataParallel model",
+    "no DDP": "attach takes a model in DistributedDataParallel, got Sequential; wrap it first: "
+    "model = DistributedDataParallel(model)",
     **{f"scaler, {kind}": "a GradScaler skips steps on one rank alone" for kind in KINDS},
     "16 bits": "a parameter is torch.bfloat16; 1-bit optimizers take fp32 ones",
 }

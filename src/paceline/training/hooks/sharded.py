@@ -18,18 +18,19 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.training.consistency import same_weights
+from paceline.training.consistency import same_shards
 from paceline.training.exchange_thread import Exchanges, Future, promise
-from paceline.training.fsdp_units import Unit, reduce_by_shards_alone
+from paceline.training.fsdp_units import Unit, check_root, may_be_root, reduce_by_shards_alone, refuse_sparse_gradients
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
 from paceline.training.hooks.state import HookState, check_same_exchange, settings
 from paceline.training.meter import Meter
-from paceline.training.sharded_setup import Draws, UnitReducer, make_reducers
+from paceline.training.sharded_setup import make_reducers
 from paceline.training.sharded_state import KINDS, Holding, of_other_ranks, saved_sizes
 from paceline.training.step_verdict import StepVerdict, Verdict, verdict_wires
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor
+from paceline.training.unit_reducer import Draws, UnitReducer
 from paceline.training.weight_gather import WeightGather
 
 _log = logging.getLogger("paceline")
@@ -39,7 +40,7 @@ class ShardedHook:
     """Exchanges the gradients of FSDP2's units, each with its owners, while the backward pass goes on.
 
     Args:
-        units: of the model; every rank has the same.
+        units: of the model, frozen ones too; every rank has the same.
         gather_bits: of a gathered weight: 0 leaves FSDP2's all-gather alone, 16 is bfloat16, 8 are int8 blocks.
 
     Attributes:
@@ -62,10 +63,12 @@ class ShardedHook:
         scaler: Any = None,
         gather_bits: int = 0,
     ) -> None:
-        self.gradient_exchange, self.seed, self.step, self.units = gradient_exchange, seed, 0, tuple(units)
+        self.gradient_exchange, self.seed, self.step = gradient_exchange, seed, 0
+        self.units = tuple(unit for unit in units if unit.tensors)
+        self._model, self._every_unit = model, tuple(units)
         self.gather_bits = gather_bits
         places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
-        whole = [t.whole for unit in units for t in unit.tensors]
+        whole = [t.whole for unit in self.units for t in unit.tensors]
         self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
         self.meter, self.sample = Meter(dist.get_rank()), Sample()  # nobody asks for a sample of a shard
@@ -73,17 +76,18 @@ class ShardedHook:
             self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
         )
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
-        self._work = Exchanges(self._reducers[units[0]].world)
+        self._work = Exchanges(self._reducers[self.units[0]].world)
         self._waiting: list[Future] = []
-        wires = verdict_wires(units, (r.world for r in self._reducers.values()), self.meter, timeout_s)
+        wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, timeout_s)
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
-        self._in_step = False
+        self._in_step = self._exchanged = False
         self._told: set[str] = set()
-        for unit in self.units:
+        for unit in units:
             if unit.replicate_group is not None:
                 reduce_by_shards_alone(unit)
-            unit.module.set_custom_reduce_scatter(_UnitReduceScatter(self, unit))
-            unit.module.set_custom_all_gather(_UnitAllGather(self, unit))
+            unit.module.set_custom_reduce_scatter(UnitReduceScatter(self, unit))
+            unit.module.set_custom_all_gather(UnitAllGather(self, unit))
+        refuse_sparse_gradients(self.units)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
@@ -106,12 +110,14 @@ class ShardedHook:
         self._follow_scaler()
         reducer, late = self._reducers[unit], unit.may_be_late(output)
         compressed = matrix.numel() == unit.owners * unit.columns
+        holds = compressed and reducer.holds
+        self._exchanged |= not holds
         if not compressed:
             self._say_once(
                 "unused", "a unit's backward pass left tensors without a gradient; its gradients are sent dense in such steps"
             )
         future = promise(output)
-        task = partial(self._run, reducer, output, matrix, unit.divisor(op), self.step, compressed)
+        task = partial(self._run, reducer, output, matrix, unit.divisor(op), self.step, compressed, holds)
         self._work.submit(task, [(output, future)])
         if late:
             self._waiting.append(future)
@@ -230,29 +236,52 @@ class ShardedHook:
                     yield unit.label(tensor), tensor, holding, values
 
     def _run(
-        self, reducer: UnitReducer, output: torch.Tensor, matrix: torch.Tensor, divisor: float, step: int, compressed: bool
+        self,
+        reducer: UnitReducer,
+        output: torch.Tensor,
+        matrix: torch.Tensor,
+        divisor: float,
+        step: int,
+        compressed: bool,
+        holds: bool,
     ) -> None:
         draws = Draws(self.seed, step)
         bad = reducer.reduce(output, matrix, divisor, draws, self._verdict.nonfinite, compressed)
-        self._verdict.seen(bad, compressed and reducer.encodes, reducer.agrees if compressed else None)
+        if not holds:
+            self._verdict.seen(bad, compressed and reducer.encodes, reducer.agrees if compressed else None)
         finish_queued(output)
 
     def _begin_step(self) -> None:
         if not self._in_step:
+            if not may_be_root(self._model):
+                check_root(self._model)
+            self._refuse_thawed()
             self._in_step = True
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self._end_step))  # behind FSDP2's own
 
+    def _refuse_thawed(self) -> None:
+        """Raises UserError, before anything of the step is sent, where a tensor is trained that was frozen at ``attach``."""
+        thawed = [name for unit in self._every_unit for name in unit.thawed]
+        if thawed:
+            raise UserError(
+                f"{', '.join(thawed)}: frozen when attach was called, trained now. Nobody compresses it",
+                "set requires_grad before attach; what is trained then may be frozen and trained again later",
+            )
+
     def _end_step(self) -> None:
         """The end of a backward pass: all gradients are there."""
-        self._in_step = False
+        exchanged, self._in_step, self._exchanged = self._exchanged, False, False
         verdicts: list[Verdict] = []
         ended = promise(nothing := torch.empty(0))
-        self._work.submit(lambda: verdicts.append(self._verdict.conclude()), [(nothing, ended)])
+        conclude = (lambda: verdicts.append(self._verdict.conclude())) if exchanged else (lambda: None)
+        self._work.submit(conclude, [(nothing, ended)])
         for future in (*self._waiting, ended):
             future.wait()
         self._waiting.clear()
         self._work.check()
+        if not exchanged:  # HSDP: all units have collected their gradients for a later backward pass
+            return
         self.step += 1
         self._obey(verdicts[0])
         if self._check_every and self.step % self._check_every == 0:
@@ -270,10 +299,12 @@ class ShardedHook:
 
     def check_replicas(self) -> None:
         """Compare the shards with those of the other replicas, in HSDP. Raises ReplicasDiverged on every rank alike."""
-        for unit in self.units:
-            if unit.replicate_group is not None:
-                shards = [unit.shard_of(p) for p in unit.parameters]
-                same_weights(self._reducers[unit].replicas.group, shards, self._reducers[unit].world.device)
+        replicated = [unit for unit in self.units if unit.replicate_group is not None]
+        others = [wire.group for wire in self._verdict.wires]
+        for wire in dict.fromkeys(self._reducers[unit].replicas for unit in replicated):
+            units = [unit for unit in replicated if self._reducers[unit].replicas is wire]
+            shards = [unit.shard_of(p) for unit in units for p in unit.parameters]
+            same_shards(wire.group, others, shards, wire.device)
 
     def _follow_scaler(self) -> None:
         """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
@@ -289,13 +320,14 @@ class ShardedHook:
         self._told.add(what)
 
 
-class _UnitReduceScatter(ReduceScatter):
+class UnitReduceScatter(ReduceScatter):
     """The reduce-scatter of one unit, as FSDP2 calls it."""
 
     def __init__(self, hook: ShardedHook, unit: Unit) -> None:
         self._hook, self._unit = hook, unit
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A buffer of FSDP2's."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -309,7 +341,7 @@ class _UnitReduceScatter(ReduceScatter):
         self._hook.reduce(self._unit, output_tensor, input_tensor, op)
 
 
-class _UnitAllGather(AllGather):
+class UnitAllGather(AllGather):
     """The all-gather of one unit's weights, as FSDP2 calls it."""
 
     def __init__(self, hook: ShardedHook, unit: Unit) -> None:
@@ -317,6 +349,7 @@ class _UnitAllGather(AllGather):
         self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A buffer of FSDP2's."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(

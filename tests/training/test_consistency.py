@@ -24,6 +24,7 @@ from paceline.training import encoded_streams as streams
 from paceline.training.attach import attach
 from paceline.training.consistency import EnergyGuard
 from paceline.training.encoded_streams import CodecStream
+from paceline.training.integer_stream import IntegerStream
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.in_process_collectives import LocalGroup
@@ -102,10 +103,10 @@ def faults(rank: int, workers: int) -> dict[str, Any]:
 
     model = net()
     attach(model, "int8", min_elements=0)
-    encode = CodecStream.encode
-    CodecStream.encode = broken  # type: ignore[method-assign]
+    encode = IntegerStream.encode
+    IntegerStream.encode = broken  # type: ignore[method-assign]
     seen["broken codec"] = train(model, 1, rank)
-    CodecStream.encode = encode  # type: ignore[method-assign]
+    IntegerStream.encode = encode  # type: ignore[method-assign]
 
     seen["types"] = {}
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
@@ -339,7 +340,7 @@ def slow_codec(rank: int, workers: int) -> dict[str, list[float]]:
     model = DDP(nn.Sequential(*layers), bucket_cap_mb=0.01)
     hook = attach(model, "int8")
     seen: dict[str, list[float]] = {"ready": [], "encoded": []}
-    encode, ready = CodecStream.encode, hook.meter.bucket_ready
+    encode, ready = IntegerStream.encode, hook.meter.bucket_ready
     buckets = 0
 
     def slow(self: Any, *args: Any) -> Any:
@@ -353,7 +354,7 @@ def slow_codec(rank: int, workers: int) -> dict[str, list[float]]:
         seen["ready"].append(time.perf_counter())
         ready()
 
-    CodecStream.encode = slow  # type: ignore[method-assign]
+    IntegerStream.encode = slow  # type: ignore[method-assign]
     hook.meter.bucket_ready = noted  # type: ignore[method-assign]
     for step in range(3):
         buckets = len(seen["ready"]) * (step == 2)
@@ -375,7 +376,7 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("paceline").addHandler(handler)
-    wait, encode = wire.Pending.wait, CodecStream.encode
+    wait = wire.Pending.wait
 
     def slow_wait(self: Any) -> Any:
         result = wait(self)
@@ -383,14 +384,18 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
         time.sleep(sum(part.nbytes for part in parts) / 4e6)
         return result
 
-    def slow_encode(self: Any, start: int, stop: int, *others: Any, **more: Any) -> Any:
-        time.sleep((stop - start) / 1e6)
-        return encode(self, start, stop, *others, **more)
+    def slowed(encode: Any) -> Any:
+        def slow_encode(self: Any, start: int, stop: int, *others: Any, **more: Any) -> Any:
+            time.sleep((stop - start) / 1e6)
+            return encode(self, start, stop, *others, **more)
+
+        return slow_encode
 
     if slow == "wire":
         wire.Pending.wait = slow_wait  # type: ignore[method-assign]
     else:
-        CodecStream.encode = slow_encode  # type: ignore[method-assign]
+        for stream in (CodecStream, IntegerStream):
+            stream.encode = slowed(stream.encode)  # type: ignore[method-assign]
     if slow == "codec in real steps":  # the trials say that a codec takes no time at all
         auto._trial = lambda exchange, plan, wire, gradient: 1.0 if plan is None else 0.0
         auto.choose = lambda step, exposed, seconds, real=auto.choose: real(step, step, seconds)  # type: ignore[misc]

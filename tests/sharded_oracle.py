@@ -25,8 +25,6 @@ TOPK: dict[str, Any] = {"compression": "topk", "density": DENSITY, "momentum": M
 
 def largest(values: Tensor) -> Tensor:
     """The elements of largest magnitude, of equal ones the first, and zeros (Aji & Heafield 2017)."""
-    if values.numel() < 16:
-        return values.clone()  # fp32 is no longer than the sparse message
     kept = values.abs().argsort(descending=True, stable=True)[: ceil(DENSITY * values.numel())]
     return torch.zeros_like(values).index_copy(0, kept, values[kept])
 

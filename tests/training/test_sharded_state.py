@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 import sharded_states
 from distributed import launch
+from paceline.errors import UserError
+from paceline.training.sharded_state import Holding
+from paceline.training.tensor_layout import TensorSpec
+from paceline.training.unit_exchange import sharded
 
 MOMENTUM = {"density": 0.05, "momentum": 0.5}
 
@@ -82,3 +88,40 @@ def test_refused(tmp_path: Path) -> None:
     for said in launch(sharded_states.refused, 2, path=given["path"], other=str(tmp_path)):
         assert "the state is of topk, the model sends sign" in said["compression"]
         assert "holds no checkpoint" in said["nothing"]
+
+
+def holding(source: int, sources: int, place: int = 0, places: int = 1, rows: int = 0) -> Holding:
+    """That of one rank, without the others."""
+    mesh = create_autospec(DeviceMesh, instance=True)
+    mesh.get_coordinate.return_value = [source, place]
+    return Holding(mesh, sources, places, place, rows or sources, reading=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("sources", "places"), [(3, 1), (2, 2)])
+def test_of_the_parts_of_all_ranks_each_takes_its_own(sources: int, places: int) -> None:
+    """On the same mesh; in any order, beside those of others or alone."""
+    (tensor,) = sharded([TensorSpec("t", (7, 5), 0)], [0], sources * places)
+    ranks = [holding(source, sources, place, places) for source in range(sources) for place in range(places)]
+    owed = [torch.randn(sources, tensor.shard) for _ in ranks]
+    parts = [rank.part(values) for rank, values in zip(ranks, owed, strict=True)]
+    for number, (rank, values) in enumerate(zip(ranks, owed, strict=True)):
+        for given in (parts, parts[::-1], [parts[number]]):
+            assert torch.equal(rank.from_parts(given, tensor), values)
+
+
+@pytest.mark.parametrize("to", [(2, 1), (5, 1), (2, 2)])
+def test_of_the_parts_of_another_mesh_each_takes_an_equal_share(to: tuple[int, int]) -> None:
+    """The sum over all ranks stays what it was, padding aside; without the parts of all it is refused."""
+    before = [holding(source, 3) for source in range(3)]
+    (old,) = sharded([TensorSpec("t", (7, 5), 0)], [0], 3)
+    owed = [old.rows_of(torch.randn(7, 5), 3) for _ in before]
+    parts = [rank.part(values) for rank, values in zip(before, owed, strict=True)]
+    sources, places = to
+    (tensor,) = sharded([TensorSpec("t", (7, 5), 0)], [0], sources * places)
+    total = torch.zeros(sources * places, tensor.shard)
+    for source in range(sources):
+        for place in range(places):
+            total[place::places] += holding(source, sources, place, places).from_parts(parts, tensor)
+    torch.testing.assert_close(tensor.whole_of(total), old.whole_of(torch.stack(owed).sum(0)))
+    with pytest.raises(UserError, match="the state of t is of 3 ranks, and 2 are here"):
+        holding(0, *to).from_parts(parts[:2], tensor)

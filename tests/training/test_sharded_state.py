@@ -15,7 +15,7 @@ from distributed import launch
 from paceline.errors import UserError
 from paceline.training.sharded_state import Holding
 from paceline.training.tensor_layout import TensorSpec
-from paceline.training.unit_exchange import sharded
+from paceline.training.unit_exchange import ShardedTensor, sharded
 
 MOMENTUM = {"density": 0.05, "momentum": 0.5}
 
@@ -109,19 +109,24 @@ def test_of_the_parts_of_all_ranks_each_takes_its_own(sources: int, places: int)
             assert torch.equal(rank.from_parts(given, tensor), values)
 
 
-@pytest.mark.parametrize("to", [(2, 1), (5, 1), (2, 2)])
-def test_of_the_parts_of_another_mesh_each_takes_an_equal_share(to: tuple[int, int]) -> None:
-    """The sum over all ranks stays what it was, padding aside; without the parts of all it is refused."""
-    before = [holding(source, 3) for source in range(3)]
-    (old,) = sharded([TensorSpec("t", (7, 5), 0)], [0], 3)
-    owed = [old.rows_of(torch.randn(7, 5), 3) for _ in before]
+@pytest.mark.parametrize(("at", "to"), [((3, 1), (2, 1)), ((3, 1), (5, 1)), ((3, 1), (2, 2)), ((2, 2), (3, 1))])
+def test_of_the_parts_of_another_mesh_each_takes_an_equal_share(at: tuple[int, int], to: tuple[int, int]) -> None:
+    """From (sources, places) to others: the sum over all ranks stays what it was; without the parts of all it is refused."""
+
+    def mesh(sources: int, places: int) -> tuple[ShardedTensor, list[Holding]]:
+        (tensor,) = sharded([TensorSpec("t", (7, 5), 0)], [0], sources * places)
+        return tensor, [holding(source, sources, place, places) for source in range(sources) for place in range(places)]
+
+    def whole(tensor: ShardedTensor, ranks: list[Holding], owed: list[torch.Tensor]) -> torch.Tensor:
+        total = torch.zeros(ranks[0].owners, tensor.shard)
+        for rank, values in zip(ranks, owed, strict=True):
+            total[rank.place :: rank.places] += values
+        return tensor.whole_of(total)
+
+    (old, before), (new, after) = mesh(*at), mesh(*to)
+    owed = [rank.own_rows(old.rows_of(torch.randn(7, 5), rank.owners)) for rank in before]
     parts = [rank.part(values) for rank, values in zip(before, owed, strict=True)]
-    sources, places = to
-    (tensor,) = sharded([TensorSpec("t", (7, 5), 0)], [0], sources * places)
-    total = torch.zeros(sources * places, tensor.shard)
-    for source in range(sources):
-        for place in range(places):
-            total[place::places] += holding(source, sources, place, places).from_parts(parts, tensor)
-    torch.testing.assert_close(tensor.whole_of(total), old.whole_of(torch.stack(owed).sum(0)))
-    with pytest.raises(UserError, match="the state of t is of 3 ranks, and 2 are here"):
-        holding(0, *to).from_parts(parts[:2], tensor)
+    shares = [rank.from_parts(parts, new) for rank in after]
+    torch.testing.assert_close(whole(new, after, shares), whole(old, before, owed))
+    with pytest.raises(UserError, match=f"the state of t is of {len(parts)} ranks, and {len(parts) - 1} are here"):
+        after[0].from_parts(parts[1:], new)

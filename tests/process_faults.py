@@ -8,8 +8,11 @@ import time
 from contextlib import suppress
 
 from fault_jobs import Job
-from fault_ranks import LIMIT_S, TIMEOUT_S, WORDS
+from fault_ranks import LIMIT_S, PLAIN, TIMEOUT_S, WORDS
 from fault_registry import fault
+
+SHARDED = ["--sharding", "zero3", "--compression", "topk", "--exchange", "sharded"]
+LOCAL = ["--sync-every", "4", "--compression", "int8"]
 
 
 @fault("kill -9", long=True)
@@ -21,6 +24,18 @@ def killed(job: Job) -> None:
     job.ends(1, None)
     job.says("rank 1 is lost")
     job.keeps(saved)
+
+
+@fault("kill -9, sharded", long=True)
+def killed_sharded(job: Job) -> None:
+    job.words = [*PLAIN, *SHARDED]
+    killed(job)
+
+
+@fault("kill -9, local steps", long=True)
+def killed_local(job: Job) -> None:
+    job.words = [*PLAIN, *LOCAL]
+    killed(job)
 
 
 @fault("SIGSTOP", long=True)
@@ -54,6 +69,18 @@ def terminated(job: Job) -> None:
     job.happens()
     job.stop()
     job.says("interrupted by SIGTERM; the checkpoint of ")
+
+
+@fault("SIGTERM, sharded")
+def terminated_sharded(job: Job) -> None:
+    job.words = [*PLAIN, *SHARDED]
+    terminated(job)
+
+
+@fault("SIGTERM, local steps")
+def terminated_local(job: Job) -> None:
+    job.words = [*PLAIN, *LOCAL]
+    terminated(job)
 
 
 @fault("SIGTERM on one rank")

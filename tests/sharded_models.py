@@ -106,26 +106,42 @@ def exchanged(rank: int, workers: int) -> dict[str, Any]:
 
 def composed(rank: int, workers: int) -> dict[str, Any]:
     """Pairs of outcomes that must be alike: with a dense exchange attached, and without."""
-    cases: dict[str, Callable[[bool], Any]] = {
-        name.removeprefix("_case_"): function for name, function in globals().items() if name.startswith("_case_")
-    }
-    return {name: (_of(function, rank, False), _of(function, rank, True)) for name, function in cases.items()}
+
+    def dense(model: Any, **options: Any) -> Any:
+        return attach(model, "dense", exchange="sharded", **options)
+
+    return {name: (outcome(case, rank, lambda model, **_: None), outcome(case, rank, dense)) for name, case in cases().items()}
 
 
-def _of(function: Any, rank: int, attached: bool) -> Any:
+Attach = Callable[..., Any]
+"""Of a model, with further keywords of ``attach``."""
+
+
+def cases() -> dict[str, Callable[[int, Attach], Grads]]:
+    """What an FSDP2 script may do beside: of a rank, and what it attaches. Each has two exchanges at least, and what comes of
+    the second is returned."""
+    return {name.removeprefix("_case_"): function for name, function in globals().items() if name.startswith("_case_")}
+
+
+def outcome(case: Callable[[int, Attach], Grads], rank: int, hook: Attach) -> Grads:
+    """What comes of a case on one rank."""
     torch.manual_seed(5)
-    return function(rank, (lambda model: attach(model, "dense", exchange="sharded")) if attached else (lambda model: None))
+    return case(rank, hook)
 
 
-Attach = Callable[[Any], Any]
+def _second(model: nn.Module, rank: int) -> Grads:
+    backward(model, rank, 0)
+    return backward(model, rank, 1)
 
 
 def _case_accumulation(rank: int, hook: Attach) -> Any:
-    """Three backward passes, of which the last alone reduces."""
+    """Three backward passes, of which the last alone reduces; twice."""
     model = sharded()
     hook(model)
-    for step in range(3):
-        model.set_requires_gradient_sync(step == 2)
+    for step in range(6):
+        if step == 3:
+            model.zero_grad()
+        model.set_requires_gradient_sync(step % 3 == 2)
         loss(model, rank, step).backward()
     return gradients(model)
 
@@ -142,7 +158,7 @@ def _case_two_reductions(rank: int, hook: Attach) -> Any:
 def _case_clipping(rank: int, hook: Attach) -> Any:
     model = sharded()
     hook(model)
-    loss(model, rank, 0).backward()
+    _second(model, rank)
     norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     return {**gradients(model), "norm": norm.full_tensor()}
 
@@ -151,19 +167,19 @@ def _case_mixed_precision(rank: int, hook: Attach) -> Any:
     """bf16 weights, gradients reduced in fp32."""
     model = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 def _case_reduced_in_bf16(rank: int, hook: Attach) -> Any:
     model = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16))
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 def _case_offload(rank: int, hook: Attach) -> Any:
     model = sharded(offload_policy=CPUOffloadPolicy(pin_memory=False))
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 def _case_activation_checkpoints(rank: int, hook: Attach) -> Any:
@@ -172,14 +188,14 @@ def _case_activation_checkpoints(rank: int, hook: Attach) -> Any:
     for part in (model[0], model[2], model):
         fully_shard(part)
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 def _case_compiled(rank: int, hook: Attach) -> Any:
     model = sharded()
     compiled = torch.compile(model, backend="eager")
     hook(compiled)
-    return {name.removeprefix("_orig_mod."): value for name, value in backward(compiled, rank, 0).items()}
+    return {name.removeprefix("_orig_mod."): value for name, value in _second(compiled, rank).items()}
 
 
 def _case_tied(rank: int, hook: Attach) -> Any:
@@ -189,7 +205,7 @@ def _case_tied(rank: int, hook: Attach) -> Any:
     model[3].weight = model[1].weight
     fully_shard(model)
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 class Adapted(nn.Module):
@@ -211,21 +227,21 @@ def _case_frozen(rank: int, hook: Attach) -> Any:
     for part in (model[0], model[2], model):
         fully_shard(part)
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 def _case_never_reshard(rank: int, hook: Attach) -> Any:
     """ZeRO-2: weights stay gathered from the forward to the end of the backward pass."""
     model = sharded(reshard_after_forward=False)
     hook(model)
-    return backward(model, rank, 0)
+    return _second(model, rank)
 
 
 def _case_scaler(rank: int, hook: Attach) -> Any:
     """Two steps with a gradient scaler that halves its factor in between."""
-    model = sharded()
-    hook(model)
-    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu", init_scale=64.0)
+    model, scaler = sharded(), torch.amp.GradScaler("cpu", init_scale=64.0)
+    hook(model, grad_scaler=scaler)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for step in range(2):
         optimizer.zero_grad()
         scaler.scale(loss(model, rank, step)).backward()
@@ -253,15 +269,30 @@ def _optimized(rank: int, hook: Attach, make: Any) -> Any:
 
 
 def _case_unused(rank: int, hook: Attach) -> Any:
-    """A step that leaves a layer of a unit out, and one that uses it."""
+    """Steps that use a layer of a unit, leave it out, and use it again."""
     model = network()
-    model[2].add_module("spare", nn.Linear(47, 47))
-    used = model[2][:3]
-    model[2].forward = lambda x: used(x)  # type: ignore[method-assign]
+    whole = nn.Sequential(*model[2], nn.Linear(47, 47))
+    model[2] = Shortened(whole)
     for part in (model[0], model[2], model):
         fully_shard(part)
     hook(model)
-    return backward(model, rank, 0)
+    for step in range(3):
+        model[2].last = 3 if step == 1 else 4
+        found = backward(model, rank, step)
+    return found
+
+
+class Shortened(nn.Module):
+    """The first layers of a block."""
+
+    def __init__(self, block: nn.Sequential) -> None:
+        super().__init__()
+        self.block, self.last = block, len(block)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.block[: self.last]:
+            x = layer(x)
+        return x
 
 
 def tensor_parallel(rank: int, workers: int) -> dict[str, Any]:

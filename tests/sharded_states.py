@@ -19,7 +19,7 @@ def _attached(kind: str, compression: str, seed: int = 0, **options: Any) -> tup
     return model, attach(model, compression, min_elements=10, seed=seed, **options)
 
 
-def _owed(hook: Any) -> dict[str, torch.Tensor]:
+def owed(hook: Any) -> dict[str, torch.Tensor]:
     """The sum over all ranks of what each owes, as whole tensors."""
     found: dict[str, torch.Tensor] = {}
     for kind in ("residual", "velocity"):
@@ -39,7 +39,7 @@ def save(rank: int, workers: int, kind: str, path: str, compression: str, option
         backward(model, rank, step)
     dcp.save({"exchange": hook}, checkpoint_id=path)
     elements = sum(values.numel() for _, _, _, values in hook._owed("residual"))
-    return {"owed": _owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "elements": elements}
+    return {"owed": owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "elements": elements}
 
 
 def load(rank: int, workers: int, kind: str, path: str, compression: str, options: dict[str, Any], by_dcp: bool) -> Any:
@@ -49,7 +49,7 @@ def load(rank: int, workers: int, kind: str, path: str, compression: str, option
         dcp.load({"exchange": hook}, checkpoint_id=path)
     else:
         hook.load_checkpoint(path)
-    return {"owed": _owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "at": (hook.step, hook.seed)}
+    return {"owed": owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "at": (hook.step, hook.seed)}
 
 
 def refused(rank: int, workers: int, path: str, other: str) -> dict[str, str]:

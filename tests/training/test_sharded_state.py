@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 import sharded_states
 from distributed import launch
+from paceline.errors import UserError
+from paceline.training.sharded_state import Holding
+from paceline.training.tensor_layout import TensorSpec
+from paceline.training.unit_exchange import ShardedTensor, sharded
 
 MOMENTUM = {"density": 0.05, "momentum": 0.5}
 
@@ -82,3 +88,45 @@ def test_refused(tmp_path: Path) -> None:
     for said in launch(sharded_states.refused, 2, path=given["path"], other=str(tmp_path)):
         assert "the state is of topk, the model sends sign" in said["compression"]
         assert "holds no checkpoint" in said["nothing"]
+
+
+def holding(source: int, sources: int, place: int = 0, places: int = 1, rows: int = 0) -> Holding:
+    """That of one rank, without the others."""
+    mesh = create_autospec(DeviceMesh, instance=True)
+    mesh.get_coordinate.return_value = [source, place]
+    return Holding(mesh, sources, places, place, rows or sources, reading=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("sources", "places"), [(3, 1), (2, 2)])
+def test_of_the_parts_of_all_ranks_each_takes_its_own(sources: int, places: int) -> None:
+    """On the same mesh; in any order, beside those of others or alone."""
+    (tensor,) = sharded([TensorSpec("t", (7, 5), 0)], [0], sources * places)
+    ranks = [holding(source, sources, place, places) for source in range(sources) for place in range(places)]
+    owed = [torch.randn(sources, tensor.shard) for _ in ranks]
+    parts = [rank.part(values) for rank, values in zip(ranks, owed, strict=True)]
+    for number, (rank, values) in enumerate(zip(ranks, owed, strict=True)):
+        for given in (parts, parts[::-1], [parts[number]]):
+            assert torch.equal(rank.from_parts(given, tensor), values)
+
+
+@pytest.mark.parametrize(("at", "to"), [((3, 1), (2, 1)), ((3, 1), (5, 1)), ((3, 1), (2, 2)), ((2, 2), (3, 1))])
+def test_of_the_parts_of_another_mesh_each_takes_an_equal_share(at: tuple[int, int], to: tuple[int, int]) -> None:
+    """From (sources, places) to others: the sum over all ranks stays what it was; without the parts of all it is refused."""
+
+    def mesh(sources: int, places: int) -> tuple[ShardedTensor, list[Holding]]:
+        (tensor,) = sharded([TensorSpec("t", (7, 5), 0)], [0], sources * places)
+        return tensor, [holding(source, sources, place, places) for source in range(sources) for place in range(places)]
+
+    def whole(tensor: ShardedTensor, ranks: list[Holding], owed: list[torch.Tensor]) -> torch.Tensor:
+        total = torch.zeros(ranks[0].owners, tensor.shard)
+        for rank, values in zip(ranks, owed, strict=True):
+            total[rank.place :: rank.places] += values
+        return tensor.whole_of(total)
+
+    (old, before), (new, after) = mesh(*at), mesh(*to)
+    owed = [rank.own_rows(old.rows_of(torch.randn(7, 5), rank.owners)) for rank in before]
+    parts = [rank.part(values) for rank, values in zip(before, owed, strict=True)]
+    shares = [rank.from_parts(parts, new) for rank in after]
+    torch.testing.assert_close(whole(new, after, shares), whole(old, before, owed))
+    with pytest.raises(UserError, match=f"the state of t is of {len(parts)} ranks, and {len(parts) - 1} are here"):
+        after[0].from_parts(parts[1:], new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,16 @@ def matrices(tensors: Any, workers: int, seed: int) -> list[torch.Tensor]:
 
 
 def reduce_all(
-    codec: Any, exchange: str, layout: UnitLayout, rows: list[torch.Tensor], owed: Any = None, step: int = 0
+    codec: Any,
+    exchange: str,
+    layout: UnitLayout,
+    rows: list[torch.Tensor],
+    owed: Any = None,
+    step: int = 0,
+    momentum: float = 0.0,
 ) -> list[tuple[torch.Tensor, bool]]:
     def rank(wire: Any) -> tuple[torch.Tensor, bool]:
-        setup = OwnerSetup(codec=codec, exchange=exchange, world=wire, outer=wire)
+        setup = OwnerSetup(codec=codec, exchange=exchange, world=wire, outer=wire, momentum=momentum)
         mine = None if owed is None else owed[wire.rank]
         gradients = UnitGradients(rows[wire.rank].clone(), mine, mine, key(3, step, wire.rank), 0)
         return reduce_unit(setup, layout, gradients, torch.empty)
@@ -82,6 +89,36 @@ def test_delivered_and_owed_are_all_that_there_was(
     left = torch.stack([one.residual for one in owed]).double().sum(0)
     torch.testing.assert_close(delivered + left, total, rtol=1e-4, atol=1e-4)
     assert all(not one.residual[rank].any() for rank, one in enumerate(owed))  # nothing is owed to oneself
+
+
+@given(SHAPES, st.integers(2, 4), st.sampled_from([0.0, 0.5, 0.9]))
+@settings(deadline=None, max_examples=20)
+def test_momentum_is_that_of_the_published_algorithm(shapes: list[tuple[int, ...]], workers: int, momentum: float) -> None:
+    """Lin et al. 2018, algorithm 1 with momentum correction and factor masking, over three steps. A rank
+    sends nothing of its own row, and all of it is in the sum."""
+    tensors = sharded(specs(shapes), [0] * len(shapes), workers)
+    layout = UnitLayout(tensors, ())
+    owed = [Owed(*(torch.zeros(workers, layout.compressed) for _ in range(2))) for _ in range(workers)]
+    residual, velocity = (torch.zeros(workers, workers, layout.columns) for _ in range(2))
+    for step in range(3):
+        rows = matrices(tensors, workers, step)
+        wanted = torch.zeros(workers, layout.columns)
+        for sender, owner in np.ndindex(workers, workers):
+            velocity[sender, owner] = momentum * velocity[sender, owner] + rows[sender][owner]
+            residual[sender, owner] += velocity[sender, owner]
+            whole = sender == owner or layout.columns < 3  # fp32 is shorter than a word of marks and a value
+            kept = layout.columns if whole else ceil(0.2 * layout.columns)
+            sent = residual[sender, owner].abs().argsort(descending=True, stable=True)[:kept]
+            wanted[owner, sent] += residual[sender, owner, sent]
+            residual[sender, owner, sent] = 0
+            velocity[sender, owner, sent] = 0
+        codec = codecs.get("topk", density=0.2)
+        for rank, (row, fit) in enumerate(reduce_all(codec, "sharded", layout, rows, owed, step, momentum)):
+            assert fit
+            torch.testing.assert_close(row, wanted[rank], rtol=1e-5, atol=1e-5)
+        for rank, one in enumerate(owed):
+            torch.testing.assert_close(one.residual, residual[rank], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(one.velocity, velocity[rank], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("exchange", sorted(to_owner.TO_OWNER))

@@ -40,7 +40,7 @@ class Recipe:
     Attributes:
         samples: training pictures or tokens at most. ``batch``: pictures or windows of all workers in a step.
         decay: decoupled: each step multiplies the weights by 1 - rate x decay.
-        bias_rate: times the rate, for biases.
+        bias_rate: times the rate, for biases of normalisations.
         vocabulary, context, dropout: of the language model; its blocks have the width ``widths[0]``.
         bf16: forward and backward under ``torch.autocast``.
     """
@@ -171,10 +171,11 @@ class Task(ABC):
 
     def parameter_groups(self, model: nn.Module, corrected: Container[str] = ()) -> list[dict[str, object]]:
         """One group a tensor that is trained. ``corrected``: names of those whose momentum is not the optimizer's."""
+        norms = {f"{name}.bias" for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)}
         return [
             {
                 "params": [p],
-                "lr": self.recipe.rate * (self.recipe.bias_rate if p.ndim == 1 else 1.0),
+                "lr": self.recipe.rate * (self.recipe.bias_rate if name in norms else 1.0),
                 "momentum": 0.0 if name in corrected else self.recipe.momentum,
                 "decay": self.recipe.decay * self.recipe.rate * (p.ndim > 1 or self.recipe.bias_rate != 1.0),
             }

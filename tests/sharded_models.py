@@ -88,6 +88,14 @@ def exchanged(rank: int, workers: int) -> dict[str, Any]:
         hook.meter.begin_step()
         found[name] = {"gradients": [backward(model, rank, step) for step in range(3)], "sent": [hook.meter.sent_bytes]}
 
+    models: dict[str, Callable[[], Any]] = {"over all": sharded}
+    if workers == 4:
+        models["between copies"] = lambda: sharded(hybrid())
+    found["usual"] = {
+        (mesh, name): attach(make(), name).gradient_exchange.exchange
+        for mesh, make in models.items()
+        for name in ("dense", "topk", "int8")
+    }
     add("torch", sharded())
     plain("dense", sharded())
     plain("bf16", sharded())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import paceline
 from command import answer, run
+from paceline.cli.training_arguments import add_training_arguments, training_run
 from paceline.hardware import cluster
 from planning_commands import JOB
 
@@ -89,6 +91,20 @@ def test_a_device_without_fp32_takes_what_it_has_and_says_so(capsys: pytest.Capt
     assert run(capsys, f"{job} --precision fp32")[0] == 2
     assert answer(capsys, f"{job} --precision amp")["strategy"]["precision"] == "bf16"
     assert paceline.predict("resnet-50", "TPU v5p", global_batch_size=64).strategy["precision"] == "bf16"
+
+
+def test_a_compression_takes_an_exchange_that_the_sharding_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """Predicted, changed and trained alike, where nobody names one."""
+    job = "predict resnet-50 --cluster '8 A100' --global-batch 64 --compression topk"
+    found = answer(capsys, f"{job} --sharding zero2")["strategy"]
+    assert (found["exchange"], answer(capsys, job)["strategy"]["exchange"]) == ("sharded", "allgather")
+    changed = answer(capsys, f"{job.replace('predict', 'whatif')} --change sharding=zero2")["changes"][0]
+    assert changed["strategy"]["exchange"] == "sharded"
+    parser = argparse.ArgumentParser()
+    add_training_arguments(parser)
+    given = ["--model=lenet5", "--data=digits", "--global-batch=64", "--compression=topk", "--sharding=zero2"]
+    options = parser.parse_args(given, argparse.Namespace(parser=parser))
+    assert training_run(options, workers=8).strategy.gradient_exchange.exchange == "sharded"
 
 
 def test_bits_on_the_wire_are_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,7 +246,7 @@ class Attached:
 )
 def test_the_line_of_the_hook_makes_the_same_exchange(exchange: GradientExchange) -> None:
     names = {"paceline": Attached(), "model": None}
-    exec(attach_line(exchange), names)
+    exec(attach_line(Strategy.of(world_size=16, global_batch_size=16, **exchange.to_json())), names)
     assert names["hook"] == exchange
 
 

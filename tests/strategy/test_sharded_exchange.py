@@ -5,8 +5,28 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy import GradientExchange
-from paceline.strategy.sharded_exchange import check_to_owners
+from paceline.strategy import COMPRESSIONS, GradientExchange
+from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
+
+USUAL = {
+    "dense": ("allreduce", "allreduce"),
+    "bf16": ("allreduce", "allreduce"),
+    "terngrad": ("sharded", "sharded"),
+    "inceptionn": ("ring", "ring"),
+    "inceptionn-scaled": ("sharded", "sharded"),
+    "int8": ("sharded", "sharded"),
+    "int4": ("sharded", "sharded"),
+    "sign": ("sharded", "sharded"),
+    "topk": ("allgather", "sharded"),
+    "powersgd": ("allreduce", "allreduce"),
+}
+"""The exchange that nobody has named: of whole models, and where gradients are reduced to owners."""
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_the_usual_exchange(compression: str) -> None:
+    assert (usual_exchange(compression, False), usual_exchange(compression, True)) == USUAL[compression]
+    assert GradientExchange(compression).exchange == USUAL[compression][0]
 
 
 @pytest.mark.parametrize("exchange", ["sharded", "ring", "hierarchical"])

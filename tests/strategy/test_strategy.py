@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from paceline.errors import UserError
 from paceline.hardware import PRECISIONS
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.names import fold, look_up
-from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
+from paceline.strategy import COMPRESSIONS, SHARDINGS, GradientExchange, Strategy
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
 from paceline.workload import Workload
 from wrong_types import wrong_types
@@ -181,3 +182,37 @@ def test_no_alias_means_two_things(legal: Collection[str], aliases: Mapping[str,
     assert len(folded) == len(set(folded))
     for name in (*legal, *aliases):
         assert look_up(name.upper().replace(" ", "_"), legal, aliases) == aliases.get(name, name)
+
+
+MESHES: dict[str, dict[str, Any]] = {
+    "ddp": {"sharding": "ddp"},
+    "zero1": {"sharding": "zero1"},
+    "zero2": {"sharding": "zero2"},
+    "zero3": {"sharding": "zero3"},
+    "hsdp": {"sharding": "zero3", "shard_devices": 2},
+}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("compression", [name for name in COMPRESSIONS if name != "powersgd"])
+def test_the_usual_exchange_is_one_however_a_strategy_is_made(compression: str, mesh: str) -> None:
+    division, base = MESHES[mesh], {"world_size": 4, "global_batch_size": 8}
+    made = Strategy.of(**base, compression=compression, **division)
+    usual = "sharded" if compression == "topk" and mesh in ("zero2", "zero3") else GradientExchange(compression).exchange
+    assert made.gradient_exchange == GradientExchange(compression, usual)
+    assert Strategy(global_batch_size=8, parallelism=made.parallelism, gradient_exchange=compression) == made  # type: ignore[arg-type]
+    assert Strategy.of(**base, compression=compression, exchange="", **division) == made
+    for other in MESHES.values():
+        before = Strategy.of(**base, compression=compression, **other)
+        assert before.changed(sharding="ddp", shard_devices=0).changed(**division) == made
+        assert Strategy.of(**base, **other).changed(**{"shard_devices": 0, **division}, compression=compression) == made
+
+
+def test_an_exchange_that_was_named_stays_with_another_sharding() -> None:
+    named = Strategy.of(world_size=4, global_batch_size=8, compression="topk", exchange="ring")
+    assert named.changed(sharding="zero2").gradient_exchange.exchange == "ring"
+    with pytest.raises(UserError, match="'allgather' has no reduce-scatter"):
+        named.changed(sharding="zero2", exchange="allgather")
+    halves = Strategy.of(world_size=4, global_batch_size=8, compression="topk", sharding="zero3", shard_devices=2)
+    assert halves.gradient_exchange.exchange == "allgather"  # between the copies
+    assert halves.changed(world_size=2).gradient_exchange.exchange == "sharded"

@@ -28,7 +28,7 @@ CASES: list[dict[str, Any]] = [
         ("int8", {"exchange": "ring"}),
         ("terngrad", {"dense_rule": RULE}),
         ("terngrad", {"dense_rule": RULE, "exchange": "ring"}),
-        ("topk", {"exchange": "sharded", "dense_rule": RULE}),
+        ("topk", {"dense_rule": RULE}),
         ("dense", {"exchange": "sharded"}),
         ("dense", {"gather_bits": 16}),
         ("int8", {"gather_bits": 8}),

@@ -23,9 +23,9 @@ from training_jobs import job
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense zero3": ("momentum", {"sharding": "zero3"}),
-    "topk zero3": ("adam", {"sharding": "zero3", "compression": "topk", "exchange": "sharded", "options": {"density": 0.2}}),
+    "topk zero3": ("adam", {"sharding": "zero3", "compression": "topk", "options": {"density": 0.2}}),
     "dense zero1": ("adam", {"sharding": "zero1"}),
-    "topk zero1": ("lamb", {"sharding": "zero1", "compression": "topk", "exchange": "sharded", "options": {"density": 0.2}}),
+    "topk zero1": ("lamb", {"sharding": "zero1", "compression": "topk", "options": {"density": 0.2}}),
     "int8 zero2": ("lamb", {"sharding": "zero2", "compression": "int8", "gather_bits": 16}),
 }
 

@@ -88,7 +88,10 @@ EXECUTED: dict[str, list[Case]] = {
     "optimizer": [_case("result", optimizer=name) for name in ("sgd", "adam", "lars")],
     "bucket_bytes": [_case("buckets", bucket_bytes=4096)],
     "clip": [_case("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
-    "sharding": [_case("phases", INT8, sharding=name) for name in ("zero1", "zero2", "zero3")],
+    "sharding": [
+        *(_case("phases", INT8, sharding=name) for name in ("zero1", "zero2", "zero3")),
+        _case("phases", {"compression": "topk"}, sharding="zero2"),  # whose default elsewhere has no reduce-scatter
+    ],
     "shard_devices": [_case("phases", {**INT8, "sharding": "zero3"}, shard_devices=2)],
     "gather_bits": [_case("bytes", {**INT8, "sharding": "zero3"}, gather_bits=bits) for bits in (8, 16)],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
@@ -268,7 +271,8 @@ def test_what_is_executed_is_what_was_predicted_and_calibrated(case, outcome):
         return
     assert ran.record.wire_bytes_per_device == ran.prediction.wire_bytes_per_device
     if name != "powersgd":  # which is calibrated by its own bytes
-        whole = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0)  # what is sharded is calibrated so
+        over = strategy.gradient_exchange.exchange  # what is sharded is calibrated over the same links
+        whole = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, exchange=over)
         assert ran.calibrated == busiest_sent(whole.traffic(BucketPlan(CALIBRATED, 1, 0)).phases)
 
 

@@ -277,6 +277,11 @@ class Parallelism:
         return self.shard_devices or self.data * self.context
 
     @property
+    def to_owners(self) -> bool:
+        """Whether an exchange leaves each replica the sums of its own share alone: without copies of the shares (HSDP)."""
+        return self.shares.weights and self.sharers == self.data * self.context
+
+    @property
     def shares(self) -> Sharding:
         """What the data dimension shares out."""
         return SHARDINGS[self.sharding]

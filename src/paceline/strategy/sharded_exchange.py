@@ -15,7 +15,7 @@ from functools import lru_cache
 from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression import COMPRESSIONS, Compression
 from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchange import FLAGS, SIZE_BYTES, CodecWork, Traffic, column_bounds, describe, message_bytes
 from paceline.strategy.formats import FP32, Format
@@ -24,6 +24,15 @@ from paceline.strategy.phase import Pattern, Phase
 
 TO_OWNERS = ("allreduce", "sharded", "ring", "hierarchical")
 """Exchanges that have a reduce-scatter."""
+
+
+def usual_exchange(compression: str, to_owners: bool) -> str:
+    """The exchange of a compression where nobody names one: its default.
+
+    Where gradients are reduced ``to_owners`` it is the first that has a reduce-scatter; ``powersgd`` has none.
+    """
+    carriers = COMPRESSIONS[compression].exchanges
+    return next((name for name in carriers if name in TO_OWNERS or not to_owners), carriers[0])
 
 
 def check_to_owners(exchange: GradientExchange, replicated: bool, owners: int) -> None:

@@ -22,7 +22,7 @@ from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.residuals import HOST, RESIDUAL_CHOICES
-from paceline.strategy.sharded_exchange import check_to_owners, describe_unit
+from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, gathers, rounds_weights, scatter, units
 from paceline.workload.table import Workload
 
@@ -48,7 +48,7 @@ class Strategy:
         global_batch_size: samples of one optimizer step over all workers; a multiple of workers times micro batches.
         parallelism: how the work is divided among the devices.
         precision: of the arithmetic, a name of ``PRECISIONS``.
-        gradient_exchange: how gradients travel; the name of a compression stands for it with its defaults.
+        gradient_exchange: how gradients travel; the name of a compression stands for it with its usual exchange and defaults.
         local: how many steps each worker takes on its own between exchanges, and what is made of the mean (``local_steps``).
         optimizer: a name of ``OPTIMIZERS``; empty takes what is usual for the network (``usual_optimizer``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
@@ -75,7 +75,8 @@ class Strategy:
         if not isinstance(self.gradient_exchange, GradientExchange):
             if not isinstance(self.gradient_exchange, str):
                 raise UserError(f"gradient_exchange={shown(self.gradient_exchange)}", "give a paceline.GradientExchange")
-            object.__setattr__(self, "gradient_exchange", GradientExchange(self.gradient_exchange))
+            usual = _usual(GradientExchange(self.gradient_exchange), self.parallelism)
+            object.__setattr__(self, "gradient_exchange", usual)
         if self.optimizer != "":
             object.__setattr__(self, "optimizer", known_name("optimizer", self.optimizer, OPTIMIZERS))
         precision = known_name("precision", self.precision, PRECISIONS, PRECISION_ALIASES, few=len(PRECISIONS))
@@ -92,7 +93,8 @@ class Strategy:
         compression="terngrad")``.
 
         ``world_size`` counts all devices: what ``tensor`` and ``pipeline`` leave of them is ``data``, which may be given in
-        its place. ``grad_accum_steps`` is also called ``micro_batches``.
+        its place. ``grad_accum_steps`` is also called ``micro_batches``. Without an ``exchange``, or with an empty one, it is
+        the usual one of the compression and the sharding (``usual_exchange``).
 
         Raises:
             UserError: a choice that does not exist, a missing batch, devices that do not divide; or as ``Strategy``.
@@ -107,17 +109,22 @@ class Strategy:
             mesh["data"] = _replicas(mesh.pop("devices"), mesh)
         if "global_batch_size" not in choices:
             raise UserError("a strategy has no global batch", "give global_batch_size, samples a step over all devices")
+        parallelism = Parallelism(**mesh)
         exchange = GradientExchange.from_json(parts["gradient_exchange"])
+        if not parts["gradient_exchange"].get("exchange"):
+            exchange = _usual(exchange, parallelism)
         local = LocalSteps(**parts["local"]) if parts["local"] else EVERY_STEP
-        return cls(parallelism=Parallelism(**mesh), gradient_exchange=exchange, local=local, **parts[""])
+        return cls(parallelism=parallelism, gradient_exchange=exchange, local=local, **parts[""])
 
     from_json = of
 
     def changed(self, **choices: Any) -> Strategy:
         """The same with other choices, named as in ``of``. Another compression comes with its own exchange, options, clip and
-        rule for dense tensors, unless they are named too; an exchange in every step ends the choices of local steps. Raises
-        UserError as ``of``."""
+        rule for dense tensors, unless they are named too; the usual exchange stays the usual one with another sharding; an
+        exchange in every step ends the choices of local steps. Raises UserError as ``of``."""
         before, choices = self.to_json(), _by_one_name(choices)
+        if before["exchange"] == usual_exchange(before["compression"], self.parallelism.to_owners):
+            del before["exchange"]
         if choices.get("compression", before["compression"]) != before["compression"]:
             of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
             of_codec = ("codec_at", *RESIDUAL_CHOICES, "dense_bits")
@@ -188,8 +195,7 @@ class Strategy:
                 "leave it out, or share out with zero2 or zero3 by data alone",
             )
         if self.parallelism.shares.weights:
-            replicated = self.parallelism.sharers < self.parallelism.data
-            check_to_owners(exchange, replicated, self.parallelism.sharers)
+            check_to_owners(exchange, not self.parallelism.to_owners, self.parallelism.sharers)
 
     def _check_local(self) -> None:
         """What goes with local steps: each worker holds the whole network and its optimizer's whole state."""
@@ -393,6 +399,12 @@ def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
         if name in choices and other in choices:
             raise UserError(f"{name} and {other} are one choice", "give one of them")
     return {_FLAT.get(name, name): value for name, value in choices.items()}
+
+
+def _usual(x: GradientExchange, mesh: Parallelism) -> GradientExchange:
+    """The same over the usual exchange of its compression there."""
+    usual = usual_exchange(x.compression, mesh.to_owners)
+    return x if usual == x.exchange else replace(x, exchange=usual)
 
 
 def _replicas(devices: object, mesh: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from torch import nn
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import check_runs
-from paceline.strategy.sharded_exchange import TO_OWNERS, check_to_owners
+from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
 from paceline.training.attachable import check_embeddings
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import Unit, check_root, units_of
@@ -68,15 +68,15 @@ def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> GradientExchange:
-    """The exchange of the keywords, checked. One that the caller left open reduces to owners."""
+    """The exchange of the keywords, checked. One that the caller left open is the usual one there."""
     replicated = any(unit.replicate_group is not None for unit in units)
     if given["noise_scale"]:
         raise UserError("noise_scale is measured with DistributedDataParallel only", "leave noise_scale out")
     owners = units[0].owners
     exchange = exchange_of(owners)
     named = isinstance(given["compression"], GradientExchange) or given["exchange"]
-    if not replicated and not named and exchange.exchange not in TO_OWNERS:
-        exchange = replace(exchange, exchange="sharded")
+    if not named:
+        exchange = replace(exchange, exchange=usual_exchange(exchange.compression, not replicated))
     for unit in units:
         check_to_owners(exchange, unit.replicate_group is not None, unit.owners)
     check_runs(exchange, next(iter(units[0].parameters)).device.type)

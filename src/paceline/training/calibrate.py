@@ -46,7 +46,8 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         timeout_s: seconds that an exchange waits for another rank.
     """
     device = batch[0].device
-    strategy = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0)  # what is sharded sends over the same links
+    over = strategy.gradient_exchange.exchange  # what is sharded sends over the same links
+    strategy = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, exchange=over)
     compute = _ComputeStep(model, batch, strategy)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     totals: list[float] = []

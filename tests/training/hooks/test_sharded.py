@@ -10,6 +10,7 @@ import torch
 
 import sharded_models
 from distributed import launch_once
+from paceline.strategy import Strategy
 
 Grads = dict[str, torch.Tensor]
 
@@ -57,6 +58,16 @@ def test_dense_tensors_are_exact_and_ranks_agree(workers: int, exchange: str, co
         assert error(found[step], wanted[step]) > 0.05  # the others are coarse
         for other in results[1:]:
             assert all(torch.equal(found[step][n], v) for n, v in other[f"{compression} {exchange}"]["gradients"][step].items())
+
+
+def test_where_nobody_names_an_exchange_it_is_the_one_of_a_strategy() -> None:
+    meshes = {"over all": {"sharding": "zero3"}, "between copies": {"sharding": "zero3", "shard_devices": 2}}
+    for result in launch_once(sharded_models.exchanged, 4):
+        assert result["usual"] == {
+            (mesh, name): Strategy.of(world_size=4, global_batch_size=4, compression=name, **choices).gradient_exchange.exchange
+            for mesh, choices in meshes.items()
+            for name in ("dense", "topk", "int8")
+        }
 
 
 def test_between_nodes_and_between_replicas() -> None:

@@ -103,7 +103,7 @@ def _lines(job: Job) -> Iterator[str]:
         yield "# The scheduler stays out of it, which would step it once a process."
     yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
     if hooked(job):
-        line = attach_line(strategy.gradient_exchange)
+        line = attach_line(strategy)
         yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line
     if mesh.sharding in ("zero2", "zero3") and mesh.micro_batches > 1:
         yield "# gradients are exchanged after each micro batch: GradientAccumulationPlugin(sync_each_batch=True)"

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from paceline.planning.emit.job import Job
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
-from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange
+from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.codec_place import PLACE_TEXT
 from paceline.strategy.compression import COMPRESSIONS
+from paceline.strategy.sharded_exchange import usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -61,11 +62,12 @@ def hooked(job: Job) -> bool:
     return exchange.compression != "dense" or exchange.exchange != "allreduce"
 
 
-def attach_line(exchange: GradientExchange) -> str:
-    """The call of ``paceline.attach`` that runs this exchange, with what differs from its defaults."""
+def attach_line(strategy: Strategy) -> str:
+    """The call of ``paceline.attach`` that runs the exchanges of a strategy, with what differs from its defaults."""
+    exchange = strategy.gradient_exchange
     described = COMPRESSIONS[exchange.compression]
     arguments = [f'"{exchange.compression}"']
-    if exchange.exchange != described.exchanges[0]:
+    if exchange.exchange != usual_exchange(exchange.compression, strategy.parallelism.to_owners):
         arguments.append(f'exchange="{exchange.exchange}"')
     if exchange.compression == "terngrad" and exchange.clip != CLIP:
         arguments.append(f"clip={exchange.clip}")
@@ -117,7 +119,7 @@ def _replicated(job: Job) -> Iterator[str]:
         yield "scaler = torch.amp.GradScaler()"
     if hooked(job):
         scaled = strategy.precision == "fp16"
-        line = attach_line(strategy.gradient_exchange)
+        line = attach_line(strategy)
         yield f"{line[:-1]}, grad_scaler=scaler)" if scaled else line
     yield from optimizer_lines(job, sharded=mesh.sharding == "zero1")
     if strategy.precision in _DTYPES:
@@ -148,5 +150,5 @@ def _fully_sharded(job: Job) -> Iterator[str]:
     yield f"for block in blocks: torch.distributed.fsdp.fully_shard(block, {given}){size}"
     yield f"torch.distributed.fsdp.fully_shard(model, {given})"
     if hooked(job):
-        yield attach_line(strategy.gradient_exchange)
+        yield attach_line(strategy)
     yield from optimizer_lines(job)

@@ -83,6 +83,24 @@ def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> 
     assert all(s.parallelism.expert == 1 or s.gradient_exchange.compression == "dense" for _, s in legal)
 
 
+def test_weights_are_gathered_in_the_bits_that_were_named_where_they_can_be(space: Space) -> None:
+    here = replace(
+        space,
+        clusters=(cluster("A100", 8, 2, "100Gb/s"),),
+        compressions=("dense", "int8"),
+        shardings=("ddp", "zero1", "zero3"),
+        precisions=("bf16",),
+        gather_bits=8,
+    )
+    left_out = Tally()
+    found = {
+        (s.parallelism.sharding, s.gradient_exchange.compression, s.parallelism.gather_bits)
+        for _, s in candidates(here, TrainingTarget(), left_out)
+    }
+    assert found == {("ddp", "dense", 0), ("ddp", "int8", 0), ("zero3", "dense", 8), ("zero3", "int8", 8)}
+    assert "weights of bf16 travel in no 8 bits with zero1" in {x.reason for x in left_out.excluded()}
+
+
 def test_residuals_and_dense_numbers_are_as_asked_where_they_can_be(space: Space) -> None:
     here = replace(space, clusters=(cluster("A100", 1, 4, "10Gb/s"),), compressions=("dense", "int8", "sign", "powersgd"))
     asked = replace(here, residual_bits=16, residuals_at="host", dense_bits=16)

@@ -49,6 +49,14 @@ def test_a_network_that_no_device_holds_is_divided() -> None:
         assert choice.prediction.step_time_s == exact.step_time_s
 
 
+def test_weights_of_a_divided_network_are_rounded_where_they_can_be() -> None:
+    answer = plan(GPT, space(shardings=("zero1", "zero3"), tensors=(2,), gather_bits=8), Goal("fastest"))
+    for choice in answer.ranking:
+        mesh = choice.strategy.parallelism
+        assert (mesh.sharding, mesh.tensor, mesh.gather_bits) == ("zero3", 2, 8)
+        assert choice.prediction.step_time_s == Predictor().step(GPT, choice.cluster, choice.strategy).step_time_s
+
+
 def test_sizes_that_are_named_are_tried_alone() -> None:
     named = space(tensors=(2, 4), pipelines=(2,), micro_batches=(4, 8))
     answer = plan(GPT, named, Goal("fastest"))

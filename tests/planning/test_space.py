@@ -67,6 +67,21 @@ def test_residuals_and_dense_numbers_that_nothing_can_have_so_are_refused(
         replace(space, **choices)
 
 
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"shardings": ("ddp",), "gather_bits": 16}, "gather_bits=16 with sharding ddp; give zero1"),
+        ({"shardings": ("ddp",), "gradient_bits": 16}, "gradient_bits=16 with sharding ddp; give zero1"),
+        ({"shardings": ("zero3",), "gather_bits": 4}, "gather_bits=4; give one of 0, 8, 16, 32"),
+        ({"shardings": ("ddp", "zero1"), "precisions": ("bf16",), "gather_bits": 8}, "bf16 and zero1, whose weights"),
+        ({"shardings": ("zero3",), "precisions": ("mxfp8",), "gather_bits": 8}, "mxfp8 and zero3, whose weights"),
+    ],
+)
+def test_bits_that_no_strategy_can_have_are_refused(space: Space, choices: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        replace(space, **choices)
+
+
 def test_a_codec_where_none_of_the_compressions_can_be_is_refused(space: Space) -> None:
     with pytest.raises(UserError, match="a codec in the network card, with terngrad alone"):
         replace(space, compressions=("terngrad",), codec_at="nic")

@@ -54,6 +54,9 @@ def test_a_description_has_what_is_not_the_default() -> None:
     assert describe(make_cluster(4, 1), PLAIN) == plain.replace("2 x 2", "4")
     whole = PLAIN.changed(sharding="zero3", grad_accum_steps=2, recompute=True, bucket_bytes=2**20, precision="bf16")
     assert describe(CLUSTER, whole) == "2 x 2 toy, batch 64, bf16, zero3, 2 micro steps, recomputing, buckets of 1.05 MB"
+    narrow = describe(CLUSTER, PLAIN.changed(sharding="zero2", compression="int8", gather_bits=8))
+    assert narrow == "2 x 2 toy, batch 64, fp32, zero2, int8 over sharded, weights gathered in 8 bits"
+    assert describe(CLUSTER, PLAIN.changed(sharding="zero1", gradient_bits=16)).endswith("zero1, gradients reduced in 16 bits")
     assert describe(CLUSTER, PLAIN.changed(exchange="parameter_server", servers=2)).endswith(" of 2")
 
 

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.errors import UserError
-from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, gathers, scatter, units
+from paceline.strategy.parallelism import GATHER_BITS
+from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, can_gather, gathers, scatter, units
 from paceline.workload import Parameter, Workload
 
 
@@ -124,8 +126,26 @@ def test_weights_travel_in_no_fewer_bits_than_the_precision_can(precision: str, 
         if bits >= least:
             assert Strategy.of(**choices).parallelism.gather_bits == bits
             continue
-        with pytest.raises(UserError, match=f"gather_bits={bits} with {precision}, .*; give {least} bits, or precision fp8"):
+        words = f"gather_bits={bits} with {precision} and zero1, .*; give {least} bits, or precision fp8"
+        with pytest.raises(UserError, match=words):
             Strategy.of(**choices)
+
+
+@each_row("sharding", tuple(SHARDINGS))
+@each_row("precision", PRECISIONS)
+@each_row("bits", GATHER_BITS)
+def test_what_a_strategy_can_gather_is_what_is_said(sharding: str, precision: str, bits: int) -> None:
+    """fp8 by tensor has weights of 8 bits; the other recipes have 16; zero2 and zero3 round those that no recipe quantises."""
+    narrow = {"fp8": 8, "fp8-current": 8, "fp32": 32, "tf32": 32}.get(precision, 16)
+    rounded = sharding in ("zero2", "zero3") and precision in ("fp32", "tf32", "bf16", "fp16")
+    legal = not bits or (sharding != "ddp" and (rounded or bits >= narrow))
+    assert can_gather(precision, sharding, bits) == legal
+    made = {"world_size": 4, "global_batch_size": 4, "sharding": sharding, "precision": precision, "gather_bits": bits}
+    if legal:
+        Strategy.of(**made)
+        return
+    with pytest.raises(UserError, match=f"gather_bits={bits}"):
+        Strategy.of(**made)
 
 
 def test_each_level_shares_out_what_the_one_before_does():

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from paceline.errors import UserError
 from paceline.names import fold, look_up
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
@@ -148,23 +147,6 @@ def precision_on(name: str, precisions: Collection[str]) -> str:
     if fold(name) in MIXED and "bf16" not in precisions and "fp16" in precisions:
         return "fp16"
     return look_up(name, PRECISIONS, ALIASES) or name
-
-
-def gathers(precision: str, bits: int) -> bool:
-    """Whether weights of a precision can travel in so few bits; 0: as usual."""
-    return not bits or bits >= 8 * gathered_bytes(precision, bits)
-
-
-def check_gathered(precision: str, bits: int) -> None:
-    """Raises UserError where weights of a precision cannot travel in so few bits; 0: as usual."""
-    if gathers(precision, bits):
-        return
-    least = int(8 * gathered_bytes(precision, bits))
-    quantised = [name for name, recipe in RECIPES.items() if recipe.gathers_weights]
-    raise UserError(
-        f"gather_bits={bits} with {precision}, whose weights travel in no fewer than {least} bits",
-        f"give {least} bits, or precision {' or '.join(quantised)}",
-    )
 
 
 def gathered_bytes(precision: str, bits: int) -> float:

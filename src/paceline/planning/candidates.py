@@ -59,6 +59,10 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
             continue  # the same strategy once more; units of other sizes are tried with the engine's exchange
         if expert > 1 and (compression, exchange) != ("dense", "allreduce"):
             continue  # not tried, as Space says
+        if not space.gathers(precision, sharding):
+            if bucket == space.buckets[0]:
+                left_out.add(f"weights of {precision} travel in no {space.gather_bits} bits with {sharding}", times)
+            continue
         servers = several if serving else 1
         workers = servers * expert
         try:
@@ -80,7 +84,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 template = _with(template, choice)
         except UserError as error:
             if bucket == space.buckets[0]:
-                left_out.add(_illegal(compression, exchange, sharding), times, error.message)
+                left_out.add(_illegal(compression, exchange, sharding, space.gradient_bits), times, error.message)
             continue
         if compression in barred:
             left_out.add(barred[compression], times)
@@ -109,11 +113,11 @@ def _with(template: Strategy, choice: Mapping[str, Any]) -> Strategy:
         return template
 
 
-def _illegal(compression: str, exchange: str, sharding: str) -> str:
+def _illegal(compression: str, exchange: str, sharding: str, gradient_bits: int) -> str:
     """The kind of a combination that does not exist; its own words are the example."""
     if exchange not in (*COMPRESSIONS[compression].exchanges, *(["switch"] if compression in SWITCHED else [])):
         return "the exchange cannot carry the compression"
-    if sharding == DISTRIBUTED:
+    if sharding == DISTRIBUTED or gradient_bits:
         return "a distributed optimizer has its own collectives"
     return "the exchange does not reduce to the owners of shards"
 

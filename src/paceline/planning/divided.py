@@ -205,7 +205,10 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
     precisions = (usual,) if choose and usual in tried else tried
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
-    if world == 1 or not precisions or not batches or (offload != "none" and not offloads(cluster.device)):
+    shardings = tuple(
+        name for name in space.divided_shardings or space.shardings if all(space.gathers(p, name) for p in precisions)
+    )
+    if world == 1 or not precisions or not shardings or not batches or (offload != "none" and not offloads(cluster.device)):
         return None
     named = space.divides
     return LayoutSpace(
@@ -217,7 +220,7 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
         pipelines=space.pipelines or ((1,) if named else ()),
         virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
         micro_batches=space.micro_batches,
-        shardings=space.divided_shardings or space.shardings,
+        shardings=shardings,
         recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
         schedules=space.schedules,
         node_groups=space.node_groups,

@@ -9,16 +9,15 @@ from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
-from paceline.hardware.precision import check_gathered, gathers
 from paceline.planning.training_target import TrainingTarget
 from paceline.prediction.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
 from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
 from paceline.strategy.dense_bits import check_bits
 from paceline.strategy.exchange import OF_HOSTS
-from paceline.strategy.parallelism import SCHEDULES
+from paceline.strategy.parallelism import GATHER_BITS, GRADIENT_BITS, SCHEDULES, check_wire_bits
 from paceline.strategy.residuals import RESIDUAL_PLACES
-from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.strategy.sharding import TORCH_SHARDINGS, can_gather, check_gathered
 
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
@@ -161,13 +160,28 @@ class Space:
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
 
+        self._check_bits()
+
+    def _check_bits(self) -> None:
+        """Raises UserError for bits that no strategy can have: nothing is shared out, or a precision has more."""
+        tried = dict.fromkeys((*self.shardings, *self.divided_shardings))
+        shared = [name for name in tried if SHARDINGS[name].optimizer]
+        for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
+            bits = check_wire_bits(name, getattr(self, name), legal)
+            if bits and not shared:
+                raise UserError(f"{name}={bits} with sharding {', '.join(tried)}", "give zero1, zero2 or zero3")
         for precision in self.precisions:
-            check_gathered(precision, self.gather_bits)
+            if self.gather_bits and not any(can_gather(precision, name, self.gather_bits) for name in shared):
+                check_gathered(precision, shared[0], self.gather_bits)
+
+    def gathers(self, precision: str, sharding: str) -> bool:
+        """Whether weights of a precision can travel in ``gather_bits`` with a sharding; of one that gathers none they can."""
+        return not SHARDINGS[sharding].optimizer or can_gather(precision, sharding, self.gather_bits)
 
     @property
     def tried_precisions(self) -> tuple[str, ...]:
-        """Those that were named, else all whose weights travel in so few bits as were named."""
-        return self.precisions or tuple(p for p in PRECISIONS if gathers(p, self.gather_bits))
+        """Those that were named, else all."""
+        return self.precisions or PRECISIONS
 
     @property
     def divides(self) -> bool:

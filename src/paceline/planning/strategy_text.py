@@ -159,7 +159,9 @@ def describe(cluster: Cluster, s: Strategy) -> str:
     if s.world_size > 1:
         x = s.gradient_exchange
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
-        parts.append(s.parallelism.sharding if s.parallelism.sharding != "ddp" else served)
+        plain = (x.compression, x.exchange) == ("dense", "allreduce")
+        parts += [s.parallelism.sharding] if s.parallelism.sharding != "ddp" else []
+        parts += [served] if s.parallelism.sharding == "ddp" or not plain else []
     return ", ".join([*parts, *_divisions(s)])
 
 
@@ -178,6 +180,8 @@ def _divisions(s: Strategy) -> list[str]:
         parts.append(f"{mesh.offload} in host memory")
     if mesh.shard_devices:
         parts.append(f"shared by groups of {mesh.shard_devices}")
+    parts += [f"weights gathered in {mesh.gather_bits} bits"] if mesh.gather_bits else []
+    parts += [f"gradients reduced in {mesh.gradient_bits} bits"] if mesh.gradient_bits else []
     if mesh.tensor > 1:
         parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
     if mesh.context > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -44,6 +45,13 @@ ALIASES = {
 }
 """Other names of a sharding: PyTorch's (``fsdp`` and ``fsdp2`` share out everything), DeepSpeed's, Megatron's."""
 _SHARDINGS = (*SHARDINGS, "fsdp")
+
+
+def check_wire_bits(name: str, bits: object, legal: Sequence[int]) -> int:
+    """``bits`` of what travels, one of ``legal``. Raises UserError."""
+    if type(bits) is not int or bits not in legal:
+        raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
+    return bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +139,7 @@ class Parallelism:
         if self.recompute_layers and self.recompute == "none":
             raise UserError(f"{self.recompute_layers} layers to recompute without recomputation", "give recompute='full' too")
         for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
-            bits = getattr(self, name)
-            if type(bits) is not int or bits not in legal:
-                raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
+            bits = check_wire_bits(name, getattr(self, name), legal)
             if bits and not self.shares.optimizer:
                 raise UserError(f"{name}={bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
         check_flag(self.sequence, "sequence")

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
+from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.exchange import CodecWork, Traffic
@@ -142,6 +143,28 @@ def rounds_weights(precision: str, bits: int) -> bool:
     """Whether weights are rounded for their all-gather alone, to bfloat16 or to int8 with a scale a block (qwZ: Wang et al.
     2023, ZeRO++, arXiv 2306.10209, section 3.1). The precisions that quantise weights anyway gather them as they are."""
     return 0 < bits < 8 * BYTES_PER_ELEMENT[precision] and precision not in RECIPES
+
+
+def can_gather(precision: str, sharding: str, bits: int) -> bool:
+    """Whether weights of a precision, shared out so, can be gathered in so many bits; 0: as usual."""
+    level = SHARDINGS[sharding]
+    rounded = level.weights and rounds_weights(precision, bits)
+    return not bits or (level.optimizer and (rounded or bits >= 8 * gathered_bytes(precision, bits)))
+
+
+def check_gathered(precision: str, sharding: str, bits: int) -> None:
+    """Raises UserError where ``can_gather`` is False."""
+    if can_gather(precision, sharding, bits):
+        return
+    if not SHARDINGS[sharding].optimizer:
+        raise UserError(f"gather_bits={bits} with sharding {sharding}", "give zero1, zero2 or zero3")
+    least = int(8 * gathered_bytes(precision, bits))
+    quantised = [name for name, recipe in RECIPES.items() if recipe.gathers_weights]
+    rounding = ", or sharding zero2 or zero3, which round them" if rounds_weights(precision, bits) else ""
+    raise UserError(
+        f"gather_bits={bits} with {precision} and {sharding}, whose weights travel in no fewer than {least} bits",
+        f"give {least} bits, or precision {' or '.join(quantised)}{rounding}",
+    )
 
 
 def gathers(

@@ -9,7 +9,7 @@ from typing import Any, Generic
 from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, known_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
-from paceline.hardware.precision import PRECISIONS, check_gathered
+from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
@@ -23,7 +23,7 @@ from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.residuals import HOST, RESIDUAL_CHOICES
 from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
-from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, gathers, rounds_weights, scatter, units
+from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, check_gathered, gathers, scatter, units
 from paceline.workload.table import Workload
 
 
@@ -183,9 +183,7 @@ class Strategy:
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
-        bits = self.parallelism.gather_bits
-        if bits and not (self.parallelism.shares.weights and rounds_weights(self.precision, bits)):
-            check_gathered(self.precision, bits)
+        check_gathered(self.precision, sharding, self.parallelism.gather_bits)
         if exchange.compression == "dense" and exchange.exchange == "allreduce":
             return
         if sharding == DISTRIBUTED or self.parallelism.gradient_bits or not self.parallelism.whole:

@@ -364,6 +364,8 @@ def refused(rank: int, workers: int) -> dict[str, str]:
         model = network()
         fully_shard(model[0])
         attach(model, "int8")
+    with _refusals(found, "more bits"):
+        attach(sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)), "int8", gather_bits=32)
     with _refusals(found, "ddp gathers"):
         attach(nn.parallel.DistributedDataParallel(network()), "int8", gather_bits=8)
     with _refusals(found, "compressions"):
@@ -427,7 +429,7 @@ class Lookup(nn.Module):
 def rounded_weights(rank: int, workers: int) -> dict[str, Any]:
     """The weights that the forward pass of each rank has seen, gathered in fewer bits."""
     found: dict[str, Any] = {}
-    for bits in (0, 8, 16):
+    for bits in (0, 8, 16, 32):
         model = sharded()
         hook = attach(model, "dense", gather_bits=bits)
         seen: list[Tensor] = []

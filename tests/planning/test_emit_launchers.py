@@ -252,6 +252,23 @@ def test_the_line_of_the_hook_makes_the_same_exchange(exchange: GradientExchange
 
 @each_row("target", SCRIPTS)
 @each_row(
+    ("choices", "call"),
+    [
+        ({"compression": "dense"}, 'hook = paceline.attach(model, "dense", gather_bits=8)'),
+        ({"compression": "topk"}, 'hook = paceline.attach(model, "topk", gather_bits=8)'),
+        (
+            {"compression": "int8", "exchange": "ring", "options": {"block": 64}},
+            'hook = paceline.attach(model, "int8", exchange="ring", gather_bits=8, block=64)',
+        ),
+    ],
+)
+def test_bits_of_gathered_weights_stand_in_the_script(target: str, choices: dict[str, Any], call: str) -> None:
+    text = written(target, sharding="zero2", gather_bits=8, **choices)
+    assert call in text and "import paceline" in text
+
+
+@each_row("target", SCRIPTS)
+@each_row(
     ("choices", "why"),
     [
         ({"pipeline": 4, "grad_accum_steps": 4}, "no option for a pipeline of 4: it starts a script"),
@@ -261,7 +278,9 @@ def test_the_line_of_the_hook_makes_the_same_exchange(exchange: GradientExchange
         ({"precision": "fp8"}, "precision fp8"),
         ({"sharding": "distributed_optimizer"}, "distributed_optimizer"),
         ({"sharding": "zero3", "offload": "optimizer"}, "offload optimizer"),
-        ({"sharding": "zero3", "gather_bits": 16}, "bits of what travels"),
+        ({"sharding": "zero3", "gradient_bits": 16}, "no option for gradient_bits"),
+        ({"sharding": "zero1", "gather_bits": 16, "precision": "bf16"}, "gather_bits with zero1"),
+        ({"sharding": "zero3", "gather_bits": 32, "precision": "bf16"}, "32 bits of a gathered weight"),
         ({"compression": "int8", "exchange": "parameter_server", "servers": 2}, "2 parameter servers"),
     ],
 )

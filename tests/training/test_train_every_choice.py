@@ -93,7 +93,10 @@ EXECUTED: dict[str, list[Case]] = {
         _case("phases", {"compression": "topk"}, sharding="zero2"),  # whose default elsewhere has no reduce-scatter
     ],
     "shard_devices": [_case("phases", {**INT8, "sharding": "zero3"}, shard_devices=2)],
-    "gather_bits": [_case("bytes", {**INT8, "sharding": "zero3"}, gather_bits=bits) for bits in (8, 16)],
+    "gather_bits": [
+        *(_case("bytes", {**INT8, "sharding": "zero3"}, gather_bits=bits) for bits in (8, 16)),
+        _case("nothing", {**INT8, "sharding": "zero3"}, gather_bits=32),  # what fp32 has
+    ],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
     "sync_every": [_case("bytes", sync_every=2)],
     "fragments": [_case("result", LOCAL, fragments=2)],

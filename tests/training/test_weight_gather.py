@@ -15,6 +15,7 @@ def test_every_rank_sees_the_same_rounded_weights() -> None:
         assert all(torch.equal(first, other[bits]["seen"]) for other in results)
     assert torch.equal(results[0]["0"]["seen"], results[0]["0"]["own"])
     assert torch.equal(results[0]["16"]["seen"], results[0]["16"]["own"].bfloat16().float())
+    assert torch.equal(results[0]["32"]["seen"], results[0]["32"]["own"])
     largest = results[0]["8"]["largest"]  # of the unit: its tensors share blocks
     found = float((results[0]["8"]["seen"] - results[0]["8"]["own"]).abs().max())
     assert 0 < found <= largest / 127  # QSGD: one step of 127 at most
@@ -38,7 +39,7 @@ def test_bytes() -> None:
     times = [2, 2, 1]
     scattered = 2 * 4 * sum(shards)
     wanted = {
-        "0": 2 * sum(t * 4 * n for t, n in zip(times, shards, strict=True)),
+        **dict.fromkeys(("0", "32"), 2 * sum(t * 4 * n for t, n in zip(times, shards, strict=True))),
         "16": 2 * sum(t * 2 * n for t, n in zip(times, shards, strict=True)),
         "8": 2 * sum(t * (32 + 4 * -(-n // 1024) + n) for t, n in zip(times, shards, strict=True)),
     }

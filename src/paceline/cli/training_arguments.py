@@ -10,6 +10,7 @@ from paceline.cli.exchange_arguments import add_exchange_arguments, exchange_cho
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.optimizer import DEFAULT
+from paceline.strategy.parallelism import GATHER_BITS
 from paceline.strategy.recipe import RATE_SCALINGS
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 from paceline.units import format_seconds, parse_seconds
@@ -58,7 +59,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sharding", metavar="S", help=shared)
     groups = "with --sharding: workers that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
     parser.add_argument("--shard-devices", metavar="N", type=int, help=groups)
-    gathered = "with --sharding: bits of a gathered weight, 8 or 16 (default 0: as they are)"
+    gathered = f"with --sharding: bits of a gathered weight, {', '.join(map(str, GATHER_BITS))} (default 0: as they are)"
     parser.add_argument("--gather-bits", metavar="N", type=int, help=gathered)
 
 

@@ -130,7 +130,7 @@ def attach(
             and one scalar that no step waits for. ``hook.noise.scale.batch(samples_of_a_rank)`` gives it in samples. Only for
             ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale too small.
         gather_bits: of an FSDP2 model: gather weights in 16 (bfloat16) or 8 bits (int8 with a scale a block); 0 gathers them as
-            they are.
+            they are, and so does 32 with fp32 or 16 with 16 bits.
         options: of the compression: ``bound``, ``block``, ``density``, ``momentum``, ``warmup_steps`` (topk: from 25 % down to
             ``density`` exponentially), ``rank``, ``start_iter`` (powersgd: dense before this step; PyTorch advises a tenth of
             all), ``min_rate`` (powersgd: a matrix whose factors are not so many times smaller stays dense).

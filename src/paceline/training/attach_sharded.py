@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -12,13 +13,12 @@ from torch import nn
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import check_runs
+from paceline.strategy.parallelism import GATHER_BITS, check_wire_bits
 from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
 from paceline.training.attachable import check_embeddings
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import Unit, check_root, units_of
 from paceline.training.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter
-
-GATHER_BITS = (0, 8, 16)
 
 
 def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> ShardedHook:
@@ -41,8 +41,7 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
         _check_communication(units)
         exchange = _exchange(trained, given, exchange_of)
         _check_model(model)
-        if given["gather_bits"] not in GATHER_BITS or isinstance(given["gather_bits"], bool):
-            raise UserError(f"gather_bits={given['gather_bits']!r}", "give 8, 16, or 0 to gather weights as they are")
+        _check_gather_bits(units, given["gather_bits"])
     except UserError as error:
         illegal = error
     shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node", "compression")}
@@ -54,7 +53,7 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
             agree(group, shown, tensors)
     if illegal is not None:
         raise illegal
-    return ShardedHook(model, units, exchange, **hook_settings(given), gather_bits=given["gather_bits"])
+    return ShardedHook(model, units, exchange, **hook_settings(given), gather_bits=int(given["gather_bits"]))
 
 
 def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +89,18 @@ def _check_communication(units: list[Unit]) -> None:
         raise UserError(
             f"this model has a communication hook already{'' if own else f': {name}'}",
             "attach once, right after fully_shard, instead of set_custom_reduce_scatter and set_custom_all_gather",
+        )
+
+
+def _check_gather_bits(units: list[Unit], bits: object) -> None:
+    """Raises UserError for bits that are none of ``GATHER_BITS``, or more than FSDP2 gathers."""
+    whole = isinstance(bits, Integral) and not isinstance(bits, bool)
+    wanted = check_wire_bits("gather_bits", int(bits) if whole else bits, GATHER_BITS)  # type: ignore[call-overload]
+    narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
+    if wanted > 8 * (width := narrowest.itemsize):
+        raise UserError(
+            f"gather_bits={wanted} of weights that FSDP2 gathers in {8 * width}, as {str(narrowest).removeprefix('torch.')}",
+            "leave gather_bits out, or change the MixedPrecisionPolicy",
         )
 
 

@@ -82,6 +82,11 @@ class Unit:
         """Whether FSDP2 asks for the sum over the replicas in this backward pass (``set_requires_all_reduce``)."""
         return bool(self.group.all_reduce_grads)
 
+    @property
+    def gathered(self) -> torch.dtype:
+        """What FSDP2 gathers the weights as."""
+        return self.group.mp_policy.param_dtype or self.group.fsdp_params[0].sharded_param.dtype
+
     @staticmethod
     def shard_of(parameter: Any) -> torch.Tensor:
         """This rank's part of a sharded parameter."""

@@ -24,7 +24,7 @@ class WeightGather:
     (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
 
     Args:
-        bits: 16 for bfloat16, 8 for int8 with a scale a block; 0 sends weights as they are.
+        bits: 16 for bfloat16, 8 for int8 with a scale a block; 0, or as many as the weights have, sends them as they are.
         shards: the ranks that share the weights out.
         meter: counts the bytes.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.planning.emit.job import Job
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, Strategy
@@ -36,6 +37,10 @@ def check(job: Job) -> None:
         raise job.refused(mesh.sharding, "it is Megatron-Core's; PyTorch has zero1")
     if mesh.sharding == "zero1" and mesh.shard_devices:
         raise job.refused(f"zero1 in groups of {mesh.shard_devices}", "ZeroRedundancyOptimizer is written for all devices")
+    if mesh.gather_bits and not mesh.shares.weights:
+        raise job.refused(f"gather_bits with {mesh.sharding}", "ZeroRedundancyOptimizer sends weights as they are")
+    if mesh.gather_bits > (width := 8 * BYTES_PER_ELEMENT[job.strategy.precision]):
+        raise job.refused(f"{mesh.gather_bits} bits of a gathered weight", f"FSDP2 gathers {job.strategy.precision} in {width}")
     if mesh.recomputation.kind == "selective":
         raise job.refused(
             f"recomputation {mesh.recompute}", "the model's code chooses parts of a block; whole blocks are written"
@@ -57,9 +62,10 @@ def check(job: Job) -> None:
 
 
 def hooked(job: Job) -> bool:
-    """Whether gradients travel otherwise than by DDP's own all-reduce."""
+    """Whether gradients or weights travel otherwise than PyTorch sends them."""
     exchange = job.strategy.gradient_exchange
-    return exchange.compression != "dense" or exchange.exchange != "allreduce"
+    plain = exchange.compression == "dense" and exchange.exchange == "allreduce"
+    return not plain or job.strategy.parallelism.gather_bits > 0
 
 
 def attach_line(strategy: Strategy) -> str:
@@ -82,6 +88,8 @@ def attach_line(strategy: Strategy) -> str:
             arguments.append(f"{name}={value!r}")
     if exchange.exchange == "hierarchical" and exchange.ranks_per_node > 1:
         arguments.append(f"ranks_per_node={exchange.ranks_per_node}")
+    if bits := strategy.parallelism.gather_bits:
+        arguments.append(f"gather_bits={bits}")
     arguments += [f"{name}={value!r}" for name, value in dict(exchange.options).items()]
     return f"hook = paceline.attach(model, {', '.join(arguments)})"
 

@@ -131,8 +131,10 @@ def _check(job: Job, target: Target) -> None:
         raise job.refused(f"precision {strategy.precision}", f"here it has {', '.join(target.precisions)}")
     if mesh.offload != "none":
         raise job.refused(f"offload {mesh.offload}", "what lies in the host's memory is not written here")
-    if mesh.gather_bits or mesh.gradient_bits:
-        raise job.refused("bits of what travels", "widths of weights and gradients on the wire are not written here")
+    if mesh.gradient_bits:
+        raise job.refused("gradient_bits", "the width of dense gradients on the wire is not written here")
+    if mesh.gather_bits and not target.runs_script:
+        raise job.refused("gather_bits", "the width of gathered weights is not written here")
     if target.trains_transformers:
         if not (workload.attends and job.tokens):
             raise job.refused(workload.name, "it trains transformers on sequences of tokens")

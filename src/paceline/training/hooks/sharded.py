@@ -41,7 +41,7 @@ class ShardedHook:
 
     Args:
         units: of the model, frozen ones too; every rank has the same.
-        gather_bits: of a gathered weight: 0 leaves FSDP2's all-gather alone, 16 is bfloat16, 8 are int8 blocks.
+        gather_bits: of a gathered weight: 16 is bfloat16, 8 are int8 blocks; 0, or as many as it has, leaves it alone.
 
     Attributes:
         gradient_exchange: compression and exchange in use.

@@ -271,6 +271,74 @@ def test_an_infinite_pseudo_gradient_returns_all_ranks_to_the_shared_weights() -
             assert torch.isfinite(weights).all() and torch.equal(weights, first[4])
 
 
+def spoil_buffers(rank: int, workers: int) -> list[bool]:
+    """Rank 1 has infinite statistics of BatchNorm in the second round, and finite weights."""
+    model = Normed()
+    optimizer = oracle.optimizer("sgd", model)
+    sync = paceline.attach_local(model, sync_every=2)
+    for number, x in enumerate(oracle.samples(rank, 4), start=1):
+        oracle.local_step(model, optimizer, x)
+        if number == 4:
+            with sync.shared_weights():
+                shared, mean = flat(model), model.norm.running_mean.clone()
+            if rank == 1:
+                model.norm.running_mean[2] = float("inf")
+        sync.step()
+    return [sync.returned == 1, torch.equal(flat(model), shared), torch.equal(model.norm.running_mean, mean), bool(mean.any())]
+
+
+def test_infinite_buffers_return_all_ranks_to_the_shared_weights_and_buffers() -> None:
+    assert launch_once(spoil_buffers, 2) == [[True] * 4] * 2
+
+
+def return_and_end(rank: int, workers: int) -> list[Any]:
+    """Both fragments are exchanged once; the first is spoilt the second time, and the data ends there."""
+    model, optimizer, sync = begin(rank, sync_every=2, fragments=2)
+    for number, x in enumerate(oracle.samples(rank, 3), start=1):
+        oracle.local_step(model, optimizer, x)
+        if number == 3 and rank == 1:
+            next(model.parameters()).data.view(-1)[7] = float("nan")
+        sync.step()
+    returned, idle = flat(model), [fragment.idle for fragment in sync.fragments]
+    moving = all(bool(fragment.momentum.any()) for fragment in sync.fragments)
+    sync.finish()
+    return [sync.returned, idle, moving, torch.equal(flat(model), returned)]
+
+
+def test_who_has_returned_to_the_shared_weights_has_nothing_to_exchange() -> None:
+    """Else the outer momentum would move a fragment for steps that are gone."""
+    for found in launch_once(return_and_end, 2):
+        assert found == [1, [True, True], True, True]
+
+
+def diverge(rank: int, workers: int) -> list[str]:
+    """The shared weights of rank 1 change behind the first exchange; every second exchange compares them."""
+    model, optimizer, sync = begin(rank, "sgd", sync_every=1, check_every=2)
+    said = []
+
+    def note(call: Callable[[], Any]) -> None:
+        try:
+            call()
+            said.append("")
+        except paceline.ReplicasDiverged as error:
+            said.append(str(error))
+
+    for number, x in enumerate(oracle.samples(rank, 3)):
+        oracle.local_step(model, optimizer, x)  # a worker's own weights may differ
+        note(sync.step)
+        if number == 0:
+            note(sync.check_replicas)
+            sync.fragments[0].anchor.data[3] += 1e-3 * rank
+            note(sync.check_replicas)
+    return said
+
+
+def test_shared_weights_that_differ_are_noticed_on_every_rank() -> None:
+    differ = "weights of rank 1 differ from those of rank 0"
+    for said in launch_once(diverge, 2):
+        assert said == ["", "", differ, "", differ]
+
+
 def lose(rank: int, workers: int) -> None:
     model, optimizer, sync = begin(rank, sync_every=2, timeout_s=4.0)
     for number, x in enumerate(oracle.samples(rank, 40)):

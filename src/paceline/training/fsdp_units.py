@@ -85,7 +85,8 @@ class Unit:
     @property
     def gathered(self) -> torch.dtype:
         """What FSDP2 gathers the weights as."""
-        return self.group.mp_policy.param_dtype or self.group.fsdp_params[0].sharded_param.dtype
+        dtype: torch.dtype = self.group.mp_policy.param_dtype or self.group.fsdp_params[0].sharded_param.dtype
+        return dtype
 
     @staticmethod
     def shard_of(parameter: Any) -> torch.Tensor:

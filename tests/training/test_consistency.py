@@ -24,10 +24,10 @@ from paceline.training import encoded_streams as streams
 from paceline.training.attach import attach
 from paceline.training.consistency import EnergyGuard
 from paceline.training.encoded_streams import CodecStream
-from paceline.training.integer_stream import IntegerStream
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.in_process_collectives import LocalGroup
+from paceline.training.integer_stream import IntegerStream
 from paceline.training.tensor_layout import GradientSlice, Layout, TensorSpec
 
 

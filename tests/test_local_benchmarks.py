@@ -17,7 +17,8 @@ def test_local_steps_in_the_lab_short(tmp_path: Path) -> None:
     ]
     for row in found.values():
         assert row["metered_bytes"] == row["predicted_bytes"] and row["samples"] == "256"
-        assert 0.9 < float(row["socket_bytes"]) / float(row["metered_bytes"]) < 1.3, row
+        # Beside what is metered: headers, and what ranks tell each other about being alive, which goes with the time.
+        assert 0.9 * float(row["metered_bytes"]) < float(row["socket_bytes"]) < 1.3 * float(row["metered_bytes"]) + 65_536, row
         assert float(row["loss"]) < 2.4 and float(row["step_s"]) > 0 and float(row["predicted_s"]) > 0
     dense = float(found["dense"]["metered_bytes"])
     assert float(found["DiLoCo 4"]["metered_bytes"]) == float(found["Local SGD 4"]["metered_bytes"]) == dense / 4

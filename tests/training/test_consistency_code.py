@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 
 import paceline
@@ -48,3 +50,17 @@ def test_the_version_of_the_code_follows_from_every_file_of_it(tmp_path, monkeyp
     assert consistency.code_version() != here
     monkeypatch.undo()
     consistency.code_version.cache_clear()
+
+
+def test_the_version_of_a_users_module_needs_no_earlier_import(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    module = tmp_path / "module_of_a_user.py"
+    seen = []
+    for text in ("net = 1\n", "net = 2\n"):
+        module.write_text(text)
+        monkeypatch.delitem(sys.modules, module.stem, raising=False)
+        seen.append(consistency.module_version(f"{module.stem}:net"))
+    assert all(seen) and seen[0] != seen[1]
+    with pytest.raises(UserError, match="no module 'module_of_nobody'"):
+        consistency.module_version("module_of_nobody:net")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +19,7 @@ from paceline.errors import UserError
 from paceline.training.collectives import ALL_GATHER, collective
 from paceline.training.errors import ReplicasDiverged
 from paceline.training.tensor_layout import GradientSlice, TensorSpec
+from paceline.workload.factory import user_module
 
 _log = logging.getLogger("paceline")
 
@@ -85,9 +85,9 @@ def code_version() -> str:
 
 
 def module_version(name: str) -> str:
-    """A digest of the source of a user's module, ``module:function``; empty for what has none."""
-    module = sys.modules.get(name.partition(":")[0])
-    file = getattr(module, "__file__", None)
+    """A digest of the source of a user's module, ``module:function``; empty for what has none. Raises UserError where it cannot
+    be imported."""
+    file = getattr(user_module(name.partition(":")[0]), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
 

@@ -101,7 +101,7 @@ def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.
 
     run = agreed(checked)
     here = {name: value for name, value in json.loads(run.to_json()).items() if name not in ("out", "resume", "label")}
-    code = {f"code of {name}": module_version(value) for name, value in run.code.items()}
+    code = agreed(lambda: {f"code of {name}": module_version(value) for name, value in run.code.items()})
     same_everywhere(dist.group.WORLD, {CODE: code_version(), **here, **code}, "give the same options on every rank")
     return run, device
 

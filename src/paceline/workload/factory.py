@@ -38,7 +38,7 @@ def load_factory(text: str, args: str = "") -> Callable[[], Any]:
     if match is None or not (match["module"] and match["name"]):
         raise UserError(f"{text!r} is not module:function", "write it as mypackage.networks:build or networks.py:Net")
     module_name, attribute = match["module"], match["name"]
-    module = _import_file(Path(module_name).expanduser()) if module_name.endswith(".py") else _import(module_name)
+    module = user_module(module_name)
     function = getattr(module, attribute, None)
     if function is None:
         # The user more likely means a function that the module defines than one that it imports.
@@ -140,6 +140,11 @@ def describe_error(error: BaseException) -> str:
     """The name of an exception and the first line of its message: ``ZeroDivisionError: division by zero``."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def user_module(name: str) -> ModuleType:
+    """A module of the user's, by name or by the path of its file. Raises UserError where it cannot be imported."""
+    return _import_file(Path(name).expanduser()) if name.endswith(".py") else _import(name)
 
 
 def _import_file(path: Path) -> ModuleType:

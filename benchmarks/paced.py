@@ -8,10 +8,7 @@ there on is real: DDP's buckets, the communication hook, the codec, the sockets.
 
 from __future__ import annotations
 
-import gc
-import json
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from link_bytes import sent_bytes
+from rank_cases import run_cases
 from recorded_gradients import Recording
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -159,18 +157,8 @@ def run(case: dict[str, Any], spec: dict[str, Any], values: list[torch.Tensor]) 
 
 
 def main() -> None:
-    """Join the others and run every case of the specification file."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    values = gradients(spec["gradient"], dist.get_rank())
-    for case in spec["cases"]:
-        result = run(case, spec, values)
-        gc.collect()  # the model and its hook, before the next one takes as much
-        if dist.get_rank() == 0:
-            print("RESULT " + json.dumps(result), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    """Run every case of the specification file on this rank's gradients."""
+    run_cases(run, lambda spec: gradients(spec["gradient"], dist.get_rank()))
 
 
 if __name__ == "__main__":

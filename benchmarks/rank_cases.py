@@ -12,21 +12,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.training.data import Dataset, load
+from paceline.training.data import load
 
-Run = Callable[[dict[str, Any], dict[str, Any], Dataset], dict[str, Any]]
-"""Runs one case with what all cases share, the specification, on the data that it names."""
+Run = Callable[[dict[str, Any], dict[str, Any], Any], dict[str, Any]]
+"""Runs one case with what all cases share: the specification, and what was prepared of it."""
 
 
-def run_cases(run: Run) -> None:
-    """Join the others over gloo and run every case of the specification file, the only argument of the command line. Rank 0
-    prints one JSON line a case."""
+def named_data(spec: dict[str, Any]) -> Any:
+    """The data set that a specification names."""
+    return load(spec["data"])
+
+
+def run_cases(run: Run, prepare: Callable[[dict[str, Any]], Any] = named_data) -> None:
+    """Join the others over gloo, prepare what all cases need, and run every case of the specification file, the only argument
+    of the command line. Rank 0 prints one JSON line a case."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    data = load(spec["data"])
+    prepared = prepare(spec)
     for case in spec["cases"]:
-        result = run(case, spec, data)
+        result = run(case, spec, prepared)
         gc.collect()  # what a case leaves in cycles would hold the next one's buffers
         if dist.get_rank() == 0:
             print("RESULT " + json.dumps(result), flush=True)

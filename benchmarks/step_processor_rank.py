@@ -6,10 +6,7 @@ threads of the engine are seen too. A stage is what a span of the hook's meter e
 
 from __future__ import annotations
 
-import gc
-import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +18,7 @@ import torch
 import torch.distributed as dist
 from link_bytes import sent_bytes
 from paced import Paced, gradients, wrap
+from rank_cases import run_cases
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -98,18 +96,8 @@ def run(case: dict[str, Any], spec: dict[str, Any], values: list[torch.Tensor]) 
 
 
 def main() -> None:
-    """Join the others and run every case of the specification file."""
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    values = gradients(spec["gradient"], dist.get_rank())
-    for case in spec["cases"]:
-        result = run(case, spec, values)
-        gc.collect()
-        if dist.get_rank() == 0:
-            print("RESULT " + json.dumps(result), flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    """Run every case of the specification file on this rank's gradients."""
+    run_cases(run, lambda spec: gradients(spec["gradient"], dist.get_rank()))
 
 
 if __name__ == "__main__":

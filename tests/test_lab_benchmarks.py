@@ -204,6 +204,21 @@ def test_predictions_and_hooks_in_the_lab_short(tmp_path: Path) -> None:
         str(picture),
     )
     assert [row["label"] for row in rows(tmp_path / "h.csv")] == ["PowerSGD rank 2", "int8"]
+
+    run(
+        "step_processor.py",
+        "--network",
+        "googlenet",
+        *few,
+        "--rounds",
+        "1",
+        "--only",
+        "DDP",
+        "int4",
+        "--out",
+        str(tmp_path / "s.csv"),
+    )
+    assert [row["label"] for row in rows(tmp_path / "s.csv")] == ["DDP", "int4"]
     assert "<svg" in picture.read_text()
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 
 import pytest
+import torch
 
 from distributed import ENVIRONMENT
 from paceline import lab
@@ -20,6 +21,7 @@ FLAT = [
 ]
 FLAT += [("dense", "allreduce"), ("bf16", "allreduce")]
 BY_VALUE = [("inceptionn", "ring"), ("inceptionn-scaled", "sharded"), ("inceptionn-scaled", "allgather")]
+TO_OWNERS = [("float32", "reduce_scatter"), ("bfloat16", "reduce_scatter")]
 NODES = [(c, "hierarchical") for c in ("terngrad", "int8", "bf16")]
 SCRIPT = """
 import json, os, sys
@@ -29,6 +31,8 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from paceline.training.attach import attach
+from paceline.training.collectives import Wire
+from paceline.training.meter import Meter
 
 def sent():
     name = os.environ["GLOO_SOCKET_IFNAME"]
@@ -39,11 +43,18 @@ def sent():
 dist.init_process_group("gloo")
 torch.set_num_threads(1)
 gradient = torch.randn(int(sys.argv[2]), generator=torch.Generator().manual_seed(dist.get_rank()))
+plain = Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()))
 found = []
 for compression, exchange in json.loads(sys.argv[1]):
-    hook = attach(DDP(nn.Linear(gradient.numel(), 1, bias=False)), compression, exchange=exchange)
-    hook.dense.clear()  # its only layer is the last one
-    hook.exchange_now(gradient.clone())  # connections are made
+    if exchange == "reduce_scatter":
+        values = gradient[: gradient.numel() // plain.world_size * plain.world_size].to(getattr(torch, compression))
+        total = torch.empty_like(values[: values.numel() // plain.world_size])
+        meter, exchange_once = plain.meter, lambda: plain.reduce_scatter(total, values, exchange).wait()
+    else:
+        hook = attach(DDP(nn.Linear(gradient.numel(), 1, bias=False)), compression, exchange=exchange)
+        hook.dense.clear()  # its only layer is the last one
+        meter, exchange_once = hook.meter, lambda: hook.exchange_now(gradient.clone())
+    exchange_once()  # connections are made
     counts = {True: [], False: []}
     # The least of several: a packet that was sent again is nothing that an exchange describes.
     for attempt in range(10):
@@ -51,16 +62,16 @@ for compression, exchange in json.loads(sys.argv[1]):
             dist.barrier()
             before = sent()
             if exchanged:
-                hook.meter.begin_step()
-                hook.exchange_now(gradient.clone())
+                meter.begin_step()
+                exchange_once()
             dist.barrier()
             counts[exchanged].append(sent() - before)
         least = min(counts[True]) - min(counts[False])
-        again = torch.tensor([float(least > 1.01 * hook.meter.sent_bytes)])
+        again = torch.tensor([float(least > 1.01 * meter.sent_bytes)])
         dist.all_reduce(again)
         if attempt and not again:
             break
-    found.append([least, hook.meter.sent_bytes])
+    found.append([least, meter.sent_bytes])
 print("FOUND " + json.dumps(found), flush=True)
 os._exit(0)
 """
@@ -81,7 +92,7 @@ def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[lis
 
 def test_every_exchange_sends_what_is_described() -> None:
     n = 3
-    seen = counted(n, 1, FLAT + BY_VALUE)
+    seen = counted(n, 1, FLAT + TO_OWNERS + BY_VALUE)
     for index, (compression, exchange) in enumerate(FLAT):
         phases = describe(BucketPlan(ELEMENTS, 1, 0), COMPRESSIONS[compression], exchange, n).phases
         for rank in range(n):
@@ -90,7 +101,12 @@ def test_every_exchange_sends_what_is_described() -> None:
             assert metered == described, (compression, exchange, rank)
             assert 0.99 < socket / described < 1.02, (compression, exchange, rank, socket, described)
 
-    for case, found in zip(BY_VALUE, (seen[0][len(FLAT) :]), strict=True):  # described as a range; the meter knows
+    owned = ELEMENTS // n
+    for (dtype, _), (socket, metered) in zip(TO_OWNERS, seen[0][len(FLAT) :], strict=False):
+        assert metered == (n - 1) * owned * getattr(torch, dtype).itemsize
+        assert 0.99 < socket / metered < 1.02, dtype
+
+    for case, found in zip(BY_VALUE, seen[0][len(FLAT + TO_OWNERS) :], strict=True):  # described as a range; the meter knows
         socket, metered = found
         assert 0.99 < socket / metered < 1.02, case
 

@@ -174,12 +174,37 @@ class Wire:
         with collective():
             return (dist.batch_isend_irecv(operations) if operations else []), data
 
-    def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
-        """Write the sum over the ranks of this rank's equal part of ``data`` into ``out``."""
+    def reduce_scatter(
+        self, out: torch.Tensor, data: torch.Tensor, name: str, buffers: Buffers = FRESH
+    ) -> Pending[torch.Tensor]:
+        """Write the sum over the ranks of this rank's equal part of ``data`` into ``out``.
+
+        On CPUs each part goes straight to its owner, who adds in rank order, 16-bit numbers in fp32. Gloo's own reduce-scatter
+        is an all-reduce: twice the bytes.
+        """
+        if self.device.type == "cpu":
+            return self._add_at_owners(out, data, name, buffers)
         self.meter.sent_bytes += data.nbytes - out.nbytes
         with collective():
             work = getattr(dist, REDUCE_SCATTER)(out, data, group=self.group, async_op=True)
         return Pending(self, name, [work], lambda: out)
+
+    def _add_at_owners(self, out: torch.Tensor, data: torch.Tensor, name: str, buffers: Buffers) -> Pending[torch.Tensor]:
+        own = data.view(self.world_size, -1)
+        arrived = buffers.take(data.nbytes).view(data.dtype).view(own.shape)
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
+        out_bytes, in_bytes = own.view(torch.uint8), arrived.view(torch.uint8)
+        works, sent = self._swap({rank: out_bytes[rank] for rank in others}, {rank: in_bytes[rank] for rank in others})
+
+        def total() -> torch.Tensor:
+            first, *rest = (own[rank] if rank == self.rank else arrived[rank] for rank in range(self.world_size))
+            wide = out.view(-1) if out.element_size() >= 4 else buffers.floats(out.numel())
+            wide.copy_(first)
+            for part in rest:
+                wide.add_(part)
+            return out if out.element_size() >= 4 else out.copy_(wide.view(out.shape))
+
+        return Pending(self, name, works, total, sent)
 
     def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """Write the ``data`` of all ranks, of equal size, in rank order into ``out``."""

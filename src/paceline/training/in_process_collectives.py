@@ -142,10 +142,13 @@ class LocalWire(Wire):
         left = (self.rank - 1) % self.world_size
         return self._meet("shift", name, message, _copies, lambda everyone: _checked(everyone[left], expected, name))
 
-    def reduce_scatter(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
+    def reduce_scatter(
+        self, out: torch.Tensor, data: torch.Tensor, name: str, buffers: Buffers = FRESH
+    ) -> Pending[torch.Tensor]:
         """See ``Wire``."""
         self.meter.sent_bytes += data.nbytes - out.nbytes
-        return self._meet("reduce_scatter", name, data, _sum, lambda total: out.copy_(total.chunk(self.world_size)[self.rank]))
+        wide = data if data.element_size() >= 4 else data.float()
+        return self._meet("reduce_scatter", name, wide, _sum, lambda total: out.copy_(total.chunk(self.world_size)[self.rank]))
 
     def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
         """See ``Wire``."""

@@ -11,14 +11,13 @@ def reduce_scatter(wire: Wire, part: torch.Tensor, whole: torch.Tensor, narrow: 
     """Put the sum over the ranks of this rank's equal part of ``whole`` into ``part``, which is the result.
 
     Args:
-        narrow: whether it travels, and is added, in bfloat16.
+        narrow: whether it travels in bfloat16.
     """
-    if not narrow or whole.element_size() <= 2:
-        wire.reduce_scatter(part, whole, "inner_reduce").wait()
-        return part
     with wire.pool.lent() as buffers:
+        if not narrow or whole.element_size() <= 2:
+            return wire.reduce_scatter(part, whole, "inner_reduce", buffers).wait()
         sent, arrived = (buffers.take(2 * of.numel(), of.device).view(torch.bfloat16).view(of.shape) for of in (whole, part))
-        wire.reduce_scatter(arrived, sent.copy_(whole), "inner_reduce").wait()
+        wire.reduce_scatter(arrived, sent.copy_(whole), "inner_reduce", buffers).wait()
         return part.copy_(arrived)
 
 

@@ -76,16 +76,13 @@ class UnitReducer(ABC):
 
     def _by_engine(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, dtype: Any = None) -> bool:
         """Reduce with the engine's collectives in the type of ``matrix``, or in ``dtype``."""
-        wire = self.world
+        wire, part = self.world, output
         if dtype not in (None, matrix.dtype):
             with wire.meter.span("encode", "codec"):
-                narrow = matrix.mul(1 / divisor).to(dtype)
-            part = narrow.new_empty(output.numel())
-            wire.reduce_scatter(part, narrow, "reduce_scatter").wait()
-            divisor = 1.0
-        else:
-            part = output
-            wire.reduce_scatter(part, matrix, "reduce_scatter").wait()
+                matrix, divisor = matrix.mul(1 / divisor).to(dtype), 1.0
+            part = matrix.new_empty(output.numel())
+        with wire.pool.lent() as buffers:
+            wire.reduce_scatter(part, matrix, "reduce_scatter", buffers).wait()
         if self.replicas is not wire:
             self.replicas.all_reduce(part).wait()
         if divisor != 1:

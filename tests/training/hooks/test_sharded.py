@@ -22,10 +22,11 @@ def error(found: Grads, wanted: Grads) -> float:
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_dense_has_pytorchs_bits(workers: int) -> None:
+def test_dense_is_pytorchs_sum(workers: int) -> None:
+    """Of two numbers bit for bit; gloo adds more of them in another order."""
     for result in launch_once(sharded_models.exchanged, workers):
         for found, wanted in zip(result["dense"]["gradients"], result["torch"]["gradients"], strict=True):
-            assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+            assert error(found, wanted) <= (0 if workers == 2 else workers * 2.0**-24)
 
 
 LARGEST = {"int8": 2 / 127, "inceptionn-scaled": 2.0**-6}

@@ -105,7 +105,7 @@ def test_weights_may_be_kept_in_parts_after_the_forward_pass() -> None:
         for bits in ("0", "8", "16"):
             forward, backward = result[bits]["seen"]
             assert torch.equal(forward, backward)
-        assert all(torch.equal(result["0"]["gradients"][name], values) for name, values in wanted.items())
+        same(result["0"]["gradients"], wanted)
 
 
 def test_bytes_of_weights_that_are_kept_in_parts() -> None:

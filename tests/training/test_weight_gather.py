@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
+import pytest
 import torch
 
 import sharded_models
-from distributed import launch_once
+from distributed import launch_and_let_fail, launch_once
+from paceline.training.attach import attach
+
+LOST, LIMIT_S = 1, 30
 
 
 def test_every_rank_sees_the_same_rounded_weights() -> None:
@@ -45,3 +52,25 @@ def test_bytes() -> None:
     }
     for result in launch_once(sharded_models.rounded_weights, 3):
         assert {bits: result[bits]["sent"] for bits in wanted} == {bits: n + scattered for bits, n in wanted.items()}
+
+
+def gather_without_one(rank: int, workers: int, bits: int, later: bool) -> None:
+    """A step, and another before whose forward pass a rank is killed; ``later``: FSDP2 waits for what it has launched."""
+    model = sharded_models.sharded()
+    attach(model, "dense", gather_bits=bits, timeout_s=1800)
+    model._set_unshard_async_op(later)
+    sharded_models.backward(model, rank, 0)
+    if rank == LOST:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sharded_models.loss(model, rank, 1)
+
+
+@pytest.mark.parametrize(("bits", "later"), [(0, False), (0, True), (16, False), (8, True)])
+def test_a_rank_lost_in_a_gather_is_named_by_every_survivor(bits: int, later: bool) -> None:
+    for rank, outcome in enumerate(launch_and_let_fail(gather_without_one, 3, bits=bits, later=later)):
+        if rank == LOST:
+            assert outcome.code == -signal.SIGKILL
+        else:
+            assert outcome.code == 1 and outcome.seconds < LIMIT_S, outcome.said
+            raised = outcome.said[outcome.said.rindex("Traceback") :]
+            assert f"LostRank: rank {LOST} is lost" in raised, outcome.said

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -49,6 +51,7 @@ class Exchanges:
         self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
         self._roll = Roll(wire.group)
         self._failed: Exception | None = None
+        self._failing = threading.Lock()
         self._work = Background(self, "paceline-exchange")
 
     def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
@@ -61,13 +64,28 @@ class Exchanges:
                 raise self._failed
             exchange()
         except Exception as error:
-            lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
-            self._soundness.sound = False
-            self._failed = self._roll.verdict(error) if lost else error
-            told = self._failed
-            _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
+            self._fail(error)
         for buffer, future in waiting:
             future.set_result(buffer)
+
+    def _fail(self, error: Exception) -> Exception:
+        """What is raised from now on: of the first error, of any thread, with the lost ranks named."""
+        with self._failing:
+            if self._failed is None:
+                lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
+                self._soundness.sound = False
+                self._failed = self._roll.verdict(error) if lost else error
+                told = self._failed
+                _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
+            return self._failed
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """A collective on the caller's own thread: a lost rank fails all exchanges, and is named here too."""
+        try:
+            yield
+        except (WireError, dist.DistError) as error:
+            raise self._fail(error) from error
 
     def check(self) -> None:
         """Raise what an exchange has raised, again and again: the ranks are no longer in step."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.training.collectives import collective
 from paceline.training.consistency import same_shards
 from paceline.training.exchange_thread import Exchanges, Future, promise
 from paceline.training.fsdp_units import Unit, check_root, may_be_root, reduce_by_shards_alone, refuse_sparse_gradients
@@ -100,6 +103,10 @@ class ShardedHook:
         described, over = self.gradient_exchange.description, self.gradient_exchange.exchange
         units = f"{len(self.units)} units over {self.units[0].owners} owners"
         return f"{described.title} over {over}, {units}; {described.rule or 'every tensor alike'}{kept}"
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Collectives in here raise LostRank, with the lost ranks named, as the hook's exchanges do."""
+        return self._work.naming()
 
     def reduce(self, unit: Unit, output: torch.Tensor, matrix: torch.Tensor, op: Any) -> None:
         """Put this rank's part of the mean of ``matrix`` into ``output``; what nobody reads before the end of the backward pass
@@ -356,4 +363,19 @@ class UnitAllGather(AllGather):
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> Any:
         draws = key(self._hook.seed, self._hook.step, group.rank())
-        return self._gather(output_tensor, input_tensor, group, draws, async_op)
+        with self._hook.naming():
+            work = self._gather(output_tensor, input_tensor, group, draws, async_op)
+        return None if work is None else _NamingWork(work, self._hook.naming)
+
+
+class _NamingWork(dist.Work):  # FSDP2 waits for nothing else
+    """A collective under way whose error names the lost ranks."""
+
+    def __init__(self, work: dist.Work, naming: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._work, self._naming = work, naming
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """See ``dist.Work``. Raises LostRank."""
+        with self._naming(), collective():
+            return self._work.wait(timeout)

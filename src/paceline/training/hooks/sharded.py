@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -230,6 +231,15 @@ class ShardedHook:
     def _continue(self, state: HookState) -> None:
         self.step, self.seed, self._factor = state["step"], state["seed"], state["factor"]
         self.meter.nonfinite_steps = state["nonfinite_steps"]
+        self._say_what_waits()
+
+    def _say_what_waits(self) -> None:
+        owed = [float(v.float().square().sum()) for _, _, _, v in self._owed("residual")] if self.units[0].owners == 1 else ()
+        if any(owed):
+            norm = f"{math.sqrt(sum(owed)):.3g}"
+            self._say_once(
+                "owed", f"residuals of norm {norm} stay in the state until gradients are exchanged; FSDP2 may not on one rank"
+            )
 
     def _owed(self, kind: str) -> Iterator[tuple[str, ShardedTensor, Holding, torch.Tensor]]:
         """Name, tensor and place of all residuals (or momentum) of this rank, with the values themselves."""

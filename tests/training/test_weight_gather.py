@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import sharded_models
-from distributed import launch_and_let_fail, launch_once
+from distributed import launch, launch_and_let_fail, launch_once
+from paceline import codecs
 from paceline.training.attach import attach
 
 LOST, LIMIT_S = 1, 30
@@ -74,3 +79,48 @@ def test_a_rank_lost_in_a_gather_is_named_by_every_survivor(bits: int, later: bo
             assert outcome.code == 1 and outcome.seconds < LIMIT_S, outcome.said
             raised = outcome.said[outcome.said.rindex("Traceback") :]
             assert f"LostRank: rank {LOST} is lost" in raised, outcome.said
+
+
+def draws_of_a_step(rank: int, workers: int) -> dict[str, Any]:
+    """Three units of equal weights, one of them frozen, gathered and reduced as int8: the weights of both passes, and the
+    draws of every message."""
+    model, seen, drawn = (
+        nn.Sequential(*(nn.Sequential(nn.Linear(64, 64)) for _ in range(3))),
+        dict[str, list[torch.Tensor]](),
+        [],
+    )
+    for name, unit in model.named_children():
+        torch.manual_seed(1)
+        unit[0].reset_parameters()  # type: ignore[index]
+        fully_shard(unit.requires_grad_(name != "1"))
+    fully_shard(model)
+    attach(model, "int8", gather_bits=8, exchange="sharded", min_elements=0, dense=[])
+
+    def encode(codec: Any, values: Any, key: codecs.Key, start: int = 0, **more: Any) -> Any:
+        drawn.append((tuple(key), start, start + len(values)))
+        return plain(codec, values, key, start, **more)
+
+    def look(name: str, layer: Any) -> None:
+        seen.setdefault(name, []).append(layer.weight.detach().clone())
+
+    for name, unit in model.named_children():
+        layer = unit[0]  # type: ignore[index]
+        layer.register_forward_hook(lambda module, inputs, out, name=name: look(name, module))
+        layer.register_full_backward_pre_hook(lambda module, gradients, name=name: look(name, module))
+    plain = codecs.encode
+    codecs.encode = encode
+    model(torch.ones(2, 64, requires_grad=True)).square().sum().backward()
+    return {"seen": seen, "drawn": drawn}
+
+
+def test_units_of_equal_weights_are_rounded_apart_and_share_no_draws_with_gradients() -> None:
+    for result in launch(draws_of_a_step, 2):
+        assert [len(seen) for seen in result["seen"].values()] == [2, 2, 2]
+        for forward, backward in result["seen"].values():
+            assert torch.equal(forward, backward)
+        for one, other in combinations(result["seen"].values(), 2):
+            assert (one[0] != other[0]).float().mean() > 0.1
+        different = sorted(set(result["drawn"]))
+        assert len(different) == 3 + 2  # weights of three units, gradients of two
+        for (key, _, end), (following, start, _) in combinations(different, 2):
+            assert key != following or end <= start

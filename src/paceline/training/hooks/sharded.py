@@ -86,11 +86,11 @@ class ShardedHook:
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
         self._in_step = self._exchanged = False
         self._told: set[str] = set()
-        for unit in units:
+        for number, unit in enumerate(units):
             if unit.replicate_group is not None:
                 reduce_by_shards_alone(unit)
             unit.module.set_custom_reduce_scatter(UnitReduceScatter(self, unit))
-            unit.module.set_custom_all_gather(UnitAllGather(self, unit))
+            unit.module.set_custom_all_gather(UnitAllGather(self, unit, number))
         refuse_sparse_gradients(self.units)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -361,9 +361,9 @@ class UnitReduceScatter(ReduceScatter):
 class UnitAllGather(AllGather):
     """The all-gather of one unit's weights, as FSDP2 calls it."""
 
-    def __init__(self, hook: ShardedHook, unit: Unit) -> None:
+    def __init__(self, hook: ShardedHook, unit: Unit, number: int) -> None:
         self._hook = hook
-        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter)
+        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer of FSDP2's."""

@@ -289,7 +289,7 @@ class ShardedHook:
     def _end_step(self) -> None:
         """The end of a backward pass: all gradients are there."""
         exchanged, self._in_step, self._exchanged = self._exchanged, False, False
-        verdicts: list[Verdict] = []
+        verdicts: list[Callable[[], Verdict]] = []
         ended = promise(nothing := torch.empty(0))
         conclude = (lambda: verdicts.append(self._verdict.conclude())) if exchanged else (lambda: None)
         self._work.submit(conclude, [(nothing, ended)])
@@ -304,8 +304,12 @@ class ShardedHook:
         if self._check_every and self.step % self._check_every == 0:
             self.check_replicas()
 
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self, told: Callable[[], Verdict]) -> None:
         """Keep what the step's encodings owe, or restore what was owed before it; after a mixed step every gradient is NaN."""
+        if not self.gradient_exchange.description.lossy:
+            self.meter.count_later(lambda: told().nonfinite, self.step - 1)
+            return
+        verdict = told()
         self.meter.count_nonfinite(verdict.nonfinite, self.step - 1)
         for reducer in self._reducers.values():
             reducer.end_step(not verdict.nonfinite)

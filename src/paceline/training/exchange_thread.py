@@ -45,11 +45,15 @@ class Exchanges:
 
     A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. What went wrong is raised by
     ``after_backward``, with its type.
+
+    Args:
+        wire: of the exchanges.
+        watched: the ranks of which a lost one is named, all of which make this at the same time; by default those of ``wire``.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, watched: dist.ProcessGroup | None = None) -> None:
         self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
-        self._roll = Roll(wire.group)
+        self._roll = Roll(watched or wire.group)
         self._failed: Exception | None = None
         self._failing = threading.Lock()
         self._work = Background(self, "paceline-exchange")

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from paceline.errors import UserError
 from paceline.training.collectives import Wire, WireError
-from paceline.training.fsdp_units import Unit
+from paceline.training.fsdp_units import Unit, widest_mesh
 from paceline.training.meter import Meter
 from paceline.training.process_groups import own_wire
 
@@ -99,7 +99,7 @@ def verdict_wires(units: Sequence[Unit], known: Iterable[Wire], meter: Meter, ti
         UserError: units on meshes of which none has the ranks of all others.
     """
     meshes = {parameter.device_mesh for unit in units for parameter in unit.parameters}  # type: ignore[attr-defined]
-    widest = max(meshes, key=lambda mesh: int(mesh.size()))
+    widest = widest_mesh(units)
     ranks = set(widest.mesh.flatten().tolist())
     if any(not ranks.issuperset(mesh.mesh.flatten().tolist()) for mesh in meshes):
         raise UserError(

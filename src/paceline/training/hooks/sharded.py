@@ -24,7 +24,14 @@ from paceline.strategy import GradientExchange
 from paceline.training.collectives import collective
 from paceline.training.consistency import same_shards
 from paceline.training.exchange_thread import Exchanges, Future, promise
-from paceline.training.fsdp_units import Unit, check_root, may_be_root, reduce_by_shards_alone, refuse_sparse_gradients
+from paceline.training.fsdp_units import (
+    Unit,
+    check_root,
+    may_be_root,
+    reduce_by_shards_alone,
+    refuse_sparse_gradients,
+    widest_mesh,
+)
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
 from paceline.training.hooks.state import HookState, check_same_exchange, settings
@@ -80,7 +87,8 @@ class ShardedHook:
             self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
         )
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
-        self._work = Exchanges(self._reducers[self.units[0]].world)
+        everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
+        self._work = Exchanges(self._reducers[self.units[0]].world, everyone)
         self._waiting: list[Future] = []
         wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, timeout_s)
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)

@@ -24,6 +24,12 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulated": {"compression": "sign"},
     "scaler": {"compression": "sign"},
 }
+PLAIN: dict[str, dict[str, Any]] = {
+    "dense": {"compression": "dense"},
+    "bf16": {"compression": "bf16"},
+    "dense, to owners": {"compression": "dense", "exchange": "sharded"},
+}
+"""What has a NaN itself: no step is skipped."""
 MESHES: dict[str, dict[str, Any]] = {
     "replicas": {"compression": "sign"},
     "nodes": {"compression": "sign", "exchange": "hierarchical", "ranks_per_node": 2},
@@ -36,6 +42,26 @@ FIRST, LAST = "2.0", "0"
 def cases(workers: int) -> dict[str, dict[str, Any]]:
     """Those of so many ranks."""
     return MESHES if workers == 4 else CASES
+
+
+def counts(rank: int, workers: int) -> dict[str, Any]:
+    """What this rank has counted when the steps are over, of which one was bad in the shard of one owner; and the bytes that a
+    step takes to count."""
+    logging.getLogger("paceline").setLevel(logging.ERROR)
+    found: dict[str, Any] = {"counted": {}, "sent": {}}
+    for mesh in ("", "replicas", "tensor parallel") if workers == 4 else ("",):
+        for case, options in PLAIN.items():
+            if mesh == "replicas" and "owners" in case:
+                continue
+            model = network(mesh)
+            hook = attach(model, **options)
+            for step in range(STEPS):
+                hook.meter.begin_step()
+                model[0].bad = NAN if step == BAD and rank == workers - 1 else 0.0
+                model(torch.ones(5, INPUTS)).square().mean().backward()
+            found["counted"][f"{mesh}: {case}"] = [hook.meter.nonfinite_steps, hook.state_dict()["nonfinite_steps"]]
+            found["sent"][f"{mesh}: {case}"] = hook.meter.bookkeeping_bytes
+    return found
 
 
 class _Poison(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 from paceline import UserError, attach
-from sharded_models import backward, hybrid, sharded
+from sharded_models import backward, hybrid, loss, sharded
 
 
 def _attached(kind: str, compression: str, seed: int = 0, **options: Any) -> tuple[Any, Any]:
@@ -50,6 +51,38 @@ def load(rank: int, workers: int, kind: str, path: str, compression: str, option
     else:
         hook.load_checkpoint(path)
     return {"owed": owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "at": (hook.step, hook.seed)}
+
+
+def _poison(module: Any, inputs: Any, out: torch.Tensor) -> None:
+    """The gradients of what is before the module become NaN, behind those of later units."""
+    out.register_hook(lambda gradient: gradient * torch.nan)
+
+
+def alone(rank: int, workers: int, kind: str, path: str, again: str, compression: str, options: dict[str, Any]) -> Any:
+    """A checkpoint where nothing is encoded any more: what is owed when loaded, saved again, after a bad step and after two
+    good ones; their gradients, and those of FSDP2 by itself."""
+    model, hook = _attached(kind, compression, **options)
+    said: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("paceline").addHandler(listener)
+    hook.load_checkpoint(path)
+    found: dict[str, Any] = {"loaded": owed(hook), "said": list(said)}
+    dcp.save({"exchange": hook}, checkpoint_id=again)
+    states: list[Any] = [None] * workers
+    dist.all_gather_object(states, hook.own_state())
+    for _, _, _, values in hook._owed("residual"):
+        values.zero_()
+    hook.load_own_states(states)
+    found["of own states"] = owed(hook)
+    plain = sharded()
+    bad = model[1].register_forward_hook(_poison)
+    loss(model, rank, 2).backward()
+    bad.remove()
+    found["bad step"] = owed(hook)
+    for name, one in (("seen", model), ("wanted", plain)):
+        found[name] = [backward(one, rank, step) for step in (2, 3)]
+    return {**found, "left": owed(hook)}
 
 
 def refused(rank: int, workers: int, path: str, other: str) -> dict[str, str]:

@@ -120,3 +120,24 @@ def test_what_went_wrong_is_raised_at_the_end_of_a_backward_pass(monkeypatch: py
     with pytest.raises(ZeroDivisionError, match="in an exchange"):
         (2 * weight).sum().backward()
     assert len(ended) == 1
+
+
+def test_a_lost_rank_of_another_collective_fails_the_exchanges_and_the_first_error_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work, wire = exchanges(monkeypatch)
+    with work.naming():
+        pass
+    for told in ("cut", "later"):
+        with pytest.raises(LostRank, match=r"^asked of a group: cut$"), work.naming():
+            raise WireError(told)
+    with pytest.raises(LostRank, match=r"^asked of a group: cut$"):
+        work.check()
+    assert not wire.soundness.sound
+
+
+def test_another_error_of_the_caller_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, _ = exchanges(monkeypatch)
+    with pytest.raises(ZeroDivisionError), work.naming():
+        raise ZeroDivisionError
+    work.check()

@@ -83,3 +83,18 @@ def labels(rank: int, workers: int) -> list[str]:
 def test_hooks_of_equal_models_have_labels_of_their_own_alike_on_every_rank():
     zero, one, two = launch(labels, 3)
     assert one == two and one[1:] == zero and len(set(one)) == 3
+
+
+def of_a_part(rank: int, workers: int) -> None:
+    """Ranks 1 and 2 watch each other, and 2 is killed."""
+    part = dist.new_group([1, 2])
+    if rank:
+        roll = liveness.Roll(part)
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        print(roll.verdict(RuntimeError("cut")))
+
+
+def test_a_rank_of_a_part_of_the_job_is_named_as_in_the_whole():
+    outcomes = launch_and_let_fail(of_a_part, 3)
+    assert "rank 2 is lost: it was ended or its link is cut (cut)" in outcomes[1].said

@@ -72,3 +72,20 @@ def test_seconds_of_a_lane_are_those_in_which_anything_ran(spans: list[tuple[int
     meter.events.append(Event(name="encode", lane="codec", start_s=0.0, duration_s=50.0))
     covered = {second for at, long in spans for second in range(at, at + long)}
     assert meter.seconds("network") == len(covered)
+
+
+def test_a_step_that_counts_later_counts_when_it_is_asked_for_or_when_the_next_one_ends() -> None:
+    meter, asked = Meter(1), list[str]()
+
+    def told(name: str, bad: bool) -> Any:
+        return lambda: asked.append(name) or bad
+
+    meter.count_later(told("first", True), 0)
+    assert asked == []
+    meter.count_later(told("second", False), 1)
+    assert asked == ["first"]
+    assert meter.nonfinite_steps == 1 and asked == ["first", "second"]
+    assert meter.nonfinite_steps == 1 and asked == ["first", "second"]
+    meter.count_later(told("third", True), 2)
+    meter.nonfinite_steps = 7
+    assert meter.nonfinite_steps == 7 and asked == ["first", "second"]

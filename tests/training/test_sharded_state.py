@@ -53,13 +53,48 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     return given, launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
 
 
-@pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 4), ("hsdp", 4)])
+@pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 2), ("nodes", 4), ("hsdp", 4)])
 def test_the_sum_stays_on_other_ranks_and_meshes(saved: Any, to: tuple[str, int]) -> None:
     given, before = saved
     for result in launch(sharded_states.load, to[1], kind=to[0], by_dcp=False, **given):
         assert result["owed"].keys() == before.keys()
         for name, owed in before.items():
             torch.testing.assert_close(result["owed"][name], owed, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("bits", [32, 16])
+def test_where_nothing_is_encoded_the_next_gradient_takes_what_is_owed(saved: Any, tmp_path: Path, bits: int) -> None:
+    """One node: once, in the first step that counts. Saved before, it goes on to more ranks."""
+    given, before = saved
+    narrow = {**given, "options": {**MOMENTUM, "residual_bits": bits}, "again": str(tmp_path / "again")}
+    close = {"rtol": 2**-8, "atol": 2**-8 * max(float(v.abs().max()) for v in before.values())}
+    for result in launch(sharded_states.alone, 2, kind="nodes", **narrow):
+        for name, wanted in before.items():
+            torch.testing.assert_close(
+                result["loaded"][name], wanted, **(close if bits == 16 else {"rtol": 1e-6, "atol": 1e-9})
+            )
+        assert same(result["loaded"], result["of own states"]) and same(result["loaded"], result["bad step"])
+        assert not any(values.any() for values in result["left"].values())
+        first, second = ({n: s[n] - w[n] for n in w} for s, w in zip(result["seen"], result["wanted"], strict=True))
+        for name, more in first.items():
+            owed = result["loaded"].get(f"residual {name}", torch.zeros(()))
+            torch.testing.assert_close(more, (owed / 2).float().expand_as(more), rtol=1e-4, atol=1e-6)
+        assert max(float(more.abs().max()) for more in second.values()) < 1e-6
+    for result in launch(sharded_states.load, 3, kind="full", by_dcp=False, **{**given, "path": narrow["again"]}):
+        for name, wanted in before.items():
+            torch.testing.assert_close(result["owed"][name], wanted, **(close if bits == 16 else {"rtol": 1e-6, "atol": 1e-9}))
+
+
+def test_on_one_rank_what_is_owed_waits_and_its_size_is_said(saved: Any, tmp_path: Path) -> None:
+    """FSDP2 calls no exchange there."""
+    given, before = saved
+    again = str(tmp_path / "again")
+    (result,) = launch(sharded_states.alone, 1, kind="full", again=again, **given)
+    norm = sum(float(values.square().sum()) for name, values in before.items() if name.startswith("residual")) ** 0.5
+    assert len(result["said"]) == 1 and f"residuals of norm {norm:.3g} " in result["said"][0]
+    for owed in (result["loaded"], result["left"]):
+        for name, wanted in before.items():
+            torch.testing.assert_close(owed[name], wanted, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(("workers", "by_dcp"), [(3, True), (3, False), (2, False)])

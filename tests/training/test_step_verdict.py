@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 import sharded_nonfinite
 from distributed import launch_once
+from paceline.strategy import ring_bytes
+from paceline.training.collectives import WireError
 from paceline.training.in_process_collectives import LocalGroup
 from paceline.training.step_verdict import StepVerdict, Verdict
 from sharded_nonfinite import BAD, FIRST, LAST, cases
@@ -83,6 +86,21 @@ def test_a_unit_that_is_reduced_twice_in_a_step_loses_nothing(workers: int) -> N
             torch.testing.assert_close(found["delivered"][name] + kept, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_of_a_compression_that_has_nan_every_rank_counts_the_step_though_one_sees_it(workers: int) -> None:
+    results = launch_once(sharded_nonfinite.counts, workers)
+    assert [found["counted"] for found in results] == [{name: [1, 1] for name in results[0]["counted"]}] * workers
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_what_the_count_sends(workers: int) -> None:
+    """Two fp32 numbers, over a ring of all ranks; over the shards of a replica; over two dimensions in turn."""
+    for found in launch_once(sharded_nonfinite.counts, workers):
+        for name, sent in found["sent"].items():
+            rings = {"replicas": [2], "tensor parallel": [2, 2]}.get(name.partition(":")[0], [workers])
+            assert sent == sum(ring_bytes(8, ranks) for ranks in rings), name
+
+
 def conclude(seen: list[list[tuple[bool, bool, bool]]], lossy: bool = True) -> list[Verdict]:
     """Each rank sees its own units: (bad, encodes, all ranks agreed)."""
 
@@ -91,8 +109,8 @@ def conclude(seen: list[list[tuple[bool, bool, bool]]], lossy: bool = True) -> l
         for bad, encodes, agreed in seen[wire.rank]:
             verdict.seen(bad, encodes, wire if agreed else None)
         first = verdict.conclude()
-        assert not verdict.nonfinite and verdict.conclude() == Verdict(False, False)
-        return first
+        assert not verdict.nonfinite and verdict.conclude()() == Verdict(False, False)
+        return first()
 
     return LocalGroup(len(seen)).run(rank)
 
@@ -105,8 +123,20 @@ def test_ranks_that_saw_different_things_say_the_same() -> None:
     assert conclude([[good], [good]]) == [Verdict(False, False)] * 2
 
 
-def test_a_compression_that_has_nan_skips_nothing() -> None:
-    assert conclude([[(True, False, False)], [(False, False, False)]], lossy=False) == [
-        Verdict(True, False),
-        Verdict(False, False),
-    ]
+def test_a_compression_that_has_nan_skips_nothing_and_all_count() -> None:
+    assert conclude([[(True, False, False)], [(False, False, False)]], lossy=False) == [Verdict(True, False)] * 2
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_of_a_rank_that_is_lost_the_own_view_is_left(bad: bool) -> None:
+    """The next exchange names it."""
+
+    def lost() -> torch.Tensor:
+        raise WireError("gone")
+
+    wire: Any = SimpleNamespace(note=lambda numbers: lost, device=torch.device("cpu"))
+    verdict = StepVerdict([wire], lossy=False)
+    verdict.seen(bad, False, None)
+    assert verdict.conclude()() == Verdict(bad, False)
+    with pytest.raises(WireError):
+        StepVerdict([wire], lossy=True).conclude()

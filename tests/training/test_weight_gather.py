@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from itertools import combinations
+from typing import Any
+
+import pytest
 import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import sharded_models
-from distributed import launch_once
+from distributed import launch, launch_and_let_fail, launch_once
+from paceline import codecs
+from paceline.training.attach import attach
+
+LIMIT_S = 30
 
 
 def test_every_rank_sees_the_same_rounded_weights() -> None:
@@ -45,3 +57,75 @@ def test_bytes() -> None:
     }
     for result in launch_once(sharded_models.rounded_weights, 3):
         assert {bits: result[bits]["sent"] for bits in wanted} == {bits: n + scattered for bits, n in wanted.items()}
+
+
+def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: int) -> None:
+    """A step, and another before whose forward pass a rank is killed; ``later``: FSDP2 waits for what it has launched."""
+    model = sharded_models.sharded(sharded_models.hybrid() if workers == 4 else None)
+    attach(model, "dense", gather_bits=bits, timeout_s=1800)
+    model._set_unshard_async_op(later)
+    sharded_models.backward(model, rank, 0)
+    if rank == lost:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sharded_models.loss(model, rank, 1).backward()
+
+
+@pytest.mark.parametrize(
+    ("bits", "later", "workers", "lost"),
+    [(0, False, 3, 1), (0, True, 3, 1), (16, False, 3, 1), (8, True, 3, 1), (0, False, 4, 3)],
+)
+def test_a_rank_lost_in_a_gather_is_named_by_every_survivor(bits: int, later: bool, workers: int, lost: int) -> None:
+    """Four ranks are two replicas: the ranks of the other one find their peers gone in the backward pass."""
+    outcomes = launch_and_let_fail(gather_without_one, workers, bits=bits, later=later, lost=lost)
+    for rank, outcome in enumerate(outcomes):
+        if rank == lost:
+            assert outcome.code == -signal.SIGKILL
+        else:
+            assert outcome.code == 1 and outcome.seconds < LIMIT_S, outcome.said
+            raised = outcome.said[outcome.said.rindex("Traceback") :]
+            assert f"LostRank: rank {lost} is lost" in raised, f"{rank}: {outcome.said}"
+
+
+def draws_of_a_step(rank: int, workers: int) -> dict[str, Any]:
+    """Three units of equal weights, one of them frozen, gathered and reduced as int8: the weights of both passes, and the
+    draws of every message."""
+    model, seen, drawn = (
+        nn.Sequential(*(nn.Sequential(nn.Linear(64, 64)) for _ in range(3))),
+        dict[str, list[torch.Tensor]](),
+        [],
+    )
+    for name, unit in model.named_children():
+        torch.manual_seed(1)
+        unit[0].reset_parameters()  # type: ignore[index]
+        fully_shard(unit.requires_grad_(name != "1"))
+    fully_shard(model)
+    attach(model, "int8", gather_bits=8, exchange="sharded", min_elements=0, dense=[])
+
+    def encode(codec: Any, values: Any, key: codecs.Key, start: int = 0, **more: Any) -> Any:
+        drawn.append((tuple(key), start, start + len(values)))
+        return plain(codec, values, key, start, **more)
+
+    def look(name: str, layer: Any) -> None:
+        seen.setdefault(name, []).append(layer.weight.detach().clone())
+
+    for name, unit in model.named_children():
+        layer = unit[0]  # type: ignore[index]
+        layer.register_forward_hook(lambda module, inputs, out, name=name: look(name, module))
+        layer.register_full_backward_pre_hook(lambda module, gradients, name=name: look(name, module))
+    plain = codecs.encode
+    codecs.encode = encode
+    model(torch.ones(2, 64, requires_grad=True)).square().sum().backward()
+    return {"seen": seen, "drawn": drawn}
+
+
+def test_units_of_equal_weights_are_rounded_apart_and_share_no_draws_with_gradients() -> None:
+    for result in launch(draws_of_a_step, 2):
+        assert [len(seen) for seen in result["seen"].values()] == [2, 2, 2]
+        for forward, backward in result["seen"].values():
+            assert torch.equal(forward, backward)
+        for one, other in combinations(result["seen"].values(), 2):
+            assert (one[0] != other[0]).float().mean() > 0.1
+        different = sorted(set(result["drawn"]))
+        assert len(different) == 3 + 2  # weights of three units, gradients of two
+        for (key, _, end), (following, start, _) in combinations(different, 2):
+            assert key != following or end <= start

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -43,12 +45,17 @@ class Exchanges:
 
     A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. What went wrong is raised by
     ``after_backward``, with its type.
+
+    Args:
+        wire: of the exchanges.
+        watched: the ranks of which a lost one is named, all of which make this at the same time; by default those of ``wire``.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, watched: dist.ProcessGroup | None = None) -> None:
         self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
-        self._roll = Roll(wire.group)
+        self._roll = Roll(watched or wire.group)
         self._failed: Exception | None = None
+        self._failing = threading.Lock()
         self._work = Background(self, "paceline-exchange")
 
     def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
@@ -61,13 +68,28 @@ class Exchanges:
                 raise self._failed
             exchange()
         except Exception as error:
-            lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
-            self._soundness.sound = False
-            self._failed = self._roll.verdict(error) if lost else error
-            told = self._failed
-            _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
+            self._fail(error)
         for buffer, future in waiting:
             future.set_result(buffer)
+
+    def _fail(self, error: Exception) -> Exception:
+        """What is raised from now on: of the first error, of any thread, with the lost ranks named."""
+        with self._failing:
+            if self._failed is None:
+                lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
+                self._soundness.sound = False
+                self._failed = self._roll.verdict(error) if lost else error
+                told = self._failed
+                _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
+            return self._failed
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """A collective on the caller's own thread: a lost rank fails all exchanges, and is named here too."""
+        try:
+            yield
+        except (WireError, dist.DistError) as error:
+            raise self._fail(error) from error
 
     def check(self) -> None:
         """Raise what an exchange has raised, again and again: the ranks are no longer in step."""

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._compile import _disable_dynamo
+from torch.distributed.device_mesh import DeviceMesh
 
 from paceline.errors import UserError
 from paceline.training.attachable import look_once, replicated
@@ -171,6 +172,12 @@ def units_of(model: nn.Module) -> list[Unit]:
     if not any(unit.tensors for unit in found):
         raise UserError("no parameter of this model is trained", "set requires_grad before attach")
     return found
+
+
+def widest_mesh(units: Sequence[Unit]) -> DeviceMesh:
+    """Of the meshes of all units, tensor parallel dimensions included, the one with most ranks."""
+    meshes: list[DeviceMesh] = [parameter.device_mesh for unit in units for parameter in unit.parameters]  # type: ignore[attr-defined]
+    return max(meshes, key=lambda mesh: int(mesh.size()))
 
 
 def check_root(model: nn.Module) -> None:

@@ -28,16 +28,16 @@ _LOSS = re.compile(r"gloo|NCCL|[Cc]onnection|[Tt]imed out|[Tt]imeout|socket", re
 
 
 class Roll:
-    """The beats of all ranks of a group; every rank of it makes one at the same time."""
+    """The beats of all ranks of a group; every rank of it makes one at the same time. They are named as in the whole job."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._rank, self._ranks = dist.get_rank(), dist.get_process_group_ranks(group)
         store: Any = dist.distributed_c10d._get_default_store()
         with suppress(AttributeError, RuntimeError):
             store = store.clone()  # a connection of its own: the beat must not wait behind someone's blocking get
         self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{_label(group)}", store)
         self._stop = threading.Event()
-        if self._ranks > 1:
+        if len(self._ranks) > 1:
             beat = (self._store, self._rank, self._stop)  # and not self: the beat ends with its hook
             daemons.start(self, _beat, beat, "paceline-beat", self._stop.set)
 
@@ -62,11 +62,11 @@ class Roll:
         try:
             if self._store.add("lost/told", 0):
                 return self._heard(str(self._store.get("lost/ranks").decode()))
-            before = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
+            before = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]
             time.sleep(PATIENCE_S)
-            after = [self._store.add(f"beat/{rank}", 0) for rank in range(self._ranks)]
-            still = [rank for rank in range(self._ranks) if before[rank] == after[rank] and rank != self._rank]
-            lost = ", ".join(map(str, still))
+            after = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]
+            beats = zip(self._ranks, before, after, strict=True)
+            lost = ", ".join(str(rank) for rank, one, two in beats if one == two and rank != self._rank)
             self._store.set("lost/ranks", lost)
             self._store.add("lost/told", 1)
             return self._heard(lost)
@@ -76,7 +76,7 @@ class Roll:
     def _heard(self, lost: str) -> str:
         """Rank 0 may host the store, and ends when it has its verdict: not before the others have theirs."""
         self._store.add("lost/heard", 1)
-        alive = self._ranks - len(lost.split(", ") if lost else ())
+        alive = len(self._ranks) - len(lost.split(", ") if lost else ())
         until = time.monotonic() + LINGER_S
         while dist.get_rank() == 0 and self._store.add("lost/heard", 0) < alive and time.monotonic() < until:
             time.sleep(0.05)

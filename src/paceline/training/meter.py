@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from paceline.record import Event
@@ -23,12 +23,12 @@ class Meter:
         bookkeeping_bytes: further bytes that describe the step and are not gradients, such as norms.
         events: what ran since ``begin_step``, the latest thousands; times in seconds from it.
         backward_end_s: when the last bucket became ready.
-        nonfinite_steps: steps in which a gradient was NaN, infinite or too large for a codec, since the meter was made.
     """
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.nonfinite_steps = 0
+        self._nonfinite_steps = 0
+        self._later: tuple[Callable[[], bool], int] | None = None
         self.begin_step()
 
     def begin_step(self) -> None:
@@ -46,15 +46,40 @@ class Meter:
         """A bucket's gradients are there; with the last bucket of a step the backward pass is over."""
         self.backward_end_s = self.now()
 
+    @property
+    def nonfinite_steps(self) -> int:
+        """Steps in which a gradient of any rank was NaN, infinite or too large for a codec, since the meter was made.
+
+        Of a sharded model without lossy compression, reading it waits until all ranks have ended the last step.
+        """
+        self._settle()
+        return self._nonfinite_steps
+
+    @nonfinite_steps.setter
+    def nonfinite_steps(self, steps: int) -> None:
+        """Go on from so many."""
+        self._nonfinite_steps, self._later = steps, None
+
+    def count_later(self, told: Callable[[], bool], step: int) -> None:
+        """``count_nonfinite`` of what ``told`` returns. It may wait for other ranks, and is called when the next step ends or
+        somebody asks for the count."""
+        self._settle()
+        self._later = told, step
+
+    def _settle(self) -> None:
+        if self._later is not None:
+            (told, step), self._later = self._later, None
+            self.count_nonfinite(told(), step)
+
     def count_nonfinite(self, nonfinite: bool, step: int) -> None:
         """Count a step with a NaN or an infinity; rank 0 says so of the first."""
-        if nonfinite and self.nonfinite_steps == 0 and self.rank == 0:
+        if nonfinite and self._nonfinite_steps == 0 and self.rank == 0:
             _log.warning(
                 "step %d: a gradient is NaN, infinite or too large. Such a step is not compressed; if a part of it has been "
                 "sent compressed before, all its means become NaN",
                 step,
             )
-        self.nonfinite_steps += nonfinite
+        self._nonfinite_steps += nonfinite
 
     def add(self, name: str, lane: str, start_s: float) -> None:
         """Record what began at ``start_s`` and ends now."""

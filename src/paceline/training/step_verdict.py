@@ -6,15 +6,15 @@ do not hold the NaN's shard may not see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from paceline.errors import UserError
-from paceline.training.collectives import Wire
-from paceline.training.fsdp_units import Unit
+from paceline.training.collectives import Wire, WireError
+from paceline.training.fsdp_units import Unit, widest_mesh
 from paceline.training.meter import Meter
 from paceline.training.process_groups import own_wire
 
@@ -36,7 +36,7 @@ class StepVerdict:
 
     Args:
         wires: a reduction over one after the other reaches all ranks.
-        lossy: whether the compression cannot represent a NaN. Without, no step is mixed, and nothing is agreed on.
+        lossy: whether the compression cannot represent a NaN. Without, no step is mixed: what the others saw is only counted.
 
     Attributes:
         wires: those.
@@ -62,19 +62,30 @@ class StepVerdict:
         self._encoded |= encodes and not self.nonfinite
         self._agreed = agreed
 
-    def conclude(self) -> Verdict:
-        """The verdict of all ranks. All of them call it at the end of a step.
+    def conclude(self) -> Callable[[], Verdict]:
+        """A function that gives the verdict of all ranks. All of them call it at the end of a step.
 
-        Two numbers travel, which are no part of the step's bytes; none where the last unit's exchange has told all ranks.
+        Two numbers travel, which are no part of the step's bytes; none where the last unit's exchange has told all ranks. Where
+        they are only counted nobody waits for them here but the function, which any rank may call at any time or not at all:
+        they travel beside the next step, but for those of a mesh of several dimensions, whose sums follow one another.
         """
+        own, lossy = Verdict(self.nonfinite, False), self._lossy
         numbers = torch.tensor([float(self.nonfinite), float(self._encoded)])
-        if self._lossy:
-            for wire in self.wires:
-                if wire is not self._agreed:
-                    numbers = wire.note(numbers.to(wire.device))()
+        arrived: Callable[[], torch.Tensor] = lambda: numbers  # noqa: E731
+        for wire in self.wires:
+            if wire is not self._agreed:
+                arrived = wire.note(arrived().to(wire.device))
         self._begin()
-        nonfinite, encoded = numbers.tolist()
-        return Verdict(nonfinite > 0, nonfinite > 0 and encoded > 0)
+        sums = arrived() if lossy else None
+
+        def verdict() -> Verdict:
+            try:
+                nonfinite, encoded = (arrived() if sums is None else sums).tolist()
+            except WireError:  # the next exchange names the lost rank
+                return own
+            return Verdict(nonfinite > 0, nonfinite > 0 and encoded > 0)
+
+        return verdict
 
 
 def verdict_wires(units: Sequence[Unit], known: Iterable[Wire], meter: Meter, timeout_s: float) -> list[Wire]:
@@ -88,7 +99,7 @@ def verdict_wires(units: Sequence[Unit], known: Iterable[Wire], meter: Meter, ti
         UserError: units on meshes of which none has the ranks of all others.
     """
     meshes = {parameter.device_mesh for unit in units for parameter in unit.parameters}  # type: ignore[attr-defined]
-    widest = max(meshes, key=lambda mesh: int(mesh.size()))
+    widest = widest_mesh(units)
     ranks = set(widest.mesh.flatten().tolist())
     if any(not ranks.issuperset(mesh.mesh.flatten().tolist()) for mesh in meshes):
         raise UserError(

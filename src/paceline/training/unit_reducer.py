@@ -137,7 +137,10 @@ class EngineReducer(UnitReducer):
 
 
 class OwnerReducer(UnitReducer):
-    """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes."""
+    """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes.
+
+    In one node nothing is encoded. What a state says is owed there is added to the next sum that counts.
+    """
 
     def __init__(
         self,
@@ -152,8 +155,9 @@ class OwnerReducer(UnitReducer):
         self.device = next(iter(unit.parameters)).device
         self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
-        self._exchange, self._feedback = exchange, exchange.description.error_feedback and setup.rows > 1
-        self.encodes = exchange.description.lossy and bool(self.layout.packed) and setup.rows > 1
+        self._exchange, self._feedback = exchange, exchange.description.error_feedback
+        self._alone = setup.rows == 1
+        self.encodes = exchange.description.lossy and bool(self.layout.packed) and not self._alone
         self._keeping, self._copies = keeping_of(exchange), copies
         self.narrow = torch.bfloat16 if setup.narrow else None
         self.owed: Owed | None = None
@@ -161,9 +165,7 @@ class OwnerReducer(UnitReducer):
         self._written = False
 
     def _reduce(self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool) -> bool:
-        if self._feedback and self._draft is None:
-            self.owed, self._draft = self.owed or self.nothing_owed(self.device), self.nothing_owed(self.device)
-        owed, left = self._draft if self._written else self.owed, self._draft  # a unit may be reduced twice in a step
+        owed, left = self._before_and_after() if self._feedback and not self._alone else (None, None)
         if owed is not None and not self._keeping.in_place(matrix.device):
             owed = left = self._taken(owed, matrix.device)
         gradients = UnitGradients(
@@ -173,6 +175,8 @@ class OwnerReducer(UnitReducer):
         row, fit = reduce_unit(setup, self.layout, gradients, self._room.of(matrix.device), dense)
         if fit and left is not None and left is not self._draft:
             self._put_away(left, gradients)
+        if self._alone and self.owed is not None and not self._written:
+            self._pay(row, self.owed)
         torch.div(row, divisor, out=output) if output.dtype == row.dtype else output.copy_(row.div_(divisor))
         self._written |= self._feedback and fit
         return not fit
@@ -185,7 +189,7 @@ class OwnerReducer(UnitReducer):
     def end_step(self, keep: bool) -> None:
         """See ``UnitReducer``."""
         if keep and self._written:
-            self.owed, self._draft = self._draft, self.owed
+            self.owed, self._draft = self._draft, None if self._alone else self.owed
         self._written = False
 
     def nothing_owed(self, device: torch.device) -> Owed:
@@ -193,6 +197,17 @@ class OwnerReducer(UnitReducer):
         shape = (self.setup.rows, self.layout.compressed)
         zeros = partial(self._keeping.zeros, shape, device)
         return Owed(zeros(), zeros() if self.setup.momentum else None)
+
+    def _before_and_after(self) -> tuple[Owed, Owed]:
+        """What is owed, and where what an exchange leaves of it is written."""
+        if self.owed is None or self._draft is None:
+            self.owed, self._draft = self.owed or self.nothing_owed(self.device), self.nothing_owed(self.device)
+        return self._draft if self._written else self.owed, self._draft  # a unit may be reduced twice in a step
+
+    def _pay(self, row: torch.Tensor, owed: Owed) -> None:
+        """Add what is owed to this rank's sum."""
+        for tensor, columns in self.layout.packed:
+            row[tensor.start : tensor.start + tensor.shard] += owed.residual[0, columns].to(row)
 
     def _taken(self, owed: Owed, device: torch.device) -> Owed:
         """A copy of what is kept, as fp32 on the codec's device."""

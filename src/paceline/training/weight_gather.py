@@ -15,6 +15,8 @@ from paceline.training.meter import Meter
 
 BLOCK = 1024
 """Weights that share a scale."""
+DRAWS = 1 << 48
+"""Draws of a unit's weights. The gradients of all units have the first so many, as their elements are numbered."""
 
 
 class WeightGather:
@@ -27,10 +29,11 @@ class WeightGather:
         bits: 16 for bfloat16, 8 for int8 with a scale a block; 0, or as many as the weights have, sends them as they are.
         shards: the ranks that share the weights out.
         meter: counts the bytes.
+        number: of the unit, from 0, those without gradients too: each has draws of its own.
     """
 
-    def __init__(self, bits: int, shards: dist.ProcessGroup, meter: Meter) -> None:
-        self.bits, self._meter = bits, meter
+    def __init__(self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int) -> None:
+        self.bits, self._meter, self._first = bits, meter, DRAWS * (1 + number)
         self._ranks = dist.get_process_group_ranks(shards)
         self._codec = Int8(block=BLOCK)
 
@@ -61,7 +64,7 @@ class WeightGather:
         whole.copy_(arrived)
 
     def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
-        message = torch.as_tensor(codecs.encode(self._codec, shard.float(), draws))
+        message = torch.as_tensor(codecs.encode(self._codec, shard.float(), draws, self._first))
         arrived = self._gathered(message, group).view(group.size(), -1)
         for part, received in zip(whole.view(group.size(), -1), arrived, strict=True):
             values: Any = part if part.dtype == torch.float32 else torch.empty(part.shape, device=part.device)

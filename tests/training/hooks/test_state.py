@@ -151,6 +151,18 @@ def test_fewer_workers_share_what_is_owed_and_go_on(case, workers):
         assert all(np.array_equal(x, y) and np.isfinite(x).all() for x, y in pairs)
 
 
+def test_in_one_node_where_nothing_is_encoded_what_is_owed_is_kept():
+    """Of two nodes of two; the next gradients take it (``test_ddp_nonfinite.py``)."""
+    ranks = launch_once(resumed, 4)
+    case = "scaled, hierarchical"
+    after = [r[case]["fewer"][2]["state"] for r in ranks[:2]]
+    old, new = (masses(states, "residual") for states in ([r[case]["state"] for r in ranks], after))
+    assert old.keys() == new.keys() and old
+    for name in old:
+        assert np.abs(old[name]).max() > 0
+        assert np.allclose(old[name], new[name], rtol=1e-5, atol=1e-6 * np.abs(old[name]).max())
+
+
 def test_states_that_do_not_fit_are_refused():
     for rank, r in enumerate(launch_once(resumed, 4)):
         other, one, many, none = r["refused"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,17 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.training.collectives import collective
 from paceline.training.consistency import same_shards
 from paceline.training.exchange_thread import Exchanges, Future, promise
-from paceline.training.fsdp_units import Unit, check_root, may_be_root, reduce_by_shards_alone, refuse_sparse_gradients
+from paceline.training.fsdp_units import (
+    Unit,
+    check_root,
+    may_be_root,
+    reduce_by_shards_alone,
+    refuse_sparse_gradients,
+    widest_mesh,
+)
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
 from paceline.training.hooks.state import HookState, check_same_exchange, settings
@@ -76,17 +87,18 @@ class ShardedHook:
             self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
         )
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
-        self._work = Exchanges(self._reducers[self.units[0]].world)
+        everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
+        self._work = Exchanges(self._reducers[self.units[0]].world, everyone)
         self._waiting: list[Future] = []
         wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, timeout_s)
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
         self._in_step = self._exchanged = False
         self._told: set[str] = set()
-        for unit in units:
+        for number, unit in enumerate(units):
             if unit.replicate_group is not None:
                 reduce_by_shards_alone(unit)
             unit.module.set_custom_reduce_scatter(UnitReduceScatter(self, unit))
-            unit.module.set_custom_all_gather(UnitAllGather(self, unit))
+            unit.module.set_custom_all_gather(UnitAllGather(self, unit, number))
         refuse_sparse_gradients(self.units)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -100,6 +112,10 @@ class ShardedHook:
         described, over = self.gradient_exchange.description, self.gradient_exchange.exchange
         units = f"{len(self.units)} units over {self.units[0].owners} owners"
         return f"{described.title} over {over}, {units}; {described.rule or 'every tensor alike'}{kept}"
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Collectives in here raise LostRank, with the lost ranks named, as the hook's exchanges do."""
+        return self._work.naming()
 
     def reduce(self, unit: Unit, output: torch.Tensor, matrix: torch.Tensor, op: Any) -> None:
         """Put this rank's part of the mean of ``matrix`` into ``output``; what nobody reads before the end of the backward pass
@@ -223,6 +239,15 @@ class ShardedHook:
     def _continue(self, state: HookState) -> None:
         self.step, self.seed, self._factor = state["step"], state["seed"], state["factor"]
         self.meter.nonfinite_steps = state["nonfinite_steps"]
+        self._say_what_waits()
+
+    def _say_what_waits(self) -> None:
+        owed = [float(v.float().square().sum()) for _, _, _, v in self._owed("residual")] if self.units[0].owners == 1 else ()
+        if any(owed):
+            norm = f"{math.sqrt(sum(owed)):.3g}"
+            self._say_once(
+                "owed", f"residuals of norm {norm} stay in the state until gradients are exchanged; FSDP2 may not on one rank"
+            )
 
     def _owed(self, kind: str) -> Iterator[tuple[str, ShardedTensor, Holding, torch.Tensor]]:
         """Name, tensor and place of all residuals (or momentum) of this rank, with the values themselves."""
@@ -272,7 +297,7 @@ class ShardedHook:
     def _end_step(self) -> None:
         """The end of a backward pass: all gradients are there."""
         exchanged, self._in_step, self._exchanged = self._exchanged, False, False
-        verdicts: list[Verdict] = []
+        verdicts: list[Callable[[], Verdict]] = []
         ended = promise(nothing := torch.empty(0))
         conclude = (lambda: verdicts.append(self._verdict.conclude())) if exchanged else (lambda: None)
         self._work.submit(conclude, [(nothing, ended)])
@@ -287,8 +312,12 @@ class ShardedHook:
         if self._check_every and self.step % self._check_every == 0:
             self.check_replicas()
 
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self, told: Callable[[], Verdict]) -> None:
         """Keep what the step's encodings owe, or restore what was owed before it; after a mixed step every gradient is NaN."""
+        if not self.gradient_exchange.description.lossy:
+            self.meter.count_later(lambda: told().nonfinite, self.step - 1)
+            return
+        verdict = told()
         self.meter.count_nonfinite(verdict.nonfinite, self.step - 1)
         for reducer in self._reducers.values():
             reducer.end_step(not verdict.nonfinite)
@@ -344,9 +373,9 @@ class UnitReduceScatter(ReduceScatter):
 class UnitAllGather(AllGather):
     """The all-gather of one unit's weights, as FSDP2 calls it."""
 
-    def __init__(self, hook: ShardedHook, unit: Unit) -> None:
+    def __init__(self, hook: ShardedHook, unit: Unit, number: int) -> None:
         self._hook = hook
-        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter)
+        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer of FSDP2's."""
@@ -356,4 +385,19 @@ class UnitAllGather(AllGather):
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> Any:
         draws = key(self._hook.seed, self._hook.step, group.rank())
-        return self._gather(output_tensor, input_tensor, group, draws, async_op)
+        with self._hook.naming():
+            work = self._gather(output_tensor, input_tensor, group, draws, async_op)
+        return None if work is None else _NamingWork(work, self._hook.naming)
+
+
+class _NamingWork(dist.Work):  # FSDP2 waits for nothing else
+    """A collective under way whose error names the lost ranks."""
+
+    def __init__(self, work: dist.Work, naming: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._work, self._naming = work, naming
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """See ``dist.Work``. Raises LostRank."""
+        with self._naming(), collective():
+            return self._work.wait(timeout)

@@ -15,6 +15,7 @@ from torch import nn
 from torch._compile import _disable_dynamo
 
 from paceline.errors import UserError
+from paceline.strategy.sharding import check_shares
 from paceline.training.attachable import look_once, replicated
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor, sharded
@@ -266,11 +267,8 @@ def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | 
         raise replicated()
     if replicate is not None and replicate.size() == 1:
         replicate = None
-    if replicate is not None and shard.size() == 1:
-        raise UserError(
-            "this mesh replicates and shares nothing out: one rank in the dimension that shards",
-            "wrap the model in DistributedDataParallel, and attach to that",
-        )
+    if replicate is not None:
+        check_shares(shard.size(), replicate.size())
     return shard, replicate
 
 

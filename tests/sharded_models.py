@@ -366,6 +366,8 @@ def refused(rank: int, workers: int) -> dict[str, str]:
         attach(model, "int8")
     with _refusals(found, "more bits"):
         attach(sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)), "int8", gather_bits=32)
+    with _refusals(found, "groups of one"):
+        attach(sharded(mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))), "int8")
     with _refusals(found, "ddp gathers"):
         attach(nn.parallel.DistributedDataParallel(network()), "int8", gather_bits=8)
     with _refusals(found, "compressions"):

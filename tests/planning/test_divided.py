@@ -57,6 +57,11 @@ def test_weights_of_a_divided_network_are_rounded_where_they_can_be() -> None:
         assert choice.prediction.step_time_s == Predictor().step(GPT, choice.cluster, choice.strategy).step_time_s
 
 
+def test_weights_of_a_divided_network_travel_in_no_more_bits_than_they_have() -> None:
+    answer = plan(GPT, space(shardings=("ddp", "zero1"), tensors=(2,), precisions=("bf16",), gather_bits=32), Goal("fastest"))
+    assert {choice.strategy.parallelism.sharding for choice in answer.ranking} == {"ddp"}
+
+
 def test_sizes_that_are_named_are_tried_alone() -> None:
     named = space(tensors=(2, 4), pipelines=(2,), micro_batches=(4, 8))
     answer = plan(GPT, named, Goal("fastest"))

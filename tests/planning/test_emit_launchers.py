@@ -280,7 +280,6 @@ def test_bits_of_gathered_weights_stand_in_the_script(target: str, choices: dict
         ({"sharding": "zero3", "offload": "optimizer"}, "offload optimizer"),
         ({"sharding": "zero3", "gradient_bits": 16}, "no option for gradient_bits"),
         ({"sharding": "zero1", "gather_bits": 16, "precision": "bf16"}, "gather_bits with zero1"),
-        ({"sharding": "zero3", "gather_bits": 32, "precision": "bf16"}, "32 bits of a gathered weight"),
         ({"compression": "int8", "exchange": "parameter_server", "servers": 2}, "2 parameter servers"),
     ],
 )

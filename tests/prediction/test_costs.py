@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from paceline.prediction.compute import Seconds
 from paceline.prediction.costs import PRICES, exchange_seconds, run_again, slowest, update_seconds
 from paceline.prediction.exchange_plan import exchange_plan
 from paceline.prediction.step_model import StepModel
-from paceline.strategy import Strategy
+from paceline.strategy import COMPRESSIONS, DenseRule, Strategy
+from paceline.strategy.codec_rates import CPU_RATES
 from paceline.strategy.recompute import FULL, NOTHING
 from prediction_toys import IDEAL, make_cluster, make_workload
 
@@ -51,6 +53,39 @@ def test_a_bucket_takes_what_its_stages_take(compression: str, exchange: str) ->
         for lane in ("network", "codec"):
             own = (plan.bucket == bucket) & (plan.codec == (lane == "codec"))
             assert priced.cost(bucket).busy(lane) == pytest.approx(float(priced.pieces[own].sum()))
+
+
+@pytest.mark.parametrize(
+    ("choices", "copied"),
+    [
+        ({"compression": "int8"}, 0.0),
+        ({"compression": "int4"}, 0.0),
+        ({"compression": "terngrad"}, 0.0),
+        ({"compression": "int8", "exchange": "ring"}, 0.0),
+        ({"compression": "int8", "compress_pull": False}, 1.0),
+        ({"compression": "int8", "exchange": "hierarchical", "ranks_per_node": 2}, 1.0),
+        ({"compression": "int8", "sharding": "zero2"}, 1.0),  # a unit's rows
+        ({"compression": "int8", "sharding": "zero2", "exchange": "ring"}, 1.0),
+        ({"compression": "sign"}, 1.0),
+        ({"compression": "topk"}, 1.0),  # over allgather
+        ({"compression": "int4", "exchange": "allgather"}, 0.0),
+        ({"compression": "bf16", "exchange": "sharded"}, 1.0),
+        ({"compression": "bf16"}, 0.0),  # the engine's all-reduce works in DDP's bucket
+        ({"compression": "dense", "exchange": "sharded"}, 1.0),
+    ],
+)
+def test_on_a_cpu_a_codec_pays_for_the_copy_that_its_exchange_works_on(choices: dict[str, Any], copied: float) -> None:
+    """One fp32 message more out of the gradients, and one into them: of all elements, or a rank's share of them in ZeRO."""
+    keeps = {"dense_rule": DenseRule(min_elements=0, last_layer=False)} if COMPRESSIONS[choices["compression"]].rule else {}
+    chosen = strategy(**choices, **keeps)
+    plan, on_gpus = exchange_plan(NET, chosen, 2), make_cluster(2, 2)
+    host = on_gpus.changed(device=replace(on_gpus.device, kind="cpu"))
+    without = replace(plan, codec_passes=plan.codec_passes * [1, 1, 1, 1, 1, 0], prices={})
+    more = exchange_seconds(plan, host, IDEAL).busy("codec") - exchange_seconds(without, host, IDEAL).busy("codec")
+    fp32, size = CPU_RATES["dense"], 4 * NET.num_parameters / IDEAL.codec_cores
+    share = 1 / 4 if "sharding" in choices else 1
+    assert more == pytest.approx(copied * size * (1 / fp32.encode.value + share / fp32.decode.value), rel=1e-3)
+    assert exchange_seconds(plan, on_gpus, IDEAL).busy("codec") == exchange_seconds(without, on_gpus, IDEAL).busy("codec")
 
 
 @given(st.floats(0.1, 10.0), st.floats(0.1, 10.0))

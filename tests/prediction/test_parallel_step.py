@@ -50,7 +50,7 @@ def test_what_is_waited_for_sums_to_the_step(
     p = step(
         predictor=Predictor(software=software),
         gradient_bits=bits if sharding != "ddp" else 0,
-        gather_bits=bits if sharding != "ddp" else 0,
+        gather_bits=min(bits, 16) if sharding != "ddp" else 0,  # the weights are bf16
         tensor=tensor,
         pipeline=pipeline,
         virtual_stages=virtual,

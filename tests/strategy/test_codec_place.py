@@ -108,6 +108,8 @@ def test_training_refuses_what_it_does_not_run() -> None:
         check_runs(GradientExchange("dense", "switch"))
     with pytest.raises(UserError, match="paceline lab up --nic"):
         check_runs(IN_CARD)
+    with pytest.raises(UserError, match="training runs one server, not 2"):
+        check_runs(GradientExchange("dense", "parameter_server", servers=2))
     host = GradientExchange("terngrad", codec_at="host")
     check_runs(host, "cpu")
     check_runs(host)

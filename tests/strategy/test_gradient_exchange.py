@@ -39,7 +39,7 @@ def exchanges(draw: st.DrawFn) -> GradientExchange:
         dense_rule=draw(st.none() | rule) if described.rule else None,
         compress_pull=draw(st.booleans()) if exchange in ONE_WAY else True,
         servers=draw(st.integers(1, 9)) if exchange == "parameter_server" else 1,
-        ranks_per_node=draw(st.integers(1, 9)),
+        ranks_per_node=draw(st.integers(1, 9)) if exchange == "hierarchical" else 1,
     )
 
 
@@ -100,9 +100,11 @@ def test_what_is_left_out_follows_from_the_compression(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_uncompressed_keeps_the_exchange_and_nothing_of_the_codec(name: str) -> None:
-    dense = GradientExchange(name, ranks_per_node=2).uncompressed()
-    assert (dense.compression, dense.exchange, dense.ranks_per_node) == ("dense", GradientExchange(name).exchange, 2)
+    dense = GradientExchange(name).uncompressed()
+    assert (dense.compression, dense.exchange) == ("dense", GradientExchange(name).exchange)
     assert (dense.options, dense.clip, dense.dense_rule) == ((), None, None)
+    if "hierarchical" in COMPRESSIONS[name].exchanges:
+        assert GradientExchange(name, "hierarchical", ranks_per_node=2).uncompressed().ranks_per_node == 2
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -222,22 +224,27 @@ def test_another_compression_comes_with_its_own_choices() -> None:
         compress_pull=False,
         clip=4.0,
         dense_rule=DenseRule(min_elements=7),
-        ranks_per_node=2,
         precision="bf16",
     )
     after = before.changed(compression="int8")
-    assert after.gradient_exchange == GradientExchange("int8", ranks_per_node=2)
+    assert after.gradient_exchange == GradientExchange("int8")
     assert after.precision == "bf16" and after.world_size == 4
     kept = before.changed(compression="int8", exchange="parameter_server")
-    assert kept.gradient_exchange == GradientExchange(
-        "int8", "parameter_server", servers=2, compress_pull=False, ranks_per_node=2
-    )
+    assert kept.gradient_exchange == GradientExchange("int8", "parameter_server", servers=2, compress_pull=False)
     options = Strategy.of(global_batch_size=64, compression="topk", options={"density": 0.5})
     assert options.changed(compression="int8").choice("options") == ()
     assert options.changed(compression="topk") == options.changed() == options
     assert before.changed(clip=5.0).gradient_exchange.servers == 2
     named = before.changed(compression="int8", options={"block": 64}, dense_rule=None)
-    assert named.gradient_exchange == GradientExchange("int8", options={"block": 64}, ranks_per_node=2)
+    assert named.gradient_exchange == GradientExchange("int8", options={"block": 64})
+
+
+def test_another_exchange_has_no_nodes_of_the_one_before() -> None:
+    nodes = Strategy.of(global_batch_size=64, world_size=4, compression="terngrad", exchange="hierarchical", ranks_per_node=2)
+    assert nodes.changed(exchange="ring").gradient_exchange == GradientExchange("terngrad", "ring")
+    assert nodes.changed(compression="int8").gradient_exchange == GradientExchange("int8")
+    kept = nodes.changed(compression="int8", exchange="hierarchical")
+    assert kept.gradient_exchange == GradientExchange("int8", "hierarchical", ranks_per_node=2)
 
 
 @given(exchanges())

@@ -131,14 +131,23 @@ def test_weights_travel_in_no_fewer_bits_than_the_precision_can(precision: str, 
             Strategy.of(**choices)
 
 
+def test_weights_of_a_divided_network_travel_in_no_more_bits_than_they_have() -> None:
+    choices = {"world_size": 4, "global_batch_size": 4, "sharding": "zero1", "precision": "bf16", "gather_bits": 32}
+    assert Strategy.of(**choices).parallelism.real_sharding == "zero1"  # fp32 master weights
+    with pytest.raises(UserError, match="gather_bits=32 of weights that are gathered in 16, as bf16; leave gather_bits out"):
+        Strategy.of(**choices, tensor=2)
+
+
 @each_row("sharding", tuple(SHARDINGS))
 @each_row("precision", PRECISIONS)
 @each_row("bits", GATHER_BITS)
 def test_what_a_strategy_can_gather_is_what_is_said(sharding: str, precision: str, bits: int) -> None:
-    """fp8 by tensor has weights of 8 bits; the other recipes have 16; zero2 and zero3 round those that no recipe quantises."""
+    """fp8 by tensor has weights of 8 bits; the other recipes have 16; zero2 and zero3 round those that no recipe quantises.
+    What is not zero1 gathers weights that have 16 bits at most, but for fp32."""
     narrow = {"fp8": 8, "fp8-current": 8, "fp32": 32, "tf32": 32}.get(precision, 16)
     rounded = sharding in ("zero2", "zero3") and precision in ("fp32", "tf32", "bf16", "fp16")
-    legal = not bits or (sharding != "ddp" and (rounded or bits >= narrow))
+    wider = sharding != "zero1" and bits == 32 and precision not in ("fp32", "tf32")
+    legal = not bits or (sharding != "ddp" and not wider and (rounded or bits >= narrow))
     assert can_gather(precision, sharding, bits) == legal
     made = {"world_size": 4, "global_batch_size": 4, "sharding": sharding, "precision": precision, "gather_bits": bits}
     if legal:

@@ -37,6 +37,16 @@ from wrong_types import wrong_types
         ({"servers": 2}, ("exchange 'allreduce' has no 2 servers", "name exchange parameter_server")),
         ({"exchange": "parameter_server", "servers": 0}, ("0 servers", "from 1 up")),
         ({"exchange": "parameter_server", "servers": 5}, ("5 servers among 4 workers", "at most 4 servers")),
+        (
+            {"exchange": "parameter_server", "servers": 3, "sharding": "zero3", "shard_devices": 2},
+            ("3 servers among 2 copies of each share", "at most 2 servers"),
+        ),
+        ({"exchange": "ring", "ranks_per_node": 2}, ("'ring' has no nodes of 2 ranks", "name exchange hierarchical")),
+        ({"sharding": "zero3", "shard_devices": 1}, ("4 copies in groups of one rank, which share nothing out",)),
+        (
+            {"sharding": "zero2", "precision": "bf16", "gather_bits": 32},
+            ("gather_bits=32 of weights that are gathered in 16, as bf16", "leave gather_bits out"),
+        ),
         ({"optimizer": "adamm"}, ("unknown optimizer", "did you mean adam?")),
         ({"precision": "float33"}, ("unknown precision", "legal: fp32, tf32, bf16, fp16")),
         ({"compression": "terngrad", "exchange": "allreduce"}, ("cannot carry terngrad", "sharded, parameter_server, ring")),

@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "codec_at nic": ({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn"),
     "codec_at gpu": ({"codec_at": "gpu"}, "training runs it where the gradients live"),
     "a switch": ({"exchange": "switch"}, "paceline lab up --switch"),
-    "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "attach runs one server, not 2"),
+    "servers": ({"compression": GradientExchange("int8", "parameter_server", servers=2)}, "training runs one server, not 2"),
     "switch": ({"exchange": "switch"}, "paceline lab up --switch"),
     "card": ({"compression": GradientExchange("inceptionn", "ring", codec_at="nic")}, "paceline lab up --nic"),
     "gpu": ({"compression": GradientExchange("int8", codec_at="gpu")}, "where the gradients live, here on the host"),

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from paceline import codecs
 from paceline.codecs import PayloadError
 from paceline.codecs.counter import Key
+from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.training import exchange_group as group
-from paceline.training import integer_stream, parts_stream
+from paceline.training import integer_stream, parts_stream, ternary_stream
 from paceline.training.collectives import NOTHING
 from paceline.training.encoded_streams import CodecStream
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room
+from paceline.training.exchange_setup import codec_of
 from paceline.training.exchanges import CHUNKED
 from paceline.training.in_process_collectives import LocalGroup
 from paceline.training.integer_stream import IntegerStream, fits
@@ -129,6 +131,12 @@ def test_what_a_stream_takes():
     assert not fits(codecs.get("ternary"), part_of(torch.zeros(4)))
     assert not fits(INT4, part_of(torch.zeros(4, dtype=torch.bfloat16)))
     assert not fits(INT4, part_of(torch.zeros(8)[::2]))
+
+
+@pytest.mark.parametrize("name", [name for name, described in COMPRESSIONS.items() if not described.low_rank])
+def test_what_is_predicted_without_a_copy_has_a_stream_without_one(name):
+    codec, gradients = codec_of(GradientExchange(name)), part_of(torch.zeros(4))
+    assert COMPRESSIONS[name].in_place == (fits(codec, gradients) or ternary_stream.fits(codec, gradients))
 
 
 def test_error_feedback_takes_the_general_stream():

@@ -112,12 +112,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "gradient_bits": [
         ({"sharding": "distributed_optimizer"}, "cannot run sharding distributed_optimizer"),
         ({"sharding": "zero1", "gradient_bits": 16}, "cannot run gather_bits or gradient_bits with sharding zero1"),
+        ({"sharding": "zero2", "gradient_bits": 16}, "cannot run gradient_bits 16 with sharding zero2"),
     ],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],
-    "servers": [({"exchange": "parameter_server", "servers": 2}, "cannot run 2 servers")],
+    "servers": [({"exchange": "parameter_server", "servers": 2}, "runs one server, not 2")],
     "codec_at": [({"compression": "inceptionn", "exchange": "ring", "codec_at": "nic"}, "paceline lab up --nic inceptionn")],
     **{name: [({name: 2, "world_size": 2}, f"{name} parallelism of 2")] for name in ("tensor", "context", "expert")},
     "expert_tensor": [({"expert_tensor": 2, "world_size": 2}, "cannot run expert parallelism of 2")],
@@ -143,7 +144,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         )
     },
     "first_bucket_bytes": [({"first_bucket_bytes": 2 << 20}, "buckets of 2097152 and then 26214400 bytes")],
-    "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "2 ranks a node")],
+    "ranks_per_node": [({**INT8, "ranks_per_node": 2}, "'sharded' has no nodes of 2 ranks")],
 }
 NAMES = {"data": "world_size", "micro_batches": "grad_accum_steps"}
 """Fields whose choice has another name than theirs."""

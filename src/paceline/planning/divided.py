@@ -24,6 +24,7 @@ from paceline.prediction.layout_slices import Common
 from paceline.prediction.offload import offloads
 from paceline.prediction.recompute import choices_that_save
 from paceline.strategy import Strategy
+from paceline.strategy.sharding import divided
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
@@ -206,7 +207,7 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
     shardings = tuple(
-        name for name in space.divided_shardings or space.shardings if all(space.gathers(p, name) for p in precisions)
+        name for name in space.divided_shardings or space.shardings if all(space.gathers(p, divided(name)) for p in precisions)
     )
     if world == 1 or not precisions or not shardings or not batches or (offload != "none" and not offloads(cluster.device)):
         return None

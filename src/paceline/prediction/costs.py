@@ -279,14 +279,16 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
 
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
-    """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats."""
-    encodes, calls, packed, dense, copied = plan.codec_passes.T
+    """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats. On a CPU also
+    copies between gradients and one buffer, at the rates of fp32 messages; those within a GPU's memory take next to nothing."""
+    encodes, calls, packed, dense, copied, gathered = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     if plan.strategy.gradient_exchange.codec_at == "host" and device.kind != "cpu":
         return _host_pass_seconds(plan, device, efficiency)
     if copied.any():
         seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
-    for compression, count in ((plan.strategy.description, packed), (_rest(plan), dense)):
+    kinds = [(plan.strategy.description, packed), (_rest(plan), dense)]
+    for compression, count in [*kinds, (COMPRESSIONS["dense"], gathered)] if device.kind == "cpu" else kinds:
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
         seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
     return seconds
@@ -299,7 +301,7 @@ def _rest(plan: ExchangePlan) -> Compression:
 
 def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """The same on the cores of a GPU's host, (passes,): copies over the GPU's link to it, and the rates of the cores."""
-    encodes, calls, packed, dense, copied = plan.codec_passes.T
+    encodes, calls, packed, dense, copied, _ = plan.codec_passes.T
     seconds: Array = np.where(copied > 0, calls * efficiency.launch_s[device.kind], 0.0)
     seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
     for compression, count in ((plan.strategy.description, packed), (_rest(plan), dense)):

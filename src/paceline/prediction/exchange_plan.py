@@ -49,13 +49,15 @@ def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
 @dataclass(frozen=True, slots=True)
 class CodecPass:
     """One pass of the codec over a bucket. ``packed`` and ``dense``: elements in the compression's format and in fp32.
-    ``copied``: fp32 elements that are copied between a device and its host, whose codec it is."""
+    ``copied``: fp32 elements that are copied between a device and its host, whose codec it is. ``gathered``: that a CPU copies
+    between gradients and one buffer."""
 
     work: PassOperation
     calls: int
     packed: int
     dense: int
     copied: int = 0
+    gathered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class ExchangePlan:
         begin: index of the first piece of each bucket, (buckets,).
         largest: share of the largest chunk in each bucket, (buckets,).
         loads: link loads of the collectives among the pieces, then of the all-gathers, name after name.
-        codec_passes: for each codec pass whether it encodes, calls, packed, dense and copied elements, (passes, 5).
+        codec_passes: for each codec pass whether it encodes, calls, packed, dense, copied and gathered elements, (passes, 6).
         gathers: names of the all-gathers of a bucket.
         prices: cached seconds by cluster (``costs``).
     """
@@ -289,15 +291,15 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
         begin,
         np.array([own.largest for own in traffic], dtype=np.float64)[parts.index],
         Loads.of(np.concatenate([rows[~codec[order]], *fetched])),
-        np.array(codec_passes, dtype=np.float64).reshape(-1, 5)[order][codec[order]],
+        np.array(codec_passes, dtype=np.float64).reshape(-1, 6)[order][codec[order]],
         names,
     )
 
 
 def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
     if not isinstance(what, CodecPass):
-        return (0, 0, 0, 0, 0)
-    return (what.work == "encode", what.calls, what.packed, what.dense, what.copied)
+        return (0, 0, 0, 0, 0, 0)
+    return (what.work == "encode", what.calls, what.packed, what.dense, what.copied, what.gathered)
 
 
 def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) -> list[ExchangePiece]:
@@ -310,13 +312,14 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) 
     calls = max([t.chunks, *(phase.rounds for phase in t.chunked if phase.pattern == "shift")])
 
     def codec(work: CodecOperation) -> list[ExchangePiece]:
-        packed, dense = getattr(t.compressed, work), getattr(t.dense, work)
+        packed, dense, gathered = (getattr(of, work) for of in (t.compressed, t.dense, t.copied))
         if measured:
             added = t.compressed.reduce + t.dense.reduce + t.inner.reduce
             return [
                 ExchangePiece(work, "chunked", CodecPass(work, chunks, added if work == "reduce" else plan.elements, 0), chunks)
             ]
-        return [ExchangePiece(work, "chunked", CodecPass(work, calls, packed, dense), calls)] if packed or dense else []
+        every = CodecPass(work, calls, packed, dense, gathered=gathered)
+        return [ExchangePiece(work, "chunked", every, calls)] if packed or dense else []
 
     pieces: list[ExchangePiece] = []
     for phase in t.before:

@@ -33,6 +33,8 @@ class Exchanging(Protocol):
     @property
     def compress_pull(self) -> bool: ...
     @property
+    def servers(self) -> int: ...
+    @property
     def description(self) -> Compression: ...
 
 
@@ -165,13 +167,15 @@ def _check_switch(x: Exchanging, cluster: Cluster) -> None:
 
 
 def check_runs(x: Exchanging, device: str = "") -> None:
-    """Raises UserError where training cannot execute what a prediction can describe.
+    """Raises UserError where training cannot execute an exchange that a prediction can describe.
 
     Args:
         device: where the gradients live, ``cpu`` or another kind; empty where it is not known yet.
     """
     from paceline.lab.adding_switch import VARIABLE  # a lab is loaded for a run alone
 
+    if x.servers > 1:
+        raise UserError(f"training runs one server, not {x.servers}", "take exchange sharded: every rank is a server there")
     if x.exchange == "switch" and not os.environ.get(VARIABLE):
         raise UserError(
             "exchange switch needs a switch that adds, and there is none between these workers",

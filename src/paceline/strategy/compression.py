@@ -89,6 +89,8 @@ class Compression:
         shares_scale: one fp32 maximum per compressed tensor is all-reduced before encoding.
         error_feedback: what a step's encoding lost is added to the next gradient: 4 bytes a parameter.
         low_rank: two factors of each matrix are all-reduced in place of it.
+        in_place: on a CPU messages are written from the gradients where they lie, and sums back; others are copied into one
+            buffer first, and back.
         encode_bytes, decode_bytes: memory traffic of the codec per element, for its roofline time.
         level: which end of a data-dependent length ``format`` describes.
     """
@@ -107,6 +109,7 @@ class Compression:
     shares_scale: bool = False
     error_feedback: bool = False
     low_rank: bool = False
+    in_place: bool = False
     level: PayloadBound = "expected"
 
     def configured(self, given: Given, level: PayloadBound = "expected") -> Compression:
@@ -218,6 +221,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             rule=DenseRule(),
             unbiased=True,
             shares_scale=True,
+            in_place=True,
             # Two reads (moments and extremes, then the draw) and two bits out; the integer sum in and fp32 out.
             encode_bytes=8.25,
             decode_bytes=4.5,
@@ -257,6 +261,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             rule=_EVERY_LAYER,
             unbiased=True,
             options=(_BLOCK,),
+            in_place=True,
             encode_bytes=9,
             decode_bytes=5,
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
@@ -269,6 +274,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             rule=DenseRule(),
             unbiased=True,
             options=(_BLOCK,),
+            in_place=True,
             encode_bytes=8.5,
             decode_bytes=4.5,
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",

@@ -60,6 +60,8 @@ class Traffic:
         chunked: those of the chunks, all chunks together; codec and network work on different chunks at once.
         compressed, dense: work of the compression's codec and of that of uncompressed numbers; ``inner``: adding inside a node.
         chunks: how many; ``largest``: share of the elements in the largest, which cannot overlap itself.
+        copied: elements that a rank copies from its gradients into one buffer before it encodes, and back after it has added or
+            decoded, where the codec is on a CPU.
     """
 
     before: tuple[Phase, ...]
@@ -70,6 +72,7 @@ class Traffic:
     inner: CodecWork
     chunks: int
     largest: float
+    copied: CodecWork = CodecWork()
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -188,7 +191,9 @@ def describe(
         gather = (Phase("inner_gather", per_rank, world_size, "pull", local),)
         adding = CodecWork(reduce=inner_own * local)
     share = largest / max(1, inner_own)
-    return Traffic(reduce + shared, between, gather, work[True], work[False], adding, chunks, share)
+    rest = plan.elements - (plan.compressed if compression.in_place and compress_pull and local == 1 else 0)
+    copied = CodecWork(rest, reduce=rest) if exchange == "allgather" else CodecWork(rest, decode=rest)
+    return Traffic(reduce + shared, between, gather, work[True], work[False], adding, chunks, share, copied)
 
 
 def _allreduce(plan: BucketPlan, compression: Compression, world_size: int, dense: Format) -> Traffic:

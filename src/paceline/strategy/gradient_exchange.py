@@ -73,6 +73,11 @@ class GradientExchange:
             object.__setattr__(self, name, check_count(getattr(self, name), what))
         if self.servers > 1 and self.exchange != "parameter_server":
             raise UserError(f"exchange {self.exchange!r} has no {self.servers} servers", "name exchange parameter_server")
+        if self.ranks_per_node > 1 and self.exchange != "hierarchical":
+            raise UserError(
+                f"exchange {self.exchange!r} has no nodes of {self.ranks_per_node} ranks",
+                "leave ranks_per_node out, or name exchange hierarchical",
+            )
         check_flag(self.compress_pull, "compress_pull")
         if not self.compress_pull and self.exchange not in ONE_WAY:
             raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")

@@ -10,7 +10,7 @@ from math import inf
 from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
 from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.recompute import Recomputation, recompute_choice
-from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding
+from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding, check_shares, divided
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -195,6 +195,8 @@ class Parallelism:
             raise UserError(f"shard_devices {size} with sharding ddp, which shares nothing out", "give sharding zero3")
         if size and replicas % size:
             raise UserError(f"groups of {size} devices do not divide {replicas} replicas", f"give a divisor of {replicas}")
+        if size and self.shares.weights:
+            check_shares(size, replicas // size)
 
     def _check_interleaved(self) -> None:
         given = f"{self.virtual_stages} virtual stages"
@@ -258,7 +260,7 @@ class Parallelism:
         """The stage's data dimension alone, over so many devices."""
         return Parallelism(
             data=devices,
-            sharding=self._divided_sharding,
+            sharding=self.real_sharding,
             shard_devices=shard_devices,
             offload=self.offload,
             micro_batches=self.micro_batches,
@@ -269,8 +271,9 @@ class Parallelism:
         )
 
     @property
-    def _divided_sharding(self) -> str:
-        return DISTRIBUTED if self.sharding == "zero1" and not self.whole else self.sharding
+    def real_sharding(self) -> str:
+        """``sharding``, or what it is where several devices hold a replica."""
+        return self.sharding if self.whole else divided(self.sharding)
 
     @cached_property
     def recomputation(self) -> Recomputation:

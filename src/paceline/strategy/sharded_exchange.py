@@ -115,7 +115,8 @@ def describe_unit(
     )
     work = [CodecWork(encode=rows * count, reduce=rows * count) for count in columns]
     packed, dense = (work[0], work[1]) if compression.format != FP32 else (CodecWork(), work[0].plus(work[1]))
-    return Traffic(before, chunked, (), packed, dense, adding, chunks, largest / max(1, sum(columns)))
+    copied = CodecWork(encode=rows * sum(columns), reduce=sum(columns))
+    return Traffic(before, chunked, (), packed, dense, adding, chunks, largest / max(1, sum(columns)), copied)
 
 
 @lru_cache(maxsize=4096)

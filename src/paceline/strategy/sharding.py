@@ -94,6 +94,11 @@ NONE_FROZEN: Mapping[str, int] = {}
 """No frozen weights beside any parameter."""
 
 
+def divided(sharding: str) -> str:
+    """What a sharding is where several devices hold a replica."""
+    return DISTRIBUTED if sharding == "zero1" else sharding
+
+
 def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] = NONE_FROZEN) -> list[list[T]]:
     """Tensors that are gathered and scattered together, in model order: whole blocks, joined up to ``least_bytes`` of fp32.
 
@@ -148,8 +153,25 @@ def rounds_weights(precision: str, bits: int) -> bool:
 def can_gather(precision: str, sharding: str, bits: int) -> bool:
     """Whether weights of a precision, shared out so, can be gathered in so many bits; 0: as usual."""
     level = SHARDINGS[sharding]
+    if not bits or not level.optimizer:
+        return not bits
     rounded = level.weights and rounds_weights(precision, bits)
-    return not bits or (level.optimizer and (rounded or bits >= 8 * gathered_bytes(precision, bits)))
+    wider = level.scatters and bits > 8 * BYTES_PER_ELEMENT[precision]  # others gather fp32 master weights
+    return not wider and (rounded or bits >= 8 * gathered_bytes(precision, bits))
+
+
+def check_no_wider(bits: int, width: int, name: str, instead: str) -> None:
+    """Raises UserError where weights are gathered in ``width`` bits, as type ``name``, and ``bits`` are more."""
+    if bits > width:
+        raise UserError(f"gather_bits={bits} of weights that are gathered in {width}, as {name}", instead)
+
+
+def check_shares(owners: int, copies: int) -> None:
+    """Raises UserError for groups of one rank with a copy each: such a mesh shares nothing out."""
+    if owners == 1 < copies:
+        raise UserError(
+            f"{copies} copies in groups of one rank, which share nothing out", "give sharding ddp: DistributedDataParallel"
+        )
 
 
 def check_gathered(precision: str, sharding: str, bits: int) -> None:
@@ -158,6 +180,8 @@ def check_gathered(precision: str, sharding: str, bits: int) -> None:
         return
     if not SHARDINGS[sharding].optimizer:
         raise UserError(f"gather_bits={bits} with sharding {sharding}", "give zero1, zero2 or zero3")
+    if SHARDINGS[sharding].scatters:
+        check_no_wider(bits, 8 * BYTES_PER_ELEMENT[precision], precision, "leave gather_bits out, or give precision fp32")
     least = int(8 * gathered_bytes(precision, bits))
     quantised = [name for name, recipe in RECIPES.items() if recipe.gathers_weights]
     rounding = ", or sharding zero2 or zero3, which round them" if rounds_weights(precision, bits) else ""

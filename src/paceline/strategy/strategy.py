@@ -123,10 +123,12 @@ class Strategy:
         rule for dense tensors, unless they are named too; the usual exchange stays the usual one with another sharding; an
         exchange in every step ends the choices of local steps. Raises UserError as ``of``."""
         before, choices = self.to_json(), _by_one_name(choices)
+        if choices.get("exchange", before["exchange"]) != before["exchange"]:
+            del before["ranks_per_node"]
         if before["exchange"] == usual_exchange(before["compression"], self.parallelism.to_owners):
             del before["exchange"]
         if choices.get("compression", before["compression"]) != before["compression"]:
-            of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull")
+            of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull", "ranks_per_node")
             of_codec = ("codec_at", *RESIDUAL_CHOICES, "dense_bits")
             for name in ("options", "clip", "dense_rule", *of_codec, *of_exchange):
                 before.pop(name, None)
@@ -183,7 +185,7 @@ class Strategy:
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
-        check_gathered(self.precision, sharding, self.parallelism.gather_bits)
+        check_gathered(self.precision, self.parallelism.real_sharding, self.parallelism.gather_bits)
         if exchange.compression == "dense" and exchange.exchange == "allreduce":
             return
         if sharding == DISTRIBUTED or self.parallelism.gradient_bits or not self.parallelism.whole:
@@ -228,8 +230,9 @@ class Strategy:
                 f"{n:,} workers are more than exchange {x.exchange!r} can be predicted for",
                 f"give at most {most:,} workers, or another exchange",
             )
-        if x.servers > n:
-            raise UserError(f"{x.servers} servers among {n} workers: a server is one of them", f"give at most {n} servers")
+        if x.servers > 1 and x.servers > (among := n // self.parallelism.sharers if self.parallelism.shares.weights else n):
+            whom = f"{among} workers" if among == n else f"{among} copies of each share"
+            raise UserError(f"{x.servers} servers among {whom}: a server is one of them", f"give at most {among} servers")
         local = x.ranks_per_node
         if x.exchange == "hierarchical" and n % local:
             raise UserError(

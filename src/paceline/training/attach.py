@@ -169,7 +169,7 @@ def attach(
         "gather_bits": gather_bits,
     }
     if is_sharded(model):
-        return attach_sharded(model, given, partial(_sharded_exchange, given))
+        return attach_sharded(model, given, partial(sharded_exchange, given))
     model = ddp_of(model)
     if gather_bits:
         raise UserError("DistributedDataParallel gathers no weights", "leave gather_bits out: it is of FSDP2")
@@ -188,7 +188,7 @@ def attach(
     return hook
 
 
-def _sharded_exchange(given: Mapping[str, Any], owners: int) -> GradientExchange:
+def sharded_exchange(given: Mapping[str, Any], owners: int) -> GradientExchange:
     """The exchange that the keywords describe for a sharded model."""
     _check_types(given)
     name = given["compression"]
@@ -311,14 +311,11 @@ def _one(given: Mapping[str, Any], workers: int) -> GradientExchange:
             _rule(value, given),
             given["compress_pull"],
             codec_at=given["codec_at"],
+            ranks_per_node=1 if per_node is None else int(per_node),
             **{name: _plain(given[name]) for name in _USUAL},
         )
-    if result.servers > 1:
-        raise UserError(f"attach runs one server, not {result.servers}", "take exchange sharded: every rank is a server there")
     if result.exchange == "hierarchical":
         return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
-    if per_node not in (None, 1):
-        raise UserError(f"exchange {result.exchange!r} has no nodes", "leave ranks_per_node out, or name exchange hierarchical")
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -15,6 +15,7 @@ from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.parallelism import GATHER_BITS, check_wire_bits
 from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
+from paceline.strategy.sharding import check_no_wider
 from paceline.training.attachable import check_embeddings
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import Unit, check_root, units_of
@@ -39,9 +40,9 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
     try:
         check_root(model)
         _check_communication(units)
-        exchange = _exchange(trained, given, exchange_of)
+        exchange = exchange_to_run(trained, given, exchange_of)
         _check_model(model)
-        _check_gather_bits(units, given["gather_bits"])
+        check_gather_bits(units, given["gather_bits"])
     except UserError as error:
         illegal = error
     shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node", "compression")}
@@ -66,8 +67,10 @@ def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _exchange(units: list[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> GradientExchange:
-    """The exchange of the keywords, checked. One that the caller left open is the usual one there."""
+def exchange_to_run(
+    units: Sequence[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]
+) -> GradientExchange:
+    """The exchange of the keywords, as ``attach_sharded`` has them, checked. One that is left open is the usual one there."""
     replicated = any(unit.replicate_group is not None for unit in units)
     if given["noise_scale"]:
         raise UserError("noise_scale is measured with DistributedDataParallel only", "leave noise_scale out")
@@ -92,16 +95,13 @@ def _check_communication(units: list[Unit]) -> None:
         )
 
 
-def _check_gather_bits(units: list[Unit], bits: object) -> None:
+def check_gather_bits(units: Sequence[Unit], bits: object) -> None:
     """Raises UserError for bits that are none of ``GATHER_BITS``, or more than FSDP2 gathers."""
     whole = isinstance(bits, Integral) and not isinstance(bits, bool)
     wanted = check_wire_bits("gather_bits", int(bits) if whole else bits, GATHER_BITS)  # type: ignore[call-overload]
     narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
-    if wanted > 8 * (width := narrowest.itemsize):
-        raise UserError(
-            f"gather_bits={wanted} of weights that FSDP2 gathers in {8 * width}, as {str(narrowest).removeprefix('torch.')}",
-            "leave gather_bits out, or change the MixedPrecisionPolicy",
-        )
+    instead = "leave gather_bits out, or change the MixedPrecisionPolicy"
+    check_no_wider(wanted, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)
 
 
 def _check_model(model: nn.Module) -> None:

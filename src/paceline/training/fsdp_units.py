@@ -16,6 +16,7 @@ from torch._compile import _disable_dynamo
 from torch.distributed.device_mesh import DeviceMesh
 
 from paceline.errors import UserError
+from paceline.strategy.sharding import check_shares
 from paceline.training.attachable import look_once, replicated
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor, sharded
@@ -273,11 +274,8 @@ def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | 
         raise replicated()
     if replicate is not None and replicate.size() == 1:
         replicate = None
-    if replicate is not None and shard.size() == 1:
-        raise UserError(
-            "this mesh replicates and shares nothing out: one rank in the dimension that shards",
-            "wrap the model in DistributedDataParallel, and attach to that",
-        )
+    if replicate is not None:
+        check_shares(shard.size(), replicate.size())
     return shard, replicate
 
 

@@ -172,6 +172,11 @@ class TrainingRun:
                 "leave gather_bits and gradient_bits out",
             ),
             (
+                f"gradient_bits {mesh.gradient_bits} with sharding {mesh.sharding}",
+                mesh.shares.weights and mesh.gradient_bits == 16,
+                "train with compression bf16, or with FSDP2's reduce_dtype in your own script",
+            ),
+            (
                 f"an elastic run with sharding {mesh.sharding}",
                 self.elastic and mesh.shares.optimizer,
                 "leave elastic out: survivors hold no whole copy; resume from the checkpoint",
@@ -203,16 +208,6 @@ class TrainingRun:
             ),
             (f"offload {mesh.offload}", mesh.offload != "none", "use FSDP's CPUOffload or DeepSpeed in your own script"),
             ("activation recomputation", mesh.recompute != "none", "use torch.utils.checkpoint in your own model"),
-            (
-                f"{x.servers} servers",
-                x.servers > 1,
-                "train with 1, or with exchange sharded: every worker is a server there",
-            ),
-            (
-                f"{x.ranks_per_node} ranks a node over {x.exchange}",
-                x.ranks_per_node > 1 and x.exchange != "hierarchical",
-                "leave them out, or name exchange hierarchical",
-            ),
             (
                 f"structures that are removed while {self.strategy.sync_every} local steps are taken",
                 bool(self.slimming) and self.strategy.sync_every > 1,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.planning.emit.job import Job
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, Strategy
@@ -39,8 +38,6 @@ def check(job: Job) -> None:
         raise job.refused(f"zero1 in groups of {mesh.shard_devices}", "ZeroRedundancyOptimizer is written for all devices")
     if mesh.gather_bits and not mesh.shares.weights:
         raise job.refused(f"gather_bits with {mesh.sharding}", "ZeroRedundancyOptimizer sends weights as they are")
-    if mesh.gather_bits > (width := 8 * BYTES_PER_ELEMENT[job.strategy.precision]):
-        raise job.refused(f"{mesh.gather_bits} bits of a gathered weight", f"FSDP2 gathers {job.strategy.precision} in {width}")
     if mesh.recomputation.kind == "selective":
         raise job.refused(
             f"recomputation {mesh.recompute}", "the model's code chooses parts of a block; whole blocks are written"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--fault", nargs="+", choices=[*fault_driver.FAULTS], default=[*fault_driver.FAULTS])
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would its ranks
     failures = 0
     for name in options.fault:
         if lacking := fault_driver.missing(name):

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 def main() -> None:
     """Inject and add rows."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would its ranks
     import fault_driver
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,7 +32,6 @@ def main() -> None:
     parser.add_argument("--fault", nargs="+", choices=[*fault_driver.FAULTS], default=[*fault_driver.FAULTS])
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would its ranks
     failures = 0
     for name in options.fault:
         if lacking := fault_driver.missing(name):

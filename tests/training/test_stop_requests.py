@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.training import worker
+from paceline.training.__main__ import main
+from paceline.training.errors import LostRank
 from paceline.training.stop_requests import STOP_FILE, StopRequests
 
 
@@ -57,3 +60,19 @@ def test_the_word_of_the_launcher_ends_a_worker_that_does_not_train(tmp_path: Pa
         while not stops.number:
             time.sleep(0.01)
     assert stops.number == 2
+
+
+@pytest.mark.parametrize(("asked", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1), (0, 1)])
+def test_a_rank_whose_peer_ended_first_was_interrupted_too(
+    asked: int, code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lost(run: object, device: object, stops: StopRequests) -> None:
+        stops.number = asked
+        raise LostRank("rank 0 is lost")
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(worker, "joined", lambda options, held: (None, None))
+    monkeypatch.setattr(worker, "train", lost)
+    assert main(["--model", "mlp", "--data", "digits"]) == code
+    assert capfd.readouterr().err == "paceline: rank 1: rank 0 is lost\n"

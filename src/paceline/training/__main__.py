@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from contextlib import ExitStack
 
@@ -58,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
             what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"
         if not leave_error(what):
             print(f"paceline: rank {rank}: {what}", file=sys.stderr)
-        return 1
+        # Of two interrupts, which end a rank at once, a peer may have the second one first.
+        return 128 + signal.SIGINT if named and stops.number == signal.SIGINT else 1
     return 0
 
 

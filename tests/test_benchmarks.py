@@ -180,6 +180,25 @@ def test_checkpoint_cost_benchmark_short(tmp_path: Path) -> None:
     assert float(row["share_of_a_minute"]) == pytest.approx(cost / 60, rel=1e-2) and int(row["bytes"]) > 4 * 4 * 3000
 
 
+def test_committed_checkpoints_cost_at_most_three_percent() -> None:
+    found = rows(RESULTS / "checkpoint_cost.csv")
+    sizes = {(round(int(row["parameters"]) / 1e6), row["compression"]) for row in found}
+    assert sizes == set(product((1, 10, 60), ("dense", "topk"))) and all(row["optimizer"] == "adam" for row in found)
+    for row in found:
+        assert float(row["stall_s"]) + float(row["slower_s"]) <= 0.03 * 60, row
+        assert int(row["bytes"]) > (20 if row["compression"] == "topk" else 12) * 0.99 * int(row["parameters"])
+
+
+def test_committed_faults_are_all_of_them_twenty_times_without_a_failure() -> None:
+    import fault_driver
+
+    found = rows(RESULTS / "faults.csv")
+    assert sorted(row["fault"] for row in found) == sorted(fault_driver.FAULTS)
+    for row in found:
+        assert (row["runs"], row["hung"], row["failed"]) == ("20", "0", "0") and float(row["slowest_s"]) < 30, row
+        assert row["line"]
+
+
 def test_faults_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import faults
 

@@ -4,7 +4,8 @@
     python benchmarks/local_sgd_lab.py --out RESULTS/local_sgd_lab.csv --draw RESULTS/local_sgd_lab.svg
 
 RESULTS is benchmarks/results; --draw measures nothing. Every case trains the same network from the same weights on the same
-samples, with the same inner rate; nothing is tuned for one of them. Training, codecs, sockets and shaped links are real. A
+samples, with the same inner rate. The outer momentum is 0.5: the published 0.9, which goes with AdamW, diverges behind momentum
+SGD at this rate, as one case shows. 0.5 was chosen after that was seen. Training, codecs, sockets and shaped links are real. A
 sleep in the forward pass stands for an accelerator's compute. The predictions know a step of workers that exchange nothing, the
 link's nominal rate, and the bytes that a strategy sends; no row of the lab is fitted.
 """
@@ -61,20 +62,23 @@ def cases(every: list[int]) -> list[dict[str, Any]]:
     """What is compared, the worker that exchanges nothing first."""
     local: list[dict[str, Any]] = []
     for h in every:
-        streamed = {"sync_every": h, "fragments": 4, "sync_delay": max(1, h // 8)}
+        whole = {"sync_every": h, "outer_momentum": 0.5}
+        streamed = {**whole, "fragments": 4, "sync_delay": max(1, h // 8)}
         local += [
-            {"method": f"DiLoCo {h}", "compression": "dense", "local": {"sync_every": h}},
-            {"method": f"DiLoCo {h} int8", "compression": "int8", "local": {"sync_every": h}},
+            {"method": f"DiLoCo {h}", "compression": "dense", "local": whole},
+            {"method": f"DiLoCo {h} int8", "compression": "int8", "local": whole},
             {"method": f"streaming {h}", "compression": "dense", "local": streamed},
             {"method": f"streaming {h} int8", "compression": "int8", "local": streamed},
         ]
     plain = {"sync_every": every[0], "outer_lr": 1.0, "outer_momentum": 0.0}
+    published = {"sync_every": every[-1], "outer_momentum": 0.9}
     return [
         ALONE,
         {"method": "dense", "compression": "dense"},
         {"method": "TernGrad", "compression": "terngrad"},
         *local,
         {"method": f"Local SGD {every[0]}", "compression": "dense", "local": plain},
+        {"method": f"DiLoCo {every[-1]}, 0.9", "compression": "dense", "local": published},
     ]
 
 
@@ -190,7 +194,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--links", nargs="+", default=["10Mb/s", "100Mb/s"])
     parser.add_argument("--every", type=int, nargs="+", default=[8, 32], help="local steps")
-    parser.add_argument("--steps", type=int, default=640, help="of every case; a multiple of all of --every")
+    parser.add_argument("--steps", type=int, default=320, help="of every case; a multiple of all of --every")
     parser.add_argument("--batch", type=int, default=16, help="samples of a worker's step")
     parser.add_argument("--lr", type=float, default=0.02, help="of SGD with momentum 0.9, in every case")
     parser.add_argument("--pace", type=float, default=PACE_S, help="seconds of sleep a step")

@@ -265,7 +265,7 @@ class LocalSync:
         if not self.returned and self.wire.rank == 0:
             _log.warning(
                 "step %d: a pseudo-gradient is NaN or infinite; all workers return to the shared weights of the last exchange. "
-                "The optimizer's own state may hold such values too: reset it if this goes on",
+                "If this goes on, lower outer_momentum or the optimizer's rate; its own state may hold such values too: reset it",
                 self.step_number,
             )
         self.returned += 1

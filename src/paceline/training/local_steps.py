@@ -265,7 +265,7 @@ class LocalSync:
         if not self.returned and self.wire.rank == 0:
             _log.warning(
                 "step %d: a pseudo-gradient is NaN or infinite; all workers return to the shared weights of the last exchange. "
-                "If this goes on, lower outer_momentum or the optimizer's rate; its own state may hold such values too: reset it",
+                "If this goes on, lower outer_momentum or the optimizer's rate; reset its state, which may hold such values",
                 self.step_number,
             )
         self.returned += 1

@@ -13,7 +13,7 @@ def test_local_steps_in_the_lab_short(tmp_path: Path) -> None:
     text = run("local_sgd_lab.py", *few, "--out", str(out), "--picture", str(picture))
     found = {row["method"]: row for row in rows(out)}
     assert list(found) == [
-        *("dense", "TernGrad", "DiLoCo 4", "DiLoCo 4 int8", "streaming 4", "streaming 4 int8", "Local SGD 4"),
+        *("dense", "TernGrad", "DiLoCo 4", "DiLoCo 4 int8", "streaming 4", "streaming 4 int8", "Local SGD 4", "DiLoCo 4, 0.9"),
     ]
     for row in found.values():
         assert row["metered_bytes"] == row["predicted_bytes"] and row["samples"] == "256"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from test_benchmarks import rows, run
+from test_benchmarks import RESULTS, rows, run
 
 
 def test_local_steps_in_the_lab_short(tmp_path: Path) -> None:
@@ -27,3 +27,17 @@ def test_local_steps_in_the_lab_short(tmp_path: Path) -> None:
     redrawn = tmp_path / "again.svg"
     run("local_sgd_lab.py", "--out", str(out), "--draw", str(redrawn))
     assert "<svg" in redrawn.read_text()
+
+
+def test_committed_local_steps_learn_what_dense_learns_with_the_bytes_predicted() -> None:
+    found = rows(RESULTS / "local_sgd_lab.csv")
+    assert {row["link"] for row in found} == {"10Mb/s", "100Mb/s"} and {row["hosts"] for row in found} == {"4"}
+    assert len({row["samples"] for row in found}) == 1
+    for link in ("10Mb/s", "100Mb/s"):
+        mine = {row["method"]: row for row in found if row["link"] == link}
+        assert len(mine) == 12
+        dense = float(mine["dense"]["accuracy"])
+        for method, row in mine.items():
+            assert row["metered_bytes"] == row["predicted_bytes"], row
+            assert float(row["predicted_low_s"]) <= float(row["step_s"]) <= float(row["predicted_high_s"]), row
+            assert (float(row["accuracy"]) > dense - 0.01) == (not method.endswith("0.9")), row

@@ -4,8 +4,8 @@
     python benchmarks/local_sgd_lab.py --out RESULTS/local_sgd_lab.csv --draw RESULTS/local_sgd_lab.svg
 
 RESULTS is benchmarks/results; --draw measures nothing. Every case trains the same network from the same weights on the same
-samples, with the same inner rate. The outer momentum is 0.5: the published 0.9, which goes with AdamW, diverges behind momentum
-SGD at this rate, as one case shows. 0.5 was chosen after that was seen. Training, codecs, sockets and shaped links are real. A
+samples, with the same inner rate. The outer momentum is 0.5. The published 0.9 goes with AdamW; behind momentum SGD it loses
+accuracy here, as one case shows. 0.5 was chosen after that was seen. Training, codecs, sockets and shaped links are real. A
 sleep in the forward pass stands for an accelerator's compute. The predictions know a step of workers that exchange nothing, the
 link's nominal rate, and the bytes that a strategy sends; no row of the lab is fitted.
 """

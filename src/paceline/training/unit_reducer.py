@@ -126,7 +126,7 @@ class UnitReducer(ABC):
 
 
 class EngineReducer(UnitReducer):
-    """The engine's reduce-scatter, in the type of the gradients or in bfloat16, and its all-reduce between replicas."""
+    """The wire's reduce-scatter, in the type of the gradients or in bfloat16, and its all-reduce between replicas."""
 
     def __init__(self, world: Wire, replicas: Wire, bits: int) -> None:
         self.world, self.replicas = world, replicas

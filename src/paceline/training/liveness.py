@@ -20,6 +20,7 @@ from paceline.training.errors import LostRank
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
+SETTLE_S = 0.2  # for a beat that was on its way when its rank ended
 LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
 ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
 
@@ -48,7 +49,7 @@ class Roll:
         answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=lambda: answer.put(self._still()), name="paceline-verdict", daemon=True).start()
         try:
-            lost = answer.get(timeout=PATIENCE_S + ANSWER_S)
+            lost = answer.get(timeout=SETTLE_S + PATIENCE_S + ANSWER_S)
         except queue.Empty:
             lost = None
         if lost is None:
@@ -62,6 +63,7 @@ class Roll:
         try:
             if self._store.add("lost/told", 0):
                 return self._heard(str(self._store.get("lost/ranks").decode()))
+            time.sleep(SETTLE_S)
             before = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]
             time.sleep(PATIENCE_S)
             after = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]

@@ -59,14 +59,14 @@ def test_bytes() -> None:
         assert {bits: result[bits]["sent"] for bits in wanted} == {bits: n + scattered for bits, n in wanted.items()}
 
 
-def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: int) -> None:
-    """A step, and another before whose forward pass a rank is killed; ``later``: FSDP2 waits for what it has launched."""
+def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: int, how: int, timeout_s: float) -> None:
+    """A step, and another before whose forward pass a rank gets a signal; ``later``: FSDP2 waits for what it has launched."""
     model = sharded_models.sharded(sharded_models.hybrid() if workers == 4 else None)
-    attach(model, "dense", gather_bits=bits, timeout_s=1800)
+    attach(model, "dense", gather_bits=bits, timeout_s=timeout_s)
     model._set_unshard_async_op(later)
     sharded_models.backward(model, rank, 0)
     if rank == lost:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), how)
     sharded_models.loss(model, rank, 1).backward()
 
 
@@ -76,10 +76,21 @@ def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: in
 )
 def test_a_rank_lost_in_a_gather_is_named_by_every_survivor(bits: int, later: bool, workers: int, lost: int) -> None:
     """Four ranks are two replicas: the ranks of the other one find their peers gone in the backward pass."""
-    outcomes = launch_and_let_fail(gather_without_one, workers, bits=bits, later=later, lost=lost)
+    check(gather_without_one, workers, bits=bits, later=later, lost=lost, how=int(signal.SIGKILL), timeout_s=1800)
+
+
+@pytest.mark.parametrize(("bits", "later"), [(0, False), (0, True), (8, True)])
+def test_a_rank_that_stops_in_a_gather_is_named_when_the_hooks_time_is_up(bits: int, later: bool) -> None:
+    """Its connections stay open, and the user's group waits half an hour."""
+    check(gather_without_one, 3, bits=bits, later=later, lost=1, how=int(signal.SIGSTOP), timeout_s=3)
+
+
+def check(function: Any, workers: int, *, lost: int, **arguments: Any) -> None:
+    """Every survivor ends in time and names the lost rank."""
+    outcomes = launch_and_let_fail(function, workers, lost=lost, **arguments)
     for rank, outcome in enumerate(outcomes):
         if rank == lost:
-            assert outcome.code == -signal.SIGKILL
+            assert outcome.code == -signal.SIGKILL  # of a stopped one by the test, in the end
         else:
             assert outcome.code == 1 and outcome.seconds < LIMIT_S, outcome.said
             raised = outcome.said[outcome.said.rindex("Traceback") :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -30,12 +31,13 @@ class WeightGather:
         shards: the ranks that share the weights out.
         meter: counts the bytes.
         number: of the unit, from 0, those without gradients too: each has draws of its own.
+        timeout_s: how long a CPU waits for the shard of another rank, whatever timeout the group has.
     """
 
-    def __init__(self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int) -> None:
+    def __init__(self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int, timeout_s: float) -> None:
         self.bits, self._meter, self._first = bits, meter, DRAWS * (1 + number)
         self._ranks = dist.get_process_group_ranks(shards)
-        self._codec = Int8(block=BLOCK)
+        self._codec, self._timeout = Int8(block=BLOCK), timedelta(seconds=timeout_s)
 
     def __call__(
         self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key, async_op: bool
@@ -46,18 +48,27 @@ class WeightGather:
             draws: of the stochastic rounding. FSDP2 gathers weights twice in a step; equal draws give equal weights.
 
         Returns:
-            What FSDP2 waits for, or None where ``whole`` is filled already.
+            What ``wait`` is to be called with, or None where ``whole`` is filled already.
+
+        Raises:
+            WireError: a rank is lost, or has not answered in time.
         """
         narrow = {16: 2, 8: 1}.get(self.bits, 8) < whole.element_size() and whole.dtype.is_floating_point
         if not narrow or dist.get_process_group_ranks(group) != self._ranks:
-            self._meter.sent_bytes += whole.nbytes - shard.nbytes
-            with collective():
-                return getattr(dist, ALL_GATHER)(whole, shard, group=group, async_op=async_op)  # type: ignore[no-any-return]
-        if self.bits == 16:
+            work = self._start(whole, shard, group)
+            if async_op:
+                return work
+            self.wait(work, whole)
+        elif self.bits == 16:
             self._gather_bf16(whole, shard, group)
         else:
             self._gather_int8(whole, shard, group, draws)
         return None
+
+    def wait(self, work: dist.Work, whole: torch.Tensor) -> bool:
+        """Wait until ``whole`` is filled; on a GPU its stream waits. Raises WireError like a call."""
+        with collective():
+            return work.wait(self._timeout) if whole.device.type == "cpu" else work.wait()
 
     def _gather_bf16(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
         arrived = self._gathered(shard.bfloat16(), group)
@@ -74,7 +85,10 @@ class WeightGather:
 
     def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         arrived = message.new_empty(group.size() * message.numel())
-        self._meter.sent_bytes += arrived.nbytes - message.nbytes
-        with collective():
-            getattr(dist, ALL_GATHER)(arrived, message, group=group)
+        self.wait(self._start(arrived, message, group), arrived)
         return arrived
+
+    def _start(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
+        self._meter.sent_bytes += whole.nbytes - shard.nbytes
+        with collective():
+            return getattr(dist, ALL_GATHER)(whole, shard, group=group, async_op=True)  # type: ignore[no-any-return]

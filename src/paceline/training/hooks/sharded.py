@@ -21,7 +21,6 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.training.collectives import collective
 from paceline.training.consistency import same_shards
 from paceline.training.exchange_thread import Exchanges, Future, promise
 from paceline.training.fsdp_units import (
@@ -77,7 +76,7 @@ class ShardedHook:
         self.gradient_exchange, self.seed, self.step = gradient_exchange, seed, 0
         self.units = tuple(unit for unit in units if unit.tensors)
         self._model, self._every_unit = model, tuple(units)
-        self.gather_bits = gather_bits
+        self.gather_bits, self.timeout_s = gather_bits, timeout_s
         places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
         whole = [t.whole for unit in self.units for t in unit.tensors]
         self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
@@ -375,7 +374,7 @@ class UnitAllGather(AllGather):
 
     def __init__(self, hook: ShardedHook, unit: Unit, number: int) -> None:
         self._hook = hook
-        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number)
+        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number, hook.timeout_s)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer of FSDP2's."""
@@ -387,17 +386,17 @@ class UnitAllGather(AllGather):
         draws = key(self._hook.seed, self._hook.step, group.rank())
         with self._hook.naming():
             work = self._gather(output_tensor, input_tensor, group, draws, async_op)
-        return None if work is None else _NamingWork(work, self._hook.naming)
+        return None if work is None else _NamingWork(partial(self._gather.wait, work, output_tensor), self._hook.naming)
 
 
 class _NamingWork(dist.Work):  # FSDP2 waits for nothing else
     """A collective under way whose error names the lost ranks."""
 
-    def __init__(self, work: dist.Work, naming: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, wait: Callable[[], bool], naming: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
-        self._work, self._naming = work, naming
+        self._wait, self._naming = wait, naming
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """See ``dist.Work``. Raises LostRank."""
-        with self._naming(), collective():
-            return self._work.wait(timeout)
+        """See ``dist.Work``; the timeout is the hook's. Raises LostRank."""
+        with self._naming():
+            return self._wait()

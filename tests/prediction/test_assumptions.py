@@ -35,6 +35,22 @@ def test_an_assumption_names_only_numbers_that_are_used():
     assert "range" not in cores[0] and "16" not in cores[0]
 
 
+@pytest.mark.parametrize(
+    ("device", "changed", "said"),
+    [
+        ("Xeon", {"compression": "int8"}, "Tensors that stay dense are copied"),
+        ("Xeon", {"compression": "int8", "exchange": "parameter_server", "compress_pull": False}, "Gradients are copied"),
+        ("Xeon", {"compression": "topk"}, "Gradients are copied"),
+        ("Xeon", {"compression": "dense"}, ""),
+        ("V100", {"compression": "topk"}, ""),
+    ],
+)
+def test_on_cpus_it_is_said_what_is_copied(device: str, changed: dict[str, Any], said: str) -> None:
+    found = predict(Workload.named("lenet5"), named_cluster(device, 1, 4, "1Gb/s"), strategy(4, **changed))
+    copied = [text for text in found.assumptions if "copied into one buffer" in text]
+    assert [text.startswith(said) for text in copied] == ([True] if said else [])
+
+
 def kinds(machines: Cluster, plan: Strategy, **knowledge: Any) -> list[str]:
     return [a.kind for a in Predictor(**knowledge).step(make_workload(), machines, plan).assumptions]
 

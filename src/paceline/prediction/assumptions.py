@@ -304,7 +304,8 @@ def _link(link: Link, where: str, e: Efficiency) -> Assumption:
 
 def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
     """How fast the codec is, and how it shares the time with the network."""
-    if strategy.gradient_exchange.codec_at:
+    x = strategy.gradient_exchange
+    if x.codec_at:
         pass  # fabric_assumptions says it
     elif cluster.device.kind == "cpu":
         rate = strategy.description.cpu_rate
@@ -316,12 +317,16 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
         )
     else:
         yield Assumption("codec", "The codec runs beside the backward pass at memory bandwidth.")
-    if strategy.gradient_exchange.exchange != "allreduce":
-        chunk = chunk_elements(strategy.gradient_exchange.exchange)
+    if x.exchange != "allreduce":
+        chunk = chunk_elements(x.exchange)
         yield Assumption(
             "codec",
             f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
         )
+        if cluster.device.kind == "cpu" and not x.codec_at:
+            whole = x.compress_pull and x.exchange != "hierarchical" and not strategy.parallelism.to_owners
+            what = "Tensors that stay dense" if whole and strategy.description.in_place else "Gradients"
+            yield Assumption("codec", f"{what} are copied into one buffer before they are sent, and sums back.")
 
 
 def _payload(strategy: Strategy) -> Iterator[Assumption]:

@@ -122,8 +122,8 @@ def attach(
             uncompressed and sums inside a node: 32, or 16 for bfloat16.
         check_every: compare a checksum of weights and buffers over the ranks every so many steps; 0 never does. Buffers that
             DDP broadcasts must be equal after that; those that it does not are reported once if they differ.
-        timeout_s: how long an exchange waits for a slow rank or a cut link before it fails. About ten seconds later every
-            remaining rank raises LostRank.
+        timeout_s: how long an exchange, on CPUs FSDP2's gather of weights too, waits for a slow rank or a cut link before it
+            fails. About ten seconds later every remaining rank raises LostRank.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
         candidates: compressions that ``auto`` tries.
         noise_scale: measure the gradient noise scale. It costs one more pass over the gradients before and after the exchange,

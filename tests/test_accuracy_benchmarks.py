@@ -173,7 +173,7 @@ def test_momentum_is_either_the_hooks_or_the_optimizers(name: str) -> None:
 def test_differences_are_of_the_same_seed() -> None:
     def row(compression: str, seed: int, test: float, sent: int) -> dict[str, Any]:
         both = {"task": "cifar10", "data": "D", "measure": "accuracy %", "epochs": 3, "parameters": 1000, "tflop": 1.5}
-        return {**both, "compression": compression, "seed": seed, "test": test, "sent_bytes": sent, "seconds": 90.0}
+        return {**both, "compression": compression, "seed": seed, "test": test, "sent_bytes": sent, "cpu_seconds": 90.0}
 
     given = [row("dense", 0, 90.0, 800), row("dense", 1, 92.0, 800), row("int8", 0, 89.5, 200), row("int8", 1, 92.25, 200)]
     given += [row("dense", 2, 94.0, 800), row("int8", 2, 93.0, 200)]

@@ -19,6 +19,7 @@ aggregator answers with whole weights, so WA + C compresses one way; the same wi
 from __future__ import annotations
 
 import argparse
+import textwrap
 import tomllib
 from collections.abc import Mapping
 from itertools import product
@@ -197,7 +198,8 @@ def picture(rows: list[dict[str, Any]], path: Path, heading: str) -> None:
     for lane in axes:
         lane[0].set_ylabel("step time over WA's")
     axes[0][0].legend(frameon=False, fontsize=7)
-    figure.suptitle(heading, fontsize=8, x=0.01, ha="left")
+    lines = [textwrap.fill(line, int(14 * size[0])) for line in heading.splitlines()]
+    figure.suptitle("\n".join(lines), fontsize=8, x=0.01, ha="left")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -155,7 +157,7 @@ def test_figure_12_in_both_conditions_short(tmp_path: Path, recordings: Path) ->
     assert float(seconds["compute_s"]) == pytest.approx(0.0024) and float(shares["compute_s"]) > 0.0024
     assert float(shares["comm_share"]) < float(seconds["comm_share"])
     assert {row["gradients"] for row in rows(out)} == {Recording(recordings / "hdc").said}
-    drawn = picture.read_text()
+    drawn = texts(picture)
     assert "gradients are recorded in training" in drawn and drawn.count("communication has Table II's share") >= 1
 
 
@@ -222,6 +224,11 @@ def test_predictions_and_hooks_in_the_lab_short(tmp_path: Path) -> None:
     assert "<svg" in picture.read_text()
 
 
+def texts(picture: Path) -> str:
+    """What stands on a picture: matplotlib writes every line of a text beside its outlines, as a comment."""
+    return " ".join(" ".join(re.findall("<!--(.*?)-->", picture.read_text(), re.DOTALL)).split())
+
+
 @pytest.mark.parametrize(
     ("name", "drawn"),
     [
@@ -234,8 +241,7 @@ def test_predictions_and_hooks_in_the_lab_short(tmp_path: Path) -> None:
     ],
 )
 def test_pictures_of_the_lab_say_what_the_gradients_of_their_rows_are(name: str, drawn: str) -> None:
-    """matplotlib writes every text beside its outlines, as a comment."""
-    text = " ".join((RESULTS / f"{name}.svg").read_text().split())
+    text = texts(RESULTS / f"{name}.svg")
     said = lab_cases.named(rows(RESULTS / f"{name}.csv"), drawn)
     assert f"gradients are {said}" in text and "exchange are real" not in text and "the rest is real" not in text
 
@@ -251,6 +257,26 @@ def test_the_tables_of_the_lab_are_those_of_the_results() -> None:
     assert said in page and f"**{plain} %, more than the target of 10**" in page and float(plain) > 10
     validation = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
     assert f"| 10 | {plain}: missed ({modelled} with the benchmark's model of the shared processors) |" in validation
+
+
+def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
+    page = " ".join((ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").split())
+    found = rows(RESULTS / "inceptionn_lab.csv")
+    ends = [r for r in found if (r["condition"], r["system"]) == ("shares", "INC + C")]
+    cuts, published = (
+        sorted(100 * float(cut) for cut in column)
+        for column in zip(*((r["step_cut"], 1 - float(r["published_normalised"])) for r in ends), strict=True)
+    )
+    assert len(ends) == 4 and len(found) == 40 and all(int(r["steps"]) >= 10 for r in found)
+    assert f"cuts the step by {cuts[0]:.1f} to {cuts[-1]:.1f} %" in page
+    assert f"Figure 12 {published[0]:.1f} to {published[-1]:.0f} %" in page
+    published_shares = {"alexnet": 75.7, "hdc": 80.2, "resnet-50": 80.2, "vgg-16": 70.9}
+    for r in found:
+        if (r["condition"], r["system"]) == ("shares", "WA"):
+            assert abs(100 * float(r["comm_share"]) - published_shares[r["network"]]) < 1
+    outside = [r for r in found if not float(r["predicted_low_s"]) <= float(r["step_s"]) <= float(r["predicted_high_s"])]
+    off = statistics.fmean(abs(float(r["predicted_s"]) / float(r["step_s"]) - 1) for r in found)
+    assert f"{100 * off:.0f} % off in the mean; {len(outside)} of 40 steps" in page
 
 
 def test_the_lines_of_figure_12_by_hand() -> None:

@@ -3,17 +3,18 @@
     python benchmarks/speedup_lab.py --gradients FOLDER --out RESULTS/speedup_lab.csv --picture RESULTS/speedup_lab.svg
     python benchmarks/speedup_lab.py --out RESULTS/speedup_lab.csv --draw RESULTS/speedup_lab.svg
 
-RESULTS is benchmarks/results; --draw measures nothing. Gradients are those that were recorded in FOLDER
-(``recorded_gradients.py``), else made up: of the sizes of AlexNet, GoogLeNet and VGG-A, with values that are Student-t noise
-(4 degrees of freedom), half of it common to all workers. TernGrad's bytes do not depend on values. Compute is a sleep of one
-GPU's published step (TernGrad's performance model: samples/s of one GPU, 64, 64 and 32 samples). A third of it is the forward
-pass. The backward pass is spread over the layers by FLOPs, and the exchange overlaps it, as in DDP. Dense is stock
-DistributedDataParallel.
+RESULTS is benchmarks/results; --draw measures nothing. Cases that the file has are not run again. Gradients are those that
+were recorded in FOLDER (``recorded_gradients.py``), else made up: of the sizes of AlexNet, GoogLeNet and VGG-A, with values
+that are Student-t noise (4 degrees of freedom), half of it common to all workers. TernGrad's bytes do not depend on values.
+Compute is a sleep of one GPU's published step (TernGrad's performance model: samples/s of one GPU, 64, 64 and 32 samples). A
+third of it is the forward pass. The backward pass is spread over the layers by FLOPs, and the exchange overlaps it, as in DDP.
+Dense is stock DistributedDataParallel.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", default=list(COMPUTE_S))
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--links", nargs="+", default=["100Mb/s", "1Gb/s", "10Gb/s"])
+    parser.add_argument("--links", nargs="+", default=["10Gb/s", "1Gb/s", "100Mb/s"])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--gradients", type=Path, metavar="FOLDER", help="recorded ones; default: made up")
     parser.add_argument("--out", type=Path, required=True)
@@ -129,16 +130,13 @@ def main() -> None:
         picture(read(o.out), o.draw)
         return
     print("emulated: compute is a sleep, the exchange is real; all hosts share this machine's cores", flush=True)
-    rows = []
-    for net in o.networks:
-        for link in map(lab_cases.actual, o.links):
-            for hosts in o.hosts:
-                measured = measure(net, hosts, link, o.steps, o.gradients)
-                for row in measured:
-                    append(o.out, COLUMNS, row)
-                rows += measured
+    there = {(r["network"], r["link"], r["hosts"]) for r in read(o.out)} if o.out.exists() else set()
+    for link, net, hosts in product(map(lab_cases.actual, o.links), o.networks, o.hosts):
+        if (net, link, hosts) not in there:
+            for row in measure(net, hosts, link, o.steps, o.gradients):
+                append(o.out, COLUMNS, row)
     if o.picture:
-        picture(rows, o.picture)
+        picture(read(o.out), o.picture)
 
 
 if __name__ == "__main__":

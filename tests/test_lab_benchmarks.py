@@ -167,6 +167,8 @@ def test_speed_up_in_the_lab_short(tmp_path: Path) -> None:
     run("speedup_lab.py", *few, "--out", str(out), "--picture", str(picture))
     assert [row["compression"] for row in rows(out)] == ["dense", "terngrad"] and "<svg" in picture.read_text()
     assert {row["gradients"] for row in rows(out)} == {"made up (Student-t noise)"}
+    run("speedup_lab.py", *few, "--out", str(out))
+    assert len(rows(out)) == 2
 
 
 @pytest.mark.full

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from pathlib import Path
 
 import pytest
 
 from paceline.strategy import Strategy
 from paceline.workload import Workload
-from test_benchmarks import RESULTS, rows, run
+from test_benchmarks import RESULTS, ROOT, rows, run
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import gather_accuracy
+from rows import read
 
 pytestmark = pytest.mark.full
 
@@ -55,3 +62,16 @@ def test_gather_accuracy_short(tmp_path: Path) -> None:
         assert int(row["step_bytes"]) == strategy.wire_bytes_per_device(net.parameters, net.ready_order)
         assert 0.1 < float(row["accuracy"]) < 1 and abs(float(row["accuracy"]) - float(row["accuracy_gathered"])) < 0.1
     assert whole["accuracy"] == whole["accuracy_gathered"], "what travels in full is what its owner keeps"
+
+
+def test_the_page_shows_what_gathered_weights_cost() -> None:
+    found = read(RESULTS / "gather_accuracy.csv")
+    assert {(row["data"], row["gather_bits"], row["seed"]) for row in found} == set(
+        itertools.product(("digits", "fashion-mnist"), (0, 16, 8), range(3))
+    )
+    page = (RESULTS.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    assert all(line in page for line in gather_accuracy.table(found).splitlines())
+    pages = "".join(path.read_text(encoding="utf-8") for path in (RESULTS.parent / "README.md", ROOT / "docs" / "sharded.md"))
+    whole = {(row["data"], row["seed"]): row["accuracy"] for row in found if not row["gather_bits"]}
+    worst = min(row["accuracy"] - whole[row["data"], row["seed"]] for row in found)
+    assert pages.count(f"at most {-100 * worst:.2f} points") == 2

@@ -281,6 +281,16 @@ def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
     assert f"{100 * off:.0f} % off in the mean; {len(outside)} of 40 steps" in page
 
 
+def test_what_the_page_says_of_processor_seconds_is_in_the_rows() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    step = {r["label"]: float(r["wall_s"]) for r in rows(RESULTS / "step_processor.csv")}
+    dense, bf16 = step["DDP"], step["PyTorch bf16 hook"]
+    assert all(dense / step[label] >= 4 and bf16 / step[label] >= 2 for label in ("int4", "TernGrad, sharded"))
+    assert f"DDP takes {dense:.2f} s, of PyTorch's bf16 hook {bf16:.2f}" in page
+    for label, unit in (("int4", ""), ("TernGrad, sharded", " s")):
+        assert f"{step[label]:.2f}{unit} ({dense / step[label]:.1f} and {bf16 / step[label]:.1f}" in page
+
+
 def test_the_lines_of_figure_12_by_hand() -> None:
     row = {
         "network": "hdc",

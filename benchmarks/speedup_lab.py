@@ -44,6 +44,8 @@ COLUMNS = (
     "speed_up",
     "predicted_speed_up",
 )
+CASE = ("network", "gradients", "hosts", "link", "steps")
+"""Columns that tell clusters and what they exchange apart."""
 COMPUTE_S = {"alexnet": 64 / 394, "googlenet": 64 / 174, "vgg-a": 32 / 95}
 """Seconds of a step on one GPU: samples / published rate (TernGrad, performance model, fp32, one GPU)."""
 CASES = ({"compression": "torch:dense"}, {"compression": "terngrad"})
@@ -130,9 +132,10 @@ def main() -> None:
         picture(read(o.out), o.draw)
         return
     print("emulated: compute is a sleep, the exchange is real; all hosts share this machine's cores", flush=True)
-    there = {(r["network"], r["link"], r["hosts"]) for r in read(o.out)} if o.out.exists() else set()
+    there = {tuple(r.get(name) for name in CASE) for r in read(o.out)} if o.out.exists() else set()
     for link, net, hosts in product(map(lab_cases.actual, o.links), o.networks, o.hosts):
-        if (net, link, hosts) not in there:
+        _, said = lab_cases.gradients(o.gradients, net, lab_cases.NOISE, {})
+        if (net, said, hosts, link, lab_cases.enough(link, o.steps)) not in there:
             for row in measure(net, hosts, link, o.steps, o.gradients):
                 append(o.out, COLUMNS, row)
     if o.picture:

@@ -169,6 +169,9 @@ def test_speed_up_in_the_lab_short(tmp_path: Path) -> None:
     assert {row["gradients"] for row in rows(out)} == {"made up (Student-t noise)"}
     run("speedup_lab.py", *few, "--out", str(out))
     assert len(rows(out)) == 2
+    out.write_text(out.read_text().replace("made up", "recorded"))
+    run("speedup_lab.py", *few, "--out", str(out))
+    assert len(rows(out)) == 4, "rows of other gradients are other cases"
 
 
 @pytest.mark.full

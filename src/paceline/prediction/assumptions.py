@@ -324,8 +324,8 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
             f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
         )
         if cluster.device.kind == "cpu" and not x.codec_at:
-            whole = x.compress_pull and x.exchange != "hierarchical" and not strategy.parallelism.to_owners
-            what = "Tensors that stay dense" if whole and strategy.description.in_place else "Gradients"
+            packed = not x.compress_pull or x.exchange == "hierarchical" or strategy.parallelism.to_owners
+            what = "Tensors that stay dense" if strategy.description.in_place and not packed else "Gradients"
             yield Assumption("codec", f"{what} are copied into one buffer before they are sent, and sums back.")
 
 

@@ -324,8 +324,7 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
             f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
         )
         if cluster.device.kind == "cpu" and not x.codec_at:
-            packed = not x.compress_pull or x.exchange == "hierarchical" or strategy.parallelism.to_owners
-            what = "Tensors that stay dense" if strategy.description.in_place and not packed else "Gradients"
+            what = "Tensors that stay dense" if strategy.codes_in_place else "Gradients"
             yield Assumption("codec", f"{what} are copied into one buffer before they are sent, and sums back.")
 
 

@@ -191,9 +191,18 @@ def describe(
         gather = (Phase("inner_gather", per_rank, world_size, "pull", local),)
         adding = CodecWork(reduce=inner_own * local)
     share = largest / max(1, inner_own)
-    rest = plan.elements - (plan.compressed if compression.in_place and compress_pull and local == 1 else 0)
+    rest = plan.elements - (plan.compressed if codes_in_place(compression, compress_pull, local) else 0)
     copied = CodecWork(rest, reduce=rest) if exchange == "allgather" else CodecWork(rest, decode=rest)
     return Traffic(reduce + shared, between, gather, work[True], work[False], adding, chunks, share, copied)
+
+
+def codes_in_place(compression: Compression, compress_pull: bool, members_of_node: int) -> bool:
+    """Whether a CPU codes gradients where they lie. Sums that come back as fp32, and those of a node, are in one buffer.
+
+    Args:
+        members_of_node: ranks that add up before anything is encoded; 1 for exchanges without a part inside the node.
+    """
+    return compression.in_place and compress_pull and members_of_node == 1
 
 
 def _allreduce(plan: BucketPlan, compression: Compression, world_size: int, dense: Format) -> Traffic:

@@ -14,7 +14,7 @@ from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPl
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.dense_bits import dense_format
-from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, describe
+from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, codes_in_place, describe
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
@@ -340,6 +340,13 @@ class Strategy:
             x.codec_at == "nic",
             dense_format(x.dense_bits),
         )
+
+    @property
+    def codes_in_place(self) -> bool:
+        """Whether a CPU codes gradients where they lie, with no copy of them in one buffer; those of owners' shards never."""
+        x = self.gradient_exchange
+        local = x.ranks_per_node if x.exchange == "hierarchical" else 1
+        return not self.parallelism.to_owners and codes_in_place(x.description, x.compress_pull, local)
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights, with ``frozen`` elements beside them."""

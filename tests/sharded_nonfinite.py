@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
 
 from paceline import LARS, attach
 from sharded_models import CLASSES, INPUTS, Grads, gradients, hybrid, weights
@@ -23,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a unit dense": {"compression": "sign", "dense": ["0.*"]},
     "accumulated": {"compression": "sign"},
     "scaler": {"compression": "sign"},
+    "reentrant": {"compression": "sign"},
 }
 PLAIN: dict[str, dict[str, Any]] = {
     "dense": {"compression": "dense"},
@@ -90,12 +92,23 @@ class Layer(nn.Linear):
         return nn.functional.linear(x, weight, self.bias)
 
 
+class Reentrant(nn.Sequential):
+    """Each part is computed again in a backward pass of its own, within that of the model."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.requires_grad_()
+        for part in self[:-1]:
+            x = checkpoint(part, x, use_reentrant=True)
+        return self[-1](x)
+
+
 def network(case: str) -> Any:
     """Odd sizes, but for a layer that tensor parallelism divides."""
     torch.manual_seed(3)
     inner = 42 if case == "tensor parallel" else 43
     block = nn.Sequential(Layer(61, inner), nn.Tanh(), Layer(inner, 47))
-    model = nn.Sequential(Layer(INPUTS, 61), nn.Tanh(), block, nn.Tanh(), Layer(47, CLASSES))
+    kind = Reentrant if case == "reentrant" else nn.Sequential
+    model = kind(Layer(INPUTS, 61), nn.Tanh(), block, nn.Tanh(), Layer(47, CLASSES))
     mesh = hybrid() if case == "replicas" else None
     if case == "tensor parallel":
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -151,6 +164,7 @@ def train(rank: int, workers: int, case: str, where: str, value: float = NAN, sk
                 "same weights": all(torch.equal(old[name], new[name]) for name in old),
                 "weights": new,
                 "counted": hook.meter.nonfinite_steps,
+                "steps": hook.step,
                 "noted": hook.meter.bookkeeping_bytes,
             }
         )

@@ -34,6 +34,7 @@ def test_a_bad_gradient_behind_compressed_units_skips_the_step_on_every_rank(wor
         bad = rows[BAD]
         assert all(bool(values.isnan().all()) for values in bad["gradients"].values())
         assert bad["same residuals"] and bad["same weights"] and [row["counted"] for row in rows] == [0, 0, 1, 1]
+        assert [row["steps"] for row in rows] == [1, 2, 3, 4]
         assert not rows[BAD + 1]["same weights"]
         assert case == "int8" or not rows[BAD + 1]["same residuals"]
 

@@ -5,8 +5,9 @@ The one place that reads what FSDP2 keeps to itself. PyTorch 2.13's names are tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -206,6 +207,21 @@ def _kind(module: nn.Module) -> str:
 def may_be_root(model: Any) -> bool:
     """Whether FSDP2 has not found in a forward pass that the model is a part of another."""
     return model._get_fsdp_state()._is_root is not False
+
+
+def after_each_backward(model: nn.Module, then: Callable[[], None]) -> None:
+    """Call ``then`` at the end of each whole backward pass, behind FSDP2's own.
+
+    Autograd also announces the ends of the passes that reentrant checkpoints of activations run within it.
+    """
+    states: set[Any] = {m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)}
+    for state in states:
+        state._root_post_backward_final_callback = partial(_both, state._root_post_backward_final_callback, then)
+
+
+def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
+    first()
+    then()
 
 
 def refuse_sparse_gradients(units: Sequence[Unit]) -> None:

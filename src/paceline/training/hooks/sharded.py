@@ -25,6 +25,7 @@ from paceline.training.consistency import same_shards
 from paceline.training.exchange_thread import Exchanges, Future, promise
 from paceline.training.fsdp_units import (
     Unit,
+    after_each_backward,
     check_root,
     may_be_root,
     reduce_by_shards_alone,
@@ -99,6 +100,7 @@ class ShardedHook:
             unit.module.set_custom_reduce_scatter(UnitReduceScatter(self, unit))
             unit.module.set_custom_all_gather(UnitAllGather(self, unit, number))
         refuse_sparse_gradients(self.units)
+        after_each_backward(model, self._end_step)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
@@ -281,8 +283,6 @@ class ShardedHook:
                 check_root(self._model)
             self._refuse_thawed()
             self._in_step = True
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: engine.queue_callback(self._end_step))  # behind FSDP2's own
 
     def _refuse_thawed(self) -> None:
         """Raises UserError, before anything of the step is sent, where a tensor is trained that was frozen at ``attach``."""
@@ -295,6 +295,8 @@ class ShardedHook:
 
     def _end_step(self) -> None:
         """The end of a backward pass: all gradients are there."""
+        if not self._in_step:  # no unit has been reduced
+            return
         exchanged, self._in_step, self._exchanged = self._exchanged, False, False
         verdicts: list[Callable[[], Verdict]] = []
         ended = promise(nothing := torch.empty(0))

@@ -41,6 +41,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (model, {"sync_every": 4, "outer_lr": -1}, "outer_lr=-1"),
     (model, {"sync_every": 4, "check_every": -1}, "-1 exchanges between checks"),
     (model, {"sync_every": 4, "timeout_s": 0}, "timeout_s=0"),
+    (model, {"sync_every": 4, "seed": 1.5}, "seed"),
     (lambda: DistributedDataParallel(model()), {"sync_every": 4}, "give it model.module"),
     (lambda: "model", {"sync_every": 4}, "takes a torch.nn.Module, got str"),
     (frozen, {"sync_every": 4}, "no parameter of this model is trained"),
@@ -103,6 +104,50 @@ def test_every_rank_begins_with_the_first_ones_weights_and_ends_with_the_same() 
         assert all(torch.equal(a, b) for a, b in zip(weights, ranks[0][0], strict=True))
         assert exchanged and not early and names == ["0.weight", "0.bias", "1.weight"] and sent > 0
         assert text.startswith("an exchange every 1 steps: an outer rate of 0.7, momentum 0.9; stochastic 8-bit integers")
+
+
+def replace_layer(net: nn.Sequential) -> None:
+    net[1] = nn.Linear(3, 2)
+
+
+def replace_statistics(net: nn.Sequential) -> None:
+    net[2].running_mean = torch.zeros(2)  # type: ignore[assignment]
+
+
+def assign(net: nn.Sequential) -> None:
+    net.load_state_dict({name: value.clone() for name, value in net.state_dict().items()}, assign=True)
+
+
+REPLACED: list[tuple[Any, str]] = [
+    (lambda net: net.to(torch.float64), "0.weight"),
+    (replace_layer, "1.weight"),
+    (assign, "0.weight"),
+    (replace_statistics, "2.running_mean"),
+]
+
+
+def go_on_with_other_tensors(rank: int, workers: int) -> list[list[str]]:
+    said = []
+    for replace, _ in REPLACED:
+        net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2), nn.BatchNorm1d(2))
+        sync = paceline.attach_local(net, sync_every=2)
+        state = sync.state_dict()
+        sync.step()
+        replace(net)
+        said.append([])
+        for use in (sync.step, lambda: sync.load_state_dict(state), lambda: sync.shared_weights().__enter__()):
+            try:
+                use()
+                said[-1].append("taken")
+            except UserError as error:
+                said[-1].append(str(error))
+    return said
+
+
+def test_a_model_with_other_tensors_than_those_attached_is_refused() -> None:
+    for ranks in launch_once(go_on_with_other_tensors, 2):
+        for texts, (_, name) in zip(ranks, REPLACED, strict=True):
+            assert all(text.startswith(f"{name} is no longer the tensor") for text in texts), texts
 
 
 def test_without_workers_it_says_what_to_do() -> None:

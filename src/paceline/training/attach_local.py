@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from dataclasses import asdict, replace
+from numbers import Integral
 from typing import Any
 
 import torch.distributed as dist
@@ -75,6 +76,8 @@ def attach_local(
     group = process_group if process_group is not None else dist.group.WORLD
     if group is None:
         raise UserError("there are no workers yet", "call torch.distributed.init_process_group first")
+    if dist.get_rank(group) < 0:
+        raise UserError("this rank is not in the process group", "call attach_local on the ranks of process_group alone")
     illegal: UserError | None = None
     local, wanted, tensors = LocalSteps(sync_every=1), GradientExchange(), dict[str, TensorSpec]()
     try:
@@ -89,6 +92,8 @@ def attach_local(
         wanted = _exchange(exchange, dist.get_world_size(group))
         local.check_compression(wanted.description)
         check_count(check_every, "exchanges between checks", 0)
+        if isinstance(seed, bool) or not isinstance(seed, Integral):
+            raise UserError(f"seed={shown(seed)}", "give a whole number")
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 1e-3 <= timeout_s <= 1e9:
             raise UserError(f"timeout_s={shown(timeout_s)}", "give seconds, 1e-3 to 1e9")
         tensors = _trained(model)

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
 from paceline.training.consistency import same_weights
 from paceline.training.error_feedback import Feedback
@@ -70,7 +71,7 @@ class LocalSync:
         group: dist.ProcessGroup,
     ) -> None:
         self.gradient_exchange, self.local, self.seed, self.step_number, self.returned = gradient_exchange, local, seed, 0, 0
-        self.tensors = list(tensors.values())
+        self._model, self.tensors = model, list(tensors.values())
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
         self.meter, self.sample = Meter(dist.get_rank(group)), Sample()
         parameters = dict(model.named_parameters())
@@ -112,6 +113,7 @@ class LocalSync:
             LostRank: a rank has ended or does not answer.
             ReplicasDiverged: the shared weights differ between ranks.
             PayloadError: a message is damaged.
+            UserError: the model's tensors are no longer those that were attached.
         """
         for fragment in self.fragments:
             fragment.idle = False
@@ -133,6 +135,7 @@ class LocalSync:
     @contextmanager
     def shared_weights(self) -> Iterator[None]:
         """Within the block the model has the shared weights and buffers of the last exchanges: those of every rank."""
+        self._refuse_others()
         own = [w.clone() for fragment in self.fragments for w in fragment.weights]
         buffers = self._flat_buffers()
         self._take_all()
@@ -163,8 +166,10 @@ class LocalSync:
                 residuals keep their sum over the workers.
 
         Raises:
-            UserError: not a state, or the state has another compression, exchange, rule or tensor, or lacks ranks.
+            UserError: not a state, or the state has another compression, exchange, rule or tensor, or lacks ranks; the model's
+                tensors are no longer those that were attached.
         """
+        self._refuse_others()
         self._wait()
         load(self, state)
 
@@ -198,7 +203,20 @@ class LocalSync:
                 trained = self._apply()
         return trained
 
+    def _refuse_others(self) -> None:
+        """Raises UserError where the model trains other tensors than those whose memory is exchanged."""
+        parameters, buffers = dict(self._model.named_parameters()), dict(self._model.named_buffers())
+        taken = ((t.name, w) for f in self.fragments for t, w in zip(f.tensors, f.weights, strict=True))
+        other = [name for name, w in taken if not _share_memory(parameters.get(name), w)]
+        other += [name for name, b in (self.buffers | self.counts).items() if not _share_memory(buffers.get(name), b)]
+        if other:
+            raise UserError(
+                f"{other[0]} is no longer the tensor that attach_local was given: the model was converted, moved or replaced",
+                "call attach_local behind .to(), .cuda() and load_state_dict(assign=True)",
+            )
+
     def _begin(self, turn: int) -> None:
+        self._refuse_others()
         fragment = self.fragments[turn]
         mean = fragment.difference(self._difference)
         buffers = self._flat_buffers() if turn == len(self.fragments) - 1 else self.kept_buffers[:0]
@@ -288,6 +306,10 @@ class LocalSync:
     def _set_buffers(self, flat: torch.Tensor) -> None:
         for buffer, part in zip(self.buffers.values(), flat.split([b.numel() for b in self.buffers.values()]), strict=True):
             buffer.copy_(part.view(buffer.shape))
+
+
+def _share_memory(a: torch.Tensor | None, b: torch.Tensor) -> bool:
+    return a is not None and (a.data_ptr(), a.dtype, a.device) == (b.data_ptr(), b.dtype, b.device)
 
 
 def _spread(model: nn.Module, source: int, group: dist.ProcessGroup) -> None:

@@ -116,6 +116,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"options": {"block": 64}}, "dense takes no option, 'block' was given; leave it out"),
     ({"compression": "int8", "options": {"block": 96}}, "block 96 of int8; give a power of two from 64 to 65536"),
     ({"compression": "topk", "options": {"density": 2.0}}, "density 2 of topk; give a number from 0.0001 to 1"),
+    ({"compression": "topk", "options": {"density": 0.25, "warmup_steps": 3}}, "which density 0.25 is not below; leave"),
     ({"compression": "int8", "clip": 3.0}, "int8 does not clip; leave clip out"),
     ({"compression": "terngrad", "clip": 0.0}, "clip=0.0; give standard deviations, 1e-3 to 1e6, or None"),
     ({"compression": "terngrad", "clip": float("inf")}, "clip=inf; give standard deviations"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ def go_on_with_other_tensors(rank: int, workers: int) -> list[list[str]]:
         sync.step()
         replace(net)
         said.append([])
-        for use in (sync.step, lambda: sync.load_state_dict(state), lambda: sync.shared_weights().__enter__()):
+        for use in (sync.step, partial(sync.load_state_dict, state), sync.shared_weights().__enter__):
             try:
                 use()
                 said[-1].append("taken")

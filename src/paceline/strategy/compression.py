@@ -179,7 +179,7 @@ WARM_DENSITY = 0.25
 
 def density_at(step: int, density: float, warmup_steps: int) -> float:
     """Density of top-k in a step, from 0: exponentially from ``WARM_DENSITY`` down to ``density`` in the warm-up."""
-    if step >= warmup_steps or density >= WARM_DENSITY:
+    if step >= warmup_steps:
         return density
     return float(WARM_DENSITY * (density / WARM_DENSITY) ** (step / warmup_steps))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
 from paceline.strategy.codec_place import PLACE_TEXT, PLACES, SWITCHED, check_codec_place
-from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
+from paceline.strategy.compression import COMPRESSIONS, WARM_DENSITY, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
 from paceline.strategy.dense_bits import check_bits, check_dense_bits
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
@@ -66,6 +66,7 @@ class GradientExchange:
         object.__setattr__(self, "compression", known_name("compression", self.compression, COMPRESSIONS, NO_COMPRESSION))
         described = COMPRESSIONS[self.compression]
         object.__setattr__(self, "options", resolve(self.options, described.options, described.name))
+        self._check_warmup()
         self._check_exchange(described)
         self._check_clip()
         self._check_dense_rule(described)
@@ -102,6 +103,14 @@ class GradientExchange:
             raise UserError(
                 f"exchange {self.exchange!r} cannot carry {self.compression}: {why}",
                 f"legal for {self.compression}: {', '.join(carriers)}",
+            )
+
+    def _check_warmup(self) -> None:
+        given = dict(self.options)
+        if given.get("warmup_steps") and given.get("density", 0.0) >= WARM_DENSITY:
+            raise UserError(
+                f"a warm-up of sparsity begins at density {WARM_DENSITY:g}, which density {given['density']:g} is not below",
+                "leave warmup_steps out, or name a smaller density",
             )
 
     def _check_clip(self) -> None:

@@ -194,3 +194,14 @@ def test_the_page_shows_the_committed_rows() -> None:
     assert all(row["test"] >= 90 for row in found if (row["task"], row["compression"]) == ("cifar10", "dense"))
     shown = PAGE.splitlines()
     assert all(line in shown for line in accuracy_to_convergence.table(found).splitlines())
+
+
+def test_the_page_shows_the_rows_of_the_study_under_way() -> None:
+    found = accuracy_to_convergence.read(ROOT / "benchmarks" / "unfinished" / "accuracy_to_convergence.csv")
+    line = next(line for line in PAGE.splitlines() if line.startswith("| accuracy after whole trainings"))
+    first = {row["compression"]: row["test"] for row in found if (row["task"], row["seed"]) == ("cifar10", 0)}
+    assert first.keys() == set(accuracy_to_convergence.ORDER) and first["dense"] >= 90
+    assert all(f"{name} {test:.2f}" in line for name, test in first.items())
+    hooks = next(line for line in PAGE.splitlines() if line.startswith("| Paceline's compressions against PyTorch's hooks"))
+    for name in ("int4", "terngrad"):
+        assert f"{first['dense'] - first[name]:.2f}" in hooks

@@ -55,7 +55,8 @@ class Roll:
         if lost is None:
             return LostRank(f"the store on rank 0 does not answer: this rank's link is cut or rank 0 is lost ({why})")
         if not lost:
-            return LostRank(f"the exchange failed though every rank is alive: a link is slow or cut ({why})")
+            cause = "a link is slow or cut, or the ranks did not run the same layers"
+            return LostRank(f"the exchange failed though every rank is alive: {cause} ({why})")
         return LostRank(f"rank {lost} is lost: it was ended or its link is cut ({why})")
 
     def _still(self) -> str | None:

@@ -85,6 +85,21 @@ def test_two_generations_are_kept_with_the_parts_of_both(tmp_path):
     assert len(list(tmp_path.glob("**/*.pt"))) == 6 and not list(tmp_path.glob(".*"))
 
 
+def test_a_new_run_does_not_write_over_one_that_is_not_over(tmp_path):
+    state = {"model": {}, "optimizer": {}, "curve": [], "parts": [{}, {}]}
+    checkpoint.refuse_unfinished(tmp_path)
+    for epoch, step, where in ((0, 3, "step 3 of epoch 1"), (1, 0, "epoch 1")):
+        checkpoint.save(tmp_path, run_in(tmp_path), epoch, state, step=step)
+        with pytest.raises(UserError, match=rf"a run that is not over, {where} of 2.*--resume {tmp_path}, name another --out"):
+            worker.prepare(run_in(tmp_path, lr=0.3))
+        worker.prepare(run_in(tmp_path, elastic=True))
+    checkpoint.save(tmp_path, run_in(tmp_path), 2, state)
+    checkpoint.refuse_unfinished(tmp_path)
+    damage(tmp_path / checkpoint.FILE, "truncated")
+    with pytest.raises(UserError, match="not over, epoch 1 of 2"):
+        checkpoint.refuse_unfinished(tmp_path)
+
+
 def damage(path: Path, how: str) -> None:
     data = bytearray(path.read_bytes())
     if how == "flipped":

@@ -261,6 +261,21 @@ def kept(run: TrainingRun) -> str:
     return f"no checkpoint was written, so nothing is kept in {run.out}"
 
 
+def refuse_unfinished(directory: Path) -> None:
+    """Raises UserError where a run that is not over has left a checkpoint, which a new run would write over."""
+    state: dict[str, Any] = {}
+    for path in (directory / PREVIOUS, directory / FILE):  # the newest that can be read
+        with suppress(Exception):
+            found = _with_defaults(torch.load(path, map_location="cpu", weights_only=True, mmap=True))
+            state = {**found, "run": _run_of(found)}
+    if state and state["epoch"] < state["run"].epochs:
+        where = f"{place(state)} of {state['run'].epochs}"
+        raise UserError(
+            f"{directory} holds the checkpoint of a run that is not over, {where}; a new run would write over it",
+            f"go on with --resume {directory}, name another --out, or remove {FILE} and {PREVIOUS}",
+        )
+
+
 def check_same_run(run: TrainingRun, state: Mapping[str, Any]) -> None:
     """Raises UserError when ``run`` would not continue the run of the checkpoint, naming each difference."""
     check_same_settings(run, state)

@@ -57,7 +57,7 @@ class Roll:
         if not lost:
             cause = "a link is slow or cut, or the ranks did not run the same layers"
             return LostRank(f"the exchange failed though every rank is alive: {cause} ({why})")
-        return LostRank(f"rank {lost} is lost: it was ended or its link is cut ({why})")
+        return LostRank(f"rank {lost} is lost: it was ended, it stands still, or its link is cut ({why})")
 
     def _still(self) -> str | None:
         """The ranks whose beat stands still, which may be none; None if the store cannot be asked."""

@@ -144,6 +144,8 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
         run = replace(run, strategy=replace(run.strategy, first_bucket_bytes=run.strategy.bucket_bytes))
     if run.resume:
         checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run))
+    elif first and not run.elastic:
+        checkpoint.refuse_unfinished(Path(run.out))
     make_optimizer(run.strategy.optimizer, [nn.Parameter(torch.zeros(1))], run.learning_rate, 0, run.optimizer_options)
     data = load(run.data)
     if len(data.train_y) < run.strategy.global_batch_size:

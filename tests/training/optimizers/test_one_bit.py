@@ -54,6 +54,23 @@ def train(model: DDP, optimizer: Any, rank: int, steps: range, bad: int = -1) ->
     return weights
 
 
+def scaled_step(model: DDP, optimizer: Any, rank: int) -> list[str]:
+    """What a step by a scaler says, without and with the gradients unscaled before, as clipping needs."""
+    said = []
+    for unscaled in (False, True):
+        before = [p.detach().clone() for p in model.parameters()]
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        optimizer.zero_grad()
+        scaler.scale(loss(model, rank, 0)).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        with pytest.raises(UserError) as refused:
+            scaler.step(optimizer)
+        assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+        said.append(str(refused.value))
+    return said
+
+
 def one_bit(rank: int, workers: int) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for kind in KINDS:
@@ -93,13 +110,10 @@ def one_bit(rank: int, workers: int) -> dict[str, Any]:
         before = optimizer.hook.state_dict()["feedback"]["residual"]
         rows = train(model, optimizer, rank, range(FREEZE + 1, FREEZE + 4), bad=FREEZE + 2)
         seen[kind, "bad"] = rows, optimizer.skipped_compressed, optimizer.steps_done, sorted(before)
-        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-        scaler.scale(loss(model, rank, 0)).backward()
-        try:
-            scaler.step(optimizer)
-        except UserError as error:
-            seen[f"scaler, {kind}"] = str(error)
+        seen[f"scaler, {kind}, frozen"] = scaled_step(model, optimizer, rank)
         optimizer.step()  # without one it goes on
+        model = DDP(net())
+        seen[f"scaler, {kind}, warm"] = scaled_step(model, made(kind, model, model=model, freeze_step=FREEZE), rank)
     for name, call in {
         "freeze": lambda: made("adam", DDP(net()), model=DDP(net()), freeze_step=0),
         "other model": lambda: made("adam", DDP(net()), model=DDP(net()), freeze_step=3),
@@ -254,7 +268,6 @@ SAYS = {
     "other model": "the optimizer and the model differ in ",
     "no DDP": "attach takes a model in DistributedDataParallel, got Sequential; wrap it first: "
     "model = DistributedDataParallel(model)",
-    **{f"scaler, {kind}": "a GradScaler skips steps on one rank alone" for kind in KINDS},
     "16 bits": "a parameter is torch.bfloat16; 1-bit optimizers take fp32 ones",
 }
 
@@ -262,6 +275,13 @@ SAYS = {
 @pytest.mark.parametrize("mistake", SAYS)
 def test_mistakes_are_named(mistake: str) -> None:
     assert all(r[mistake].startswith(SAYS[mistake]) for r in launch_once(one_bit, 2))
+
+
+@pytest.mark.parametrize("when", ["warm", "frozen"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scaler_is_refused_before_a_weight_changes(kind: str, when: str) -> None:
+    for r in launch_once(one_bit, 2):
+        assert [said.partition(" on one rank")[0] for said in r[f"scaler, {kind}, {when}"]] == ["a GradScaler skips steps"] * 2
 
 
 def digits(rank: int, workers: int) -> dict[str, float]:

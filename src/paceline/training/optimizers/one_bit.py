@@ -92,9 +92,10 @@ class _OneBit(torch.optim.Optimizer):
 
     def _refuse_scaler(self) -> None:
         """Gradients are a rank's own after the freeze: a scaler would skip the step of one rank, for which the others wait."""
-        if self.__dict__.pop("grad_scale", None) is None:
+        if "found_inf" not in self.__dict__:  # grad_scale beside it is None after ``unscale_``
             return
-        self.__dict__.pop("found_inf", None)
+        for name in ("grad_scale", "found_inf"):  # the scaler deletes them after a step that returns only
+            self.__dict__.pop(name, None)
         raise UserError(
             "a GradScaler skips steps on one rank alone, and 1-bit optimizers exchange momenta in each",
             "leave the scaler out: torch.autocast in bfloat16 needs none",

@@ -284,6 +284,59 @@ def test_a_scaler_is_refused_before_a_weight_changes(kind: str, when: str) -> No
         assert [said.partition(" on one rank")[0] for said in r[f"scaler, {kind}, {when}"]] == ["a GradScaler skips steps"] * 2
 
 
+class Branches(nn.Module):
+    """Three layers; a step uses the first and those that it names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.always, self.sometimes, self.late = (nn.Linear(40, 61) for _ in range(3))
+        self.used: tuple[str, ...] = ()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum of the outputs."""
+        return self.always(x) + sum(getattr(self, name)(x) for name in self.used)
+
+
+def branches(rank: int, workers: int) -> dict[str, Any]:
+    """``sometimes`` has its first gradient in the last step before the freeze, from rank 0 alone; ``late`` after it."""
+    seen: dict[str, Any] = {}
+    for kind in KINDS:
+        model = DDP(Branches(), find_unused_parameters=True)
+        optimizer = made(kind, model, model=model, freeze_step=FREEZE, block=BLOCK)
+        late = [p.detach().clone() for p in model.module.late.parameters()]
+        bias, rows = model.module.sometimes.bias, []
+        for step in range(FREEZE + 4):
+            only_there = rank == 0 or step > FREEZE
+            model.module.used = ("sometimes",) * (step >= FREEZE - 1 and only_there) + ("late",) * (step > FREEZE + 1)
+            before = bias.detach().clone()
+            train(model, optimizer, rank, range(step, step + 1))
+            state = optimizer.state[bias]
+            if step >= FREEZE:
+                momentum = state["exp_avg"] / (1 - BETAS[0] ** (step - FREEZE + 2))
+                root = (state["exp_avg_sq"] / (1 - BETAS[1])).sqrt()
+                rows.append(((before - bias).detach().numpy(), (LR * momentum / (root + EPS)).numpy()))
+        seen[kind] = [p.detach().numpy() for p in model.parameters()], rows
+        seen[kind, "late"] = [torch.equal(*pair) for pair in zip(model.module.late.parameters(), late, strict=True)]
+        seen[kind, "trained"] = all(p.grad is not None and p.grad.any() for p in model.module.late.parameters())
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tensor_without_a_gradient_before_the_freeze_stays_as_it_is(kind: str) -> None:
+    ranks = launch_once(branches, 2)
+    for r in ranks:
+        assert r[kind, "late"] == [True, True] and r[kind, "trained"]
+        assert all(np.isfinite(a).all() and np.array_equal(a, b) for a, b in zip(r[kind][0], ranks[0][kind][0], strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_variance_of_fewer_steps_than_the_freeze_is_corrected_for_its_own(kind: str) -> None:
+    for r in launch_once(branches, 2):
+        for moved, expected in r[kind][1]:
+            assert np.abs(expected).max() > 0 and close([moved], [expected], 1e-3)
+
+
 def digits(rank: int, workers: int) -> dict[str, float]:
     """Held-out accuracy of a small network on digits after 150 steps, half as many examples a rank.
 

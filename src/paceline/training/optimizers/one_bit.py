@@ -5,7 +5,7 @@ Gradients are averaged dense until then; afterwards DDP exchanges none. Each ran
 and what signs lose of it on the way to its owner and back is owed to later steps (``hooks/momentum``). Signs have a scale for
 each block of elements, not one a tensor, and move all elements of a block by like amounts: freeze only when every weight has
 had gradients of its usual size, else one with a tiny variance explodes. Elements without any gradient before the freeze stay
-as they are after it.
+as they are after it, as do whole tensors of an unused branch.
 """
 
 from __future__ import annotations
@@ -107,37 +107,47 @@ class _OneBit(torch.optim.Optimizer):
             if id(p) not in self._specs:
                 continue
             beta = group["betas"][0]
-            momentum = self.state[p]["exp_avg"] * beta
+            momentum = self._frozen_state(p)["exp_avg"] * beta
             if p.grad is not None:
                 momentum.add_(self._gradient_of(group, p), alpha=1 - beta)
             own[self._specs[id(p)].name] = momentum.reshape(-1)
         if not self.hook.exchange(own):
             self.skipped_compressed += 1
             return
+        since = self.steps_done - self.freeze_step + 1
         for group, p in self._each():
             if id(p) in self._specs:
                 state = self.state[p]
                 # Signs cannot represent 0: elements that had no gradient before the freeze would explode over their variance.
-                seen = state["exp_avg_sq"] > 0
-                before, state["exp_avg"] = state["exp_avg"], own[self._specs[id(p)].name].view_as(p) * seen
+                moved = state["exp_avg_sq"] > 0
+                before, state["exp_avg"] = state["exp_avg"], own[self._specs[id(p)].name].view_as(p) * moved
                 state["step"] += 1
-                self._apply(group, p, state, before)
+                # Fewer than freeze_step where some steps had no gradient; none where the only one was skipped.
+                self._apply(group, p, state, before, max(1, int(state["step"]) - since))
+
+    def _frozen_state(self, p: Tensor) -> dict[str, Any]:
+        """Its state; zeros for one that never had a gradient, so that every rank exchanges every tensor."""
+        state: dict[str, Any] = self.state[p]
+        if "exp_avg" not in state:
+            zeros = {word: torch.zeros_like(p) for word in ("exp_avg", "exp_avg_sq")}
+            state.update(step=torch.tensor(float(self.steps_done)), **zeros)
+        return state
 
     def _gradient_of(self, group: Mapping[str, Any], p: Tensor) -> Tensor:
         assert p.grad is not None
         return -p.grad if group["maximize"] else p.grad
 
-    def _corrected(self, group: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def _corrected(self, group: Mapping[str, Any], state: Mapping[str, Any], seen: int) -> tuple[Tensor, Tensor]:
         """Momentum and root of the frozen variance, corrected for their bias: that of the variance at the freeze."""
         beta1, beta2 = group["betas"]
-        root = (state["exp_avg_sq"] / (1 - beta2**self.freeze_step)).sqrt()
+        root = (state["exp_avg_sq"] / (1 - beta2**seen)).sqrt()
         return state["exp_avg"] / (1 - beta1 ** int(state["step"])), root
 
     def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
         raise NotImplementedError
 
-    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor) -> None:
-        """Change the parameter by the new momentum. ``before``: that of the step before."""
+    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor, seen: int) -> None:
+        """Change the parameter by the new momentum. ``before``: that of the step before; ``seen``: steps of the variance."""
         raise NotImplementedError
 
 
@@ -187,8 +197,8 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         gradient = super()._gradient_of(group, p)
         return gradient.add(p, alpha=group["weight_decay"]) if group["weight_decay"] else gradient
 
-    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor) -> None:
-        momentum, root = self._corrected(group, state)
+    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor, seen: int) -> None:
+        momentum, root = self._corrected(group, state, seen)
         p.sub_(group["lr"] * momentum / root.add_(group["eps"]))
 
 
@@ -246,8 +256,8 @@ class OneBitLamb(_OneBit, LAMB):
     def _excluded_each(self) -> Iterator[bool]:
         return (excluded for group in self._excluded for excluded in group)
 
-    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor) -> None:
-        momentum, root = self._corrected(group, state)
+    def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor, seen: int) -> None:
+        momentum, root = self._corrected(group, state, seen)
         root.add_(group["eps"])
         update = momentum / root
         if "coefficient" not in state:  # excluded tensors: neither decay nor ratio
@@ -257,7 +267,7 @@ class OneBitLamb(_OneBit, LAMB):
         gradient = (state["exp_avg"] - beta1 * before) / (1 - beta1)
         fresh = state.setdefault("exp_avg_sq_fresh", state["exp_avg_sq"].clone())
         fresh.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        current = (fresh / (1 - beta2**self.freeze_step)).sqrt_().add_(group["eps"])
+        current = (fresh / (1 - beta2**seen)).sqrt_().add_(group["eps"])
         last = state.get("factor", torch.ones((), device=p.device))
         factor = (root / current).max().clamp(*FACTOR).clamp((1 - CHANGE) * last, (1 + CHANGE) * last)
         state["factor"] = factor

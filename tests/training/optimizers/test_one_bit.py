@@ -93,6 +93,14 @@ def one_bit(rank: int, workers: int) -> dict[str, Any]:
         again.hook.load_state_dict(errors)
         seen[kind, "resumed"] = train(model, again, rank, range(STEPS // 2 + 1, STEPS))
 
+        other = made(kind, model := DDP(net()), model=model, freeze_step=FREEZE + 1, block=BLOCK)
+        without = [{k: v for k, v in group.items() if k != "freeze_step"} for group in state["param_groups"]]
+        for name, given in {"other freeze": state, "no freeze": {**state, "param_groups": without}}.items():
+            with pytest.raises(UserError) as refused:
+                other.load_state_dict(given)
+            assert not other.state and not other.hook.frozen
+            seen[f"{name}, {kind}"] = str(refused.value)
+
         everyone: list[Any] = [None] * workers
         dist.all_gather_object(everyone, errors)
         alone = [dist.new_group([r]) for r in range(workers)][rank]
@@ -268,6 +276,14 @@ SAYS = {
     "other model": "the optimizer and the model differ in ",
     "no DDP": "attach takes a model in DistributedDataParallel, got Sequential; wrap it first: "
     "model = DistributedDataParallel(model)",
+    **{
+        f"{name}, {kind}": f"this state {says}, this OneBit{kind.title()} has freeze_step=5; {fix}"
+        for kind in KINDS
+        for name, says, fix in (
+            ("other freeze", "is of freeze_step=4", "make it with freeze_step=4"),
+            ("no freeze", "names no freeze_step", "load the state_dict() of a 1-bit optimizer"),
+        )
+    },
     "16 bits": "a parameter is torch.bfloat16; 1-bit optimizers take fp32 ones",
 }
 

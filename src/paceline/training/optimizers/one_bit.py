@@ -66,10 +66,34 @@ class _OneBit(torch.optim.Optimizer):
         """Whether the variance is frozen: from ``freeze_step`` steps on."""
         return self.steps_done >= self.freeze_step
 
+    def state_dict(self) -> dict[str, Any]:
+        """See ``torch.optim.Optimizer``; ``freeze_step`` is in every group."""
+        packed = dict(super().state_dict())
+        packed["param_groups"] = [{**group, "freeze_step": self.freeze_step} for group in packed["param_groups"]]
+        return packed
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """See ``torch.optim.Optimizer``; ``hook.load_state_dict`` takes the errors, on any number of ranks."""
-        super().load_state_dict(state_dict)
+        """See ``torch.optim.Optimizer``; ``hook.load_state_dict`` takes the errors, on any number of ranks.
+
+        Raises:
+            UserError: a state of another ``freeze_step``, or of none. Nothing was loaded then.
+        """
+        last = self.register_load_state_dict_pre_hook(lambda _, adapted: self._check_freeze(adapted))  # behind the user's
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
         self.hook.frozen = self.frozen
+
+    def _check_freeze(self, saved: Mapping[str, Any]) -> None:
+        """Raises UserError for a state that was or will be frozen at another step: its variance would be corrected wrongly."""
+        own = f"this {type(self).__name__} has freeze_step={self.freeze_step}"
+        for group in saved["param_groups"]:
+            step = group.get("freeze_step") if isinstance(group, Mapping) else None
+            if step is None:
+                raise UserError(f"this state names no freeze_step, {own}", "load the state_dict() of a 1-bit optimizer")
+            if step != self.freeze_step:
+                raise UserError(f"this state is of freeze_step={step!r}, {own}", f"make it with freeze_step={step!r}")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """One step of all parameters, or of none if a gradient of any rank is not finite and the variance is frozen.
@@ -168,7 +192,7 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
 
     Raises:
         UserError: an illegal option, 16-bit parameters, a model that ``attach`` refuses or that has other parameters; in a
-            step, a ``torch.amp.GradScaler``.
+            step, a ``torch.amp.GradScaler``; in ``load_state_dict``, a state of another ``freeze_step``.
     """
 
     def __init__(

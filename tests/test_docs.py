@@ -142,6 +142,16 @@ def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]
         assert capsys.readouterr().out
 
 
+def test_the_loop_with_a_1_bit_optimizer_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs/compression.md").read_text()
+    loop = re.search(r"```python\n(import torch\n.*?OneBitAdam.*?)```", page, re.DOTALL)
+    assert loop
+    (tmp_path / "loop.py").write_text(loop[1])
+    done = run("torchrun --standalone --nproc-per-node 2 loop.py", tmp_path)
+    assert done.stdout.splitlines() == ["100 True 0"] * 2
+    assert {path.name for path in tmp_path.glob("*.pt")} == {"rank0.pt", "rank1.pt"}
+
+
 @pytest.mark.parametrize("paper", ["terngrad", "inceptionn"])
 def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
     """Orderings and median errors, word for word."""

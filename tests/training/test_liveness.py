@@ -101,7 +101,7 @@ def a_late_beat(rank: int, workers: int) -> str:
 
 
 def test_a_beat_that_was_on_its_way_is_no_sign_of_life():
-    assert launch(a_late_beat, 1)[0] == "rank 1 is lost: it was ended or its link is cut (cut)"
+    assert launch(a_late_beat, 1)[0] == "rank 1 is lost: it was ended, it stands still, or its link is cut (cut)"
 
 
 def of_a_part(rank: int, workers: int) -> None:
@@ -119,4 +119,4 @@ def of_a_part(rank: int, workers: int) -> None:
 
 def test_a_rank_of_a_part_of_the_job_is_named_as_in_the_whole():
     outcomes = launch_and_let_fail(of_a_part, 3)
-    assert "rank 2 is lost: it was ended or its link is cut (" in outcomes[1].said
+    assert "rank 2 is lost: it was ended, it stands still, or its link is cut (" in outcomes[1].said

@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-all | test-faults | lint | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/* csrc/nic/*)
 # Workers and the programs that they start share compiled modules; without, each would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests test-all lint native sanitize fuzz-nic aarch64 clean
+.PHONY: demo test tests test-all test-faults lint native sanitize fuzz-nic aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -25,6 +25,10 @@ tests: $(READY)
 # With the cases that are too long for every day.
 test-all: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m ''
+
+# Every injected fault twenty times; an hour or more.
+test-faults: $(READY)
+	OMP_NUM_THREADS=1 FAULT_RUNS=20 $(BIN)/python -m pytest -n 2 -m '' tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

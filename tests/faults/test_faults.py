@@ -1,6 +1,6 @@
 """Injected faults: none hangs, every rank ends or goes on in 30 s with a line that names rank and cause, nothing saved is lost.
 
-``FAULT_RUNS=20 pytest -m "full or not full" tests/faults`` runs each so many times.
+``make test-faults`` runs each twenty times.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import fault_driver
+from distributed import TESTS
+from paceline.training.launcher import GRACE_S, RESTARTS, SUSPENDED_S
 
 RUNS = int(os.environ.get("FAULT_RUNS", "1"))
 
@@ -29,3 +31,10 @@ def test_a_fault_ends_in_order(name: str, number: int, tmp_path: Path) -> None:
     assert outcome.problems == [] and not outcome.hung
     assert outcome.seconds < fault_driver.LIMIT_S
     assert outcome.line and "\n" not in outcome.line
+
+
+def test_the_page_has_the_launchers_limits() -> None:
+    page = (TESTS.parent / "docs" / "faults.md").read_text()
+    assert f"`paceline train` gives its workers {GRACE_S:g} s." in page and RESTARTS == 3
+    assert "`paceline train --elastic` starts its workers again three times at most." in page
+    assert 1 <= SUSPENDED_S <= 5  # the 30 s of a fault have room for it

@@ -444,6 +444,38 @@ def rounded_weights(rank: int, workers: int) -> dict[str, Any]:
     return found
 
 
+def from_meta(rank: int, workers: int) -> dict[str, Any]:
+    """Gradients and residuals of two steps: of a model that got its weights before ``attach``, and of one from the meta device
+    that got them after."""
+    found: dict[str, Any] = {}
+    calls: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "dense": ("dense", None, {}),
+        "int8": ("int8", None, {"gather_bits": 8}),
+        "topk": ("topk", None, {}),
+        "host": ("topk", None, {"residuals_at": "host", "residual_bits": 16}),
+    }
+    if workers == 4:
+        calls |= {"nodes": ("topk", None, {"exchange": "hierarchical", "ranks_per_node": 2}), "hsdp": ("topk", hybrid(), {})}
+    for name, (compression, mesh, options) in calls.items():
+        outcomes = []
+        for device in ("cpu", "meta"):
+            usual = sharded(mesh)
+            with torch.device(device):
+                model = sharded(mesh)
+            small = {} if compression == "dense" else {"min_elements": 10}
+            hook = attach(model, compression, check_every=1, **small, **options)
+            if device == "meta":
+                model.to_empty(device="cpu")
+                with torch.no_grad():
+                    for own, other in zip(model.parameters(), usual.parameters(), strict=True):
+                        own.to_local().copy_(other.to_local())
+            seen = [backward(model, rank, step) for step in range(2)]
+            residuals = {label: v.to_local() for label, v in hook.state_dict()["residual"].items()}
+            outcomes.append({**seen[0], **{f"{label} later": v for label, v in seen[1].items()}, **residuals})
+        found[name] = outcomes
+    return found
+
+
 def frozen_unit(rank: int, workers: int) -> dict[str, int]:
     """Bytes of a step of a model whose block is frozen, weights gathered in so many bits; then of one that froze it later."""
     found: dict[str, int] = {}

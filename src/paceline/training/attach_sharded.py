@@ -81,7 +81,7 @@ def exchange_to_run(
         exchange = replace(exchange, exchange=usual_exchange(exchange.compression, not replicated))
     for unit in units:
         check_to_owners(exchange, unit.replicate_group is not None, unit.owners)
-    check_runs(exchange, next(iter(units[0].parameters)).device.type)
+    check_runs(exchange, units[0].device.type)
     return exchange
 
 

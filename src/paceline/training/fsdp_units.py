@@ -68,6 +68,16 @@ class Unit:
         return [p.sharded_param for p in self.records]
 
     @property
+    def device(self) -> torch.device:
+        """Where the shards of the trained tensors are; those on the meta device, where ``to_empty`` is to put them."""
+        first = self.records[0]
+        device: torch.device = first.sharded_param.device
+        if device.type != "meta":
+            return device
+        kind: str = "cpu" if first.offload_to_cpu else first.sharded_param.device_mesh.device_type
+        return torch.device(kind) if kind == "cpu" else torch.device(kind, torch.get_device_module(kind).current_device())
+
+    @property
     def thawed(self) -> list[str]:
         """Names of tensors that were frozen when the unit was made and are trained now."""
         return [name for name, p in self.frozen.items() if p.sharded_param.requires_grad]

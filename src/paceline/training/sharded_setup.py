@@ -44,8 +44,7 @@ def make_reducers(
 
 def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: float) -> tuple[Wire, Any]:
     """The wire of the unit's owners, with the setup of the codec's exchange."""
-    device = next(iter(unit.parameters)).device
-    ranks = dist.get_process_group_ranks(unit.shard_group)
+    device, ranks = unit.device, dist.get_process_group_ranks(unit.shard_group)
     world = own_wire(unit.shard_group, ranks, device, meter, timeout_s)
     if unit.replicate_group is not None:
         others = dist.get_process_group_ranks(unit.replicate_group)

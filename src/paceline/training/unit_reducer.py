@@ -152,7 +152,7 @@ class OwnerReducer(UnitReducer):
         copies: WorkingCopies,
     ) -> None:
         self.world = self.replicas = setup.world
-        self.device = next(iter(unit.parameters)).device
+        self.device = unit.device
         self.setup, self.layout = setup, UnitLayout(unit.tensors, dense)
         self._owners, self._first, self._room = unit.owners, unit.first, workspace
         self._exchange, self._feedback = exchange, exchange.description.error_feedback
@@ -261,7 +261,7 @@ class ReplicaReducer(UnitReducer):
         dense: Collection[str],
     ) -> None:
         self.world, self.replicas, self.setup = world, replicas, setup
-        self.device = setup.device(next(iter(unit.parameters)).device) if setup else world.device
+        self.device = setup.device(unit.device) if setup else world.device
         self._exchange, self._unit, self.dense = exchange, unit, dense
         self.narrow = torch.bfloat16 if exchange.dense_bits == 16 else None
         first = unit.first + world.rank * unit.columns

@@ -131,6 +131,15 @@ def gathered_once(units: Any, shard: Any) -> int:
     return sum(4 * shard(*t) for unit in units for t in unit)
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_model_on_the_meta_device_may_be_attached_before_it_gets_its_weights(workers: int) -> None:
+    """FSDP2's usual start for large models: to the bit what attaching behind ``to_empty`` gives."""
+    for result in launch_once(sharded_models.from_meta, workers):
+        for name, (usual, from_meta) in result.items():
+            assert usual.keys() == from_meta.keys()
+            assert all(torch.equal(usual[label], from_meta[label]) for label in usual), name
+
+
 def test_replicas_that_diverged_are_named_on_every_rank() -> None:
     """Ranks 0 and 2 hold one shard, 1 and 3 the other; those that hold equal ones are told too."""
     results = launch_once(sharded_models.diverged, 4)

@@ -97,6 +97,33 @@ def check(function: Any, workers: int, *, lost: int, **arguments: Any) -> None:
             assert f"LostRank: rank {lost} is lost" in raised, f"{rank}: {outcome.said}"
 
 
+def damaged_weights(rank: int, workers: int, guilty: int) -> str:
+    """What a step says whose weights a rank sends with a bit flipped; four ranks are two replicas."""
+    model = sharded_models.sharded(sharded_models.hybrid() if workers == 4 else None)
+    attach(model, "int8", gather_bits=8, timeout_s=8)
+    plain = codecs.encode
+
+    def encode(*args: Any, **more: Any) -> Any:
+        message = torch.as_tensor(plain(*args, **more)).clone()
+        message[-1] ^= 1
+        return message
+
+    codecs.encode = encode if rank == guilty else plain
+    try:
+        sharded_models.loss(model, rank, 0)
+    except codecs.PayloadError as error:
+        return str(error)
+    return "accepted"
+
+
+@pytest.mark.parametrize(("workers", "guilty", "told"), [(3, 0, [0, 1, 2]), (3, 1, [0, 1, 2]), (4, 3, [2, 3])])
+def test_damaged_weights_name_their_sender(workers: int, guilty: int, told: list[int]) -> None:
+    """By its number in the whole job, to every rank that gathers from it."""
+    said = launch(damaged_weights, workers, guilty=guilty)
+    for rank, text in enumerate(said):
+        assert text.startswith(f"a message of rank {guilty}: the checksum" if rank in told else "accepted"), said
+
+
 def draws_of_a_step(rank: int, workers: int) -> dict[str, Any]:
     """Three units of equal weights, one of them frozen, gathered and reduced as int8: the weights of both passes, and the
     draws of every message."""

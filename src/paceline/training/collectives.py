@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -257,13 +257,18 @@ class Wire:
         return arrived
 
 
-@contextmanager
-def sent_by(wire: Wire, rank: int) -> Iterator[None]:
+def sent_by(wire: Wire, rank: int) -> AbstractContextManager[None]:
     """Name the sender in the PayloadError of a damaged message; in a ring that is the left neighbour."""
+    return sent_by_rank(wire.job_rank(rank))
+
+
+@contextmanager
+def sent_by_rank(job_rank: int) -> Iterator[None]:
+    """``sent_by`` of a rank with this number in the whole job."""
     try:
         yield
     except PayloadError as error:
-        raise PayloadError(f"a message of rank {wire.job_rank(rank)}: {error}") from error
+        raise PayloadError(f"a message of rank {job_rank}: {error}") from error
 
 
 @contextmanager

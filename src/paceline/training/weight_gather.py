@@ -11,7 +11,7 @@ import torch.distributed as dist
 from paceline import codecs
 from paceline.codecs import Key
 from paceline.codecs.reference.integer import Int8
-from paceline.training.collectives import ALL_GATHER, collective
+from paceline.training.collectives import ALL_GATHER, collective, sent_by_rank
 from paceline.training.meter import Meter
 
 BLOCK = 1024
@@ -52,6 +52,7 @@ class WeightGather:
 
         Raises:
             WireError: a rank is lost, or has not answered in time.
+            PayloadError: the int8 weights of a rank arrived damaged.
         """
         narrow = {16: 2, 8: 1}.get(self.bits, 8) < whole.element_size() and whole.dtype.is_floating_point
         if not narrow or dist.get_process_group_ranks(group) != self._ranks:
@@ -77,9 +78,10 @@ class WeightGather:
     def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
         message = torch.as_tensor(codecs.encode(self._codec, shard.float(), draws, self._first))
         arrived = self._gathered(message, group).view(group.size(), -1)
-        for part, received in zip(whole.view(group.size(), -1), arrived, strict=True):
+        for rank, part, received in zip(self._ranks, whole.view(group.size(), -1), arrived, strict=True):
             values: Any = part if part.dtype == torch.float32 else torch.empty(part.shape, device=part.device)
-            codecs.decode(received, values, only=(Int8,))
+            with sent_by_rank(rank):
+                codecs.decode(received, values, only=(Int8,))
             if values is not part:
                 part.copy_(values)
 

@@ -121,7 +121,8 @@ def attach(
         dense_bits: of what the codec does not encode, such as tensors that stay dense, PowerSGD's factors, sums that return
             uncompressed and sums inside a node: 32, or 16 for bfloat16.
         check_every: compare a checksum of weights and buffers over the ranks every so many steps; 0 never does. Buffers that
-            DDP broadcasts must be equal after that; those that it does not are reported once if they differ.
+            DDP broadcasts must be equal after that; those that it does not are reported once if they differ. FSDP2 broadcasts
+            none, and of its weights those that HSDP's replicas hold twice are compared.
         timeout_s: how long an exchange, on CPUs FSDP2's gather of weights too, waits for a slow rank or a cut link before it
             fails. About ten seconds later every remaining rank raises LostRank.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.

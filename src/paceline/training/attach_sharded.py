@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from paceline.errors import UserError
@@ -20,6 +22,8 @@ from paceline.training.attachable import check_embeddings
 from paceline.training.consistency import agree
 from paceline.training.fsdp_units import Unit, check_root, units_of
 from paceline.training.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter
+
+_log = logging.getLogger("paceline")
 
 
 def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> ShardedHook:
@@ -54,6 +58,7 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
             agree(group, shown, tensors)
     if illegal is not None:
         raise illegal
+    _tell_of_unsent(model, units)
     return ShardedHook(model, units, exchange, **hook_settings(given), gather_bits=int(given["gather_bits"]))
 
 
@@ -102,6 +107,18 @@ def check_gather_bits(units: Sequence[Unit], bits: object) -> None:
     narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
     instead = "leave gather_bits out, or change the MixedPrecisionPolicy"
     check_no_wider(wanted, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)
+
+
+def _tell_of_unsent(model: nn.Module, units: Sequence[Unit]) -> None:
+    """Warn of trained tensors that ``fully_shard`` was told to ignore: the script may exchange them itself."""
+    known = {name for unit in units for name in (*unit.frozen, *(t.name for t in unit.tensors))}
+    unsent = [name for name, p in model.named_parameters() if p.requires_grad and name not in known]
+    if unsent and dist.get_rank() == 0:
+        _log.warning(
+            "%s: trained, but in no unit of fully_shard. Nobody exchanges it; leave it out of ignored_params, or average its "
+            "gradients in the script",
+            ", ".join(unsent),
+        )
 
 
 def _check_model(model: nn.Module) -> None:

@@ -103,28 +103,43 @@ def same_weights(
     refuse_unequal("weights", sums)
 
 
-def same_shards(
-    replicas: dist.ProcessGroup, others: Iterable[dist.ProcessGroup], shards: Iterable[torch.Tensor], device: torch.device
+def same_in_mesh(
+    what: str, own: int, alike: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
 ) -> None:
-    """Compare a checksum of the shards with those of the other replicas. Raises ReplicasDiverged on every rank of all groups.
+    """Compare a checksum as ``odd_in_mesh`` does. Raises ReplicasDiverged on every rank of the mesh alike."""
+    odd = odd_in_mesh(own, alike, others, device)
+    if odd:
+        told = "; ".join(f"{what} of rank {rank} differ from those of rank {first}" for rank, first in sorted(odd.items()))
+        raise ReplicasDiverged(told)
+
+
+def odd_in_mesh(
+    own: int, alike: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+) -> dict[int, int]:
+    """The ranks whose checksum differs from that of the first rank that should have the same, with that rank; on every rank.
 
     Args:
-        replicas: the ranks that hold the same shards.
-        others: groups; from rank to rank over ``replicas`` and one after another of these all ranks are reached.
+        own: the checksum of this rank.
+        alike: groups; over one after another this rank reaches all those that should have the same checksum.
+        others: groups; over these too it reaches all ranks of the mesh.
     """
-    (sums,) = of_all_ranks(replicas, [checksum(shards)], device)
-    ranks = dist.get_process_group_ranks(replicas)
-    known = [number for pair in zip(ranks, sums, strict=True) for number in pair]
+    known = [dist.get_rank(), own]
+    for group in alike:
+        known = _told_by_all(group, known, device)
+    length = len(known)
     for group in others:
-        table = of_all_ranks(group, known, device)
-        known = [number for of_rank in zip(*table, strict=True) for number in of_rank]
+        if group not in alike:
+            known = _told_by_all(group, known, device)
     odd: dict[int, int] = {}
-    for start in range(0, len(known), 2 * len(ranks)):
-        holders, held = (known[start + k : start + 2 * len(ranks) : 2] for k in (0, 1))
+    for start in range(0, len(known), length):
+        holders, held = (known[start + k : start + length : 2] for k in (0, 1))
         odd |= {rank: holders[0] for rank, value in zip(holders, held, strict=True) if value != held[0]}
-    if odd:
-        told = "; ".join(f"weights of rank {rank} differ from those of rank {first}" for rank, first in sorted(odd.items()))
-        raise ReplicasDiverged(told)
+    return odd
+
+
+def _told_by_all(group: dist.ProcessGroup, numbers: Sequence[int], device: torch.device) -> list[int]:
+    """The numbers of all ranks, one rank after another."""
+    return [number for of_rank in zip(*of_all_ranks(group, numbers, device), strict=True) for number in of_rank]
 
 
 def checksum(tensors: Iterable[torch.Tensor]) -> int:

@@ -192,6 +192,11 @@ def widest_mesh(units: Sequence[Unit]) -> DeviceMesh:
     return max(meshes, key=lambda mesh: int(mesh.size()))
 
 
+def widest_unit(units: Sequence[Unit]) -> Unit:
+    """The one whose data most ranks have a part of, all replicas counted."""
+    return max(units, key=lambda u: u.owners * (1 if u.replicate_group is None else u.replicate_group.size()))
+
+
 def check_root(model: nn.Module) -> None:
     """Raises UserError for a part of a larger model that is sharded too.
 

@@ -21,7 +21,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.training.consistency import same_shards
+from paceline.training.buffer_watch import buffers_of_sharded
+from paceline.training.consistency import checksum, odd_in_mesh, same_in_mesh
 from paceline.training.exchange_thread import Exchanges, Future, promise
 from paceline.training.fsdp_units import (
     Unit,
@@ -31,6 +32,7 @@ from paceline.training.fsdp_units import (
     reduce_by_shards_alone,
     refuse_sparse_gradients,
     widest_mesh,
+    widest_unit,
 )
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
@@ -87,6 +89,10 @@ class ShardedHook:
             self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
         )
         self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        widest = self._reducers[widest_unit(self.units)]
+        self._data_wires = tuple(dict.fromkeys((widest.world, widest.replicas)))
+        ranks = {rank for wire in self._data_wires for rank in dist.get_process_group_ranks(wire.group)}
+        self._buffers = buffers_of_sharded(model, ranks)
         everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
         self._work = Exchanges(self._reducers[self.units[0]].world, everyone)
         self._waiting: list[Future] = []
@@ -311,7 +317,8 @@ class ShardedHook:
         self.step += 1
         self._obey(verdicts[0])
         if self._check_every and self.step % self._check_every == 0:
-            self.check_replicas()
+            with self.naming():
+                self.check_replicas()
 
     def _obey(self, told: Callable[[], Verdict]) -> None:
         """Keep what the step's encodings owe, or restore what was owed before it; after a mixed step every gradient is NaN."""
@@ -328,13 +335,23 @@ class ShardedHook:
                     Unit.shard_of(parameter.grad).fill_(torch.nan)
 
     def check_replicas(self) -> None:
-        """Compare the shards with those of the other replicas, in HSDP. Raises ReplicasDiverged on every rank alike."""
+        """Compare the shards with those of the other replicas, in HSDP, and buffers between all ranks.
+
+        Raises:
+            ReplicasDiverged: on every rank alike, where shards or the buffers of SyncBatchNorm differ. That other buffers do
+                is said once.
+        """
         replicated = [unit for unit in self.units if unit.replicate_group is not None]
         others = [wire.group for wire in self._verdict.wires]
         for wire in dict.fromkeys(self._reducers[unit].replicas for unit in replicated):
             units = [unit for unit in replicated if self._reducers[unit].replicas is wire]
             shards = [unit.shard_of(p) for unit in units for p in unit.parameters]
-            same_shards(wire.group, others, shards, wire.device)
+            same_in_mesh("weights", checksum(shards), [wire.group], others, wire.device)
+        alike, own = self._buffers.unsent()
+        groups, device = [wire.group for wire in self._data_wires], self._data_wires[0].device
+        same_in_mesh("buffers of SyncBatchNorm", alike, groups, others, device)
+        if odd_in_mesh(own, groups, others, device) and self.meter.rank == 0:
+            self._buffers.tell_of_own()
 
     def _follow_scaler(self) -> None:
         """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""

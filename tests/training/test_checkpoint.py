@@ -162,6 +162,35 @@ def test_a_process_that_dies_while_it_saves_leaves_a_whole_checkpoint(tmp_path, 
     assert checkpoint.load(tmp_path)["epoch"] == 4
 
 
+@pytest.mark.parametrize("how", ["truncated", "flipped", "gone", "foreign"])
+def test_a_newest_checkpoint_that_was_passed_over_does_not_replace_the_one_before(tmp_path, how):
+    """A process that dies before the next one has its name leaves the one before; afterwards its parts are still there too."""
+    run, path = run_in(tmp_path), tmp_path / checkpoint.FILE
+    two_generations(tmp_path)
+    if how == "foreign":
+        checkpoint.write_alone(path, run_in(tmp_path, seed=9), 2, 5, {"model": {}, "curve": []})
+    elif how == "gone":
+        path.unlink()
+    else:
+        damage(path if how == "truncated" else tmp_path / checkpoint.PARTS / "2-5.1.pt", how)
+    assert checkpoint.load(tmp_path, run)["epoch"] == 1
+    if (child := os.fork()) == 0:
+        Path.replace = stop_at_newest(Path.replace)
+        checkpoint.save(tmp_path, run, 3, {"model": {}, "curve": []})
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert checkpoint.load(tmp_path, run)["epoch"] == 1
+    for epoch, before in ((3, 1), (4, 3)):
+        checkpoint.save(tmp_path, run, epoch, {"model": {}, "curve": []})
+        assert checkpoint.load(tmp_path, run)["epoch"] == epoch
+        assert checkpoint.read(tmp_path / checkpoint.PREVIOUS)["epoch"] == before
+
+
+def stop_at_newest(replace: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    """``Path.replace`` of a process that ends where the newest checkpoint gets its name."""
+    return lambda path, target: os._exit(9) if target.name == checkpoint.FILE else replace(path, target)
+
+
 def test_a_flipped_byte_is_one_line(tmp_path):
     """Wherever it is: it is named, or it changes nothing, as between two records of the archive."""
     whole = (OLD / "int8_topk" / checkpoint.FILE).read_bytes()

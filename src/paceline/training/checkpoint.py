@@ -25,6 +25,7 @@ PARTS = "checkpoint.parts"
 """Directory of the files that ranks have written themselves."""
 _SCHEMA = 2
 _READ = (1, 2)  # 1: after whole epochs only, the ranks' states of the hook as ``hook``
+_passed_over: set[Path] = set()  # newest checkpoints that this process could not go on from: none becomes the previous one
 
 
 def save(
@@ -36,7 +37,7 @@ def save(
     step: int = 0,
     part_files: Collection[str] = (),
 ) -> None:
-    """Write ``state`` as the newest checkpoint; the one that was becomes the previous one.
+    """Write ``state`` as the newest checkpoint; the one that was becomes the previous one, unless ``load`` has passed it over.
 
     Args:
         epoch, step: epochs that are complete, and steps of the next one.
@@ -48,14 +49,17 @@ def save(
         UserError: the disk does not take it; the checkpoints of before are left as they are.
     """
     data = {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, "part_files": list(part_files), **state}
-    path = directory / FILE
+    path, previous = directory / FILE, directory / PREVIOUS
     temporary = directory / f".{FILE}.tmp"  # one name: what an ended run has left is written over
     _write(temporary, path, data)
-    dropped = _part_files(directory / PREVIOUS) - _part_files(path)
+    keeps = path.exists() and path.resolve() not in _passed_over
+    gone, stays = (previous, path) if keeps else (path, previous)
+    dropped = _part_files(gone) - _part_files(stays)
     try:
-        if path.exists():
-            _keep(path, directory / PREVIOUS)
+        if keeps:
+            _keep(path, previous)
         temporary.replace(path)
+        _passed_over.discard(path.resolve())
         sync_directory(directory)
     except OSError as error:
         with suppress(OSError):
@@ -174,6 +178,7 @@ def load(directory: Path, run: TrainingRun | None = None) -> dict[str, Any]:
             state = read(previous)
             if run is not None:
                 check_same_settings(run, state)
+            _passed_over.add(newest.resolve())
             return {**state, "file": PREVIOUS, "fallback": error.message}
         raise
     return {**state, "file": FILE, "fallback": ""}

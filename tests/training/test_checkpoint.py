@@ -135,6 +135,22 @@ def test_a_foreign_newest_checkpoint_leads_to_the_one_before(tmp_path):
         checkpoint.load(tmp_path / "run", run_in(tmp_path / "run", seed=4))
 
 
+def test_an_interrupted_run_says_which_checkpoint_it_can_go_on_from(tmp_path):
+    folder = tmp_path / "run"
+    run, path = run_in(folder), folder / checkpoint.FILE
+    assert checkpoint.kept(run) == f"no checkpoint was written, so nothing is kept in {folder}"
+    two_generations(folder)
+    assert checkpoint.kept(run) == f"the checkpoint of step 5 of epoch 3 is kept; resume {folder} to go on"
+    other = checkpoint.kept(run_in(folder, seed=9))
+    assert other.startswith(f"{folder} has no checkpoint that this run can go on from: ")
+    assert "from a run with other settings: seed 0 -> 9" in other
+    for change in (lambda: damage(path, "truncated"), path.unlink):
+        change()
+        assert checkpoint.kept(run) == f"the checkpoint of step 5 of epoch 2 is kept; resume {folder} to go on"
+    damage(folder / checkpoint.PREVIOUS, "truncated")
+    assert f"{folder} has no checkpoint that this run can go on from: {path} cannot be read: " in checkpoint.kept(run)
+
+
 @pytest.mark.parametrize("names", [["../x.pt"], ["/etc/passwd"], "x", [3]])
 def test_a_checkpoint_names_parts_of_its_own_directory_only(tmp_path, names):
     state = {"model": {}, "curve": []}

@@ -155,13 +155,14 @@ def clear_leftovers(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def load(directory: Path, run: TrainingRun | None = None) -> dict[str, Any]:
+def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = False) -> dict[str, Any]:
     """The newest checkpoint in ``directory`` that is whole, with its ``TrainingRun`` as ``run``.
 
     ``file`` in it is its name. Where it is the previous one, ``fallback`` says what is wrong with the newest.
 
     Args:
         run: the run that goes on from it: the newest is foreign if it is of another one and the previous is not.
+        mapped: as in ``read``.
 
     Raises:
         UserError: there is none, or the newest is damaged, or foreign, and no previous one is in its place.
@@ -170,12 +171,12 @@ def load(directory: Path, run: TrainingRun | None = None) -> dict[str, Any]:
     if not newest.is_file() and not previous.is_file():
         raise UserError(f"no {FILE} in {directory}", "give the `out` directory of the run to go on with")
     try:
-        state = read(newest)
+        state = read(newest, mapped=mapped)
         if run is not None:
             check_same_settings(run, state)
     except UserError as error:
         with suppress(UserError):
-            state = read(previous)
+            state = read(previous, mapped=mapped)
             if run is not None:
                 check_same_settings(run, state)
             _passed_over.add(newest.resolve())
@@ -184,20 +185,24 @@ def load(directory: Path, run: TrainingRun | None = None) -> dict[str, Any]:
     return {**state, "file": FILE, "fallback": ""}
 
 
-def read(path: Path, ranks: Collection[int] | None = None) -> dict[str, Any]:
-    """The checkpoint that is file ``path``; ``ranks``: those whose parts are wanted, None for all.
+def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = False) -> dict[str, Any]:
+    """The checkpoint that is file ``path``.
+
+    Args:
+        ranks: those whose parts are wanted, None for all.
+        mapped: whether tensors stay on the disk until they are used. It is quick, and a changed byte of a tensor is not seen.
 
     Raises:
         UserError: it is not there, a byte of it or of a part has changed, or it holds what no run has written.
     """
     try:
-        state = _loaded(path)
+        state = _loaded(path, mapped)
         known = state["schema"] in _READ
         if known:
             state["run"] = _run_of(state)
             wanted = [name for rank, name in enumerate(state["part_files"]) if ranks is None or rank in ranks]
             if wanted:
-                state["parts"] = [_part(path.parent / PARTS / name) for name in wanted]
+                state["parts"] = [_part(path.parent / PARTS / name, mapped) for name in wanted]
             if "hook" not in state:
                 state["hook"] = [part["hook"] for part in state["parts"] if "hook" in part]
     except Exception as error:  # torch.load raises whatever the damage leads to
@@ -210,13 +215,14 @@ def read(path: Path, ranks: Collection[int] | None = None) -> dict[str, Any]:
     return state
 
 
-def _loaded(path: Path) -> dict[str, Any]:
-    """The content of a file whose checksums match. Raises whatever the damage leads to."""
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged:
-        raise ValueError(f"{damaged} does not match its checksum")
-    return _with_defaults(torch.load(path, map_location="cpu", weights_only=True))
+def _loaded(path: Path, mapped: bool) -> dict[str, Any]:
+    """The content of a file whose checksums match, unchecked where it is mapped. Raises whatever the damage leads to."""
+    if not mapped:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged:
+            raise ValueError(f"{damaged} does not match its checksum")
+    return _with_defaults(torch.load(path, map_location="cpu", weights_only=True, mmap=mapped))
 
 
 def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:
@@ -226,10 +232,10 @@ def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-def _part(path: Path) -> dict[str, Any]:
+def _part(path: Path, mapped: bool) -> dict[str, Any]:
     """The part that is file ``path``. Raises ValueError naming it, or whatever the damage leads to."""
     try:
-        part = _loaded(path)
+        part = _loaded(path, mapped)
         if part["name"] != path.name:
             raise ValueError(f"it is {part['name']}")
     except Exception as error:
@@ -259,11 +265,14 @@ def place(state: Mapping[str, Any]) -> str:
 
 def kept(run: TrainingRun) -> str:
     """What an interrupted run leaves to go on with, in words."""
-    with suppress(Exception):  # mapped: it was written a moment ago, and whoever waits for this may not wait long
-        state = _with_defaults(torch.load(Path(run.out) / FILE, map_location="cpu", weights_only=True, mmap=True))
-        if _run_of(state).identity == run.identity:
-            return f"the checkpoint of {place(state)} is kept; resume {run.out} to go on"
-    return f"no checkpoint was written, so nothing is kept in {run.out}"
+    directory = Path(run.out)
+    if not any((directory / name).is_file() for name in (FILE, PREVIOUS)):
+        return f"no checkpoint was written, so nothing is kept in {directory}"
+    try:  # mapped: whoever waits for this may not wait long
+        state = load(directory, run, mapped=True)
+    except UserError as error:
+        return f"{directory} has no checkpoint that this run can go on from: {error.message}"
+    return f"the checkpoint of {place(state)} is kept; resume {directory} to go on"
 
 
 def refuse_unfinished(directory: Path) -> None:

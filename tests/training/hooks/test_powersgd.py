@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_and_let_fail, launch_once
+from paceline.errors import UserError
 from paceline.training.attach import attach
 from paceline.training.hooks.powersgd import PowerSGD
 
@@ -142,6 +143,78 @@ def test_replicas_that_drifted_apart_are_named():
         assert r["drift"][:2] == ["no error"] * 2
         assert "ReplicasDiverged: weights of rank 1 differ from those of rank 0" in r["drift"][2]
         assert "ReplicasDiverged" in r["drift"][3]  # it does not go on by itself
+
+
+def refusals(rank: int, workers: int) -> dict[str, str]:
+    """What is said of states of other settings, and of damaged ones, by a hook after two steps; at the end, its step."""
+    states: list[Any] = []
+    for options in (
+        {},
+        {"start_iter": 10},
+        {"rank": 4},
+        {"min_rate": 3},
+        {"residual_bits": 16, "dense_bits": 16},
+        {"residual_bits": 16},
+    ):
+        model = made()
+        states.append(attach(model, "powersgd", **options).state_dict())
+    good, start_iter, other_rank, min_rate, dense_bits, residual_bits = states
+    model = made()
+    hook = attach(model, "powersgd")
+    for step in range(2):
+        backward(model, rank, step)
+    bad: dict[str, Any] = {
+        "start_iter": start_iter,
+        "rank": other_rank,
+        "min_rate": min_rate,
+        "dense_bits": dense_bits,
+        "codec": attach(made(), "topk").state_dict(),
+        "groups": {**good, "groups": good["groups"][:-1]},
+        "iter": {**good, "iter": None},
+        "no rng": {name: value for name, value in good.items() if name != "rng"},
+        "empty rng": {**good, "rng": {}},
+        "short rng": {**good, "rng": {**good["rng"], "state": {"key": torch.zeros(3), "pos": 0}}},
+        "no residual": {name: value for name, value in good.items() if name != "error_dict"},
+        "short residual": {**good, "error_dict": {0: torch.zeros(3)}},
+        "no tensor": {**good, "q_memory_dict": {0: None}},
+        "no exchange": {name: value for name, value in good.items() if name != "gradient_exchange"},
+    }
+    said = {}
+    for name, state in bad.items():
+        try:
+            hook.load_state_dict(state)
+            said[name] = "taken"
+        except UserError as error:
+            said[name] = str(error)
+    said["step"] = str(hook.step)
+    hook.load_state_dict(residual_bits)
+    return {**said, "residual_bits": str(hook.step)}
+
+
+def test_states_of_other_settings_and_damaged_ones_are_refused():
+    """Before anything is taken from them. How residuals are kept may differ."""
+    expected = {
+        "start_iter": "of other settings: options {'rank': 2, 'start_iter': 10",
+        "rank": "of other settings: options {'rank': 4",
+        "min_rate": "of other settings: options",
+        "dense_bits": "of other settings: dense_bits 16, here None",
+        "codec": "the state is of topk, the model sends powersgd",
+        "groups": "another model or other groups",
+        "iter": "damaged: iter missing or wrong",
+        "no rng": "damaged: rng missing or wrong",
+        "empty rng": "damaged: rng missing or wrong",
+        "short rng": "damaged: rng missing or wrong",
+        "no residual": "damaged: error_dict missing or wrong",
+        "short residual": "damaged: error_dict missing or wrong",
+        "no tensor": "q_memory_dict missing or wrong",
+        "no exchange": "the state's gradient exchange is damaged",
+        "step": "2",
+        "residual_bits": "0",
+    }
+    for said in launch_once(refusals, 2):
+        assert said.keys() == expected.keys()
+        for name, words in expected.items():
+            assert words in said[name], (name, words, said[name])
 
 
 def vanish(rank: int, workers: int, how: int, timeout_s: float) -> None:

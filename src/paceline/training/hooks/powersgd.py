@@ -22,7 +22,16 @@ from paceline.training.collectives import collective
 from paceline.training.exchange_thread import Future, promise
 from paceline.training.exchanges import allreduce
 from paceline.training.hooks.base import HookBase, StepEnd, step_end
-from paceline.training.hooks.state import settings, well_formed
+from paceline.training.hooks.state import (
+    OF_RANK,
+    Kinds,
+    check_entries,
+    check_same_exchange,
+    damaged,
+    is_tensors,
+    settings,
+    well_formed,
+)
 from paceline.training.residual_keeping import keeping_of
 from paceline.training.tensor_layout import TensorSpec
 
@@ -32,6 +41,7 @@ START = 2  # the least first compressed step: PyTorch's hook accepts no lower nu
 LARGEST = 2.0**40
 """Largest magnitude of a gradient, so that the squared norm of a factor with up to 2^40 elements is finite in fp32 (2^128)."""
 _MEMORIES = ("error_dict", "p_memory_dict", "q_memory_dict")
+_KINDS: Kinds = {**OF_RANK, "iter": int, "rng": Mapping, **dict.fromkeys(_MEMORIES, Mapping)}
 
 
 class PowerSGD(HookBase):
@@ -250,28 +260,36 @@ class PowerSGD(HookBase):
         PyTorch's hook stores residuals by bucket, so the model must have the same groups.
         """
         states = well_formed(state)
+        check_same_exchange(states[0], self.gradient_exchange)
         for rank_state in states:
-            named = (rank_state["compression"], rank_state.get("low_rank"), rank_state.get("min_rate", 2))
-            if (*named, rank_state.get("groups")) != ("powersgd", self.rank, self.min_rate, self._cut()):
-                raise UserError(
-                    f"the state is of {named[0]}, rank {named[1]}, min_rate {named[2]}, or of another model; here powersgd, "
-                    f"rank {self.rank}, min_rate {self.min_rate:g}",
-                    "attach the same compression to the same model, with the same bucket_cap_mb",
-                )
+            self._check(rank_state)
         by_rank = {rank_state["rank"]: rank_state for rank_state in states}
         before = states[0]["workers"]
         own = by_rank.get(self.meter.rank) if before == self.wire.world_size else None
         if own is None:
             if sorted(by_rank) != list(range(before)):
                 raise UserError(f"the states of {sorted(by_rank)} are not of all {before} ranks", "give those of every rank")
-            total = {i: sum(rank_state["error_dict"][i].double() for rank_state in states) for i in by_rank[0]["error_dict"]}
+            owed = [self._empty("error_dict") | rank_state["error_dict"] for rank_state in states]
+            total = {i: sum(values[i].double() for values in owed) for i in owed[0]}
             own = {**by_rank[0], "error_dict": {i: (t / self.wire.world_size).float() for i, t in total.items()}}
+        draws = _draws(own["rng"])
         for name in _MEMORIES:
             setattr(self.state, name, {i: self._own(name, t) for i, t in own[name].items() if bool(t.any())})
         self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
-        self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own.get("factor", 1.0)
-        words = np.asarray(own["rng"]["state"]["key"]).astype(np.uint32)
-        self.state.rng.set_state({**own["rng"], "state": {**own["rng"]["state"], "key": words}})
+        self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own["factor"]
+        self.state.rng = draws
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Raises UserError if the state is damaged, or its residuals and factors are not those of this model's groups."""
+        check_entries(state, _KINDS)
+        if state.get("groups") != self._cut():
+            raise UserError(
+                "the state is of another model or other groups", "attach to the same model, with the same bucket_cap_mb"
+            )
+        for name in _MEMORIES:
+            sizes = {index: values.numel() for index, values in self._empty(name).items()}
+            if not is_tensors(state[name]) or any(sizes.get(i) != values.numel() for i, values in state[name].items()):
+                raise damaged([name])
 
     def _own(self, name: str, values: torch.Tensor) -> torch.Tensor:
         """A memory of a state as this hook keeps it."""
@@ -279,6 +297,17 @@ class PowerSGD(HookBase):
         if name != "error_dict" or self._keeping.in_place(device):
             return values.to(device).clone()
         return self._keeping.zeros(values.numel(), device).copy_(values)
+
+
+def _draws(state: Mapping[str, Any]) -> np.random.RandomState:
+    """The generator of PyTorch's hook from its saved state. Raises UserError for a damaged one."""
+    draws = np.random.RandomState()
+    try:
+        words = np.asarray(state["state"]["key"]).astype(np.uint32)
+        draws.set_state({**state, "state": {**state["state"], "key": words}})
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise damaged(["rng"]) from error
+    return draws
 
 
 def _is_fit(values: torch.Tensor) -> bool:

@@ -15,17 +15,14 @@ from paceline.training.tensor_layout import TensorSpec
 
 HookState = dict[str, Any]
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "step": int,
-    "seed": int,
-    "nonfinite_steps": int,
-    "gradient_exchange": Mapping,
-    "measuring": bool,
-    "workers": int,
-    "rank": int,
-    "factor": (int, float),
-    "feedback": Mapping,
-}
+Kinds = Mapping[str, type | tuple[type, ...]]
+"""Type of each entry of a state."""
+
+POSITION: Kinds = {"step": int, "seed": int, "nonfinite_steps": int, "factor": (int, float)}
+"""What every hook's state has."""
+OF_RANK: Kinds = {**POSITION, "gradient_exchange": Mapping, "workers": int, "rank": int}
+"""What the state of a rank with a whole model has beside it."""
+_KINDS: Kinds = {**OF_RANK, "measuring": bool, "feedback": Mapping}
 
 
 def well_formed(state: object) -> list[HookState]:
@@ -34,25 +31,41 @@ def well_formed(state: object) -> list[HookState]:
     Raises:
         UserError: they are not results of ``Hook.state_dict``, or not of one run.
     """
-    states: list[Any] = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
-    states = [_with_gradient_exchange(rank_state) for rank_state in states]
-    if not states:
-        raise UserError("the state is of nothing: an empty list was given", "give what state_dict() returned")
+    states = [_with_gradient_exchange(rank_state) for rank_state in listed(state)]
     for rank_state in states:
-        if not isinstance(rank_state, Mapping) or not isinstance(rank_state.get("compression"), str):
-            raise UserError(f"this is no state of a hook: {_shown(rank_state)}", "give what state_dict() returned")
+        check_entries(rank_state, {})
     for rank_state in states:
-        if rank_state["compression"] == "powersgd":  # PyTorch's hook, which has another state
+        if rank_state["compression"] == "powersgd":  # its hook has another state, and checks it
             continue
-        wrong = [name for name, kind in _KINDS.items() if not isinstance(rank_state.get(name), kind)]
-        if not wrong and not all(_is_tensors(rank_state["feedback"].get(kind)) for kind in ("residual", "velocity")):
-            wrong = ["feedback"]
-        if wrong:
-            raise UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
+        check_entries(rank_state, _KINDS)
+        if not all(is_tensors(rank_state["feedback"].get(kind)) for kind in ("residual", "velocity")):
+            raise damaged(["feedback"])
     if len({(rank_state["compression"], repr(rank_state.get("gradient_exchange"))) for rank_state in states}) > 1:
         names = ", ".join(sorted({rank_state["compression"] for rank_state in states}))
         raise UserError(f"the states are of several runs ({names})", "give those of one checkpoint")
     return states
+
+
+def listed(state: object) -> list[Any]:
+    """One state or those of several ranks as a list. Raises UserError if there is none."""
+    states = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
+    if not states:
+        raise UserError("the state is of nothing: an empty list was given", "give what state_dict() returned")
+    return states
+
+
+def check_entries(state: object, kinds: Kinds) -> None:
+    """Raises UserError for what is no state of a hook, and for one with an entry of ``kinds`` missing or of another type."""
+    if not isinstance(state, Mapping) or not isinstance(state.get("compression"), str):
+        raise UserError(f"this is no state of a hook: {_shown(state)}", "give what state_dict() returned")
+    wrong = [name for name, kind in kinds.items() if not isinstance(state.get(name), kind)]
+    if wrong:
+        raise damaged(wrong)
+
+
+def damaged(wrong: Sequence[str]) -> UserError:
+    """The error of a state with such entries."""
+    return UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
 
 
 def settings(exchange: GradientExchange) -> dict[str, Any]:
@@ -136,13 +149,19 @@ def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequenc
 
 
 def _with_gradient_exchange(state: Any) -> Any:
-    """The state with the key ``gradient_exchange``, which version 0.1.0 called ``way``."""
-    if isinstance(state, Mapping) and isinstance(state.get("way"), Mapping):
+    """The state with the key ``gradient_exchange``, which version 0.1.0 called ``way``. Of PowerSGD it had the rank alone."""
+    if not isinstance(state, Mapping):
+        return state
+    if isinstance(state.get("way"), Mapping):
         return {**state, "gradient_exchange": state["way"]}
+    if state.get("compression") == "powersgd" and "gradient_exchange" not in state and "min_rate" not in state:
+        of_then = {"compression": "powersgd", "options": {"rank": state.get("low_rank")}}
+        return {**state, "gradient_exchange": of_then}
     return state
 
 
-def _is_tensors(values: object) -> bool:
+def is_tensors(values: object) -> bool:
+    """Whether they are tensors by key."""
     return isinstance(values, Mapping) and all(isinstance(value, torch.Tensor) for value in values.values())
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline import UserError, attach
-from sharded_models import backward, hybrid, loss, sharded
+from sharded_models import INPUTS, backward, hybrid, loss, network, sharded
 
 
 def _attached(kind: str, compression: str, seed: int = 0, **options: Any) -> tuple[Any, Any]:
@@ -85,13 +90,76 @@ def alone(rank: int, workers: int, kind: str, path: str, again: str, compression
     return {**found, "left": owed(hook)}
 
 
+def _said(load: Callable[[], None]) -> str:
+    try:
+        load()
+    except UserError as error:
+        return str(error)
+    return "taken"
+
+
+def _of_another_width() -> Any:
+    """The hook of a model whose first layer has other outputs."""
+    model = network()
+    model[0] = nn.Linear(INPUTS, 65)
+    for part in (model[0], model[2], model):
+        fully_shard(part)
+    return attach(model, "topk", min_elements=10)
+
+
 def refused(rank: int, workers: int, path: str, other: str) -> dict[str, str]:
     """What is said of a checkpoint that does not fit; it holds a state of ``topk``."""
-    said = {}
-    for name, compression, where in [("compression", "sign", path), ("nothing", "topk", other)]:
-        _, hook = _attached("full", compression)
-        try:
-            hook.load_checkpoint(where)
-        except UserError as error:
-            said[name] = str(error)
+    _, sign = _attached("full", "sign")
+    _, hook = _attached("full", "topk")
+    return {
+        "compression": _said(lambda: sign.load_checkpoint(path)),
+        "nothing": _said(lambda: hook.load_checkpoint(other)),
+        "name": _said(lambda: hook.load_checkpoint(path, "optimizer")),
+        "part": _said(lambda: hook.load_checkpoint(path, "exchange.residual")),
+        "width": _said(lambda: _of_another_width().load_checkpoint(path)),
+    }
+
+
+def cut_short(rank: int, workers: int, path: str) -> str:
+    """What is said of a checkpoint whose data are gone."""
+    _, hook = _attached("full", "topk")
+    dcp.save({"exchange": hook}, checkpoint_id=path)
+    if rank == 0:
+        for file in Path(path).glob("*.distcp"):
+            file.write_bytes(b"")
+    dist.barrier()
+    return _said(lambda: hook.load_checkpoint(path))
+
+
+def foreign(rank: int, workers: int) -> dict[str, str]:
+    """What is said of states that are none of this hook's, whether given as saved or as a rank's own; at the end, its step."""
+    model, hook = _attached("full", "topk")
+    backward(model, rank, 0)
+    good, own = hook.state_dict(), hook.own_state()
+    ddp = attach(DistributedDataParallel(network()), "topk").state_dict()
+    name = next(iter(own["residual"]))
+    part = own["residual"][name]
+    states = {
+        "empty": {},
+        "nothing": None,
+        "ddp": ddp,
+        "step": {**good, "step": None},
+        "not json": {**good, "gradient_exchange": "{"},
+        "no object": {**good, "gradient_exchange": "[]"},
+    }
+    said = {f"{what}, saved": _said(lambda state=state: hook.load_state_dict(state)) for what, state in states.items()}
+    said |= {f"{what}, own": _said(lambda state=state: hook.load_own_states([state])) for what, state in states.items()}
+    bare = {entry: value for entry, value in good.items() if entry != "residual"}
+    said["bare, saved"] = _said(lambda: hook.load_state_dict(bare))
+    said["bare, own"] = _said(lambda: hook.load_own_states([bare]))
+    said["own, saved"] = _said(lambda: hook.load_state_dict(own))
+    said["saved, own"] = _said(lambda: hook.load_own_states([good]))
+    said["no states"] = _said(lambda: hook.load_own_states([]))
+    said["flat"] = _said(
+        lambda: hook.load_own_states([{**own, "residual": {**own["residual"], name: {**part, "values": torch.zeros(3)}}}])
+    )
+    states_of_all: list[Any] = [None] * workers
+    dist.all_gather_object(states_of_all, own)
+    said["width"] = _said(lambda: _of_another_width().load_own_states(states_of_all))
+    said["step"] = str(hook.step)
     return said

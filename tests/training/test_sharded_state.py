@@ -118,11 +118,47 @@ def test_residuals_between_nodes_or_replicas_are_a_share_of_those_over_all_ranks
 
 
 def test_refused(tmp_path: Path) -> None:
-    given = {"kind": "full", "path": str(tmp_path / "saved"), "compression": "topk", "options": {}}
-    launch(sharded_states.save, 2, **given)
-    for said in launch(sharded_states.refused, 2, path=given["path"], other=str(tmp_path)):
+    where = {"path": str(tmp_path / "saved")}
+    launch(sharded_states.save, 2, kind="full", compression="topk", options={}, **where)
+    for said in launch(sharded_states.refused, 2, other=str(tmp_path), **where):
         assert "the state is of topk, the model sends sign" in said["compression"]
         assert "holds no checkpoint" in said["nothing"]
+        for name, given in (("name", "optimizer"), ("part", "exchange.residual")):
+            assert f"holds no '{given}' of a sharded model's exchange that can be read: Missing key" in said[name]
+            assert "Traceback" not in said[name]
+        assert "the state has 0.weight in 2 shards of 961 elements, the model's have 1023" in said["width"]
+    for said in launch(sharded_states.refused, 3, other=str(tmp_path), **where):
+        assert "the state has 0.weight in 2 shards of 961 elements, the model's have 1023" in said["width"]
+
+
+def test_a_checkpoint_without_its_data_is_refused(tmp_path: Path) -> None:
+    for said in launch(sharded_states.cut_short, 2, path=str(tmp_path / "saved")):
+        assert "holds no 'exchange' of a sharded model's exchange that can be read" in said and "Traceback" not in said
+
+
+def test_foreign_and_damaged_states_are_refused() -> None:
+    """With a line that says what is wrong, and before anything is taken from them."""
+    for said in launch(sharded_states.foreign, 2):
+        for how in ("saved", "own"):
+            assert "no state of a hook: {}" in said[f"empty, {how}"] and "no state of a hook: None" in said[f"nothing, {how}"]
+            assert "damaged: gradient_exchange missing or wrong" in said[f"ddp, {how}"]
+            assert "damaged: step missing or wrong" in said[f"step, {how}"]
+            assert "damaged: gradient_exchange missing or wrong" in said[f"not json, {how}"]
+            assert "damaged: gradient_exchange missing or wrong" in said[f"no object, {how}"]
+            assert "no residual of 4.weight" in said[f"bare, {how}"]
+        assert "no residual of 4.weight for this mesh; " in said["own, saved"] and "load_own_states" in said["own, saved"]
+        assert "no residual of 4.weight; give what own_state() returned" in said["saved, own"]
+        assert "an empty list was given" in said["no states"] and "no residual of 4.weight" in said["flat"]
+        assert "0.weight in 2 shards of 961 elements, the model's have 1023" in said["width"]
+        assert said["step"] == "1"
+
+
+def test_parts_of_several_runs_are_refused() -> None:
+    (two,) = sharded([TensorSpec("t", (7, 5), 0)], [0], 2)
+    (three,) = sharded([TensorSpec("t", (7, 5), 0)], [0], 3)
+    parts = [holding(0, 3).part(torch.zeros(3, three.shard)), holding(1, 2).part(torch.zeros(2, two.shard))]
+    with pytest.raises(UserError, match="the states of t are of several runs"):
+        holding(0, 4).from_parts(parts, *sharded([TensorSpec("t", (7, 5), 0)], [0], 4))
 
 
 def holding(source: int, sources: int, place: int = 0, places: int = 1, rows: int = 0) -> Holding:

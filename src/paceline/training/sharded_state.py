@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.device_mesh import DeviceMesh
@@ -21,9 +22,10 @@ from torch.distributed.tensor import DTensor, Shard
 
 from paceline.errors import UserError
 from paceline.training.collectives import Wire
-from paceline.training.unit_exchange import ShardedTensor
+from paceline.training.unit_exchange import ShardedTensor, sharded
 
 KINDS = ("residual", "velocity")
+_PART = {"values": torch.Tensor, "source": int, "place": int, "sources": int, "places": int}
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Holding:
         """This rank's residual of a tensor from ``part`` of ranks of the same or of another mesh: the sum over all is kept.
 
         Raises:
-            UserError: a mesh of other ranks, and not the parts of all of them.
+            UserError: a mesh of other ranks, and not the parts of all of them; parts of several runs or of another model.
         """
         first = parts[0]
         shape = (self.rows, tensor.shard)
@@ -78,6 +80,8 @@ class Holding:
             if own:
                 values: torch.Tensor = own[0]["values"]
                 return values
+        if len({(p["sources"], p["places"], tuple(p["values"].shape)) for p in parts}) > 1:
+            raise UserError(f"the states of {tensor.name} are of several runs", "give those of one checkpoint")
         held = {(p["source"], p["place"]) for p in parts}
         if len(held) != first["sources"] * first["places"]:
             raise UserError(
@@ -85,6 +89,7 @@ class Holding:
                 "give those of all ranks",
             )
         owners = first["values"].shape[0] * first["places"]
+        check_shards(tensor, owners, first["values"].shape[1])
         total = torch.zeros(owners, first["values"].shape[1])
         for part in parts:
             total[part["place"] :: part["places"]] += part["values"]
@@ -115,6 +120,42 @@ def mesh_of(source_group: dist.ProcessGroup, place_group: dist.ProcessGroup | No
     return DeviceMesh.from_group([source_group, place_group], device, mesh=mesh, mesh_dim_names=("source", "place"))
 
 
+def is_part(found: object) -> bool:
+    """Whether it is a result of ``Holding.part``."""
+    if not isinstance(found, Mapping) or not all(isinstance(found.get(name), kind) for name, kind in _PART.items()):
+        return False
+    return bool(found["values"].ndim == 2)
+
+
+def check_shards(tensor: ShardedTensor, owners: int, shard: int) -> None:
+    """Raises UserError if ``owners`` shards of a tensor, as saved, have other elements than such shards of this model's."""
+    (own,) = sharded([tensor.whole], [tensor.dimension], owners)
+    if own.shard != shard:
+        raise UserError(
+            f"the state has {tensor.name} in {owners} shards of {shard} elements, the model's have {own.shard}",
+            "load it into the model that saved it",
+        )
+
+
+def check_saved(tensor: ShardedTensor, size: torch.Size) -> None:
+    """Raises UserError if what a checkpoint has of a tensor, (sources, places, rows, shard), is of another model."""
+    if len(size) != 4:
+        raise UserError(f"the state of {tensor.name} has the shape {tuple(size)}", "give the name of a sharded hook's state")
+    check_shards(tensor, size[1] * size[2], size[3])
+
+
+def read(values: dict[str, Any], path: str | Path, group: dist.ProcessGroup | None = None) -> None:
+    """Fill ``values`` from a checkpoint. Every rank of the group calls it. Raises UserError, on every one, if it lacks them."""
+    try:
+        load(values, checkpoint_id=path, process_group=group)
+    except CheckpointException as error:  # no Exception; it holds what went wrong on which rank, with tracebacks
+        why = str(next((failure for failure, _ in error.failures.values()), "no reason given")).rstrip(".")
+        raise UserError(
+            f"{path} holds no {', '.join(map(repr, values))} of a sharded model's exchange that can be read: {why}",
+            "give the checkpoint, and the name in it, under which the hook was saved",
+        ) from error
+
+
 def of_other_ranks(
     path: str | Path, key: str, tensor: ShardedTensor, holding: Holding, size: torch.Size, device: torch.device
 ) -> torch.Tensor:
@@ -131,7 +172,7 @@ def of_other_ranks(
     wire = holding.reading
     mesh = DeviceMesh.from_group(wire.group, device.type)
     empty = torch.distributed.tensor.zeros(size, device_mesh=mesh, placements=[Shard(0)])
-    load({key: empty}, checkpoint_id=path, process_group=wire.group)
+    read({key: empty}, path, wire.group)
     total = empty.to_local().sum(0).to(wire.device)
     wire.all_reduce(total, name="residuals").wait()
     owners = size[1] * size[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.tensor import DTensor
 
 from paceline.codecs import key
 from paceline.errors import UserError
@@ -36,10 +36,10 @@ from paceline.training.fsdp_units import (
 )
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
-from paceline.training.hooks.state import HookState, check_same_exchange, settings
+from paceline.training.hooks.state import POSITION, HookState, check_entries, check_same_exchange, damaged, listed, settings
 from paceline.training.meter import Meter
 from paceline.training.sharded_setup import make_reducers
-from paceline.training.sharded_state import KINDS, Holding, of_other_ranks, saved_sizes
+from paceline.training.sharded_state import KINDS, Holding, check_saved, is_part, of_other_ranks, read, saved_sizes
 from paceline.training.step_verdict import StepVerdict, Verdict, verdict_wires
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor
@@ -169,17 +169,21 @@ class ShardedHook:
         """Continue, bit for bit, from a state of as many ranks on the same mesh. Every rank calls it.
 
         Raises:
-            UserError: the state has another compression, option, tensor or mesh.
+            UserError: not a state, or the state has another compression, option, tensor or mesh.
         """
         self._check(state)
+        found: list[tuple[torch.Tensor, DTensor]] = []
         for kind in KINDS:
             for name, _, holding, values in self._owed(kind):
-                found = state[kind].get(name)
-                if found is None or found.shape != holding.saved(values).shape:
+                saved = _entry(state, kind, name)
+                if not isinstance(saved, DTensor) or saved.shape != holding.saved(values).shape:
                     raise UserError(
-                        f"the state has no {kind} of {name} for this mesh", "load_checkpoint reads that of other ranks"
+                        f"the state has no {kind} of {name} for this mesh",
+                        "load_checkpoint reads that of other ranks, load_own_states what own_state() returned",
                     )
-                values.copy_(found.to_local().view_as(values))
+                found.append((values, saved))
+        for values, saved in found:
+            values.copy_(saved.to_local().view_as(values))
         self._continue(state)
 
     def own_state(self) -> HookState:
@@ -195,12 +199,20 @@ class ShardedHook:
         With the same ranks and mesh the run continues bit for bit; with others the sum of the residuals is kept.
 
         Raises:
-            UserError: a state of another compression or option, or one that lacks ranks.
+            UserError: not states, or states of another compression, option or model, or not those of all ranks.
         """
-        self._check(states[0])
+        states = listed(states)
+        for state in states:
+            self._check(state)
+        found: list[tuple[torch.Tensor, torch.Tensor]] = []
         for kind in KINDS:
             for name, tensor, holding, values in self._owed(kind):
-                values.copy_(holding.from_parts([state[kind][name] for state in states], tensor).to(values.device))
+                parts = [_entry(state, kind, name) for state in states]
+                if not all(is_part(part) for part in parts):
+                    raise UserError(f"the states have no {kind} of {name}", "give what own_state() returned")
+                found.append((values, holding.from_parts(parts, tensor)))
+        for values, own in found:
+            values.copy_(own)
         self._continue(states[0])
 
     def load_checkpoint(self, path: str | Path, name: str = "exchange") -> None:
@@ -214,32 +226,35 @@ class ShardedHook:
             name: under which the hook's state was saved in it.
 
         Raises:
-            UserError: no such checkpoint or state, or one of another compression, option or tensor.
+            UserError: no such checkpoint or state, a damaged one, or one of another compression, option or model.
         """
         sizes = saved_sizes(path, name)
         own: HookState = self.state_dict()
         plain = {key: value for key, value in own.items() if key not in KINDS}
-        try:
-            load({name: plain}, checkpoint_id=path)
-        except Exception as error:
-            raise UserError(f"{path} holds no state {name!r} of a sharded model's exchange: {error}") from error
+        read({name: plain}, path)
         self._check(plain)
-        for kind in KINDS:
-            for label, tensor, holding, values in self._owed(kind):
-                key_ = f"{name}.{kind}.{label}"
-                if key_ not in sizes:
-                    raise UserError(f"the checkpoint has no {kind} of {label}", "load it into the model that saved it")
-                saved = own[kind][label]
-                if sizes[key_] == saved.shape:
-                    load({key_: saved}, checkpoint_id=path)
-                    values.copy_(saved.to_local().view_as(values))
-                else:
-                    values.copy_(of_other_ranks(path, key_, tensor, holding, sizes[key_], values.device))
+        owed = [(f"{name}.{kind}.{label}", own[kind][label], *of) for kind in KINDS for label, *of in self._owed(kind)]
+        for key_, _, tensor, _, _ in owed:
+            if key_ not in sizes:
+                raise UserError(f"the checkpoint has no {key_}", "load it into the model that saved it")
+            check_saved(tensor, sizes[key_])
+        for key_, saved, tensor, holding, values in owed:
+            if sizes[key_] == saved.shape:
+                read({key_: saved}, path)
+                values.copy_(saved.to_local().view_as(values))
+            else:
+                values.copy_(of_other_ranks(path, key_, tensor, holding, sizes[key_], values.device))
         self._continue(plain)
 
     def _check(self, state: HookState) -> None:
-        """Raises UserError for the state of another compression; its exchange follows the mesh."""
-        own, before = self.gradient_exchange.to_json(), json.loads(state["gradient_exchange"])
+        """Raises UserError for what is no state, and for that of another compression; its exchange follows the mesh."""
+        check_entries(state, {**POSITION, "gradient_exchange": str})
+        try:
+            own, before = self.gradient_exchange.to_json(), json.loads(state["gradient_exchange"])
+        except ValueError as error:
+            raise damaged(["gradient_exchange"]) from error
+        if not isinstance(before, dict):
+            raise damaged(["gradient_exchange"])
         route = {name: own[name] for name in ("exchange", "ranks_per_node", "compress_pull", "codec_at") if name in own}
         check_same_exchange({**state, "gradient_exchange": {**before, **route}}, self.gradient_exchange)
 
@@ -365,6 +380,12 @@ class ShardedHook:
         if what not in self._told and self.meter.rank == 0:
             _log.warning("%s", text)
         self._told.add(what)
+
+
+def _entry(state: HookState, kind: str, name: str) -> Any:
+    """What the state has of a tensor's residual or momentum; None for nothing."""
+    entries = state.get(kind)
+    return entries.get(name) if isinstance(entries, Mapping) else None
 
 
 class UnitReduceScatter(ReduceScatter):

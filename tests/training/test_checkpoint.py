@@ -151,6 +151,27 @@ def test_an_interrupted_run_says_which_checkpoint_it_can_go_on_from(tmp_path):
     assert f"{folder} has no checkpoint that this run can go on from: {path} cannot be read: " in checkpoint.kept(run)
 
 
+@pytest.mark.parametrize("content", [{"model": {}, "x": 1}, {}, [1, 2], torch.zeros(3)])
+def test_a_file_that_paceline_has_not_written_is_named_as_such(tmp_path, content):
+    torch.save(content, tmp_path / checkpoint.FILE)
+    with pytest.raises(UserError, match=r"/checkpoint\.pt cannot be read: it is no checkpoint of Paceline; start again"):
+        checkpoint.load(tmp_path)
+
+
+def test_two_checkpoints_that_do_not_serve_are_both_named(tmp_path):
+    two_generations(tmp_path)
+    torch.save({"x": 1}, tmp_path / checkpoint.FILE)
+    damage(tmp_path / checkpoint.PREVIOUS, "truncated")
+    both = r"checkpoint\.pt cannot be read: it is no .*; the one before: .*/checkpoint\.previous\.pt cannot be read: "
+    with pytest.raises(UserError, match=both) as raised:
+        checkpoint.load(tmp_path)
+    assert str(raised.value).count("start again without") == 1 and "\n" not in str(raised.value)
+    two_generations(tmp_path)
+    with pytest.raises(UserError, match="other settings: seed 0 -> 9; resume") as raised:  # true of both: said once
+        checkpoint.load(tmp_path, run_in(tmp_path, seed=9))
+    assert "the one before" not in str(raised.value)
+
+
 @pytest.mark.parametrize("names", [["../x.pt"], ["/etc/passwd"], "x", [3]])
 def test_a_checkpoint_names_parts_of_its_own_directory_only(tmp_path, names):
     state = {"model": {}, "curve": []}

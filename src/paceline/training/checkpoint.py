@@ -165,7 +165,7 @@ def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = Fals
         mapped: as in ``read``.
 
     Raises:
-        UserError: there is none, or the newest is damaged, or foreign, and no previous one is in its place.
+        UserError: there is none, or the newest is damaged, or foreign, and no previous one is in its place. It names both.
     """
     newest, previous = directory / FILE, directory / PREVIOUS
     if not newest.is_file() and not previous.is_file():
@@ -175,13 +175,18 @@ def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = Fals
         if run is not None:
             check_same_settings(run, state)
     except UserError as error:
-        with suppress(UserError):
+        if not previous.is_file():
+            raise
+        try:
             state = read(previous, mapped=mapped)
             if run is not None:
                 check_same_settings(run, state)
-            _passed_over.add(newest.resolve())
-            return {**state, "file": PREVIOUS, "fallback": error.message}
-        raise
+        except UserError as other:
+            if other.message == error.message:
+                raise error from None
+            raise UserError(f"{error.message}; the one before: {other.message}", error.fix) from other
+        _passed_over.add(newest.resolve())
+        return {**state, "file": PREVIOUS, "fallback": error.message}
     return {**state, "file": FILE, "fallback": ""}
 
 
@@ -222,7 +227,10 @@ def _loaded(path: Path, mapped: bool) -> dict[str, Any]:
             damaged = archive.testzip()
         if damaged:
             raise ValueError(f"{damaged} does not match its checksum")
-    return _with_defaults(torch.load(path, map_location="cpu", weights_only=True, mmap=mapped))
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    if not isinstance(state, dict) or "schema" not in state:
+        raise ValueError("it is no checkpoint of Paceline")
+    return _with_defaults(state)
 
 
 def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:

@@ -148,7 +148,10 @@ def test_an_interrupted_run_says_which_checkpoint_it_can_go_on_from(tmp_path):
         change()
         assert checkpoint.kept(run) == f"the checkpoint of step 5 of epoch 2 is kept; resume {folder} to go on"
     damage(folder / checkpoint.PREVIOUS, "truncated")
-    assert f"{folder} has no checkpoint that this run can go on from: {path} cannot be read: " in checkpoint.kept(run)
+    assert f"{folder} has no checkpoint that this run can go on from: {path} cannot be read: [Errno 2]" in checkpoint.kept(run)
+    assert checkpoint.kept(run).endswith(
+        f"; the one before: {folder / checkpoint.PREVIOUS} cannot be read: File is not a zip file"
+    )
 
 
 @pytest.mark.parametrize("content", [{"model": {}, "x": 1}, {}, [1, 2], torch.zeros(3)])

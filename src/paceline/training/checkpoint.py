@@ -222,11 +222,10 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
 
 def _loaded(path: Path, mapped: bool) -> dict[str, Any]:
     """The content of a file whose checksums match, unchecked where it is mapped. Raises whatever the damage leads to."""
-    if not mapped:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged:
-            raise ValueError(f"{damaged} does not match its checksum")
+    with zipfile.ZipFile(path) as archive:
+        damaged = None if mapped else archive.testzip()
+    if damaged:
+        raise ValueError(f"{damaged} does not match its checksum")
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     if not isinstance(state, dict) or "schema" not in state:
         raise ValueError("it is no checkpoint of Paceline")

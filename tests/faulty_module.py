@@ -11,7 +11,7 @@ from torch import nn
 
 from user_module import Idle, few, small
 
-__all__ = ["clock", "corrupt", "few"]
+__all__ = ["clock", "corrupt", "few", "raising"]
 STEP = 40
 _usual_time = time.time
 
@@ -55,9 +55,17 @@ def _flip(step: int) -> None:
     CodecStream.encode = flipping  # type: ignore[method-assign]
 
 
+def _look_up(step: int) -> None:
+    {}["x"]
+
+
 def clock() -> nn.Module:
     return nn.Sequential(Idle(), Fault(_jump), small())
 
 
 def corrupt() -> nn.Module:
     return nn.Sequential(Idle(), Fault(_flip), small())
+
+
+def raising() -> nn.Module:
+    return nn.Sequential(Idle(), Fault(_look_up), small())

@@ -19,7 +19,7 @@ import pytest
 
 from distributed import ENVIRONMENT, TESTS, executable, free_port
 from paceline import lab
-from paceline.errors import Interrupted
+from paceline.errors import Interrupted, UserError
 from paceline.training import checkpoint, launcher
 from paceline.training.launcher import interruptible
 
@@ -331,12 +331,13 @@ class Failure:
     exitcode: int
     message: str = ""
     mistake: bool = False
+    lost: bool = False
     timestamp: int = 5
     pid: int = 1
 
     @property
     def error_file_data(self) -> dict[str, object]:
-        return {"message": self.message, "mistake": self.mistake, "fix": ""} if self.message else {}
+        return {"message": self.message, "mistake": self.mistake, "lost": self.lost, "fix": ""} if self.message else {}
 
 
 LOST = Failure(1, "Connection closed by peer", timestamp=4)
@@ -351,7 +352,65 @@ LOST = Failure(1, "Connection closed by peer", timestamp=4)
         ({0: Failure(1, "Timed out waiting 10000ms for recv operation"), 1: Failure(-9)}, 0),  # the launcher killed it
         ({0: Failure(-15), 1: Failure(1, "out of memory")}, 1),
         ({0: Failure(1, "one", timestamp=6), 1: Failure(1, "two", timestamp=5)}, 1),
+        ({0: Failure(1, "rank 1 is lost", lost=True), 1: Failure(1, "KeyError: 'x'")}, 1),
     ],
 )
 def test_the_rank_that_failed_first_is_named(failures: dict[int, Failure], first: int) -> None:
     assert launcher._first(failures)[0] == first  # type: ignore[arg-type]
+
+
+STARTED = """
+import os, signal, sys
+from pathlib import Path
+from paceline.training.launcher import leave_error
+(Path(sys.argv[1]) / str(os.getpid())).touch()
+"""
+"""Says that it was started; how it ends is added."""
+
+
+@pytest.mark.parametrize(
+    ("end", "starts", "said"),
+    [
+        ("leave_error('the disk is full', 'free some', mistake=True); sys.exit(2)", 1, "^the disk is full; free some$"),
+        ("leave_error('KeyError'); sys.exit(1)", 1, r"^worker rank 0 \(process \d+\) ended with code 1: KeyError$"),
+        ("leave_error('rank 1 is lost', lost=True); sys.exit(1)", 2, "ended with code 1: rank 1 is lost$"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 2, "was killed by SIGKILL$"),
+    ],
+    ids=["a mistake", "an error of its own", "another rank's loss", "killed"],
+)
+def test_workers_are_started_again_only_after_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, starts: int, said: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    with pytest.raises(UserError if "mistake" in end else launcher.WorkerFailed, match=said):
+        launcher.run_workers(["-c", STARTED + end, str(tmp_path)], 1, restarts=1)
+    assert len(list(tmp_path.iterdir())) == starts
+
+
+def test_workers_that_were_asked_to_stop_are_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    interruption = launcher.Interruption()
+    interruption.asked = signal.SIGTERM
+    with pytest.raises(Interrupted) as stopped:
+        launcher.run_workers(["-c", f"{STARTED}sys.exit(143)", str(tmp_path)], 1, interruption, restarts=1)
+    assert stopped.value.code == 143
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_error_of_the_users_model_has_its_type_and_place_and_ends_an_elastic_run(tmp_path: Path) -> None:
+    words = [*FEW, "--model", "faulty_module:raising", "--workers", "2", "--elastic", "--out", str(tmp_path / "out")]
+    run = Run(["-c", WARM_WORKERS, executable(), "train", *words])
+    try:
+        code, lines = run.end()
+    finally:
+        run.clean_up()
+    assert code == 1
+    module = TESTS / "faulty_module.py"
+    number = module.read_text().splitlines().index('    {}["x"]') + 1
+    assert re.fullmatch(
+        rf"paceline: worker rank 1 \(process \d+\) ended with code 1: KeyError: 'x' \({re.escape(str(module))}:{number}\)",
+        lines[-1],
+    )
+    assert sum(line.startswith("Traceback") for line in lines) == 1
+    assert f'  File "{module}", line {number}, in _look_up' in lines
+    assert sum("predicted" in line for line in lines) == 1  # it was started once

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from contextlib import ExitStack
 
 from paceline.errors import Interrupted, UserError
@@ -17,7 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake, 128 + n for signal n."""
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
-    from paceline.training.errors import LostRank
+    from paceline.training.errors import LostRank, ReplicasDiverged
+    from paceline.training.liveness import tells_of_a_loss
     from paceline.training.stop_requests import StopRequests
     from paceline.training.worker import joined, launched, train
 
@@ -49,19 +51,32 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"paceline: {with_options(str(stop))}", file=sys.stderr)
         return stop.code
     except Exception as error:
-        what = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        what = next((line for line in str(error).splitlines() if line.strip()), "")
         named = isinstance(error, LostRank)
-        waited = (
-            None if named else re.search(r"[Tt]imed out waiting (\d+)ms", what)
-        )  # of gloo's, outside of an exchange of gradients
+        # of gloo's, outside of an exchange of gradients
+        waited = None if named else re.search(r"[Tt]imed out waiting (\d+)ms", what)
         if waited:
             seconds = int(waited[1]) / 1000
             what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"
-        if not leave_error(what):
+        elif not isinstance(error, LostRank | ReplicasDiverged):
+            what = ": ".join(filter(None, (type(error).__name__, what))) + _place(error)
+            sys.stderr.write("".join(traceback.format_exception(error)))  # in one piece: other ranks may write too
+        if not leave_error(what, lost=tells_of_a_loss(error)):
             print(f"paceline: rank {rank}: {what}", file=sys.stderr)
         # Of two interrupts, which end a rank at once, a peer may have the second one first.
         return 128 + signal.SIGINT if named and stops.number == signal.SIGINT else 1
     return 0
+
+
+def _place(error: Exception) -> str:
+    """Where in the user's code an error was raised, in parentheses; empty where that had no part in it."""
+    others = {"paceline", "torch", "__main__", *sys.stdlib_module_names}
+    places = [
+        f" ({frame.f_code.co_filename}:{line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in others
+    ]
+    return places[-1] if places else ""
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
     ``Interrupted`` arrives here, the others are ended.
 
     Args:
-        restarts: how often all are started again when one was lost.
+        restarts: how often all are started again when one was lost; after an error of a rank's own they are not.
         interruption: of workers that stop in order (``StopRequests``); None: a signal ends them.
 
     Raises:
@@ -123,7 +123,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
         run_id=f"paceline-{os.getpid()}",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=restarts,
+        max_restarts=0,  # it would start them again whatever their error was: see below
         signals_to_handle="",  # they are the caller's: see interruptible
     )
     threads = str(max(1, (os.cpu_count() or 1) // workers))
@@ -132,8 +132,6 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
-    if restarts:  # the elastic launcher's own store keeps the addresses of ended ranks, which a new group would call
-        variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         stop_file = Path(folder) / "stop"
         if interruption is not None:
@@ -144,11 +142,16 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
             threading.Thread(target=_end_suspended, args=(Path(folder), ended), name="paceline-suspended", daemon=True).start()
         try:
             with _environment(variables):
-                elastic_launch(config, sys.executable)("-u", *command)
-        except ChildFailedError as error:
-            if interruption is not None and interruption.asked:
-                raise Interrupted(interruption.asked) from None
-            raise _error(*_first(error.failures)) from None
+                while True:
+                    try:
+                        elastic_launch(config, sys.executable)("-u", *command)
+                        return
+                    except ChildFailedError as error:
+                        if interruption is not None and interruption.asked:
+                            raise Interrupted(interruption.asked) from None
+                        if not restarts or not _only_lost(error.failures):
+                            raise _error(*_first(error.failures)) from None
+                    restarts -= 1
         finally:
             ended.set()
             if interruption is not None:
@@ -215,11 +218,16 @@ def _follow(launcher: int) -> None:
     os._exit(1)
 
 
-def leave_error(message: str, fix: str = "", mistake: bool = False) -> bool:
-    """Hand an error to the launcher; ``mistake``: of the user's. False where there is no launcher to say it."""
+def leave_error(message: str, fix: str = "", mistake: bool = False, lost: bool = False) -> bool:
+    """Hand an error to the launcher. False where there is no launcher to say it.
+
+    Args:
+        mistake: the user's.
+        lost: of another rank, so that a new start may help.
+    """
     if LAUNCHER not in os.environ or ERROR_FILE not in os.environ:
         return False
-    left = {"message": message, "timestamp": int(time.time()), "fix": fix, "mistake": mistake}
+    left = {"message": message, "timestamp": int(time.time()), "fix": fix, "mistake": mistake, "lost": lost}
     with suppress(OSError):  # the disk may be what is wrong
         Path(os.environ[ERROR_FILE]).write_text(json.dumps(left))
         return True
@@ -243,19 +251,26 @@ def _left(failure: ProcessFailure) -> Mapping[str, Any]:
     return data if "mistake" in data else {}
 
 
+def _only_lost(failures: Mapping[int, ProcessFailure]) -> bool:
+    """Whether a new start may help: ranks were killed, ended without a word or lost another; none has an error of its own."""
+    return all(_left(failure).get("lost", True) for failure in failures.values())
+
+
 def _first(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
     """The rank that failed first, which the others lost, and how.
 
     A killed rank comes first, then one with a user's error, then one that ended without a word. Errors of the others often are
-    lost connections to it. Ranks that the launcher ended come last: by SIGTERM, and by SIGKILL where they did not answer.
+    lost connections to it, and those that know so come after its own. Ranks that the launcher ended come last: by SIGTERM, and
+    by SIGKILL where they did not answer.
     """
     hung = any("timed out" in str(_left(failure).get("message", "")).lower() for failure in failures.values())
 
     def order(item: tuple[int, ProcessFailure]) -> tuple[int, int]:
         code, left = item[1].exitcode, _left(item[1])
         if code == -signal.SIGTERM or (hung and code == -signal.SIGKILL):
-            return 4, item[1].timestamp
-        return 0 if code < 0 else 1 if left.get("mistake") else 3 if left else 2, item[1].timestamp
+            return 5, item[1].timestamp
+        said = 2 if not left else 1 if left["mistake"] else 4 if left.get("lost") else 3
+        return 0 if code < 0 else said, item[1].timestamp
 
     return min(failures.items(), key=order)
 

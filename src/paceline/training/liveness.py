@@ -93,16 +93,17 @@ def naming_lost_ranks() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if roll is None or not _of_a_collective(error):
+        has_name = isinstance(error, LostRank) and not isinstance(error, WireError)
+        if roll is None or has_name or not tells_of_a_loss(error):
             raise
         raise roll.verdict(error) from error
 
 
-def _of_a_collective(error: Exception) -> bool:
+def tells_of_a_loss(error: Exception) -> bool:
     """Whether an error is that of a lost peer; gloo raises plain RuntimeErrors."""
-    if isinstance(error, LostRank):
-        return isinstance(error, WireError)  # others have a name already
-    return isinstance(error, dist.DistError) or (type(error) is RuntimeError and bool(_LOSS.search(str(error))))
+    if isinstance(error, LostRank | dist.DistError):
+        return True
+    return type(error) is RuntimeError and bool(_LOSS.search(str(error)))
 
 
 def _label(group: dist.ProcessGroup) -> str:

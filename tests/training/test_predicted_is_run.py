@@ -49,7 +49,7 @@ class Unit(NamedTuple):
     owners: int
     replicate_group: str | None
     gathered: torch.dtype
-    parameters: tuple[torch.Tensor, ...] = (torch.zeros(1),)
+    device: torch.device = torch.device("cpu")
 
 
 def predicted(choices: Mapping[str, Any]) -> Strategy | None:

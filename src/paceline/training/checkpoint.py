@@ -284,12 +284,11 @@ def kept(run: TrainingRun) -> str:
 
 def refuse_unfinished(directory: Path) -> None:
     """Raises UserError where a run that is not over has left a checkpoint, which a new run would write over."""
-    state: dict[str, Any] = {}
-    for path in (directory / PREVIOUS, directory / FILE):  # the newest that can be read
-        with suppress(Exception):
-            found = _with_defaults(torch.load(path, map_location="cpu", weights_only=True, mmap=True))
-            state = {**found, "run": _run_of(found)}
-    if state and state["epoch"] < state["run"].epochs:
+    try:
+        state = load(directory, mapped=True)
+    except UserError:  # none is there, or none that anybody can go on from
+        return
+    if state["epoch"] < state["run"].epochs:
         where = f"{place(state)} of {state['run'].epochs}"
         raise UserError(
             f"{directory} holds the checkpoint of a run that is not over, {where}; a new run would write over it",

@@ -153,6 +153,15 @@ class Nodes:
     def lines(self) -> list[str]:
         return [line for one in self.all for line in one.lines]
 
+    def hold(self, node: Watched, within_s: float = 30) -> None:
+        """Wait until the rank of a node stands still in its forward pass (``user_module.Idle``)."""
+        folder = self.folder / str(self.all.index(node))
+        (folder / "hold").touch()
+        until = time.monotonic() + within_s
+        while not (folder / "held").exists():
+            assert time.monotonic() < until, self.lines
+            time.sleep(0.02)
+
     def stop(self) -> None:
         """All, by SIGTERM."""
         for one in self.all:
@@ -186,6 +195,7 @@ def test_a_node_joins_and_one_is_lost_under_torchrun(tmp_path: Path) -> None:
         for name in owed[0]:
             torch.testing.assert_close(sum(one[name] for one in shares), sum(one[name] for one in owed))
         nodes.say(f"epoch {saved['epoch'] + 2}/")
+        nodes.hold(last)  # in an exchange its message might reach one of the others alone, which would be a step ahead
         last.process.kill()  # the agent; its worker follows it
         line = nodes.say(" in the memory of rank ")
         epoch = int(re.search(r"epoch (\d+),", line)[1])  # type: ignore[index]

@@ -44,8 +44,8 @@ def other_code(job: Job) -> None:
     own = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     words = [*job.words, "--out", str(job.out), "--timeout", "60s"]  # the ranks do not start together
     job.ranks = [Rank([*TRAINING, *words], job.folder / "0", {**shared, **own, "RANK": "0"})]
-    start = "import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in type(f).__module__]; "
-    start += "from paceline.training.__main__ import main; sys.exit(main())"
+    start = "import runpy, sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in type(f).__module__]; "
+    start += "runpy.run_module('paceline.training', run_name='__main__', alter_sys=True)"  # it ends as it does for a user
     environment = {**shared, **own, "RANK": "1", "PYTHONPATH": f"{copy}:{TESTS}"}
     job.ranks.append(Rank([sys.executable, "-c", start, *words], job.folder / "1", environment))  # a Python of its own
     job.ends(2, 2, limit_s=100)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
+from statistics import median
 
 import numpy as np
 import pytest
@@ -119,13 +121,20 @@ def test_ten_thousand_take_a_fraction_of_as_many_calls():
         for p in ("fp32", "bf16")
         for z in TORCH_SHARDINGS
     ]
-    start = time.process_time()
-    found = Predictor().many(net, some)
-    at_once = (time.process_time() - start) / len(some)
-    start = time.process_time()
-    for _, one in some[::200]:
-        predict(net, place, one)
-    assert at_once < 0.2 * (time.process_time() - start) / 50
+    gc.freeze()  # a collection walks what all tests before have left, and falls on the longer of the two
+    try:
+        at_once, alone = [], []
+        for _ in range(3):
+            start = time.process_time()
+            found = Predictor().many(net, some)
+            at_once.append((time.process_time() - start) / len(some))
+            start = time.process_time()
+            for _, one in some[::200]:
+                predict(net, place, one)
+            alone.append((time.process_time() - start) / 50)
+    finally:
+        gc.unfreeze()
+    assert median(at_once) < 0.2 * median(alone)
     assert len(some) == 10_000 and np.isfinite(found.step_s).all()
 
 

@@ -73,18 +73,6 @@ def hooks(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def plain(row: Row) -> Row:
-    """The row with the error of ``paceline predict`` itself, which rows from before 2026-11-27 do not have."""
-    if row.get("plain_error", "") != "":
-        return row
-    import predict_lab
-
-    case = next(case for case in predict_lab.CASES if case["method"] == row["method"])
-    told = {**case, "assumed": {"ratio": predict_lab.RATIO}} if case["compression"] == "inceptionn" else case
-    seconds = predict_lab.plain(row["network"], row["hosts"], row["link"], told, row["alone_s"])
-    return {**row, "plain_error": seconds / row["step_s"] - 1}
-
-
 def errors(rows: Sequence[Row], name: str = "error") -> Iterator[str]:
     """Mean error of the predicted steps by link, by method and of all."""
     for column in ("link", "method", ""):
@@ -103,7 +91,7 @@ def tables() -> dict[str, list[str]]:
         SHARES: list(figure_12(inceptionn, "shares")),
         HOOKS: list(hooks(read(RESULTS / "against_hooks.csv"))),
         ERRORS: list(errors(predicted)),
-        PLAIN: list(errors([plain(row) for row in predicted], "plain_error")),
+        PLAIN: list(errors(predicted, "plain_error")),
         SPEED_UP: list(speed_up(read(RESULTS / "speedup_lab.csv"))),
     }
     return {heading: lines for heading, lines in found.items() if lines}

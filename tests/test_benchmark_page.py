@@ -66,3 +66,84 @@ def test_powersgd_sends_two_factors_of_each_matrix_and_the_rest_dense(name: str)
         assert int(row["sent_bytes"]) == pytest.approx(4 * values * 2 * (workers - 1) / workers, rel=0.01)
         checked += 1
     assert checked == 10
+
+
+def spread(values: list[float], form: str) -> str:
+    """The least and the largest, in words."""
+    return f"{format(min(values), form)} to {format(max(values), form)}"
+
+
+def last_of(file: str, key: str) -> dict[str, dict[str, str]]:
+    """The last row of each value of a column."""
+    return {row[key]: row for row in rows(file)}
+
+
+def test_what_a_nan_in_the_last_group_costs() -> None:
+    ratios = {row["compression"]: float(row["ratio"]) for row in rows("nonfinite_cost.csv")}
+    ddp = [ratio for name, ratio in ratios.items() if "sharded" not in name]
+    fsdp2 = sorted(ratio for name, ratio in ratios.items() if "sharded" in name)
+    assert f"{spread(ddp, '.2f')} with DDP, {fsdp2[0]:.2f} and {fsdp2[1]:.2f} with FSDP2's units" in PAGE
+
+
+def test_what_a_checkpoint_a_minute_costs() -> None:
+    shares = {
+        (round(int(row["parameters"]) / 1e6), row["compression"]): 100 * float(row["share_of_a_minute"])
+        for row in rows("checkpoint_cost.csv")
+    }
+    assert len(shares) == 6 and max(shares.values()) <= 3
+    small, (dense, topk) = shares[1, "dense"], (shares[10, name] for name in ("dense", "topk"))
+    said = f"{small:.2f} % with 1 million parameters, {dense:.1f} % (dense) and {topk:.1f} % (topk, with residuals)"
+    assert f"{said} with 10 million, {shares[60, 'dense']:.1f} and {shares[60, 'topk']:.1f} % with 60 million" in PAGE
+
+
+def test_what_faults_do() -> None:
+    faults = rows("faults.csv")
+    slowest, runs = max(float(row["slowest_s"]) for row in faults), sum(int(row["runs"]) for row in faults)
+    assert all(row["hung"] == row["failed"] == "0" and row["runs"] == "20" for row in faults) and slowest < 30
+    assert f"the slowest of {runs} runs took {slowest:.1f} s" in PAGE
+
+
+def test_sharded_steps_in_the_lab() -> None:
+    found = rows("sharded_lab.csv")
+    assert all(row["metered_bytes"] == row["predicted_bytes"] and row["within"] == "1" for row in found)
+    over = [100 * (int(row["socket_bytes"]) / int(row["predicted_bytes"]) - 1) for row in found]
+    assert (
+        f"in {len(found)} of {len(found)} rows, on the sockets {spread(over, '.1f')} % more; all {len(found)} steps lie" in PAGE
+    )
+    short = {link: [-100 * float(row["error"]) for row in found if row["link"] == link] for link in ("100Mb/s", "1Gb/s")}
+    slow, fast = (sum(each) / len(each) for each in short.values())
+    both = [abs(error) for each in short.values() for error in each]
+    assert f"{slow:.0f} % short in the mean at 100 Mb/s and {fast:.0f} % at 1 Gb/s ({spread(both, '.0f')} %)" in PAGE
+    slow_steps = {
+        (row["sharding"], row["compression"], row["gather_bits"]): float(row["step_s"])
+        for row in found
+        if row["link"] == "100Mb/s"
+    }
+    coded, dense = slow_steps["zero3", "int8", "8"], slow_steps["zero3", "dense", "0"]
+    assert f"zero3 with int8 and weights in 8 bits takes {coded:.2f} s a step at 100 Mb/s, dense {dense:.2f}" in PAGE
+
+
+def test_local_steps_over_slow_links() -> None:
+    found = rows("local_sgd_lab.csv")
+    faster = {(row["link"], row["method"]): float(row["speed_up"]) for row in found}
+    names = ("TernGrad", "DiLoCo 8 int8", "DiLoCo 32 int8", "streaming 32 int8")
+    slow, fast = ([faster[link, name] for name in names] for link in ("10Mb/s", "100Mb/s"))
+    assert f"steps are {slow[0]:.1f} times as fast as dense with TernGrad, {slow[1]:.0f} with DiLoCo every 8" in PAGE
+    assert f"in int8, {slow[2]:.0f} every 32, {slow[3]:.0f} where they stream" in PAGE
+    assert f"at 100 Mb/s {fast[0]:.1f}, {fast[1]:.1f}, {fast[2]:.1f} and {fast[3]:.1f}." in PAGE
+    usual = [100 * float(row["accuracy"]) for row in found if row["outer_momentum"] != "0.9"]
+    (dense,) = {row["accuracy"] for row in found if row["method"] == "dense"}
+    assert f"Accuracy {spread(usual, '.1f')} % (dense {100 * float(dense):.1f})" in PAGE
+    assert f"Bytes are those predicted in all {len(found)} rows" in PAGE
+    assert all(row["metered_bytes"] == row["predicted_bytes"] for row in found)
+    errors = [100 * abs(float(row["error"])) for row in found]
+    assert f"{sum(errors) / len(errors):.0f} % off in the mean ({max(errors):.0f} at most)" in PAGE
+
+
+def test_regret_and_the_layouts_of_the_largest_search() -> None:
+    regret = last_of("plan_regret.csv", "table")["vtrain"]
+    median, p90, worst, lot = (100 * float(regret[name]) for name in ("median", "p90", "worst", "guess"))
+    assert f"median {median:.0f} %, p90 {p90:.0f} %, worst {worst:.0f} % on vTrain's" in PAGE
+    assert f"where a choice by lot costs {lot:.0f} %" in PAGE
+    search = rows("layout_search.csv")[-1]
+    assert f"{int(search['legal']):,} in {float(search['seconds']):.0f} s" in PAGE

@@ -262,9 +262,15 @@ def test_the_tables_of_the_lab_are_those_of_the_results() -> None:
         assert lab_tables.put(page, heading, lines) == page, heading
     modelled, plain = (found[heading][-1].split("|")[-2].strip() for heading in (lab_tables.ERRORS, lab_tables.PLAIN))
     said = f"{modelled} % off with a model of this machine that only the benchmark has, {plain} % by `paceline predict`"
-    assert said in page and f"**{plain} %, more than the target of 10**" in page and float(plain) > 10
+    page = " ".join(page.split())
+    assert said in page and f"**{plain} %, within the target of 10**" in page and float(plain) < 10
     validation = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
-    assert f"| 10 | {plain}: missed ({modelled} with the benchmark's model of the shared processors) |" in validation
+    rows_of = rows(RESULTS / "predict_lab.csv")
+    fast = min(float(r["error"]) for r in rows_of if (r["method"], r["hosts"]) == ("inceptionn", "8"))
+    worst = max(abs(float(r["error"])) for r in rows_of if r["hosts"] != "8")
+    assert f"(predicted up to {-100 * fast:.0f} % too fast)" in page
+    assert f"On two and four hosts the worst error is {100 * worst:.0f} %" in page
+    assert f"| 10 | {plain}: met ({modelled} with the benchmark's model of the shared processors) |" in validation
 
 
 def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
@@ -285,6 +291,25 @@ def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
     outside = [r for r in found if not float(r["predicted_low_s"]) <= float(r["step_s"]) <= float(r["predicted_high_s"])]
     off = statistics.fmean(abs(float(r["predicted_s"]) / float(r["step_s"]) - 1) for r in found)
     assert f"{100 * off:.0f} % off in the mean; {len(outside)} of 40 steps" in page
+    sent = {(r["network"], r["system"]): float(r["socket_mb"]) for r in found if r["condition"] == "shares"}
+    fewer = [sent[net, "INC"] / sent[net, "INC + C"] for net in published_shares]
+    said = "sends {:.1f} (AlexNet), {:.1f} (HDC), {:.1f} (ResNet-50) and {:.1f} times (VGG-16) fewer bytes than INC"
+    assert said.format(*fewer) in page
+
+
+def test_what_the_page_says_of_terngrads_speed_up_is_in_the_rows() -> None:
+    page = " ".join((ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").split())
+    found = rows(RESULTS / "speedup_lab.csv")
+    assert all("recorded in training" in r["gradients"] and int(r["steps"]) >= 20 for r in found)
+    for link in {r["link"] for r in found}:
+        ups = [float(r["speed_up"]) for r in found if (r["link"], r["compression"]) == (link, "terngrad")]
+        assert len(ups) == 9 and f"{min(ups):.1f} to {max(ups):.1f}" in page
+    seen = [(float(r["step_s"]), float(r["predicted_low_s"]), float(r["predicted_high_s"])) for r in found]
+    under = [step / low for step, low, _ in seen if step < low]
+    over = [step / high for step, _, high in seen if step > high]
+    assert f"{len(under) + len(over)} of {len(found)} steps lie outside their predicted range" in page
+    assert len(under) == 4 and f"take {100 - 100 * max(under):.0f} to {100 - 100 * min(under):.0f} % less" in page
+    assert len(over) == 6 and f"up to {max(over):.1f} times its high end" in page
 
 
 def test_what_the_page_says_of_processor_seconds_is_in_the_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,28 @@ def test_another_number_of_workers_goes_on_within_an_epoch_and_keeps_the_residua
     state = checkpoint.load(tmp_path / "run")
     assert (state["epoch"], state["step"], state["workers"], len(state["parts"])) == (2, 0, 2, 2)
     assert len(state["curve"]) == 2
+
+
+def go_on_from_two_places(rank: int, workers: int, folder: str) -> str:
+    """Two runs with the same settings stop at other steps; the ranks go on from one each."""
+    stopped = [job(Path(folder) / str(looks), "topk", "momentum", workers, epochs=2) for looks in (3, 5)]
+    for looks, run in zip((3, 5), stopped, strict=True):
+        assert run_briefly(run, rank, AskedAt(looks)).startswith("143")
+    try:
+        return run_briefly(replace(stopped[0], resume=stopped[rank].out), rank)
+    except UserError as error:
+        return f"{error.message}; {error.fix}"
+
+
+def test_ranks_that_go_on_from_different_checkpoints_are_told(tmp_path: Path) -> None:
+    said = set(launch(go_on_from_two_places, 2, folder=str(tmp_path)))
+    assert len(said) == 1
+    place = r"step \d+ of epoch 1, weights [0-9a-f]{16}"
+    assert re.fullmatch(
+        rf"the ranks disagree on the checkpoint \(rank 0: {place}; rank 1: {place}\); "
+        "let `resume` be the same directory on every rank",
+        said.pop(),
+    )
 
 
 @pytest.mark.parametrize(

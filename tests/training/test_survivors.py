@@ -38,13 +38,14 @@ def test_those_at_the_last_step_count_and_the_lost_one_owes_nothing(tmp_path: Pa
     left(tmp_path, 2, 7)
     left(tmp_path, 1, 7)
     state = survivors.found(tmp_path, run)
-    assert state is not None and (state["epoch"], state["step"], state["lost"]) == (1, 7, [0])
+    assert state is not None and (state["epoch"], state["step"], state["lost"], state["behind"]) == (1, 7, [], [0])
     assert state["model"]["a"].tolist() == [7.0] * 4 and [hook["rank"] for hook in state["hook"]] == [0, 1, 2]
     assert [hook["feedback"]["residual"]["a"][0].item() for hook in state["hook"]] == [0.0, 2.0, 3.0]
-    said = (
-        "going on from step 7 of epoch 2, in the memory of rank 1, 2 when the group broke; rank 0 was lost, and its residuals"
-    )
-    assert survivors.said(state) == f"{said} with it"
+    where = "going on from step 7 of epoch 2, in the memory of rank 1, 2 when the group broke"
+    assert survivors.said(state) == f"{where}; rank 0 was a step behind, and its residuals are dropped"
+    (tmp_path / "survivor.0.pt").unlink()
+    state = survivors.found(tmp_path, run)
+    assert state is not None and survivors.said(state) == f"{where}; rank 0 was lost, and its residuals with it"
     survivors.remove(tmp_path)
     assert survivors.found(tmp_path, run) is None
 
@@ -56,7 +57,7 @@ def test_what_is_damaged_or_of_another_run_does_not_count(tmp_path: Path) -> Non
     path = tmp_path / "survivor.2.pt"
     path.write_bytes(path.read_bytes()[:-400])
     state = survivors.found(tmp_path, job(tmp_path))
-    assert state is not None and state["step"] == 6 and state["lost"] == [1, 2]
+    assert state is not None and state["step"] == 6 and state["lost"] == [1, 2] and not state["behind"]
     with pytest.raises(UserError, match="no checkpoint"):
         checkpoint.load(tmp_path)
 

@@ -353,6 +353,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     words = log.read_text()
     assert code == 128 + signal.SIGKILL, words
     assert f"failed: worker rank 1 (process {ranks['1']}) was killed by SIGKILL" in words
+    assert f"\nno checkpoint was written, so nothing is kept in {out}" in words
     assert took < 30
     assert not RunDir(out).record_path.exists()
     deadline = time.monotonic() + 100

@@ -8,10 +8,11 @@ standard error counts the jobs, the error of the medians, and an error that jobs
 What is found is relative to the other sites: where all throttle alike, nobody is found. Of two sites the test cannot say which
 one differs. A lender that was found no longer counts among the others, and the rest are tested once more.
 
-Sigma on real steps is 0.13 (``MEASURED_SIGMA``): 36 steps of ``benchmarks/results/predict_lab.csv``, each predicted from a run
-on one device. Their tails are heavy: excess kurtosis 4.4, as of Student's t with 5.4 degrees of freedom. The 26 published runs
-of ``benchmarks/results/unseen_runs.csv`` scatter by 0.18 over all models and by 0.11 within a model, so part of it is the bias
-of models.
+Sigma is 0.13 (``MEASURED_SIGMA``), between what was measured. Predictions of 36 steps of
+``benchmarks/results/predict_lab.csv``, each from a run on one device, scatter by 0.10 (``plain_error``); those of the 26
+published runs of ``unseen_runs.csv`` beside it by 0.11 within a model and by 0.18 over all, so part of it is the bias of
+models. It was the sigma of 36 steps before the exchange was made faster. Their tails were heavy: excess kurtosis 4.4, as of
+Student's t with 5.4 degrees of freedom; it is 1.8 since.
 
 False alarms of one lender in percent, by 4 million simulated means of independent jobs of unit variance (one-sided):
 
@@ -43,9 +44,9 @@ from paceline.errors import UserError, shown, unknown
 from paceline.market.site import LONGEST_NAME
 
 MEASURED_SIGMA = 0.13
-"""Standard deviation of log(predicted / measured step time), ``benchmarks/results/predict_lab.csv``."""
+"""Standard deviation of log(predicted / measured step time), from the measurements above."""
 MEASURED_KURTOSIS = 4.4
-"""Excess kurtosis of the same 36 errors."""
+"""Excess kurtosis of such errors, at most."""
 FALSE_ALARMS = 0.01
 """Of all lenders together, where no k is given."""
 POWER = 0.9

@@ -1,7 +1,8 @@
 """What the ranks that are left write down when another is lost: the last step in their memory, from which a new group goes on.
 
 Replicas are equal, so the weights and the optimizer of any of them are the run's. Residuals are each rank's own: those of the
-survivors are kept, those of a lost rank are lost.
+survivors are kept, those of a lost rank are lost. A survivor that had not ended the last step when the group broke has those of
+the step before, which the others have summed since: they are dropped too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], ow
 def found(directory: Path, run: TrainingRun) -> dict[str, Any] | None:
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
-    Of survivors at different steps those at the last one count. ``lost`` in it has the ranks without a part.
+    Of survivors at different steps those at the last one count: what the others owe has been sent in part since. ``lost`` in it
+    has the ranks that left nothing, ``behind`` those that left an earlier step.
     """
     states: list[dict[str, Any]] = []
     for path in sorted(directory.glob(PATTERN)):
@@ -42,9 +44,18 @@ def found(directory: Path, run: TrainingRun) -> dict[str, Any] | None:
     at_last = [state for state in states if (state["epoch"], state["step"]) == last]
     parts = {state["parts"][0]["rank"]: state["parts"][0] for state in at_last}
     some, workers = next(iter(parts.values())), at_last[0]["workers"]
-    lost = [rank for rank in range(workers) if rank not in parts]
+    behind = sorted({state["parts"][0]["rank"] for state in states} - parts.keys())
+    lost = [rank for rank in range(workers) if rank not in parts and rank not in behind]
     hooks = [parts[rank]["hook"] if rank in parts else _without_residuals(some["hook"], rank) for rank in range(workers)]
-    return {**at_last[0], "parts": list(parts.values()), "hook": hooks, "lost": lost, "file": "", "fallback": ""}
+    return {
+        **at_last[0],
+        "parts": list(parts.values()),
+        "hook": hooks,
+        "lost": lost,
+        "behind": behind,
+        "file": "",
+        "fallback": "",
+    }
 
 
 def remove(directory: Path) -> None:
@@ -58,7 +69,8 @@ def said(state: Mapping[str, Any]) -> str:
     """Where a run goes on, in words."""
     ranks = _ranks([part["rank"] for part in state["parts"]])
     lost = f"; {_ranks(state['lost'])} was lost, and its residuals with it" if state["lost"] else ""
-    return f"going on from {checkpoint.place(state)}, in the memory of {ranks} when the group broke{lost}"
+    behind = f"; {_ranks(state['behind'])} was a step behind, and its residuals are dropped" if state["behind"] else ""
+    return f"going on from {checkpoint.place(state)}, in the memory of {ranks} when the group broke{lost}{behind}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from paceline.errors import Interrupted, UserError
-from paceline.lab import Loopback
+from paceline.lab import HostFailed, Loopback
 from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import RateScaling
-from paceline.training.launcher import RESTARTS, check_host_holds, interruptible, run_workers
+from paceline.training.launcher import RESTARTS, WorkerFailed, check_host_holds, interruptible, run_workers
 from paceline.training.training_run import TIMEOUT_S, TrainingRun
 
 
@@ -59,7 +59,7 @@ def train(
     Raises:
         UserError: before training starts, for anything that cannot work, for more workers than the cores here can run, and for
             a directory that another run writes; later for a disk that is full.
-        WorkerFailed: a worker died; the message names its rank.
+        WorkerFailed: a worker died; the message names its rank, and says what is kept.
         Interrupted: a KeyboardInterrupt, of Ctrl-C, SIGTERM or SIGHUP; the message says what is kept.
     """
     run = TrainingRun(
@@ -105,6 +105,9 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
                 on.run([sys.executable, *command], stream=True)
         except Interrupted as error:
             raise Interrupted(error.number, checkpoint.kept(run)) from None
+        except (WorkerFailed, HostFailed) as error:
+            error.args = (f"{error}\n{checkpoint.kept(run)}",)
+            raise
         contents = RunDir(run.out).read()
     if run.label not in contents.records:
         raise UserError(f"the workers ended without a record in {run.out}", "look at their messages above")

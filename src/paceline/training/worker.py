@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -31,7 +31,7 @@ from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint, survivors
 from paceline.training.attach import attach, wrap
 from paceline.training.calibrate import calibrate, mean_over_ranks
-from paceline.training.consistency import CODE, code_version, module_version, same_everywhere
+from paceline.training.consistency import CODE, checksum, code_version, module_version, same_everywhere
 from paceline.training.data import Dataset, load
 from paceline.training.epochs import Epochs
 from paceline.training.hooks.ddp import Hook
@@ -318,6 +318,8 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     dist.broadcast_object_list(workers, 0)
     before = workers[0]
     result = agreed(own)
+    found = f"{checkpoint.place(result)}, weights {checksum(_tensors(result)):016x}"
+    same_everywhere(None, {"the checkpoint": found}, "let `resume` be the same directory on every rank")
     if "lost" in result:
         progress.say(survivors.said(result))
     elif run.elastic:
@@ -325,6 +327,11 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     if result.get("fallback"):
         progress.say(f"{result['fallback']}; going on from the previous checkpoint, {checkpoint.place(result)}")
     return result
+
+
+def _tensors(state: Mapping[str, Any]) -> Iterator[Tensor]:
+    """Those of a checkpoint's model."""
+    return (value for value in state["model"].values() if isinstance(value, Tensor))
 
 
 def _record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,13 +11,13 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.strategy import FP32, GradientExchange
+from paceline.strategy import GradientExchange
 from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
 from paceline.training.collectives import WireError
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room, share
 from paceline.training.exchange_setup import make_setup, setup_at
-from paceline.training.exchange_thread import Future, promise
+from paceline.training.exchange_thread import Background, Future, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.gradient_statistics import is_finite
 from paceline.training.hooks.base import HookBase, StepEnd, finish_queued, step_end
@@ -58,6 +59,7 @@ class Hook(HookBase):
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
         self._groups = Groups(model, self._named, fused=True)
+        self._starts = Background(self, "paceline-start")
         self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self._paid: dict[str, torch.Tensor] = {}  # those that it has sent in this step
         self.noise = NoiseMeter(self.wire) if noise_scale else None
@@ -105,11 +107,12 @@ class Hook(HookBase):
             self.noise.local(buffer)
         end = step_end(last)
         if self._setup is None:
-            parts = self._groups.of(bucket)
+            # Only residuals and tensors that may be unused need names, which take 30 us a tensor.
+            parts = self._groups.of(bucket) if self._owed or self._usage is not None else {}
             used = self._take_used(parts)
-            dense = self.gradient_exchange.description.format == FP32
-            begun = self._begin(parts, used, buffer) if dense else None
-            self._work.submit(lambda: self._run(parts, used, end, buffer, begun), [(buffer, future)])
+            begun: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+            self._starts.submit(lambda: begun.put(self._begin(parts, used, buffer)))
+            self._work.submit(lambda: self._run(parts, used, end, buffer, begun.get), [(buffer, future)])
         else:
             for group in self._groups.add(bucket, future):
                 used = self._take_used(group.parts)
@@ -190,10 +193,11 @@ class Hook(HookBase):
                 feedback.keep(layout, *share(self._setup, layout), self._setup.inner.world_size, device)
 
     def _begin(self, parts: Mapping[str, torch.Tensor], used: set[str], whole: torch.Tensor) -> Callable[[], None]:
-        """Start the all-reduce of a bucket. Without a codec several are in flight from the caller's thread, as in DDP.
+        """Start the all-reduce of a bucket. Several are in flight, as in DDP.
 
-        All ranks start them in DDP's order, and never while the exchange thread has collectives of its own. Those run after the
-        last bucket of a step and before its future. The exchange thread handles an error, since it names the lost rank.
+        A thread of its own starts them, so that what scales or rounds a bucket delays neither the backward pass nor the bucket
+        before. All ranks start them in DDP's order, and never while the exchange thread has collectives of its own: those run
+        after the last bucket of a step and before its future. The exchange thread handles errors, since it names the lost rank.
         """
         try:
             self._pay(parts, self._unused(parts, used) if self._owed else set())
@@ -207,13 +211,18 @@ class Hook(HookBase):
         used: set[str],
         end: StepEnd | None,
         whole: torch.Tensor | None = None,
-        begun: Callable[[], None] | None = None,
+        begun: Callable[[], Callable[[], None]] | None = None,
     ) -> None:
-        """Exchange flat gradients by name, and end the step. ``whole`` is the buffer that contains them."""
+        """Exchange flat gradients by name, and end the step.
+
+        Args:
+            whole: the buffer that contains them; ``begun``: returns the end of its all-reduce, once that has begun.
+        """
         if self._setup is not None:
             self._exchange(self._setup, parts, used, last=end is not None)
         elif whole is not None:
-            (begun or self._begin(parts, used, whole))()
+            finish = begun() if begun is not None else self._begin(parts, used, whole)
+            finish()
             # A dense run under auto needs no pass over memory for a count, unless residuals are at stake.
             if not self._adopts or self._owed or self._paid:
                 with self.meter.span("scatter", "codec"):
@@ -223,7 +232,7 @@ class Hook(HookBase):
         if self.noise is not None:
             for part in (whole,) if whole is not None else parts.values():
                 self.noise.mean(part)
-        finish_queued(next(iter(parts.values())))
+        finish_queued(next(iter(parts.values())) if whole is None else whole)
         if end is not None:
             self._end_step(end)
 

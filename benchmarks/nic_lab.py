@@ -70,7 +70,7 @@ WITH_SWITCH: dict[str, dict[str, Any]] = {
     "switch, ternary": {"compression": "terngrad", "exchange": "switch"},
 }
 PLACES = {"": "", "host": ", host", "nic": ", card"}
-STEPS = {"10Mb/s": 2, "100Mb/s": 20, "1Gb/s": 150}
+STEPS = {"10Mb/s": 20, "100Mb/s": 20, "1Gb/s": 150}
 """Steps of training by link: a quarter of an epoch of MNIST at 1 Gb/s; at the slower ones enough to compare the weights."""
 SPEC = "inceptionn,bound=2^-10"
 IN_THE_LOOP = "INC + C, the engine's Verilog"

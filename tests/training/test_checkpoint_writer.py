@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,25 @@ def test_a_failure_is_said_once_and_the_last_one_is_an_error(tmp_path, monkeypat
     assert checkpoint.load(tmp_path)["step"] == 4
 
 
+def test_a_failure_of_the_one_before_is_none_of_the_last(tmp_path, monkeypatch):
+    """It fails while the last one waits for it."""
+    save, calls = checkpoint.save, []
+
+    def full_at_first(*given: Any, **more: Any) -> None:
+        calls.append(more)
+        if len(calls) == 1:
+            time.sleep(0.3)
+            raise UserError("cannot write x: No space left on device", "make room")
+        save(*given, **more)
+
+    writer = CheckpointWriter(job(tmp_path), 0, 1, shared=True)
+    monkeypatch.setattr(checkpoint, "save", full_at_first)
+    assert writer.save(0, 1, state(1), {}) == ""
+    assert writer.save(0, 2, state(2), {}) == "cannot write x: No space left on device; make room"
+    writer.finish()
+    assert checkpoint.load(tmp_path)["step"] == 2
+
+
 def full(*_: Any) -> None:
     raise OSError(28, "No space left on device")
 
@@ -99,6 +119,8 @@ def test_every_rank_writes_its_part_and_the_one_that_cannot_is_named(tmp_path):
     assert zero[:4] == one[:4] == [True, False, "", ""]
     assert zero[4].startswith("rank 1 could not write its part of the checkpoint in ")
     assert "No space left on device" in one[4] and ".1.pt" in one[4]
+    left = {path.name for path in (tmp_path / checkpoint.PARTS).iterdir()}
+    assert not [name for name in left if name.startswith("0-3-")]  # of the one that was not written
     for file, names in ((checkpoint.PREVIOUS, 2), (checkpoint.FILE, 0)):
         read = checkpoint.read(tmp_path / file)
         assert len(read["part_files"]) == names and [part["rank"] for part in read["parts"]] == [0, 1]

@@ -11,41 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from brief_runs import AskedAt, run_briefly
 from distributed import launch
-from paceline.errors import Interrupted, UserError
-from paceline.hardware import probe
-from paceline.training import calibrate, checkpoint, step_agreement, worker
+from paceline.errors import UserError
+from paceline.training import checkpoint, worker
 from paceline.training.stop_requests import StopRequests
 from training_jobs import job
-
-
-def run_briefly(run: Any, rank: int, stops: StopRequests | None = None) -> str:
-    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
-    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
-    step_agreement.EVERY_S = 0.0  # steps take a millisecond
-    dist.barrier()
-    try:
-        worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"), stops)
-    except Interrupted as stop:
-        return f"{stop.code} {stop}"
-    return ""
-
-
-class AskedAt(StopRequests):
-    """Asked to stop by SIGTERM as soon as the run has come so far; looked at once a step."""
-
-    def __init__(self, looks: int) -> None:
-        self._left = looks
-        super().__init__()
-
-    @property
-    def number(self) -> int:
-        self._left -= 1
-        return 15 if self._left < 0 else 0
-
-    @number.setter
-    def number(self, value: int) -> None:
-        pass
 
 
 def stop_and_go_on(rank: int, workers: int, folder: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,43 @@ def test_another_number_of_ranks_keeps_the_residuals_sum_and_begins_with_the_mea
         for key, total in before.items():
             torch.testing.assert_close(sum(rank[name][1][key] for rank in ranks), total)
         assert all(rank[name][2] == 13 and rank[name][3] for rank in ranks)
+
+
+def on_nodes_of_two(rank: int, workers: int, folder: str) -> dict[str, torch.Tensor]:
+    """What four ranks on two nodes owe."""
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    model = Net()
+    sync = paceline.attach_local(model, GradientExchange("topk", "hierarchical"), sync_every=2)
+    train(model, oracle.optimizer("sgd", model), sync, oracle.samples(rank, 4))
+    torch.save(sync.state_dict(), Path(folder) / f"node-{rank}.pt")
+    return sync.state_dict()["feedback"]["residual"]
+
+
+def on_one_node(rank: int, workers: int, folder: str) -> list[Any]:
+    """Two of them go on, and send it uncompressed."""
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    model = Net()
+    sync = paceline.attach_local(
+        model, GradientExchange("topk", "hierarchical"), sync_every=2, outer_momentum=0.0, outer_lr=1.0
+    )
+    states = [torch.load(Path(folder) / f"node-{r}.pt", weights_only=True) for r in range(4)]
+    local = sync.state_dict()["local"]
+    sync.load_state_dict([{**state, "local": local, "outer_momentum": {}} for state in states])
+    owed, before = sync.state_dict()["feedback"]["residual"], {n: p.detach().clone() for n, p in model.named_parameters()}
+    sync.step()
+    sync.step()
+    moved = {name: before[name] - p.detach() for name, p in model.named_parameters()}
+    return [owed, moved, sync.state_dict()["feedback"]["residual"]]
+
+
+def test_what_a_hierarchy_owes_is_sent_where_all_ranks_are_on_one_node(tmp_path: Path) -> None:
+    four, two = launch(on_nodes_of_two, 4, folder=str(tmp_path)), launch(on_one_node, 2, folder=str(tmp_path))
+    for name in four[0]:
+        total = sum(one[name] for one in four)
+        torch.testing.assert_close(sum(owed[name] for owed, _, _ in two), total)
+        torch.testing.assert_close(two[0][1][name].reshape(-1), total.reshape(-1) / 2, rtol=1e-4, atol=1e-7)
+        assert not any(after[name].any() for _, _, after in two)
+    assert any(one[name].any() for one in four for name in one)
 
 
 def refusals(rank: int, workers: int) -> list[str]:

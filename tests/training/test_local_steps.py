@@ -291,6 +291,72 @@ def test_infinite_buffers_return_all_ranks_to_the_shared_weights_and_buffers() -
     assert launch_once(spoil_buffers, 2) == [[True] * 4] * 2
 
 
+def owe_through_infinite_buffers(rank: int, workers: int) -> list[bool]:
+    """As ``spoil_buffers``, with a codec that owes something after the first exchange."""
+    model = nn.Sequential(nn.BatchNorm1d(5), oracle.network())
+    optimizer = oracle.optimizer("sgd", model)
+    sync = paceline.attach_local(model, "topk", sync_every=2)
+    for number, x in enumerate(oracle.samples(rank, 4), start=1):
+        oracle.local_step(model, optimizer, x)
+        if number == 4:
+            owed = {name: values.clone() for name, values in sync.feedback.state()["residual"].items()}
+            if rank == 1:
+                model[0].running_mean[2] = float("inf")
+        sync.step()
+    after = sync.feedback.state()["residual"]
+    return [
+        sync.returned == 1,
+        any(values.any() for values in owed.values()),
+        all(map(torch.equal, owed.values(), after.values())),
+    ]
+
+
+def test_infinite_buffers_leave_what_is_owed_as_it_was() -> None:
+    """All go back to before the exchange, so nothing of it may be owed, and nothing of what was owed be lost."""
+    assert launch_once(owe_through_infinite_buffers, 2) == [[True] * 3] * 2
+
+
+def warm_up(rank: int, workers: int) -> list[int]:
+    """Bytes of each exchange."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 400), nn.Linear(400, 3))
+    exchange = GradientExchange("topk", "allgather", options={"density": 0.01, "warmup_steps": 5})
+    sync = paceline.attach_local(model, exchange, sync_every=2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    sent = []
+    for x in oracle.samples(rank, 8):
+        oracle.local_step(model, optimizer, x)
+        if sync.step():
+            sent.append(sync.meter.sent_bytes)
+    return sent
+
+
+def test_a_warm_up_of_the_sparsity_counts_steps() -> None:
+    """It ends at step 5: the exchanges behind steps 2 and 4 are in it, those behind 6 and 8 are not."""
+    for first, second, third, last in launch_once(warm_up, 2):
+        assert first > second > third == last
+
+
+def sent_by_fragment(rank: int, workers: int) -> list[list[int]]:
+    """With an exchange that ends before the next begins, and as the next begins."""
+    found = []
+    for delay in (1, 2):
+        model, optimizer, sync = begin(rank, "sgd", sync_every=4, fragments=2, sync_delay=delay)
+        sent = []
+        for x in oracle.samples(rank, 12):
+            oracle.local_step(model, optimizer, x)
+            if sync.step():
+                time.sleep(0.05)  # the next one is over by now
+                sent.append(sync.meter.sent_bytes)
+        found.append(sent)
+    return found
+
+
+def test_the_meter_is_that_of_the_exchange_that_has_ended() -> None:
+    for soon, late in launch_once(sent_by_fragment, 2):
+        assert len(set(soon)) == 2 and late == soon[: len(late)] and len(late) >= 4
+
+
 def return_and_end(rank: int, workers: int) -> list[Any]:
     """Both fragments are exchanged once; the first is spoilt the second time, and the data ends there."""
     model, optimizer, sync = begin(rank, sync_every=2, fragments=2)

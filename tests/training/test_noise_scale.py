@@ -63,6 +63,29 @@ def test_the_hook_s_norms_are_those_of_the_gradients() -> None:
         assert one["terngrad"][:2] == ranks[0]["terngrad"][:2]  # alike on every rank
 
 
+def scaled(rank: int, workers: int) -> dict[str, list[float]]:
+    """As ``measured``, with a scaled loss; the scale changes between the steps."""
+    found = {}
+    for compression in ("dense", "bf16", "auto"):
+        net = DDP(model(), bucket_cap_mb=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        hook = attach(net, compression, noise_scale=True, grad_scaler=scaler)
+        for step in range(STEPS):
+            net.zero_grad()
+            poison = float("nan") if step == 1 and rank == 1 else 1.0
+            scaler.scale((net(batch(rank, step)) * poison).square().mean()).backward()
+            scaler.update(2.0 ** (10 - step))
+        found[compression] = [hook.noise.scale.signal, hook.noise.scale.noise, hook.noise.scale.steps]
+    return found
+
+
+def test_the_norms_are_those_of_unscaled_gradients() -> None:
+    for plain, one in zip(launch_once(measured, 3), launch_once(scaled, 3), strict=True):
+        assert one["dense"] == pytest.approx(plain["dense"], rel=1e-4)
+        assert one["auto"] == pytest.approx(plain["dense"], rel=1e-4)
+        assert one["bf16"] == pytest.approx(plain["bf16"], rel=2e-2)
+
+
 class TwoAlike:
     """A wire to a second rank whose norms are as large."""
 

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 import sharded_states
 from distributed import launch
 from paceline.errors import UserError
-from paceline.training.sharded_state import Holding
+from paceline.training.sharded_state import Holding, saved_sizes
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor, sharded
 
@@ -201,3 +201,10 @@ def test_of_the_parts_of_another_mesh_each_takes_an_equal_share(at: tuple[int, i
     torch.testing.assert_close(whole(new, after, shares), whole(old, before, owed))
     with pytest.raises(UserError, match=f"the state of t is of {len(parts)} ranks, and {len(parts) - 1} are here"):
         after[0].from_parts(parts[1:], new)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 300, b"\x80\x04\x95garbage", b"cno_such_module\nname\n."])
+def test_a_damaged_list_of_a_checkpoints_tensors_is_a_users_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".metadata").write_bytes(content)
+    with pytest.raises(UserError, match=r"holds no checkpoint of torch.distributed.checkpoint: \w"):
+        saved_sizes(tmp_path, "hook")

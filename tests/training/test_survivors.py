@@ -9,17 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from distributed import TESTS, executable, free_port
+from brief_runs import AskedAt, run_briefly
+from distributed import TESTS, executable, free_port, launch
 from fault_driver import FEATURES
 from paceline.errors import UserError
-from paceline.training import checkpoint, survivors
+from paceline.training import checkpoint, survivors, worker
 from paceline.training.hooks.state import exchange_of, own_state
+from paceline.training.loop import Trainer
 from training_jobs import job
 
 WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
@@ -48,6 +52,80 @@ def test_those_at_the_last_step_count_and_the_lost_one_owes_nothing(tmp_path: Pa
     assert state is not None and survivors.said(state) == f"{where}; rank 0 was lost, and its residuals with it"
     survivors.remove(tmp_path)
     assert survivors.found(tmp_path, run) is None
+
+
+def test_what_a_broken_run_keeps_is_said(tmp_path: Path) -> None:
+    elastic = replace(job(tmp_path, elastic=True), out=str(tmp_path))
+    assert survivors.kept(elastic) == f"no checkpoint was written, so nothing is kept in {tmp_path}"
+    left(tmp_path, 1, 6, elastic=True)
+    said = "step 6 of epoch 2 is kept, from the memory of rank 1; the same command goes on from it"
+    assert survivors.kept(elastic) == said
+    assert survivors.kept(replace(elastic, elastic=False)).startswith("no checkpoint")
+
+
+def resume_from_before(rank: int, workers: int, folder: str) -> list[str]:
+    """An elastic run began at a checkpoint of another directory, and was broken further on in its own."""
+    before = job(Path(folder) / "before", "topk", "momentum", workers, epochs=3)
+    assert run_briefly(before, rank, AskedAt(3)).startswith("143")
+    began = replace(before, out=str(Path(folder) / "own"), resume=before.out, elastic=True)
+    prepared = worker.prepare(began, first=rank == 0)
+    found = [worker._came_further(prepared)]
+    assert run_briefly(began, rank, AskedAt(6)).startswith("143")
+    found.append(worker._came_further(prepared))
+    assert run_briefly(began, rank) == ""
+    return [*map(str, found), str(checkpoint.load(Path(folder) / "own")["epoch"])]
+
+
+def test_an_elastic_run_that_resumed_another_goes_on_in_its_own_directory(tmp_path: Path) -> None:
+    assert launch(resume_from_before, 2, folder=str(tmp_path)) == [["False", "True", "3"]] * 2
+
+
+def break_in_the_second_epoch(rank: int, workers: int, folder: str) -> list[Any]:
+    """The group breaks in the first step behind an epoch, which no checkpoint has."""
+    run = job(Path(folder), "topk", "momentum", workers, epochs=2, checkpoint_every="1h", elastic=True)
+    usual = Trainer.train_epoch
+
+    def broken(self: Trainer, epoch: int, *more: Any) -> Any:
+        if epoch == 1:
+            raise RuntimeError("connection closed")
+        return usual(self, epoch, *more)
+
+    Trainer.train_epoch = broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="connection closed"):
+        run_briefly(run, rank)
+    dist.barrier()
+    state = survivors.found(Path(folder), worker.prepare(run))
+    assert state is not None
+    Trainer.train_epoch = usual  # type: ignore[method-assign]
+    run_briefly(run, rank)
+    dist.barrier()
+    return [state["epoch"], state["step"], len(state["curve"]), len(checkpoint.load(Path(folder))["curve"])]
+
+
+def test_an_epoch_that_has_ended_is_not_ended_again(tmp_path: Path) -> None:
+    assert launch(break_in_the_second_epoch, 2, folder=str(tmp_path)) == [[1, 0, 1, 2]] * 2
+
+
+def break_behind_the_last_step(rank: int, workers: int, folder: str) -> list[Any]:
+    """The group breaks while the last epoch is evaluated, so that who goes on has no step to take."""
+    run = job(Path(folder), "topk", "momentum", workers, epochs=1, checkpoint_every="1h", elastic=True)
+    usual = Trainer.evaluate
+
+    def broken(self: Trainer) -> Any:
+        raise RuntimeError("connection closed")
+
+    Trainer.evaluate = broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="connection closed"):
+        run_briefly(run, rank)
+    Trainer.evaluate = usual  # type: ignore[method-assign]
+    with pytest.raises(UserError, match=r"every epoch is done and saved in .*: there is no record"):
+        run_briefly(run, rank)
+    dist.barrier()
+    return [checkpoint.load(Path(folder))["epoch"], sorted(path.name for path in Path(folder).glob(survivors.PATTERN))]
+
+
+def test_a_run_that_broke_behind_its_last_step_ends_with_its_checkpoint(tmp_path: Path) -> None:
+    assert launch(break_behind_the_last_step, 2, folder=str(tmp_path)) == [[1, []]] * 2
 
 
 def test_what_is_damaged_or_of_another_run_does_not_count(tmp_path: Path) -> None:

@@ -58,15 +58,19 @@ class CheckpointWriter:
         """Whether a checkpoint is being written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def save(self, epoch: int, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    def save(self, epoch: int, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> str:
         """Copy the state and write it in the background.
 
         Args:
             epoch, step: epochs that are complete, and steps of the next one.
             shared: what is alike on every rank; rank 0 writes it. ``own``: what only this rank has.
+
+        Returns:
+            What has gone wrong with the checkpoint before since ``failure`` was called; empty if nothing has.
         """
         start = time.perf_counter()
         self._join()
+        failed = self.failure()  # it is none of this one
         state = {"own": own, **({"shared": shared} if self._rank == 0 else {})}
         self._copy = snapshot(state, self._copy)
         parts: list[Any] = [self._copy["own"]]
@@ -79,6 +83,7 @@ class CheckpointWriter:
             self._thread = threading.Thread(target=self._guarded, args=(where, parts), name="paceline-checkpoint", daemon=True)
             self._thread.start()
         self.stalled_s.append(time.perf_counter() - start)
+        return failed
 
     def failure(self) -> str:
         """What has gone wrong since the last call; empty if nothing has."""
@@ -112,8 +117,12 @@ class CheckpointWriter:
             return
         shared = self._copy["shared"]
         if self._in_files:
-            self._wait_for(names)
-            checkpoint.save(self._directory, self._run, epoch, shared, step=step, part_files=names)
+            try:
+                self._wait_for(names)
+                checkpoint.save(self._directory, self._run, epoch, shared, step=step, part_files=names)
+            except Exception:
+                self._remove(names)  # the disk may be full
+                raise
         else:
             checkpoint.save(self._directory, self._run, epoch, {**shared, "parts": list(parts)}, step=step)
 
@@ -124,6 +133,13 @@ class CheckpointWriter:
             with suppress(OSError):  # rank 0 need not wait
                 (self._directory / checkpoint.PARTS / f"{name}.failed").write_text(str(error))
             raise
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """The parts of a checkpoint that was not written."""
+        folder = self._directory / checkpoint.PARTS
+        for path in (folder / each for name in names for each in (name, f"{name}.failed")):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def _wait_for(self, names: Sequence[str]) -> None:
         """Wait for the parts of all ranks. Raises UserError naming the rank whose part does not come."""

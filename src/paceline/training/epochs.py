@@ -119,6 +119,8 @@ class Epochs:
         seconds = trainer.seconds_so_far
         entry = {"epoch": done, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
         self.curve.append({**entry, "noise_scale": trainer.noise_scale()})
+        if done < run.epochs:
+            self._remember(done, 0)  # the curve has the epoch: who goes on from here does not end it again
         agreed, self._agreed = self._agreed, Wish()
         stop = agreed.stop if done < run.epochs else 0
         by_steps = self._due_by_steps(done * trainer.steps_per_epoch)
@@ -148,7 +150,8 @@ class Epochs:
     def _save(self, epoch: int, step: int) -> None:
         trainer = self._trainer
         shared = shared_state(trainer, self.curve) if trainer.rank == 0 or trainer.gathers_state else {}
-        self.writer.save(epoch, step, shared, own_state(self._trainer))
+        if failed := self.writer.save(epoch, step, shared, own_state(self._trainer)):
+            self._say(failed)
         self._saved_at = time.monotonic()
 
     def _stop(self, number: int, epoch: int, step: int) -> None:

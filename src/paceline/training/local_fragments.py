@@ -10,6 +10,7 @@ from torch import nn
 
 from paceline.strategy import LocalSteps
 from paceline.training.exchange_thread import Future
+from paceline.training.meter import Meter
 from paceline.training.tensor_layout import Layout, TensorSpec
 
 
@@ -87,7 +88,7 @@ class Pending:
         mean: the pseudo-gradient; becomes its mean. ``buffers``: likewise; empty where they have no turn.
         began_s: when, on this process's clock.
         trained: how many workers have taken steps since the fragment's last exchange; 0: nothing was exchanged.
-        finite: whether the mean is.
+        finite: whether the mean is. ``meter``: what the exchange has counted, once it has ended.
     """
 
     fragment: int
@@ -98,3 +99,4 @@ class Pending:
     began_s: float = 0.0
     trained: int = 0
     finite: bool = True
+    meter: Meter | None = None

@@ -43,6 +43,7 @@ class Sync(Protocol):
     counts: dict[str, torch.Tensor]
     kept_buffers: torch.Tensor
     pending: Pending | None
+    owed: dict[str, torch.Tensor]
     setup: ExchangeSetup | None
     meter: Meter
     wire: Wire
@@ -65,7 +66,8 @@ def state_of(sync: Sync) -> LocalState:
             named["outer_momentum"] |= fragment.named(_copy(fragment.momentum))
         for tensor, w in zip(fragment.tensors, fragment.weights, strict=True):
             named["weights"][tensor.name] = _copy(w)
-    kept = sync.feedback.state() if sync.feedback else {"residual": {}, "velocity": {}}
+    owed = {name: _copy(values) for name, values in sync.owed.items()}
+    kept = sync.feedback.state() if sync.feedback else {"residual": owed, "velocity": {}}
     return {
         "step": sync.step_number,
         "seed": sync.seed,
@@ -129,9 +131,12 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
             buffer.copy_(own["buffers"][name])
     sync.kept_buffers = own["kept_buffers"].to(sync.wire.device).clone()
     sync.go_on(own["pending"])
+    sync.owed = {}
     if sync.feedback is not None:
         sync.feedback.load(own["feedback"])
         _share_out(sync, resized)
+    else:  # of a hierarchy whose ranks are on one node now
+        sync.owed = {name: values for name, values in own["feedback"]["residual"].items() if values.any()}
 
 
 def _share_out(sync: Sync, resized: bool) -> None:

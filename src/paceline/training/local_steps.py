@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from paceline.strategy import GradientExchange, LocalSteps
 from paceline.training.consistency import same_weights
 from paceline.training.error_feedback import Feedback
 from paceline.training.exchange_group import Gradients, exchange_group, room
-from paceline.training.exchange_setup import make_setup
+from paceline.training.exchange_setup import make_setup, setup_at
 from paceline.training.exchange_thread import Exchanges, promise
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.gradient_sample import Sample
@@ -92,6 +93,7 @@ class LocalSync:
         self._difference = torch.empty(widest.elements, dtype=widest.anchor.dtype, device=device)
         self._flat = torch.empty(0)
         self.pending: Pending | None = None
+        self.owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self.began_s = 0.0
         self._work = Exchanges(self.wire)
 
@@ -219,6 +221,9 @@ class LocalSync:
         self._refuse_others()
         fragment = self.fragments[turn]
         mean = fragment.difference(self._difference)
+        for name, part in fragment.named(mean).items():
+            if name in self.owed:
+                part.add_(self.owed.pop(name).reshape(-1).to(part))
         buffers = self._flat_buffers() if turn == len(self.fragments) - 1 else self.kept_buffers[:0]
         finish_queued(mean)
         done = promise(mean)
@@ -228,7 +233,7 @@ class LocalSync:
 
     def _exchange(self, pending: Pending, fragment: Fragment, idle: bool, step: int) -> None:
         """Replace a pseudo-gradient by its mean, on the exchange thread."""
-        self.meter.begin_step()
+        self.wire.meter.begin_step()
         told = torch.tensor([0.0 if idle else 1.0], device=self.wire.device)
         pending.trained = round(float(self.wire.note(told)()))
         if not pending.trained:
@@ -236,24 +241,31 @@ class LocalSync:
         if self._check_every and self._count % self._check_every == 0:
             same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
         self._count += 1
-        if self.setup is None:
-            begin_allreduce(pending.mean, self.gradient_exchange.description.format, self.wire)()
-        else:
-            wanted, device = room(self.setup, fragment.layout), self.setup.device(pending.mean.device)
-            if self._flat.numel() < wanted or self._flat.device != device:
-                self._flat = torch.empty(wanted, device=device)
-            gradients = Gradients(
-                layout=fragment.layout,
-                parts=fragment.named(pending.mean),
-                workspace=self._flat[:wanted],
-                seed=self.seed,
-                step=step,
-            )
-            exchange_group(self.setup, gradients)
-        if pending.buffers.numel():
+        if pending.buffers.numel():  # before anything is encoded: residuals stay if a buffer is infinite
             pending.buffers = self.wire.note(pending.buffers)() / self.wire.world_size
-        pending.finite = is_finite(pending.mean) and is_finite(pending.buffers)
+            pending.finite = is_finite(pending.buffers)
+        if pending.finite:
+            self._replace_by_mean(pending.mean, fragment, step)
+            pending.finite = is_finite(pending.mean)
         finish_queued(pending.mean)
+        pending.meter = copy(self.wire.meter)  # the next exchange may begin before somebody looks
+
+    def _replace_by_mean(self, difference: torch.Tensor, fragment: Fragment, step: int) -> None:
+        if self.setup is None:
+            begin_allreduce(difference, self.gradient_exchange.description.format, self.wire)()
+            return
+        setup = setup_at(self.setup, self.gradient_exchange, step)
+        wanted, device = room(setup, fragment.layout), setup.device(difference.device)
+        if self._flat.numel() < wanted or self._flat.device != device:
+            self._flat = torch.empty(wanted, device=device)
+        gradients = Gradients(
+            layout=fragment.layout,
+            parts=fragment.named(difference),
+            workspace=self._flat[:wanted],
+            seed=self.seed,
+            step=step,
+        )
+        exchange_group(setup, gradients)
 
     def _wait(self) -> None:
         if self.pending is not None:
@@ -267,6 +279,9 @@ class LocalSync:
         if pending is None or not pending.trained:
             return None if pending is None else 0
         self.began_s = pending.began_s
+        if pending.meter is not None:
+            self.meter = pending.meter
+            self.meter.nonfinite_steps = self.returned
         if not pending.finite:
             self._give_up()
             return pending.trained
@@ -287,7 +302,7 @@ class LocalSync:
                 self.step_number,
             )
         self.returned += 1
-        self.meter.nonfinite_steps += 1
+        self.meter.nonfinite_steps = self.returned
         self._take_all()
         for fragment in self.fragments:
             fragment.idle = True

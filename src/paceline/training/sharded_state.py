@@ -185,6 +185,7 @@ def saved_sizes(path: str | Path, key: str) -> dict[str, torch.Size]:
     """Sizes of a checkpoint's tensors below ``key``, by whole key. Raises UserError where there is no checkpoint."""
     try:
         metadata: Mapping[str, Any] = FileSystemReader(path).read_metadata().state_dict_metadata
-    except (OSError, ValueError, RuntimeError, EOFError) as error:
-        raise UserError(f"{path} holds no checkpoint of torch.distributed.checkpoint: {error}") from error
+    except Exception as error:  # unpickling raises whatever the damage leads to
+        why = str(error) or type(error).__name__
+        raise UserError(f"{path} holds no checkpoint of torch.distributed.checkpoint: {why}") from error
     return {name: entry.size for name, entry in metadata.items() if name.startswith(f"{key}.") and hasattr(entry, "size")}

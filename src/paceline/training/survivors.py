@@ -58,6 +58,28 @@ def found(directory: Path, run: TrainingRun) -> dict[str, Any] | None:
     }
 
 
+def newest(directory: Path, run: TrainingRun) -> dict[str, Any]:
+    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither."""
+    left = found(directory, run) if run.elastic else None
+    try:
+        saved = checkpoint.load(directory, run)
+    except UserError:
+        if left is None:
+            raise
+        return left
+    return left if left and (left["epoch"], left["step"]) >= (saved["epoch"], saved["step"]) else saved
+
+
+def kept(run: TrainingRun) -> str:
+    """What a run that ended early leaves to go on with, in words."""
+    with suppress(UserError):
+        state = newest(Path(run.out), run)
+        if "lost" in state:
+            ranks = _ranks([part["rank"] for part in state["parts"]])
+            return f"{checkpoint.place(state)} is kept, from the memory of {ranks}; the same command goes on from it"
+    return checkpoint.kept(run)
+
+
 def remove(directory: Path) -> None:
     """Remove what survivors have left, once a checkpoint holds it."""
     for path in directory.glob(PATTERN):

@@ -90,7 +90,7 @@ def train(
 
 def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, Metrics]:
     """Train to the end: the record, and the prediction that was made before it. Raises as ``train``."""
-    from paceline.training import checkpoint
+    from paceline.training import checkpoint, survivors
     from paceline.training.worker import prepare
 
     if on is None:
@@ -106,7 +106,7 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
         except Interrupted as error:
             raise Interrupted(error.number, checkpoint.kept(run)) from None
         except (WorkerFailed, HostFailed) as error:
-            error.args = (f"{error}\n{checkpoint.kept(run)}",)
+            error.args = (f"{error}\n{survivors.kept(run)}",)
             raise
         contents = RunDir(run.out).read()
     if run.label not in contents.records:

@@ -7,7 +7,7 @@ import os
 import resource
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -211,7 +211,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     before = _resident()
     module = starting_model(run).to(device)
 
-    if run.elastic and not run.resume and _has_begun(run):
+    if run.elastic and (_came_further(run) if run.resume else _has_begun(run)):
         run = replace(run, resume=run.out)
     resumed = _checkpoint_of_all(run, progress) if run.resume else None
     progress.say("measuring this machine")
@@ -261,12 +261,19 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch + trainer.done)
 
     epochs = Epochs(run, trainer, progress, curve, stops or StopRequests())
-    if resumed is not None and "lost" in resumed:
-        epochs.save_now(first)
+    if resumed is not None and run.elastic:
+        if "lost" in resumed:
+            epochs.save_now(first)
         dist.barrier()
         if rank == 0:
             survivors.remove(Path(run.resume))
     epochs.train(first)
+    if not trainer.times.step:  # a rank was lost behind the last step
+        epochs.writer.finish()
+        raise UserError(
+            f"every epoch is done and saved in {run.out}, but no step was timed since the run went on: there is no record",
+            "ask for more `epochs`, or take the weights of the checkpoint",
+        )
     record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, _resident() - before)
     if rank == 0:
         label = RunDir(run.out).add_record(run.label, record)
@@ -284,22 +291,21 @@ def _has_begun(run: TrainingRun) -> bool:
     return seen[0]
 
 
-def _newest(directory: Path, run: TrainingRun) -> dict[str, Any]:
-    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither."""
-    left = survivors.found(directory, run) if run.elastic else None
-    try:
-        saved = checkpoint.load(directory, run)
-    except UserError:
-        if left is None:
-            raise
-        return left
-    return left if left and (left["epoch"], left["step"]) >= (saved["epoch"], saved["step"]) else saved
+def _came_further(run: TrainingRun) -> bool:
+    """Whether an elastic run has left more in its own directory than where it began, as rank 0 sees it."""
+    further = [False]
+    if dist.get_rank() == 0:
+        with suppress(UserError):
+            own, begun = (survivors.newest(Path(directory), run) for directory in (run.out, run.resume))
+            further = [(own["epoch"], own["step"]) > (begun["epoch"], begun["step"])]
+    dist.broadcast_object_list(further, 0)
+    return further[0]
 
 
 def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """The checkpoint that the run goes on from, the same on every rank. Raises UserError on every rank alike."""
     directory, rank = Path(run.resume), dist.get_rank()
-    state = agreed(lambda: _newest(directory, run) if rank == 0 else None)
+    state = agreed(lambda: survivors.newest(directory, run) if rank == 0 else None)
     chosen = [state and state["file"]]
     dist.broadcast_object_list(chosen, 0)
 

@@ -223,8 +223,8 @@ class Hook(HookBase):
         elif whole is not None:
             finish = begun() if begun is not None else self._begin(parts, used, whole)
             finish()
-            # A dense run under auto needs no pass over memory for a count, unless residuals are at stake.
-            if not self._adopts or self._owed or self._paid:
+            # A dense run under auto needs no pass over memory for a count, unless residuals or averages are at stake.
+            if not self._adopts or self._owed or self._paid or self.noise is not None:
                 with self.meter.span("scatter", "codec"):
                     self._nonfinite |= not is_finite(whole)
             if self._auto is not None:
@@ -293,6 +293,7 @@ class Hook(HookBase):
 
     def _end_step(self, end: StepEnd) -> None:
         if self.noise is not None:
+            self._follow_scaler()
             self.noise.end_step(not self._nonfinite, self._factor)
         super()._end_step(end)
         decision = self._auto.end_step(end.backward_end_s) if self._auto is not None else None

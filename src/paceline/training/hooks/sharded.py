@@ -187,14 +187,14 @@ class ShardedHook:
         self._continue(state)
 
     def own_state(self) -> HookState:
-        """The state of this rank as plain tensors, for ``load_own_states``."""
+        """The state of this rank as plain tensors, for ``load_own_states``. Every rank calls it: the first time they confer."""
         own = self._plain_state()
         for kind in KINDS:
             own[kind] = {name: holding.part(values) for name, _, holding, values in self._owed(kind)}
         return own
 
     def load_own_states(self, states: Sequence[HookState]) -> None:
-        """Continue from ``own_state`` of this rank, or of all ranks of the earlier run.
+        """Continue from ``own_state`` of this rank, or of all ranks of the earlier run. Every rank calls it.
 
         With the same ranks and mesh the run continues bit for bit; with others the sum of the residuals is kept.
 

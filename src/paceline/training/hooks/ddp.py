@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.strategy import GradientExchange
 from paceline.training.auto import Auto
 from paceline.training.bucketing import Groups
-from paceline.training.collectives import WireError
 from paceline.training.exchange_group import ExchangeSetup, Gradients, exchange_group, room, share
 from paceline.training.exchange_setup import make_setup, setup_at
 from paceline.training.exchange_thread import Background, Future, promise
@@ -202,7 +201,7 @@ class Hook(HookBase):
         try:
             self._pay(parts, self._unused(parts, used) if self._owed else set())
             return begin_allreduce(whole, self.gradient_exchange.description.format, self.wire)
-        except WireError as error:
+        except Exception as error:
             return partial(_fail, error)
 
     def _run(

@@ -9,9 +9,10 @@ Sentences beside the tables are not changed. A table whose rows are not there ye
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from rows import read
@@ -27,6 +28,7 @@ SHARES = (
 HOOKS = "| | step, s (range) | predicted, s (range) | MB sent | times dense | times bf16 |"
 ERRORS = "| with the model of this machine | 2 hosts | 4 hosts | 8 hosts | all |"
 PLAIN = "| `paceline predict` | 2 hosts | 4 hosts | 8 hosts | all |"
+AUTO = "| network | link | DDP, s | auto, s | auto over DDP (range) | took |"
 SPEED_UP = "| network | link | hosts | dense, s (range) | TernGrad, s (range) | speed-up | predicted |"
 
 
@@ -63,6 +65,17 @@ def speed_up(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{key} {dense[key]} | {seconds(r)} | {r['speed_up']:.2f} | {r['predicted_speed_up']:.2f} |"
 
 
+def auto(rows: Sequence[Row]) -> Iterator[str]:
+    """auto beside DDP: medians of the runs, and what auto took in how many of them."""
+    for key in dict.fromkeys((r["network"], r["link"]) for r in rows):
+        own = [r for r in rows if (r["network"], r["link"]) == key]
+        ratios = [r["ratio"] for r in own]
+        ddp, chosen = (median(r[name] for r in own) for name in ("ddp_s", "auto_s"))
+        took = ", ".join(f"{way} ({count})" for way, count in Counter(r["way"] for r in own).most_common())
+        over = f"{median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f})"
+        yield f"| {key[0]} | {key[1]} | {ddp:.3g} | {chosen:.3g} | {over} | {took} |"
+
+
 def hooks(rows: Sequence[Row]) -> Iterator[str]:
     """Paceline's compressions beside PyTorch's hooks. What a host sends is what its link counted, headers included."""
     for r in rows:
@@ -92,6 +105,7 @@ def tables() -> dict[str, list[str]]:
         HOOKS: list(hooks(read(RESULTS / "against_hooks.csv"))),
         ERRORS: list(errors(predicted)),
         PLAIN: list(errors(predicted, "plain_error")),
+        AUTO: list(auto(read(RESULTS / "auto_runs.csv"))),
         SPEED_UP: list(speed_up(read(RESULTS / "speedup_lab.csv"))),
     }
     return {heading: lines for heading, lines in found.items() if lines}

@@ -313,6 +313,16 @@ def test_what_the_page_says_of_terngrads_speed_up_is_in_the_rows() -> None:
     assert len(over) == 6 and f"up to {max(over):.1f} times its high end" in page
 
 
+def test_slow_links_were_timed_for_twenty_steps_at_least() -> None:
+    few = {
+        (path.name, r["link"], r["steps"])
+        for path in RESULTS.glob("*.csv")
+        for r in rows(path)
+        if r.get("steps") and r.get("link") and r["link"] != "loopback" and lab_cases.enough(r["link"], 1) > int(r["steps"])
+    }
+    assert not few
+
+
 def test_what_the_page_says_of_processor_seconds_is_in_the_rows() -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     step = {r["label"]: float(r["wall_s"]) for r in rows(RESULTS / "step_processor.csv")}

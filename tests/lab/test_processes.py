@@ -14,6 +14,7 @@ import pytest
 
 from paceline import lab
 from paceline.errors import UserError
+from paceline.lab import kernel
 
 
 def test_every_rank_runs_and_says_its_own() -> None:
@@ -147,3 +148,22 @@ lab.loopback(2).run(["sleep", "1000"])
     done = subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL, timeout=200, check=False)
     assert done.returncode in (128 + number, -number)
     wait_until_gone([int(pid) for pid in (tmp_path / "pids").read_text().split()])
+
+
+def test_who_was_ended_has_let_go_of_its_files_and_others_are_left_alone(tmp_path: Path) -> None:
+    """A process whose memory is gone may still hold what it has open: 400 MB take a while to free."""
+    held = "import sys, time; kept = bytearray(b'x') * 400_000_000; print('ready', flush=True); time.sleep(60)"
+    mine, other = (
+        subprocess.Popen([sys.executable, "-c", held], env={**os.environ, kernel.MARK: name}, stdout=subprocess.PIPE)
+        for name in ("mine", "other")
+    )
+    try:
+        for process in (mine, other):
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert kernel.end([mine.pid, other.pid], "mine", at_once=True) == [mine.pid]
+        assert os.waitid(os.P_PID, mine.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        assert other.poll() is None
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()

@@ -411,7 +411,9 @@ def test_an_error_of_the_users_model_has_its_type_and_place_and_ends_an_elastic_
         rf"paceline: worker rank 1 \(process \d+\) ended with code 1: KeyError: 'x' \({re.escape(str(module))}:{number}\)",
         lines[-2],
     )
-    assert re.fullmatch(r"step \d+ of epoch \d+ is kept, from the memory of rank 0; the same command goes on from it", lines[-1])
+    assert re.fullmatch(
+        r"step \d+ of epoch \d+ is kept, from the memory of rank 0; the same command goes on from it", lines[-1]
+    )
     assert sum(line.startswith("Traceback") for line in lines) == 1
     assert f'  File "{module}", line {number}, in _look_up' in lines
     assert sum("predicted" in line for line in lines) == 1  # it was started once

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -184,13 +185,22 @@ def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0
             for handle in ours.values():
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)
-            until = time.monotonic() + grace
-            while any(is_ours(pid) for pid in ours) and time.monotonic() < until:
-                time.sleep(0.02)
+            _wait_for_end(ours.values(), grace)
     finally:
         for handle in ours.values():
             os.close(handle)
     return list(ours)
+
+
+def _wait_for_end(handles: Iterable[int], seconds: float) -> None:
+    """Until the processes have ended, whose files and interfaces are free only then, or the time is over."""
+    poll, running, until = select.poll(), set(handles), time.monotonic() + seconds
+    for handle in running:
+        poll.register(handle, select.POLLIN)
+    while running and (left := until - time.monotonic()) > 0:
+        for handle, _ in poll.poll(1000 * left):
+            poll.unregister(handle)
+            running.discard(handle)
 
 
 def has_mark(pid: int, lab: str) -> bool:

@@ -360,4 +360,6 @@ def test_the_page_says_which_share_of_the_gradients_was_recorded() -> None:
     alexnet, vgg, resnet = (f"{100 * share(network):.0f} %" for network in ("alexnet", "vgg-16", "resnet-50"))
     said = f"{alexnet} of AlexNet's values, {vgg} of VGG-16's, {resnet} of ResNet-50's and all of HDC's"
     page = (ROOT / "benchmarks" / "README.md").read_text()
+    told = f"{alexnet} of AlexNet's values and {100 * share('vgg-a'):.0f} % of VGG-A's, repeated, and all of GoogLeNet's"
+    assert share("googlenet") == 1 and told in " ".join(page.split())
     assert share("hdc") == 1 and said in page and f"replayed in every step, {alexnet} of its values, repeated" in page

@@ -169,14 +169,11 @@ def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0
     ``of_namespace``: all are of one of its namespaces, where Slurm's step daemons are its own too: they write over their mark.
     """
 
-    def is_ours(pid: int) -> bool:
-        return has_mark(pid, lab) or (of_namespace and _is_step_daemon(pid))
-
     ours: dict[int, int] = {}
     for pid in pids:
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)  # from here on the number cannot come to mean another process
-            if is_ours(pid):
+            if has_mark(pid, lab) or (of_namespace and _is_step_daemon(pid)):
                 ours[pid] = handle
             else:
                 os.close(handle)

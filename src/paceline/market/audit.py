@@ -11,8 +11,8 @@ one differs. A lender that was found no longer counts among the others, and the 
 Sigma is 0.13 (``MEASURED_SIGMA``), between what was measured. Predictions of 36 steps of
 ``benchmarks/results/predict_lab.csv``, each from a run on one device, scatter by 0.10 (``plain_error``); those of the 26
 published runs of ``unseen_runs.csv`` beside it by 0.11 within a model and by 0.18 over all, so part of it is the bias of
-models. It was the sigma of 36 steps before the exchange was made faster. Their tails were heavy: excess kurtosis 4.4, as of
-Student's t with 5.4 degrees of freedom; it is 1.8 since.
+models. It was the sigma of 36 steps before the exchange was made faster (the same file at commit 15ea627f). Their tails were
+heavy: excess kurtosis 4.4, as of Student's t with 5.4 degrees of freedom; it is 1.8 since.
 
 False alarms of one lender in percent, by 4 million simulated means of independent jobs of unit variance (one-sided):
 

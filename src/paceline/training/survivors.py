@@ -26,16 +26,16 @@ def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], ow
     checkpoint.write_alone(Path(run.out) / f"survivor.{own['rank']}.pt", run, epoch, step, {**shared, "parts": [own]})
 
 
-def found(directory: Path, run: TrainingRun) -> dict[str, Any] | None:
+def found(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[str, Any] | None:
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
     Of survivors at different steps those at the last one count: what the others owe has been sent in part since. ``lost`` in it
-    has the ranks that left nothing, ``behind`` those that left an earlier step.
+    has the ranks that left nothing, ``behind`` those that left an earlier step. ``mapped``: as of ``checkpoint.read``.
     """
     states: list[dict[str, Any]] = []
     for path in sorted(directory.glob(PATTERN)):
         with suppress(UserError, KeyError):
-            state = checkpoint.read(path)
+            state = checkpoint.read(path, mapped=mapped)
             checkpoint.check_same_settings(run, state)
             states.append(state)
     if not states:
@@ -58,11 +58,15 @@ def found(directory: Path, run: TrainingRun) -> dict[str, Any] | None:
     }
 
 
-def newest(directory: Path, run: TrainingRun) -> dict[str, Any]:
-    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither."""
-    left = found(directory, run) if run.elastic else None
+def newest(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[str, Any]:
+    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither.
+
+    Args:
+        mapped: as of ``checkpoint.read``: enough to know the place.
+    """
+    left = found(directory, run, mapped=mapped) if run.elastic else None
     try:
-        saved = checkpoint.load(directory, run)
+        saved = checkpoint.load(directory, run, mapped=mapped)
     except UserError:
         if left is None:
             raise
@@ -73,7 +77,7 @@ def newest(directory: Path, run: TrainingRun) -> dict[str, Any]:
 def kept(run: TrainingRun) -> str:
     """What a run that ended early leaves to go on with, in words."""
     with suppress(UserError):
-        state = newest(Path(run.out), run)
+        state = newest(Path(run.out), run, mapped=True)
         if "lost" in state:
             ranks = _ranks([part["rank"] for part in state["parts"]])
             return f"{checkpoint.place(state)} is kept, from the memory of {ranks}; the same command goes on from it"

@@ -90,7 +90,7 @@ def train(
 
 def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, Metrics]:
     """Train to the end: the record, and the prediction that was made before it. Raises as ``train``."""
-    from paceline.training import checkpoint, survivors
+    from paceline.training import survivors
     from paceline.training.worker import prepare
 
     if on is None:
@@ -104,7 +104,7 @@ def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, 
             else:
                 on.run([sys.executable, *command], stream=True)
         except Interrupted as error:
-            raise Interrupted(error.number, checkpoint.kept(run)) from None
+            raise Interrupted(error.number, survivors.kept(run)) from None
         except (WorkerFailed, HostFailed) as error:
             error.args = (f"{error}\n{survivors.kept(run)}",)
             raise

@@ -296,7 +296,7 @@ def _came_further(run: TrainingRun) -> bool:
     further = [False]
     if dist.get_rank() == 0:
         with suppress(UserError):
-            own, begun = (survivors.newest(Path(directory), run) for directory in (run.out, run.resume))
+            own, begun = (survivors.newest(Path(directory), run, mapped=True) for directory in (run.out, run.resume))
             further = [(own["epoch"], own["step"]) > (begun["epoch"], begun["step"])]
     dist.broadcast_object_list(further, 0)
     return further[0]

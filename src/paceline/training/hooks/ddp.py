@@ -106,7 +106,7 @@ class Hook(HookBase):
             self.noise.local(buffer)
         end = step_end(last)
         if self._setup is None:
-            # Only residuals and tensors that may be unused need names, which take 30 us a tensor.
+            # Only residuals and tensors that may be unused need names, which take time on the thread of the backward pass.
             parts = self._groups.of(bucket) if self._owed or self._usage is not None else {}
             used = self._take_used(parts)
             begun: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

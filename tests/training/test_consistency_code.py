@@ -36,6 +36,33 @@ def test_ranks_with_other_code_or_options_are_told_the_difference():
         assert launch(ranks_with, 2, name=name, values=values) == [expected] * 2
 
 
+@pytest.mark.parametrize(
+    ("everyone", "told"),
+    [
+        (
+            [{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 1}],
+            "lr (rank 0: 0.1; rank 1: 0.2), seed (rank 0: 0; rank 1: 1); give the same",
+        ),
+        (
+            [{"lr": 0.2 if rank in (1, 2, 7) else 0.1} for rank in range(9)],
+            "lr (ranks 0, 3-6, 8: 0.1; ranks 1, 2, 7: 0.2); give the same",
+        ),
+        (
+            [{"lr": 0.1, "code": "a"}, {"code": "b"}],
+            "code (rank 0: a; rank 1: b), lr (rank 0: 0.1; rank 1: not given); install the same Paceline on every rank",
+        ),
+    ],
+)
+def test_every_difference_is_told_with_the_ranks_that_share_a_value(
+    everyone: list[dict[str, object]], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "get_world_size", lambda group: len(everyone))
+    monkeypatch.setattr(dist, "all_gather_object", lambda into, mine, group: into.__setitem__(slice(None), everyone))
+    with pytest.raises(UserError) as raised:
+        consistency.same_everywhere(None, everyone[0], "give the same")
+    assert str(raised.value) == f"the ranks disagree on {told}"
+
+
 def test_the_version_of_the_code_follows_from_every_file_of_it(tmp_path, monkeypatch):
     consistency.code_version.cache_clear()
     here = consistency.code_version()

@@ -48,11 +48,28 @@ def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: 
     names = sorted({name for other in everyone for name in other})
     differing = [name for name in names if len({repr(other.get(name)) for other in everyone}) > 1]
     if differing:
-        name = differing[0]
-        shown = _differing_fields([other.get(name) for other in everyone])
-        values = "; ".join(f"rank {rank}: {value}" for rank, value in enumerate(shown))
-        installs = "install the same Paceline on every rank" if name == CODE else fix
-        raise UserError(f"the ranks disagree on {', '.join(differing)} ({values})", installs)
+        told = (f"{name} ({_by_rank([other.get(name, 'not given') for other in everyone])})" for name in differing)
+        installs = "install the same Paceline on every rank" if CODE in differing else fix
+        raise UserError(f"the ranks disagree on {', '.join(told)}", installs)
+
+
+def _by_rank(values: Sequence[Any]) -> str:
+    """Which ranks have which value; of mappings what differs is shown."""
+    ranks: dict[str, list[int]] = {}
+    for rank, value in enumerate(_differing_fields(values)):
+        ranks.setdefault(str(value), []).append(rank)
+    return "; ".join(f"rank{'s' * (len(having) > 1)} {_runs(having)}: {value}" for value, having in ranks.items())
+
+
+def _runs(ranks: Sequence[int]) -> str:
+    """Ascending ranks; three and more in a row as ``2-7``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def _differing_fields(values: Sequence[Any]) -> list[Any]:

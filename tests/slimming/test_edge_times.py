@@ -44,7 +44,7 @@ def test_work_and_bytes_are_those_of_the_shapes() -> None:
 
 
 def test_a_slimmed_network_is_predicted_with_a_range() -> None:
-    found = structures_of(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)), (torch.randn(8, 64),))
+    found = structures_of(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)), (torch.randn(512, 64),))
     times = LayerTimes(found, Latency(1e-3, 9e-4, 1.1e-3, 5))
     whole, half = (edge_times(times, PI, [each.number for each in found.every[:gone]]) for gone in (0, 128))
     assert whole.low_s < whole.seconds < whole.high_s and half.seconds < whole.seconds

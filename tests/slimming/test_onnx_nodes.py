@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from paceline.errors import UserError
 from paceline.slimming import onnx_nodes
-from paceline.slimming.onnx_nodes import Node, Window, is_blocked, operation_seconds, seconds, seconds_in_turn
+from paceline.slimming.onnx_nodes import Node, Window, is_blocked, operation_seconds, seconds
 
 PLAIN = Window((3, 3), (1, 1), (1, 1), (1, 1))
 
@@ -51,5 +52,20 @@ def test_one_thread_is_timed_by_what_the_processor_spent() -> None:
 
 
 def test_copies_in_turn_are_timed_each() -> None:
-    node = Node("linear", (4, 256), 256)
-    assert 0.3 < seconds_in_turn(node, 4) / seconds(node) < 30
+    node = Node("linear", (64, 1024), 1024)
+    assert 0.3 < seconds(node, copies=4) / seconds(node) < 30
+
+
+def test_what_a_call_costs_is_timed_beside_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that takes three times as long by now, for calls as well."""
+    now, slow = [0.0], 1.0
+    monkeypatch.setattr(onnx_nodes, "clock_for", lambda threads: lambda: now[0])
+
+    def calls_of(cost: float) -> Any:
+        return [lambda: now.__setitem__(0, now[0] + slow * cost)]
+
+    monkeypatch.setattr(onnx_nodes, "_calls", lambda *_: calls_of(5e-6))
+    monkeypatch.setattr(onnx_nodes, "_nothing", lambda threads: calls_of(2e-6))
+    assert onnx_nodes.alone([], {}, {}) == pytest.approx(3e-6)
+    slow = 3.0
+    assert onnx_nodes.alone([], {}, {}) == pytest.approx(9e-6)

@@ -12,12 +12,13 @@ from paceline.slimming.reading import seconds_per_byte
 def test_each_large_operation_is_timed_in_turn_and_small_ones_are_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[int] = []
 
-    def in_turn(node: Node, many: int, threads: int) -> float:
+    def measured(node: Node, threads: int, many: int = 1) -> float:
+        if many == 1:
+            return 1e-3
         copies.append(many)
         return 2e-3
 
-    monkeypatch.setattr(reading, "seconds_in_turn", in_turn)
-    monkeypatch.setattr(reading, "seconds", lambda node, threads: 1e-3)
+    monkeypatch.setattr(reading, "seconds", measured)
     large, small = Node("linear", (1, 500), 500), Node("linear", (1, 5), 5)
     assert seconds_per_byte([large, large, small], [1e6, 1e6, 100.0]) == pytest.approx((1e-9, 1e-9, 1e-9))
     assert copies == [2]

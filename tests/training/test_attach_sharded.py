@@ -25,7 +25,8 @@ SAID = {
     "compressions": "the ranks disagree on gradient exchange (rank 0: compression int4, dense_rule.last_layer True; "
     "rank 1: compression int8, dense_rule.last_layer False); call attach() alike on every rank",
     "options": "on exchange (rank 0: sharded; rank 1: ring), gradient exchange (rank 0: exchange sharded, options.block 64; "
-    "rank 1: exchange ring, options.block 128), options (rank 0: block 64; rank 1: block 128); call attach() alike on every rank",
+    "rank 1: exchange ring, options.block 128), options (rank 0: block 64; rank 1: block 128); "
+    "call attach() alike on every rank",
     "twice": "this model has a communication hook already; attach once, right after fully_shard",
     "own reduce-scatter": "this model has a communication hook already: OwnReduceScatter; attach once",
     "child": "this Sequential is a part of a sharded model: it is 2 of Sequential. The other parts would be sent dense; "

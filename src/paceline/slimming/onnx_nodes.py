@@ -7,6 +7,7 @@ would pay for the change to blocks and back, which one inside a network does not
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,26 +141,36 @@ def operation_seconds(
     return seconds(Node("conv", tuple(inputs), leaving, window), threads)
 
 
-def seconds(node: Node, threads: int = 1) -> float:
-    """Of the node alone, without what a call costs."""
-    nodes, weights, given = _models(node)
-    return max(fastest(nodes, weights, given, threads) - call_seconds(threads), 1e-9)
+def seconds(node: Node, threads: int = 1, copies: int = 1) -> float:
+    """Of the node alone, without what a call costs.
+
+    Args:
+        copies: so many, with weights of their own, take turns, so that caches hold the weights of none.
+    """
+    return max(alone(*_models(node), threads, copies), 1e-9)
 
 
-def seconds_in_turn(node: Node, copies: int, threads: int = 1) -> float:
-    """Of the node where so many copies with weights of their own take turns, so that caches hold the weights of none."""
-    nodes, weights, given = _models(node)
-    return max(fastest(nodes, weights, given, threads, copies) - call_seconds(threads), 1e-9)
-
-
-def fastest(
+def alone(
     nodes: Sequence[Any], weights: Mapping[str, Array], given: Mapping[str, Array], threads: int = 1, copies: int = 1
 ) -> float:
-    """Seconds of the fastest run of a graph from ``x`` to ``y``, the call included.
+    """Seconds of the fastest run of a graph from ``x`` to ``y``, without what a call costs.
+
+    A call that does nothing is timed in turn with it: what calls cost changes with what else the machine does.
 
     Args:
         copies: so many sessions of the graph take turns.
     """
+    took, call = _fastest([_calls(nodes, weights, given, threads, copies), _nothing(threads)], threads)
+    return max(took - call, 0.0)
+
+
+Call = Callable[[], Any]
+
+
+def _calls(
+    nodes: Sequence[Any], weights: Mapping[str, Array], given: Mapping[str, Array], threads: int, copies: int = 1
+) -> list[Call]:
+    """Runs of the graph's sessions, each of which has run once."""
     from onnx import TensorProto, helper, numpy_helper
 
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in given.items()]
@@ -168,20 +179,34 @@ def fastest(
     graph = helper.make_graph(nodes, "node", inputs, [helper.make_tensor_value_info("y", kind, None)], held)
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(BLOCKS, 1), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    sessions, clock = [open_session(model, threads) for _ in range(copies)], clock_for(threads)
+    sessions = [open_session(model, threads) for _ in range(copies)]
     for session in sessions:
         session.run(None, given)
+    return [functools.partial(session.run, None, given) for session in sessions]
+
+
+@functools.cache
+def _nothing(threads: int) -> list[Call]:
+    return _calls([made("Shape", "x")], {}, {"x": numbers(1)}, threads)
+
+
+def _fastest(groups: Sequence[Sequence[Call]], threads: int) -> list[float]:
+    """Seconds of a call of each group, where groups take turns. The first has the budget and says how many make a turn."""
+    clock = clock_for(threads)
     start = clock()
-    sessions[0].run(None, given)
-    turns = sessions * max(1, round(SHORT_S / copies / max(clock() - start, 1e-7)))
-    best, left, runs = float("inf"), BUDGET_S, 0
+    groups[0][0]()
+    calls = len(groups[0]) * max(1, round(SHORT_S / len(groups[0]) / max(clock() - start, 1e-7)))
+    turns = [list(itertools.islice(itertools.cycle(group), calls)) for group in groups]
+    best, left, runs = [float("inf")] * len(groups), BUDGET_S, 0
     while runs < RUNS or left > 0:
-        start = clock()
-        for session in turns:
-            session.run(None, given)
-        took = clock() - start
-        best, left, runs = min(best, took / len(turns)), left - took, runs + 1
-    return best
+        took = []
+        for turn in turns:
+            start = clock()
+            for call in turn:
+                call()
+            took.append(clock() - start)
+        best, left, runs = [min(each) for each in zip(best, took, strict=True)], left - took[0], runs + 1
+    return [each / calls for each in best]
 
 
 def clock_for(threads: int) -> Callable[[], float]:
@@ -192,7 +217,7 @@ def clock_for(threads: int) -> Callable[[], float]:
 @functools.cache
 def call_seconds(threads: int = 1) -> float:
     """What a call of the runtime costs with a node that does nothing."""
-    return fastest([made("Shape", "x")], {}, {"x": numbers(1)}, threads)
+    return _fastest([_nothing(threads)], threads)[0]
 
 
 @functools.cache
@@ -201,7 +226,7 @@ def node_seconds(threads: int = 1) -> float:
     many = 32
     chain = [made("Add", f"x{number or ''}", "one", to=f"x{number + 1}") for number in range(many)]
     chain[-1].output[0] = "y"
-    return max(fastest(chain, {"one": numbers(4)}, {"x": numbers(4)}, threads) - call_seconds(threads), 0.0) / (many - 1)
+    return alone(chain, {"one": numbers(4)}, {"x": numbers(4)}, threads) / (many - 1)
 
 
 @functools.cache
@@ -322,15 +347,14 @@ __all__ = [
     "GATES",
     "Node",
     "Window",
+    "alone",
     "block",
     "call_seconds",
-    "fastest",
     "is_blocked",
     "made",
     "node_seconds",
     "numbers",
     "operation_seconds",
     "seconds",
-    "seconds_in_turn",
     "whole_blocks",
 ]

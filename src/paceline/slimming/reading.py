@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.slimming.onnx_nodes import Node, seconds, seconds_in_turn
+from paceline.slimming.onnx_nodes import Node, seconds
 
 FURTHEST = 2**26
 """Bytes that no cache here holds; more weights are read no slower."""
@@ -28,7 +28,7 @@ def seconds_per_byte(nodes: Sequence[Node], weights: Sequence[float], threads: i
     for node, held in zip(nodes, weights, strict=True):
         copies = int(np.clip(round(min(total, FURTHEST) / held), 1, COPIES)) if held else 1
         if held >= SHARE * total and node not in known and copies > 1:
-            known[node] = max(seconds_in_turn(node, copies, threads) - seconds(node, threads), 0.0) / held
+            known[node] = max(seconds(node, threads, copies) - seconds(node, threads), 0.0) / held
     usual = float(np.median(list(known.values()))) if known else 0.0
     return tuple(known.get(node, 0.0 if held >= SHARE * total else usual) for node, held in zip(nodes, weights, strict=True))
 

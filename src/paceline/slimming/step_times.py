@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from paceline.array_types import Array
-from paceline.slimming.onnx_nodes import BLOCKS, call_seconds, fastest, made, node_seconds, numbers, whole_blocks
+from paceline.slimming.onnx_nodes import BLOCKS, alone, made, node_seconds, numbers, whole_blocks
 from paceline.slimming.structures import Labelled, Step
 
 FREE = (
@@ -61,8 +61,7 @@ def least_of(step: Step) -> Sequence[Labelled]:
 
 
 def _timed(model: tuple[list[Any], dict[str, Array], dict[str, Array]], threads: int) -> float:
-    nodes, weights, given = model
-    return max(fastest(nodes, weights, given, threads) - call_seconds(threads), 0.0)
+    return alone(*model, threads)
 
 
 def _model(step: Step) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:

@@ -81,7 +81,6 @@ class Job:
                 self.check(False, f"rank {number} hangs")
                 continue
             self.outcome.seconds = max(self.outcome.seconds, rank.ended_at - self.fault_at)
-            time.sleep(0.05)  # its last line
             self.check(
                 code in (None, rank.process.returncode), f"rank {number} ended with {rank.process.returncode}, not {code}"
             )

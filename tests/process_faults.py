@@ -40,6 +40,7 @@ def killed_local(job: Job) -> None:
 
 @fault("SIGSTOP", long=True)
 def stopped(job: Job) -> None:
+    job.words = [*PLAIN, "--timeout", f"{TIMEOUT_S:g}s"]
     job.start().trains()
     saved, pid = job.saved(), job.ranks[1].pid
     os.kill(pid, signal.SIGSTOP)
@@ -54,10 +55,11 @@ def stopped(job: Job) -> None:
 
 @fault("one slow rank")
 def slow(job: Job) -> None:
+    job.words = [*PLAIN, "--timeout", "15s"]
     job.start().trains()
     pid = job.ranks[1].pid
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(TIMEOUT_S / 2)
+    time.sleep(3)
     os.kill(pid, signal.SIGCONT)
     job.happens()
     job.goes_on()

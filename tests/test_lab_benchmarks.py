@@ -146,7 +146,7 @@ def test_rows_of_different_gradients_are_not_called_alike() -> None:
 
 
 def test_figure_12_in_both_conditions_short(tmp_path: Path, recordings: Path) -> None:
-    few = ("--hosts", "2", "--steps", "1", "--gradients", str(recordings))
+    few = ("--hosts", "2", "--steps", "5", "--gradients", str(recordings))
     out, picture = tmp_path / "i.csv", tmp_path / "i.svg"
     text = run("inceptionn_lab.py", "--networks", "hdc", *few, "--out", str(out), "--picture", str(picture))
     found = {(row["condition"], row["system"]): row for row in rows(out)}

@@ -77,7 +77,7 @@ def test_a_machine_is_measured_once_and_only_for_what_can_be_predicted(
 
 def test_what_is_not_predicted_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = tmp_path / "jobs.toml"
-    jobs.write_text(jobs.read_text().replace("sleep 0.2", "sleep 2"))  # a busy machine too reads the report before the end
+    jobs.write_text(jobs.read_text().replace("sleep 0.2", "sleep 5"))  # a busy machine too reads the report before the end
     assert main([*words, "--policy", "las", "--device", "none"]) == 0
     out, err = capsys.readouterr()
     assert "no completion is predicted: job a: the device of its nodes is unknown" in err and "Predicted:" in out

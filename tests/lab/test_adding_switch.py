@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed import free_port
 from paceline import lab
 from paceline.errors import UserError
 from paceline.lab.adding_switch import VARIABLE, adding_switch
@@ -36,7 +37,7 @@ def test_every_rank_is_told_where_the_switch_is_and_a_plain_lab_has_none() -> No
 
 
 def test_the_switch_ends_with_the_block_also_when_it_fails() -> None:
-    with pytest.raises(KeyError), adding_switch((), "127.0.0.1", 29_517, "switchtest", {}):
+    with pytest.raises(KeyError), adding_switch((), "127.0.0.1", free_port(), "switchtest", {}):
         until = time.monotonic() + 30  # a process that has just begun has no command line yet
         while not any("switch_server" in words for words in processes_of("switchtest")):
             assert time.monotonic() < until

@@ -13,8 +13,10 @@ from paceline.training.exchange_thread import Background
 LAST = """
 import atexit, threading
 from functools import partial
+from paceline.training import daemon_threads
 from paceline.training.exchange_thread import Background
 
+daemon_threads.PATIENCE_S = 60
 alone, freeing, ending = threading.Event(), threading.Event(), threading.Event()
 atexit.register(ending.set)  # before the one of the threads, which was registered earlier
 

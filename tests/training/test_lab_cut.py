@@ -14,7 +14,7 @@ import pytest
 from distributed import ENVIRONMENT
 from paceline import lab
 
-LIMIT_S, TIMEOUT_S, LOST = 30, 5, 1
+LIMIT_S, TIMEOUT_S, LOST = 30, 10, 1
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path

@@ -105,7 +105,7 @@ class Ended:
     def __init__(self, folder: Path) -> None:
         words = {
             signal.SIGINT: [*FEW, "--workers", "2"],
-            signal.SIGTERM: [*ENDLESS, "--workers", "1"],
+            signal.SIGTERM: [*ENDLESS, "--workers", "1", "--checkpoint-every", "20"],
             signal.SIGKILL: [*FEW, "--workers", "1"],
         }
         self.out = {number: folder / number.name for number in words}
@@ -114,7 +114,9 @@ class Ended:
         try:
             for number, run in runs.items():
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
-            time.sleep(1)  # the first steps, after the prediction
+            until = time.monotonic() + 60
+            while not (self.out[signal.SIGTERM] / "checkpoint.pt").exists() and time.monotonic() < until:
+                time.sleep(0.1)  # the first steps, after the prediction
             self.pid = runs[signal.SIGINT].process.pid
             second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
             self.second = Run(["-m", "paceline", "train", *second], python=executable()).end()
@@ -282,14 +284,14 @@ def test_an_error_on_another_rank_is_said_by_every_node(two_folders):
 
 
 def test_a_rank_that_answers_no_more_ends_the_others_in_time(two_folders):
-    runs = ranks_of([*FEW, "--timeout", "3s", "--out", str(two_folders[0] / "out")], two_folders)
+    runs = ranks_of([*FEW, "--timeout", "10s", "--out", str(two_folders[0] / "out")], two_folders)
     try:
         runs[0].wait_for("epoch 1/")
         os.kill(program_in(two_folders[1], runs[1].process.pid), signal.SIGSTOP)
         code, lines = runs[0].end()
         assert code == 1
         assert lines[-1].startswith(
-            ("paceline: rank 0: rank 1 is lost", "paceline: rank 0: another rank has not answered for 3 s")
+            ("paceline: rank 0: rank 1 is lost", "paceline: rank 0: another rank has not answered for 10 s")
         )
     finally:
         for run in runs:

@@ -406,7 +406,7 @@ def test_shared_weights_that_differ_are_noticed_on_every_rank() -> None:
 
 
 def lose(rank: int, workers: int) -> None:
-    model, optimizer, sync = begin(rank, sync_every=2, timeout_s=4.0)
+    model, optimizer, sync = begin(rank, sync_every=2, timeout_s=60.0)
     for number, x in enumerate(oracle.samples(rank, 40)):
         if rank == 1 and number == 5:
             os._exit(7)

@@ -82,7 +82,7 @@ def test_a_rank_lost_in_a_gather_is_named_by_every_survivor(bits: int, later: bo
 @pytest.mark.parametrize(("bits", "later"), [(0, False), (0, True), (8, True)])
 def test_a_rank_that_stops_in_a_gather_is_named_when_the_hooks_time_is_up(bits: int, later: bool) -> None:
     """Its connections stay open, and the user's group waits half an hour."""
-    check(gather_without_one, 3, bits=bits, later=later, lost=1, how=int(signal.SIGSTOP), timeout_s=3)
+    check(gather_without_one, 3, bits=bits, later=later, lost=1, how=int(signal.SIGSTOP), timeout_s=8)
 
 
 def check(function: Any, workers: int, *, lost: int, **arguments: Any) -> None:

@@ -21,7 +21,7 @@ from paceline.lab.topology import NETNS, Command, Topology
 
 HEAD = "paceline-head"
 TOOLS = {"munged": "munge", **dict.fromkeys(("slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scontrol"), "slurm-wlm")}
-READY_S = 30.0
+READY_S = 60.0
 LOST_NODE_S = 10
 """After so many seconds without an answer Slurm counts a node as down. Slurm's own default is 300 s."""
 KILL_WAIT_S = 5

@@ -233,7 +233,7 @@ def vanish(rank: int, workers: int, how: int, timeout_s: float) -> None:
         backward(model, rank, step)
 
 
-@pytest.mark.parametrize(("how", "timeout_s"), [("SIGKILL", 1800), ("SIGSTOP", 2)])
+@pytest.mark.parametrize(("how", "timeout_s"), [("SIGKILL", 1800), ("SIGSTOP", 8)])
 def test_a_rank_that_is_lost_is_named(how, timeout_s):
     outcomes = launch_and_let_fail(vanish, 2, how=int(signal.Signals[how]), timeout_s=timeout_s)
     said = outcomes[0].said

@@ -154,6 +154,25 @@ def test_a_signal_ends_a_run_in_order(ended, number):
     assert len(summaries) == 1 and f": stopped after {where}, " in summaries[0] and " a step" in summaries[0]
 
 
+@pytest.mark.parametrize("whom", ["all processes", "one worker"])
+def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_path: Path, whom: str) -> None:
+    out = tmp_path / "out"
+    words = [*FEW, "--workers", "2", "--out", str(out), "--checkpoint-every", "1000000"]
+    run = Run(["-m", "paceline", "train", *words])
+    try:
+        run.wait_for("epoch 1/")
+        workers = workers_of(run.process.pid)
+        for pid in [*workers, run.process.pid] if whom == "all processes" else workers[1:]:
+            os.kill(pid, signal.SIGTERM)
+        code, lines = run.end()
+        where = checkpoint.place(checkpoint.load(out))
+        assert code == 143, lines
+        assert lines[-1] == f"paceline: interrupted by SIGTERM; the checkpoint of {where} is kept; resume {out} to go on"
+        assert gone(workers, 20)
+    finally:
+        run.clean_up()
+
+
 def test_workers_end_with_their_launcher(ended):
     """However it was ended: nothing can be done about SIGKILL, but workers notice."""
     assert ended.counts == {signal.SIGINT: 2, signal.SIGTERM: 1, signal.SIGKILL: 1}
@@ -169,20 +188,21 @@ def test_a_second_run_into_a_directory_is_refused(ended):
 
 
 def test_a_second_signal_ends_what_the_first_asked_to_stop() -> None:
-    asked: list[int] = []
+    asked: list[tuple[int, bool]] = []
     with interruptible() as interruption:
-        interruption.ask = asked.append
+        interruption.ask = lambda number, at_once: asked.append((number, at_once))
         signal.raise_signal(signal.SIGINT)
-        assert asked == [signal.SIGINT] == [interruption.asked]
+        assert asked == [(signal.SIGINT, False)] and interruption.asked == signal.SIGINT
         with pytest.raises(Interrupted) as second:
             signal.raise_signal(signal.SIGINT)
+        assert asked[1:] == [(signal.SIGINT, True)]
         interruption.answered()
     assert second.value.code == 130
 
 
 def test_workers_that_do_not_stop_in_time_are_ended() -> None:
     interruption = launcher.Interruption(grace_s=0.05)
-    interruption.ask = lambda number: None
+    interruption.ask = lambda number, at_once: None
     before = signal.signal(signal.SIGTERM, interruption.on_signal)
     try:
         signal.raise_signal(signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from paceline.training import worker
 from paceline.training.__main__ import main
 from paceline.training.errors import LostRank
-from paceline.training.stop_requests import STOP_FILE, StopRequests
+from paceline.training.stop_requests import STOP_FILE, WORKER, StopRequests
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
@@ -55,11 +56,47 @@ def test_the_word_of_the_launcher_ends_a_worker_that_does_not_train(tmp_path: Pa
     path.unlink()
     stops = StopRequests()
     with stops.while_training():
-        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler  # the launcher has the signals
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler  # the launcher has Ctrl-C
         path.write_text("2")
         while not stops.number:
             time.sleep(0.01)
     assert stops.number == 2
+
+
+def test_the_launcher_may_end_a_worker_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stop"
+    monkeypatch.setenv(STOP_FILE, str(path))
+    if (child := os.fork()) == 0:
+        with StopRequests().while_training():
+            time.sleep(100)
+        os._exit(0)
+    path.write_text("2")
+    time.sleep(0.5)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "it goes on to the end of a step"
+    path.write_text("2 now")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+
+
+def test_a_sigterm_beside_the_launcher_is_a_request_unless_a_worker_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch system sends it to all processes; the launcher sends it to workers that are left when one was lost."""
+    monkeypatch.setenv(STOP_FILE, str(tmp_path / "stop"))
+    other = subprocess.Popen(["sleep", "100"])
+    (tmp_path / f"{other.pid}{WORKER}").touch()
+    stops = StopRequests()
+    with stops.while_training():
+        signal.raise_signal(signal.SIGTERM)
+        assert stops.number == signal.SIGTERM
+        stops.number = signal.SIGINT
+        signal.raise_signal(signal.SIGTERM)
+        assert stops.number == signal.SIGINT, "what was first"
+    other.kill()
+    other.wait()
+    stops.number = 0
+    assert ends(stops, signal.SIGTERM) == -signal.SIGTERM
+    stops.elastic = True
+    assert ends(stops, signal.SIGTERM) == 0, "it waits for the exchange to fail, and leaves the last step behind"
 
 
 @pytest.mark.parametrize(("asked", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1), (0, 1)])

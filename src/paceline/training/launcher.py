@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
-from paceline.training.stop_requests import STOP_FILE, WORKER
+from paceline.training.stop_requests import AT_ONCE, STOP_FILE, WORKER
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -69,22 +69,25 @@ class Interruption:
     """What signals do to this process in ``interruptible``.
 
     Attributes:
-        ask: hands a signal's number to workers that stop in order; None: there are none, and a signal raises ``Interrupted``.
+        ask: hands a signal's number to workers that stop in order, or at once; None: there are none, and a signal raises
+            ``Interrupted``.
         asked: the number that was handed to them; 0: none. A second signal raises, and so does one that ``grace_s`` later is
             raised here if they still run.
     """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
-        self.ask: Callable[[int], None] | None = None
+        self.ask: Callable[[int, bool], None] | None = None
         self.asked, self._grace_s = 0, grace_s
         self._timer: threading.Timer | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """The handler. Raises Interrupted unless workers are asked to stop."""
-        if self.ask is None or self.asked:
+        if self.ask is None:
+            raise Interrupted(number)
+        self.ask(number, bool(self.asked))
+        if self.asked:
             raise Interrupted(number)
         self.asked = number
-        self.ask(number)
         self._timer = threading.Timer(self._grace_s, os.kill, (os.getpid(), number))
         self._timer.daemon = True
         self._timer.start()
@@ -147,8 +150,8 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
                         elastic_launch(config, sys.executable)("-u", *command)
                         return
                     except ChildFailedError as error:
-                        if interruption is not None and interruption.asked:
-                            raise Interrupted(interruption.asked) from None
+                        if interruption is not None and (asked := interruption.asked or _stopped_by(error.failures)):
+                            raise Interrupted(asked) from None
                         if not restarts or not _only_lost(error.failures):
                             raise _error(*_first(error.failures)) from None
                     restarts -= 1
@@ -181,8 +184,17 @@ def _end_suspended(folder: Path, ended: threading.Event) -> None:
         os.close(descriptor)
 
 
-def _ask(stop_file: Path, number: int) -> None:
-    stop_file.write_text(str(number))
+def _ask(stop_file: Path, number: int, at_once: bool) -> None:
+    stop_file.write_text(f"{number} {AT_ONCE}" if at_once else f"{number}")
+
+
+def _stopped_by(failures: Mapping[int, ProcessFailure]) -> int:
+    """The signal for which all ranks have stopped in order, though it was sent to a worker alone; 0: something else ended them.
+
+    The launcher ends those that are a moment later than the first.
+    """
+    codes, in_order = {failure.exitcode for failure in failures.values()}, 128 + signal.SIGTERM
+    return signal.SIGTERM if in_order in codes <= {in_order, -signal.SIGTERM} else 0
 
 
 @contextmanager

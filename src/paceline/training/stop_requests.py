@@ -14,7 +14,9 @@ from types import FrameType
 from typing import Any
 
 STOP_FILE = "PACELINE_STOP_FILE"
-"""Variable of a worker that ``paceline train`` has started: a file that appears, with a signal's number, to stop the run."""
+"""Variable of a worker that ``paceline train`` has started: a file that appears, with a signal's number, to stop the run, and
+``AT_ONCE`` behind it to end it where it is."""
+AT_ONCE = "now"
 WORKER = ".worker"
 """End of the name, the process's number, of a file beside it that each worker leaves."""
 LOOK_S = 0.1
@@ -44,20 +46,27 @@ class StopRequests:
         usual: Any = signal.SIG_DFL
         defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual}
         here = threading.current_thread() is threading.main_thread()
-        if STOP_FILE in os.environ:  # the launcher has the signals; its own ends those whose peer is lost, but not before
-            defaults = {signal.SIGTERM: usual} if self.elastic else {}
+        on_signal = self._on_signal
+        if STOP_FILE in os.environ:  # the launcher has Ctrl-C; a batch system's SIGTERM reaches this process too
+            del defaults[signal.SIGINT]
+            on_signal = self._on_signal_beside_launcher
         handled = [number for number, default in defaults.items() if here and signal.getsignal(number) == default]
         self._training = True
         for number in handled:
-            signal.signal(number, self._wait_for_error if STOP_FILE in os.environ else self._on_signal)
+            signal.signal(number, on_signal)
         try:
             yield
         finally:
             for number in handled:
                 signal.signal(number, defaults[number])
 
-    def _wait_for_error(self, number: int, frame: FrameType | None) -> None:
-        """A peer was lost: the exchange fails in a moment, and the last step is left behind."""
+    def _on_signal_beside_launcher(self, number: int, frame: FrameType | None) -> None:
+        if self.elastic:
+            return  # a peer was lost: the exchange fails in a moment, and the last step is left behind
+        if _has_ended(*_workers(Path(os.environ[STOP_FILE]).parent)):  # the launcher ends those that are left
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.number = self.number or number
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.number == signal.SIGINT:
@@ -73,10 +82,25 @@ class StopRequests:
                 text = path.read_text()
             except OSError:
                 continue
-            if not text:  # not written yet
+            number, _, when = text.partition(" ")
+            if not number:  # not written yet
                 continue
-            if not self._training:
+            if when == AT_ONCE or not self._training:
                 sys.stderr.flush()
-                os._exit(128 + int(text))
-            self.number = int(text)
-            return
+                os._exit(128 + int(number))
+            self.number = int(number)
+
+
+def _workers(folder: Path) -> list[int]:
+    """Processes that have left a file there."""
+    return [int(path.stem) for path in folder.glob(f"*{WORKER}")]
+
+
+def _has_ended(*processes: int) -> bool:
+    """Whether one of them has, and its parent knows."""
+    for process in processes:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+    return False

@@ -161,8 +161,10 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def ranged(values: Sequence[float], form: str) -> str:
-    """Median, and least to largest."""
-    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})" if values else "-"
+    """Median, and least to largest of several."""
+    if len(values) < 2:
+        return f"{values[0]:{form}}" if values else "-"
+    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def picture(rows: Sequence[Row], path: Path) -> None:

@@ -175,6 +175,8 @@ def test_differences_are_of_the_same_seed() -> None:
         both = {"task": "cifar10", "data": "D", "measure": "accuracy %", "epochs": 3, "parameters": 1000, "tflop": 1.5}
         return {**both, "compression": compression, "seed": seed, "test": test, "sent_bytes": sent, "cpu_seconds": 90.0}
 
+    one_seed = [row("dense", 0, 90.0, 800), row("int8", 0, 89.5, 200)]
+    assert accuracy_to_convergence.table(one_seed).splitlines()[-1] == "| int8 | 1 | 89.50 | -0.50 | 4.0x fewer | 1.5 |"
     given = [row("dense", 0, 90.0, 800), row("dense", 1, 92.0, 800), row("int8", 0, 89.5, 200), row("int8", 1, 92.25, 200)]
     given += [row("dense", 2, 94.0, 800), row("int8", 2, 93.0, 200)]
     lines = accuracy_to_convergence.table(given).splitlines()

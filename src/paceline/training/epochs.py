@@ -100,11 +100,11 @@ class Epochs:
 
     def _boundary(self, epoch: int, number: int) -> None:
         """Between step ``number`` of an epoch and the next: save or stop if any rank has to."""
+        step, whole = number + 1, self._trainer.steps_per_epoch
+        self._remember(epoch, step)  # before the ranks confer: that may fail, and the weights are of this step already
         due = self._trainer.rank == 0 and self._due_by_time() and not self.writer.busy
         agreed = self._agreement.after_step(Wish(self._stops.number, due), self._trainer.times.step[-1])
         self._say_failure()
-        step, whole = number + 1, self._trainer.steps_per_epoch
-        self._remember(epoch, step)
         if step == whole:
             self._agreed = agreed
         elif agreed.stop:

@@ -179,11 +179,15 @@ class Feedback:
         self.velocity.load(state["velocity"])
 
 
-def divided(states: Sequence[Mapping[str, FeedbackState]], ranks: int) -> dict[str, FeedbackState]:
-    """The state of each of ``ranks`` workers that go on from another number of them: the sum over the workers is kept."""
+def shared_out(states: Sequence[Mapping[str, FeedbackState]]) -> dict[str, FeedbackState]:
+    """The state of each worker, however many go on from these: the mean.
+
+    Exchanges send the mean of the workers, so that is what the model is owed. With the sum kept, half the workers would pay
+    it twice.
+    """
     shares: dict[str, FeedbackState] = {}
     for kind in ("residual", "velocity"):
         names = {name for state in states for name in state[kind]}
         totals = {name: sum(s[kind][name].double() for s in states if name in s[kind]) for name in sorted(names)}
-        shares[kind] = {name: (torch.as_tensor(total) / ranks).float() for name, total in totals.items()}
+        shares[kind] = {name: (torch.as_tensor(total) / len(states)).float() for name, total in totals.items()}
     return shares

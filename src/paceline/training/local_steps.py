@@ -164,8 +164,8 @@ class LocalSync:
 
         Args:
             state: the state of this rank, or those of all ranks of the earlier run. With the same number of ranks the run
-                continues bit for bit. With another number every rank begins with the mean of the ranks' weights, and the
-                residuals keep their sum over the workers.
+                continues bit for bit. With another number every rank begins with the mean of the ranks' weights and the
+                mean of their residuals.
 
         Raises:
             UserError: not a state, or the state has another compression, exchange, rule or tensor, or lacks ranks; the model's

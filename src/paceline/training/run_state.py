@@ -46,8 +46,8 @@ def own_state(trainer: Trainer) -> dict[str, Any]:
 def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Go on from a checkpoint, from ``checkpoint.read``, with the parts of this rank or of all.
 
-    With as many workers the run continues bit for bit. With another number the residuals keep their sum over the workers, and
-    the rest of an epoch is shared out anew, in the same global batches.
+    With as many workers the run continues bit for bit. With another number each gets the mean of the residuals, which the model
+    is owed, and the rest of an epoch is shared out anew, in the same global batches.
 
     Raises:
         UserError: a state of another hook, or one that lacks ranks.

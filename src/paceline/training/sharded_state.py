@@ -68,7 +68,7 @@ class Holding:
         return {"values": kept, "source": self.source, "place": self.place, "sources": self.sources, "places": self.places}
 
     def from_parts(self, parts: Sequence[Mapping[str, Any]], tensor: ShardedTensor) -> torch.Tensor:
-        """This rank's residual of a tensor from ``part`` of ranks of the same or of another mesh: the sum over all is kept.
+        """This rank's residual of a tensor from ``part`` of ranks of the same or of another mesh: the model is owed the same.
 
         Raises:
             UserError: a mesh of other ranks, and not the parts of all of them; parts of several runs or of another model.
@@ -93,7 +93,16 @@ class Holding:
         total = torch.zeros(owners, first["values"].shape[1])
         for part in parts:
             total[part["place"] :: part["places"]] += part["values"]
-        return self.own_rows(tensor.rows_of(tensor.whole_of(total), self.owners) / self.sources)
+        share = self.share(first["sources"], first["places"])
+        return self.own_rows(tensor.rows_of(tensor.whole_of(total), self.owners) * share)
+
+    def share(self, sources: int, places: int) -> float:
+        """What each source gets of the sum over those of another mesh.
+
+        Gradients are divided by the number of ranks, so the model is owed the sum over the sources divided by it. That stays
+        what it was: on half the ranks, so does half the sum.
+        """
+        return self.places / (sources * places)
 
     @property
     def source(self) -> int:
@@ -159,7 +168,7 @@ def read(values: dict[str, Any], path: str | Path, group: dist.ProcessGroup | No
 def of_other_ranks(
     path: str | Path, key: str, tensor: ShardedTensor, holding: Holding, size: torch.Size, device: torch.device
 ) -> torch.Tensor:
-    """This rank's part of a residual that other ranks have saved: the sum over all ranks stays what it was.
+    """This rank's part of a residual that other ranks have saved: what the model is owed stays what it was.
 
     The ranks of ``holding.reading`` read the sources in equal shares and add them up.
 
@@ -177,8 +186,8 @@ def of_other_ranks(
     wire.all_reduce(total, name="residuals").wait()
     owners = size[1] * size[2]
     rows = total.transpose(0, 1).reshape(owners, size[3]).to(device)  # (places, rows) in the order of the owners
-    share = tensor.rows_of(tensor.whole_of(rows), holding.owners) / holding.sources
-    return holding.own_rows(share)
+    share = holding.share(size[0], size[1])
+    return holding.own_rows(tensor.rows_of(tensor.whole_of(rows), holding.owners) * share)
 
 
 def saved_sizes(path: str | Path, key: str) -> dict[str, torch.Size]:

@@ -144,7 +144,7 @@ def test_fewer_workers_share_what_is_owed_and_go_on(case, workers):
         assert bool(old) == (case.startswith(("topk", "powersgd")) or (case.startswith("sign") and kind == "residual"))
         for name in old:
             assert np.abs(old[name]).max() > 0
-            assert np.allclose(old[name], new[name], rtol=rounding, atol=1e-6 * np.abs(old[name]).max())
+            assert np.allclose(old[name] / 4, new[name] / workers, rtol=rounding, atol=1e-6 * np.abs(old[name]).max())
     for a in after:
         assert a["step"] == 6
         pairs = zip(a["weights"], after[0]["weights"], strict=True)
@@ -160,7 +160,7 @@ def test_in_one_node_where_nothing_is_encoded_what_is_owed_is_kept():
     assert old.keys() == new.keys() and old
     for name in old:
         assert np.abs(old[name]).max() > 0
-        assert np.allclose(old[name], new[name], rtol=1e-5, atol=1e-6 * np.abs(old[name]).max())
+        assert np.allclose(old[name] / 4, new[name] / 2, rtol=1e-5, atol=1e-6 * np.abs(old[name]).max())
 
 
 def test_states_that_do_not_fit_are_refused():

@@ -160,8 +160,9 @@ class Hook(HookBase):
 
         Args:
             state: the state of this rank, or those of all ranks of the earlier run. With the same number of ranks the run
-                continues bit for bit. With another number the residuals keep their sum over the workers. ``allreduce``
-                continues like DDP itself: the first buckets change the engine's order of addition, and so a rounding.
+                continues bit for bit. With another number each gets the mean of the residuals, which the model is owed.
+                ``allreduce`` continues like DDP itself: the first buckets change the engine's order of addition, and so a
+                rounding.
 
         Raises:
             UserError: not a state, or the state has another compression, exchange, option, tensor or rank, or lacks ranks.

@@ -271,7 +271,7 @@ class PowerSGD(HookBase):
                 raise UserError(f"the states of {sorted(by_rank)} are not of all {before} ranks", "give those of every rank")
             owed = [self._empty("error_dict") | rank_state["error_dict"] for rank_state in states]
             total = {i: sum(values[i].double() for values in owed) for i in owed[0]}
-            own = {**by_rank[0], "error_dict": {i: (t / self.wire.world_size).float() for i, t in total.items()}}
+            own = {**by_rank[0], "error_dict": {i: (t / before).float() for i, t in total.items()}}
         draws = _draws(own["rng"])
         for name in _MEMORIES:
             setattr(self.state, name, {i: self._own(name, t) for i, t in own[name].items() if bool(t.any())})

@@ -196,7 +196,7 @@ class ShardedHook:
     def load_own_states(self, states: Sequence[HookState]) -> None:
         """Continue from ``own_state`` of this rank, or of all ranks of the earlier run. Every rank calls it.
 
-        With the same ranks and mesh the run continues bit for bit; with others the sum of the residuals is kept.
+        With the same ranks and mesh the run continues bit for bit; with others what the model is owed is kept.
 
         Raises:
             UserError: not states, or states of another compression, option or model, or not those of all ranks.
@@ -218,7 +218,8 @@ class ShardedHook:
     def load_checkpoint(self, path: str | Path, name: str = "exchange") -> None:
         """Continue from a checkpoint of ``torch.distributed.checkpoint`` on any number of ranks and any mesh.
 
-        With the same ranks and mesh the run continues bit for bit. With others the sum of the residuals over all ranks is kept.
+        With the same ranks and mesh the run continues bit for bit. With others each gets the mean of
+        the residuals, which the model is owed.
         Every rank calls it.
 
         Args:

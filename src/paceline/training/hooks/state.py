@@ -10,7 +10,7 @@ import torch
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.residuals import RESIDUAL_CHOICES
-from paceline.training.error_feedback import divided
+from paceline.training.error_feedback import shared_out
 from paceline.training.tensor_layout import TensorSpec
 
 HookState = dict[str, Any]
@@ -112,7 +112,7 @@ def own_state(states: Sequence[HookState], exchange: GradientExchange, workers: 
             f"{workers} workers, the state is of {before} and of rank {held} only",
             f"give load_state_dict the states of all {before} ranks",
         )
-    return {**by_rank[0], "feedback": divided([rank_state["feedback"] for rank_state in states], workers)}
+    return {**by_rank[0], "feedback": shared_out([rank_state["feedback"] for rank_state in states])}
 
 
 def with_every_residual(

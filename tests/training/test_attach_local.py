@@ -151,6 +151,90 @@ def test_a_model_with_other_tensors_than_those_attached_is_refused() -> None:
             assert all(text.startswith(f"{name} is no longer the tensor") for text in texts), texts
 
 
+def tied() -> nn.Sequential:
+    """Two layers with one weight, and a third layer."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    net[1].weight = net[0].weight
+    return net
+
+
+def add_layer(net: nn.Sequential) -> None:
+    net.append(nn.Linear(2, 2))
+
+
+THAWED: list[tuple[Any, Any, dict[str, Any], str]] = [
+    (lambda net: net[0].bias, lambda net: net[0].requires_grad_(True), {"sync_every": 2}, "0.bias"),
+    (lambda net: net[0].weight, lambda net: net[1].weight.requires_grad_(True), {"sync_every": 2}, "0.weight"),
+    (lambda net: net[2], lambda net: net[2].requires_grad_(True), {"sync_every": 4, "fragments": 2}, "2.weight, 2.bias"),
+    (lambda net: net[0].bias, add_layer, {"sync_every": 2, "sync_delay": 1}, "3.weight, 3.bias"),
+]
+"""What is frozen before ``attach_local``, what is done behind it, how it exchanges, and what is then refused."""
+
+
+def thaw(rank: int, workers: int) -> list[list[str]]:
+    """One more parameter is trained after the first exchange; ``finish``, the state and the shared weights are tried too."""
+    said = []
+    for freeze, change, local, _ in THAWED:
+        net = tied()
+        freeze(net).requires_grad_(False)
+        sync = paceline.attach_local(net, **local)
+        state = sync.state_dict()
+        for _ in range(4):
+            net(torch.ones(2, 4) * (rank + 1)).sum().backward()
+            sync.step()
+        change(net)
+        said.append([])
+        for use in (sync.finish, partial(sync.load_state_dict, state), sync.shared_weights().__enter__):
+            try:
+                use()
+                said[-1].append("taken")
+            except UserError as error:
+                said[-1].append(str(error))
+    return said
+
+
+def test_a_parameter_that_is_unfrozen_after_it_is_refused() -> None:
+    for ranks in launch_once(thaw, 2):
+        for texts, (_, _, _, names) in zip(ranks, THAWED, strict=True):
+            expected = (
+                f"{names}: frozen or not there when attach_local was called, trained now. Nobody exchanges it; set requires"
+            )
+            assert all(text.startswith(expected) for text in texts), texts
+
+
+def freeze_and_go_on(rank: int, workers: int) -> list[bool]:
+    """A layer stays frozen, another is frozen and trained again; then the first is unfrozen, and attached again."""
+    net = tied()
+    net[2].requires_grad_(False)
+    before = net[2].weight.clone()
+    sync = paceline.attach_local(net, sync_every=2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train(sync: Any) -> None:
+        for step in range(4):
+            net[0].bias.requires_grad_(step % 2 == 0)
+            net(torch.ones(2, 4) * (rank + 1)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            sync.step()
+
+    train(sync)
+    sync.finish()
+    kept = torch.equal(net[2].weight, before)
+    net.requires_grad_(True)
+    del sync
+    train(again := paceline.attach_local(net, sync_every=2))
+    again.finish()
+    sums = torch.stack([p.detach().double().sum() for p in net.parameters()])
+    first = sums.clone()
+    dist.broadcast(first, 0)
+    return [kept, not torch.equal(net[2].weight, before), torch.equal(first, sums)]
+
+
+def test_what_stays_frozen_is_taken_and_what_is_unfrozen_may_be_attached_again() -> None:
+    assert launch_once(freeze_and_go_on, 2) == [[True] * 3] * 2
+
+
 def test_without_workers_it_says_what_to_do() -> None:
     with pytest.raises(UserError, match="init_process_group first"):
         paceline.attach_local(model(), sync_every=4)

@@ -132,6 +132,16 @@ def test_structures_are_not_removed_beside_local_steps(tmp_path: Path) -> None:
         replace(run, strategy=run.strategy.changed(sync_every=4), slimming={"method": "x"})
 
 
+def test_an_elastic_run_exchanges_nothing_beside_its_steps(tmp_path: Path) -> None:
+    """It would wait in every step: the state that it keeps in memory has the exchange that is under way."""
+    run = job(tmp_path / "run", workers=2, elastic=True)
+    at_once = replace(run, strategy=run.strategy.changed(sync_every=4))
+    with pytest.raises(UserError, match=r"an elastic run with sync_delay 2: .*; leave out elastic, or sync_delay") as caught:
+        replace(at_once, strategy=at_once.strategy.changed(sync_delay=2))
+    assert "\n" not in str(caught.value)
+    replace(run, elastic=False, strategy=run.strategy.changed(sync_every=4, sync_delay=2))
+
+
 def test_rounds_are_averaged_and_bytes_rounded_up() -> None:
     times = StepTimes([1.0, 2.0, 6.0, 5.0], [0.0] * 4, [0.0, 4.0, 0.0, 0.0], [0.0] * 4, [0, 5, 0, 4], [[]] * 4)
     mean = times.averaged(2)

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
+import paceline
 from brief_runs import AskedAt, run_briefly
 from distributed import TESTS, executable, free_port, launch
 from fault_driver import FEATURES
@@ -52,6 +54,61 @@ def test_those_at_the_last_step_count_and_the_lost_one_owes_nothing(tmp_path: Pa
     assert state is not None and survivors.said(state) == f"{where}; rank 0 was lost, and its residuals with it"
     survivors.remove(tmp_path)
     assert survivors.found(tmp_path, run) is None
+
+
+WEIGHTS = torch.arange(1.0, 1025.0)
+
+
+class Normed(nn.Module):
+    """A weight, and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(64, 16, bias=False), nn.BatchNorm1d(1)
+
+
+def leave_local(rank: int, workers: int, folder: str, lost: int) -> None:
+    """Three ranks between two exchanges of local steps, whose weights are as 1 to 10 to 100; one is lost."""
+    model = Normed()
+    sync = paceline.attach_local(model, "topk", sync_every=2)
+    for _ in range(3):  # an exchange, which leaves something to owe, and half a round
+        with torch.no_grad():
+            model.layer.weight.copy_(WEIGHTS.view(16, 64) * 10**rank)
+            model.norm.running_mean.fill_(10.0**rank)
+        sync.step()
+    if rank != lost:
+        shared = {"model": {}, "curve": [], "workers": workers}
+        survivors.leave(job(folder), 1, 7, shared, {"rank": rank, "hook": sync.state_dict()})
+
+
+def begin_local(rank: int, workers: int, folder: str) -> list[torch.Tensor]:
+    """Weights, statistics and residuals with which a rank begins."""
+    model = Normed()
+    sync = paceline.attach_local(model, "topk", sync_every=2)
+    state = survivors.found(Path(folder), job(folder))
+    assert state is not None and sync.feedback is not None
+    sync.load_state_dict(state["hook"])
+    weight = model.layer.weight.detach().flatten()
+    return [weight, model.norm.running_mean.clone(), sync.feedback.state()["residual"]["layer.weight"]]
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_of_local_steps_the_mean_is_that_of_the_survivors(tmp_path: Path, lost: int) -> None:
+    launch(leave_local, 3, folder=str(tmp_path), lost=lost)
+    left = [rank for rank in range(3) if rank != lost]
+    mean = sum(10.0**rank for rank in left) / 2
+    states = {rank: checkpoint.read(tmp_path / f"survivor.{rank}.pt")["hook"][0] for rank in left}
+    owed = sum(state["feedback"]["residual"]["layer.weight"] for state in states.values())
+    assert owed.any()
+    fewer, same = launch(begin_local, 2, folder=str(tmp_path)), launch(begin_local, 3, folder=str(tmp_path))
+    for weight, statistics, _ in (*fewer, same[lost]):
+        torch.testing.assert_close(weight, WEIGHTS * mean)
+        torch.testing.assert_close(statistics, torch.full((1,), mean))
+    for rank in left:
+        assert torch.equal(same[rank][0], WEIGHTS * 10**rank) and same[rank][1] == 10**rank
+        assert torch.equal(same[rank][2], states[rank]["feedback"]["residual"]["layer.weight"])
+    torch.testing.assert_close(sum(residual for _, _, residual in fewer), owed)
+    assert not same[lost][2].any()
 
 
 def test_what_a_broken_run_keeps_is_said(tmp_path: Path) -> None:

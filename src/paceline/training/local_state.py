@@ -97,6 +97,17 @@ def state_of(sync: Sync) -> LocalState:
     }
 
 
+def mean_of(states: Sequence[LocalState]) -> LocalState:
+    """The mean of the ranks' weights and buffers, as entries of a state. Counts, such as of batches, are those of the first."""
+    return {
+        kind: {
+            name: _mean([s[kind][name] for s in states]).to(value.dtype) if value.is_floating_point() else value
+            for name, value in states[0][kind].items()
+        }
+        for kind in ("weights", "buffers")
+    }
+
+
 def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
     """Continue from a state of ``state_of``, or from those of all ranks. Raises UserError as ``LocalSync.load_state_dict``."""
     states: list[LocalState] = well_formed(state)

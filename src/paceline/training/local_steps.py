@@ -115,7 +115,7 @@ class LocalSync:
             LostRank: a rank has ended or does not answer.
             ReplicasDiverged: the shared weights differ between ranks.
             PayloadError: a message is damaged.
-            UserError: the model's tensors are no longer those that were attached.
+            UserError: the model's tensors are no longer those that were attached, or others are trained too.
         """
         for fragment in self.fragments:
             fragment.idle = False
@@ -206,7 +206,7 @@ class LocalSync:
         return trained
 
     def _refuse_others(self) -> None:
-        """Raises UserError where the model trains other tensors than those whose memory is exchanged."""
+        """Raises UserError where the model trains other tensors than those whose memory is exchanged, or more of them."""
         parameters, buffers = dict(self._model.named_parameters()), dict(self._model.named_buffers())
         taken = ((t.name, w) for f in self.fragments for t, w in zip(f.tensors, f.weights, strict=True))
         other = [name for name, w in taken if not _share_memory(parameters.get(name), w)]
@@ -215,6 +215,13 @@ class LocalSync:
             raise UserError(
                 f"{other[0]} is no longer the tensor that attach_local was given: the model was converted, moved or replaced",
                 "call attach_local behind .to(), .cuda() and load_state_dict(assign=True)",
+            )
+        exchanged = {t.name for t in self.tensors}
+        thawed = [name for name, p in parameters.items() if p.requires_grad and name not in exchanged]
+        if thawed:
+            raise UserError(
+                f"{', '.join(thawed)}: frozen or not there when attach_local was called, trained now. Nobody exchanges it",
+                "set requires_grad before attach_local, or drop what it returned and attach again",
             )
 
     def _begin(self, turn: int) -> None:

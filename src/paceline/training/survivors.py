@@ -3,6 +3,9 @@
 Replicas are equal, so the weights and the optimizer of any of them are the run's. Residuals are each rank's own: those of the
 survivors are kept, those of a lost rank are lost. A survivor that had not ended the last step when the group broke has those of
 the step before, which the others have summed since: they are dropped too.
+
+Between two exchanges of local steps each rank has weights of its own. A lost rank then gets the mean of the survivors' weights:
+so the mean over all ranks, of a new group of any size, is that of the survivors.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import torch
 
 from paceline.errors import UserError
 from paceline.training import checkpoint
+from paceline.training.local_state import mean_of
 from paceline.training.training_run import TrainingRun
 
 PATTERN = "survivor.*.pt"
@@ -30,7 +34,8 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[st
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
     Of survivors at different steps those at the last one count: what the others owe has been sent in part since. ``lost`` in it
-    has the ranks that left nothing, ``behind`` those that left an earlier step. ``mapped``: as of ``checkpoint.read``.
+    has the ranks that left nothing, ``behind`` those that left an earlier step. ``mapped``: as of ``checkpoint.read``; ``hook``
+    then has the survivors alone.
     """
     states: list[dict[str, Any]] = []
     for path in sorted(directory.glob(PATTERN)):
@@ -43,14 +48,17 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[st
     last = max((state["epoch"], state["step"]) for state in states)
     at_last = [state for state in states if (state["epoch"], state["step"]) == last]
     parts = {state["parts"][0]["rank"]: state["parts"][0] for state in at_last}
-    some, workers = next(iter(parts.values())), at_last[0]["workers"]
+    workers = at_last[0]["workers"]
     behind = sorted({state["parts"][0]["rank"] for state in states} - parts.keys())
     lost = [rank for rank in range(workers) if rank not in parts and rank not in behind]
-    hooks = [parts[rank]["hook"] if rank in parts else _without_residuals(some["hook"], rank) for rank in range(workers)]
+    hooks = {rank: part["hook"] for rank, part in parts.items()}
+    if not mapped and len(hooks) < workers:
+        other = _without_residuals(list(hooks.values()))
+        hooks = {rank: {**other, "rank": rank} for rank in range(workers)} | hooks
     return {
         **at_last[0],
         "parts": list(parts.values()),
-        "hook": hooks,
+        "hook": [hooks[rank] for rank in sorted(hooks)],
         "lost": lost,
         "behind": behind,
         "file": "",
@@ -103,10 +111,11 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {', '.join(map(str, sorted(ranks)))}"
 
 
-def _without_residuals(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The state of a hook that owes nothing, as that of another rank."""
-    kinds = {kind: _zeros(state[kind]) for kind in ("feedback", "error_dict") if kind in state}
-    return {**state, **kinds, "rank": rank}
+def _without_residuals(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of a hook that owes nothing, from those of the survivors; of local steps it has the mean of their weights."""
+    some = states[0]
+    kinds = {kind: _zeros(some[kind]) for kind in ("feedback", "error_dict") if kind in some}
+    return {**some, **kinds, **(mean_of([dict(state) for state in states]) if "local" in some else {})}
 
 
 def _zeros(tree: Any) -> Any:

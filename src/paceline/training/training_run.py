@@ -158,8 +158,13 @@ class TrainingRun:
 
     def _check_runnable(self) -> None:
         """Refuse what can be predicted but not run."""
-        x, mesh = self.strategy.gradient_exchange, self.strategy.parallelism
+        x, mesh, delay = self.strategy.gradient_exchange, self.strategy.parallelism, self.strategy.local.sync_delay
         check_runs(x)
+        if self.elastic and delay:
+            raise UserError(
+                f"an elastic run with sync_delay {delay}: it keeps each step in memory, which waits for the exchange",
+                "leave out elastic, or sync_delay",
+            )
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",

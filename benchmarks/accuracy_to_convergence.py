@@ -142,9 +142,10 @@ def table(rows: Sequence[Row]) -> str:
         lines += [
             f"{own[0]['data']}; {own[0]['epochs']} epochs, {own[0]['parameters']:,} parameters, {own[0]['tflop']:g} TFLOP",
             "",
-            f"| compression | seeds | {own[0]['measure']} | {'points' if accuracy else '%'} from dense | bytes |"
+            f"| compression | seeds | {'picture and mirror image, ' if accuracy else 'test, '}{own[0]['measure']} |"
+            f" {'points' if accuracy else '%'} from dense | {'picture alone' if accuracy else 'held out'} | bytes |"
             " processor minutes |",
-            "|---|---|---|---|---|---|",
+            "|---|---|---|---|---|---|---|",
         ]
         for compression in (name for name in ORDER if any(row["compression"] == name for row in own)):
             here = [row for row in own if row["compression"] == compression]
@@ -153,7 +154,8 @@ def table(rows: Sequence[Row]) -> str:
             fewer = f"{median(d['sent_bytes'] / r['sent_bytes'] for r, d in pairs):.1f}x fewer" if pairs else "-"
             lines.append(
                 f"| {compression} | {len(here)} | {ranged([row['test'] for row in here], '.2f')} "
-                f"| {ranged(apart, '+.2f') if compression != 'dense' else '-'} | {fewer if compression != 'dense' else '-'} "
+                f"| {ranged(apart, '+.2f') if compression != 'dense' else '-'} | {ranged([r['final'] for r in here], '.2f')} "
+                f"| {fewer if compression != 'dense' else '-'} "
                 f"| {median(row['cpu_seconds'] for row in here) / 60:.1f} |"
             )
         lines.append("")

@@ -14,8 +14,10 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline import UserError, attach
+from paceline import UserError, attach, attach_local
+from paceline.training.sharded_state import KINDS
 from sharded_models import INPUTS, backward, hybrid, loss, network, sharded
+from sharded_nonfinite import network as network_of_case
 
 
 def _attached(kind: str, compression: str, seed: int = 0, **options: Any) -> tuple[Any, Any]:
@@ -98,6 +100,23 @@ def _said(load: Callable[[], None]) -> str:
     return "taken"
 
 
+def tensor_parallel(rank: int, workers: int) -> dict[str, Any]:
+    """What each rank owes after a step, and after the states of all ranks are loaded into a model that had another seed; what
+    is said of the states of the ranks that hold other parts of the tensors."""
+    hooks = []
+    for seed in (0, 9):
+        model = network_of_case("tensor parallel")
+        hooks.append(attach(model, "topk", min_elements=10, seed=seed, momentum=0.5))
+        if not seed:
+            backward(model, rank // 2, 0)
+    states: list[Any] = [None] * workers
+    dist.all_gather_object(states, hooks[0].own_state())
+    said = _said(lambda: hooks[1].load_own_states([s for number, s in enumerate(states) if number % 2 != rank % 2]))
+    hooks[1].load_own_states(states)
+    before, after = ({(k, name): v.clone() for k in KINDS for name, _, _, v in hook._owed(k)} for hook in hooks)
+    return {"before": before, "after": after, "at": (hooks[1].step, hooks[1].seed), "said": said}
+
+
 def _of_another_width() -> Any:
     """The hook of a model whose first layer has other outputs."""
     model = network()
@@ -136,13 +155,19 @@ def foreign(rank: int, workers: int) -> dict[str, str]:
     model, hook = _attached("full", "topk")
     backward(model, rank, 0)
     good, own = hook.state_dict(), hook.own_state()
-    ddp = attach(DistributedDataParallel(network()), "topk").state_dict()
+    ddp_hook = attach(DistributedDataParallel(network()), "topk")
+    low_rank = attach(DistributedDataParallel(network()), "powersgd")
+    local = attach_local(network(), "topk", sync_every=2)
+    ddp = ddp_hook.state_dict()
     name = next(iter(own["residual"]))
     part = own["residual"][name]
     states = {
         "empty": {},
         "nothing": None,
         "ddp": ddp,
+        "ddp, of 0.1.0": {("way" if entry == "gradient_exchange" else entry): value for entry, value in ddp.items()},
+        "powersgd": low_rank.state_dict(),
+        "local": local.state_dict(),
         "step": {**good, "step": None},
         "not json": {**good, "gradient_exchange": "{"},
         "no object": {**good, "gradient_exchange": "[]"},
@@ -161,5 +186,8 @@ def foreign(rank: int, workers: int) -> dict[str, str]:
     states_of_all: list[Any] = [None] * workers
     dist.all_gather_object(states_of_all, own)
     said["width"] = _said(lambda: _of_another_width().load_own_states(states_of_all))
+    for what, other in (("ddp", ddp_hook), ("powersgd", low_rank), ("local", local)):
+        for how, state in (("saved", good), ("own", own), ("all", states_of_all)):
+            said[f"{how}, into {what}"] = _said(lambda other=other, state=state: other.load_state_dict(state))
     said["step"] = str(hook.step)
     return said

@@ -17,6 +17,7 @@ from paceline.training.sharded_state import Holding, saved_sizes
 from paceline.training.tensor_layout import TensorSpec
 from paceline.training.unit_exchange import ShardedTensor, sharded
 
+DDP = "a hook of DistributedDataParallel"
 MOMENTUM = {"density": 0.05, "momentum": 0.5}
 
 
@@ -142,7 +143,8 @@ def test_foreign_and_damaged_states_are_refused() -> None:
     for said in launch(sharded_states.foreign, 2):
         for how in ("saved", "own"):
             assert "no state of a hook: {}" in said[f"empty, {how}"] and "no state of a hook: None" in said[f"nothing, {how}"]
-            assert "damaged: gradient_exchange missing or wrong" in said[f"ddp, {how}"]
+            for what, of in (("ddp", DDP), ("ddp, of 0.1.0", DDP), ("powersgd", DDP), ("local", "local steps")):
+                assert f"the state is of {of}, this model is sharded by fully_shard; give" in said[f"{what}, {how}"]
             assert "damaged: step missing or wrong" in said[f"step, {how}"]
             assert "damaged: gradient_exchange missing or wrong" in said[f"not json, {how}"]
             assert "damaged: gradient_exchange missing or wrong" in said[f"no object, {how}"]
@@ -151,7 +153,19 @@ def test_foreign_and_damaged_states_are_refused() -> None:
         assert "no residual of 4.weight; give what own_state() returned" in said["saved, own"]
         assert "an empty list was given" in said["no states"] and "no residual of 4.weight" in said["flat"]
         assert "0.weight in 2 shards of 961 elements, the model's have 1023" in said["width"]
+        for what in ("ddp", "powersgd", "local"):
+            for how in ("saved", "own", "all"):
+                assert "the state is of a sharded model's hook, this model is whole on each rank" in said[f"{how}, into {what}"]
         assert said["step"] == "1"
+
+
+def test_with_tensor_parallelism_each_rank_takes_its_own_parts_of_the_states_of_all() -> None:
+    """Those of other parts of the tensors alone do not serve."""
+    for rank, result in enumerate(launch(sharded_states.tensor_parallel, 4)):
+        assert result["at"] == (1, 0) and same(result["before"], result["after"])
+        assert ("residual", f"2.0.weight@{rank % 2}") in result["after"] and ("velocity", "0.weight") in result["after"]
+        assert any(float(values.abs().max()) > 0 for values in result["after"].values())
+        assert f"the states have no residual of 2.0.weight@{rank % 2}; give what own_state()" in result["said"]
 
 
 def test_parts_of_several_runs_are_refused() -> None:

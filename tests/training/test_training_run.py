@@ -192,6 +192,36 @@ def test_another_number_of_workers_may_resume(tmp_path):
     assert worker.prepare(job(run, resume=str(run), workers=2)).strategy.world_size == 2
 
 
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({}, ""),
+        ({"exchange": "sharded"}, ""),
+        ({"exchange": "ring"}, "other settings: exchange 'allgather' -> 'ring';"),
+        ({"compression": "int8"}, "compression 'topk' -> 'int8'"),
+    ],
+    ids=str,
+)
+def test_another_number_of_workers_may_resume_over_the_usual_exchange_there(tmp_path, named, words):
+    """Between copies of the shards it is another than over all ranks."""
+    sharded = {"sharding": "zero3", "shard_devices": 2, "global_batch_size": 24, "optimizer": "momentum"}
+    before = Strategy.of(world_size=4, compression="topk", **sharded)
+    run = job(saved(tmp_path, strategy=before), resume=str(tmp_path / "run"), strategy=before.changed(world_size=2, **named))
+    assert before.gradient_exchange.exchange == "allgather"
+    if words:
+        with pytest.raises(UserError, match=words):
+            worker.prepare(run)
+    else:
+        assert worker.prepare(run).strategy.gradient_exchange.exchange == "sharded"
+
+
+def test_an_exchange_that_was_named_may_not_change_on_another_mesh(tmp_path):
+    sharded = {"sharding": "zero3", "shard_devices": 2, "global_batch_size": 24, "compression": "topk", "optimizer": "momentum"}
+    folder = saved(tmp_path, strategy=Strategy.of(world_size=4, exchange="ring", **sharded))
+    with pytest.raises(UserError, match="exchange 'ring' -> 'sharded'"):
+        worker.prepare(job(folder, resume=str(folder), strategy=Strategy.of(world_size=2, **sharded)))
+
+
 def test_a_decay_ends_with_its_run(tmp_path):
     """More epochs than it was made for would have had other rates from the start."""
     run = saved(tmp_path, decay=2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from itertools import combinations
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import sharded_models
 from distributed import launch, launch_and_let_fail, launch_once
@@ -95,6 +96,45 @@ def check(function: Any, workers: int, *, lost: int, **arguments: Any) -> None:
             assert outcome.code == 1 and outcome.seconds < LIMIT_S, outcome.said
             raised = outcome.said[outcome.said.rindex("Traceback") :]
             assert f"LostRank: rank {lost} is lost" in raised, f"{rank}: {outcome.said}"
+
+
+def weights_with_a_bad_one(rank: int, workers: int, value: str, narrow: bool) -> dict[str, Any]:
+    """A step with one weight of rank 1 bad, and one with it mended: the weights of a layer in both passes and what was sent;
+    the loss, and the number of gradients that are not finite."""
+    mixed = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.float16)} if narrow else {}
+    model, seen = sharded_models.sharded(**mixed), list[torch.Tensor]()
+    hook = attach(model, "dense", gather_bits=8)
+    layer = model[2][0]
+    layer.register_forward_hook(lambda module, inputs, out: seen.append(module.weight.detach().clone()))
+    layer.register_full_backward_pre_hook(lambda module, gradients: seen.append(module.weight.detach().clone()))
+    rows, found = layer.weight.to_local(), dict[str, Any]()
+    good = float(rows[3, 4])
+    for step, name in enumerate(("bad", "mended")):
+        with torch.no_grad():
+            rows[3, 4] = float(value) if rank == 1 and name == "bad" else good
+        hook.meter.begin_step()
+        model.zero_grad()
+        loss = sharded_models.loss(model, rank, step)
+        loss.backward()
+        odd = [p for p in model.parameters() if not p.grad.full_tensor().isfinite().all()]
+        found[name] = {"seen": seen[-2:], "sent": hook.meter.sent_bytes, "loss": float(loss.detach()), "odd": len(odd)}
+    return found
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_a_shard_with_a_nan_or_an_infinity_arrives_as_nan_on_every_rank(value: str, narrow: bool) -> None:
+    """Its rows alone, in both passes, for the same bytes; the loss is NaN, as where nothing is rounded, and the run goes on."""
+    results = launch(weights_with_a_bad_one, 3, value=value, narrow=narrow)
+    bad_rows = [15 <= row < 30 for row in range(43)]
+    for result in results:
+        for number, seen in enumerate(result["bad"]["seen"]):
+            assert seen.isnan().any(1).tolist() == seen.isnan().all(1).tolist() == bad_rows
+            assert torch.equal(seen.nan_to_num(0), results[0]["bad"]["seen"][number].nan_to_num(0))
+        assert math.isnan(result["bad"]["loss"]) and result["bad"]["odd"] == 8
+        assert math.isfinite(result["mended"]["loss"]) and result["mended"]["odd"] == 0
+        assert all(seen.isfinite().all() for seen in result["mended"]["seen"])
+        assert result["bad"]["sent"] == result["mended"]["sent"]
 
 
 def damaged_weights(rank: int, workers: int, guilty: int) -> str:

@@ -125,7 +125,7 @@ class Strategy:
         before, choices = self.to_json(), _by_one_name(choices)
         if choices.get("exchange", before["exchange"]) != before["exchange"]:
             del before["ranks_per_node"]
-        if before["exchange"] == usual_exchange(before["compression"], self.parallelism.to_owners):
+        if self.has_usual_exchange:
             del before["exchange"]
         if choices.get("compression", before["compression"]) != before["compression"]:
             of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull", "ranks_per_node")
@@ -135,6 +135,12 @@ class Strategy:
         if choices.get("sync_every") == 1:
             before = {name: value for name, value in before.items() if name not in _LOCAL}
         return Strategy.of(**{**before, **choices})
+
+    @property
+    def has_usual_exchange(self) -> bool:
+        """Whether the exchange is the one of its compression and sharding where nobody names another (``usual_exchange``)."""
+        x = self.gradient_exchange
+        return x.exchange == usual_exchange(x.compression, self.parallelism.to_owners)
 
     def choice(self, name: str) -> Any:
         """The value of one choice, named as in ``of``. Raises UserError for a name that ``of`` does not take."""

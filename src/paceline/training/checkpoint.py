@@ -304,10 +304,15 @@ def check_same_run(run: TrainingRun, state: Mapping[str, Any]) -> None:
 
 
 def check_same_settings(run: TrainingRun, state: Mapping[str, Any]) -> None:
-    """Raises UserError when the checkpoint is of a run with other settings, naming each difference."""
+    """Raises UserError when the checkpoint is of a run with other settings, naming each difference.
+
+    On a mesh with copies of the shards (HSDP) the usual exchange is another than without: from one to the other it may change.
+    """
     # Earlier versions left the size of the nodes open; all of them ran on those of the launcher.
-    before = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node).identity
-    changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in run.identity.items() if k in before and before[k] != v]
+    old = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node)
+    usual = run.strategy.has_usual_exchange and old.strategy.has_usual_exchange
+    before, now = old.identity, {k: v for k, v in run.identity.items() if not (usual and k == "exchange")}
+    changed = [f"{k} {before[k]!r} -> {v!r}" for k, v in now.items() if k in before and before[k] != v]
     if changed:
         raise UserError(
             f"the checkpoint is from a run with other settings: {', '.join(changed)}", "resume with the same settings"

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from paceline import codecs
 from paceline.codecs import Key
+from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.integer import Int8
 from paceline.training.collectives import ALL_GATHER, collective, sent_by_rank
 from paceline.training.meter import Meter
@@ -22,6 +23,8 @@ DRAWS = 1 << 48
 
 class WeightGather:
     """Gathers the shards of a unit's weights. Every rank gets the same weights, its own shard included.
+
+    A shard with a NaN or an infinity, which int8 has no form for, arrives as NaN, all of it, on every rank.
 
     Over another group than ``shards`` nothing is rounded: FSDP2 gathers there what it has gathered in fewer bits before
     (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
@@ -76,14 +79,28 @@ class WeightGather:
         whole.copy_(arrived)
 
     def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
-        message = torch.as_tensor(codecs.encode(self._codec, shard.float(), draws, self._first))
-        arrived = self._gathered(message, group).view(group.size(), -1)
+        arrived = self._gathered(self._int8(shard, draws), group).view(group.size(), -1)
         for rank, part, received in zip(self._ranks, whole.view(group.size(), -1), arrived, strict=True):
             values: Any = part if part.dtype == torch.float32 else torch.empty(part.shape, device=part.device)
-            with sent_by_rank(rank):
-                codecs.decode(received, values, only=(Int8,))
+            try:
+                with sent_by_rank(rank):
+                    codecs.decode(received, values, only=(Int8,))
+            except codecs.PayloadError:
+                if not torch.equal(received, _nan_message(received.numel(), received.device)):
+                    raise
+                values.fill_(torch.nan)
             if values is not part:
                 part.copy_(values)
+
+    def _int8(self, shard: torch.Tensor, draws: Key) -> torch.Tensor:
+        """The message of this rank's shard; that of NaN where int8 has no form for it."""
+        values = shard.float()
+        try:
+            return torch.as_tensor(codecs.encode(self._codec, values, draws, self._first))
+        except ValueError:
+            if bool(values.isfinite().all()):
+                raise
+            return _nan_message(codecs.max_payload_bytes(self._codec, values.numel()), values.device)
 
     def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         arrived = message.new_empty(group.size() * message.numel())
@@ -94,3 +111,10 @@ class WeightGather:
         self._meter.sent_bytes += whole.nbytes - shard.nbytes
         with collective():
             return getattr(dist, ALL_GATHER)(whole, shard, group=group, async_op=True)  # type: ignore[no-any-return]
+
+
+def _nan_message(size: int, device: torch.device) -> torch.Tensor:
+    """The message of so many bytes that says that a whole shard is NaN: the fp32 payload of one NaN, then zeros."""
+    message = torch.zeros(size, dtype=torch.uint8)
+    codecs.encode(Fp32(), torch.tensor([torch.nan]), out=message)
+    return message.to(device)

@@ -36,7 +36,16 @@ from paceline.training.fsdp_units import (
 )
 from paceline.training.gradient_sample import Sample
 from paceline.training.hooks.base import finish_queued
-from paceline.training.hooks.state import POSITION, HookState, check_entries, check_same_exchange, damaged, listed, settings
+from paceline.training.hooks.state import (
+    POSITION,
+    HookState,
+    check_entries,
+    check_same_exchange,
+    damaged,
+    listed,
+    refuse_whole_models,
+    settings,
+)
 from paceline.training.meter import Meter
 from paceline.training.sharded_setup import make_reducers
 from paceline.training.sharded_state import KINDS, Holding, check_saved, is_part, of_other_ranks, read, saved_sizes
@@ -196,7 +205,8 @@ class ShardedHook:
     def load_own_states(self, states: Sequence[HookState]) -> None:
         """Continue from ``own_state`` of this rank, or of all ranks of the earlier run. Every rank calls it.
 
-        With the same ranks and mesh the run continues bit for bit; with others what the model is owed is kept.
+        With the same ranks and mesh the run continues bit for bit; with others what the model is owed is kept. Under tensor
+        parallelism a rank takes only what is of its own parts of the tensors.
 
         Raises:
             UserError: not states, or states of another compression, option or model, or not those of all ranks.
@@ -207,9 +217,11 @@ class ShardedHook:
         found: list[tuple[torch.Tensor, torch.Tensor]] = []
         for kind in KINDS:
             for name, tensor, holding, values in self._owed(kind):
-                parts = [_entry(state, kind, name) for state in states]
-                if not all(is_part(part) for part in parts):
-                    raise UserError(f"the states have no {kind} of {name}", "give what own_state() returned")
+                parts = [part for state in states if (part := _entry(state, kind, name)) is not None]
+                if not parts or not all(is_part(part) for part in parts):
+                    raise UserError(
+                        f"the states have no {kind} of {name}", "give what own_state() returned, of this rank or of all ranks"
+                    )
                 found.append((values, holding.from_parts(parts, tensor)))
         for values, own in found:
             values.copy_(own)
@@ -249,6 +261,8 @@ class ShardedHook:
 
     def _check(self, state: HookState) -> None:
         """Raises UserError for what is no state, and for that of another compression; its exchange follows the mesh."""
+        check_entries(state, {})
+        refuse_whole_models(state)
         check_entries(state, {**POSITION, "gradient_exchange": str})
         try:
             own, before = self.gradient_exchange.to_json(), json.loads(state["gradient_exchange"])

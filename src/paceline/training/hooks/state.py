@@ -22,6 +22,8 @@ POSITION: Kinds = {"step": int, "seed": int, "nonfinite_steps": int, "factor": (
 """What every hook's state has."""
 OF_RANK: Kinds = {**POSITION, "gradient_exchange": Mapping, "workers": int, "rank": int}
 """What the state of a rank with a whole model has beside it."""
+OTHER_HOOK = "give what state_dict() of a hook of such a model returned, or go on from weights and optimizer alone"
+"""What to do about the state of another kind of hook."""
 _KINDS: Kinds = {**OF_RANK, "measuring": bool, "feedback": Mapping}
 
 
@@ -34,6 +36,8 @@ def well_formed(state: object) -> list[HookState]:
     states = [_with_gradient_exchange(rank_state) for rank_state in listed(state)]
     for rank_state in states:
         check_entries(rank_state, {})
+        if isinstance(rank_state.get("gradient_exchange"), str):
+            raise UserError("the state is of a sharded model's hook, this model is whole on each rank", OTHER_HOOK)
     for rank_state in states:
         if rank_state["compression"] == "powersgd":  # its hook has another state, and checks it
             continue
@@ -44,6 +48,13 @@ def well_formed(state: object) -> list[HookState]:
         names = ", ".join(sorted({rank_state["compression"] for rank_state in states}))
         raise UserError(f"the states are of several runs ({names})", "give those of one checkpoint")
     return states
+
+
+def refuse_whole_models(state: object) -> None:
+    """Raises UserError for the state of a hook of ``DistributedDataParallel``, or of local steps."""
+    if isinstance(state, Mapping) and isinstance(_with_gradient_exchange(state).get("gradient_exchange"), Mapping):
+        of = "local steps" if "local" in state else "a hook of DistributedDataParallel"
+        raise UserError(f"the state is of {of}, this model is sharded by fully_shard", OTHER_HOOK)
 
 
 def listed(state: object) -> list[Any]:

@@ -173,6 +173,21 @@ def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_p
         run.clean_up()
 
 
+@pytest.mark.full
+def test_a_signalled_torchrun_ends_when_its_ranks_have_saved(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = Run(["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "paceline.training", *FEW, "--out", str(out)])
+    try:
+        run.wait_for("epoch 1/")
+        run.process.send_signal(signal.SIGTERM)
+        code, lines = run.end()
+        where = checkpoint.place(checkpoint.load(out))
+        assert f"paceline: interrupted by SIGTERM; the checkpoint of {where} is kept; resume {out} to go on" in lines
+        assert code == 1, "torchrun's own, as docs/faults.md says"
+    finally:
+        run.clean_up()
+
+
 def test_workers_end_with_their_launcher(ended):
     """However it was ended: nothing can be done about SIGKILL, but workers notice."""
     assert ended.counts == {signal.SIGINT: 2, signal.SIGTERM: 1, signal.SIGKILL: 1}

@@ -32,7 +32,7 @@ def agent(folder: Path, port: int, workers: int, **more: str) -> subprocess.Pope
 @pytest.mark.full
 def test_a_lost_node_leaves_its_residuals_to_the_ranks_that_go_on(tmp_path: Path) -> None:
     """Three ranks on two nodes; the one of the second node is killed with its agent. The two of the first load the checkpoint
-    of three, owe together what the three owed, and train to the end."""
+    of three, owe the model what the three owed it, and train to the end."""
     port = free_port()
     agents = [agent(tmp_path, port, 2)]
     try:
@@ -57,5 +57,5 @@ def test_a_lost_node_leaves_its_residuals_to_the_ranks_that_go_on(tmp_path: Path
     assert saved["owed"].keys() == loaded["owed"].keys()
     for name, owed in saved["owed"].items():
         assert owed.any() or "bias" in name
-        torch.testing.assert_close(loaded["owed"][name], owed, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(loaded["owed"][name] / 2, owed / 3, rtol=1e-6, atol=1e-9)
     assert all(torch.equal(loaded["weights"][name], values) for name, values in saved["weights"].items())

@@ -330,7 +330,7 @@ def test_a_node_joins_and_one_is_lost_under_torchrun(tmp_path: Path) -> None:
         exchange = exchange_of(saved["hook"][0])
         shares = [own_state(saved["hook"], exchange, 3, rank)["feedback"]["residual"] for rank in range(3)]
         for name in owed[0]:
-            torch.testing.assert_close(sum(one[name] for one in shares), sum(one[name] for one in owed))
+            torch.testing.assert_close(sum(one[name] for one in shares) / 3, sum(one[name] for one in owed) / 2)
         nodes.say(f"epoch {saved['epoch'] + 2}/")
         nodes.hold(last)  # in an exchange its message might reach one of the others alone, which would be a step ahead
         last.process.kill()  # the agent; its worker follows it

@@ -21,7 +21,7 @@ def corrupted(job: Job) -> None:
     job.check(job.ranks[0].said("checksum"), "a damaged message is not noticed")
     job.happens()
     job.ends(1, 1)
-    job.says("a message of rank 1: ")  # its sender
+    job.says("paceline: rank 0: a message of rank 1: ")  # its sender
     job.says("the checksum does not match")
     job.check("a message of rank 0" not in job.ranks[1].error, "the sound rank is blamed")
     job.keeps()

@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake, 128 + n for signal n."""
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
+    from paceline.codecs import PayloadError
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.liveness import tells_of_a_loss
     from paceline.training.stop_requests import StopRequests
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         if waited:
             seconds = int(waited[1]) / 1000
             what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"
-        elif not isinstance(error, LostRank | ReplicasDiverged):
+        elif not isinstance(error, LostRank | ReplicasDiverged | PayloadError):  # their messages say it all
             what = ": ".join(filter(None, (type(error).__name__, what))) + _place(error)
             sys.stderr.write("".join(traceback.format_exception(error)))  # in one piece: other ranks may write too
         if not leave_error(what, lost=tells_of_a_loss(error)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -127,6 +128,14 @@ REPLACED: list[tuple[Any, str]] = [
 ]
 
 
+def what_is_said(use: Callable[[], object]) -> str:
+    try:
+        use()
+    except UserError as error:
+        return str(error)
+    return "taken"
+
+
 def go_on_with_other_tensors(rank: int, workers: int) -> list[list[str]]:
     said = []
     for replace, _ in REPLACED:
@@ -135,13 +144,8 @@ def go_on_with_other_tensors(rank: int, workers: int) -> list[list[str]]:
         state = sync.state_dict()
         sync.step()
         replace(net)
-        said.append([])
-        for use in (sync.step, partial(sync.load_state_dict, state), sync.shared_weights().__enter__):
-            try:
-                use()
-                said[-1].append("taken")
-            except UserError as error:
-                said[-1].append(str(error))
+        uses = (sync.step, partial(sync.load_state_dict, state), sync.shared_weights().__enter__)
+        said.append([what_is_said(use) for use in uses])
     return said
 
 
@@ -183,13 +187,8 @@ def thaw(rank: int, workers: int) -> list[list[str]]:
             net(torch.ones(2, 4) * (rank + 1)).sum().backward()
             sync.step()
         change(net)
-        said.append([])
-        for use in (sync.finish, partial(sync.load_state_dict, state), sync.shared_weights().__enter__):
-            try:
-                use()
-                said[-1].append("taken")
-            except UserError as error:
-                said[-1].append(str(error))
+        uses = (sync.finish, partial(sync.load_state_dict, state), sync.shared_weights().__enter__)
+        said.append([what_is_said(use) for use in uses])
     return said
 
 

@@ -214,7 +214,7 @@ def test_the_page_shows_the_rows_of_the_study_under_way() -> None:
     others = accuracy_to_convergence.ORDER[1:]
     above = {name: sorted(100 * (book[name, seed] / book["dense", seed] - 1) for seed in (0, 1)) for name in others}
     for name, (least, most) in above.items():
-        assert f"{name.replace('powersgd', 'powersgd (rank 2)')} {least:+.1f} to {most:+.1f}" in line
+        assert f"{name.replace('powersgd', 'powersgd (rank 2)')} {least:+.2f} and {most:+.2f}" in line
     kept = ("bf16", "int8", "inceptionn-scaled")
     assert max(above[name][1] for name in kept) < 0
     assert max(first["dense"] - first[name] for name in (*kept, "int4")) <= 0.13 + 1e-9

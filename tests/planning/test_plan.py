@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -211,6 +212,16 @@ def test_why_not(asked: str, message: str, toy: Workload, space: Space) -> None:
         assert matches((answer.asked.cluster, answer.asked.strategy), parse_wanted(asked))
 
 
+@pytest.fixture
+def no_old_garbage() -> Iterator[None]:
+    """What other tests have left is not walked."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("no_old_garbage")
 def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() -> None:
     """The target is ten seconds on two cores, one by one it would be minutes. Both are timed in turns, and the least of up to
     three counts, since neighbours on the machine slow either."""
@@ -218,8 +229,6 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
     space = Space(clusters=clusters, compressions=tuple(COMPRESSIONS), precisions=("fp32", "tf32", "bf16"))
     work, strategy = TrainingTarget(curve=mlperf("resnet-50")), Strategy.of(world_size=8, global_batch_size=2048)
     of_plan = of_prediction = math.inf
-    gc.collect()
-    gc.freeze()  # what other tests have left is not walked
     for _ in range(3):
         net = replace(Workload.named("resnet-50"))  # another object, so that no exchange of the last plan is kept
         begin = time.process_time()
@@ -231,7 +240,6 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
             of_prediction = min(of_prediction, time.process_time() - begin)
         if of_plan < 0.1 * of_prediction:
             break
-    gc.unfreeze()
     assert considered > 100_000
     assert of_plan < 0.1 * of_prediction
 

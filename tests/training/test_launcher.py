@@ -22,6 +22,7 @@ from paceline import lab
 from paceline.errors import Interrupted, UserError
 from paceline.training import checkpoint, launcher
 from paceline.training.launcher import interruptible
+from paceline.training.stop_requests import WORKER
 
 FEW = ["--model", "user_module:small_and_idle", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
 ENDLESS = ["--model", "user_module:plain_and_idle", "--data", "user_module:endless", "--global-batch", "8"]
@@ -154,10 +155,14 @@ def test_a_signal_ends_a_run_in_order(ended, number):
     assert len(summaries) == 1 and f": stopped after {where}, " in summaries[0] and " a step" in summaries[0]
 
 
-@pytest.mark.parametrize("whom", ["all processes", "one worker"])
-def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_path: Path, whom: str) -> None:
+@pytest.mark.parametrize(
+    ("whom", "more"),
+    [("all processes", []), ("one worker", []), pytest.param("all processes", ["--elastic"], marks=pytest.mark.full)],
+    ids=str,
+)
+def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_path: Path, whom: str, more: list[str]) -> None:
     out = tmp_path / "out"
-    words = [*FEW, "--workers", "2", "--out", str(out), "--checkpoint-every", "1000000"]
+    words = [*FEW, "--workers", "2", "--out", str(out), "--checkpoint-every", "1000000", *more]
     run = Run(["-m", "paceline", "train", *words])
     try:
         run.wait_for("epoch 1/")
@@ -233,10 +238,10 @@ def test_only_a_suspended_worker_is_killed_and_only_when_another_has_ended(
     monkeypatch.setattr(launcher, "WATCH_S", 0.02)
     monkeypatch.setattr(launcher, "SUSPENDED_S", 0.1)
     ended, children = threading.Event(), [subprocess.Popen(["sleep", "100"]) for _ in range(3)]
-    thread = threading.Thread(target=launcher._end_suspended, args=(tmp_path, ended))
+    thread = threading.Thread(target=launcher._end_suspended, args=(tmp_path / "stop", ended))
     try:
         for child in children:
-            (tmp_path / f"{child.pid}{launcher.WORKER}").touch()
+            (tmp_path / f"{child.pid}{WORKER}").touch()
         thread.start()
         children[1].send_signal(signal.SIGSTOP)
         time.sleep(0.4)

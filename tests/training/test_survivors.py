@@ -26,6 +26,7 @@ from paceline.errors import UserError
 from paceline.training import checkpoint, survivors, worker
 from paceline.training.hooks.state import exchange_of, own_state
 from paceline.training.loop import Trainer
+from paceline.training.step_agreement import StepAgreement, Wish
 from training_jobs import job
 
 WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
@@ -54,6 +55,28 @@ def test_those_at_the_last_step_count_and_the_lost_one_owes_nothing(tmp_path: Pa
     assert state is not None and survivors.said(state) == f"{where}; rank 0 was lost, and its residuals with it"
     survivors.remove(tmp_path)
     assert survivors.found(tmp_path, run) is None
+
+
+def fail_in_the_conference(rank: int, workers: int, folder: str) -> tuple[int, int]:
+    """The step that a survivor says, and how many steps its optimizer has done, when the ranks fail to confer behind one."""
+    confer, looks = StepAgreement.after_step, 0
+
+    def broken(self: StepAgreement, wish: Wish, step_s: float) -> Wish:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise RuntimeError("cut")
+        return confer(self, wish, step_s)
+
+    StepAgreement.after_step = broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="cut"):
+        run_briefly(job(folder, optimizer="adam", workers=workers, elastic=True), rank)
+    state = checkpoint.read(Path(folder) / "survivor.0.pt")
+    return state["step"], int(next(iter(state["optimizer"]["state"].values()))["step"])
+
+
+def test_a_survivor_has_the_step_that_its_weights_are_of(tmp_path: Path) -> None:
+    assert launch(fail_in_the_conference, 1, folder=str(tmp_path)) == [(3, 3)]
 
 
 WEIGHTS = torch.arange(1.0, 1025.0)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
-from paceline.training.stop_requests import AT_ONCE, STOP_FILE, WORKER
+from paceline.training.stop_requests import AT_ONCE, STOP_FILE, workers_beside
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -142,7 +142,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
             interruption.ask = partial(_ask, stop_file)
         ended = threading.Event()
         if interruption is not None and sys.platform == "linux":
-            threading.Thread(target=_end_suspended, args=(Path(folder), ended), name="paceline-suspended", daemon=True).start()
+            threading.Thread(target=_end_suspended, args=(stop_file, ended), name="paceline-suspended", daemon=True).start()
         try:
             with _environment(variables):
                 while True:
@@ -161,13 +161,13 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
                 interruption.answered()
 
 
-def _end_suspended(folder: Path, ended: threading.Event) -> None:
+def _end_suspended(stop_file: Path, ended: threading.Event) -> None:
     """Kill workers that are suspended (SIGSTOP) when another one has ended: no other signal ends them."""
     running: dict[int, int] = {}
     seen: set[int] = set()
     since = 0.0  # when the first of those of one start ended
     while not ended.wait(WATCH_S):
-        for pid in {int(path.stem) for path in folder.glob(f"*{WORKER}")} - seen:
+        for pid in workers_beside(stop_file) - seen:
             seen.add(pid)
             with suppress(OSError):
                 running[pid] = os.pidfd_open(pid)

@@ -99,8 +99,8 @@ class Holding:
     def share(self, sources: int, places: int) -> float:
         """What each source gets of the sum over those of another mesh.
 
-        Gradients are divided by the number of ranks, so the model is owed the sum over the sources divided by it. That stays
-        what it was: on half the ranks, so does half the sum.
+        Gradients are divided by the number of ranks, so the model is owed the sum over the sources divided by it. This quotient
+        is kept: half the ranks hold half the sum.
         """
         return self.places / (sources * places)
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -63,7 +63,7 @@ class StopRequests:
     def _on_signal_beside_launcher(self, number: int, frame: FrameType | None) -> None:
         if self.elastic:
             return  # a peer was lost: the exchange fails in a moment, and the last step is left behind
-        if _has_ended(*_workers(Path(os.environ[STOP_FILE]).parent)):  # the launcher ends those that are left
+        if _has_ended(workers_beside(Path(os.environ[STOP_FILE]))):  # the launcher ends those that are left
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.number = self.number or number
@@ -91,12 +91,12 @@ class StopRequests:
             self.number = int(number)
 
 
-def _workers(folder: Path) -> list[int]:
-    """Processes that have left a file there."""
-    return [int(path.stem) for path in folder.glob(f"*{WORKER}")]
+def workers_beside(stop_file: Path) -> set[int]:
+    """Processes of the workers that have left a file there."""
+    return {int(path.stem) for path in stop_file.parent.glob(f"*{WORKER}")}
 
 
-def _has_ended(*processes: int) -> bool:
+def _has_ended(processes: Iterable[int]) -> bool:
     """Whether one of them has, and its parent knows."""
     for process in processes:
         try:

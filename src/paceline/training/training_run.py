@@ -160,11 +160,6 @@ class TrainingRun:
         """Refuse what can be predicted but not run."""
         x, mesh, delay = self.strategy.gradient_exchange, self.strategy.parallelism, self.strategy.local.sync_delay
         check_runs(x)
-        if self.elastic and delay:
-            raise UserError(
-                f"an elastic run with sync_delay {delay}: it keeps each step in memory, which waits for the exchange",
-                "leave out elastic, or sync_delay",
-            )
         for what, is_on, instead in (
             (
                 f"sharding {mesh.sharding}",
@@ -185,6 +180,11 @@ class TrainingRun:
                 f"an elastic run with sharding {mesh.sharding}",
                 self.elastic and mesh.shares.optimizer,
                 "leave elastic out: survivors hold no whole copy; resume from the checkpoint",
+            ),
+            (
+                f"an elastic run with sync_delay {delay}",
+                self.elastic and bool(delay),
+                "leave out elastic, or sync_delay: an elastic run keeps each step in memory, which waits for the exchange",
             ),
             (
                 f"slimming with sharding {mesh.sharding}",

@@ -40,7 +40,7 @@ def test_what_is_written_is_what_was_there_when_it_was_asked(tmp_path, monkeypat
     go.set()
     writer.save(0, 6, shared, own)
     writer.finish()
-    assert not writer.busy and len(writer.stalled_s) == 2
+    assert not writer.busy
     for file, step, value in ((checkpoint.PREVIOUS, 3, 1.0), (checkpoint.FILE, 6, 2.0)):
         read = checkpoint.read(tmp_path / file)
         assert read["step"] == step and set(read["model"]["a"].tolist()) == {value} == set(read["hook"][0]["residual"].tolist())

@@ -1,7 +1,8 @@
 """Checkpoints: the newest and the one before, each written whole or not at all, read without running code from them.
 
 A checkpoint is ``checkpoint.pt``, with what is alike on every rank, and a part of each rank: in the same file, or in files of
-``checkpoint.parts`` that the ranks write themselves. All are zip archives, as ``torch.save`` writes them, with a checksum of
+``checkpoint.parts`` that the ranks write themselves. A part has the rank's residuals, and its rows of tensors that ranks share
+out. All are zip archives, as ``torch.save`` writes them, with a checksum of
 each of their records (CRC-32). ``checkpoint.pt`` is written last and names its parts, so it is whole when it is there.
 """
 
@@ -18,13 +19,14 @@ import torch
 
 from paceline.errors import UserError, shorten
 from paceline.rundir import unwritable
+from paceline.training.state_shards import joined, whole
 from paceline.training.training_run import TrainingRun
 
 FILE, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 PARTS = "checkpoint.parts"
 """Directory of the files that ranks have written themselves."""
-_SCHEMA = 2
-_READ = (1, 2)  # 1: after whole epochs only, the ranks' states of the hook as ``hook``
+_SCHEMA = 3
+_READ = (1, 2, 3)  # 1: after whole epochs only, the ranks' states of the hook as ``hook``; up to 2: every tensor whole
 _passed_over: set[Path] = set()  # newest checkpoints that this process could not go on from: none becomes the previous one
 
 
@@ -155,14 +157,14 @@ def clear_leftovers(directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = False) -> dict[str, Any]:
+def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
     """The newest checkpoint in ``directory`` that is whole, with its ``TrainingRun`` as ``run``.
 
     ``file`` in it is its name. Where it is the previous one, ``fallback`` says what is wrong with the newest.
 
     Args:
         run: the run that goes on from it: the newest is foreign if it is of another one and the previous is not.
-        mapped: as in ``read``.
+        mapped, checked: as in ``read``.
 
     Raises:
         UserError: there is none, or the newest is damaged, or foreign, and no previous one is in its place. It names both.
@@ -171,14 +173,14 @@ def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = Fals
     if not newest.is_file() and not previous.is_file():
         raise UserError(f"no {FILE} in {directory}", "give the `out` directory of the run to go on with")
     try:
-        state = read(newest, mapped=mapped)
+        state = read(newest, mapped=mapped, checked=checked)
         if run is not None:
             check_same_settings(run, state)
     except UserError as error:
         if not previous.is_file():
             raise
         try:
-            state = read(previous, mapped=mapped)
+            state = read(previous, mapped=mapped, checked=checked)
             if run is not None:
                 check_same_settings(run, state)
         except UserError as other:
@@ -190,26 +192,31 @@ def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = Fals
     return {**state, "file": FILE, "fallback": ""}
 
 
-def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = False) -> dict[str, Any]:
+def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
     """The checkpoint that is file ``path``.
 
     Args:
-        ranks: those whose parts are wanted, None for all.
-        mapped: whether tensors stay on the disk until they are used. It is quick, and a changed byte of a tensor is not seen.
+        ranks: those whose parts are wanted and checked, None for all.
+        mapped: whether tensors stay on the disk until they are used. Those that ranks share out then are ``SharedTensor``,
+            from which a rank takes its rows, and else whole.
+        checked: whether all bytes are compared with their checksums. If not, nothing is read but where the run is, quickly.
 
     Raises:
         UserError: it is not there, a byte of it or of a part has changed, or it holds what no run has written.
     """
+    mapped = mapped or not checked
     try:
-        state = _loaded(path, mapped)
+        state = _loaded(path, mapped, checked)
         known = state["schema"] in _READ
         if known:
             state["run"] = _run_of(state)
             wanted = [name for rank, name in enumerate(state["part_files"]) if ranks is None or rank in ranks]
             if wanted:
-                state["parts"] = [_part(path.parent / PARTS / name, mapped) for name in wanted]
+                state["parts"] = [_part(path.parent / PARTS / name, mapped, checked) for name in wanted]
             if "hook" not in state:
                 state["hook"] = [part["hook"] for part in state["parts"] if "hook" in part]
+            if checked and state["sharers"]:
+                state |= _with_shards(state, path.parent / PARTS, mapped)
     except Exception as error:  # torch.load raises whatever the damage leads to
         text = error.message if isinstance(error, UserError) else str(error)
         why = next(iter(text.splitlines()), type(error).__name__)
@@ -220,10 +227,10 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
     return state
 
 
-def _loaded(path: Path, mapped: bool) -> dict[str, Any]:
-    """The content of a file whose checksums match, unchecked where it is mapped. Raises whatever the damage leads to."""
+def _loaded(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
+    """The content of a file whose checksums match. Raises whatever the damage leads to."""
     with zipfile.ZipFile(path) as archive:
-        damaged = None if mapped else archive.testzip()
+        damaged = archive.testzip() if checked else None
     if damaged:
         raise ValueError(f"{damaged} does not match its checksum")
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
@@ -233,22 +240,33 @@ def _loaded(path: Path, mapped: bool) -> dict[str, Any]:
 
 
 def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:
-    """With what schema 1 has not."""
-    for name, empty in (("step", 0), ("part_files", []), ("parts", [])):
+    """With what earlier schemas have not."""
+    for name, empty in (("step", 0), ("part_files", []), ("parts", []), ("sharers", 0)):
         state.setdefault(name, empty)
     return state
 
 
-def _part(path: Path, mapped: bool) -> dict[str, Any]:
+def _part(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
     """The part that is file ``path``. Raises ValueError naming it, or whatever the damage leads to."""
     try:
-        part = _loaded(path, mapped)
+        part = _loaded(path, mapped, checked)
         if part["name"] != path.name:
             raise ValueError(f"it is {part['name']}")
     except Exception as error:
         why = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"its part {path.name}: {why}") from error
     return part
+
+
+def _with_shards(state: Mapping[str, Any], folder: Path, mapped: bool) -> dict[str, Any]:
+    """Model and optimizer with the tensors that ranks share out. Raises ValueError where one lacks rows."""
+    parts = {part["rank"]: part for part in state["parts"]}
+    for rank, name in enumerate(state["part_files"][: state["sharers"]]):
+        if rank not in parts:
+            parts[rank] = _part(folder / name, mapped=True, checked=False)
+    shards = [parts[rank]["shards"] for rank in range(state["sharers"])]
+    full = joined({name: state[name] for name in ("model", "optimizer")}, shards)
+    return dict(full if mapped else whole(full))
 
 
 def _run_of(state: dict[str, Any]) -> TrainingRun:
@@ -275,8 +293,8 @@ def kept(run: TrainingRun) -> str:
     directory = Path(run.out)
     if not any((directory / name).is_file() for name in (FILE, PREVIOUS)):
         return f"no checkpoint was written, so nothing is kept in {directory}"
-    try:  # mapped: whoever waits for this may not wait long
-        state = load(directory, run, mapped=True)
+    try:  # unchecked: whoever waits for this may not wait long
+        state = load(directory, run, checked=False)
     except UserError as error:
         return f"{directory} has no checkpoint that this run can go on from: {error.message}"
     return f"the checkpoint of {place(state)} is kept; resume {directory} to go on"
@@ -285,7 +303,7 @@ def kept(run: TrainingRun) -> str:
 def refuse_unfinished(directory: Path) -> None:
     """Raises UserError where a run that is not over has left a checkpoint, which a new run would write over."""
     try:
-        state = load(directory, mapped=True)
+        state = load(directory, checked=False)
     except UserError:  # none is there, or none that anybody can go on from
         return
     if state["epoch"] < state["run"].epochs:

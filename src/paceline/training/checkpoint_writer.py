@@ -31,9 +31,6 @@ class CheckpointWriter:
     Args:
         shared: whether all ranks see one directory: each writes its part into it. Otherwise rank 0 collects the parts, and
             every rank waits for that.
-
-    Attributes:
-        stalled_s: how long training has waited for each checkpoint so far, seconds.
     """
 
     def __init__(self, run: TrainingRun, rank: int, workers: int, shared: bool) -> None:
@@ -51,7 +48,6 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._copy: dict[str, Any] = {}
-        self.stalled_s: list[float] = []
 
     @property
     def busy(self) -> bool:
@@ -68,7 +64,6 @@ class CheckpointWriter:
         Returns:
             What has gone wrong with the checkpoint before since ``failure`` was called; empty if nothing has.
         """
-        start = time.perf_counter()
         self._join()
         failed = self.failure()  # it is none of this one
         state = {"own": own, **({"shared": shared} if self._rank == 0 else {})}
@@ -82,7 +77,6 @@ class CheckpointWriter:
             where = (epoch, step)
             self._thread = threading.Thread(target=self._guarded, args=(where, parts), name="paceline-checkpoint", daemon=True)
             self._thread.start()
-        self.stalled_s.append(time.perf_counter() - start)
         return failed
 
     def failure(self) -> str:

@@ -149,7 +149,7 @@ class Epochs:
 
     def _save(self, epoch: int, step: int) -> None:
         trainer = self._trainer
-        shared = shared_state(trainer, self.curve) if trainer.rank == 0 or trainer.gathers_state else {}
+        shared = shared_state(trainer, self.curve) if trainer.rank == 0 else {}
         if failed := self.writer.save(epoch, step, shared, own_state(self._trainer)):
             self._say(failed)
         self._saved_at = time.monotonic()

@@ -26,6 +26,7 @@ from paceline.training.noise_scale import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
 from paceline.training.random_streams import set_random_state
 from paceline.training.starting_model import mixed_seed
+from paceline.training.state_shards import without_shards
 
 TEMPERATURE = 4.0
 """Of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""
@@ -110,9 +111,6 @@ class Trainer:
     The sample order of an epoch depends only on (seed, epoch), and each rank takes its slice of every global batch. A resumed
     run therefore sees the same samples as an uninterrupted one. The last partial batch is dropped.
     """
-
-    gathers_state = False
-    """Whether ``weights`` and ``optimizer_state`` are collectives, which every rank calls."""
 
     def __init__(
         self,
@@ -267,12 +265,22 @@ class Trainer:
         return right, loss
 
     def weights(self) -> dict[str, Any]:
-        """The weights and buffers, which are equal on every rank."""
-        return dict(self.model.module.state_dict())
+        """The weights and buffers that are equal on every rank."""
+        return dict(without_shards(self.model.module.state_dict()))
 
     def optimizer_state(self) -> dict[str, Any]:
-        """The optimizer's state, which is equal on every rank."""
-        return dict(self.optimizer.state_dict())
+        """What is equal on every rank of the optimizer's state."""
+        return dict(without_shards(self.optimizer.state_dict()))
+
+    @property
+    def sharers(self) -> int:
+        """Ranks, from 0 on, that share out a copy of weights or optimizer state: their ``shards`` are the whole. 0: none do."""
+        mesh = self.strategy.parallelism
+        return mesh.sharers if mesh.shares.optimizer else 0
+
+    def shards(self) -> dict[str, Any]:
+        """This rank's rows of ``model`` and ``optimizer`` where it is one of the ``sharers``, as ``state_shards.rows_of``."""
+        return {}
 
     def state(self) -> dict[str, Any]:
         """What differs from rank to rank, for a checkpoint: residuals."""

@@ -14,12 +14,16 @@ from paceline.training.random_streams import random_state
 
 
 def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What every rank has alike: weights, optimizer, curve. Its tensors are those in use, not copies."""
+    """What every rank has alike: weights, optimizer, curve. Its tensors are those in use, not copies.
+
+    Tensors that the ranks share out are in ``own_state``. ``sharers`` has how many ranks hold them all, from rank 0 on.
+    """
     state: dict[str, Any] = {
         "model": trainer.weights(),
         "optimizer": trainer.optimizer_state(),
         "curve": list(curve),
         "workers": trainer.strategy.world_size,
+        "sharers": trainer.sharers,
         "skipped_steps": trainer.skipped_steps,
         "noise": trainer.noise.state_dict() if trainer.noise is not None else {},
     }
@@ -29,14 +33,11 @@ def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def own_state(trainer: Trainer) -> dict[str, Any]:
-    """What only this rank has: residuals, the random streams, and what it has summed up of the epoch under way.
-
-    A model whose shards are on the ranks has them here too, beside the residuals: a part of a checkpoint may hold anything that
-    ``torch.load`` reads without running code.
-    """
+    """What only this rank has: its shards, residuals, the random streams, and what it has summed up of the epoch under way."""
     return {
         "rank": trainer.rank,
         "hook": trainer.state(),
+        "shards": trainer.shards(),
         "random": random_state(trainer.device),
         "loss": trainer.loss_so_far,
         "seconds": trainer.seconds_so_far,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.training.attach import attach
@@ -17,6 +17,7 @@ from paceline.training.hooks.ddp import Hook
 from paceline.training.hooks.sharded import ShardedHook
 from paceline.training.loop import Alone, Trainer, classification_loss
 from paceline.training.shard import shard
+from paceline.training.state_shards import as_sharded, rows_of
 from paceline.training.training_run import TrainingRun
 
 _BATCH = 256  # samples of a forward pass without gradients
@@ -32,12 +33,7 @@ def sharded(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParalle
 
 
 class ShardedTrainer(Trainer):
-    """A rank of a run whose weights and optimizer state are shared out.
-
-    A checkpoint holds them whole, as that of a run that shares nothing out: every rank gathers them, and rank 0 writes.
-    """
-
-    gathers_state = True
+    """A rank of a run whose weights and optimizer state are shared out."""
 
     @property
     def _sharded(self) -> ShardedHook:
@@ -67,13 +63,11 @@ class ShardedTrainer(Trainer):
         right_share, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
         return right_share, loss
 
-    def weights(self) -> dict[str, Any]:
-        """The whole weights and buffers. Every rank calls it."""
-        return {name: _whole(value) for name, value in self.model.module.state_dict().items()}
-
-    def optimizer_state(self) -> dict[str, Any]:
-        """The optimizer's state, whole. Every rank calls it."""
-        return whole_state(self.optimizer)
+    def shards(self) -> dict[str, Any]:
+        """As ``Trainer``."""
+        if self.rank >= self.sharers:
+            return {}
+        return dict(rows_of({"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}))
 
     def state(self) -> dict[str, Any]:
         """What only this rank has: residuals."""
@@ -81,10 +75,10 @@ class ShardedTrainer(Trainer):
 
     @torch.no_grad()
     def resume(self, model: Mapping[str, Any], optimizer: Mapping[str, Any], states: Sequence[Any]) -> None:
-        """Continue from whole weights and optimizer state, and the residuals of this rank or of all."""
+        """As ``Trainer``, with whole tensors or ``SharedTensor``; the residuals are of this rank or of all."""
         for name, value in self.model.module.state_dict().items():
-            _local(value).copy_(_local(_as(model[name], value)))
-        load_whole_state(self.optimizer, optimizer)
+            _local(value).copy_(_local(as_sharded(model[name], value)))
+        load_shared_state(self.optimizer, optimizer)
         self._sharded.load_own_states(states)
 
     def check_replicas(self) -> None:
@@ -92,32 +86,15 @@ class ShardedTrainer(Trainer):
         self._sharded.check_replicas()
 
 
-def whole_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The state of an optimizer of sharded parameters, whole. Every rank calls it."""
-    state = optimizer.state_dict()
-    gathered = {index: {name: _whole(v) for name, v in values.items()} for index, values in state["state"].items()}
-    return {**state, "state": gathered}
-
-
-def load_whole_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Load what ``whole_state`` gave, on any number of ranks, into an optimizer of sharded parameters."""
+def load_shared_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load an optimizer's state of a checkpoint, from any number of ranks, into an optimizer of sharded parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     placed = {
-        index: {name: _as(v, parameters[index]) for name, v in values.items()} for index, values in state["state"].items()
+        index: {name: as_sharded(v, parameters[index]) for name, v in values.items()}
+        for index, values in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": placed})
 
 
-def _whole(value: Any) -> Any:
-    return value.full_tensor() if isinstance(value, DTensor) else value
-
-
 def _local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
-
-
-def _as(whole: Any, like: Any) -> Any:
-    """A whole tensor in shards as ``like`` has them; what has another shape, such as a count of steps, stays as it is."""
-    if not isinstance(like, DTensor) or not isinstance(whole, Tensor) or whole.shape != like.shape:
-        return whole
-    return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

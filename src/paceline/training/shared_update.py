@@ -24,7 +24,8 @@ from paceline.training.hooks.ddp import Hook
 from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.loop import Trainer
 from paceline.training.process_groups import own_wire
-from paceline.training.sharded_loop import load_whole_state, whole_state
+from paceline.training.sharded_loop import load_shared_state
+from paceline.training.state_shards import rows_of
 from paceline.training.training_run import TrainingRun
 
 
@@ -119,9 +120,8 @@ class SharedUpdate:
 
 
 class SharedUpdateTrainer(Trainer):
-    """A rank of a ZeRO-1 run: its optimizer has the state of its rows. A checkpoint holds the state whole."""
+    """A rank of a ZeRO-1 run: its optimizer has the state of its rows."""
 
-    gathers_state = True
     update: SharedUpdate
 
     def settle_buckets(self) -> None:
@@ -134,12 +134,12 @@ class SharedUpdateTrainer(Trainer):
         self.times.exposed[-1] += self.update.waited_s
         return loss
 
-    def optimizer_state(self) -> dict[str, Any]:
-        """The optimizer's state, whole. Every rank calls it."""
-        return whole_state(self.optimizer)
+    def shards(self) -> dict[str, Any]:
+        """As ``Trainer``."""
+        return dict(rows_of({"optimizer": self.optimizer.state_dict()})) if self.rank < self.sharers else {}
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
-        """Continue from whole weights and optimizer state, and the ``state`` of all ranks."""
+        """As ``Trainer``; of the optimizer's state whole tensors or ``SharedTensor``."""
         self.model.module.load_state_dict(model)
-        load_whole_state(self.optimizer, optimizer)
+        load_shared_state(self.optimizer, optimizer)
         self.hook.load_state_dict(states)

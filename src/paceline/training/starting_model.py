@@ -83,7 +83,9 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
     except Exception as error:  # torch.load raises whatever the file leads to
         why = shorten(next(iter(str(error).splitlines()), type(error).__name__))
         raise UserError(f"{file} cannot be read: {why}", "save model.state_dict() with torch.save") from error
-    state = state.get("model", state) if isinstance(state, Mapping) else state
+    if isinstance(state, Mapping):
+        # of a run whose ranks share weights out, their rows are in other files
+        state = checkpoint.read(file)["model"] if state.get("sharers") else state.get("model", state)
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file} holds no weights", "save model.state_dict() with torch.save")
     return state

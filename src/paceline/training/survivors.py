@@ -30,17 +30,17 @@ def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], ow
     checkpoint.write_alone(Path(run.out) / f"survivor.{own['rank']}.pt", run, epoch, step, {**shared, "parts": [own]})
 
 
-def found(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[str, Any] | None:
+def found(directory: Path, run: TrainingRun, *, checked: bool = True) -> dict[str, Any] | None:
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
     Of survivors at different steps those at the last one count: what the others owe has been sent in part since. ``lost`` in it
-    has the ranks that left nothing, ``behind`` those that left an earlier step. ``mapped``: as of ``checkpoint.read``; ``hook``
-    then has the survivors alone.
+    has the ranks that left nothing, ``behind`` those that left an earlier step. ``checked``: as of ``checkpoint.read``; if not,
+    ``hook`` has the survivors alone.
     """
     states: list[dict[str, Any]] = []
     for path in sorted(directory.glob(PATTERN)):
         with suppress(UserError, KeyError):
-            state = checkpoint.read(path, mapped=mapped)
+            state = checkpoint.read(path, checked=checked)
             checkpoint.check_same_settings(run, state)
             states.append(state)
     if not states:
@@ -52,7 +52,7 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[st
     behind = sorted({state["parts"][0]["rank"] for state in states} - parts.keys())
     lost = [rank for rank in range(workers) if rank not in parts and rank not in behind]
     hooks = {rank: part["hook"] for rank, part in parts.items()}
-    if not mapped and len(hooks) < workers:
+    if checked and len(hooks) < workers:
         other = _without_residuals(list(hooks.values()))
         hooks = {rank: {**other, "rank": rank} for rank in range(workers)} | hooks
     return {
@@ -66,15 +66,15 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[st
     }
 
 
-def newest(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[str, Any]:
+def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
     """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither.
 
     Args:
-        mapped: as of ``checkpoint.read``: enough to know the place.
+        mapped, checked: as of ``checkpoint.read``.
     """
-    left = found(directory, run, mapped=mapped) if run.elastic else None
+    left = found(directory, run, checked=checked) if run.elastic else None
     try:
-        saved = checkpoint.load(directory, run, mapped=mapped)
+        saved = checkpoint.load(directory, run, mapped=mapped, checked=checked)
     except UserError:
         if left is None:
             raise
@@ -85,7 +85,7 @@ def newest(directory: Path, run: TrainingRun, *, mapped: bool = False) -> dict[s
 def kept(run: TrainingRun) -> str:
     """What a run that ended early leaves to go on with, in words."""
     with suppress(UserError):
-        state = newest(Path(run.out), run, mapped=True)
+        state = newest(Path(run.out), run, checked=False)
         if "lost" in state:
             ranks = _ranks([part["rank"] for part in state["parts"]])
             return f"{checkpoint.place(state)} is kept, from the memory of {ranks}; the same command goes on from it"

@@ -25,33 +25,26 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.noise_scale import batch_efficiency
 from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
-from paceline.slimming import on_path
 from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
 from paceline.training import checkpoint, survivors
-from paceline.training.attach import attach, wrap
 from paceline.training.calibrate import calibrate, mean_over_ranks
 from paceline.training.consistency import CODE, checksum, code_version, module_version, same_everywhere
 from paceline.training.data import Dataset, load
 from paceline.training.epochs import Epochs
-from paceline.training.hooks.ddp import Hook
-from paceline.training.hooks.powersgd import PowerSGD
 from paceline.training.liveness import naming_lost_ranks
-from paceline.training.local_loop import LocalTrainer, attached, check_local
-from paceline.training.loop import Trainer, make_optimizer, median_step, options_of
-from paceline.training.noise_scale import MEASURABLE
+from paceline.training.local_loop import check_local
+from paceline.training.loop import Trainer, make_optimizer, median_step
 from paceline.training.progress import Progress
 from paceline.training.run_state import layerwise_of, restore
 from paceline.training.schedules import scheduler
-from paceline.training.sharded_loop import ShardedTrainer, sharded
-from paceline.training.shared_update import SharedUpdate, SharedUpdateTrainer
-from paceline.training.starting_model import starting_model, teacher_of
+from paceline.training.starting_model import starting_model
 from paceline.training.stop_requests import StopRequests
+from paceline.training.trainers import make_trainer
 from paceline.training.training_run import TrainingRun
 from paceline.units import format_bytes, format_seconds
 from paceline.workload import Workload
 
-_TRANSFERS = 50  # of the trust ratios to the host, in a run
 _T = TypeVar("_T")
 
 
@@ -143,7 +136,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
         # The same cores compute and exchange, so nothing overlaps and the fewest exchanges are the fastest.
         run = replace(run, strategy=replace(run.strategy, first_bucket_bytes=run.strategy.bucket_bytes))
     if run.resume:
-        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run))
+        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run, mapped=True, checked=first))
     elif first and not run.elastic:
         checkpoint.refuse_unfinished(Path(run.out))
     make_optimizer(run.strategy.optimizer, [nn.Parameter(torch.zeros(1))], run.learning_rate, 0, run.optimizer_options)
@@ -225,44 +218,17 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
         RunDir(run.out).write_prediction(run.label, prediction)
         progress.say(f"predicted: {format_seconds(prediction.step_time_s)} a step; written to {run.out}/prediction.json")
 
-    x, local = strategy.gradient_exchange, strategy.sync_every > 1
-    hook: Hook | PowerSGD
-    if local:
-        ddp, hook = attached(module, run)
-    elif strategy.parallelism.shares.weights:
-        ddp, hook = sharded(module, run)
-    else:
-        ddp = wrap(module, strategy)
-        hook = attach(ddp, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
-    recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)
-    every = min(1000, max(1, recipe.total_steps // _TRANSFERS))
-    update = SharedUpdate.of(ddp, hook, run) if strategy.parallelism.sharding == "zero1" else None
-    trained = module.named_parameters() if update is None else update.parts.items()
-    optimizer = make_optimizer(strategy.optimizer, trained, recipe.lr, every, run.optimizer_options)
-    recipe = replace(recipe, options=options_of(optimizer))
-    if run.slimming:
-        optimizer = on_path.wrapped(optimizer, module, data.train_x[:2], run.slimming, recipe.total_steps)
-    kind = LocalTrainer if local else ShardedTrainer if strategy.parallelism.shares.weights else Trainer
-    if update is not None:
-        update.follow(optimizer)
-        kind = SharedUpdateTrainer
-    trainer = kind(ddp, hook, optimizer, data, strategy, run.seed, device)
-    if isinstance(trainer, SharedUpdateTrainer) and update is not None:
-        trainer.update = update
-    if isinstance(trainer, LocalTrainer):
-        trainer.last_epoch = run.epochs - 1
-    if (teacher := teacher_of(run)) is not None:
-        trainer.teacher, trainer.distill = teacher.to(device), run.distill
-    trainer.settle_buckets()
-    first, curve = 0, []
+    trainer, recipe = make_trainer(run, module, data, device)
+    first, curve, left = 0, [], False
     if resumed is not None:
         restore(trainer, resumed)
-        first, curve = resumed["epoch"], list(resumed["curve"])
-    trainer.schedule = scheduler(optimizer, recipe, first * trainer.steps_per_epoch + trainer.done)
+        first, curve, left = resumed["epoch"], list(resumed["curve"]), "lost" in resumed
+        resumed = None  # its memory
+    trainer.schedule = scheduler(trainer.optimizer, recipe, first * trainer.steps_per_epoch + trainer.done)
 
     epochs = Epochs(run, trainer, progress, curve, stops or StopRequests())
-    if resumed is not None and run.elastic:
-        if "lost" in resumed:
+    if run.resume and run.elastic:
+        if left:
             epochs.save_now(first)
         dist.barrier()
         if rank == 0:
@@ -277,7 +243,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, _resident() - before)
     if rank == 0:
         label = RunDir(run.out).add_record(run.label, record)
-        if layerwise := layerwise_of(optimizer):
+        if layerwise := layerwise_of(trainer.optimizer):
             layerwise.diagnostics.write(run.out, label)
     epochs.writer.finish()
 
@@ -296,7 +262,7 @@ def _came_further(run: TrainingRun) -> bool:
     further = [False]
     if dist.get_rank() == 0:
         with suppress(UserError):
-            own, begun = (survivors.newest(Path(directory), run, mapped=True) for directory in (run.out, run.resume))
+            own, begun = (survivors.newest(Path(directory), run, checked=False) for directory in (run.out, run.resume))
             further = [(own["epoch"], own["step"]) > (begun["epoch"], begun["step"])]
     dist.broadcast_object_list(further, 0)
     return further[0]
@@ -305,7 +271,8 @@ def _came_further(run: TrainingRun) -> bool:
 def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """The checkpoint that the run goes on from, the same on every rank. Raises UserError on every rank alike."""
     directory, rank = Path(run.resume), dist.get_rank()
-    state = agreed(lambda: survivors.newest(directory, run) if rank == 0 else None)
+    mapped = run.strategy.parallelism.shares.optimizer  # each rank takes its rows from the disk
+    state = agreed(lambda: survivors.newest(directory, run, mapped=mapped) if rank == 0 else None)
     chosen = [state and state["file"]]
     dist.broadcast_object_list(chosen, 0)
 
@@ -313,7 +280,7 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
         alike = run.strategy.world_size == before
         mine = state
         if mine is None and chosen[0]:
-            mine = checkpoint.read(directory / str(chosen[0]), [rank] if alike else None)
+            mine = checkpoint.read(directory / str(chosen[0]), [rank] if alike else None, mapped=mapped)
         mine = mine or survivors.found(directory, run)
         if mine is None:
             raise UserError(f"rank {rank} does not see what survivors have left in {directory}", "share it among the hosts")
@@ -325,6 +292,8 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     before = workers[0]
     result = agreed(own)
     found = f"{checkpoint.place(result)}, weights {checksum(_tensors(result)):016x}"
+    if result["sharers"]:
+        found += f", shards {' '.join(result['part_files'][:1])}"
     same_everywhere(None, {"the checkpoint": found}, "let `resume` be the same directory on every rank")
     if "lost" in result:
         progress.say(survivors.said(result))

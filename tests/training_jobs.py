@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from paceline.hardware import probe
 from paceline.strategy import Strategy
+from paceline.training import calibrate, checkpoint
 from paceline.training.training_run import TrainingRun
 
 MODEL, DATA = "user_module:network", "user_module:samples"
@@ -20,3 +24,30 @@ def job(
     return TrainingRun(
         **{"model": MODEL, "data": DATA, "strategy": strategy, "epochs": 3, "out": str(out), "seed": 6, **changes}
     )
+
+
+def quick() -> None:
+    """In this process measurements before a run are brief: how long things take is not asked."""
+    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
+    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
+
+
+def keep_first() -> None:
+    """In this process a directory's checkpoint behind the first epoch is copied to ``first`` beside it."""
+    save = checkpoint.save
+
+    def also_first(directory: Path, run: TrainingRun, epoch: int, state: dict[str, Any], **more: Any) -> None:
+        save(directory, run, epoch, state, **more)
+        if epoch == 1 and not (directory.parent / "first").exists():
+            shutil.copytree(directory, directory.parent / "first")
+
+    checkpoint.save = also_first
+
+
+def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What is in nested mappings and lists, with its path."""
+    if isinstance(state, dict | list):
+        for key, value in state.items() if isinstance(state, dict) else enumerate(state):
+            yield from flatten(value, f"{path}/{key}")
+    else:
+        yield path, state

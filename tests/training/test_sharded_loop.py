@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,10 @@ import torch.distributed as dist
 
 from distributed import launch
 from paceline.errors import UserError
-from paceline.hardware import probe
 from paceline.rundir import RunDir
-from paceline.training import calibrate as profile
 from paceline.training import checkpoint, worker
 from paceline.training.training_run import TrainingRun
-from training_jobs import job
+from training_jobs import flatten, job, keep_first, quick
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense zero3": ("momentum", {"sharding": "zero3"}),
@@ -36,22 +32,9 @@ def sharded_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingR
     return replace(run, strategy=run.strategy.changed(**choices))
 
 
-def quick() -> None:
-    """How long things take is not asked here."""
-    profile.STEPS, profile.ELEMENTS = 1, (1 << 8, 1 << 9)
-    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
-
-
 def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
     """Three epochs of ten steps; a run that goes on behind the first; and one that shares nothing out."""
-    save = checkpoint.save
-
-    def also_first(directory: Path, run: TrainingRun, epoch: int, state: dict[str, Any], **more: Any) -> None:
-        save(directory, run, epoch, state, **more)
-        if epoch == 1 and not (directory.parent / "first").exists():
-            shutil.copytree(directory, directory.parent / "first")
-
-    checkpoint.save = also_first
+    keep_first()
     quick()
     for name in CASES:
         base = Path(folder) / name
@@ -75,14 +58,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sharded")
     launch(run_whole_and_rest, 3, folder=str(folder))
     return folder
-
-
-def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(state, dict | list):
-        for key, value in state.items() if isinstance(state, dict) else enumerate(state):
-            yield from flatten(value, f"{path}/{key}")
-    else:
-        yield path, state
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,32 +18,21 @@ import torch.distributed as dist
 import paceline
 from distributed import ENVIRONMENT, TESTS, executable, launch
 from paceline.errors import UserError
-from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import Recipe
-from paceline.training import calibrate as profile
 from paceline.training import checkpoint, launcher, worker
 from paceline.training import train as local
 from paceline.training.training_run import TrainingRun
-from training_jobs import DATA, MODEL, job
+from training_jobs import DATA, MODEL, flatten, job, keep_first, quick
 
 
 def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
     """Three epochs, and a run that goes on from the checkpoint after the first, or within the second, as after an
     interruption."""
-    save = checkpoint.save
-
-    def also_first(directory: Path, job: TrainingRun, epoch: int, state: dict[str, Any], **more: Any) -> None:
-        save(directory, job, epoch, state, **more)
-        if epoch == 1 and not (directory.parent / "first").exists():
-            shutil.copytree(directory, directory.parent / "first")
-
-    checkpoint.save = also_first
-    # How long things take is not asked here.
-    profile.STEPS, profile.ELEMENTS = 1, (1 << 8, 1 << 9)
-    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
+    keep_first()
+    quick()
     for compression, optimizer in cases:
         base = Path(folder) / f"{compression}-{optimizer}"
         changes: dict[str, Any] = SCHEDULE if [compression, optimizer] in SCHEDULED else {}
@@ -59,17 +46,6 @@ def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[st
         for run in (whole, rest):
             worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
             dist.barrier()
-
-
-def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(state, dict):
-        for key, value in state.items():
-            yield from flatten(value, f"{path}/{key}")
-    elif isinstance(state, list):
-        for number, value in enumerate(state):
-            yield from flatten(value, f"{path}/{number}")
-    else:
-        yield path, state
 
 
 MIDDLE = [["topk", "adam"]]

@@ -28,6 +28,7 @@ COLUMNS = (
     "compression",
     "exchange",
     "gather_bits",
+    "shard_devices",
     "bucket_bytes",
     "steps",
     "compute_s",
@@ -61,6 +62,12 @@ def cases() -> list[dict[str, Any]]:
         {"sharding": "ddp", "compression": "dense", "exchange": ""},
         *every,
         *({"sharding": "zero3", "compression": "int8", "exchange": "sharded", "gather_bits": bits} for bits in (16, 8)),
+        # HSDP: two hosts share out a copy, and the exchange is between copies.
+        *(
+            {"sharding": sharding, "compression": compression, "exchange": exchange, "shard_devices": 2}
+            for sharding in ("zero2", "zero3")
+            for compression, exchange in (("dense", ""), ("int8", "sharded"), ("terngrad", "allgather"))
+        ),
     ]
 
 
@@ -86,7 +93,8 @@ def measure(link: str, o: argparse.Namespace) -> list[dict[str, Any]]:
 
 def row(case: Mapping[str, Any], link: str, compute: float, table: Workload, o: argparse.Namespace) -> dict[str, Any]:
     """One case beside its prediction."""
-    strategy = {"sharding": case["sharding"], "gather_bits": case.get("gather_bits", 0), "bucket_bytes": o.bucket_bytes}
+    choices = {name: case.get(name, 0) for name in ("gather_bits", "shard_devices")}
+    strategy = {"sharding": case["sharding"], **choices, "bucket_bytes": o.bucket_bytes}
     if case["sharding"] == "ddp":
         strategy = {}
     # The sleep is in the forward pass, and a backward pass on the host is too short to hide an exchange.
@@ -96,7 +104,7 @@ def row(case: Mapping[str, Any], link: str, compute: float, table: Workload, o: 
         "data": o.data.partition(":")[0],
         "hosts": o.hosts,
         "link": link,
-        "gather_bits": case.get("gather_bits", 0),
+        **choices,
         "bucket_bytes": o.bucket_bytes,
         "compute_s": compute,
         "predicted_s": guess.step_time_s,
@@ -129,7 +137,8 @@ def main() -> None:
     for link in map(lab_cases.actual, o.links):
         for found in measure(link, o):
             append(o.out, COLUMNS, found)
-            what = f"{found['sharding']:6} {found['compression']:9} {found['exchange'] or '-':8} {found['gather_bits']:2}"
+            what = f"{found['sharding']:6} {found['compression']:9} {found['exchange'] or '-':9} {found['gather_bits']:2}"
+            what += f" {found['shard_devices']:2}"
             print(
                 f"  {link:9} {what}  step {found['step_s']:.4g} s, predicted {found['predicted_s']:.4g} "
                 f"({found['predicted_low_s']:.3g}-{found['predicted_high_s']:.3g}), "

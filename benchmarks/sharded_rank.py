@@ -39,7 +39,11 @@ def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, 
         hook = paceline.attach(trained, case["compression"], exchange=case["exchange"], seed=spec["seed"])
     else:
         strategy = Strategy.of(
-            world_size=workers, global_batch_size=workers, sharding=case["sharding"], bucket_bytes=spec["bucket_bytes"]
+            world_size=workers,
+            global_batch_size=workers,
+            sharding=case["sharding"],
+            shard_devices=case.get("shard_devices", 0),
+            bucket_bytes=spec["bucket_bytes"],
         )
         trained = shard(model, strategy)
         bits = case.get("gather_bits", 0)

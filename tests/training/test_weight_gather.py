@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import sharded_models
 from distributed import launch, launch_and_let_fail, launch_once
 from paceline import codecs
+from paceline.codecs import key
 from paceline.training.attach import attach
+from paceline.training.message_buffers import BufferPool
+from paceline.training.meter import Meter
+from paceline.training.weight_gather import WeightGather
 
 LIMIT_S = 30
 
@@ -58,6 +65,38 @@ def test_bytes() -> None:
     }
     for result in launch_once(sharded_models.rounded_weights, 3):
         assert {bits: result[bits]["sent"] for bits in wanted} == {bits: n + scattered for bits, n in wanted.items()}
+
+
+def allocated(call: Callable[[], Any]) -> list[int]:
+    """Bytes of every larger allocation of torch."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        call()
+    events = profile.profiler.kineto_results.events()
+    return [event.nbytes() for event in events if event.name() == "[memory]" and event.nbytes() > 256]
+
+
+def warm_gathers(rank: int, workers: int) -> dict[str, Any]:
+    """What a third gather allocates beside the engine's own of such a message; what a fresh pool gathers beside a used one."""
+    found: dict[str, Any] = {}
+    for bits, dtype in ((8, torch.float32), (8, torch.bfloat16), (8, torch.float16), (16, torch.float32)):
+        shard = torch.randn(9001, generator=torch.Generator().manual_seed(rank)).to(dtype)
+        gathers = [WeightGather(bits, dist.group.WORLD, Meter(rank), 0, 60.0, BufferPool()) for _ in range(2)]
+        used, fresh = (torch.empty(workers * shard.numel(), dtype=dtype) for _ in gathers)
+        for step in range(2):
+            gathers[0](used, shard * (step + 1), dist.group.WORLD, key(0, step, rank), False)
+        made = allocated(partial(gathers[0], used, shard, dist.group.WORLD, key(0, 7, rank), False))
+        message = torch.empty(2 * 9001 if bits == 16 else 32 + 4 * 9 + 9001, dtype=torch.uint8)
+        engine = allocated(partial(dist.all_gather_into_tensor, message.new_empty(workers * message.numel()), message))
+        gathers[1](fresh, shard, dist.group.WORLD, key(0, 7, rank), False)
+        found[f"{bits} {dtype}"] = sorted(made) == sorted(engine), torch.equal(used, fresh), used, (made, engine)
+    return found
+
+
+def test_a_warm_gather_allocates_no_memory_for_messages_and_has_the_bits_of_fresh_memory() -> None:
+    results = launch_once(warm_gathers, 2)
+    for result in results:
+        for name, (as_engine, same, whole, made) in result.items():
+            assert as_engine and same and torch.equal(whole, results[0][name][2]), (name, made)
 
 
 def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: int, how: int, timeout_s: float) -> None:
@@ -205,5 +244,5 @@ def test_units_of_equal_weights_are_rounded_apart_and_share_no_draws_with_gradie
             assert (one[0] != other[0]).float().mean() > 0.1
         different = sorted(set(result["drawn"]))
         assert len(different) == 3 + 2  # weights of three units, gradients of two
-        for (key, _, end), (following, start, _) in combinations(different, 2):
-            assert key != following or end <= start
+        for (drawn, _, end), (following, start, _) in combinations(different, 2):
+            assert drawn != following or end <= start

@@ -13,6 +13,7 @@ from paceline.codecs import Key
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.integer import Int8
 from paceline.training.collectives import ALL_GATHER, collective, sent_by_rank
+from paceline.training.message_buffers import BufferPool, Buffers
 from paceline.training.meter import Meter
 
 BLOCK = 1024
@@ -35,10 +36,13 @@ class WeightGather:
         meter: counts the bytes.
         number: of the unit, from 0, those without gradients too: each has draws of its own.
         timeout_s: how long a CPU waits for the shard of another rank, whatever timeout the group has.
+        pool: memory for messages, of all units: one gathers at a time.
     """
 
-    def __init__(self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int, timeout_s: float) -> None:
-        self.bits, self._meter, self._first = bits, meter, DRAWS * (1 + number)
+    def __init__(
+        self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int, timeout_s: float, pool: BufferPool
+    ) -> None:
+        self.bits, self._meter, self._first, self._pool = bits, meter, DRAWS * (1 + number), pool
         self._ranks = dist.get_process_group_ranks(shards)
         self._codec, self._timeout = Int8(block=BLOCK), timedelta(seconds=timeout_s)
 
@@ -75,35 +79,39 @@ class WeightGather:
             return work.wait(self._timeout) if whole.device.type == "cpu" else work.wait()
 
     def _gather_bf16(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
-        arrived = self._gathered(shard.bfloat16(), group)
-        whole.copy_(arrived)
+        with self._pool.lent() as buffers:
+            message = buffers.take(2 * shard.numel(), shard.device).view(torch.bfloat16).copy_(shard)
+            whole.copy_(self._gathered(message, group, buffers))
 
     def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
-        arrived = self._gathered(self._int8(shard, draws), group).view(group.size(), -1)
-        for rank, part, received in zip(self._ranks, whole.view(group.size(), -1), arrived, strict=True):
-            values: Any = part if part.dtype == torch.float32 else torch.empty(part.shape, device=part.device)
-            try:
-                with sent_by_rank(rank):
-                    codecs.decode(received, values, only=(Int8,))
-            except codecs.PayloadError:
-                if not torch.equal(received, _nan_message(received.numel(), received.device)):
-                    raise
-                values.fill_(torch.nan)
-            if values is not part:
-                part.copy_(values)
+        with self._pool.lent() as buffers:
+            widened = None if whole.dtype == torch.float32 else buffers.floats(shard.numel(), shard.device)
+            message = self._int8(shard if widened is None else widened.copy_(shard), draws, buffers)
+            arrived = self._gathered(message, group, buffers).view(group.size(), -1)
+            for rank, part, received in zip(self._ranks, whole.view(group.size(), -1), arrived, strict=True):
+                values: Any = part if widened is None else widened
+                try:
+                    with sent_by_rank(rank):
+                        codecs.decode(received, values, only=(Int8,))
+                except codecs.PayloadError:
+                    if not torch.equal(received, _nan_message(received.numel(), received.device)):
+                        raise
+                    values.fill_(torch.nan)
+                if widened is not None:
+                    part.copy_(widened)
 
-    def _int8(self, shard: torch.Tensor, draws: Key) -> torch.Tensor:
+    def _int8(self, values: torch.Tensor, draws: Key, buffers: Buffers) -> torch.Tensor:
         """The message of this rank's shard; that of NaN where int8 has no form for it."""
-        values = shard.float()
+        room = buffers.take(codecs.max_payload_bytes(self._codec, values.numel()), values.device)
         try:
-            return torch.as_tensor(codecs.encode(self._codec, values, draws, self._first))
+            return torch.as_tensor(codecs.encode(self._codec, values, draws, self._first, out=room))
         except ValueError:
             if bool(values.isfinite().all()):
                 raise
-            return _nan_message(codecs.max_payload_bytes(self._codec, values.numel()), values.device)
+            return _nan_message(room.numel(), values.device)
 
-    def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        arrived = message.new_empty(group.size() * message.numel())
+    def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup, buffers: Buffers) -> torch.Tensor:
+        arrived = buffers.take(group.size() * message.nbytes, message.device).view(message.dtype)
         self.wait(self._start(arrived, message, group), arrived)
         return arrived
 

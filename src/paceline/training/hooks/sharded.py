@@ -46,6 +46,7 @@ from paceline.training.hooks.state import (
     refuse_whole_models,
     settings,
 )
+from paceline.training.message_buffers import BufferPool
 from paceline.training.meter import Meter
 from paceline.training.sharded_setup import make_reducers
 from paceline.training.sharded_state import KINDS, Holding, check_saved, is_part, of_other_ranks, read, saved_sizes
@@ -109,11 +110,12 @@ class ShardedHook:
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
         self._in_step = self._exchanged = False
         self._told: set[str] = set()
+        messages = BufferPool()
         for number, unit in enumerate(units):
             if unit.replicate_group is not None:
                 reduce_by_shards_alone(unit)
             unit.module.set_custom_reduce_scatter(UnitReduceScatter(self, unit))
-            unit.module.set_custom_all_gather(UnitAllGather(self, unit, number))
+            unit.module.set_custom_all_gather(UnitAllGather(self, unit, number, messages))
         refuse_sparse_gradients(self.units)
         after_each_backward(model, self._end_step)
 
@@ -427,9 +429,9 @@ class UnitReduceScatter(ReduceScatter):
 class UnitAllGather(AllGather):
     """The all-gather of one unit's weights, as FSDP2 calls it."""
 
-    def __init__(self, hook: ShardedHook, unit: Unit, number: int) -> None:
+    def __init__(self, hook: ShardedHook, unit: Unit, number: int, messages: BufferPool) -> None:
         self._hook = hook
-        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number, hook.timeout_s)
+        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number, hook.timeout_s, messages)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer of FSDP2's."""

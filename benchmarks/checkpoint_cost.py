@@ -68,7 +68,7 @@ def rank(case: dict[str, Any]) -> None:
     from paceline.strategy import Strategy
     from paceline.training.checkpoint_writer import CheckpointWriter
     from paceline.training.data import Dataset
-    from paceline.training.run_state import own_state, shared_state
+    from paceline.training.run_state import own_part, shared_state
     from paceline.training.trainers import make_trainer
     from paceline.training.training_run import TrainingRun
 
@@ -114,7 +114,7 @@ def rank(case: dict[str, Any]) -> None:
             if since >= case["between"]:
                 start = time.perf_counter()
                 shared = shared_state(trainer, []) if me == 0 else {}
-                writer.save(0, len(stalls) + 1, shared, own_state(trainer))
+                writer.save(0, len(stalls) + 1, shared, own_part(trainer))
                 begun = time.perf_counter()
                 stalls.append(begun - start)
 

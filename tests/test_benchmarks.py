@@ -186,8 +186,10 @@ def test_checkpoint_cost_benchmark_short(tmp_path: Path) -> None:
 
 def test_committed_checkpoints_cost_at_most_three_percent() -> None:
     found = rows(RESULTS / "checkpoint_cost.csv")
-    sizes = {(round(int(row["parameters"]) / 1e6), row["compression"]) for row in found}
-    assert sizes == set(product((1, 10, 60), ("dense", "topk"))) and all(row["optimizer"] == "adam" for row in found)
+    cases = {(round(int(row["parameters"]) / 1e6), row["sharding"], row["compression"]) for row in found}
+    shardings = ("ddp", "zero1", "zero2", "zero3")
+    assert cases == set(product((1, 10, 60), shardings, ("dense", "topk"))) and len(found) == len(cases)
+    assert all(row["optimizer"] == "adam" for row in found)
     for row in found:
         assert float(row["stall_s"]) + float(row["slower_s"]) <= 0.03 * 60, row
         assert int(row["bytes"]) > (20 if row["compression"] == "topk" else 12) * 0.99 * int(row["parameters"])

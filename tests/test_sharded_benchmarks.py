@@ -34,7 +34,7 @@ def test_bytes_of_the_committed_rows_are_those_predicted() -> None:
     if not path.exists():
         pytest.skip("benchmarks/results/sharded_lab.csv is not there; benchmarks/sharded_lab.py makes it")
     found = rows(path)
-    assert len(found) == 26
+    assert len(found) == 38 and sum(row["shard_devices"] == "2" for row in found) == 12
     for row in found:
         assert row["metered_bytes"] == row["predicted_bytes"], row
         assert abs(int(row["socket_bytes"]) - int(row["metered_bytes"])) < 0.1 * int(row["metered_bytes"]), row

@@ -10,6 +10,7 @@ import torch
 
 from distributed import launch_once
 from paceline.training.data import load
+from paceline.training.run_state import own_part
 from paceline.training.starting_model import starting_model
 from paceline.training.trainers import make_trainer
 from training_jobs import job
@@ -32,7 +33,7 @@ def trainers(rank: int, workers: int) -> dict[str, Any]:
         run = replace(run, strategy=run.strategy.changed(**choices))
         trainer, recipe = make_trainer(run, starting_model(run), load(run.data), torch.device("cpu"))
         trainer.train_epoch(0, None) if name == "local" else trainer._step(*next(trainer.batches(0)))
-        shards = trainer.shards()
+        shards = own_part(trainer)["shards"]
         found[name] = {
             "kind": type(trainer).__name__,
             "optimizer": recipe.optimizer,

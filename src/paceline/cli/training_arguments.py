@@ -118,7 +118,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
     if options.resume:
         from paceline.training.checkpoint import load
 
-        before: TrainingRun = load(Path(options.resume))["run"]
+        before: TrainingRun = load(Path(options.resume), checked=False)["run"]
         unnamed = {name: value for name, value in before.code.items() if getattr(options, name) is None}
         if unnamed:
             raise UserError(

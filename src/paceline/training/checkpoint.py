@@ -9,8 +9,9 @@ each of their records (CRC-32). ``checkpoint.pt`` is written last and names its 
 from __future__ import annotations
 
 import os
+import secrets
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ PARTS = "checkpoint.parts"
 """Directory of the files that ranks have written themselves."""
 _SCHEMA = 3
 _READ = (1, 2, 3)  # 1: after whole epochs only, the ranks' states of the hook as ``hook``; up to 2: every tensor whole
+_ITS_PART = "its part "
 _passed_over: set[Path] = set()  # newest checkpoints that this process could not go on from: none becomes the previous one
 
 
@@ -50,7 +52,8 @@ def save(
     Raises:
         UserError: the disk does not take it; the checkpoints of before are left as they are.
     """
-    data = {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, "part_files": list(part_files), **state}
+    place = {"epoch": epoch, "step": step, "id": secrets.token_hex(8)}
+    data = {"schema": _SCHEMA, "job": run.to_json(), **place, "part_files": list(part_files), **state}
     path, previous = directory / FILE, directory / PREVIOUS
     temporary = directory / f".{FILE}.tmp"  # one name: what an ended run has left is written over
     _write(temporary, path, data)
@@ -196,15 +199,16 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
     """The checkpoint that is file ``path``.
 
     Args:
-        ranks: those whose parts are wanted and checked, None for all.
+        ranks: those whose parts are wanted, None for all.
         mapped: whether tensors stay on the disk until they are used. Those that ranks share out then are ``SharedTensor``,
             from which a rank takes its rows, and else whole.
-        checked: whether all bytes are compared with their checksums. If not, nothing is read but where the run is, quickly.
+        checked: whether all bytes of what is wanted are compared with their checksums. If not, and unless ``mapped``, only
+            where the run is can be relied on: tensors that ranks share out are left out.
 
     Raises:
         UserError: it is not there, a byte of it or of a part has changed, or it holds what no run has written.
     """
-    mapped = mapped or not checked
+    joins, mapped = mapped or checked, mapped or not checked
     try:
         state = _loaded(path, mapped, checked)
         known = state["schema"] in _READ
@@ -215,12 +219,13 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
                 state["parts"] = [_part(path.parent / PARTS / name, mapped, checked) for name in wanted]
             if "hook" not in state:
                 state["hook"] = [part["hook"] for part in state["parts"] if "hook" in part]
-            if checked and state["sharers"]:
-                state |= _with_shards(state, path.parent / PARTS, mapped)
+            if joins and state["sharers"]:
+                state |= with_shards(state, _shards(state, path.parent / PARTS), mapped)
     except Exception as error:  # torch.load raises whatever the damage leads to
         text = error.message if isinstance(error, UserError) else str(error)
         why = next(iter(text.splitlines()), type(error).__name__)
-        raise UserError(f"{path} cannot be read: {shorten(why)}", "start again without `resume`") from error
+        fix = f"keep {PARTS} beside it, or start" if why.startswith(_ITS_PART) else "start"
+        raise UserError(f"{path} cannot be read: {shorten(why)}", f"{fix} again without `resume`") from error
     if not known:
         schema = shorten(str(state["schema"]))
         raise UserError(f"{path} has schema {schema}, this version reads {_SCHEMA}", "use the version that wrote it")
@@ -241,7 +246,7 @@ def _loaded(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
 
 def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:
     """With what earlier schemas have not."""
-    for name, empty in (("step", 0), ("part_files", []), ("parts", []), ("sharers", 0)):
+    for name, empty in (("step", 0), ("part_files", []), ("parts", []), ("sharers", 0), ("id", "")):
         state.setdefault(name, empty)
     return state
 
@@ -254,17 +259,28 @@ def _part(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
             raise ValueError(f"it is {part['name']}")
     except Exception as error:
         why = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ValueError(f"its part {path.name}: {why}") from error
+        raise ValueError(f"{_ITS_PART}{path.name}: {why}") from error
     return part
 
 
-def _with_shards(state: Mapping[str, Any], folder: Path, mapped: bool) -> dict[str, Any]:
-    """Model and optimizer with the tensors that ranks share out. Raises ValueError where one lacks rows."""
+def _shards(state: Mapping[str, Any], folder: Path) -> list[Any]:
+    """The shards of the ranks that have them all, unchecked where not asked for. Raises whatever the damage leads to."""
     parts = {part["rank"]: part for part in state["parts"]}
     for rank, name in enumerate(state["part_files"][: state["sharers"]]):
         if rank not in parts:
             parts[rank] = _part(folder / name, mapped=True, checked=False)
-    shards = [parts[rank]["shards"] for rank in range(state["sharers"])]
+    return [parts[rank]["shards"] for rank in range(state["sharers"])]
+
+
+def with_shards(state: Mapping[str, Any], shards: Sequence[Any], mapped: bool) -> dict[str, Any]:
+    """``model`` and ``optimizer`` with the tensors that ranks share out, ``mapped`` as of ``read``.
+
+    Args:
+        shards: of the ranks that have them all, as of ``Trainer.shards``.
+
+    Raises:
+        ValueError: rows are missing.
+    """
     full = joined({name: state[name] for name in ("model", "optimizer")}, shards)
     return dict(full if mapped else whole(full))
 

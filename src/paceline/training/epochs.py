@@ -21,7 +21,7 @@ from paceline.training.checkpoint_writer import CheckpointWriter, is_shared
 from paceline.training.errors import ReplicasDiverged
 from paceline.training.loop import Trainer, gradient_histogram
 from paceline.training.progress import Progress
-from paceline.training.run_state import own_state, shared_state, snapshot
+from paceline.training.run_state import own_part, own_state, shared_state, snapshot
 from paceline.training.step_agreement import StepAgreement, Wish
 from paceline.training.stop_requests import StopRequests
 from paceline.training.training_run import TrainingRun
@@ -84,16 +84,16 @@ class Epochs:
         try:
             yield
         except (RuntimeError, dist.DistError) as error:
-            last = self._last
-            if last is not None and not isinstance(error, ReplicasDiverged):
-                shared = shared_state(self._trainer, self.curve)
-                shared["model"] = {**shared["model"], **last.buffers}
+            last, trainer = self._last, self._trainer
+            if last is not None and not trainer.torn and not isinstance(error, ReplicasDiverged):
+                shared = shared_state(trainer, self.curve)
+                shared["model"] |= {name: value for name, value in last.buffers.items() if name in shared["model"]}
                 with suppress(UserError):  # the error that is raised matters more
-                    survivors.leave(self._run, last.epoch, last.step, shared, last.own)
+                    survivors.leave(self._run, last.epoch, last.step, shared, {**last.own, "shards": trainer.shards()})
             raise
 
     def _remember(self, epoch: int, step: int) -> None:
-        """Copy what a step that fails will have changed; weights and optimizer change only when its exchange has succeeded."""
+        """Copy what a step that fails will have changed; only in the update it changes weights and optimizer too (``torn``)."""
         if self._run.elastic:
             buffers = {name: buffer.clone() for name, buffer in self._trainer.model.module.named_buffers()}
             self._last = _Last(epoch, step, buffers, snapshot(own_state(self._trainer)))
@@ -150,7 +150,7 @@ class Epochs:
     def _save(self, epoch: int, step: int) -> None:
         trainer = self._trainer
         shared = shared_state(trainer, self.curve) if trainer.rank == 0 else {}
-        if failed := self.writer.save(epoch, step, shared, own_state(self._trainer)):
+        if failed := self.writer.save(epoch, step, shared, own_part(trainer)):
             self._say(failed)
         self._saved_at = time.monotonic()
 

@@ -71,9 +71,9 @@ class Memory:
         """Whether there is anything of its tensors."""
         return any(name in self._by_name for name in layout.names)
 
-    def state(self) -> FeedbackState:
-        """A copy, by tensor."""
-        return {name: values.cpu().clone() for name, values in self._by_name.items()}
+    def state(self, copied: bool = True) -> FeedbackState:
+        """By tensor: a copy, or what the next exchange changes."""
+        return {name: values.cpu().clone() if copied else values for name, values in self._by_name.items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Replace everything by ``state``, of whatever type."""
@@ -169,9 +169,9 @@ class Feedback:
             if tensor.name in sums and begin < end:
                 residual[begin:end] += sums[tensor.name][begin - first : end - first].to(residual.device)
 
-    def state(self) -> dict[str, FeedbackState]:
-        """A copy of everything, by tensor."""
-        return {"residual": self.residual.state(), "velocity": self.velocity.state()}
+    def state(self, copied: bool = True) -> dict[str, FeedbackState]:
+        """Everything, by tensor: a copy, or what the next exchange changes."""
+        return {"residual": self.residual.state(copied), "velocity": self.velocity.state(copied)}
 
     def load(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Go on where ``state`` was taken."""

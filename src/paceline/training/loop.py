@@ -131,6 +131,7 @@ class Trainer:
         self.teacher: nn.Module | None = None  # in eval mode, on the device
         self.distill = 0.0  # share of what it says in the loss
         self.skipped_before = 0  # steps that the optimizer skipped before the resumption
+        self.torn = False  # within an update, which may have changed some of the weights
         self._through = False  # the epoch that ``done`` counts
         self.done = 0  # steps of the epoch under way, also those before the resumption
         self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
@@ -223,11 +224,13 @@ class Trainer:
         )
         meter.events.append(backward)
         with meter.span("optimizer", "compute"):
+            self.torn = True
             self.optimizer.step()
             if self.schedule is not None:
                 self.schedule.step()
             self.optimizer.zero_grad()
         self._synchronize()
+        self.torn = False
         times = self.times
         times.step.append(meter.now())
         times.exposed.append(returned - meter.backward_end_s)
@@ -274,17 +277,20 @@ class Trainer:
 
     @property
     def sharers(self) -> int:
-        """Ranks, from 0 on, that share out a copy of weights or optimizer state: their ``shards`` are the whole. 0: none do."""
+        """Ranks that share out a copy of weights or optimizer state: the first so many have all ``shards``. 0: none do.
+
+        Rank r has the rows of rank ``r % sharers``.
+        """
         mesh = self.strategy.parallelism
         return mesh.sharers if mesh.shares.optimizer else 0
 
     def shards(self) -> dict[str, Any]:
-        """This rank's rows of ``model`` and ``optimizer`` where it is one of the ``sharers``, as ``state_shards.rows_of``."""
+        """This rank's rows of ``model`` and ``optimizer`` where ranks share them out, as ``state_shards.rows_of``."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """What differs from rank to rank, for a checkpoint: residuals."""
-        return dict(self.hook.state_dict())
+        """What differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not copies."""
+        return dict(self.hook.state_dict(copied=False))
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
         """Continue from the weights, the optimizer's state, and the ``state`` of all ranks."""

@@ -16,7 +16,7 @@ from paceline.training.random_streams import random_state
 def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What every rank has alike: weights, optimizer, curve. Its tensors are those in use, not copies.
 
-    Tensors that the ranks share out are in ``own_state``. ``sharers`` has how many ranks hold them all, from rank 0 on.
+    Tensors that the ranks share out are in ``own_part``. ``sharers`` has how many ranks hold them all, from rank 0 on.
     """
     state: dict[str, Any] = {
         "model": trainer.weights(),
@@ -33,15 +33,22 @@ def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def own_state(trainer: Trainer) -> dict[str, Any]:
-    """What only this rank has: its shards, residuals, the random streams, and what it has summed up of the epoch under way."""
+    """What only this rank has but shards: residuals, the random streams, and what it has summed up of the epoch under way.
+
+    Its tensors are those in use, not copies.
+    """
     return {
         "rank": trainer.rank,
         "hook": trainer.state(),
-        "shards": trainer.shards(),
         "random": random_state(trainer.device),
         "loss": trainer.loss_so_far,
         "seconds": trainer.seconds_so_far,
     }
+
+
+def own_part(trainer: Trainer) -> dict[str, Any]:
+    """What this rank writes of a checkpoint: what only it has, with its shards where it is one of the first ``sharers``."""
+    return {**own_state(trainer), "shards": trainer.shards() if trainer.rank < trainer.sharers else {}}
 
 
 def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
@@ -68,7 +75,7 @@ def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
     if state.get("workers") == workers and trainer.rank in parts:
         own = parts[trainer.rank]
         trainer.random_state = own["random"]
-        trainer.loss_so_far, trainer.seconds_so_far = own["loss"].to(trainer.device), own["seconds"]
+        trainer.loss_so_far, trainer.seconds_so_far = own["loss"].clone().to(trainer.device), own["seconds"]
     else:  # each rank takes an equal share of what all have seen
         seen = [part["loss"].cpu() for part in parts.values()]
         trainer.loss_so_far = (torch.stack(seen).mean() if seen else torch.zeros(())).to(trainer.device)

@@ -65,13 +65,11 @@ class ShardedTrainer(Trainer):
 
     def shards(self) -> dict[str, Any]:
         """As ``Trainer``."""
-        if self.rank >= self.sharers:
-            return {}
         return dict(rows_of({"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}))
 
     def state(self) -> dict[str, Any]:
-        """What only this rank has: residuals."""
-        return self._sharded.own_state()
+        """As ``Trainer``."""
+        return self._sharded.own_state(copied=False)
 
     @torch.no_grad()
     def resume(self, model: Mapping[str, Any], optimizer: Mapping[str, Any], states: Sequence[Any]) -> None:
@@ -90,10 +88,15 @@ def load_shared_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
     """Load an optimizer's state of a checkpoint, from any number of ranks, into an optimizer of sharded parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     placed = {
-        index: {name: as_sharded(v, parameters[index]) for name, v in values.items()}
-        for index, values in state["state"].items()
+        index: {name: _own(v, parameters[index]) for name, v in values.items()} for index, values in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": placed})
+
+
+def _own(value: Any, parameter: Any) -> Any:
+    """A value of the optimizer's state that is no longer on the disk."""
+    placed = as_sharded(value, parameter)
+    return placed.clone() if placed is value and isinstance(value, Tensor) else placed
 
 
 def _local(value: Tensor) -> Tensor:

@@ -62,9 +62,9 @@ class Holding:
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
-    def part(self, values: torch.Tensor) -> dict[str, Any]:
-        """This rank's residual, (rows, shard), as plain values that say whose it is."""
-        kept = values.detach().to("cpu", copy=True).contiguous()
+    def part(self, values: torch.Tensor, copied: bool = True) -> dict[str, Any]:
+        """This rank's residual, (rows, shard), or a copy of it, as plain values that say whose it is."""
+        kept = values.detach().to("cpu", copy=True).contiguous() if copied else values.detach()
         return {"values": kept, "source": self.source, "place": self.place, "sources": self.sources, "places": self.places}
 
     def from_parts(self, parts: Sequence[Mapping[str, Any]], tensor: ShardedTensor) -> torch.Tensor:

@@ -136,7 +136,7 @@ class SharedUpdateTrainer(Trainer):
 
     def shards(self) -> dict[str, Any]:
         """As ``Trainer``."""
-        return dict(rows_of({"optimizer": self.optimizer.state_dict()})) if self.rank < self.sharers else {}
+        return dict(rows_of({"optimizer": self.optimizer.state_dict()}))
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
         """As ``Trainer``; of the optimizer's state whole tensors or ``SharedTensor``."""

@@ -14,6 +14,7 @@ from paceline.errors import UserError, shorten
 from paceline.slimming.shrink import load as slimmed
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.training import checkpoint
+from paceline.training.state_shards import whole
 from paceline.training.training_run import TrainingRun
 from paceline.workload import call_factory
 
@@ -74,8 +75,7 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
     """
     file = Path(path)
     if file.is_dir():
-        found: Mapping[str, Tensor] = checkpoint.load(file)["model"]
-        return found
+        return _whole(checkpoint.load(file, mapped=True))
     try:
         state: Any = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
@@ -85,10 +85,15 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
         raise UserError(f"{file} cannot be read: {why}", "save model.state_dict() with torch.save") from error
     if isinstance(state, Mapping):
         # of a run whose ranks share weights out, their rows are in other files
-        state = checkpoint.read(file)["model"] if state.get("sharers") else state.get("model", state)
+        state = _whole(checkpoint.read(file, mapped=True)) if state.get("sharers") else state.get("model", state)
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file} holds no weights", "save model.state_dict() with torch.save")
     return state
+
+
+def _whole(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of a checkpoint whose tensors are still on the disk."""
+    return {name: value.clone() for name, value in whole(state["model"]).items()}
 
 
 def mixed_seed(*parts: int) -> int:

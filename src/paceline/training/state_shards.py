@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from paceline.errors import UserError
+
 Rows = tuple[Tensor, int, tuple[int, ...]]
 """Rows of a tensor, the number of the first, and the shape of the whole."""
 
@@ -92,7 +94,16 @@ def whole(state: Any) -> Any:
 
 
 def as_sharded(value: Any, like: Any) -> Any:
-    """A ``SharedTensor`` or a whole tensor in the shards of ``like``; what has another shape, as a count of steps, as it is."""
+    """A ``SharedTensor`` or a whole tensor in the shards of ``like``; what has another shape, as a count of steps, as it is.
+
+    Raises:
+        UserError: a ``SharedTensor`` of another shape.
+    """
+    if isinstance(value, SharedTensor) and value.shape != like.shape:
+        raise UserError(
+            f"the checkpoint has a tensor of the shape {tuple(value.shape)}, the model one of {tuple(like.shape)} in its place",
+            "resume with the network that wrote it",
+        )
     if not isinstance(like, DTensor) or not isinstance(value, SharedTensor | Tensor) or value.shape != like.shape:
         return value
     mesh, placements = like.device_mesh, like.placements

@@ -1,8 +1,9 @@
 """What the ranks that are left write down when another is lost: the last step in their memory, from which a new group goes on.
 
-Replicas are equal, so the weights and the optimizer of any of them are the run's. Residuals are each rank's own: those of the
-survivors are kept, those of a lost rank are lost. A survivor that had not ended the last step when the group broke has those of
-the step before, which the others have summed since: they are dropped too.
+Replicas are equal, so the weights and the optimizer of any of them are the run's; of those that ranks share out, every row must
+be with some survivor. Residuals are each rank's own: those of the survivors are kept, those of a lost rank are lost. A survivor
+that had ended another step than the others when the group broke has residuals that the others have summed since, or not yet:
+they are dropped too. A rank in the middle of an update leaves nothing.
 
 Between two exchanges of local steps each rank has weights of its own. A lost rank then gets the mean of the survivors' weights:
 so the mean over all ranks, of a new group of any size, is that of the survivors.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 from paceline.errors import UserError
 from paceline.training import checkpoint
 from paceline.training.local_state import mean_of
+from paceline.training.sharded_state import KINDS
 from paceline.training.training_run import TrainingRun
 
 PATTERN = "survivor.*.pt"
@@ -27,43 +30,54 @@ PATTERN = "survivor.*.pt"
 
 def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Write the state of this rank at the last boundary of a step, before it ends. Raises UserError: the disk is full."""
-    checkpoint.write_alone(Path(run.out) / f"survivor.{own['rank']}.pt", run, epoch, step, {**shared, "parts": [own]})
+    state = {**shared, "sharers": 0, "shared_by": shared.get("sharers", 0), "parts": [own]}
+    checkpoint.write_alone(Path(run.out) / f"survivor.{own['rank']}.pt", run, epoch, step, state)
 
 
-def found(directory: Path, run: TrainingRun, *, checked: bool = True) -> dict[str, Any] | None:
+def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any] | None:
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
-    Of survivors at different steps those at the last one count: what the others owe has been sent in part since. ``lost`` in it
-    has the ranks that left nothing, ``behind`` those that left an earlier step. ``checked``: as of ``checkpoint.read``; if not,
-    ``hook`` has the survivors alone.
+    Of survivors at different steps those at the last one count that has every row. ``lost`` in it has the ranks that left
+    nothing, ``apart`` those that left another step. ``mapped``, ``checked``: as of ``checkpoint.read``; unchecked, ``hook`` has
+    the survivors alone.
     """
-    states: list[dict[str, Any]] = []
+    states: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     for path in sorted(directory.glob(PATTERN)):
         with suppress(UserError, KeyError):
-            state = checkpoint.read(path, checked=checked)
+            state = checkpoint.read(path, mapped=mapped, checked=checked)
             checkpoint.check_same_settings(run, state)
-            states.append(state)
-    if not states:
+            group = state["workers"], state.get("shared_by", 0)
+            states.setdefault((state["epoch"], state["step"], *group), []).append(state)
+    whole = [place for place, here in states.items() if len(_owners(here)) == here[0].get("shared_by", 0)]
+    if not whole:
         return None
-    last = max((state["epoch"], state["step"]) for state in states)
-    at_last = [state for state in states if (state["epoch"], state["step"]) == last]
+    at_last = states[max(whole)]
+    shards = list(_owners(at_last).values())
     parts = {state["parts"][0]["rank"]: state["parts"][0] for state in at_last}
     workers = at_last[0]["workers"]
-    behind = sorted({state["parts"][0]["rank"] for state in states} - parts.keys())
-    lost = [rank for rank in range(workers) if rank not in parts and rank not in behind]
+    apart = sorted({state["parts"][0]["rank"] for here in states.values() for state in here} - parts.keys())
+    lost = [rank for rank in range(workers) if rank not in parts and rank not in apart]
     hooks = {rank: part["hook"] for rank, part in parts.items()}
     if checked and len(hooks) < workers:
-        other = _without_residuals(list(hooks.values()))
-        hooks = {rank: {**other, "rank": rank} for rank in range(workers)} | hooks
+        missing = [rank for rank in range(workers) if rank not in hooks]
+        hooks |= zip(missing, _owing_nothing(list(hooks.values()), missing), strict=True)
     return {
         **at_last[0],
+        **(checkpoint.with_shards(at_last[0], shards, mapped) if shards and (checked or mapped) else {}),
         "parts": list(parts.values()),
         "hook": [hooks[rank] for rank in sorted(hooks)],
         "lost": lost,
-        "behind": behind,
+        "apart": apart,
         "file": "",
         "fallback": "",
     }
+
+
+def _owners(states: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
+    """Of survivors at one step, the shards of one for each place among those that share a copy out."""
+    parts = [state["parts"][0] for state in states]
+    sharers = states[0].get("shared_by", 0)
+    return {part["rank"] % sharers: part["shards"] for part in parts} if sharers else {}
 
 
 def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
@@ -72,7 +86,7 @@ def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: 
     Args:
         mapped, checked: as of ``checkpoint.read``.
     """
-    left = found(directory, run, checked=checked) if run.elastic else None
+    left = found(directory, run, mapped=mapped, checked=checked) if run.elastic else None
     try:
         saved = checkpoint.load(directory, run, mapped=mapped, checked=checked)
     except UserError:
@@ -102,20 +116,30 @@ def remove(directory: Path) -> None:
 def said(state: Mapping[str, Any]) -> str:
     """Where a run goes on, in words."""
     ranks = _ranks([part["rank"] for part in state["parts"]])
-    lost = f"; {_ranks(state['lost'])} was lost, and its residuals with it" if state["lost"] else ""
-    behind = f"; {_ranks(state['behind'])} was a step behind, and its residuals are dropped" if state["behind"] else ""
-    return f"going on from {checkpoint.place(state)}, in the memory of {ranks} when the group broke{lost}{behind}"
+    lost = f"; the residuals of {_ranks(state['lost'])} are lost" if state["lost"] else ""
+    apart = f"; {_ranks(state['apart'])} was at another step, and its residuals are dropped" if state["apart"] else ""
+    return f"going on from {checkpoint.place(state)}, in the memory of {ranks} when the group broke{lost}{apart}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {', '.join(map(str, sorted(ranks)))}"
 
 
-def _without_residuals(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The state of a hook that owes nothing, from those of the survivors; of local steps it has the mean of their weights."""
+def _owing_nothing(states: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> list[dict[str, Any]]:
+    """States of hooks of lost ranks, which owe nothing; of local steps they have the mean of the survivors' weights."""
     some = states[0]
+    result = [dict(some) for _ in ranks]
+    for kind in KINDS:  # of a sharded model: in the places that no survivor has
+        for name, part in some.get(kind, {}).items():
+            places = set(product(range(part["sources"]), range(part["places"])))
+            free = sorted(places - {(state[kind][name]["source"], state[kind][name]["place"]) for state in states})
+            for state, (source, place) in zip(result, free, strict=True):
+                none = torch.zeros_like(part["values"])
+                state[kind] = {**state[kind], name: {**part, "source": source, "place": place, "values": none}}
     kinds = {kind: _zeros(some[kind]) for kind in ("feedback", "error_dict") if kind in some}
-    return {**some, **kinds, **(mean_of([dict(state) for state in states]) if "local" in some else {})}
+    mean = mean_of([dict(state) for state in states]) if "local" in some else {}
+    named = [{"rank": rank} if "rank" in some else {} for rank in ranks]
+    return [{**state, **kinds, **mean, **own} for state, own in zip(result, named, strict=True)]
 
 
 def _zeros(tree: Any) -> Any:

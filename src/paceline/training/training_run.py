@@ -177,11 +177,6 @@ class TrainingRun:
                 "train with compression bf16, or with FSDP2's reduce_dtype in your own script",
             ),
             (
-                f"an elastic run with sharding {mesh.sharding}",
-                self.elastic and mesh.shares.optimizer,
-                "leave elastic out: survivors hold no whole copy; resume from the checkpoint",
-            ),
-            (
                 f"an elastic run with sync_delay {delay}",
                 self.elastic and bool(delay),
                 "leave out elastic, or sync_delay: an elastic run keeps each step in memory, which waits for the exchange",

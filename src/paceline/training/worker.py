@@ -135,8 +135,8 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
     if not on_gpus(local):
         # The same cores compute and exchange, so nothing overlaps and the fewest exchanges are the fastest.
         run = replace(run, strategy=replace(run.strategy, first_bucket_bytes=run.strategy.bucket_bytes))
-    if run.resume:
-        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run, mapped=True, checked=first))
+    if run.resume and first:
+        checkpoint.check_same_run(run, checkpoint.load(Path(run.resume), run, mapped=True))
     elif first and not run.elastic:
         checkpoint.refuse_unfinished(Path(run.out))
     make_optimizer(run.strategy.optimizer, [nn.Parameter(torch.zeros(1))], run.learning_rate, 0, run.optimizer_options)
@@ -233,6 +233,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
         dist.barrier()
         if rank == 0:
             survivors.remove(Path(run.resume))
+            survivors.remove(Path(run.out))
     epochs.train(first)
     if not trainer.times.step:  # a rank was lost behind the last step
         epochs.writer.finish()
@@ -249,10 +250,13 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
 
 
 def _has_begun(run: TrainingRun) -> bool:
-    """Whether a run has left something in its directory, as rank 0 sees it."""
-    directory = Path(run.out)
-    files = [directory / checkpoint.FILE, directory / checkpoint.PREVIOUS, *directory.glob(survivors.PATTERN)]
-    seen = [any(file.exists() for file in files)]
+    """Whether a run has left something to go on from in its directory, as rank 0 sees it."""
+    directory, seen = Path(run.out), [False]
+    if dist.get_rank() == 0:
+        saved = any((directory / name).exists() for name in (checkpoint.FILE, checkpoint.PREVIOUS))
+        seen = [saved or survivors.found(directory, run, checked=False) is not None]
+        if not seen[0]:
+            survivors.remove(directory)  # they lack rows
     dist.broadcast_object_list(seen, 0)
     return seen[0]
 
@@ -280,8 +284,9 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
         alike = run.strategy.world_size == before
         mine = state
         if mine is None and chosen[0]:
-            mine = checkpoint.read(directory / str(chosen[0]), [rank] if alike else None, mapped=mapped)
-        mine = mine or survivors.found(directory, run)
+            file, wanted = directory / str(chosen[0]), [rank] if alike else None
+            mine = checkpoint.read(file, wanted, mapped=mapped, checked=alike or not mapped)  # rank 0 has checked all
+        mine = mine or survivors.found(directory, run, mapped=mapped)
         if mine is None:
             raise UserError(f"rank {rank} does not see what survivors have left in {directory}", "share it among the hosts")
         checkpoint.check_same_run(run, mine)
@@ -292,8 +297,8 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     before = workers[0]
     result = agreed(own)
     found = f"{checkpoint.place(result)}, weights {checksum(_tensors(result)):016x}"
-    if result["sharers"]:
-        found += f", shards {' '.join(result['part_files'][:1])}"
+    if result["sharers"]:  # the weights are elsewhere
+        found += f", shards {result['id']}"
     same_everywhere(None, {"the checkpoint": found}, "let `resume` be the same directory on every rank")
     if "lost" in result:
         progress.say(survivors.said(result))

@@ -129,16 +129,19 @@ class Hook(HookBase):
             self._setup.feedback.end_step(False)
         self._work.check()
 
-    def state_dict(self) -> HookState:
+    def state_dict(self, *, copied: bool = True) -> HookState:
         """The state of this rank for resumption: position and seed of the draws, residuals, momentum. Save that of every rank.
 
         The keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into the state of a new hook.
+
+        Args:
+            copied: False leaves its tensors those that the next step changes, for who copies them himself.
         """
         feedback = self._setup.feedback if self._setup else None
-        owed = {name: values.cpu().clone() for name, values in self._owed.items()}
+        owed = {name: values.cpu().clone() if copied else values for name, values in self._owed.items()}
         # A candidate on trial may not stay.
         exchange = self.gradient_exchange if self._auto is None else self._auto.exchanges[0]
-        kept = feedback.state() if feedback else {"residual": owed, "velocity": {}}
+        kept = feedback.state(copied) if feedback else {"residual": owed, "velocity": {}}
         return {
             "step": self.step,
             "seed": self.seed,

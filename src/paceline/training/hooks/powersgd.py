@@ -216,13 +216,19 @@ class PowerSGD(HookBase):
             noise = torch.randn(q.shape, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
             q.copy_(torch.where(q == 0, noise.to(q), q))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, copied: bool = True) -> dict[str, Any]:
         """Residuals, factors and position of this rank. PyTorch's hook stores them by bucket.
 
         The keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into the state of a new hook.
+
+        Args:
+            copied: as of ``Hook.state_dict``.
         """
         memories = {name: self._empty(name) | getattr(self.state, name) for name in _MEMORIES}
-        copied = {name: {i: t.detach().cpu().clone() for i, t in values.items()} for name, values in memories.items()}
+        kept = {
+            name: {i: t.detach().cpu().clone() if copied else t.detach() for i, t in values.items()}
+            for name, values in memories.items()
+        }
         draws = self.state.rng.get_state(legacy=False)
         words = torch.from_numpy(draws["state"]["key"].astype(np.int64))  # torch.load accepts no NumPy array by default
         return {
@@ -239,7 +245,7 @@ class PowerSGD(HookBase):
             "rank": self.meter.rank,
             "factor": self._factor,
             "rng": {**draws, "state": {"key": words, "pos": int(draws["state"]["pos"])}},
-            **copied,
+            **kept,
         }
 
     def _cut(self) -> list[list[str]]:

@@ -197,11 +197,15 @@ class ShardedHook:
             values.copy_(saved.to_local().view_as(values))
         self._continue(state)
 
-    def own_state(self) -> HookState:
-        """The state of this rank as plain tensors, for ``load_own_states``. Every rank calls it: the first time they confer."""
+    def own_state(self, *, copied: bool = True) -> HookState:
+        """The state of this rank as plain tensors, for ``load_own_states``. Every rank calls it: the first time they confer.
+
+        Args:
+            copied: False leaves its tensors those that the next step changes, for who copies them himself.
+        """
         own = self._plain_state()
         for kind in KINDS:
-            own[kind] = {name: holding.part(values) for name, _, holding, values in self._owed(kind)}
+            own[kind] = {name: holding.part(values, copied) for name, _, holding, values in self._owed(kind)}
         return own
 
     def load_own_states(self, states: Sequence[HookState]) -> None:

@@ -130,8 +130,10 @@ def with_every_residual(
     feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[TensorSpec]
 ) -> dict[str, dict[str, torch.Tensor]]:
     """``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor."""
-    empty = {kind: {name: torch.zeros(n) for name, n in sizes.items()} for kind, sizes in _residuals(exchange, tensors).items()}
-    return {kind: {**empty[kind], **feedback[kind]} for kind in feedback}
+    return {
+        kind: {name: torch.zeros(n) for name, n in sizes.items() if name not in feedback[kind]} | dict(feedback[kind])
+        for kind, sizes in _residuals(exchange, tensors).items()
+    }
 
 
 def _residuals(exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,181 @@
+"""A sharded run that loses ranks goes on from memory while every row is with a survivor, and else from its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from brief_runs import run_briefly
+from distributed import launch
+from paceline.training import checkpoint, survivors, worker
+from paceline.training.hooks.sharded import ShardedHook
+from paceline.training.loop import Trainer
+from paceline.training.sharded_loop import ShardedTrainer
+from paceline.training.shared_update import SharedUpdate
+from paceline.training.training_run import TrainingRun
+from training_jobs import flatten, job
+
+UNITS = {"bucket_bytes": 1 << 12, "first_bucket_bytes": 1 << 12}
+TOPK = {"compression": "topk", "options": {"density": 0.2}}
+COPIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "zero3": ("adam", {"sharding": "zero3", "shard_devices": 2, **TOPK, **UNITS}),
+    "zero2": ("lamb", {"sharding": "zero2", "shard_devices": 2, **TOPK, **UNITS}),
+    "zero1": ("adam", {"sharding": "zero1", "shard_devices": 2, **TOPK}),
+}
+AT = 13  # steps that are done when the group breaks: three of the second epoch
+
+
+def run_of(out: Path, optimizer: str, choices: dict[str, Any], workers: int, **changes: Any) -> TrainingRun:
+    run = job(out, optimizer=optimizer, workers=workers, elastic=True, **{"epochs": 2, "checkpoint_every": "4", **changes})
+    return replace(run, strategy=run.strategy.changed(**choices))
+
+
+def cut(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("connection closed")
+
+
+def broken(run: TrainingRun, rank: int, breaks: Callable[[Trainer], None]) -> None:
+    """Train until the group breaks in the step behind ``AT``: ``breaks`` sees to that."""
+    usual = {(kind, name): getattr(kind, name) for kind, name in PATCHED}
+    step, done = Trainer._step, 0
+
+    def counted(self: Trainer, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        nonlocal done
+        if done == AT:
+            breaks(self)
+        done += 1
+        return step(self, x, y)
+
+    Trainer._step = counted
+    with pytest.raises(RuntimeError, match="connection closed"):
+        run_briefly(run, rank)
+    for (kind, name), method in usual.items():
+        setattr(kind, name, method)
+    dist.barrier()
+
+
+PATCHED = [(Trainer, "_step"), (Trainer, "_loss"), (ShardedHook, "reduce"), (SharedUpdate, "_gather")]
+
+
+def in_backward(trainer: Trainer) -> None:
+    """Behind the first exchange of a sharded model's backward pass, before any of another."""
+    reduce, loss, calls = ShardedHook.reduce, Trainer._loss, []
+
+    def second(self: ShardedHook, *given: Any) -> None:
+        calls.append(given)
+        cut() if len(calls) == 2 else reduce(self, *given)
+
+    def whose_gradient_fails(self: Trainer, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        result = loss(self, x, y)
+        result.register_hook(cut)
+        return result
+
+    ShardedHook.reduce = second
+    if not isinstance(trainer, ShardedTrainer):
+        Trainer._loss = whose_gradient_fails
+
+
+def in_gather(_: Trainer) -> None:
+    """When each rank has updated its rows."""
+    SharedUpdate._gather = cut
+
+
+def looked_at(run: TrainingRun) -> dict[str, Any] | None:
+    state = survivors.found(Path(run.out), run)
+    return state and {key: state[key] for key in ("epoch", "step", "lost", "apart", "model", "optimizer", "hook")}
+
+
+LOST = {"none": (), "one": (3,), "both": (1, 3), "anew": (1, 3)}
+CASES = [(name, case) for name in COPIES for case in ("none", "one")] + [("zero3", "both"), ("zero3", "anew")]
+
+
+def lose_ranks(rank: int, workers: int, folder: str) -> dict[str, Any]:
+    """Whole runs; and broken ones of which all ranks go on, or one is lost, or both who had the same rows."""
+    found: dict[str, Any] = {}
+    for name, (optimizer, choices) in COPIES.items():
+        run_briefly(run_of(Path(folder) / name / "whole", optimizer, choices, workers), rank)
+    for name, case in CASES:
+        optimizer, choices = COPIES[name]
+        changes = {"checkpoint_every": "1h"} if case == "anew" else {}
+        run = worker.prepare(run_of(Path(folder) / name / case, optimizer, choices, workers, **changes), first=rank == 0)
+        broken(run, rank, in_backward)
+        all_left = looked_at(run)
+        dist.barrier()
+        if rank in LOST[case]:
+            (Path(run.out) / f"survivor.{rank}.pt").unlink()
+        dist.barrier()
+        found[f"{name} {case}"] = all_left, looked_at(run)
+        run_briefly(run, rank)
+        dist.barrier()
+        assert not list(Path(run.out).glob(survivors.PATTERN))
+    return found
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("lost")
+    return folder, launch(lose_ranks, 4, folder=str(folder))[2]
+
+
+def assert_same(first: Any, second: Any) -> None:
+    a, b = dict(flatten(first)), dict(flatten(second))
+    assert a.keys() == b.keys() and a
+    for key, value in a.items():
+        assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_run_that_broke_goes_on_with_the_same_bits(lost: Any, name: str) -> None:
+    """All ranks are alive, as when a link was cut."""
+    folder, found = lost
+    assert (found[f"{name} none"][1]["epoch"], found[f"{name} none"][1]["step"]) == (1, AT - 10)
+    whole, rest = (checkpoint.load(folder / name / case) for case in ("whole", "none"))
+    for part in ("model", "optimizer", "hook"):
+        assert_same(whole[part], rest[part])
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_the_copy_of_a_lost_ranks_rows_has_them_and_its_residuals_are_lost(lost: Any, name: str) -> None:
+    _, found = lost
+    every, rest = found[f"{name} one"]
+    assert (rest["epoch"], rest["step"], rest["lost"], rest["apart"]) == (1, AT - 10, [3], [])
+    assert_same(rest["model"], every["model"])
+    assert_same(rest["optimizer"], every["optimizer"])
+    assert_same(rest["hook"][:3], every["hook"][:3])
+    before, after = (dict(flatten(each["hook"][3])) for each in (every, rest))
+    owed = [key for key, value in before.items() if "/residual/" in key and isinstance(value, torch.Tensor) and value.any()]
+    assert owed and before.keys() == after.keys()
+    for key, value in before.items():
+        if key in owed:
+            assert not after[key].any()
+        else:
+            assert torch.equal(value, after[key]) if isinstance(value, torch.Tensor) else value == after[key], key
+
+
+@pytest.mark.parametrize("case", ["both", "anew"])
+def test_without_a_copy_of_some_rows_the_checkpoint_is_taken(lost: Any, case: str) -> None:
+    """That of step 12, or the run begins anew where there is none. Nothing is lost, so it ends as the whole one."""
+    folder, found = lost
+    every, rest = found[f"zero3 {case}"]
+    assert every["lost"] == [] and rest is None
+    whole, after = (checkpoint.load(folder / "zero3" / each) for each in ("whole", case))
+    for part in ("model", "optimizer", "hook"):
+        assert_same(whole[part], after[part])
+
+
+def torn(rank: int, workers: int, folder: str) -> list[str]:
+    """The weights of a rank are part new, part old: nobody may go on from them."""
+    optimizer, choices = COPIES["zero1"]
+    run = worker.prepare(run_of(Path(folder), optimizer, choices, workers), first=rank == 0)
+    broken(run, rank, in_gather)
+    return [path.name for path in Path(folder).glob(survivors.PATTERN)]
+
+
+def test_a_rank_in_the_middle_of_an_update_leaves_nothing(tmp_path: Path) -> None:
+    assert launch(torn, 4, folder=str(tmp_path)) == [[]] * 4

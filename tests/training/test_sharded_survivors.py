@@ -92,7 +92,7 @@ def looked_at(run: TrainingRun) -> dict[str, Any] | None:
 
 
 LOST = {"none": (), "one": (3,), "both": (1, 3), "anew": (1, 3)}
-CASES = [(name, case) for name in COPIES for case in ("none", "one")] + [("zero3", "both"), ("zero3", "anew")]
+CASES = [("zero1", "none"), ("zero1", "one"), ("zero2", "none"), ("zero2", "one"), ("zero3", "both"), ("zero3", "anew")]
 
 
 def lose_ranks(rank: int, workers: int, folder: str) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def assert_same(first: Any, second: Any) -> None:
         assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key
 
 
-@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("name", ["zero1", "zero2"])
 def test_a_run_that_broke_goes_on_with_the_same_bits(lost: Any, name: str) -> None:
     """All ranks are alive, as when a link was cut."""
     folder, found = lost
@@ -140,7 +140,7 @@ def test_a_run_that_broke_goes_on_with_the_same_bits(lost: Any, name: str) -> No
         assert_same(whole[part], rest[part])
 
 
-@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("name", ["zero1", "zero2"])
 def test_the_copy_of_a_lost_ranks_rows_has_them_and_its_residuals_are_lost(lost: Any, name: str) -> None:
     _, found = lost
     every, rest = found[f"{name} one"]

@@ -32,10 +32,10 @@ from training_jobs import job
 WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
 
 
-def left(folder: Path, rank: int, step: int, workers: int = 3, **changes: Any) -> None:
+def left(folder: Path, rank: int, step: int, workers: int = 3, sharers: int = 0, **changes: Any) -> None:
     hook = {"rank": rank, "step": step, "feedback": {"residual": {"a": torch.full((4,), 1.0 + rank)}, "velocity": {}}}
-    shared = {"model": {"a": torch.full((4,), float(step))}, "curve": [], "workers": workers}
-    survivors.leave(job(folder, **changes), 1, step, shared, {"rank": rank, "hook": hook})
+    shared = {"model": {"a": torch.full((4,), float(step))}, "curve": [], "workers": workers, "sharers": sharers}
+    survivors.leave(job(folder, **changes), 1, step, shared, {"rank": rank, "hook": hook, "shards": {}})
 
 
 def test_those_at_the_last_step_count_and_the_lost_one_owes_nothing(tmp_path: Path) -> None:
@@ -219,6 +219,19 @@ def test_what_is_damaged_or_of_another_run_does_not_count(tmp_path: Path) -> Non
     assert state is not None and state["step"] == 6 and state["lost"] == [1, 2] and not state["apart"]
     with pytest.raises(UserError, match="no checkpoint"):
         checkpoint.load(tmp_path)
+
+
+def test_only_what_lacks_rows_and_is_of_this_run_is_removed(tmp_path: Path) -> None:
+    run = job(tmp_path)
+    assert not survivors.remove_partial(tmp_path, run)
+    left(tmp_path, 0, 6)
+    assert not survivors.remove_partial(tmp_path, run) and survivors.found(tmp_path, run) is not None
+    survivors.remove(tmp_path)
+    left(tmp_path, 0, 6, sharers=3)
+    left(tmp_path, 1, 7, seed=5)
+    assert not survivors.remove_partial(tmp_path, run) and len(list(tmp_path.glob(survivors.PATTERN))) == 2
+    (tmp_path / "survivor.1.pt").unlink()
+    assert survivors.remove_partial(tmp_path, run) and not list(tmp_path.glob(survivors.PATTERN))
 
 
 class Watched:

@@ -113,6 +113,20 @@ def remove(directory: Path) -> None:
             path.unlink()
 
 
+def remove_partial(directory: Path, run: TrainingRun) -> bool:
+    """Remove what survivors of this run have left if none had some rows; whether it was so. What another run left stays."""
+    paths = list(directory.glob(PATTERN))
+    if not paths or found(directory, run, checked=False) is not None:
+        return False
+    try:
+        for path in paths:
+            checkpoint.check_same_settings(run, checkpoint.read(path, checked=False))
+    except UserError:
+        return False
+    remove(directory)
+    return True
+
+
 def said(state: Mapping[str, Any]) -> str:
     """Where a run goes on, in words."""
     ranks = _ranks([part["rank"] for part in state["parts"]])

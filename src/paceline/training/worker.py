@@ -204,7 +204,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     before = _resident()
     module = starting_model(run).to(device)
 
-    if run.elastic and (_came_further(run) if run.resume else _has_begun(run)):
+    if run.elastic and (_came_further(run) if run.resume else _has_begun(run, progress)):
         run = replace(run, resume=run.out)
     resumed = _checkpoint_of_all(run, progress) if run.resume else None
     progress.say("measuring this machine")
@@ -249,14 +249,14 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     epochs.writer.finish()
 
 
-def _has_begun(run: TrainingRun) -> bool:
+def _has_begun(run: TrainingRun, progress: Progress) -> bool:
     """Whether a run has left something to go on from in its directory, as rank 0 sees it."""
     directory, seen = Path(run.out), [False]
     if dist.get_rank() == 0:
         saved = any((directory / name).exists() for name in (checkpoint.FILE, checkpoint.PREVIOUS))
-        seen = [saved or survivors.found(directory, run, checked=False) is not None]
-        if not seen[0]:
-            survivors.remove(directory)  # they lack rows
+        if not saved and survivors.remove_partial(directory, run):
+            progress.say("survivors lacked rows of those that were lost, and no checkpoint was written: beginning anew")
+        seen = [saved or any(directory.glob(survivors.PATTERN))]
     dist.broadcast_object_list(seen, 0)
     return seen[0]
 

@@ -100,6 +100,14 @@ def test_a_new_run_does_not_write_over_one_that_is_not_over(tmp_path):
         checkpoint.refuse_unfinished(tmp_path)
 
 
+def test_settings_are_compared_with_their_checksum_even_in_a_hurry(tmp_path: Path) -> None:
+    two_generations(tmp_path, lr=0.1234)
+    path = tmp_path / checkpoint.FILE
+    path.write_bytes(path.read_bytes().replace(b'"lr": 0.1234', b'"lr": 0.7234'))
+    state = checkpoint.load(tmp_path, checked=False)
+    assert (state["file"], state["run"].lr) == (checkpoint.PREVIOUS, 0.1234) and "CRC" in state["fallback"]
+
+
 def damage(path: Path, how: str) -> None:
     data = bytearray(path.read_bytes())
     if how == "flipped":

@@ -49,12 +49,15 @@ def test_those_at_the_last_step_count_and_the_lost_one_owes_nothing(tmp_path: Pa
     assert state["model"]["a"].tolist() == [7.0] * 4 and [hook["rank"] for hook in state["hook"]] == [0, 1, 2]
     assert [hook["feedback"]["residual"]["a"][0].item() for hook in state["hook"]] == [0.0, 2.0, 3.0]
     where = "going on from step 7 of epoch 2, in the memory of rank 1, 2 when the group broke"
-    assert survivors.said(state) == f"{where}; rank 0 was at another step, and its residuals are dropped"
+    assert survivors.said(state) == f"{where}; the residuals of rank 0, of another step, are dropped"
     (tmp_path / "survivor.0.pt").unlink()
     state = survivors.found(tmp_path, run)
     assert state is not None and survivors.said(state) == f"{where}; the residuals of rank 0 are lost"
-    survivors.remove(tmp_path)
-    assert survivors.found(tmp_path, run) is None
+    left(tmp_path, 0, 7, seed=5)
+    survivors.remove(tmp_path, run)
+    assert [path.name for path in tmp_path.glob(survivors.PATTERN)] == ["survivor.0.pt"]
+    with pytest.raises(UserError, match=r"another run have left, or it is damaged: survivor\.0\.pt; name another --out"):
+        survivors.newest(tmp_path, replace(run, elastic=True))
 
 
 def fail_in_the_conference(rank: int, workers: int, folder: str) -> tuple[int, int]:
@@ -226,7 +229,7 @@ def test_only_what_lacks_rows_and_is_of_this_run_is_removed(tmp_path: Path) -> N
     assert not survivors.remove_partial(tmp_path, run)
     left(tmp_path, 0, 6)
     assert not survivors.remove_partial(tmp_path, run) and survivors.found(tmp_path, run) is not None
-    survivors.remove(tmp_path)
+    survivors.remove(tmp_path, run)
     left(tmp_path, 0, 6, sharers=3)
     left(tmp_path, 1, 7, seed=5)
     assert not survivors.remove_partial(tmp_path, run) and len(list(tmp_path.glob(survivors.PATTERN))) == 2

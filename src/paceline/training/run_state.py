@@ -74,7 +74,7 @@ def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
     parts = {part["rank"]: part for part in state["parts"]}
     if state.get("workers") == workers and trainer.rank in parts:
         own = parts[trainer.rank]
-        trainer.random_state = own["random"]
+        trainer.random_state = snapshot(own["random"])
         trainer.loss_so_far, trainer.seconds_so_far = own["loss"].clone().to(trainer.device), own["seconds"]
     else:  # each rank takes an equal share of what all have seen
         seen = [part["loss"].cpu() for part in parts.values()]

@@ -91,9 +91,9 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
     return state
 
 
-def _whole(state: Mapping[str, Any]) -> dict[str, Tensor]:
+def _whole(state: Mapping[str, Any]) -> dict[str, Any]:
     """The weights of a checkpoint whose tensors are still on the disk."""
-    return {name: value.clone() for name, value in whole(state["model"]).items()}
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in whole(state["model"]).items()}
 
 
 def mixed_seed(*parts: int) -> int:

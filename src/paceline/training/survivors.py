@@ -38,8 +38,8 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: b
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
     Of survivors at different steps those at the last one count that has every row. ``lost`` in it has the ranks that left
-    nothing, ``apart`` those that left another step. ``mapped``, ``checked``: as of ``checkpoint.read``; unchecked, ``hook`` has
-    the survivors alone.
+    nothing, ``apart`` those that left another step. ``mapped``, ``checked``: as of ``checkpoint.read``; with neither ``hook``
+    has the survivors alone.
     """
     states: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     for path in sorted(directory.glob(PATTERN)):
@@ -55,10 +55,11 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: b
     shards = list(_owners(at_last).values())
     parts = {state["parts"][0]["rank"]: state["parts"][0] for state in at_last}
     workers = at_last[0]["workers"]
-    apart = sorted({state["parts"][0]["rank"] for here in states.values() for state in here} - parts.keys())
+    others = [state for place, here in states.items() if place[2:] == max(whole)[2:] for state in here]
+    apart = sorted({state["parts"][0]["rank"] for state in others} - parts.keys())
     lost = [rank for rank in range(workers) if rank not in parts and rank not in apart]
     hooks = {rank: part["hook"] for rank, part in parts.items()}
-    if checked and len(hooks) < workers:
+    if (checked or mapped) and len(hooks) < workers:
         missing = [rank for rank in range(workers) if rank not in hooks]
         hooks |= zip(missing, _owing_nothing(list(hooks.values()), missing), strict=True)
     return {
@@ -90,9 +91,15 @@ def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: 
     try:
         saved = checkpoint.load(directory, run, mapped=mapped, checked=checked)
     except UserError:
-        if left is None:
-            raise
-        return left
+        if left is not None:
+            return left
+        names = sorted(path.name for path in directory.glob(PATTERN)) if run.elastic else []
+        if names and not any((directory / name).exists() for name in (checkpoint.FILE, checkpoint.PREVIOUS)):
+            raise UserError(
+                f"{directory} holds what survivors of another run have left, or it is damaged: {', '.join(names)}",
+                "name another --out, or remove these files",
+            ) from None
+        raise
     return left if left and (left["epoch"], left["step"]) >= (saved["epoch"], saved["step"]) else saved
 
 
@@ -106,24 +113,29 @@ def kept(run: TrainingRun) -> str:
     return checkpoint.kept(run)
 
 
-def remove(directory: Path) -> None:
-    """Remove what survivors have left, once a checkpoint holds it."""
+def remove(directory: Path, run: TrainingRun) -> None:
+    """Remove what survivors of this run have left, once a checkpoint holds it. What another run left stays."""
     for path in directory.glob(PATTERN):
-        with suppress(OSError):
-            path.unlink()
+        if _is_of(run, path):
+            with suppress(OSError):
+                path.unlink()
 
 
 def remove_partial(directory: Path, run: TrainingRun) -> bool:
-    """Remove what survivors of this run have left if none had some rows; whether it was so. What another run left stays."""
+    """Remove what survivors have left if all of it is of this run and none had some rows. Returns whether it was so."""
     paths = list(directory.glob(PATTERN))
-    if not paths or found(directory, run, checked=False) is not None:
+    if not paths or not all(_is_of(run, path) for path in paths) or found(directory, run, checked=False) is not None:
         return False
+    remove(directory, run)
+    return True
+
+
+def _is_of(run: TrainingRun, path: Path) -> bool:
+    """Whether a file is one of this run's survivors that can be read."""
     try:
-        for path in paths:
-            checkpoint.check_same_settings(run, checkpoint.read(path, checked=False))
+        checkpoint.check_same_settings(run, checkpoint.read(path, checked=False))
     except UserError:
         return False
-    remove(directory)
     return True
 
 
@@ -131,7 +143,7 @@ def said(state: Mapping[str, Any]) -> str:
     """Where a run goes on, in words."""
     ranks = _ranks([part["rank"] for part in state["parts"]])
     lost = f"; the residuals of {_ranks(state['lost'])} are lost" if state["lost"] else ""
-    apart = f"; {_ranks(state['apart'])} was at another step, and its residuals are dropped" if state["apart"] else ""
+    apart = f"; the residuals of {_ranks(state['apart'])}, of another step, are dropped" if state["apart"] else ""
     return f"going on from {checkpoint.place(state)}, in the memory of {ranks} when the group broke{lost}{apart}"
 
 

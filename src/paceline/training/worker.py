@@ -232,8 +232,8 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
             epochs.save_now(first)
         dist.barrier()
         if rank == 0:
-            survivors.remove(Path(run.resume))
-            survivors.remove(Path(run.out))
+            for directory in {run.resume, run.out}:
+                survivors.remove(Path(directory), run)
     epochs.train(first)
     if not trainer.times.step:  # a rank was lost behind the last step
         epochs.writer.finish()
@@ -286,7 +286,7 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
         if mine is None and chosen[0]:
             file, wanted = directory / str(chosen[0]), [rank] if alike else None
             mine = checkpoint.read(file, wanted, mapped=mapped, checked=alike or not mapped)  # rank 0 has checked all
-        mine = mine or survivors.found(directory, run, mapped=mapped)
+        mine = mine or survivors.found(directory, run, mapped=mapped, checked=not mapped)
         if mine is None:
             raise UserError(f"rank {rank} does not see what survivors have left in {directory}", "share it among the hosts")
         checkpoint.check_same_run(run, mine)

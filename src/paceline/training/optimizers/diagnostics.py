@@ -141,7 +141,7 @@ class Diagnostics:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state_dict`` was taken."""
         self.names, self._steps, self._stride = list(state["names"]), list(state["steps"]), state["stride"]
-        self._values, self._fetched = list(state["values"].numpy()), state["seen"]
+        self._values, self._fetched = list(state["values"].numpy().copy()), state["seen"]
         self._rows = self._seen = None
         self._called = []
 

@@ -34,7 +34,7 @@ def test_a_fault_ends_in_order(name: str, number: int, tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_launchers_limits() -> None:
-    page = (TESTS.parent / "docs" / "faults.md").read_text()
+    page = " ".join((TESTS.parent / "docs" / "faults.md").read_text().split())  # lines may break anywhere
     assert f"`paceline train` gives its workers {GRACE_S:g} s." in page and RESTARTS == 3
-    assert "`paceline train --elastic` starts its workers again three times at most, " in page
+    assert "`paceline train --elastic` starts its workers again three times at most, and only" in page
     assert 1 <= SUSPENDED_S <= 5  # the 30 s of a fault have room for it

@@ -261,6 +261,21 @@ class Watched:
             time.sleep(0.05)
         raise AssertionError(f"no {text!r} in {self.lines}")
 
+    def goes_on_without(self, rank: int, workers: int) -> str:
+        """Kill a worker of ``paceline train``; what it then says that it goes on from."""
+        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()
+        assert len(children) == workers
+        before = len(self.lines)
+        for process in children:
+            if f"RANK={rank}".encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
+                os.kill(int(process), signal.SIGKILL)
+        return self.wait_for("going on from ", after=before)
+
+    def end(self) -> None:
+        """At once, if it has not ended yet."""
+        self.process.kill()
+        self.process.wait()
+
 
 WORDS = ["--model", "user_module:small_and_idle", "--data", "user_module:few", "--global-batch", "8", "--epochs", "1000000"]
 WORDS += ["--compression", "topk", "--timeout", "5s", "--elastic"]
@@ -274,13 +289,7 @@ def test_a_killed_worker_is_started_again_and_all_go_on_from_memory(tmp_path: Pa
     run = Watched([sys.executable, "-c", WARM_WORKERS, executable(), *words], FEATURES)
     try:
         run.wait_for("epoch 2/")
-        client = subprocess.run(["pgrep", "-P", str(run.process.pid)], capture_output=True, text=True).stdout.split()
-        assert len(client) == 2
-        for process in client:
-            if b"RANK=1" in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
-                os.kill(int(process), signal.SIGKILL)
-        before = len(run.lines)
-        line = run.wait_for("going on from ", after=before)
+        line = run.goes_on_without(1, workers=2)
         memory = r"going on from step \d of epoch \d+, in the memory of rank 0 when the group broke; "
         assert re.search(memory + "the residuals of rank 1 are lost", line)
         epoch = int(re.search(r"epoch (\d+),", line)[1])  # type: ignore[index]
@@ -290,8 +299,7 @@ def test_a_killed_worker_is_started_again_and_all_go_on_from_memory(tmp_path: Pa
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 143
     finally:
-        run.process.kill()
-        run.process.wait()
+        run.end()
 
 
 @pytest.mark.full
@@ -304,13 +312,7 @@ def test_a_killed_worker_of_a_sharded_run_leaves_its_rows_to_the_other_copy(tmp_
     try:
         for _ in range(3):  # as often as workers are started again
             run.wait_for(f"epoch {epoch + 2}/")
-            workers = subprocess.run(["pgrep", "-P", str(run.process.pid)], capture_output=True, text=True).stdout.split()
-            assert len(workers) == 4
-            before = len(run.lines)
-            for process in workers:
-                if b"RANK=1" in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
-                    os.kill(int(process), signal.SIGKILL)
-            line = run.wait_for("going on from ", after=before)
+            line = run.goes_on_without(1, workers=4)
             epoch = int(re.search(r"epoch (\d+)", line)[1])  # type: ignore[index]
             if "memory" in line:
                 break
@@ -321,8 +323,7 @@ def test_a_killed_worker_of_a_sharded_run_leaves_its_rows_to_the_other_copy(tmp_
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 143
     finally:
-        run.process.kill()
-        run.process.wait()
+        run.end()
 
 
 class Nodes:

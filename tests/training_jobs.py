@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from paceline.hardware import probe
 from paceline.strategy import Strategy
 from paceline.training import calibrate, checkpoint
@@ -51,3 +53,11 @@ def flatten(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from flatten(value, f"{path}/{key}")
     else:
         yield path, state
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """Nested mappings and lists hold the same, tensors bit for bit, and something."""
+    a, b = dict(flatten(first)), dict(flatten(second))
+    assert a.keys() == b.keys() and a
+    for key, value in a.items():
+        assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key

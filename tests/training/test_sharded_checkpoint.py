@@ -17,7 +17,7 @@ from paceline.errors import UserError
 from paceline.training import checkpoint, epochs, worker
 from paceline.training.starting_model import build_model, load_weights, weights_in
 from paceline.training.training_run import TrainingRun
-from training_jobs import MODEL, flatten, job, keep_first, quick
+from training_jobs import MODEL, assert_same, flatten, job, keep_first, quick
 
 TOPK = {"compression": "topk", "options": {"density": 0.2}}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,16 +73,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
     assert launch(whole_and_rest, 4, folder=str(folder)) == [[]] * 4
     return folder
-
-
-def assert_same(first: Any, second: Any, close: bool = False) -> None:
-    a, b = dict(flatten(first)), dict(flatten(second))
-    assert a.keys() == b.keys() and a
-    for key, value in a.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.allclose(value, b[key]) if close else torch.equal(value, b[key]), key
-        else:
-            assert value == b[key], key
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,7 +19,7 @@ from paceline.training.loop import Trainer
 from paceline.training.sharded_loop import ShardedTrainer
 from paceline.training.shared_update import SharedUpdate
 from paceline.training.training_run import TrainingRun
-from training_jobs import flatten, job
+from training_jobs import assert_same, flatten, job
 
 UNITS = {"bucket_bytes": 1 << 12, "first_bucket_bytes": 1 << 12}
 TOPK = {"compression": "topk", "options": {"density": 0.2}}
@@ -121,13 +121,6 @@ def lose_ranks(rank: int, workers: int, folder: str) -> dict[str, Any]:
 def lost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("lost")
     return folder, launch(lose_ranks, 4, folder=str(folder))[2]
-
-
-def assert_same(first: Any, second: Any) -> None:
-    a, b = dict(flatten(first)), dict(flatten(second))
-    assert a.keys() == b.keys() and a
-    for key, value in a.items():
-        assert torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key], key
 
 
 @pytest.mark.parametrize("name", ["zero1", "zero2"])

@@ -271,6 +271,13 @@ class Watched:
                 os.kill(int(process), signal.SIGKILL)
         return self.wait_for("going on from ", after=before)
 
+    def goes_on_to(self, epoch: int, out: Path) -> None:
+        """It comes so far, has removed what survivors left, and stops in order."""
+        self.wait_for(f"epoch {epoch}/")
+        assert not list(out.glob(survivors.PATTERN))
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 143
+
     def end(self) -> None:
         """At once, if it has not ended yet."""
         self.process.kill()
@@ -294,10 +301,7 @@ def test_a_killed_worker_is_started_again_and_all_go_on_from_memory(tmp_path: Pa
         assert re.search(memory + "the residuals of rank 1 are lost", line)
         epoch = int(re.search(r"epoch (\d+),", line)[1])  # type: ignore[index]
         assert epoch >= 2
-        run.wait_for(f"epoch {epoch + 2}/")
-        assert not list(Path(out).glob(survivors.PATTERN))
-        run.process.send_signal(signal.SIGTERM)
-        assert run.process.wait(60) == 143
+        run.goes_on_to(epoch + 2, Path(out))
     finally:
         run.end()
 
@@ -318,10 +322,7 @@ def test_a_killed_worker_of_a_sharded_run_leaves_its_rows_to_the_other_copy(tmp_
                 break
         # Rank 3 has the rows of rank 1; one of 0 and 2 may have been at another step.
         assert re.search(r"in the memory of rank (0, 2|0|2), 3 when the group broke; the residuals of rank 1 are lost", line)
-        run.wait_for(f"epoch {epoch + 2}/")
-        assert not list(Path(out).glob(survivors.PATTERN))
-        run.process.send_signal(signal.SIGTERM)
-        assert run.process.wait(60) == 143
+        run.goes_on_to(epoch + 2, Path(out))
     finally:
         run.end()
 

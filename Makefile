@@ -56,7 +56,7 @@ sanitize:
 	@$(CMAKE) --build build/sanitize --parallel 2 -- --no-print-directory
 	@PACELINE_NATIVE="$$(echo build/sanitize/_native.*so)" PYTHONPATH=src:tests ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" \
-	  $(NATIVE_PYTHON) -m pytest -p sanitized -p no:cacheprovider -q tests/codecs tests/training/optimizers/test_native.py tests/slimming/test_sparse_convolution_native.py -k native
+	  $(NATIVE_PYTHON) -m pytest -p sanitized -p no:cacheprovider -q tests/codecs tests/training/optimizers/test_native.py tests/slimming/methods/test_sparse_convolution_native.py -k native
 
 # So many random and damaged packets through the network card, under the same sanitizers. SEED=N for others.
 PACKETS ?= 10000000

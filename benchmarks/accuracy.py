@@ -33,11 +33,11 @@ from rows import append
 
 from paceline import codecs
 from paceline.strategy import COMPRESSIONS, GradientExchange
-from paceline.training.data import Dataset, load
-from paceline.training.hooks.powersgd import START
-from paceline.training.in_process_collectives import LocalGroup, LocalWire
-from paceline.training.loop import make_optimizer
-from paceline.training.starting_model import build_model, mixed_seed
+from paceline.training.attach.hooks.powersgd import START
+from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.runs.data import Dataset, load
+from paceline.training.runs.loop import make_optimizer
+from paceline.training.runs.starting_model import build_model, mixed_seed
 
 RATES = {"lenet5": 0.015, "cifar10-terngrad": 0.02}
 """For 64 samples a step, tried on dense alone (seed 0). LeNet-5: half of 0.03, whose double diverges with eight workers.

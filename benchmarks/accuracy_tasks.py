@@ -24,8 +24,8 @@ from language_tasks import Attention, Text, TransformerModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paceline.training import cifar
-from paceline.training.starting_model import mixed_seed
+from paceline.training.runs import cifar
+from paceline.training.runs.starting_model import mixed_seed
 
 Batch = tuple[Tensor, Tensor]
 SHIFT = 2

@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--between", type=int, default=20, help="steps from a checkpoint that is written to the next")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    from paceline.training.launcher import run_workers
+    from paceline.training.runs.launcher import run_workers
 
     for parameters, sharding, compression in product(options.parameters, options.sharding, options.compression):
         with tempfile.TemporaryDirectory(dir=options.out.parent) as folder:  # on the disk of the results
@@ -66,11 +66,11 @@ def rank(case: dict[str, Any]) -> None:
 
     from paceline.hardware.probe import join_group
     from paceline.strategy import Strategy
-    from paceline.training.checkpoint_writer import CheckpointWriter
-    from paceline.training.data import Dataset
-    from paceline.training.run_state import own_part, shared_state
-    from paceline.training.trainers import make_trainer
-    from paceline.training.training_run import TrainingRun
+    from paceline.training.runs.checkpoints.checkpoint_writer import CheckpointWriter
+    from paceline.training.runs.checkpoints.run_state import own_part, shared_state
+    from paceline.training.runs.data import Dataset
+    from paceline.training.runs.trainers import make_trainer
+    from paceline.training.runs.training_run import TrainingRun
 
     device = join_group()
     workers, me = dist.get_world_size(), dist.get_rank()

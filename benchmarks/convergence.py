@@ -25,7 +25,7 @@ from typing import Any
 
 from accuracy_summary import read
 
-from paceline.prediction.convergence import Convergence, Point, fit
+from paceline.prediction.learning.convergence import Convergence, Point, fit
 from paceline.strategy.recipe import reference_points
 
 HERE = Path(__file__).parent

@@ -28,8 +28,8 @@ from large_tasks import TASKS, Data, Part, Task, batches, evaluate, loss_of, rea
 from rows import append
 from torch import nn
 
-from paceline.prediction.noise_scale import NoiseScale
-from paceline.training.loop import make_optimizer
+from paceline.prediction.learning.noise_scale import NoiseScale
+from paceline.training.runs.loop import make_optimizer
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from statistics import median
 from rows import show
 
 from paceline.errors import UserError
-from paceline.prediction.convergence import Convergence, Point, fit
-from paceline.prediction.noise_scale import critical_batch
+from paceline.prediction.learning.convergence import Convergence, Point, fit
+from paceline.prediction.learning.noise_scale import critical_batch
 
 WINDOWS = 8
 """Of a run, in equal steps; none shorter than ``LEAST_STEPS``."""

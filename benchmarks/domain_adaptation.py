@@ -8,9 +8,9 @@ One row a training, network and target. --table prints medians over the seeds an
 scikit-learn's digits and altered copies of them. Rows that are there are not run again.
 
 No label of a target is used but to count what is right. Strengths, schedules and widths of kernels were fixed beforehand, after
-the publications that ``paceline.slimming.domain_adaptation`` names. Of the rates 0.01, 0.1 and 0.3 the smallest was taken that
-is within half a point of the best on 5,000 held-out images of MNIST, in batches of 64. 500 steps of 32 images are what time
-allowed. Nothing stops early. USPS is enlarged to 28x28 as it is: its digits fill the image, those of MNIST do not.
+the publications that ``paceline.slimming.methods.domain_adaptation`` names. Of the rates 0.01, 0.1 and 0.3 the smallest was
+taken that is within half a point of the best on 5,000 held-out images of MNIST, in batches of 64. 500 steps of 32 images are
+what time allowed. Nothing stops early. USPS is enlarged to 28x28 as it is: its digits fill the image, those of MNIST do not.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from paceline.models.compact import ConvM, narrow
-from paceline.slimming.domain_adaptation import (
+from paceline.slimming.methods.domain_adaptation import (
     DomainAdaptation,
     Recipe,
     Strengths,
     normalised_for,
     predictions,
 )
-from paceline.slimming.group_lasso import GroupLasso, StructureNorms
-from paceline.slimming.shrink import shrunk
-from paceline.slimming.structures import Structures
-from paceline.slimming.tracing import structures_of
-from paceline.training import data
+from paceline.slimming.methods.group_lasso import GroupLasso, StructureNorms
+from paceline.slimming.structures.shrink import shrunk
+from paceline.slimming.structures.structures import Structures
+from paceline.slimming.structures.tracing import structures_of
+from paceline.training.runs import data
 
 COLUMNS = (
     *("part", "network", "width", "parameters", "source", "target", "method", "seed", "steps", "batch", "rate"),

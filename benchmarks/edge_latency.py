@@ -23,11 +23,11 @@ from rows import append
 
 from paceline import models
 from paceline.hardware.edge import edge_device
-from paceline.slimming.edge_times import Machine, on_device, this_machine
-from paceline.slimming.onnx_nodes import Node, call_seconds, seconds
-from paceline.slimming.step_times import shape_key, step_seconds
-from paceline.slimming.tracing import structures_of
-from paceline.slimming.width_tables import parts_of
+from paceline.slimming.latency.edge_times import Machine, on_device, this_machine
+from paceline.slimming.latency.onnx_nodes import Node, call_seconds, seconds
+from paceline.slimming.latency.step_times import shape_key, step_seconds
+from paceline.slimming.latency.width_tables import parts_of
+from paceline.slimming.structures.tracing import structures_of
 
 PUBLISHED = Path(__file__).parents[1] / "validation" / "edge" / "latencies.csv"
 COLUMNS = (

@@ -31,9 +31,9 @@ from rows import append
 from sparse_convolution import LAYERS, sparse_model
 from torch import Tensor, nn
 
-from paceline.slimming.low_rank_times import least_seconds, onnx_chain
-from paceline.slimming.onnx_export import to_onnx
-from paceline.slimming.sparse_roofline import dense_model
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.latency.low_rank_times import least_seconds, onnx_chain
+from paceline.slimming.latency.sparse_roofline import dense_model
 
 PUBLISHED = Path(__file__).parents[1] / "validation" / "edge"
 COLUMNS = ("paper", "what", "sizes", "published_speedup", "published_on", "whole_ms", "ms", "speedup", "threads", "note")

@@ -25,7 +25,7 @@ from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.calibration.protocols import LL, LL128, SIMPLE, Protocol
 from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.network import collective_seconds
+from paceline.prediction.exchange.collective_time import collective_seconds
 
 Array = NDArray[np.float64]
 BANDS = (0, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 40)

@@ -30,10 +30,10 @@ from paceline.calibration.constants import (
 from paceline.csv_rows import read
 from paceline.hardware import Device
 from paceline.prediction import Predictor
-from paceline.prediction.compute import layer_seconds, operation_seconds, optimizer_seconds
-from paceline.prediction.costs import slowest
-from paceline.prediction.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
-from paceline.prediction.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.mesh.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.passes.compute import layer_seconds, operation_seconds, optimizer_seconds
+from paceline.prediction.passes.costs import slowest
+from paceline.prediction.passes.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
 from paceline.prediction.step_model import Step
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.validation.case import Case

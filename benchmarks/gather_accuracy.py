@@ -28,10 +28,10 @@ from torch.nn.functional import cross_entropy
 
 import paceline
 from paceline.strategy import Strategy
-from paceline.training.data import Dataset, load
-from paceline.training.launcher import run_workers
-from paceline.training.shard import shard
-from paceline.training.starting_model import build_model
+from paceline.training.runs.data import Dataset, load
+from paceline.training.runs.launcher import run_workers
+from paceline.training.runs.shard import shard
+from paceline.training.runs.starting_model import build_model
 
 MODEL, MOMENTUM, BUCKET_BYTES = "lenet5", 0.9, 1 << 16  # a unit for each layer
 BITS = (0, 16, 8)

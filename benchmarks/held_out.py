@@ -27,7 +27,7 @@ from validation_table import RUNS, run
 import paceline.calibration.held_out_error as there
 from paceline.calibration.constants import efficiency
 from paceline.calibration.uncertainty import LEAST_WIDTH
-from paceline.prediction.host import host_seconds, launches_of_step
+from paceline.prediction.passes.host import host_seconds, launches_of_step
 from paceline.record import environment
 from paceline.validation.score import ScoredCase
 

@@ -62,7 +62,7 @@ def network(name: str, spec: str, epochs: list[int], samples: int, lr: float) ->
     from torch import nn
 
     from paceline import models
-    from paceline.training.data import load
+    from paceline.training.runs.data import load
 
     torch.manual_seed(0)
     data = load(spec)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from paceline.slimming.latency import Latency, latencies
-from paceline.slimming.onnx_export import to_onnx
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.latency.latency import Latency, latencies
 
 INPUTS = "inputs.pt"
 Row = dict[str, str]

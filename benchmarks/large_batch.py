@@ -36,8 +36,8 @@ from torch import Tensor, nn
 from paceline import LAMB, LARS, codecs
 from paceline.strategy import GradientExchange
 from paceline.strategy.recipe import Recipe
-from paceline.training.in_process_collectives import LocalGroup, LocalWire
-from paceline.training.schedules import scheduler
+from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.runs.schedules import scheduler
 
 SMALL, LARGE = 128, 4096
 WORKERS = 8

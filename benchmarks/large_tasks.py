@@ -18,8 +18,8 @@ from replica import quick
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paceline.training.data import Dataset, load
-from paceline.training.starting_model import build_model, mixed_seed
+from paceline.training.runs.data import Dataset, load
+from paceline.training.runs.starting_model import build_model, mixed_seed
 
 CONTEXT = 16
 """Characters that the next is predicted from."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from rows import append
 
 from paceline.hardware import cluster
-from paceline.planning.layout_space import LayoutSpace
-from paceline.planning.layouts import LayoutSearch, search_layouts
-from paceline.prediction.recompute import choices_that_save
+from paceline.planning.search.layout_space import LayoutSpace
+from paceline.planning.search.layouts import LayoutSearch, search_layouts
+from paceline.prediction.passes.recompute import choices_that_save
 from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload

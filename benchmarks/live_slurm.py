@@ -32,21 +32,21 @@ from rows import append
 from paceline import lab
 from paceline.cli.live_forecast import training_run_of
 from paceline.lab import slurm
-from paceline.reporting.schedule_page import render_schedules
+from paceline.reporting.pages.schedule_page import render_schedules
 from paceline.scheduling.executors.executor import Executor, LiveJob
 from paceline.scheduling.executors.slurm import SlurmExecutor
 from paceline.scheduling.fleet import Fleet, Outage
-from paceline.scheduling.journal import Journal, LiveRow, Report
-from paceline.scheduling.live import LivePolicy, LiveState, Runner
-from paceline.scheduling.live_forecast import forecast
-from paceline.scheduling.live_nodes import Kind, LiveNodes
-from paceline.scheduling.live_policy import LiveAdapter, Outlooks
-from paceline.scheduling.live_prediction import LivePredictions
-from paceline.scheduling.live_schedule import live_schedule
+from paceline.scheduling.live.finished import live_schedule
+from paceline.scheduling.live.forecast import forecast
+from paceline.scheduling.live.journal import Journal, LiveRow, Report
+from paceline.scheduling.live.nodes import Kind, LiveNodes
+from paceline.scheduling.live.policy import LiveAdapter, Outlooks
+from paceline.scheduling.live.prediction import LivePredictions
+from paceline.scheduling.live.runner import LivePolicy, LiveState, Runner
 from paceline.scheduling.policies.registry import policy_named
-from paceline.scheduling.schedule import Settings
-from paceline.scheduling.simulated import Simulated
-from paceline.training.launcher import probe
+from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.simulated import Simulated
+from paceline.training.runs.launcher import probe
 
 HERE = Path(__file__).parent
 SOURCE = Path(lab.__file__).parents[2]

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline import models
-from paceline.training.data import Dataset
+from paceline.training.runs.data import Dataset
 
 NEVER = 10**6
 """Steps between exchanges of a worker that trains alone."""

@@ -22,12 +22,12 @@ import numpy as np
 from market_itp import conditions, federation
 from rows import append, read
 
-from paceline.market.affinity import predicted_speed
-from paceline.market.federation_state import Demand
-from paceline.market.flows import flows_of
-from paceline.market.savings import Savings, Sharing
-from paceline.market.settlement import savings_under, settle
-from paceline.market.site import Federation
+from paceline.market.federation.affinity import predicted_speed
+from paceline.market.federation.federation_state import Demand
+from paceline.market.federation.flows import flows_of
+from paceline.market.federation.site import Federation
+from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.settlement import savings_under, settle
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 

@@ -22,16 +22,16 @@ from typing import Any
 
 from rows import append, read
 
-from paceline.market.core import blocking, nucleolus
-from paceline.market.costs import costs_of
-from paceline.market.federation_answer import few_groups
+from paceline.market.federation.costs import costs_of
+from paceline.market.federation.federation_answer import few_groups
+from paceline.market.federation.site import Federation
+from paceline.market.federation.sites_file import read_sites
+from paceline.market.game.core import blocking, nucleolus
+from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.settlement import RULES, savings_under, settle
+from paceline.market.game.shapley import shapley
+from paceline.market.game.stability import judge
 from paceline.market.mechanisms.properties import mechanism_named
-from paceline.market.savings import Savings, Sharing
-from paceline.market.settlement import RULES, savings_under, settle
-from paceline.market.shapley import shapley
-from paceline.market.site import Federation
-from paceline.market.sites_file import read_sites
-from paceline.market.stability import judge
 
 COMPUTED = {0.60: (1968, 23_697, 48), 0.75: (1600, 52_089, 277), 0.90: (1344, 114_818, 2_625)}
 """By sizing: GPUs, mean wait alone and pooled in seconds, first in first out with greedy backfill."""

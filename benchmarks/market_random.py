@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from rows import append
 
-from paceline.market.costs import costs_of
-from paceline.market.savings import Savings, Sharing
-from paceline.market.settlement import RULES, savings_under, settle
-from paceline.market.site import Federation, Site
+from paceline.market.federation.costs import costs_of
+from paceline.market.federation.site import Federation, Site
+from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.settlement import RULES, savings_under, settle
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 

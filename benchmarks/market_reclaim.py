@@ -22,9 +22,9 @@ import numpy as np
 from market_itp import conditions, federation
 from rows import append, read
 
-from paceline.market.flows import flows_of
-from paceline.market.gain import drawn
-from paceline.market.savings import Savings, Sharing
+from paceline.market.federation.flows import flows_of
+from paceline.market.federation.gain import drawn
+from paceline.market.game.savings import Savings, Sharing
 
 COLUMNS = (
     *("sizing", "notice_s", "save_s", "checkpoint_s", "draws", "lent_hours", "reclaims", "reclaims_per_1000h"),

@@ -25,9 +25,9 @@ import paceline
 from paceline import lab
 from paceline.lab import journal
 from paceline.lab.slurm_federation import SlurmCluster, SlurmFederation
-from paceline.market.ledger import Entry, Ledger, LedgerReader, Origin
-from paceline.market.rendering import render
-from paceline.market.site import Federation, Site
+from paceline.market.federation.rendering import render
+from paceline.market.federation.site import Federation, Site
+from paceline.market.ledger.ledger import Entry, Ledger, LedgerReader, Origin
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 

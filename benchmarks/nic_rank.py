@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline.models.hdc import hdc
-from paceline.training.data import Dataset
+from paceline.training.runs.data import Dataset
 
 
 def whole_gradient(model: nn.Module) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.training.data import load
+from paceline.training.runs.data import load
 
 Run = Callable[[dict[str, Any], dict[str, Any], Any], dict[str, Any]]
 """Runs one case with what all cases share: the specification, and what was prepared of it."""

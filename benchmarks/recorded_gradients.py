@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    from paceline.training.data import load
+    from paceline.training.runs.data import load
 
     data = load(options.data)
     for name in options.networks:

@@ -28,18 +28,18 @@ from schedule_pollux import read_published
 from schedule_sia import jobs as sia_jobs
 from schedule_sia import simulated as under_sia
 
-from paceline.scheduling import pollux_setting, sia_setting
-from paceline.scheduling.beliefs import Beliefs, Measured, Online
-from paceline.scheduling.compare import difference
-from paceline.scheduling.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.paceline import paceline
-from paceline.scheduling.profiles import Profile, read_profiles
-from paceline.scheduling.run import Run
-from paceline.scheduling.scenario import Knowledge
-from paceline.scheduling.schedule import Schedule, Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate import pollux_setting, sia_setting
+from paceline.scheduling.simulate.compare import difference
+from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
+from paceline.scheduling.simulate.run import Run
+from paceline.scheduling.simulate.scenario import Knowledge
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online
+from paceline.scheduling.speeds.profiles import Profile, read_profiles
 from paceline.scheduling.traces.reader import read_trace
 
 COLUMNS = (

@@ -31,13 +31,13 @@ import numpy as np
 from rows import append
 
 from paceline.array_types import Array
-from paceline.scheduling import pollux_setting
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.registry import POLICIES, Entry
-from paceline.scheduling.predicted_jobs import Predictions
-from paceline.scheduling.profiled_run import ProfiledRun
-from paceline.scheduling.profiles import Epochs, Profile, packed
+from paceline.scheduling.simulate import pollux_setting
+from paceline.scheduling.simulate.profiled_run import ProfiledRun
+from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.profiles import Epochs, Profile, packed
 from paceline.scheduling.state import Decision, State
 from paceline.scheduling.verb import scenario
 

@@ -21,11 +21,11 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.las import las
-from paceline.scheduling.run import DurationRun, Run
-from paceline.scheduling.schedule import Schedule, Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate.run import DurationRun, Run
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.simulate.tabled_run import TabledRun
 from paceline.scheduling.state import Policy
-from paceline.scheduling.tabled_run import TabledRun
 from paceline.scheduling.traces.elasticflow import read_jobs, read_speeds, speeds_of
 
 FLEET = Fleet.named("16x8xA100 SXM 40GB")

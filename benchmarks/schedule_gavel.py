@@ -25,9 +25,7 @@ import numpy as np
 from rows import append
 
 from paceline.csv_rows import read
-from paceline.scheduling import sia_setting
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.gavel_fifo import gavel_fifo, gavel_fifo_fastest
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
@@ -35,11 +33,13 @@ from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
 from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.time_shares import PUBLISHED, Sharing
-from paceline.scheduling.profiles import read_profiles
-from paceline.scheduling.schedule import Schedule, Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate import sia_setting
+from paceline.scheduling.simulate.gavel_fifo import gavel_fifo, gavel_fifo_fastest
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.simulate.throughput_run import ThroughputRun, Throughputs
+from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.state import Policy
-from paceline.scheduling.throughput_run import ThroughputRun, Throughputs
 from paceline.scheduling.traces.gavel import continuous_jobs, read_throughputs
 from paceline.scheduling.traces.reader import read_trace
 

@@ -23,10 +23,10 @@ from scipy.stats import spearmanr
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES, policy_named
-from paceline.scheduling.pollux_setting import CLUSTER, jobs_for, predictions, runs_for
-from paceline.scheduling.profiles import read_profiles
-from paceline.scheduling.schedule import Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate.pollux_setting import CLUSTER, jobs_for, predictions, runs_for
+from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.traces.reader import read_trace
 
 COLUMNS = (

@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 from rows import append
 
-from paceline.scheduling import sia_setting
-from paceline.scheduling.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.registry import POLICIES, RIGID
-from paceline.scheduling.profiles import Profile, read_profiles
-from paceline.scheduling.run import Run
-from paceline.scheduling.schedule import Schedule, Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate import sia_setting
+from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
+from paceline.scheduling.simulate.run import Run
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.speeds.profiles import Profile, read_profiles
 from paceline.scheduling.state import Policy
 
 HERE = Path(__file__).parent

@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 import paceline
 from paceline import models
 from paceline.strategy import Strategy
-from paceline.training.data import Dataset
-from paceline.training.shard import shard
+from paceline.training.runs.data import Dataset
+from paceline.training.runs.shard import shard
 
 
 def run(case: dict[str, Any], spec: dict[str, Any], data: Dataset) -> dict[str, Any]:

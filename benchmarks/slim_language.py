@@ -48,8 +48,8 @@ from language_tasks import (
 from rows import append
 from torch import Tensor, nn
 
-from paceline.slimming.budget import Budget
-from paceline.slimming.latency import Latency
+from paceline.slimming.latency.latency import Latency
+from paceline.slimming.methods.budget import Budget
 from paceline.slimming.slim import Slim
 
 COLUMNS = (

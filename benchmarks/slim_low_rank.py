@@ -27,13 +27,13 @@ import torch
 from rows import append
 from torch import Tensor, nn
 
-from paceline.slimming.force import ForceRegularizer
-from paceline.slimming.low_rank import FORMS, rank_at
-from paceline.slimming.low_rank_choice import RankChoice, ranks_for
-from paceline.slimming.low_rank_times import chain_seconds, least_seconds
-from paceline.slimming.onnx_export import to_onnx
-from paceline.slimming.shrink import load
-from paceline.training import data
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.latency.low_rank_times import chain_seconds, least_seconds
+from paceline.slimming.methods.force import ForceRegularizer
+from paceline.slimming.methods.low_rank import FORMS, rank_at
+from paceline.slimming.methods.low_rank_choice import RankChoice, ranks_for
+from paceline.slimming.structures.shrink import load
+from paceline.training.runs import data
 
 COLUMNS = (
     "data",

@@ -36,13 +36,13 @@ from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import Gpt2
 from paceline.models.lenet import lenet5
 from paceline.models.resnet import resnet18, resnet18_cifar
-from paceline.slimming.latency import latencies
-from paceline.slimming.layer_times import LayerTimes
-from paceline.slimming.onnx_export import to_onnx
-from paceline.slimming.shrink import shrunk
-from paceline.slimming.structures import Structures
-from paceline.slimming.tracing import structures_of
-from paceline.slimming.widths import widths_for
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.latency.latency import latencies
+from paceline.slimming.latency.layer_times import LayerTimes
+from paceline.slimming.methods.widths import widths_for
+from paceline.slimming.structures.shrink import shrunk
+from paceline.slimming.structures.structures import Structures
+from paceline.slimming.structures.tracing import structures_of
 
 COLUMNS = (
     "model",

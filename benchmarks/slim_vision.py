@@ -41,12 +41,12 @@ from rows import append, read
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paceline.slimming.latency import Latency
+from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.targets import TARGETS
 from paceline.slimming.slim import Slim
-from paceline.slimming.targets import TARGETS
-from paceline.training.data import load
-from paceline.training.loop import distillation_loss
-from paceline.training.starting_model import mixed_seed
+from paceline.training.runs.data import load
+from paceline.training.runs.loop import distillation_loss
+from paceline.training.runs.starting_model import mixed_seed
 
 COLUMNS = (
     "task",

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from rows import append
 
-from paceline.slimming.onnx_export import open_session
-from paceline.slimming.sparse_convolution import Rows, Window, kernel_of
-from paceline.slimming.sparse_onnx import DOMAIN
-from paceline.slimming.sparse_roofline import Advice, ConvShape, advised, dense_model
+from paceline.slimming.export.onnx_export import open_session
+from paceline.slimming.export.sparse_onnx import DOMAIN
+from paceline.slimming.latency.sparse_roofline import Advice, ConvShape, advised, dense_model
+from paceline.slimming.methods.sparse_convolution import Rows, Window, kernel_of
 
 CONTENDERS = ("kernel", "ort_sparse", "ort_dense", "onednn", "shrunk")
 COLUMNS = (

@@ -4,8 +4,8 @@
 
 The files are those of ``paceline validate``. Rows are predicted with no row visible and constants fitted without the device.
 They are paired within a network: one device at two scales, and two devices at one scale. The error is that of the ratio of two
-predicted samples/s. ``r`` is ``mean(e1 e2) / mean(e^2)`` of the logarithms of predicted / measured. ``planning/whatif.py`` uses
-it for its ranges; the last column says how many of the pairs these hold.
+predicted samples/s. ``r`` is ``mean(e1 e2) / mean(e^2)`` of the logarithms of predicted / measured.
+``planning/compare/whatif.py`` uses it for its ranges; the last column says how many of the pairs these hold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statistics import fmean, median
 from paceline.calibration.uncertainty import Z80, log_spread
 from paceline.csv_rows import read
 from paceline.errors import UserError
-from paceline.planning.speedup_range import SHARED, ratio_spread
+from paceline.planning.compare.speedup_range import SHARED, ratio_spread
 from paceline.validation.case import Case, Info
 from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.score import Estimate

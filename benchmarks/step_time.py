@@ -15,8 +15,8 @@ from pathlib import Path
 from rows import append
 
 from paceline.strategy import Strategy
-from paceline.training.train import train_run
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs.train import train_run
+from paceline.training.runs.training_run import TrainingRun
 
 COLUMNS = (
     "workers",

@@ -22,11 +22,11 @@ import torch.distributed as dist
 from rows import append
 
 from paceline.strategy import Strategy
-from paceline.training.attach import attach, wrap
-from paceline.training.data import load
-from paceline.training.launcher import run_workers
-from paceline.training.loop import Trainer, make_optimizer
-from paceline.training.starting_model import build_model
+from paceline.training.attach.attach import attach, wrap
+from paceline.training.runs.data import load
+from paceline.training.runs.launcher import run_workers
+from paceline.training.runs.loop import Trainer, make_optimizer
+from paceline.training.runs.starting_model import build_model
 
 BATCH = 64
 # Not tuned, but for sgd on MNIST: at 0.1 five epochs left dense itself at 98.95 %.

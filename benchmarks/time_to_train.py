@@ -30,7 +30,7 @@ from paceline.calibration.constants import efficiency
 from paceline.csv_rows import Row, read
 from paceline.hardware import device
 from paceline.prediction import Predictor
-from paceline.prediction.convergence import Convergence, Point, fit, mlperf
+from paceline.prediction.learning.convergence import Convergence, Point, fit, mlperf
 from paceline.strategy import Strategy
 from paceline.validation import Info
 from paceline.validation.case import Case

@@ -1,4 +1,4 @@
-// The simulation of sites that share devices (src/paceline/market/reference_simulation.py is the specification).
+// The simulation of sites that share devices (src/paceline/market/federation/reference_simulation.py is the specification).
 //
 // Jobs of one kind differ in nothing that decides whether they fit, so only the first of each kind is tried: a pass over all that
 // waits costs as much as there are kinds, however long the queues are.

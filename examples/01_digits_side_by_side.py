@@ -18,7 +18,7 @@ from pathlib import Path
 from paceline import Strategy, UserError, lab, train
 from paceline.reporting import render, write_report
 from paceline.rundir import RunDir
-from paceline.training.launcher import WorkerFailed
+from paceline.training.runs.launcher import WorkerFailed
 
 FILES = ("prediction.json", "record.jsonl", "predicted.trace.json", "measured.trace.json", "report.html", "checkpoint.pt")
 

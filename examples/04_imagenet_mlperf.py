@@ -29,9 +29,9 @@ import paceline
 from paceline.errors import UserError
 from paceline.models import build
 from paceline.strategy.recipe import Recipe, published
-from paceline.training.hooks.ddp import Hook
-from paceline.training.noise_scale import MEASURABLE
-from paceline.training.schedules import scheduler
+from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.attach.noise_scale import MEASURABLE
+from paceline.training.runs.schedules import scheduler
 
 PICTURES = 1_281_167
 

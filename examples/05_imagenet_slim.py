@@ -34,8 +34,8 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 import paceline
 from paceline.errors import UserError
 from paceline.models import build
-from paceline.training.loop import distillation_loss
-from paceline.training.starting_model import load_weights
+from paceline.training.runs.loop import distillation_loss
+from paceline.training.runs.starting_model import load_weights
 from paceline.units import format_seconds
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]

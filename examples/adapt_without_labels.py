@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from paceline.models.compact import narrow
-from paceline.slimming.domain_adaptation import DomainAdaptation, Recipe, Strengths, adapt, normalised_for, predictions
-from paceline.training import data
+from paceline.slimming.methods.domain_adaptation import DomainAdaptation, Recipe, Strengths, adapt, normalised_for, predictions
+from paceline.training.runs import data
 
 
 def main() -> None:

@@ -57,4 +57,4 @@ export PYTHONPATH="$at/site" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 OPENBLA
 # Those that need no torch.
 mapfile -t tests < <(grep -L '^import torch' tests/codecs/test_*.py)
 "$at/python" -m pytest -q -p no:cacheprovider "${tests[@]}" tests/training/optimizers/test_native_levels.py \
-  tests/slimming/test_sparse_convolution_native.py -k native
+  tests/slimming/methods/test_sparse_convolution_native.py -k native

@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from paceline.errors import Interrupted
 from paceline.hardware import probe
-from paceline.training import calibrate, step_agreement, worker
-from paceline.training.stop_requests import StopRequests
+from paceline.training.runs import calibrate, step_agreement, worker
+from paceline.training.runs.stop_requests import StopRequests
 
 
 def run_briefly(run: Any, rank: int, stops: StopRequests | None = None) -> str:

@@ -32,7 +32,8 @@ _IN_A_ROW = (
     "lab/",
     "cli/test_lab",
     "hardware/",
-    *(f"training/test_{name}" for name in ("lab", "consistency", "liveness")),
+    "training/test_lab",
+    *(f"training/attach/test_{name}" for name in ("consistency", "liveness")),
 )
 
 

@@ -9,7 +9,7 @@ from math import factorial
 import numpy as np
 from hypothesis import strategies as st
 
-from paceline.market.game import Game
+from paceline.market.game.game import Game
 
 GLOVES = Game(("left", "right", "other right"), lambda mask: float(bool(mask & 1) and bool(mask & 6)))
 """One left glove, two right ones; a pair is worth 1."""

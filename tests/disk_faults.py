@@ -12,7 +12,7 @@ from pathlib import Path
 from fault_jobs import Job
 from fault_ranks import LIMIT_S
 from fault_registry import fault
-from paceline.training import checkpoint
+from paceline.training.runs.checkpoints import checkpoint
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Prediction, Predictor
-from paceline.prediction.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.mesh.parallel_step import ParallelStep, parallel_step
 from paceline.workload import Experts, TransformerShape
 from prediction_toys import FAST_HOST
 

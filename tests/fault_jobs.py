@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distributed import free_port
 from fault_ranks import LIMIT_S, PLAIN, TRAINING, Rank
-from paceline.training import checkpoint
+from paceline.training.runs.checkpoints import checkpoint
 
 
 @dataclass

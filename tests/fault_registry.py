@@ -53,7 +53,9 @@ def run(name: str, folder: Path) -> Outcome:
 @functools.cache
 def _warm() -> None:
     """The time of imports is nobody's fault."""
-    subprocess.run([executable(), "-c", "import paceline.training.worker"], check=True, timeout=200, env=FEATURES, cwd=TESTS)
+    subprocess.run(
+        [executable(), "-c", "import paceline.training.runs.worker"], check=True, timeout=200, env=FEATURES, cwd=TESTS
+    )
 
 
 def missing(name: str) -> str:

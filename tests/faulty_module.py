@@ -39,7 +39,7 @@ def _jump(step: int) -> None:
 
 def _flip(step: int) -> None:
     """One bit of every message that leaves."""
-    from paceline.training.encoded_streams import CodecStream
+    from paceline.training.exchanges.streams.encoded_streams import CodecStream
 
     if getattr(CodecStream.encode, "flips", False):
         return

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from live_jobs import script, training
-from paceline.scheduling.journal import NAME, REMOVED, Journal, LiveRow, LiveSpan, Report
+from paceline.scheduling.live.journal import NAME, REMOVED, Journal, LiveRow, LiveSpan, Report
 
 ARRIVALS = {"digits": 0, "grows": 60, "theirs": 100, "broken": 120, "flat": 130, "waits": 500, "later": 1200}
 """Seconds after the first; ``written`` is 900 s after it."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.scenario import Scenario
-from paceline.scheduling.schedule import Settings
-from paceline.scheduling.simulated import Simulated
+from paceline.scheduling.simulate.scenario import Scenario
+from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.simulated import Simulated
 
 ROOT = Path(__file__).parents[1]
 TRACE = ROOT / "examples" / "jobs.csv"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.predicted_speed import PredictedSpeed
-from paceline.scheduling.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, Profile, read_profiles
-from paceline.scheduling.run import DurationRun, Run
-from paceline.scheduling.schedule import Schedule, Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate.run import DurationRun, Run
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.simulate.tabled_run import TabledRun
+from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
+from paceline.scheduling.speeds.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, Profile, read_profiles
 from paceline.scheduling.state import Policy, State
-from paceline.scheduling.tabled_run import TabledRun
 
 SMALL = Fleet((NodeGroup("T4", 2, 4, price=0.5),))
 """Eight devices."""

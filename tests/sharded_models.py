@@ -550,7 +550,7 @@ def collected(rank: int, workers: int) -> dict[str, Any]:
 def as_predicted(rank: int, workers: int, cases: list[dict[str, Any]]) -> list[tuple[int, int]]:
     """Bytes of a step of the network as each strategy shards it: measured, and what the strategy says of this rank."""
     from paceline.strategy import Strategy
-    from paceline.training.shard import shard
+    from paceline.training.runs.shard import shard
 
     found = []
     for case in cases:

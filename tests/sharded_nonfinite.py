@@ -1,4 +1,4 @@
-"""What the ranks of training/test_step_verdict.py do: steps of sharded models with a bad gradient in one unit, on one rank."""
+"""Ranks of training/attach/shards/test_step_verdict.py: steps of sharded models with one bad gradient on one rank."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Sharded models with a codec, momentum and error feedback, beside an oracle that has the gradients of all ranks; run by every
-rank of training/hooks/test_sharded_codecs.py."""
+rank of training/attach/hooks/test_sharded_codecs.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from paceline import UserError, attach
-from paceline.training.fsdp_units import units_of
+from paceline.training.attach.shards.fsdp_units import units_of
 from sharded_models import Grads, backward, cases, gradients, hybrid, loss, network, outcome, sharded
 
 DENSITY, MOMENTUM = 0.2, 0.5

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline import UserError, attach, attach_local
-from paceline.training.sharded_state import KINDS
+from paceline.training.attach.shards.sharded_state import KINDS
 from sharded_models import INPUTS, backward, hybrid, loss, network, sharded
 from sharded_nonfinite import network as network_of_case
 

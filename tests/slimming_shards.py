@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import paceline
 from paceline.errors import UserError
-from paceline.slimming.sharded import gathered, same_on_all_ranks, shell
+from paceline.slimming.methods.sharded import gathered, same_on_all_ranks, shell
 from paceline.slimming.slim import Slim
 
 STEPS = 24

@@ -77,7 +77,7 @@ def test_schedule_decision_benchmark_short(tmp_path: Path, monkeypatch: pytest.M
 
     from paceline.scheduling.fleet import Fleet
     from paceline.scheduling.policies.registry import POLICIES
-    from paceline.scheduling.predicted_jobs import Network, Predictions
+    from paceline.scheduling.speeds.predicted_jobs import Network, Predictions
 
     # Predictions remember only surfaces, which no policy changes: each fleet's are computed once, not for every policy.
     true: dict[Fleet, Predictions] = {}
@@ -272,7 +272,7 @@ def test_time_to_train_benchmark_short(tmp_path: Path) -> None:
     import time_to_train
 
     from measured_rows import values
-    from paceline.prediction.convergence import mlperf
+    from paceline.prediction.learning.convergence import mlperf
 
     curve, path, out, picture = mlperf("resnet-50"), tmp_path / "m.csv", tmp_path / "t.csv", tmp_path / "t.svg"
     made = []

@@ -15,8 +15,8 @@ from PIL import Image
 
 from distributed import free_port
 from paceline.models import build
-from paceline.slimming.shrink import load
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import load
 from paceline.strategy.recipe import Recipe
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "04_imagenet_mlperf.py"

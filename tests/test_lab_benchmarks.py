@@ -89,7 +89,7 @@ def test_a_large_tensor_keeps_whole_rows_of_all_of_it() -> None:
 def test_recorded_gradients_are_those_of_the_network_in_training(recordings: Path) -> None:
     """The same steps by hand: the weights' gradients of both workers, each with samples of its own."""
     from paceline import models
-    from paceline.training.data import load
+    from paceline.training.runs.data import load
 
     recording = Recording(recordings / "hdc")
     data = load("digits")

@@ -24,7 +24,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.registry import POLICIES
-from paceline.scheduling.profiles import read_profiles
+from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.traces.reader import read_trace
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.slimming.low_rank_choice import RankChoice, Split
+from paceline.slimming.methods.low_rank_choice import RankChoice, Split
 from paceline.slimming.slim_plan import SlimPlan
 
 ROOT = Path(__file__).parents[1]

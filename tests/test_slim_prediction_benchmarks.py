@@ -18,8 +18,8 @@ import edge_latency  # noqa: E402
 import slim_prediction  # noqa: E402
 from rows import read  # noqa: E402
 
-from paceline.slimming.onnx_nodes import Node, Window  # noqa: E402
-from paceline.slimming.tracing import structures_of  # noqa: E402
+from paceline.slimming.latency.onnx_nodes import Node, Window  # noqa: E402
+from paceline.slimming.structures.tracing import structures_of  # noqa: E402
 from slimming_networks import Residual, images  # noqa: E402
 
 

@@ -11,8 +11,9 @@ import torch
 
 from paceline.hardware import probe
 from paceline.strategy import Strategy
-from paceline.training import calibrate, checkpoint
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs import calibrate
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.training_run import TrainingRun
 
 MODEL, DATA = "user_module:network", "user_module:samples"
 """Names of the user's network and data."""

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from paceline.scheduling.verb import schedule
     from paceline.slimming.slim import slim
     from paceline.strategy import GradientExchange, Parallelism, Strategy
-    from paceline.training.attach import attach
-    from paceline.training.attach_local import attach_local
+    from paceline.training.attach.attach import attach
+    from paceline.training.attach.attach_local import attach_local
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
-    from paceline.training.train import train
+    from paceline.training.runs.train import train
     from paceline.verbs import ask, explain, plan, predict, whatif
     from paceline.workload import Workload
 
@@ -50,14 +50,14 @@ _HOME = {
     "UserError": "paceline.errors",
     "Workload": "paceline.workload",
     "ask": "paceline.verbs",
-    "attach": "paceline.training.attach",
-    "attach_local": "paceline.training.attach_local",
+    "attach": "paceline.training.attach.attach",
+    "attach_local": "paceline.training.attach.attach_local",
     "explain": "paceline.verbs",
     "plan": "paceline.verbs",
     "predict": "paceline.verbs",
     "schedule": "paceline.scheduling.verb",
     "slim": "paceline.slimming.slim",
-    "train": "paceline.training.train",
+    "train": "paceline.training.runs.train",
     "whatif": "paceline.verbs",
 }
 

@@ -62,7 +62,7 @@ def test_a_machine_is_measured_once_and_only_for_what_can_be_predicted(
         asked.append(workers)
         return Cluster.named("2 T4")
 
-    monkeypatch.setattr("paceline.training.launcher.probe", probe)
+    monkeypatch.setattr("paceline.training.runs.launcher.probe", probe)
     jobs = tmp_path / "jobs.toml"
     plain = jobs.read_text()
     jobs.write_text("[[job]]\nname = 'plain'\ncommand = 'true'\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli import main
-from paceline.market.ledger import LedgerReader
+from paceline.market.ledger.ledger import LedgerReader
 
 ROOT = Path(__file__).parents[2]
 SITES = str(ROOT / "examples" / "sites.toml")

@@ -12,7 +12,7 @@ import pytest
 
 from command import answer, run
 from paceline.cli import plan as cli_plan
-from paceline.planning.choice import Plan
+from paceline.planning.search.choice import Plan
 from planning_commands import PLAN, SMALL
 
 

@@ -7,7 +7,7 @@ import shlex
 from paceline.cli import build_parser
 from paceline.cli.schedule_arguments import scenario_of
 from paceline.scheduling.fleet import Outage
-from paceline.scheduling.scenario import Scenario
+from paceline.scheduling.simulate.scenario import Scenario
 from schedule_toys import TRACE
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from live_journal import written
 from paceline.cli import main
-from paceline.scheduling.journal import Journal
+from paceline.scheduling.live.journal import Journal
 
 FILE = """
 [[job]]

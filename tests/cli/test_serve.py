@@ -8,7 +8,7 @@ import pytest
 
 from live_journal import written
 from paceline.cli import main
-from paceline.scheduling.journal import NAME
+from paceline.scheduling.live.journal import NAME
 
 
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import paceline
 from command import answer, run
 from paceline.planning import TrainingTarget
-from paceline.prediction.convergence import mlperf
+from paceline.prediction.learning.convergence import mlperf
 from planning_commands import PLAN, SMALL
 
 

@@ -77,7 +77,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def package(module: str) -> str:
-    """``paceline.training.hooks.ddp`` is of ``training``; the package's own file is ``__init__``."""
+    """``paceline.training.attach.hooks.ddp`` is of ``training``; the package's own file is ``__init__``."""
     return "__main__" if module in ENTRY_POINTS else [*module.split("."), "__init__"][1]
 
 
@@ -104,8 +104,9 @@ def test_a_package_imports_only_what_is_above_it() -> None:
 
 
 def test_an_import_against_the_order_is_seen() -> None:
-    above, below, forbidden = "paceline.units", "paceline.cli.parser", "paceline.training.train"
-    assert against_the_order("paceline.planning.plan", [above, below]) == [f"paceline.planning.plan imports {below}"]
+    plan = "paceline.planning.search.plan"
+    above, below, forbidden = "paceline.units", "paceline.cli.parser", "paceline.training.runs.train"
+    assert against_the_order(plan, [above, below]) == [f"{plan} imports {below}"]
     assert against_the_order("paceline.reporting.html", [above, forbidden]) == [f"paceline.reporting.html imports {forbidden}"]
 
 

@@ -34,7 +34,7 @@ LIGHT = sorted(
         for path in SRC.rglob("*.py")
         if not path.relative_to(SRC).as_posix().startswith(HEAVY_PACKAGES) and path.name != "__main__.py"
     }
-    | {"paceline.training", "paceline.training.training_run"}
+    | {"paceline.training", "paceline.training.runs.training_run"}
 )
 
 BLOCK = """

@@ -1,4 +1,4 @@
-"""``tests/`` mirrors ``src/``: of ``prediction/memory.py`` the tests are ``prediction/test_memory.py``, or begin like it."""
+"""``tests/`` mirrors ``src/``: ``prediction/passes/test_memory.py`` tests ``prediction/passes/memory.py``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ FAMILIES = {
     "codecs/triton": "codecs/test_triton.py",
     "nic/engine": "nic/test_engine.py",
     "planning/emit": "planning/test_emit.py",
-    "training/exchanges": "training/test_exchange_group.py",
+    "training/exchanges": "training/exchanges/test_exchange_group.py",
 }
 """Folders of like files, and the file that tests all of them by the same cases."""
 ELSEWHERE = {
-    "cli/hardware": "reporting/test_catalogue_text.py",
+    "cli/hardware": "reporting/text/test_catalogue_text.py",
     "cli/training_arguments": "cli/test_worker.py",
     "cli/validate": "validation/test_validate.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",
     "lab/status": "cli/test_lab.py",
-    "reporting/asynchronous_text": "cli/test_asynchronous.py",
-    "reporting/planning_text": "cli/test_planning_commands.py",
-    "reporting/validation_text": "validation/test_validate.py",
+    "reporting/text/asynchronous_text": "cli/test_asynchronous.py",
+    "reporting/text/planning_text": "cli/test_planning_commands.py",
+    "reporting/text/validation_text": "validation/test_validate.py",
     "training/optimizers/gpu": "training/optimizers/triton_cases.py",
 }
 """Modules without a file of their own, and the file that tests them through what uses them. Only fewer may follow."""

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from paceline.edge.evaluation import BATCH, held_out, held_out_on_file
-from paceline.slimming.onnx_export import to_onnx
-from paceline.training.data import Dataset
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.training.runs.data import Dataset
 
 
 class Next(nn.Module):

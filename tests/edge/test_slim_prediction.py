@@ -18,15 +18,15 @@ from paceline.edge.slim_run import SlimRun
 from paceline.errors import UserError
 from paceline.hardware.edge import edge_device, edge_devices
 from paceline.slim_record import SlimPrediction
-from paceline.slimming.budget import Budget
-from paceline.slimming.edge_times import WARNING, edge_times, on_device
-from paceline.slimming.methods import METHODS
+from paceline.slimming.latency.edge_times import WARNING, edge_times, on_device
+from paceline.slimming.latency.targets import Target
+from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
-from paceline.slimming.targets import Target
 from paceline.strategy import Strategy
-from paceline.training.data import load as load_data
-from paceline.training.starting_model import build_model
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs.data import load as load_data
+from paceline.training.runs.starting_model import build_model
+from paceline.training.runs.training_run import TrainingRun
 
 PI = edge_device("pi 4")
 
@@ -47,7 +47,7 @@ def slims(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Slim]:
         return made[-1]
 
     monkeypatch.setattr(slim_prediction, "Slim", kept)
-    monkeypatch.setattr("paceline.slimming.width_tables.seconds", lambda node, threads=1: 1e-11 * node.products)
+    monkeypatch.setattr("paceline.slimming.latency.width_tables.seconds", lambda node, threads=1: 1e-11 * node.products)
     return made
 
 
@@ -77,7 +77,7 @@ def test_ranks_here_and_there(slims: list[Slim], monkeypatch: pytest.MonkeyPatch
     here, there = predict(run_of(method="force")), predict(run_of(method="force", threads=4), PI)
     assert here.varied == there.varied == "rank" and [each.share for each in there.rows] == [0.5, 0.25, 0.125]
     assert here.kept == dict(prospects[0].kept), (
-        "which layers stay was measured; tests/slimming/test_prospects.py has the rules"
+        "which layers stay was measured; tests/slimming/latency/test_latency_forecast.py has the rules"
     )
     slim, found = slims[1], prospects[1]
     assert slim.threads == 1 and there.threads == 4, "what is timed here is one core, of theirs are four"

@@ -20,18 +20,18 @@ from paceline.edge.slim_prediction import predict
 from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
 from paceline.errors import Interrupted, UserError
 from paceline.slim_record import Measured, SlimRecord
-from paceline.slimming.budget import Budget
-from paceline.slimming.latency import Latency
-from paceline.slimming.layer_times import REST
-from paceline.slimming.onnx_export import difference
-from paceline.slimming.shrink import load
+from paceline.slimming.export.onnx_export import difference
+from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.layer_times import REST
+from paceline.slimming.latency.targets import LiteRT, OnnxRuntime, Target
+from paceline.slimming.methods.budget import Budget
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.targets import LiteRT, OnnxRuntime, Target
+from paceline.slimming.structures.shrink import load
 from paceline.strategy import Strategy
-from paceline.training.data import load as load_data
-from paceline.training.starting_model import build_model
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs.data import load as load_data
+from paceline.training.runs.starting_model import build_model
+from paceline.training.runs.training_run import TrainingRun
 
 
 def run_of(out: Path, **changes: Any) -> SlimRun:

@@ -12,7 +12,7 @@ import pytest
 
 import fault_driver
 from distributed import TESTS
-from paceline.training.launcher import GRACE_S, RESTARTS, SUSPENDED_S
+from paceline.training.runs.launcher import GRACE_S, RESTARTS, SUSPENDED_S
 
 RUNS = int(os.environ.get("FAULT_RUNS", "1"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.market.federation_state import Demand, Rules
+from paceline.market.federation.federation_state import Demand, Rules
 
 
 def random_demand(

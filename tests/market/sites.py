@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.market.site import Federation, Site
+from paceline.market.federation.site import Federation, Site
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 

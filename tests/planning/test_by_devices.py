@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.planning import Goal, Space, TrainingTarget, plan
-from paceline.planning.ranking import RankedTable, by_devices, ranked
-from paceline.planning.tally import Tally
+from paceline.planning.search.ranking import RankedTable, by_devices, ranked
+from paceline.planning.search.tally import Tally
 from paceline.prediction import Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload

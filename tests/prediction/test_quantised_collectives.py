@@ -7,8 +7,8 @@ import pytest
 
 from paceline import Cluster, Strategy
 from paceline.calibration.constants import efficiency
-from paceline.prediction.group_collectives import group_seconds, group_work, width
-from paceline.prediction.tensor_parallel import Collective
+from paceline.prediction.exchange.group_collectives import group_seconds, group_work, width
+from paceline.prediction.mesh.tensor_parallel import Collective
 
 EIGHT = Cluster.named("8 B200")
 INPUT = Collective(0, False, "gather", 4e10, operand=True)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
-from paceline.prediction import Line, Prediction, Predictor, predict, step_range
-from paceline.prediction.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
+from paceline.prediction import Line, Prediction, Predictor, predict
+from paceline.prediction.answer import step_range
+from paceline.prediction.passes.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
 from paceline.prediction.timeline import StepDurations, _placed_stages, schedule_step
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.scheduling.saved import from_json, to_json
-from paceline.scheduling.scenario import Scenario
-from paceline.scheduling.simulated import Simulated
+from paceline.scheduling.simulate.saved import from_json, to_json
+from paceline.scheduling.simulate.scenario import Scenario
+from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.wait_reasons import why
 from paceline.scheduling.verb import scenario
-from paceline.scheduling.why import why
 from schedule_toys import ROOT
 from scheduling_toys import audit
 

@@ -12,9 +12,9 @@ from paceline.array_types import Ints
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.placement import Placement, in_order, racks_of, repacked
-from paceline.scheduling.run import DurationRun
-from paceline.scheduling.schedule import Schedule, Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate.run import DurationRun
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Decision, State
 
 

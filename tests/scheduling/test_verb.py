@@ -10,7 +10,7 @@ import pytest
 import paceline
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Outage
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulate.schedule import Settings
 from paceline.scheduling.verb import scenario
 from schedule_toys import JOBS, TRACE, job
 

@@ -23,9 +23,10 @@ from playwright import sync_api
 import paceline
 import samples
 from live_journal import written
-from paceline.reporting import answer_page, render_report
+from paceline.reporting import render_report
+from paceline.reporting.pages import answer_page
 from paceline.rundir import RunDirContents
-from paceline.scheduling.journal import Journal
+from paceline.scheduling.live.journal import Journal
 from paceline.serve.app import application
 from paceline.serve.guard import Guard
 from paceline.serve.server import bound

@@ -15,7 +15,7 @@ pytest.importorskip("httpx2", reason="starlette's TestClient needs httpx2")
 from starlette.testclient import TestClient
 
 from live_journal import written
-from paceline.scheduling.journal import Journal
+from paceline.scheduling.live.journal import Journal
 from paceline.serve.app import application
 
 BASE = "http://127.0.0.1:7223"

@@ -14,11 +14,11 @@ from torch import nn
 import paceline
 from opaque_modules import Branching, around
 from paceline.errors import UserError
-from paceline.slimming.low_rank_choice import ranks_for
-from paceline.slimming.shrink import differs, load, masked
-from paceline.slimming.sizes import weight_bytes
+from paceline.slimming.methods.low_rank_choice import ranks_for
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import differs, load, masked
+from paceline.slimming.structures.sizes import weight_bytes
 
 
 def network() -> nn.Module:

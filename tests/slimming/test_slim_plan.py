@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.slimming.shrink import differs, load, shrunk
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures import Structures
-from paceline.slimming.tracing import structures_of
+from paceline.slimming.structures.shrink import differs, load, shrunk
+from paceline.slimming.structures.structures import Structures
+from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens, unlike
 
 

@@ -7,8 +7,8 @@ import pytest
 import paceline
 from paceline import hardware
 from paceline.planning import Space, TrainingTarget
-from paceline.planning.candidates import candidates
-from paceline.planning.tally import Tally
+from paceline.planning.search.candidates import candidates
+from paceline.planning.search.tally import Tally
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import Workload
 

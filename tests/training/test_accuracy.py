@@ -13,10 +13,10 @@ import torch
 
 from distributed import TESTS, launch
 from paceline.strategy import Strategy
-from paceline.training.attach import attach, wrap
-from paceline.training.data import Dataset, load
-from paceline.training.loop import Trainer, make_optimizer
-from paceline.training.starting_model import build_model
+from paceline.training.attach.attach import attach, wrap
+from paceline.training.runs.data import Dataset, load
+from paceline.training.runs.loop import Trainer, make_optimizer
+from paceline.training.runs.starting_model import build_model
 
 RESULTS = TESTS.parent / "benchmarks" / "results"
 MNIST_RUNS = {(workers, optimizer) for workers in "248" for optimizer in ("sgd", "momentum", "adam")}

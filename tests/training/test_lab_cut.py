@@ -22,7 +22,7 @@ from pathlib import Path
 import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from paceline.training.attach import attach
+from paceline.training.attach.attach import attach
 
 dist.init_process_group("gloo")
 torch.set_num_threads(1)

@@ -14,9 +14,9 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation
 from paceline.strategy import CLIP, COMPRESSIONS, EXCHANGES, GradientExchange, Strategy
 from paceline.strategy.parallelism import GATHER_BITS, GRADIENT_BITS
-from paceline.training.attach import CANDIDATES, sharded_exchange
-from paceline.training.attach_sharded import check_gather_bits, exchange_to_run
-from paceline.training.training_run import TrainingRun
+from paceline.training.attach.attach import CANDIDATES, sharded_exchange
+from paceline.training.attach.attach_sharded import check_gather_bits, exchange_to_run
+from paceline.training.runs.training_run import TrainingRun
 from paceline.workload import Workload
 
 WORKERS, NODE = 8, 2

@@ -14,9 +14,10 @@ from torch.distributed.tensor import DTensor
 
 from distributed import launch
 from paceline.errors import UserError
-from paceline.training import checkpoint, epochs, worker
-from paceline.training.starting_model import build_model, load_weights, weights_in
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs import epochs, worker
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.starting_model import build_model, load_weights, weights_in
+from paceline.training.runs.training_run import TrainingRun
 from training_jobs import MODEL, assert_same, flatten, job, keep_first, quick
 
 TOPK = {"compression": "topk", "options": {"density": 0.2}}

@@ -13,12 +13,14 @@ import torch.distributed as dist
 
 from brief_runs import run_briefly
 from distributed import launch
-from paceline.training import checkpoint, survivors, worker
-from paceline.training.hooks.sharded import ShardedHook
-from paceline.training.loop import Trainer
-from paceline.training.sharded_loop import ShardedTrainer
-from paceline.training.shared_update import SharedUpdate
-from paceline.training.training_run import TrainingRun
+from paceline.training.attach.hooks.sharded import ShardedHook
+from paceline.training.runs import worker
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.checkpoints import surviving_state as survivors
+from paceline.training.runs.loop import Trainer
+from paceline.training.runs.sharded_loop import ShardedTrainer
+from paceline.training.runs.shared_update import SharedUpdate
+from paceline.training.runs.training_run import TrainingRun
 from training_jobs import assert_same, flatten, job
 
 UNITS = {"bucket_bytes": 1 << 12, "first_bucket_bytes": 1 << 12}

@@ -28,10 +28,10 @@ import torch.distributed.launcher.api
 import torch.distributed.run
 
 import paceline.cli
-import paceline.reporting.report_page
-import paceline.training.worker
+import paceline.reporting.pages.report_page
+import paceline.training.runs.worker
 from paceline.hardware import probe
-from paceline.training import calibrate
+from paceline.training.runs import calibrate
 
 ABOVE = 1000  # descriptors that nobody uses
 

@@ -23,7 +23,7 @@ from paceline.models.tables import ZOO, fresh, main, render
 from paceline.models.tacotron2 import CHARACTERS, FRAMES, Tacotron2
 from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
-from paceline.workload.fused import fused_kernels
+from paceline.workload.tracing.fused import fused_kernels
 from wrong_types import wrong_types
 
 GIGA = 1e9

@@ -56,8 +56,8 @@ class Efficiency:
         launch_s: seconds from the end of one kernel's work to the start of the next one's, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
             Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
-        expert_host_s: the same of tuned software where it cannot replay them, with experts (``prediction/host.py``): that of
-            ordinary software, since both are PyTorch's.
+        expert_host_s: the same of tuned software where it cannot replay them, with experts (``prediction/passes/host.py``):
+            that of ordinary software, since both are PyTorch's.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.

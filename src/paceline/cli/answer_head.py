@@ -13,13 +13,13 @@ from paceline import hardware
 from paceline.cli.parser import Parser
 from paceline.cli.prediction_inputs import Inputs, plain_predictor
 from paceline.hardware import Cluster, Link
-from paceline.planning.nearest_fit import DENSE, Fitting, nearest_fit
+from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, Predictor
-from paceline.reporting.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
+from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
 from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_count, format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
-from paceline.workload.lora import parse_lora
+from paceline.workload.builders.lora import parse_lora
 
 _OPTIONS = {"global_batch_size": "global_batch", "grad_accum_steps": "grad_accum"}
 """Choices of a strategy whose options are called otherwise."""

@@ -20,12 +20,12 @@ from paceline.cli.training_target import add_training_target_arguments, workload
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
 from paceline.hardware.saved_clusters import saved_cluster
-from paceline.planning.advice import LIKELY
-from paceline.planning.ask import ask
-from paceline.planning.asked import Asked, cluster_name
-from paceline.planning.deadline import seconds_until
-from paceline.planning.question import FASTEST
-from paceline.reporting.asked_text import asked_screen
+from paceline.planning.ask.advice import LIKELY
+from paceline.planning.ask.answer import Asked, cluster_name
+from paceline.planning.ask.ask import ask
+from paceline.planning.ask.question import FASTEST
+from paceline.planning.search.deadline import seconds_until
+from paceline.reporting.text.ask_text import asked_screen
 from paceline.units import parse_dollars
 
 EXAMPLE = """example:

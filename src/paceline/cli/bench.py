@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from paceline.cli.parser import BRIEF, Answer, Parser
-from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
+from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading
 from paceline.reporting.values import count
 from paceline.units import digits3, format_byte_rate, format_bytes, format_count, parse_bytes
 

@@ -10,7 +10,7 @@ from paceline.hardware import Cluster, instance
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.prices import dollars_text
 from paceline.hardware.saved_clusters import SavedCluster, clusters_file, forget_cluster, save_cluster, saved_clusters
-from paceline.reporting.screen import Pair, Screen
+from paceline.reporting.text.screen import Pair, Screen
 
 EXAMPLE = """example:
   paceline cluster add lab "4x8 H100, 400Gb/s RoCE" --price 2.50"""

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except RuntimeError as error:
         from paceline.lab import HostFailed
-        from paceline.training.launcher import WorkerFailed
+        from paceline.training.runs.launcher import WorkerFailed
 
         if not isinstance(error, WorkerFailed | HostFailed):
             raise

@@ -12,9 +12,9 @@ from paceline.cli.prediction_arguments import add_prediction_arguments
 from paceline.cli.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
-from paceline.planning.explain import explain
-from paceline.reporting import answer_page
-from paceline.reporting.planning_text import explain_screen
+from paceline.planning.compare.explain import explain
+from paceline.reporting.pages import answer_page
+from paceline.reporting.text.planning_text import explain_screen
 
 EXAMPLE = """example:
   paceline explain resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024"""

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from paceline import hardware
 from paceline.cli.parser import Answer, Parser
 from paceline.hardware.prices import listings
-from paceline.reporting.catalogue_text import (
+from paceline.reporting.text.catalogue_text import (
     device_screen,
     hardware_screen,
     instance_screen,
@@ -50,7 +50,7 @@ def _show(o: argparse.Namespace) -> Answer:
 
 
 def _probe(o: argparse.Namespace) -> Answer:
-    from paceline.training.launcher import probe
+    from paceline.training.runs.launcher import probe
 
     machines = probe(o.workers)
     return asdict(machines), machine_screen(machines.device, machines.network)

@@ -13,7 +13,7 @@ from paceline import lab
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.errors import UserError
 from paceline.lab.topology import MOST_MTU, MTU, link_text
-from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
+from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading
 from paceline.units import format_bytes, format_seconds
 
 EXAMPLE = """example:

@@ -18,11 +18,11 @@ from paceline.units import format_seconds
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
     from paceline.scheduling.executors.executor import LiveJob
-    from paceline.scheduling.live import LivePolicy, LiveState
-    from paceline.scheduling.live_nodes import LiveNodes
-    from paceline.scheduling.live_prediction import LivePredictions
-    from paceline.scheduling.schedule import Settings
-    from paceline.training.training_run import TrainingRun
+    from paceline.scheduling.live.nodes import LiveNodes
+    from paceline.scheduling.live.prediction import LivePredictions
+    from paceline.scheduling.live.runner import LivePolicy, LiveState
+    from paceline.scheduling.simulate.schedule import Settings
+    from paceline.training.runs.training_run import TrainingRun
 
 MACHINE = "machine.json"
 """In the directory of the state: what a probe measured of this machine."""
@@ -39,9 +39,9 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob
     from paceline.hardware.catalogue import device, is_device
     from paceline.scheduling.executors.local import LocalExecutor
     from paceline.scheduling.executors.slurm import SlurmExecutor
-    from paceline.scheduling.live import first_look
-    from paceline.scheduling.live_nodes import LiveNodes
-    from paceline.scheduling.live_prediction import LivePredictions
+    from paceline.scheduling.live.nodes import LiveNodes
+    from paceline.scheduling.live.prediction import LivePredictions
+    from paceline.scheduling.live.runner import first_look
 
     LivePredictions(LiveNodes(), training_run_of).check(jobs)  # before anything is measured
     if o.device == ["none"] or (isinstance(executor, LocalExecutor) and not o.device):
@@ -71,7 +71,7 @@ def check_decides(policy: LivePolicy, live: LiveState) -> None:
 
 def _probed(o: argparse.Namespace) -> str:
     """The file of a probe of this machine, which is written once for a state."""
-    from paceline.training.launcher import probe
+    from paceline.training.runs.launcher import probe
 
     file = Path(o.state) / MACHINE
     if not file.exists():
@@ -98,10 +98,10 @@ def say_forecast(
     Nothing where somebody's work is unknown or the simulator does not bring them to their ends; it says so. Raises UserError
     for a policy that cannot tell the types of the nodes apart.
     """
-    from paceline.scheduling.live_forecast import forecast
-    from paceline.scheduling.live_nodes import UNKNOWN
+    from paceline.scheduling.live.forecast import forecast
+    from paceline.scheduling.live.nodes import UNKNOWN
     from paceline.scheduling.policies.registry import check_types
-    from paceline.scheduling.saved import to_json
+    from paceline.scheduling.simulate.saved import to_json
 
     fleet, _ = nodes.fleet(dict(live.nodes))
     check_types(policy, len(fleet.groups))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from paceline.cli.parser import BRIEF, Answer, Parser
 
 if TYPE_CHECKING:
-    from paceline.market.demand import Speed
-    from paceline.market.federation_answer import FederationAnswer
-    from paceline.market.site import Federation
+    from paceline.market.federation.demand import Speed
+    from paceline.market.federation.federation_answer import FederationAnswer
+    from paceline.market.federation.site import Federation
 
 EXAMPLE = """example:
   paceline market sites.toml
@@ -99,8 +99,8 @@ def _rule(parser: Parser) -> None:
 
 
 def _read(o: argparse.Namespace) -> tuple[Federation, Speed]:
-    from paceline.market.affinity import predicted_speed
-    from paceline.market.sites_file import read_sites
+    from paceline.market.federation.affinity import predicted_speed
+    from paceline.market.federation.sites_file import read_sites
 
     federation = read_sites(o.sites)
     return federation, predicted_speed()
@@ -111,14 +111,14 @@ def _progress(o: argparse.Namespace, what: str) -> Callable[[int, int], None]:
 
 
 def _answered(o: argparse.Namespace) -> FederationAnswer:
-    from paceline.market.federation_answer import answer
+    from paceline.market.federation.federation_answer import answer
 
     federation, speed = _read(o)
     return answer(federation, o.rule, speed, _progress(o, "coalitions"))
 
 
 def _all(o: argparse.Namespace) -> Answer:
-    from paceline.reporting.market_text import market_screen
+    from paceline.reporting.text.market_text import market_screen
 
     found = _answered(o)
     data = found.to_json()
@@ -133,11 +133,11 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
     """The page, and the ledger. Raises UserError where a ledger of something else stands there."""
     from paceline import __version__
     from paceline.errors import UserError
-    from paceline.market.ledger import Ledger, Origin
-    from paceline.market.posting import entries_of
-    from paceline.market.sites_file import files_of
-    from paceline.reporting.answer_page import write
-    from paceline.reporting.market_page import market_page
+    from paceline.market.federation.sites_file import files_of
+    from paceline.market.ledger.ledger import Ledger, Origin
+    from paceline.market.ledger.posting import entries_of
+    from paceline.reporting.pages.answer_page import write
+    from paceline.reporting.pages.market_page import market_page
 
     path = o.out / LEDGER
     try:
@@ -157,9 +157,9 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
 
 def _gain(o: argparse.Namespace) -> Answer:
     from paceline.errors import UserError, known_name, shown
-    from paceline.market.gain import gain_of
-    from paceline.market.settlement import RULES, savings_under
-    from paceline.reporting.market_text import gain_screen
+    from paceline.market.federation.gain import gain_of
+    from paceline.market.game.settlement import RULES, savings_under
+    from paceline.reporting.text.market_text import gain_screen
 
     if not FEWEST_DRAWS <= o.draws <= MOST_DRAWS:
         legal = f"give a whole number from {FEWEST_DRAWS} (fewer have no 80 % range) to {MOST_DRAWS:,}"
@@ -173,9 +173,9 @@ def _gain(o: argparse.Namespace) -> Answer:
 
 def _audit(o: argparse.Namespace) -> Answer:
     from paceline.errors import UserError
-    from paceline.market.audit import LEAST_SIGMA, MOST_SIGMA, audit
-    from paceline.market.speeds_file import read_speeds
-    from paceline.reporting.market_text import audit_screen
+    from paceline.market.ledger.audit import LEAST_SIGMA, MOST_SIGMA, audit
+    from paceline.market.ledger.speeds_file import read_speeds
+    from paceline.reporting.text.market_text import audit_screen
 
     if not LEAST_SIGMA <= o.sigma <= MOST_SIGMA:
         raise UserError(f"--sigma {o.sigma:g}", f"give a number from {LEAST_SIGMA:g} to {MOST_SIGMA:g}")
@@ -186,9 +186,9 @@ def _audit(o: argparse.Namespace) -> Answer:
 
 def _emit(o: argparse.Namespace) -> Answer:
     from paceline.errors import UserError
-    from paceline.market.rendering import render
-    from paceline.market.sites_file import read_sites
-    from paceline.reporting.screen import Screen
+    from paceline.market.federation.rendering import render
+    from paceline.market.federation.sites_file import read_sites
+    from paceline.reporting.text.screen import Screen
 
     rendered = render(read_sites(o.sites), o.target, o.name)
     data = {"target": o.target, "files": dict(rendered.files), "remarks": list(rendered.remarks)}
@@ -208,10 +208,10 @@ def _emit(o: argparse.Namespace) -> Answer:
 
 def _equilibrium(o: argparse.Namespace) -> Answer:
     from paceline.errors import UserError
-    from paceline.market.dynamic_price import dynamic_price
-    from paceline.market.settlement import savings_under
-    from paceline.market.simulated_game import decide
-    from paceline.reporting.market_text import equilibrium_screen
+    from paceline.market.game.settlement import savings_under
+    from paceline.market.prices.dynamic_price import dynamic_price
+    from paceline.market.sharing.simulated_game import decide
+    from paceline.reporting.text.market_text import equilibrium_screen
 
     if not 0 <= o.price <= MOST_PRICE:
         raise UserError(f"a price of {o.price:g}", f"give the price of a device and hour, from 0 to {MOST_PRICE:g}")
@@ -223,7 +223,7 @@ def _equilibrium(o: argparse.Namespace) -> Answer:
 
 
 def _stable(o: argparse.Namespace) -> Answer:
-    from paceline.reporting.market_text import stability_screen
+    from paceline.reporting.text.market_text import stability_screen
 
     found = _answered(o)
     data = {**found.to_json(), "least_core": found.verdict.least.shares.tolist()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.cli.parser import BRIEF, Answer, Parser
-from paceline.reporting.screen import GAP, Block, Paragraph, Screen, Table, heading
+from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading
 from paceline.units import format_count, format_seconds
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from paceline.errors import UserError, unknown
 from paceline.names import near_names
 
 if TYPE_CHECKING:
-    from paceline.reporting.screen import Screen
+    from paceline.reporting.text.screen import Screen
 
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
 """A command's answer, as JSON (a list: one object a line) and for the terminal."""

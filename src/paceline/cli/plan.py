@@ -31,17 +31,17 @@ from paceline.hardware import PRECISIONS, Cluster
 from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import listings_of_clusters, of_devices, parse_prices
 from paceline.names import NO_ALIASES
-from paceline.planning.choice import Plan
+from paceline.planning.compare.strategy_text import Wanted, parse_wanted
 from paceline.planning.emit.emitted_plan import emitted_plan
 from paceline.planning.emit.targets import TARGETS, Emitted
-from paceline.planning.goal import parse_goal
-from paceline.planning.plan import plan
-from paceline.planning.space import MAX_LOSS, Space
-from paceline.planning.strategy_text import Wanted, parse_wanted
-from paceline.prediction.transports import figures_by_transport, steps_by_transport
-from paceline.reporting import answer_page
-from paceline.reporting.planning_text import plan_screen
-from paceline.reporting.screen import GAP, Paragraph, Screen
+from paceline.planning.search.choice import Plan
+from paceline.planning.search.goal import parse_goal
+from paceline.planning.search.plan import plan
+from paceline.planning.search.space import MAX_LOSS, Space
+from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport
+from paceline.reporting.pages import answer_page
+from paceline.reporting.text.planning_text import plan_screen
+from paceline.reporting.text.screen import GAP, Paragraph, Screen
 from paceline.strategy import COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS, GradientExchange
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES

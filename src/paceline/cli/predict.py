@@ -11,10 +11,11 @@ from paceline.cli.prediction_arguments import add_prediction_arguments
 from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor
 from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
-from paceline.planning.explain import explain
-from paceline.prediction.transports import figures_by_transport, steps_by_transport
-from paceline.reporting import answer_page, prediction_screen
-from paceline.reporting.transport_text import with_steps
+from paceline.planning.compare.explain import explain
+from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport
+from paceline.reporting import prediction_screen
+from paceline.reporting.pages import answer_page
+from paceline.reporting.text.transport_text import with_steps
 
 
 def add(parser: Parser) -> None:
@@ -46,8 +47,8 @@ def _predict(o: argparse.Namespace) -> Answer:
 
 
 def _predict_asynchronous(o: argparse.Namespace) -> Answer:
-    from paceline.planning.asynchronous import predict_asynchronous
-    from paceline.reporting.asynchronous_text import asynchronous_screen
+    from paceline.planning.compare.asynchronous import predict_asynchronous
+    from paceline.reporting.text.asynchronous_text import asynchronous_screen
 
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")

@@ -13,9 +13,9 @@ from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.placement import sizes_text
-from paceline.planning.strategy_text import describe
+from paceline.planning.compare.strategy_text import describe
 from paceline.prediction import ORDINARY
-from paceline.reporting.screen import Paragraph, Screen
+from paceline.reporting.text.screen import Paragraph, Screen
 from paceline.units import format_memory, parse_tokens
 
 EXAMPLE = """example:

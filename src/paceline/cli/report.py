@@ -6,7 +6,7 @@ import argparse
 
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.reporting import write_report
-from paceline.reporting.screen import Screen
+from paceline.reporting.text.screen import Screen
 from paceline.rundir import RunDir
 
 
@@ -19,8 +19,8 @@ def add(parser: Parser) -> None:
 def _report(o: argparse.Namespace) -> Answer:
     directory = RunDir(o.directory)
     if directory.schedule_path.exists():
-        from paceline.reporting.schedule_page import render_schedules
-        from paceline.scheduling.saved import from_json
+        from paceline.reporting.pages.schedule_page import render_schedules
+        from paceline.scheduling.simulate.saved import from_json
 
         path = directory.write_report(render_schedules(directory.read_schedule(from_json)))
     else:

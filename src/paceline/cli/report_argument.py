@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from paceline.reporting.answer_page import Page, write
-from paceline.reporting.screen import Screen
+from paceline.reporting.pages.answer_page import Page, write
+from paceline.reporting.text.screen import Screen
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,7 @@ def _add_out(parser: Parser) -> None:
 
 
 def _run(o: argparse.Namespace) -> Answer:
-    from paceline.reporting.schedule_text import schedule_screen
+    from paceline.reporting.text.schedule_text import schedule_screen
 
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
@@ -67,9 +67,9 @@ def _run(o: argparse.Namespace) -> Answer:
 
 
 def _compare(o: argparse.Namespace) -> Answer:
-    from paceline.reporting.schedule_text import compare_screen
-    from paceline.scheduling.compare import compare, run_policies
+    from paceline.reporting.text.schedule_text import compare_screen
     from paceline.scheduling.policies.registry import policy_name
+    from paceline.scheduling.simulate.compare import compare, run_policies
 
     question, directory = scenario_of(o), RunDir(o.out)
     directory.check_writable()
@@ -89,7 +89,7 @@ def _compare(o: argparse.Namespace) -> Answer:
 
 def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[str, Any], screen: Any) -> Answer:
     """The answer, with the schedules in the run directory, and the page where it is asked for."""
-    from paceline.scheduling.saved import to_json
+    from paceline.scheduling.simulate.saved import to_json
 
     o.say("writing schedule.json")
     with directory.locked():
@@ -97,7 +97,7 @@ def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[
         files = [f"schedule: {directory.schedule_path}"]
         data["schedule"] = str(directory.schedule_path)
         if o.report:
-            from paceline.reporting.schedule_page import render_schedules
+            from paceline.reporting.pages.schedule_page import render_schedules
 
             data["report"] = str(directory.write_report(render_schedules(simulated, o.seed)))
             files.append(f"report: {directory.report_path}")
@@ -105,10 +105,10 @@ def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[
 
 
 def _why(o: argparse.Namespace) -> Answer:
-    from paceline.reporting.schedule_text import why_screen
-    from paceline.scheduling.live_schedule import newer_journal, schedule_so_far
-    from paceline.scheduling.saved import from_json
-    from paceline.scheduling.why import why
+    from paceline.reporting.text.schedule_text import why_screen
+    from paceline.scheduling.live.finished import newer_journal, schedule_so_far
+    from paceline.scheduling.simulate.saved import from_json
+    from paceline.scheduling.simulate.wait_reasons import why
 
     directory = RunDir(o.directory)
     journal = newer_journal(directory.path, directory.schedule_path)

@@ -11,7 +11,7 @@ from paceline.hardware.prices import parse_prices
 from paceline.units import parse_seconds
 
 if TYPE_CHECKING:
-    from paceline.scheduling.scenario import Scenario
+    from paceline.scheduling.simulate.scenario import Scenario
 
 
 def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
@@ -62,9 +62,9 @@ def add_stop_early(parser: argparse.ArgumentParser) -> None:
 
 def scenario_of(o: argparse.Namespace) -> Scenario:
     """What ``add_cluster_of_jobs`` was given. Raises UserError."""
-    from paceline.scheduling.failures import parse_outages
-    from paceline.scheduling.scenario import FAIRNESS, KNOWLEDGE
-    from paceline.scheduling.schedule import Settings
+    from paceline.scheduling.simulate.failures import parse_outages
+    from paceline.scheduling.simulate.scenario import FAIRNESS, KNOWLEDGE
+    from paceline.scheduling.simulate.schedule import Settings
     from paceline.scheduling.verb import scenario
 
     if not 0 <= o.interference < 1:

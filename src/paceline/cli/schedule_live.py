@@ -16,13 +16,13 @@ from paceline.cli.live_forecast import PREDICTED, check_decides, live_nodes, say
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.schedule_arguments import add_stop_early
 from paceline.errors import Interrupted, UserError, known_name
-from paceline.reporting.screen import Paragraph, Screen, Table
+from paceline.reporting.text.screen import Paragraph, Screen, Table
 from paceline.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
-    from paceline.scheduling.journal import Journal
-    from paceline.scheduling.simulated import Simulated
+    from paceline.scheduling.live.journal import Journal
+    from paceline.scheduling.simulate.simulated import Simulated
 
 EXECUTORS = ("local", "slurm", "ray")
 STATE = "runs/live"
@@ -56,14 +56,14 @@ def add_live(live: Parser) -> None:
 
 def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.jobs_file import read_jobs
-    from paceline.scheduling.journal import NAME, Journal, LiveRow
-    from paceline.scheduling.live import LivePolicy, LiveState, Runner, check_start, first_look
-    from paceline.scheduling.live_policy import LiveAdapter, even, restarts
-    from paceline.scheduling.live_prediction import LivePredictions
-    from paceline.scheduling.live_schedule import live_schedule
+    from paceline.scheduling.live.finished import live_schedule
+    from paceline.scheduling.live.journal import NAME, Journal, LiveRow
+    from paceline.scheduling.live.policy import LiveAdapter, even, restarts
+    from paceline.scheduling.live.prediction import LivePredictions
+    from paceline.scheduling.live.runner import LivePolicy, LiveState, Runner, check_start, first_look
     from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.policies.registry import ALIASES, POLICIES
-    from paceline.scheduling.schedule import Settings
+    from paceline.scheduling.simulate.schedule import Settings
 
     executor_name = known_name("executor", o.executor, EXECUTORS)
     round_s, restart_s = parse_seconds(o.round), parse_seconds(o.restart)
@@ -146,13 +146,13 @@ def _write(o: argparse.Namespace, achieved: Simulated, forecast: Mapping[str, An
     The page shows what was predicted beside it, where that was for the same jobs.
     """
     from paceline.rundir import RunDir
-    from paceline.scheduling.saved import from_json, to_json
+    from paceline.scheduling.simulate.saved import from_json, to_json
 
     directory, schedules = RunDir(o.state), {achieved.policy: achieved}
     directory.write_schedule(to_json(schedules))
     files = [f"schedule: {directory.schedule_path}"]
     if o.report:
-        from paceline.reporting.schedule_page import render_schedules
+        from paceline.reporting.pages.schedule_page import render_schedules
 
         before = from_json(forecast) if forecast else {}
         if before and [row["name"] for row in before[PREDICTED].rows()] == [row["name"] for row in achieved.rows()]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paceline.cli.parser import Answer, Parser
-from paceline.reporting.screen import Screen
+from paceline.reporting.text.screen import Screen
 from paceline.serve.server import PORT, run
 
 EXAMPLE = """example:
@@ -23,7 +23,7 @@ def add(parser: Parser) -> None:
 
 
 def _serve(o: argparse.Namespace) -> Answer:
-    from paceline.scheduling.live_view import journal_path
+    from paceline.scheduling.live.view import journal_path
 
     schedule = journal_path(o.schedule) if o.schedule else None
     addresses: list[str] = []

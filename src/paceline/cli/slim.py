@@ -54,8 +54,8 @@ def _slim(o: argparse.Namespace) -> Answer:
     from paceline.edge.slim_run import DISTILL, SlimRun, slim_network
     from paceline.errors import UserError
     from paceline.hardware.edge import edge_device
-    from paceline.reporting.slim_text import predicted_screen, slim_screen
-    from paceline.slimming.budget import Budget
+    from paceline.reporting.text.slim_text import predicted_screen, slim_screen
+    from paceline.slimming.methods.budget import Budget
 
     if o.device and not o.predict:
         raise UserError("`device` without `predict`", "add `predict`: nothing can be measured on a device that is not here")
@@ -79,7 +79,7 @@ def _slim(o: argparse.Namespace) -> Answer:
     record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
     data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]
     if o.report:
-        from paceline.reporting.slim_page import write_page
+        from paceline.reporting.pages.slim_page import write_page
 
         data["report"] = str(write_page(record, o.out))
         files.append(f"report: {data['report']}")

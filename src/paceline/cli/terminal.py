@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from paceline.reporting.screen import NARROWEST, USUAL_WIDTH, WIDEST, Line, Screen, plain
+from paceline.reporting.text.screen import NARROWEST, USUAL_WIDTH, WIDEST, Line, Screen, plain
 
 COLOURS = {
     "heading": "bold",

@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
 def _train(o: argparse.Namespace) -> Answer:
     from paceline.reporting import training_screen, write_report
     from paceline.rundir import RunDir
-    from paceline.training.train import train_run
+    from paceline.training.runs.train import train_run
 
     run = training_run(o)
     record, prediction = train_run(run)

@@ -12,7 +12,7 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.parallelism import GATHER_BITS
 from paceline.strategy.recipe import RATE_SCALINGS
-from paceline.training.training_run import TIMEOUT_S, TrainingRun
+from paceline.training.runs.training_run import TIMEOUT_S, TrainingRun
 from paceline.units import format_seconds, parse_seconds
 
 DEFAULT_OUT = "runs/train"
@@ -116,7 +116,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
     values: dict[str, Any] = dict(DEFAULTS)
     begun: Strategy | None = None
     if options.resume:
-        from paceline.training.checkpoint import load
+        from paceline.training.runs.checkpoints.checkpoint import load
 
         before: TrainingRun = load(Path(options.resume), checked=False)["run"]
         unnamed = {name: value for name, value in before.code.items() if getattr(options, name) is None}

@@ -10,11 +10,11 @@ from pathlib import Path
 from paceline.calibration.records import run_records
 from paceline.cli.prediction_inputs import workload_of
 from paceline.errors import UserError
-from paceline.planning.goal import Goal
-from paceline.planning.learning_rates import Recipes, of_records
-from paceline.planning.training_target import TrainingTarget, parse_penalties
-from paceline.prediction import convergence
-from paceline.prediction.convergence import Convergence
+from paceline.planning.search.goal import Goal
+from paceline.planning.search.learning_rates import Recipes, of_records
+from paceline.planning.search.training_target import TrainingTarget, parse_penalties
+from paceline.prediction.learning import convergence
+from paceline.prediction.learning.convergence import Convergence
 from paceline.record import RunRecord
 from paceline.units import parse_count
 from paceline.workload import Workload

@@ -7,7 +7,7 @@ import sys
 
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import unknown
-from paceline.reporting.validation_text import validation_screen
+from paceline.reporting.text.validation_text import validation_screen
 from paceline.validation.case import HOLD_OUTS, Info
 from paceline.validation.sets import NAMES
 from paceline.validation.validate import validate

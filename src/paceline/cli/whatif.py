@@ -12,10 +12,10 @@ from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
 from paceline.hardware.upgrade_price import FORMS
-from paceline.planning.changes import parse_change
-from paceline.planning.whatif import whatif
-from paceline.reporting import answer_page
-from paceline.reporting.planning_text import whatif_screen
+from paceline.planning.compare.changes import parse_change
+from paceline.planning.compare.whatif import whatif
+from paceline.reporting.pages import answer_page
+from paceline.reporting.text.planning_text import whatif_screen
 
 EXAMPLE = """example:
   paceline whatif resnet-50 --device V100 --nodes 8 --network 10Gb/s --global-batch 1024 --change network=100Gb/s"""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paceline.cli.parser import Parser, parse
 from paceline.cli.training_arguments import add_training_arguments, timeout_s, training_run
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs.training_run import TrainingRun
 
 
 @dataclass(frozen=True)

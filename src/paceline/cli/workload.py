@@ -8,7 +8,7 @@ from dataclasses import asdict
 from paceline.cli.parser import Answer, Parser
 from paceline.cli.prediction_arguments import add_workload_arguments
 from paceline.cli.prediction_inputs import workload_of
-from paceline.reporting.catalogue_text import workload_screen, workloads_screen
+from paceline.reporting.text.catalogue_text import workload_screen, workloads_screen
 from paceline.workload import Workload, names
 
 _KEYS = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from paceline.slimming.onnx_export import feed, open_session
-from paceline.training.data import Dataset
-from paceline.training.loop import classification_loss
+from paceline.slimming.export.onnx_export import feed, open_session
+from paceline.training.runs.data import Dataset
+from paceline.training.runs.loop import classification_loss
 
 BATCH = 256
 

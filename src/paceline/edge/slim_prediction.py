@@ -5,15 +5,15 @@ from __future__ import annotations
 from paceline.edge.slim_run import SlimRun, first_budget, notes_on
 from paceline.hardware.edge import EdgeDevice
 from paceline.slim_record import PredictedRow, PublishedDevice, SlimPrediction
-from paceline.slimming.edge_times import WARNING, EdgeTimes, edge_times, on_device
-from paceline.slimming.layer_times import LayerTimes
-from paceline.slimming.methods import METHODS
-from paceline.slimming.prospects import Prospect, Prospects
-from paceline.slimming.sizes import module_bytes
+from paceline.slimming.latency.edge_times import WARNING, EdgeTimes, edge_times, on_device
+from paceline.slimming.latency.latency_forecast import Prospect, Prospects
+from paceline.slimming.latency.layer_times import LayerTimes
+from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
-from paceline.slimming.tracing import structures_of
-from paceline.training.data import load as load_data
-from paceline.training.starting_model import build_model
+from paceline.slimming.structures.sizes import module_bytes
+from paceline.slimming.structures.tracing import structures_of
+from paceline.training.runs.data import load as load_data
+from paceline.training.runs.starting_model import build_model
 
 Span = tuple[float, float | None, float | None]
 """Seconds, and their range where they are carried over from another processor."""

@@ -17,20 +17,20 @@ from paceline.errors import Interrupted, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
 from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Training, Width
-from paceline.slimming.budget import Budget
-from paceline.slimming.latency import Latency
-from paceline.slimming.layer_profile import layer_latencies, profile
-from paceline.slimming.methods import LATENCIES, METHODS, Replace, target_for
-from paceline.slimming.on_path import settings
-from paceline.slimming.quantise import to_int8
+from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.layer_profile import layer_latencies, profile
+from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.methods import LATENCIES, METHODS, Replace, target_for
+from paceline.slimming.methods.path_training import settings
+from paceline.slimming.methods.quantise import to_int8
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.training import checkpoint
-from paceline.training.data import Dataset
-from paceline.training.data import load as load_data
-from paceline.training.starting_model import build_model, load_weights
-from paceline.training.train import train_run
-from paceline.training.training_run import TrainingRun
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.data import Dataset
+from paceline.training.runs.data import load as load_data
+from paceline.training.runs.starting_model import build_model, load_weights
+from paceline.training.runs.train import train_run
+from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_bytes, format_seconds
 
 PATH_SHARE, TUNE_SHARE = 0.5, 0.5

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from paceline.errors import UserError
-from paceline.training.hooks.ddp import Hook
-from paceline.training.hooks.powersgd import PowerSGD
+from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.attach.hooks.powersgd import PowerSGD
 
 FILE = "paceline_rank{}.pt"
 AnyHook = Hook | PowerSGD

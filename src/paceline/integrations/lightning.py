@@ -14,7 +14,7 @@ from paceline.hardware import Cluster
 from paceline.integrations.hook_state import AnyHook, gathered, load_states
 from paceline.integrations.step_comparison import StepComparison
 from paceline.strategy import GradientExchange
-from paceline.training.attach import attach
+from paceline.training.attach.attach import attach
 from paceline.workload import Workload
 
 KEY = "paceline_hook"

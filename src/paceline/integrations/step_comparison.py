@@ -25,7 +25,7 @@ from paceline.hardware.catalogue import is_device
 from paceline.integrations.hook_state import AnyHook
 from paceline.prediction import Prediction, Predictor, fit
 from paceline.strategy import GradientExchange, Strategy
-from paceline.training.attach import attach
+from paceline.training.attach.attach import attach
 from paceline.units import format_seconds
 from paceline.workload import Workload
 

@@ -1,18 +1,18 @@
 """Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
 
-from paceline.planning.ask import ask
-from paceline.planning.asked import Asked
-from paceline.planning.asynchronous import AsyncPrediction, predict_asynchronous
-from paceline.planning.changes import Change, parse_change
-from paceline.planning.choice import Choice, Plan
-from paceline.planning.explain import Explained, explain
-from paceline.planning.goal import Goal, parse_goal
-from paceline.planning.nearest_fit import Fitting, nearest_fit
-from paceline.planning.plan import plan
-from paceline.planning.space import Space
-from paceline.planning.tally import Excluded
-from paceline.planning.training_target import TrainingTarget
-from paceline.planning.whatif import WhatIf, whatif
+from paceline.planning.ask.answer import Asked
+from paceline.planning.ask.ask import ask
+from paceline.planning.compare.asynchronous import AsyncPrediction, predict_asynchronous
+from paceline.planning.compare.changes import Change, parse_change
+from paceline.planning.compare.explain import Explained, explain
+from paceline.planning.compare.whatif import WhatIf, whatif
+from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.goal import Goal, parse_goal
+from paceline.planning.search.nearest_fit import Fitting, nearest_fit
+from paceline.planning.search.plan import plan
+from paceline.planning.search.space import Space
+from paceline.planning.search.tally import Excluded
+from paceline.planning.search.training_target import TrainingTarget
 
 __all__ = [
     "Asked",

@@ -2,9 +2,9 @@
 
 from paceline.calibration.calibration import Calibration, Line
 from paceline.calibration.observation import Observation
+from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.prediction.correction import Correction
 from paceline.prediction.predictor import ORDINARY, Predictor, fit, predict
-from paceline.prediction.result import Assumption, Prediction
 
 __all__ = [
     "ORDINARY",

@@ -25,8 +25,8 @@ from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.lazy_tuple import lazy
-from paceline.prediction.result import Assumption, Prediction
+from paceline.prediction.answer.lazy_tuple import lazy
+from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.record import Event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload

@@ -15,9 +15,16 @@ from paceline.calibration.observation import Observation
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.assumptions import assumptions
-from paceline.prediction.attention_kernel import check_kernel, kernel_of, with_scores
-from paceline.prediction.batch import (
+from paceline.prediction.answer.assumptions import assumptions
+from paceline.prediction.answer.division_assumptions import uneven_stages
+from paceline.prediction.answer.exposed import without_rounding
+from paceline.prediction.answer.input_wait import fed
+from paceline.prediction.answer.inputs import check_inputs, described
+from paceline.prediction.answer.lazy_tuple import lazy
+from paceline.prediction.answer.result import Prediction
+from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
+from paceline.prediction.correction import Correction
+from paceline.prediction.layouts.batch import (
     Candidate,
     Steps,
     corrected_steps,
@@ -27,19 +34,12 @@ from paceline.prediction.batch import (
     steps_of,
     steps_one_by_one,
 )
-from paceline.prediction.correction import Correction
-from paceline.prediction.costs import RESOURCES, Resource
-from paceline.prediction.division_assumptions import uneven_stages
-from paceline.prediction.exposed import without_rounding
-from paceline.prediction.fed import fed
-from paceline.prediction.inputs import check_inputs, described
-from paceline.prediction.lazy_tuple import lazy
-from paceline.prediction.memory import fit_of
-from paceline.prediction.parallel_step import ParallelStep, figures, parallel_step
-from paceline.prediction.recompute import check_recompute
-from paceline.prediction.result import Prediction
+from paceline.prediction.mesh.parallel_step import ParallelStep, figures, parallel_step
+from paceline.prediction.passes.attention_kernel import check_kernel, kernel_of, with_scores
+from paceline.prediction.passes.costs import RESOURCES, Resource
+from paceline.prediction.passes.memory import fit_of
+from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
-from paceline.prediction.step_range import conformal_range, fitted_factors, missed_by
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload

@@ -14,8 +14,14 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.compute import Seconds, layer_seconds
-from paceline.prediction.costs import (
+from paceline.prediction.answer.exposed import exposed_seconds, waits_within
+from paceline.prediction.answer.waits import OVERLAP_LOSS, wait, waits
+from paceline.prediction.exchange.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.exchange.expert_exchange import ExpertReplicas, together
+from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
+from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
+from paceline.prediction.passes.compute import Seconds, layer_seconds
+from paceline.prediction.passes.costs import (
     ExchangeSeconds,
     Resource,
     StepCosts,
@@ -25,15 +31,10 @@ from paceline.prediction.costs import (
     slowest,
     update_seconds,
 )
-from paceline.prediction.exchange_plan import ExchangePlan, exchange_plan
-from paceline.prediction.expert_exchange import ExpertReplicas, together
-from paceline.prediction.exposed import exposed_seconds, waits_within
-from paceline.prediction.host import host_launches, host_seconds
-from paceline.prediction.local_steps import beside_share, outer_seconds
-from paceline.prediction.memory import memory_breakdown
-from paceline.prediction.offload import check_offload
-from paceline.prediction.recompute import recomputed
-from paceline.prediction.table_exchange import wire_bytes, with_table_exchange
+from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.prediction.passes.memory import memory_breakdown
+from paceline.prediction.passes.offload import check_offload
+from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
@@ -44,7 +45,6 @@ from paceline.prediction.timeline import (
     sums,
     with_exchange,
 )
-from paceline.prediction.waits import OVERLAP_LOSS, wait, waits
 from paceline.record import Event
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.recompute import Recomputation

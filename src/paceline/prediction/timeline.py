@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.prediction.costs import ExchangeCost, ExchangeSeconds, Stage, StepCosts
-from paceline.prediction.exchange_plan import ExchangePlan
+from paceline.prediction.exchange.exchange_plan import ExchangePlan
+from paceline.prediction.passes.costs import ExchangeCost, ExchangeSeconds, Stage, StepCosts
 from paceline.record import Event
 
 Number = Any

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.reporting.report_page import render_report, write_report
-from paceline.reporting.table import comparison, prediction_screen, render, training_screen
+from paceline.reporting.pages.report_page import render_report, write_report
+from paceline.reporting.text.table import comparison, prediction_screen, render, training_screen
 
 __all__ = [
     "comparison",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.record import RunRecord
-from paceline.reporting.report_figures import DASHES, PALETTE, canvas, to_svg
+from paceline.reporting.figures.report_figures import DASHES, PALETTE, canvas, to_svg
 from paceline.reporting.values import clean, number, percent
 from paceline.trust_history import TrustHistory
 

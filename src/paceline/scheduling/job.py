@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from paceline.errors import UserError, shorten, shown
-from paceline.scheduling.stated_strategy import parse_strategy
+from paceline.scheduling.speeds.stated_strategy import parse_strategy
 
 Choice = Literal["devices", "batch", "strategy"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)

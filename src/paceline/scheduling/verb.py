@@ -9,18 +9,18 @@ from pathlib import Path
 from paceline.errors import UserError, shown
 from paceline.prediction import Predictor
 from paceline.scheduling.costs import with_costs
-from paceline.scheduling.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
-from paceline.scheduling.pollux_setting import networks
-from paceline.scheduling.predicted_jobs import Predictions
-from paceline.scheduling.profiles import Profile, read_profiles
-from paceline.scheduling.scenario import FairnessRule, Knowledge, Scenario
-from paceline.scheduling.schedule import Settings
-from paceline.scheduling.simulated import Simulated
+from paceline.scheduling.simulate.failures import BEYOND_S, drawn_outages
+from paceline.scheduling.simulate.oversized_jobs import check_sizes, without_too_large
+from paceline.scheduling.simulate.pollux_setting import networks
+from paceline.scheduling.simulate.scenario import FairnessRule, Knowledge, Scenario
+from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.profiles import Profile, read_profiles
 from paceline.scheduling.state import Policy
-from paceline.scheduling.too_large import check_sizes, without_too_large
 from paceline.scheduling.traces.reader import read_trace
 
 

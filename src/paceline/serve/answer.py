@@ -11,17 +11,17 @@ from paceline.errors import UserError
 from paceline.hardware.placement import nodes_text
 from paceline.planning import Change, WhatIf
 from paceline.planning.emit.targets import TARGETS, emit
-from paceline.planning.goal import money
-from paceline.reporting.answer_figures import gains
-from paceline.reporting.answer_page import (
+from paceline.planning.search.goal import money
+from paceline.reporting.figures.answer_figures import gains
+from paceline.reporting.pages.answer_page import (
     Page,
     Section,
     memory_section,
     scaling_sections,
     timeline_section,
 )
-from paceline.reporting.planning_text import verdict
-from paceline.reporting.transport_text import steps_text
+from paceline.reporting.text.planning_text import verdict
+from paceline.reporting.text.transport_text import steps_text
 from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, time_range
 from paceline.serve.controls import command, python
 from paceline.serve.ladder import rungs

@@ -15,8 +15,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from paceline.errors import UserError
-from paceline.reporting.answer_page import drawn
-from paceline.reporting.template import filled
+from paceline.reporting.pages.answer_page import drawn
+from paceline.reporting.pages.template import filled
 from paceline.serve import search
 from paceline.serve.answer import answer_page, copies, status
 from paceline.serve.configurations import MOST_BYTES, Configurations

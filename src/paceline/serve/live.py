@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from paceline.errors import UserError
-from paceline.reporting.answer_page import drawn
-from paceline.reporting.live_page import live_page, live_status
-from paceline.reporting.template import filled
-from paceline.scheduling.live_view import live_view
+from paceline.reporting.pages.answer_page import drawn
+from paceline.reporting.pages.live_page import live_page, live_status
+from paceline.reporting.pages.template import filled
+from paceline.scheduling.live.view import live_view
 
 NONE = UserError("this server shows no live schedule", "start it with paceline serve --schedule DIR")
 

@@ -9,11 +9,11 @@ from threading import Lock
 
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
-from paceline.planning.ask import ask
-from paceline.planning.cluster_sizes import worlds
-from paceline.planning.goal import money
-from paceline.planning.question import PLAIN
-from paceline.reporting.answer_page import Page, Section, front_sections
+from paceline.planning.ask.ask import ask
+from paceline.planning.ask.question import PLAIN
+from paceline.planning.search.cluster_sizes import worlds
+from paceline.planning.search.goal import money
+from paceline.reporting.pages.answer_page import Page, Section, front_sections
 from paceline.reporting.values import number, seconds
 from paceline.serve.answer import title
 from paceline.serve.controls import Selection

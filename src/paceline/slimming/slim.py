@@ -17,21 +17,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.errors import UserError, unknown
-from paceline.slimming.budget import Budget
-from paceline.slimming.budget_path import Cost
-from paceline.slimming.eval_mode import eval_mode
-from paceline.slimming.latency import Latency
-from paceline.slimming.layer_times import LayerTimes
-from paceline.slimming.low_rank_times import least_seconds
-from paceline.slimming.methods import METHODS, Replace, target_for
-from paceline.slimming.onnx_export import to_onnx
-from paceline.slimming.sharded import gathered, is_sharded, same_on_all_ranks, shell
-from paceline.slimming.shrink import load, tensors_in
-from paceline.slimming.sizes import module_bytes, weight_bytes
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.latency.latency import Latency
+from paceline.slimming.latency.layer_times import LayerTimes
+from paceline.slimming.latency.low_rank_times import least_seconds
+from paceline.slimming.methods.budget import Budget
+from paceline.slimming.methods.budget_path import Cost
+from paceline.slimming.methods.methods import METHODS, Replace, target_for
+from paceline.slimming.methods.sharded import gathered, is_sharded, same_on_all_ranks, shell
+from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures import Structures
-from paceline.slimming.tracing import structures_of
-from paceline.slimming.wrapped_optimizer import WrappedOptimizer
+from paceline.slimming.structures.eval_mode import eval_mode
+from paceline.slimming.structures.shrink import load, tensors_in
+from paceline.slimming.structures.sizes import module_bytes, weight_bytes
+from paceline.slimming.structures.structures import Structures
+from paceline.slimming.structures.tracing import structures_of
 from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000

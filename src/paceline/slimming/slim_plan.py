@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from paceline.errors import UserError, shorten
-from paceline.slimming.structures import Structures
+from paceline.slimming.structures.structures import Structures
 
 VERSION = 1
 

@@ -3,7 +3,7 @@
 The engine's reduce-scatter (``allreduce``) carries dense gradients and bfloat16. ``sharded`` pushes encoded rows to their
 owners; ``ring`` encodes partial sums at every hop; ``hierarchical`` is dense inside a node and pushes between nodes (Wang et
 al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Where groups of ranks hold copies of the shards (HSDP) the engine reduces
-within a group, and the exchange runs between the copies. ``training/unit_exchange.py`` executes it.
+within a group, and the exchange runs between the copies. ``training/attach/shards/unit_exchange.py`` executes it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import traceback
 from contextlib import ExitStack
 
 from paceline.errors import Interrupted, UserError
-from paceline.training.launcher import LAUNCHER, follow_launcher, leave_error
+from paceline.training.runs.launcher import LAUNCHER, follow_launcher, leave_error
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,10 +19,10 @@ def main(arguments: list[str] | None = None) -> int:
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
     from paceline.codecs import PayloadError
+    from paceline.training.attach.liveness import tells_of_a_loss
     from paceline.training.errors import LostRank, ReplicasDiverged
-    from paceline.training.liveness import tells_of_a_loss
-    from paceline.training.stop_requests import StopRequests
-    from paceline.training.worker import joined, launched, train
+    from paceline.training.runs.stop_requests import StopRequests
+    from paceline.training.runs.worker import joined, launched, train
 
     follow_launcher()
     stops = StopRequests()

@@ -12,12 +12,12 @@ from types import MappingProxyType
 
 from paceline.errors import UserError, unknown
 from paceline.names import fold, look_up
+from paceline.workload.builders.recommendation import RECOMMENDERS, named_recommender
+from paceline.workload.builders.shapes import SHAPES
+from paceline.workload.builders.vision_transformer import VITS, named_vit
 from paceline.workload.factory import example_input, load_factory, unnamed_class
 from paceline.workload.layers import LayerTable
-from paceline.workload.recommendation import RECOMMENDERS, named_recommender
-from paceline.workload.shapes import SHAPES
-from paceline.workload.trace import trace
-from paceline.workload.vision_transformer import VITS, named_vit
+from paceline.workload.tracing.trace import trace
 
 _ZOO = files("paceline.workload") / "zoo"
 ALIASES: Mapping[str, str] = MappingProxyType(

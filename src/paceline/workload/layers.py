@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from paceline.workload.embedding_tables import EmbeddingTables
+from paceline.workload.builders.embedding_tables import EmbeddingTables
 
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError, check_count, needs_torch, shorten, shown
 from paceline.workload import catalogue
-from paceline.workload import trace as tracing
-from paceline.workload.huggingface import table_of
+from paceline.workload.builders.lora import EXAMPLE, LoRA, parse_lora, with_adapters
+from paceline.workload.builders.transformer import TransformerShape, transformer
+from paceline.workload.configs.huggingface import table_of
 from paceline.workload.layers import LayerTable
-from paceline.workload.lora import EXAMPLE, LoRA, parse_lora, with_adapters
-from paceline.workload.transformer import TransformerShape, transformer
+from paceline.workload.tracing import trace as tracing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -102,7 +102,7 @@ class Workload(LayerTable):
         source: str = "",
         loss: tracing.Loss = "mean",
     ) -> Workload:
-        """The layer table of one training step of ``model``; arguments and errors as ``paceline.workload.trace.trace``."""
+        """The layer table of one training step of ``model``; arguments and errors as ``workload.tracing.trace.trace``."""
         with needs_torch("Workload.trace"):
             return cls.of(tracing.trace(model, inputs, name=name, sample=sample, source=source, loss=loss))
 
@@ -110,7 +110,7 @@ class Workload(LayerTable):
     def from_shape(
         cls, shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
     ) -> Workload:
-        """A transformer of these dimensions; arguments and errors as ``paceline.workload.transformer.transformer``."""
+        """A transformer of these dimensions; arguments and errors as ``paceline.workload.builders.transformer.transformer``."""
         return cls.of(transformer(shape, seq_len, name=name, source=source, fused_attention=fused_attention))
 
     @classmethod
@@ -141,7 +141,7 @@ class Workload(LayerTable):
         """The network with its weights frozen and adapters beside them: ``with_lora("r=16,targets=q_proj+v_proj")``.
 
         Raises:
-            UserError: as ``paceline.workload.lora.with_adapters``, or text that says no LoRA.
+            UserError: as ``paceline.workload.builders.lora.with_adapters``, or text that says no LoRA.
         """
         if not isinstance(lora, LoRA | str):
             raise UserError(f"LoRA {shown(lora)}", EXAMPLE)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from paceline.errors import UserError
-from paceline.market.game import Game
+from paceline.market.game.game import Game
 from paceline.market.mechanisms.double_auction import mcafee, split_auction
 from paceline.market.mechanisms.posted_prices import clear, clear_all
 from paceline.market.mechanisms.properties import MECHANISMS, WHY_NOT_ALL, mechanism_named

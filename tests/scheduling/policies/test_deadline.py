@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulate.schedule import Settings
 from scheduling_toys import audit, elastic, ends, many_jobs, rigid, simulated, state
 
 

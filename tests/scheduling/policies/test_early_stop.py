@@ -12,9 +12,9 @@ from paceline.errors import UserError
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop, learned_enough, stopping_early
 from paceline.scheduling.policies.fifo import fifo
-from paceline.scheduling.run import DurationRun
-from paceline.scheduling.schedule import Settings
-from paceline.scheduling.simulator import simulate
+from paceline.scheduling.simulate.run import DurationRun
+from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.simulator import simulate
 from scheduling_toys import FREE, SMALL, elastic, rigid, state
 
 LEARNS = np.log(np.arange(1, 40))  # a negative loss

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.scheduling.policies.edf import edf
-from paceline.scheduling.tabled_run import TabledRun
+from paceline.scheduling.simulate.tabled_run import TabledRun
 from scheduling_toys import SMALL, elastic, ends, rigid, simulated, state
 
 

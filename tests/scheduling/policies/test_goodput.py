@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.goodput import goodput, least_cost
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulate.schedule import Settings
 from scheduling_toys import Fleet, audit, elastic, ends, many_jobs, rigid, simulated, state
 
 

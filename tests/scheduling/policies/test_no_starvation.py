@@ -6,7 +6,7 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulate.schedule import Settings
 from scheduling_toys import rigid, simulated
 
 EVERY_S, MANY = 80.0, 40

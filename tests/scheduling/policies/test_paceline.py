@@ -7,7 +7,7 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.paceline import UNKNOWN_S, WIDE, paceline, work_left_s
-from paceline.scheduling.run import DurationRun
+from paceline.scheduling.simulate.run import DurationRun
 from scheduling_toys import SMALL, audit, elastic, rigid, simulated, state
 
 TWO = Fleet.named("1x4xT4 + 1x4xV100")

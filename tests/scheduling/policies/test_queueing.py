@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.scheduling.policies.queueing import profiled, queueing, throughput
-from paceline.scheduling.tabled_run import TabledRun
+from paceline.scheduling.simulate.tabled_run import TabledRun
 from scheduling_toys import SMALL, elastic, rigid, state
 
 

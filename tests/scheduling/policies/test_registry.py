@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.scheduling.job import CHOICES, Job
 from paceline.scheduling.policies.registry import POLICIES, policy_named
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulate.schedule import Settings
 from paceline.scheduling.state import State
 from scheduling_toys import FREE, SMALL, Fleet, audit, many_jobs, simulated, state
 

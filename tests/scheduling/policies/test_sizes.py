@@ -7,7 +7,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.scheduling.policies.sizes import goodputs, grown, known_seconds, on_one_type, one_type
-from paceline.scheduling.run import DurationRun
+from paceline.scheduling.simulate.run import DurationRun
 from scheduling_toys import Fleet, elastic, rigid, state
 
 MIXED = Fleet.named("1x4xT4 + 1x4xA100")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.scheduling.policies.srtf import srtf
-from paceline.scheduling.run import DurationRun
-from paceline.scheduling.schedule import Settings
+from paceline.scheduling.simulate.run import DurationRun
+from paceline.scheduling.simulate.schedule import Settings
 from scheduling_toys import Fleet, ends, rigid, simulated, state
 
 ONE = Fleet.named("1x1xT4")

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import paceline
 from distributed import launch_once
 from paceline.errors import UserError
-from paceline.training.data import load
+from paceline.training.runs.data import load
 
 FREEZE, STEPS, BLOCK, BETAS = 4, 10, 256, (0.9, 0.99)
 KINDS = ("adam", "lamb")

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.choice import Choice, Plan
 from paceline.planning.emit.job import UNDIVIDED, Job
 from paceline.planning.emit.targets import TARGETS, Emitted, check_machine, emitted, searched
+from paceline.planning.search.choice import Choice, Plan
 from paceline.prediction import Predictor
 from paceline.strategy import Strategy
 from paceline.units import format_seconds

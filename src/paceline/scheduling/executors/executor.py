@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from paceline.errors import UserError, shorten, unknown
-from paceline.training.training_run import TRAINING_SAMPLES
+from paceline.training.runs.training_run import TRAINING_SAMPLES
 
 Placement = Mapping[str, int]
 """Devices of a job on each node, by the node's name."""
@@ -220,7 +220,7 @@ class Executor(Protocol):
     """Runs jobs. Every method may raise Unavailable, after which nothing is certain, and UserError for what cannot be.
 
     An executor keeps what it must know in a directory, so that another one with the same directory goes on after a crash.
-    Nobody else may use that directory at the same time; :class:`paceline.scheduling.journal.Journal` sees to it.
+    Nobody else may use that directory at the same time; :class:`paceline.scheduling.live.journal.Journal` sees to it.
     """
 
     def submit(self, job: LiveJob, placement: Placement) -> None:

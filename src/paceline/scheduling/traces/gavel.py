@@ -11,7 +11,7 @@ from pathlib import Path
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Job
-from paceline.scheduling.throughput_run import Throughputs
+from paceline.scheduling.simulate.throughput_run import Throughputs
 from paceline.scheduling.traces.published import number, whole
 from paceline.scheduling.traces.trace import Trace
 

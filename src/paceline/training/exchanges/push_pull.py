@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.collectives import NOTHING, CollectiveSteps, Wire, sent_by, sent_by_one_of
-from paceline.training.encoded_streams import Stream
-from paceline.training.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.collectives import NOTHING, CollectiveSteps, Wire, sent_by, sent_by_one_of
+from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.streams.encoded_streams import Stream
 
 
 def push_pull(

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.training.attach import TIMEOUT_S, attach_momentum
+from paceline.training.attach.attach import TIMEOUT_S, attach_momentum
+from paceline.training.attach.tensor_layout import TensorSpec
 from paceline.training.optimizers.lamb import LAMB
-from paceline.training.tensor_layout import TensorSpec
 
 AVERAGED = 100  # steps before the freeze whose trust ratios count: with COEFFICIENT's weights earlier ones are below 3e-5
 COEFFICIENT = 0.9  # weight of the earlier trust ratios in their average (1-bit LAMB's beta_3)

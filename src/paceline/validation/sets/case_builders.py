@@ -9,9 +9,9 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.hardware.precision import Precision, gathered_bytes
-from paceline.prediction.expert_parallel import expert_share
-from paceline.prediction.stages import stages
-from paceline.prediction.tensor_parallel import share
+from paceline.prediction.mesh.expert_parallel import expert_share
+from paceline.prediction.mesh.stages import stages
+from paceline.prediction.mesh.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, Keys, PrecisionSource, Setting, Skip

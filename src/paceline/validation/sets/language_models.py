@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.workload import Workload
-from paceline.workload.lora import LoRA, with_adapters
-from paceline.workload.shapes import SHAPES
+from paceline.workload.builders.lora import LoRA, with_adapters
+from paceline.workload.builders.shapes import SHAPES
 
 LORA_RANK = 16
 """Of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they lie beside the products of attention."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.prediction.recompute import block_names
+from paceline.prediction.passes.recompute import block_names
 from paceline.validation.case import Case, Keys, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.validation.sets.language_models import language_model

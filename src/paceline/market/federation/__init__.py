@@ -1,0 +1,1 @@
+"""Sites, their jobs, and simulations of sharing between them."""

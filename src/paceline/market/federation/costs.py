@@ -1,0 +1,116 @@
+"""What a federation's jobs cost each site: waiting, energy, the public cloud, and bytes between sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.market.federation.federation_state import CLOUD, Demand, Outcome, Rules
+from paceline.market.federation.site import Federation
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """In the federation's currency, before anybody pays anybody; each of shape (sites,).
+
+    Attributes:
+        waiting: of the owner's jobs: their end later than arrival and duration, at the price of an hour. Less than 0 where a
+            site's jobs ran on faster devices than its own.
+        energy: of the jobs that ran on a site's devices, whoever owned them.
+        cloud: of the owner's jobs. ``wan``: of the data of the owner's jobs that ran elsewhere.
+    """
+
+    waiting: Array
+    energy: Array
+    cloud: Array
+    wan: Array
+
+    @property
+    def total(self) -> Array:
+        """Of each site."""
+        return self.waiting + self.energy + self.cloud + self.wan
+
+
+def costs_of(federation: Federation, demand: Demand, outcome: Outcome) -> Costs:
+    """The costs of all sites; 0 for those that are no members."""
+    sites = federation.sites
+    count = len(sites)
+    late = np.nan_to_num(outcome.end_s - demand.arrival_s - demand.duration_s) / HOUR
+    waiting = np.bincount(demand.site, late, count) * np.array([site.waiting_price for site in sites])
+    job, pool = outcome.run_job, outcome.run_pool
+    hours = (outcome.run_end_s - outcome.run_start_s) * demand.devices[job] / HOUR
+    owner, in_cloud = demand.site[job], pool == CLOUD
+    lender = np.where(in_cloud, -1, demand.pool_site[pool])
+    place = np.where(lender >= 0, lender, owner)
+    watts = _watts(federation, demand)
+    kwh = np.where(in_cloud, 0.0, hours * watts[pool] / 1000)
+    energy = np.bincount(place, kwh, count) * np.array([site.energy_price * site.pue for site in sites])
+    cloud = np.bincount(owner, np.where(in_cloud, hours, 0.0), count) * np.array([site.cloud_price for site in sites])
+    wan = np.bincount(owner, moved_bytes(demand, outcome) / 1e9, count).astype(float) * federation.wan_price
+    return Costs(waiting, energy, cloud, wan)
+
+
+def moved_bytes(demand: Demand, outcome: Outcome) -> Array:
+    """Between sites for each run, shape (runs,): the data set of a guest, the checkpoint of a job that goes on elsewhere."""
+    job, pool = outcome.run_job, outcome.run_pool
+    place = np.where(pool == CLOUD, demand.site[job], demand.pool_site[pool])
+    kind = demand.kind[job]
+    guest = (place >= 0) & (place != demand.site[job])
+    before, after = _successive(outcome)
+    again = np.zeros(len(job), bool)
+    again[after] = place[after] != place[before]
+    return np.asarray(np.where(guest, demand.data_bytes[kind], 0.0) + np.where(again, demand.checkpoint_bytes[kind], 0.0))
+
+
+def _successive(outcome: Outcome) -> tuple[Ints, Ints]:
+    """Runs after which their job ran again, and those next runs."""
+    order = np.argsort(outcome.run_job, kind="stable")  # runs are in the order of their starts
+    same = outcome.run_job[order[:-1]] == outcome.run_job[order[1:]]
+    return order[:-1][same], order[1:][same]
+
+
+def kept_part(demand: Demand, rules: Rules, outcome: Outcome) -> Array:
+    """The part of each run whose work was kept, shape (runs,): 1 of one that ran to its end, less of one that was sent away.
+
+    A notice that is long enough is used to save; a shorter one leaves the last checkpoint.
+    """
+    job, inside = outcome.run_job, np.maximum(outcome.run_pool, 0)
+    before, after = _successive(outcome)
+    sent_away, again = np.zeros(len(job), bool), np.zeros(len(job), bool)
+    sent_away[before], again[after] = True, True
+    long = outcome.run_end_s - outcome.run_start_s
+    done = np.maximum(long - demand.delay_s[demand.kind[job], inside] - np.where(again, rules.restart_s, 0.0), 0.0)
+    saves = rules.notice_s[np.maximum(demand.pool_site[inside], 0)] >= rules.save_s
+    kept = np.where(saves, np.maximum(done - rules.save_s, 0.0), done // rules.checkpoint_s * rules.checkpoint_s)
+    return np.where(sent_away, np.divide(kept, long, out=np.zeros(len(long)), where=long > 0), 1.0)
+
+
+def _watts(federation: Federation, demand: Demand) -> Array:
+    """Of a device of each pool under load; 0: unknown. Devices of one type in one pool have the power of the first owner's."""
+    groups = [group for site in federation.sites for group in site.fleet.groups]
+    if len(groups) != len(demand.capacity):
+        first = {group.device: group for group in reversed(groups)}
+        groups = [first[device] for device in dict.fromkeys(group.device for group in groups)]
+    return np.array([group.watts for group in groups], float)
+
+
+def energy_prices(federation: Federation) -> Array:
+    """Of a device of each pool that works for an hour, for its owner; shape (pools,)."""
+    return np.array(
+        [group.watts / 1000 * site.energy_price * site.pue for site in federation.sites for group in site.fleet.groups],
+        float,
+    )
+
+
+def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> float:
+    """Seconds from arrival to the first start, over the jobs that ran; NaN: none."""
+    waited = outcome.first_start_s - demand.arrival_s
+    mine = np.isfinite(waited) if site is None else np.isfinite(waited) & (demand.site == site)
+    return float(waited[mine].mean()) if mine.any() else float("nan")
+
+
+__all__ = ["HOUR", "Costs", "costs_of", "energy_prices", "kept_part", "mean_wait_s", "moved_bytes"]

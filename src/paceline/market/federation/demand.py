@@ -1,0 +1,141 @@
+"""The jobs and devices of a federation as the arrays that are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.market.federation.federation_state import Demand, Rules
+from paceline.market.federation.site import Federation
+from paceline.scheduling.fleet import NodeGroup
+from paceline.scheduling.job import Job
+
+UNLIMITED = 1 << 40
+Speed = Callable[[Job, str, str], float]
+"""How fast a job is on a device type, beside another: (job, home type, type) -> ratio; 0: unknown, it does not run there."""
+
+
+def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
+    """All jobs of all sites, in order of arrival, on one pool for each site and device type.
+
+    A job's duration is that on the first type of its site that holds it. Jobs that name device types keep to them.
+
+    Args:
+        speed: predicted, for models of which the federation states nothing.
+    """
+    pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
+    jobs = _order(federation)
+    kinds: dict[tuple[object, ...], int] = {}
+    rows: list[tuple[int, int, float, float, tuple[float, ...], tuple[float, ...]]] = []
+    of_row: dict[tuple[object, ...], int] = {}
+    kind = np.empty(len(jobs), np.int64)
+    devices = np.empty(len(jobs), np.int64)
+    duration = np.empty(len(jobs))
+    for place, (_, number, index) in enumerate(jobs):
+        job = federation.sites[number].jobs[index]
+        asked = (number, job.devices, job.device_types, job.model)
+        if asked not in kinds:
+            size, saved = (
+                table.get(job.model, table.get("", 0.0)) for table in (federation.data_bytes, federation.checkpoint_bytes)
+            )
+            row = (number, job.devices, size, saved, *_speeds_and_delays(federation, pools, number, job, size, speed))
+            if row not in of_row:  # jobs of other models that go as fast everywhere are of the same kind
+                of_row[row] = len(rows)
+                rows.append(row)
+            kinds[asked] = of_row[row]
+        kind[place], devices[place], duration[place] = kinds[asked], job.devices, job.duration_s
+    speeds = np.array([row[4] for row in rows], float)
+    return Demand(
+        arrival_s=np.array([arrival for arrival, _, _ in jobs], float),
+        duration_s=duration,
+        devices=devices,
+        site=np.array([number for _, number, _ in jobs], np.int64),
+        kind=kind,
+        patience_s=np.array([federation.sites[number].cloud_after_s for _, number, _ in jobs], float),
+        kind_site=np.array([row[0] for row in rows], np.int64),
+        speed=speeds,
+        believed=speeds,
+        delay_s=np.array([row[5] for row in rows], float),
+        cloud_speed=np.ones(len(rows)),
+        data_bytes=np.array([row[2] for row in rows], float),
+        checkpoint_bytes=np.array([row[3] for row in rows], float),
+        capacity=np.array([group.devices for _, group in pools], np.int64),
+        pool_site=np.array([number for number, _ in pools], np.int64),
+    )
+
+
+def jobs_in_order(federation: Federation) -> tuple[Job, ...]:
+    """The jobs as ``demand_of`` numbers them."""
+    return tuple(federation.sites[number].jobs[index] for _, number, index in _order(federation))
+
+
+def _order(federation: Federation) -> list[tuple[float, int, int]]:
+    """Arrival, site and place at the site of every job, sorted."""
+    return sorted(
+        (job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs)
+    )
+
+
+def one_pool(federation: Federation, demand: Demand, members: int) -> Demand:
+    """The same jobs, where the members' devices of a type are one pool, jobs may span sites, and data are everywhere.
+
+    No network reaches that: it is the bound that is quoted for pooling.
+    """
+    pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
+    types = list(dict.fromkeys(group.device for _, group in pools))
+    of_type = np.array([types.index(group.device) for _, group in pools])
+    mine = np.array([members >> number & 1 for number, _ in pools], bool)
+    speed, believed = (
+        np.stack([table[:, of_type == index].max(axis=1) for index in range(len(types))], axis=1)
+        for table in (demand.speed, demand.believed)
+    )
+    capacity = np.bincount(of_type[mine], demand.capacity[mine], len(types)).astype(np.int64)
+    shared = np.full(len(types), -1, np.int64)
+    return replace(demand, speed=speed, believed=believed, delay_s=np.zeros_like(speed), capacity=capacity, pool_site=shared)
+
+
+def rules_of(federation: Federation, *, by_credit: bool = False, home_first: bool = False) -> Rules:
+    """The sites' limits with an order of service."""
+    sites = federation.sites
+    return Rules(
+        lends=np.array([UNLIMITED if site.lends is None else site.lends for site in sites], np.int64),
+        borrows=np.array([UNLIMITED if site.borrows is None else site.borrows for site in sites], np.int64),
+        notice_s=np.array([site.notice_s for site in sites], float),
+        by_credit=by_credit,
+        home_first=home_first,
+        checkpoint_s=federation.checkpoint_s,
+        save_s=federation.save_s,
+        restart_s=federation.restart_s,
+    )
+
+
+def _speeds_and_delays(
+    federation: Federation, pools: Sequence[tuple[int, NodeGroup]], number: int, job: Job, size: float, speed: Speed | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of one kind of job in every pool."""
+    home = next(
+        group.device
+        for group in federation.sites[number].fleet.groups
+        if group.devices >= job.devices and job.may_use(group.device)
+    )
+    wan = federation.wan_bytes_per_s
+    away = size / wan if wan else 0.0
+    speeds = []
+    for _, group in pools:
+        legal = job.may_use(group.device) and group.devices >= job.devices
+        speeds.append(_ratio(federation, job, home, group.device, speed) if legal else 0.0)
+    return tuple(speeds), tuple(0.0 if owner == number else away for owner, _ in pools)
+
+
+def _ratio(federation: Federation, job: Job, home: str, device: str, speed: Speed | None) -> float:
+    if device == home:
+        return 1.0
+    stated = federation.speeds.get(job.model, {})
+    if home in stated and device in stated:
+        return stated[device] / stated[home]
+    return speed(job, home, device) if speed else 0.0
+
+
+__all__ = ["UNLIMITED", "Speed", "demand_of", "jobs_in_order", "one_pool", "rules_of"]

@@ -1,0 +1,1 @@
+"""Cooperative games: savings of groups, divisions, stability."""

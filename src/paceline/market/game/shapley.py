@@ -1,0 +1,106 @@
+"""The Shapley value: each player gets the mean of what it adds to those before it, over all orders in which they may join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError, check_count
+from paceline.market.game.game import MOST_ENUMERATED, Game
+
+PERMUTATIONS = 1000
+"""Orders that a sampled value takes unless told."""
+
+
+@dataclass(frozen=True)
+class ShapleyValue:
+    """A division of what everyone saves together.
+
+    Args:
+        shares: of each player, shape (n,), in the unit of the game. They sum to v(N), up to the rounding of floats.
+        standard_error: of each share, shape (n,), from sampling alone. Zeros where the value is exact.
+        sampled: orders were sampled.
+        permutations: how many; 0 where the value is exact.
+    """
+
+    shares: Array
+    standard_error: Array
+    sampled: bool
+    permutations: int
+
+
+@lru_cache(maxsize=32)
+def _weights(players: int) -> Array:
+    """The probability that exactly the coalition (index: its mask) stands before a given player outside it, shape (2^n,)."""
+    sizes = np.array([mask.bit_count() for mask in range(1 << players)])
+    of_size = [1 / (players * comb(players - 1, size)) for size in range(players)] + [0.0]
+    weights: Array = np.array(of_size)[sizes]
+    return weights
+
+
+def exact_shares(values: Array) -> Array:
+    """The Shapley value of a table of 2^n values by the coalition's mask, shape (n,). Shapley 1953."""
+    players = len(values).bit_length() - 1
+    weights = _weights(players)
+    shares = np.empty(players)
+    for i in range(players):
+        # Axis 1 says whether player i is in: both halves are views of the table.
+        without, joined = np.moveaxis(values.reshape(-1, 2, 1 << i), 1, 0)
+        shares[i] = float((weights.reshape(-1, 2, 1 << i)[:, 0] * (joined - without)).sum())
+    return shares
+
+
+def _check_finite(values: Array) -> None:
+    if not np.isfinite(values).all():
+        raise UserError("a coalition saves an unknown or endless amount", "give each coalition a finite value")
+
+
+def exact(game: Game) -> ShapleyValue:
+    """The Shapley value from all 2^n coalitions.
+
+    Raises:
+        UserError: more than ``MOST_ENUMERATED`` players, or a value that is not finite.
+    """
+    _check_finite(game.table)
+    return ShapleyValue(exact_shares(game.table), np.zeros(len(game.players)), False, 0)
+
+
+def sample(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> ShapleyValue:
+    """The Shapley value from random orders, for any number of players.
+
+    Each order is followed by its reverse (antithetic sampling): a player that came early comes late, and the errors of the two
+    partly cancel. The standard error is of the means of these pairs. The game is asked only for the coalitions on the paths.
+
+    Args:
+        permutations: orders, reverses counted, at least 4. An odd number is raised by one.
+        seed: of the orders.
+
+    Raises:
+        UserError: fewer than 4 permutations, a bad seed, or a value that is not finite.
+    """
+    pairs = (check_count(permutations, "permutations", least=4) + 1) // 2
+    random = np.random.default_rng(check_count(seed, "as the seed", least=0))
+    gains = np.zeros((pairs, len(game.players)))
+    for pair in gains:
+        order = random.permutation(len(game.players)).tolist()
+        for path in (order, order[::-1]):
+            coalition, before = 0, 0.0
+            for player in path:
+                coalition |= 1 << player
+                after = game.value(coalition)
+                pair[player] += (after - before) / 2
+                before = after
+    _check_finite(gains)
+    return ShapleyValue(gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(pairs), True, 2 * pairs)
+
+
+def shapley(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> ShapleyValue:
+    """The Shapley value: exact up to ``MOST_ENUMERATED`` players, sampled beyond. Arguments and errors are of ``sample``."""
+    return exact(game) if len(game.players) <= MOST_ENUMERATED else sample(game, permutations, seed)
+
+
+__all__ = ["PERMUTATIONS", "ShapleyValue", "exact", "exact_shares", "sample", "shapley"]

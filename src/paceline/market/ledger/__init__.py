@@ -1,0 +1,1 @@
+"""Records of who used and who owes what, and audits of lenders."""

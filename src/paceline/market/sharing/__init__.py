@@ -1,0 +1,1 @@
+"""Sharing when each site decides for itself."""

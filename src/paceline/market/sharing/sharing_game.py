@@ -1,0 +1,351 @@
+"""How much each site shares when each decides for itself: SC-Share's game, its equilibrium, and what selfishness costs.
+
+Lin, Pal, Paolieri, Golubchik, SC-Share, ICDCS 2017 (arXiv 1703.10318): each site chooses how many of its devices others may
+borrow, pays the federation's price C^G for what it borrows, and is paid C^G for what it lends. The formulas are recalled, not
+checked against the paper: cost C_i = P_i C^P + (O_i - I_i) C^G with P_i the work that goes to the public cloud at C^P;
+utility U_i = (C_i^0 - C_i) / (rho_i - rho_i^0)^gamma, with C^0 and rho^0 those of a site alone. Here P_i C^P may be any cost
+of a site, such as that of its jobs' waiting. Where a site's devices work no more than alone, gamma does not count: there is
+no extra use to divide by.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError, shown
+from paceline.market.sharing.tabu_search import tabu_search
+
+Profile = tuple[int, ...]
+"""Devices that each site shares."""
+MOST_ROUNDS = 100
+MOST_ENUMERATED = 20_000
+"""Profiles that are all tried for the largest welfare and for equilibria; beyond, both are searched."""
+MOST_TRIED = 16
+"""Choices of a site that are all tried for a best response; beyond, tabu search comes first."""
+_LEAST_USE = 1e-9
+_ROUNDING = 1e-12
+"""Of the largest cost alone, or of a utility: what a change of choice gains at least."""
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What becomes of the sites under a profile; arrays of shape (sites,).
+
+    Attributes:
+        cost: an hour, of all but what is paid inside the federation: of the public cloud, P_i C^P, or of whatever counts.
+        borrowed, lent: devices on average. ``utilisation``: mean part of its devices that work.
+    """
+
+    cost: Array
+    borrowed: Array
+    lent: Array
+    utilisation: Array
+
+
+@dataclass(frozen=True)
+class SharingGame:
+    """Sites that choose how much to share.
+
+    Args:
+        performance: of a profile; asked once each.
+        choices: what each site may share, in ascending order, 0 the first.
+        price: C^G, of a device and hour inside the federation. ``cloud_price``: C^P, in the public cloud.
+        gamma: 0: only cost counts; 1: saving a unit of extra use.
+
+    Raises:
+        UserError: prices or a gamma of no use, a site without choices.
+    """
+
+    performance: Callable[[Profile], Performance]
+    choices: tuple[tuple[int, ...], ...]
+    price: float
+    gamma: float = 0.0
+    cloud_price: float = math.inf
+    _known: dict[Profile, Performance] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.price <= self.cloud_price or self.price == math.inf:
+            raise UserError(
+                f"a price of {shown(self.price)} beside {shown(self.cloud_price)} in the cloud",
+                "give a price from 0 up to that of the public cloud: above it nobody borrows",
+            )
+        if not 0 <= self.gamma <= 1:
+            raise UserError(
+                f"gamma is {shown(self.gamma)}", "give a number from 0 (cost alone) to 1 (saving a unit of extra use)"
+            )
+        if not self.choices or not all(each and each[0] == 0 and list(each) == sorted(set(each)) for each in self.choices):
+            raise UserError("a site without choices", "give each site what it may share, ascending from 0")
+
+    @property
+    def nobody(self) -> Profile:
+        """Nothing is shared."""
+        return (0,) * len(self.choices)
+
+    def at(self, profile: Profile) -> Performance:
+        """The performance of a profile."""
+        if profile not in self._known:
+            self._known[profile] = self.performance(profile)
+        return self._known[profile]
+
+    def costs(self, profile: Profile) -> Array:
+        """C_i an hour of each site."""
+        found = self.at(profile)
+        return found.cost + (found.borrowed - found.lent) * self.price
+
+    def utilities(self, profile: Profile) -> Array:
+        """U_i of each site; 0 where nothing is shared."""
+        saved = self.costs(self.nobody) - self.costs(profile)
+        more = self.at(profile).utilisation - self.at(self.nobody).utilisation
+        divisor = np.where(more > _LEAST_USE, np.maximum(more, _LEAST_USE) ** self.gamma, 1.0)
+        return saved / divisor
+
+    def best_response(self, profile: Profile, site: int, whole: bool = True) -> int:
+        """What is best for one site where the others stay; the present choice where nothing is better, else the smallest.
+
+        Args:
+            whole: try every choice; else search where there are more than ``MOST_TRIED``.
+        """
+        now = float(self.utilities(profile)[site])
+        options = self._tried(profile, site, lambda other: float(self.utilities(other)[site]), whole)
+        best = max(options.values())
+        if best <= now + self.rounding(now):
+            return profile[site]
+        return min(shared for shared, value in options.items() if value >= best - self.rounding(best))
+
+    def better_for_all(self, profile: Profile, site: int, alpha: float) -> Profile:
+        """The profile of the largest welfare that a change of one site's choice makes, as far as a search finds."""
+        options = self._tried(profile, site, lambda other: welfare(self.utilities(other), other, alpha), False)
+        best = max(options, key=lambda shared: options[shared])
+        return _replaced(profile, site, best) if options[best] > options[profile[site]] else profile
+
+    def _tried(self, profile: Profile, site: int, value: Callable[[Profile], float], whole: bool) -> dict[int, float]:
+        """The values of a site's choices where the others stay, in ascending order."""
+        choices = self.choices[site]
+        if whole or len(choices) <= MOST_TRIED:
+            return {shared: value(_replaced(profile, site, shared)) for shared in choices}
+        at = tabu_search(
+            lambda place: value(_replaced(profile, site, choices[place])), len(choices), choices.index(profile[site])
+        )
+        return {choices[place]: at[place] for place in sorted(at)}
+
+    def rounding(self, utility: float | Array) -> Array:
+        """By how much a utility may be wrong, from rounding."""
+        return np.asarray(_ROUNDING * np.maximum(np.abs(self.costs(self.nobody)).max(), np.abs(utility)))
+
+    @property
+    def profiles(self) -> int:
+        """How many there are."""
+        return math.prod(len(each) for each in self.choices)
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """Where repeated best responses end.
+
+    Attributes:
+        profile: what each shares. ``found``: nobody gains by a change; False: the responses go in a circle, ``cycle``, or on.
+        utilities, costs: of each site there. ``rounds``: of best responses.
+    """
+
+    profile: Profile
+    found: bool
+    utilities: Array
+    costs: Array
+    rounds: int
+    cycle: tuple[Profile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The profile of the largest welfare; ``whole``: every profile was tried, else it is the best of a search."""
+
+    profile: Profile
+    welfare: float
+    whole: bool
+
+
+def equilibrium(game: SharingGame, start: Profile | None = None, most: int = MOST_ROUNDS) -> Equilibrium:
+    """Each site in turn takes its best response until nobody moves: a pure Nash equilibrium.
+
+    Sites with many choices search them, as in SC-Share. Where nobody moves any more every choice is tried once: nobody gains
+    by any.
+    """
+    profile = game.nobody if start is None else start
+    seen, whole = [profile], all(len(each) <= MOST_TRIED for each in game.choices)
+    thorough = whole
+    for rounds in range(1, most + 1):
+        before = profile
+        for site in range(len(game.choices)):
+            profile = _replaced(profile, site, game.best_response(profile, site, thorough))
+        if profile == before and thorough:
+            return Equilibrium(profile, True, game.utilities(profile), game.costs(profile), rounds)
+        thorough = whole or profile == before
+        if profile == before:
+            continue
+        if profile in seen:
+            cycle = tuple(seen[seen.index(profile) :])
+            return Equilibrium(profile, False, game.utilities(profile), game.costs(profile), rounds, cycle)
+        seen.append(profile)
+    return Equilibrium(profile, False, game.utilities(profile), game.costs(profile), most)
+
+
+def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -> float:
+    """Alpha-fair welfare, each site weighted by what it shares: 0 the sum, 1 proportional fairness, infinite the least.
+
+    SC-Share's welfare is the sum of S_i U_i^(1 - alpha) / (1 - alpha), of S_i log U_i at 1. The weights S_i differ between
+    profiles, so at 1 the order of profiles depends on the unit of money, and from 1 on no sharing at all, with 0, is above
+    what is negative. Therefore the welfare here is the equivalent income (Atkinson, On the measurement of inequality, 1970):
+    the utility which, if every device that is shared earned it, would have the same alpha-fair mean, times the devices shared.
+
+        sum S_i (sum S_i U_i^(1 - alpha) / sum S_i)^(1 / (1 - alpha))        at 1: sum S_i exp(sum S_i log U_i / sum S_i)
+
+    It is in the unit of the utilities and grows in proportion to them: orders and ratios are those of any currency. At 0 it is
+    SC-Share's sum; at infinity it is the least utility alone, as there. Where sites share alike it has SC-Share's order.
+
+    Sites that share nothing do not count. With alpha above 0, a site that loses makes it minus infinity.
+
+    Raises:
+        UserError: alpha below 0.
+    """
+    if math.isnan(alpha) or alpha < 0:
+        raise UserError(f"alpha is {shown(alpha)}", "give 0 (the sum), 1 (proportional), larger ones, or infinity (the least)")
+    values, weights = np.asarray(utilities, float), np.asarray(shared, float)
+    counted = weights > 0
+    if not counted.any():
+        return 0.0
+    values, weights = values[counted], weights[counted]
+    if alpha == math.inf:
+        return float(values.min())
+    if alpha == 0:
+        return float(weights @ values)
+    least, total = float(values.min()), float(weights.sum())
+    if least < 0:
+        return -math.inf
+    if least == 0 and alpha >= 1:
+        return 0.0
+    unit = least if alpha > 1 else float(values.max()) or 1.0  # no power is beyond the largest number
+    relative = values / unit
+    if abs(alpha - 1) < 1e-9:
+        return total * unit * math.exp(float(weights @ np.log(relative)) / total)
+    return float(total * unit * (float(weights @ relative ** (1 - alpha)) / total) ** (1 / (1 - alpha)))
+
+
+def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:
+    """The profile of the largest welfare: of all where they are at most ``MOST_ENUMERATED``, else by coordinate search from no
+    sharing, from full sharing and from the equilibrium."""
+    if game.profiles <= MOST_ENUMERATED:
+        best = max(itertools.product(*game.choices), key=lambda profile: welfare(game.utilities(profile), profile, alpha))
+        return Optimum(best, welfare(game.utilities(best), best, alpha), True)
+    starts = (game.nobody, tuple(each[-1] for each in game.choices), equilibrium(game).profile)
+    found = [_climbed(game, start, alpha) for start in starts]
+    best = max(found, key=lambda profile: welfare(game.utilities(profile), profile, alpha))
+    return Optimum(best, welfare(game.utilities(best), best, alpha), False)
+
+
+def _climbed(game: SharingGame, profile: Profile, alpha: float) -> Profile:
+    while True:
+        before = profile
+        for site in range(len(game.choices)):
+            profile = game.better_for_all(profile, site, alpha)
+        if profile == before:
+            return profile
+
+
+@dataclass(frozen=True)
+class Equilibria:
+    """Pure Nash equilibria of a game beside its largest welfare.
+
+    Attributes:
+        profiles: of the equilibria found, the largest welfare first. ``welfares``: of each.
+        whole: every profile was tried: these are all. Else they are those in which best responses end.
+        responses: where best responses end, by the start in words; the first is from nothing shared.
+        best: the profile of the largest welfare.
+    """
+
+    profiles: tuple[Profile, ...]
+    welfares: tuple[float, ...]
+    whole: bool
+    responses: Mapping[str, Equilibrium]
+    best: Optimum
+
+    @property
+    def price_of_anarchy(self) -> float:
+        """The largest welfare over that of the worst equilibrium found (Koutsoupias and Papadimitriou 1999).
+
+        Infinite where that one has none; NaN where no equilibrium was found, or nothing is gained anywhere.
+        """
+        return self._over(min(self.welfares, default=math.nan))
+
+    @property
+    def price_of_stability(self) -> float:
+        """The largest welfare over that of the best equilibrium found; as ``price_of_anarchy``."""
+        return self._over(max(self.welfares, default=math.nan))
+
+    def reached_from(self, profile: Profile) -> tuple[str, ...]:
+        """The starts from which best responses end in a profile."""
+        return tuple(start for start, end in self.responses.items() if end.found and end.profile == profile)
+
+    def _over(self, there: float) -> float:
+        if math.isnan(there) or not 0 < self.best.welfare < math.inf:
+            return math.nan
+        return self.best.welfare / there if there > 0 else math.inf
+
+
+def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
+    """Equilibria of a game, and what selfishness costs.
+
+    Where there are at most ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best
+    responses search, from nothing shared, everything, half of it, and the profile of the largest welfare that was found.
+
+    Raises:
+        UserError: alpha below 0.
+    """
+    best = optimum(game, alpha)
+    starts = {
+        "nothing shared": game.nobody,
+        "everything shared": tuple(each[-1] for each in game.choices),
+        "half shared": tuple(each[len(each) // 2] for each in game.choices),
+        "the largest welfare": best.profile,
+    }
+    responses = {name: equilibrium(game, start) for name, start in starts.items()}
+    whole = game.profiles <= MOST_ENUMERATED
+    found = set(_every_equilibrium(game) if whole else (end.profile for end in responses.values() if end.found))
+    welfares = {profile: welfare(game.utilities(profile), profile, alpha) for profile in found}
+    order = sorted(found, key=lambda profile: (-welfares[profile], profile))
+    return Equilibria(tuple(order), tuple(welfares[profile] for profile in order), whole, responses, best)
+
+
+def _every_equilibrium(game: SharingGame) -> list[Profile]:
+    """Profiles in which no site gains by another choice."""
+    profiles = list(itertools.product(*game.choices))
+    counts = [len(each) for each in game.choices]
+    utilities = np.array([game.utilities(profile) for profile in profiles]).reshape(*counts, len(counts))
+    stays = np.ones(counts, bool)
+    for site in range(len(counts)):
+        now = utilities[..., site]
+        stays &= now.max(axis=site, keepdims=True) <= now + game.rounding(now)
+    return [profile for profile, holds in zip(profiles, stays.ravel(), strict=True) if holds]
+
+
+def _replaced(profile: Profile, site: int, shared: int) -> Profile:
+    return (*profile[:site], shared, *profile[site + 1 :])
+
+
+__all__ = [
+    "Equilibria",
+    "Equilibrium",
+    "Optimum",
+    "Performance",
+    "Profile",
+    "SharingGame",
+    "equilibria",
+    "equilibrium",
+    "optimum",
+    "welfare",
+]

@@ -1,0 +1,145 @@
+"""The sharing game of a federation's traces: what each site lends when each decides for itself, at a price inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.market.federation.flows import flows_of
+from paceline.market.game.savings import Savings
+from paceline.market.sharing.sharing_game import Equilibria, Equilibrium, Optimum, Performance, Profile, SharingGame, equilibria
+from paceline.tabular import Row, Tabular
+
+CHOICES = 9
+"""Numbers of devices that a site may choose from, 0 and all among them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingAnswer(Tabular):
+    """Where sites end that each decide for themselves.
+
+    Attributes:
+        names, devices: of the sites. ``profiles``: that the game has.
+        equilibria: of the game, with its largest welfare.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[int, ...]
+    currency: str
+    price: float
+    gamma: float
+    alpha: float
+    profiles: int
+    equilibria: Equilibria
+
+    @property
+    def found(self) -> Equilibrium:
+        """Where best responses end from nothing shared."""
+        return next(iter(self.equilibria.responses.values()))
+
+    @property
+    def best(self) -> Optimum:
+        """The largest welfare."""
+        return self.equilibria.best
+
+    def rows(self) -> Sequence[Row]:
+        """A row a site; money an hour."""
+        return [
+            {
+                "site": name,
+                "devices": devices,
+                "shares": self.found.profile[site],
+                "cost_per_hour": float(self.found.costs[site]),
+                "utility": float(self.found.utilities[site]),
+                "best_shares": self.best.profile[site],
+            }
+            for site, (name, devices) in enumerate(zip(self.names, self.devices, strict=True))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "price": self.price,
+            "gamma": self.gamma,
+            "alpha": self.alpha,
+            "currency": self.currency,
+            "equilibrium": self.found.found,
+            "rounds": self.found.rounds,
+            "price_of_anarchy": self.equilibria.price_of_anarchy,
+            "price_of_stability": self.equilibria.price_of_stability,
+            "best_welfare": self.best.welfare,
+            "equilibria": [
+                {"shares": list(profile), "welfare": welfare, "reached_from": list(self.equilibria.reached_from(profile))}
+                for profile, welfare in zip(self.equilibria.profiles, self.equilibria.welfares, strict=True)
+            ],
+            "profiles": self.profiles,
+            "equilibria_are_all": self.equilibria.whole,
+            "best_is_of_all": self.best.whole,
+            "sites": [dict(row) for row in self.rows()],
+        }
+
+
+def simulated_game(savings: Savings, price: float, gamma: float = 0.0, choices: int = CHOICES) -> SharingGame:
+    """The game in which a site's choice is how many of its devices others may hold at a time.
+
+    Args:
+        choices: of a site at most, evenly from 0 to all; as many as it has devices and one more: every integer. Then chance in
+            the trace decides between neighbours, and often no equilibrium is left.
+
+    Raises:
+        UserError: a price above that of a site's public cloud, or below 0; less than two choices.
+    """
+    if choices < 2:
+        raise UserError(f"{choices} choices of a site", "give a whole number from 2 (nothing or everything) up")
+    sites = savings.federation.sites
+    span_h = span_hours(savings)
+
+    def performance(profile: Profile) -> Performance:
+        changed = savings.changed(rules=replace(savings.rules, lends=np.array(profile, np.int64)))
+        outcome = changed.outcome(savings.everyone)
+        flows = flows_of(savings.demand, outcome, len(sites), periods=1)
+        at_home = np.diag(flows.hours)
+        devices = np.array([site.fleet.devices for site in sites])
+        return Performance(
+            changed.costs(savings.everyone).total / span_h,
+            (flows.hours.sum(axis=0) - at_home) / span_h,
+            (flows.hours.sum(axis=1) - at_home) / span_h,
+            flows.hours.sum(axis=1) / span_h / devices,
+        )
+
+    clouds = [site.cloud_price for site in sites if site.cloud_price and site.cloud_after_s < math.inf]
+    amounts = tuple(_amounts(site.fleet.devices, choices) for site in sites)
+    return SharingGame(performance, amounts, price, gamma, min(clouds, default=math.inf))
+
+
+def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.0, choices: int = CHOICES) -> SharingAnswer:
+    """The game's equilibria, and what selfishness costs. Raises UserError as ``simulated_game`` and ``equilibria``."""
+    game = simulated_game(savings, price, gamma, choices)
+    return SharingAnswer(
+        names=savings.federation.names,
+        devices=tuple(site.fleet.devices for site in savings.federation.sites),
+        currency=savings.federation.currency,
+        price=price,
+        gamma=gamma,
+        alpha=alpha,
+        profiles=game.profiles,
+        equilibria=equilibria(game, alpha),
+    )
+
+
+def span_hours(savings: Savings) -> float:
+    """From the first arrival to the last."""
+    return max(float(savings.demand.arrival_s.max() - savings.demand.arrival_s.min()), 1.0) / 3600
+
+
+def _amounts(devices: int, choices: int) -> tuple[int, ...]:
+    steps = min(choices - 1, devices)  # as many as devices take every number, and more take no other
+    return tuple(sorted({round(devices * part / steps) for part in range(steps + 1)}))
+
+
+__all__ = ["CHOICES", "SharingAnswer", "decide", "simulated_game", "span_hours"]

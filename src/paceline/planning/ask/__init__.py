@@ -1,0 +1,1 @@
+"""One answer to one question: fit, speed, cost and advice."""

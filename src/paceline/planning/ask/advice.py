@@ -1,0 +1,210 @@
+"""One sentence that somebody can act on who is no expert of distributed training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.calibration.uncertainty import LINKS
+from paceline.hardware import Cluster
+from paceline.hardware.prices import dollars_text
+from paceline.planning.ask.answer import Asked, Upgrade, cluster_text
+from paceline.planning.search.goal import money
+from paceline.planning.search.ranking import TIE
+from paceline.strategy import Strategy
+from paceline.strategy.sharding import DISTRIBUTED
+from paceline.units import format_seconds
+
+SAFE = 0.9
+"""A limit that is kept with this probability is kept."""
+LIKELY = 0.5
+"""One that is kept with less is missed."""
+LONG_S = 30 * 86400.0
+"""A training that takes longer needs a date."""
+WAITS = 0.3
+"""Share of the step from which on the wait for links is what to mend."""
+MUCH = 4.0
+"""Times as fast, at the least, from which on other devices are named though nobody lists what the answer costs."""
+_SHARDINGS = {
+    "ddp": "DDP",
+    "zero1": "DDP with a sharded optimizer (ZeRO-1)",
+    "zero2": "FSDP that keeps weights whole (ZeRO-2)",
+    "zero3": "FSDP with full sharding (ZeRO-3)",
+    DISTRIBUTED: "DDP with a sharded optimizer (Megatron-Core's distributed_optimizer)",
+}
+
+
+def in_words(strategy: Strategy, replicas: int) -> str:
+    """The strategy as PyTorch's users call it: ``FSDP with full sharding (ZeRO-3), recomputing, 4 samples a device``."""
+    mesh = strategy.parallelism
+    steps = [f"{mesh.micro_batches} micro steps"] if mesh.micro_batches > 1 else []
+    each = strategy.global_batch_size // (max(1, replicas) * mesh.micro_batches)
+    of = "a step" if strategy.world_size == 1 else "a device" if mesh.model_devices == 1 else "a replica"
+    samples = f"{each:,} sample{'' if each == 1 else 's'} {of if not steps or strategy.world_size > 1 else 'a micro step'}"
+    return ", ".join([_method(strategy), *steps, f"{samples} and micro step" if steps and strategy.world_size > 1 else samples])
+
+
+def _method(strategy: Strategy) -> str:
+    """What the strategy is, without its sizes of batches."""
+    mesh = strategy.parallelism
+    sharding = "one device" if strategy.world_size == 1 else _SHARDINGS.get(mesh.sharding, mesh.sharding)
+    sizes = (("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert))
+    divided = [f"{name} parallel {size}" for name, size in sizes if size > 1]
+    again = [] if mesh.recompute == "none" else ["activation checkpointing"]
+    kept = [] if mesh.offload == "none" else [f"{mesh.offload} in the host's memory (offload)"]
+    return ", ".join([sharding, *divided, *again, *kept])
+
+
+def advice(asked: Asked) -> str:
+    """What to do, in one sentence: what fits first, then the limits, then what is worth it."""
+    choice = asked.choice
+    run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy)}"
+    if not asked.fits and asked.named is not None:
+        return f"{asked.workload} does not fit on {cluster_text(asked.named)}: {holding(asked, asked.named)}."
+    missed = [(name, chance) for name, chance in (("date", asked.in_time), ("budget", asked.in_budget)) if chance is not None]
+    if any(chance < LIKELY for _, chance in missed):
+        return _missed(asked, [name for name, chance in missed if chance < LIKELY])
+    if any(chance < SAFE for _, chance in missed):
+        name, least = min(missed, key=lambda limit: limit[1])
+        return f"{run}; the {name} is likely but not safe ({least:.0%}), so leave room{_safer(asked)}."
+    if asked.named is None and not missed and choice.time_s > LONG_S:
+        long = format_seconds(choice.time_s)
+        return f"This is the cheapest, and takes {long}: say by when you need it (--by 30d), and a faster one is chosen."
+    if (better := _better(asked)) is not None:
+        return f"{_capital(better)}; else {run[:1].lower()}{run[1:]}."
+    if (layout := asked.divided_layout) is not None:
+        words = _method(layout.choice.strategy)
+        return f"{run}; {words} is {layout.speedup:.1f} times as fast, for Megatron-LM or the like: plan weighs more of them."
+    waits = sum(choice.prediction.exposed.get(link, 0.0) for link in LINKS) / choice.prediction.step_time_s
+    if waits > WAITS:
+        links = "the links between devices" if choice.cluster.num_nodes == 1 else "the network"
+        what = "layouts that divide the network and compression" if asked.may_divide else "compression"
+        return f"{run}; it waits {waits:.0%} of the time for {links}: paceline plan tries {what}."
+    return f"{run}; {_scaling(asked)}."
+
+
+def holding(asked: Asked, named: Cluster) -> str:
+    """What to take where the network does not fit."""
+    choice = asked.choice
+    sequence = f", or sequences of {asked.shorter:,} tokens (--seq-len {asked.shorter})" if asked.shorter else ""
+    if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
+        return f"take at least {cluster_text(choice.cluster)}{sequence}"
+    where = f"at {asked.listing.seller} for {money(choice.usd)}"
+    return f"take {cluster_text(choice.cluster)} {where}, the cheapest listed of what holds it{sequence}"
+
+
+def _missed(asked: Asked, limits: Sequence[str]) -> str:
+    """What keeps the limits that the choice misses, the least dollars first."""
+    what = " and the ".join(limits)
+    able = [upgrade for upgrade in asked.upgrades if _keeps(asked, upgrade)]
+    if able:
+        best = min(able, key=lambda upgrade: (upgrade.usd != upgrade.usd, upgrade.usd))
+        return f"This misses the {what}: {_named(best)} {'keep' if _many(best) else 'keeps'} it, {_price(best)}."
+    others = ", and so does every row above" if asked.upgrades else ""
+    needs = []
+    if "date" in limits and asked.by_s:
+        keeping = asked.keeping
+        if keeping is not None:
+            needs.append(f"{keeping.title} {'keep' if _many(keeping) else 'keeps'} the date, {_price(keeping)}")
+        else:
+            times = _rounded(asked.choice.time_s / asked.by_s)
+            needs.append(f"a cluster {times} times as fast keeps the date, and none that is listed is")
+    if "budget" in limits:
+        needs.append(f"{money(asked.choice.usd)} is the budget that this takes")
+    return f"This misses the {what}{others}: {' and '.join(needs)}; or train less."
+
+
+def _safer(asked: Asked) -> str:
+    """The upgrade that keeps all limits with safety and costs least, in words; empty without one."""
+    able = [
+        upgrade
+        for upgrade in asked.upgrades
+        if _keeps(asked, upgrade) and (asked.by_s is None or upgrade.choice.time_high_s <= asked.by_s)
+    ]
+    if not able or asked.budget_usd is not None:
+        return ""
+    best = min(able, key=lambda upgrade: (upgrade.usd != upgrade.usd, upgrade.usd))
+    return f" or take {_named(best)}, {_price(best)}"
+
+
+def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
+    """Whether an upgrade more likely than not keeps the user's limits; an unknown price keeps no budget."""
+    in_time = asked.by_s is None or upgrade.choice.time_s <= asked.by_s
+    return in_time and (asked.budget_usd is None or upgrade.usd <= asked.budget_usd)
+
+
+def _better(asked: Asked) -> str | None:
+    """An upgrade that is faster beyond its range and costs less by more than a tie, also than the answer's own devices at the
+    same provider, and who lets these for less; None without either."""
+    now, cluster = asked.choice.usd, cluster_text(asked.choice.cluster)
+    if now != now:
+        return _much_faster(asked)
+    least = 1 - TIE
+    cheaper = [x for x in asked.upgrades if x.speedup_low > 1 and x.usd < least * now and not x.usd >= least * x.usd_there]
+    same = next((upgrade for upgrade in asked.upgrades if not upgrade.change), None)
+    several = asked.choice.cluster.world_size > 1
+    elsewhere = ""
+    if same:
+        verb = "cost" if several else "costs"
+        elsewhere = f"the same {cluster} {verb} {money(same.usd)} at {same.seller}, not {money(now)}"
+    if not cheaper:
+        return elsewhere or None
+    best = min(cheaper, key=lambda upgrade: upgrade.usd)
+    whose = f" at {best.seller}" if best.seller else ""
+    return f"{_faster(best)} for {1 - best.usd / now:.0%} less money{whose}{elsewhere and '; ' + elsewhere}"
+
+
+def _much_faster(asked: Asked) -> str | None:
+    """The cheapest of other devices that are much faster, where nobody lists what the answer costs: below which price of an
+    hour the answer is the cheaper one."""
+    much = [x for x in asked.upgrades if x.change.startswith("device=") and x.speedup_low > MUCH and x.usd == x.usd]
+    if not much:
+        return None
+    best = min(much, key=lambda upgrade: upgrade.usd)
+    cluster = asked.choice.cluster
+    even = float(f"{best.usd / (asked.choice.time_s / 3600 * cluster.world_size):.2g}")
+    own = f"{cluster.device.name} costs less than {dollars_text(even)} a device and hour"
+    return f"{_faster(best)} for {money(best.usd)}{f' at {best.seller}' if best.seller else ''}, which is less unless {own}"
+
+
+def _faster(upgrade: Upgrade) -> str:
+    times = f"{upgrade.speedup:.1f}" if upgrade.speedup < 10 else f"{upgrade.speedup:.0f}"
+    return f"{_named(upgrade)} {'are' if _many(upgrade) else 'is'} {times} times as fast"
+
+
+def _scaling(asked: Asked) -> str:
+    """Whether more devices are worth it."""
+    grown = next((u for u in asked.upgrades if u.change.startswith(("nodes", "devices-per-node"))), None)
+    if grown is None:
+        return "it waits little for links"
+    share = grown.speedup / (grown.choice.cluster.world_size / asked.choice.cluster.world_size)
+    less = "more devices pay less and less" if share >= 0.6 else "more devices do not pay"
+    worth = "more devices pay" if share >= 0.85 else less
+    low, high = grown.speedup_low, grown.speedup_high
+    return f"{worth}: {cluster_text(grown.choice.cluster)} are {grown.speedup:.2g} times as fast ({low:.2g} to {high:.2g})"
+
+
+def _named(upgrade: Upgrade) -> str:
+    if not upgrade.change:
+        return f"the same {cluster_text(upgrade.choice.cluster)}"
+    if upgrade.change.startswith("network"):
+        return f"a {upgrade.title}"
+    return cluster_text(upgrade.choice.cluster) if upgrade.change.startswith("device=") else upgrade.title
+
+
+def _many(upgrade: Upgrade) -> bool:
+    """Whether its name is plural."""
+    return not upgrade.change.startswith("network") and upgrade.choice.cluster.world_size > 1
+
+
+def _rounded(times: float) -> str:
+    """Two digits."""
+    return f"{times:.1f}" if times < 10 else f"{float(f'{times:.2g}'):,.0f}"
+
+
+def _price(upgrade: Upgrade) -> str:
+    cost = f"for {money(upgrade.usd)}" if upgrade.usd == upgrade.usd else "at a price that is not listed"
+    return f"in {format_seconds(upgrade.choice.time_s)} {cost}{f' at {upgrade.seller}' if upgrade.seller else ''}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

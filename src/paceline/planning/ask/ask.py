@@ -1,0 +1,196 @@
+"""``ask(workload, cluster)``: does it fit, how fast, what limits it, what it costs, is more worth it, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.prices import Price, of_devices, price
+from paceline.planning.ask.advice import WAITS, advice
+from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_text
+from paceline.planning.ask.question import QUICK, Question
+from paceline.planning.ask.rentals import NODES, Rental, rentals
+from paceline.planning.ask.upgrades import beside, large, larger, upgrades
+from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.goal import Goal
+from paceline.planning.search.layouts import Progress, silent
+from paceline.planning.search.ranking import TIE
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction.exchange.transports import steps_by_transport
+from paceline.prediction.mesh.expert_parallel import has_experts
+from paceline.workload.table import Workload
+
+MORE_NODES = (16, 32, 64)
+"""Nodes that are tried where fewer miss a date."""
+MOST_DIVIDED = 64
+"""Devices up to which a layout that divides the network is searched for beside the plain answer, which takes a second."""
+LEAST_POWER = 8
+"""The shortest sequence that is tried where longer ones do not fit has two to this power tokens."""
+
+
+def ask(
+    workload: Workload,
+    cluster: Cluster | None,
+    target: TrainingTarget | None = None,
+    *,
+    by_s: float | None = None,
+    budget_usd: float | None = None,
+    prices: Mapping[str, float | Price] | None = None,
+    predictor: Predictor = ORDINARY,
+    progress: Progress = silent,
+    shorter: Callable[[int], Workload] | None = None,
+) -> Asked:
+    """Answer with the best plain strategy on ``cluster``.
+
+    Args:
+        cluster: None: the cheapest of what can be rented that keeps the limits.
+        target: how much is trained; by default a million samples.
+        by_s, budget_usd: seconds and dollars that the training may take.
+        prices: as ``plan`` takes them.
+        progress: called with a line now and then where layouts are searched.
+        shorter: the network with sequences of so many tokens, which are tried where it does not fit.
+
+    Raises:
+        UserError: nothing fits the cluster, with the nearest that does; or as ``plan``.
+    """
+    prices = of_devices(prices, {cluster.device.name} if cluster else ())
+    question = Question(workload, target or TrainingTarget(), prices, predictor)
+    best, rental = (None if cluster is None else _on(question, cluster, progress)), None
+    if best is None:
+        best, rental = _rented(question, by_s, budget_usd, cluster)
+    at = question.rented([rental]) if rental else question
+    choice = best.best
+    more = upgrades(at, choice)
+    asked = Asked(
+        workload=workload.name,
+        amount=question.target.title,
+        choice=choice,
+        named=cluster,
+        tokens=workload.tokens,
+        by_s=by_s,
+        budget_usd=budget_usd,
+        in_time=chance(by_s, choice.time_s, choice.time_low_s, choice.time_high_s),
+        in_budget=chance(budget_usd, choice.usd, choice.usd_low, choice.usd_high),
+        price=str(rental.listing) if rental else next((x for x in best.prices if choice.cluster.device.name in x), ""),
+        listing=price(choice.cluster.device.name, at.prices),
+        upgrades=more,
+        keeping=_keeping(question, choice, more, by_s),
+        divided_layout=_divided(at, choice),
+        may_divide=_may_divide(at, choice),
+        shorter=0 if shorter is None or cluster in (None, choice.cluster) else _shorter(question, cluster, shorter),
+        by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),
+        assumptions=best.assumptions,
+    )
+    return replace(asked, advice=advice(asked))
+
+
+def chance(limit: float | None, value: float, low: float, high: float) -> float | None:
+    """Probability that a quantity with that 80 % interval is within ``limit``; None without a limit or a value."""
+    if limit is None or math.isnan(value):
+        return None
+    return Goal("deadline", limit).chance(value, low, high)
+
+
+def _on(question: Question, cluster: Cluster, progress: Progress) -> Plan | None:
+    """The plan on a cluster, or on the next of the same devices that holds the network; None where none does."""
+    here = question.may_hold(cluster)
+    return (question.plain((cluster,)) or question.divided((cluster,), progress) if here else None) or larger(question, cluster)
+
+
+def _keeping(question: Question, choice: Choice, more: Sequence[Upgrade], by_s: float | None) -> Upgrade | None:
+    """The cheapest rental that keeps a date that ``choice`` and ``more`` miss; None where there is no such date or rental."""
+    if by_s is None or min(x.choice.time_s for x in (beside(choice, choice, ""), *more)) <= by_s:
+        return None
+    for nodes in (NODES, *((many,) for many in MORE_NODES)):
+        if chosen := _cheapest(question, _layers(rentals(question.prices, nodes)), Goal("deadline", by_s)):
+            best, rental = chosen
+            return replace(beside(choice, best.best, cluster_name(best.best.cluster)), seller=rental.listing.seller)
+    return None
+
+
+def _may_divide(question: Question, choice: Choice) -> bool:
+    """Whether a layout that divides the network may be much better: several nodes that wait for the network, or experts."""
+    p = choice.prediction
+    waits = choice.cluster.num_nodes > 1 and p.exposed.get("network", 0.0) > WAITS * p.step_time_s
+    several = choice.strategy.world_size > 1 and choice.strategy.parallelism.model_devices == 1
+    return several and (waits or has_experts(question.workload))
+
+
+def _divided(question: Question, choice: Choice) -> Upgrade | None:
+    """The best layout that a short search finds, where there is reason for one and it is faster beyond its range."""
+    if not _may_divide(question, choice) or choice.cluster.world_size > MOST_DIVIDED:
+        return None
+    best = question.divided((choice.cluster,), more=QUICK)
+    layout = beside(choice, best.best, cluster_text(choice.cluster)) if best else None
+    return layout if layout and layout.speedup_low > 1 else None
+
+
+def _shorter(question: Question, cluster: Cluster, shorter: Callable[[int], Workload]) -> int:
+    """Tokens of the longest sequence, a power of two, with which the network fits; 0 where none does."""
+    tokens = question.workload.tokens
+    for size in (1 << power for power in range(max(0, tokens - 1).bit_length() - 1, LEAST_POWER - 1, -1)):
+        try:
+            at = replace(question, workload=shorter(size))
+        except UserError:  # a network of one length
+            return 0
+        if at.may_hold(cluster) and at.plain((cluster,)):
+            return size
+    return 0
+
+
+def _rented(
+    question: Question, by_s: float | None, budget_usd: float | None, cluster: Cluster | None
+) -> tuple[Plan, Rental | None]:
+    """The cheapest of what can be rented within ``by_s``, or the fastest within ``budget_usd``, and that; what misses
+    least where nothing keeps them. ``cluster``: what does not hold the network. Raises UserError where nothing does."""
+    goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
+    usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
+    passes = dict.fromkeys([goal, Goal("fastest" if by_s else "cheapest")])
+    tried = [(goal, usual), (goal, more), *((wanted, more or usual) for wanted in list(passes)[1:])]
+    for wanted, layers in tried:
+        if chosen := _cheapest(question, layers, wanted):
+            return chosen
+    if cluster is not None:
+        if best := large(question, cluster):
+            return best, None
+        raise UserError(
+            f"{question.workload.name} does not fit on {cluster_text(cluster)}, nor on any larger one that was tried",
+            "name more nodes and their network, such as '8x8 H100, 400Gb/s InfiniBand'",
+        )
+    raise UserError(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
+
+
+def _cheapest(question: Question, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
+    """The best rental by a goal with its plan, of ties the better by the other quantity; None where none keeps it."""
+    plans = []
+    for layer in layers:
+        clusters = list(filter(question.may_hold, (rental.cluster for rental in layer)))
+        if clusters and (best := question.rented(layer).plain(clusters, goal)):
+            plans.append((best, layer))
+    if not plans:
+        return None
+    least = min(_score(best, goal) for best, _ in plans)
+    near = [(best, layer) for best, layer in plans if _score(best, goal) <= least * (1 + TIE)]
+    best, layer = min(near, key=lambda of: _score(of[0], Goal("fastest" if goal.by_cost else "cheapest")))
+    return best, next(rental for rental in layer if rental.cluster == best.best.cluster)
+
+
+def _layers(every: Sequence[Rental]) -> list[list[Rental]]:
+    """Rentals in as few parts as can be planned at once: in each part a device has one listing."""
+    listed: dict[str, list[Price]] = {}
+    parts: dict[int, list[Rental]] = {}
+    for rental in every:
+        of_device = listed.setdefault(rental.cluster.device.name, [])
+        if rental.listing not in of_device:
+            of_device.append(rental.listing)
+        parts.setdefault(of_device.index(rental.listing), []).append(rental)
+    return list(parts.values())
+
+
+def _score(best: Plan, goal: Goal) -> float:
+    """What the goal makes small."""
+    return best.best.usd if goal.by_cost else best.best.time_s

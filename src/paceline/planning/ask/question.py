@@ -1,0 +1,97 @@
+"""What is trained and with which prices: what every plan of one answer of ``ask`` shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.prices import Price
+from paceline.planning.ask.rentals import Rental
+from paceline.planning.search.choice import Plan
+from paceline.planning.search.goal import Goal
+from paceline.planning.search.layouts import Progress, silent
+from paceline.planning.search.plan import plan
+from paceline.planning.search.space import Space
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction import Predictor
+from paceline.strategy import BUCKET_BYTES
+from paceline.workload.table import Workload
+
+FASTEST = Goal("fastest")
+PLAIN: Mapping[str, Any] = {
+    "compressions": ("dense",),
+    "exchanges": ("allreduce",),
+    "shardings": ("ddp", "zero1", "zero2", "zero3"),
+    "buckets": (BUCKET_BYTES,),
+    "tensors": (1,),
+    "contexts": (1,),
+    "pipelines": (1,),
+}
+"""What anybody can run in plain PyTorch: DDP and FSDP. Divided networks and compression are for ``plan``."""
+DIVIDED: Mapping[str, Any] = {
+    "compressions": ("dense",),
+    "virtual_stages": (1,),
+    "schedules": ("1f1b",),
+    "node_groups": False,
+}
+"""What is tried where nothing plain fits: whether a division fits is the question, and ``plan`` finds the fastest."""
+
+FEW: Mapping[str, Any] = {"tensors": (2, 4, 8), "contexts": (1,), "pipelines": (1, 2, 4, 8, 16), "offloads": False}
+"""Of these, what most large networks are trained with."""
+QUICK: Mapping[str, Any] = {**FEW, "shardings": ("zero1",), "recomputes": ("none", "full")}
+"""Of these, what is found in a fraction of a second."""
+ALL: Mapping[str, Any] = {}
+"""All of these, also with optimizer state in the host's memory."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is trained, with which prices."""
+
+    workload: Workload
+    target: TrainingTarget
+    prices: Mapping[str, float | Price] | None
+    predictor: Predictor
+
+    def rented(self, rentals: Sequence[Rental]) -> Question:
+        """The same at the prices of rentals, one for each device."""
+        listings = {rental.cluster.device.name: rental.listing for rental in rentals}
+        return replace(self, prices={**listings, **self.own_prices})
+
+    @property
+    def own_prices(self) -> dict[str, float | Price]:
+        """Dollars that the user gave, without listings."""
+        return {name: price for name, price in (self.prices or {}).items() if not isinstance(price, Price)}
+
+    def may_hold(self, cluster: Cluster) -> bool:
+        """Whether the devices together have room for trained weights and gradients of two bytes each, and frozen weights of
+        half a byte, which is the least that there is."""
+        least = 4 * self.workload.num_parameters + self.workload.frozen / 2
+        return cluster.world_size * cluster.device.memory.value >= least
+
+    def plan(self, space: Space, goal: Goal = FASTEST, progress: Progress = silent) -> Plan | None:
+        """The plan; None where nothing is legal, fits or meets the goal."""
+        try:
+            return plan(
+                self.workload,
+                space,
+                goal,
+                self.target,
+                prices=self.prices,
+                predictor=self.predictor,
+                progress=progress,
+                offers=False,
+            )
+        except UserError:
+            return None
+
+    def plain(self, clusters: Sequence[Cluster], goal: Goal = FASTEST) -> Plan | None:
+        """The best of DDP and FSDP."""
+        return self.plan(Space(clusters=tuple(clusters), **PLAIN), goal)
+
+    def divided(self, clusters: Sequence[Cluster], progress: Progress = silent, more: Mapping[str, Any] = ALL) -> Plan | None:
+        """The best layout that divides the network; ``more``: how much is tried, ``ALL`` or ``FEW``."""
+        return self.plan(Space(clusters=tuple(clusters), **{**DIVIDED, **more}), FASTEST, progress)

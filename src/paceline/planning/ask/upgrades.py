@@ -1,0 +1,185 @@
+"""What more or other devices would bring, and the next cluster that holds a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.prices import GIVEN, every_listing, listings, price
+from paceline.planning.ask.answer import Upgrade, cluster_text
+from paceline.planning.ask.question import FEW, Question
+from paceline.planning.ask.rentals import rentals
+from paceline.planning.compare.changes import apply, parse_change
+from paceline.planning.compare.speedup_range import speedup_factor
+from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.ranking import TIE
+
+LADDER_GBPS = (10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200)
+"""Speeds of networks as they are sold, Gb/s a node and direction."""
+NODE_DEVICES = 8
+"""Devices of a node at most that are tried where its cluster is too small."""
+MOST_NODES = 64
+"""Nodes at most that are tried where a cluster is too small."""
+
+MOST_RENTED = 128
+"""Nodes at most that are tried where nothing that is like the cluster holds the network."""
+
+
+def upgrades(question: Question, choice: Choice) -> tuple[Upgrade, ...]:
+    """The same cluster where it costs less, more nodes, a faster network, and the best other devices: the cheapest and the
+    fastest."""
+    cluster = choice.cluster
+    changes = []
+    elsewhere = _elsewhere(question, choice)
+    if not _alone(cluster):
+        changes.append(f"nodes={2 * cluster.num_nodes}")
+    elif cluster.devices_per_node < NODE_DEVICES:
+        changes.append(f"devices-per-node={2 * cluster.devices_per_node}")
+    if cluster.num_nodes > 1 and (faster := _faster(cluster)):
+        changes.append(f"network={faster}")
+    same = [upgrade for change in changes if (upgrade := _upgrade(question, choice, change))]
+    others = [
+        upgrade
+        for name in _devices_by_speed(cluster)
+        if (upgrade := _upgrade(question, choice, f"device={name}")) and upgrade.speedup > 1
+    ]
+    cheapest = min(others, key=lambda upgrade: upgrade.usd, default=None)
+    fastest = max(others, key=lambda upgrade: upgrade.speedup, default=None)
+    return (*filter(None, [elsewhere]), *same, *(x for x in others if x is cheapest or x is fastest))
+
+
+def larger(question: Question, cluster: Cluster) -> Plan | None:
+    """The plan of the smallest larger cluster of the same devices that holds the network; None where none does."""
+    for candidate in filter(question.may_hold, _larger(cluster)):
+        if best := question.plain((candidate,)):
+            return best
+    return None
+
+
+def large(question: Question, cluster: Cluster) -> Plan | None:
+    """The plan of the smallest larger cluster that can be rented and holds the network, also divided."""
+    rented = [x.cluster for x in rentals(question.prices, _doublings(1, MOST_RENTED)) if question.may_hold(x.cluster)]
+    for size in sorted({other.world_size for other in rented if other.world_size > cluster.world_size}):
+        others = [other for other in rented if other.world_size == size]
+        if best := question.plain(others) or question.divided(others, more=FEW):
+            return best
+    return None
+
+
+def _larger(cluster: Cluster) -> Iterator[Cluster]:
+    local, nodes = cluster.devices_per_node, cluster.num_nodes
+    if nodes == 1:
+        yield from (cluster.changed(devices_per_node=size) for size in _doublings(local, NODE_DEVICES))
+    if not _alone(cluster):
+        yield from (cluster.changed(num_nodes=many) for many in _doublings(nodes, MOST_NODES))
+
+
+def beside(choice: Choice, other: Choice, title: str, *, change: str = "", seller: str = "") -> Upgrade:
+    """``other`` as an upgrade of ``choice``, at its own price."""
+    p, base = other.prediction, choice.prediction
+    speedup = p.samples_per_s / base.samples_per_s
+    factor = speedup_factor(p, base, other.cluster, choice.cluster)
+    return Upgrade(
+        change=change,
+        title=title + (f", {seller}" if seller else ""),
+        choice=other,
+        speedup=speedup,
+        speedup_low=speedup / factor,
+        speedup_high=speedup * factor,
+        usd=other.usd,
+        seller=seller,
+    )
+
+
+def _upgrade(question: Question, choice: Choice, change: str) -> Upgrade | None:
+    """The same training with the best plain strategy after ``change``; None where it cannot be."""
+    try:
+        cluster, _, _ = apply([parse_change(change)], choice.cluster, choice.strategy, "weak")
+    except UserError:
+        return None
+    best = question.plain((cluster,))
+    if best is None:
+        return None
+    seller, usd_there = _there(question, choice, cluster)
+    upgrade = beside(choice, best.best, _title(change, cluster, choice.cluster), change=change, seller=seller)
+    # Nobody lists what a faster network costs.
+    return replace(upgrade, usd_there=usd_there, usd=math.nan if change.startswith("network") else upgrade.usd)
+
+
+def _elsewhere(question: Question, choice: Choice) -> Upgrade | None:
+    """The same cluster at the provider who lists it for least, where that saves more than a tie; not where the user says what
+    it costs. Who lets devices one by one joins no nodes."""
+    cluster, now = choice.cluster, price(choice.cluster.device.name, question.prices)
+    if now is None or now.provider == GIVEN:
+        return None
+    sizes = cluster.node_sizes
+    offers = [
+        listing
+        for listing in listings(cluster.device.name)
+        if (listing.machines[-1][0] >= cluster.devices_per_node if listing.machines else cluster.num_nodes == 1)
+    ]
+    least = min(offers, key=lambda listing: listing.usd_per_hour(sizes), default=now)
+    share = least.usd_per_hour(sizes) / now.usd_per_hour(sizes)
+    if share >= 1 - TIE:
+        return None
+    cheaper = replace(choice, usd=choice.usd * share, usd_low=choice.usd_low * share, usd_high=choice.usd_high * share)
+    return replace(beside(choice, cheaper, "the same", seller=least.seller), speedup_low=1.0, speedup_high=1.0)
+
+
+def _there(question: Question, choice: Choice, cluster: Cluster) -> tuple[str, float]:
+    """Who lets the devices of ``cluster`` where that is another provider, and what ``choice`` costs there; NaN where it is not
+    listed there. Prices of two providers say little of two devices."""
+    name, sizes = choice.cluster.device.name, choice.cluster.node_sizes
+    now, other = price(name, question.prices), price(cluster.device.name, question.prices)
+    seller = now.seller if now else ""
+    if other is None or other.seller in ("", seller) or cluster.device == choice.cluster.device:
+        return "", choice.usd
+    there = next((listing for listing in listings(name) if listing.seller == other.seller), None)
+    if now is None:
+        return other.seller, math.nan
+    if not seller or not now.usd_per_hour(sizes):
+        return other.seller, choice.usd
+    return other.seller, choice.usd * there.usd_per_hour(sizes) / now.usd_per_hour(sizes) if there else math.nan
+
+
+def _title(change: str, cluster: Cluster, before: Cluster) -> str:
+    if cluster.device != before.device:
+        return f"{cluster.device.name} instead"
+    return f"network {cluster.network.name}" if change.startswith("network") else cluster_text(cluster)
+
+
+def _alone(cluster: Cluster) -> bool:
+    """Whether nothing is known of a network between such nodes."""
+    return cluster.num_nodes == 1 and cluster.network == cluster.intra_link
+
+
+def _doublings(size: int, most: int) -> list[int]:
+    """Twice ``size``, four times, and so on."""
+    return [size << times for times in range(1, 20) if size << times <= most]
+
+
+def _faster(cluster: Cluster) -> str:
+    """The next network that is sold, at least twice as fast and of the same transport; empty where there is none."""
+    now = cluster.network.bandwidth.value * 8 / 1e9
+    return next((f"{speed}Gb/s" for speed in LADDER_GBPS if speed >= 1.99 * now), "")
+
+
+def _listed_devices() -> list[str]:
+    return list(dict.fromkeys(listing.device for listing in every_listing()))
+
+
+def _peak(name: str) -> float:
+    device = hardware.device(name)
+    return max(device.peak(precision).value for precision in ("bf16", "fp16") if precision in device.precisions)
+
+
+def _devices_by_speed(cluster: Cluster) -> list[str]:
+    """Devices with a listed price and more FLOP/s at 16 bit."""
+    names = [name for name in _listed_devices() if {"bf16", "fp16"} & set(hardware.device(name).precisions)]
+    own = cluster.device
+    least = _peak(own.name) if {"bf16", "fp16"} & set(own.precisions) else 0.0
+    return [name for name in names if name != own.name and _peak(name) > least]

@@ -1,0 +1,1 @@
+"""Comparison of strategies and clusters: whatif, explain, scaling."""

@@ -1,0 +1,264 @@
+"""``predict_asynchronous(...)``: asynchronous SGD before the hardware is there, beside the same job in step.
+
+The one-worker profile is not measured but the one that ``predict`` works with: seconds of layers by roofline, the link and the
+optimizer of the catalogue; its spreads are those that the constants missed on held-out measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from paceline.calibration.uncertainty import Z80
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
+from paceline.prediction.answer.lazy_tuple import lazy
+from paceline.prediction.answer.result import Assumption, Prediction
+from paceline.prediction.asynchronous.profile import LayerProfile, Profile, assign_servers
+from paceline.prediction.asynchronous.result import AsyncResult
+from paceline.prediction.asynchronous.simulate import simulate
+from paceline.prediction.passes.compute import optimizer_seconds
+from paceline.prediction.passes.costs import run_again
+from paceline.prediction.predictor import ORDINARY, Predictor
+from paceline.prediction.step_model import StepModel
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.strategy import Strategy
+from paceline.units import format_bandwidth, format_seconds
+from paceline.workload.table import Workload
+
+MOST_WORKERS = 128
+"""Simulated: more take minutes."""
+MOST_PARTS = 40
+"""A network of more layers is simulated as about so many parts of neighbours."""
+STEPS = 800
+"""Of all workers together that count, though never fewer than ``LEAST_STEPS`` of each."""
+LEAST_STEPS, MOST_STEPS = 24, 100
+PROFILED = 16
+"""Steps of a profile that is not measured: quantiles of ``Efficiency.straggler_spread``."""
+LAB = (
+    "Simulations from a measured profile of one worker missed the throughput of 24 emulated jobs by 7.5% and their mean "
+    "staleness by 5.0% (benchmarks/results/async_lab.csv)."
+)
+UNKNOWN = (
+    "The effect of staleness on accuracy is unknown, not zero: nobody measured it here. The figures "
+    "compare samples a second, not the time to a target."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncPrediction:
+    """An asynchronous job, predicted.
+
+    Attributes:
+        result: throughput and staleness.
+        worker: one worker by itself: its step without any exchange, its memory.
+        synchronous: the same workers in step, as ``predict`` says; without the servers, unless they are among the workers.
+        strategy: its own: batch, precision, optimizer and recomputation of the synchronous job, over parameter servers.
+    """
+
+    workload: str
+    strategy: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    result: AsyncResult
+    worker: Prediction
+    synchronous: Prediction
+    assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def speedup(self) -> float:
+        """Samples/s over those of the synchronous job."""
+        return self.result.samples_per_s / self.synchronous.samples_per_s
+
+    @property
+    def headline(self) -> str:
+        """That a worker does not fit, and by how much; empty where it fits."""
+        return self.worker.headline
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; ``staleness_effect`` is None: unknown."""
+        return {
+            "schema": 1,
+            "workload": self.workload,
+            "strategy": dict(self.strategy),
+            "cluster": dict(self.cluster),
+            **self.result.to_json(),
+            "staleness_effect": None,
+            "worker_step_s": self.worker.step_time_s,
+            "memory_bytes": self.worker.memory_bytes,
+            "fits": self.worker.fits,
+            "speedup": self.speedup,
+            "assumptions": list(self.assumptions),
+            "synchronous": self.synchronous.to_json(),
+        }
+
+
+def predict_asynchronous(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    servers: int = 1,
+    *,
+    server_device: Device | None = None,
+    predictor: Predictor = ORDINARY,
+    drawn_steps: int = 0,
+) -> AsyncPrediction:
+    """Predict ``workload`` under asynchronous SGD: every device of ``cluster`` a worker, and ``servers`` more nodes that serve.
+
+    Args:
+        strategy: of the synchronous job that is set beside it; each worker's mini-batch is its micro batch.
+        server_device: what a server updates parameters with; by default a device like the workers'.
+        predictor: of a worker's step, the link and the synchronous job, without an input pipeline.
+        drawn_steps: steps of every worker that the timeline shows.
+
+    Raises:
+        UserError: what the simulation does not know (compression, sharding, micro steps, several workers on one network
+            link), no network, too many workers, more servers than parts of the network, a loader; or as ``Predictor.step``.
+    """
+    _check(cluster, strategy, predictor)
+    if workload.tables is not None:
+        raise UserError(
+            f"asynchronous workers of {workload.name}: its tables lie divided among devices that exchange vectors in step",
+            "predict it in step: leave --asynchronous out",
+        )
+    strategy = strategy.settled(workload, cluster)
+    alone = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
+        world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
+    )
+    single = cluster.changed(num_nodes=1, network=cluster.intra_link)
+    worker = predictor.step(workload, single, alone)
+    model, efficiency, correction = predictor.model(workload), predictor.typical, predictor.correction
+    factor = worker.step_time_s / model.step(single, alone).seconds
+    network = (correction.cluster(cluster) if correction else cluster).network
+    layers = parts(model, alone, cluster.device, factor)
+    sized = sum(part.size > 0 for part in layers)
+    if servers > sized:
+        raise UserError(
+            f"{servers} servers for the {sized} parts that {workload.name} is simulated as",
+            f"give at most {sized}: a part stays whole",
+        )
+    serving = server_device or cluster.device
+    memory, launches = optimizer_seconds(
+        OPTIMIZERS[strategy.optimizer], workload.num_parameters, len(workload.parameters), serving, efficiency
+    )
+    sigmas = efficiency.sigmas
+    profile = Profile(
+        name=workload.name,
+        batch_size=strategy.micro_batch_size,
+        layers=layers,
+        update_s_per_byte=memory / (4 * workload.num_parameters),
+        update_s=launches / sized,
+        link_share=efficiency.bandwidth(network) / network.bandwidth.value,
+        compute_spread=math.log(worker.high_s / worker.low_s) / (2 * Z80),
+        network_spread=efficiency.link_sigma(network, sigmas.network),
+        server_spread=sigmas.other,
+        hosts_spread=sigmas.doubling,
+    )
+    latency = network.latency.value * efficiency.latency_factor
+    result = simulate(
+        profile,
+        cluster.num_nodes,
+        servers,
+        link_bandwidth=network.bandwidth.value,
+        latency=latency,
+        steps=min(MOST_STEPS, max(LEAST_STEPS, STEPS // cluster.num_nodes)),
+        drawn_steps=drawn_steps,
+    )
+    beside = predictor.step(workload, cluster, strategy)
+    many = "server is a further node" if servers == 1 else f"{servers} servers are further nodes"
+    notes = (
+        f"The {many} on {network.name}: {format_bandwidth(network.bandwidth.value)} each way; {profile.link_share:.0%} of it "
+        f"is reached. Latency {format_seconds(latency)}. Gradients and parameters travel as fp32.",
+        f"A server updates with {strategy.optimizer} on {serving.name}: {format_seconds(memory + launches)} for the whole "
+        "network, one gradient after another.",
+        f"A server holds whole parts of the network. The fullest one holds {_fullest(profile, servers):.0%} of the parameters.",
+        "A worker reads a server's parameters again as soon as the server has applied all its gradients.",
+        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in result.assumptions),
+        LAB,
+        UNKNOWN,
+    )
+    return AsyncPrediction(
+        workload=workload.name,
+        strategy={**beside.strategy, "exchange": "parameter_server", "servers": servers},
+        cluster={**beside.cluster, "servers": servers, "server_device": serving.name},
+        result=result,
+        worker=worker,
+        synchronous=beside,
+        assumptions=lazy(lambda: (*notes, *_of_worker(worker))),
+    )
+
+
+def _of_worker(worker: Prediction) -> Iterator[Assumption]:
+    """What a worker's step rests on; the optimizer is the servers', and the simulation has errors of its own."""
+    for assumption in worker.assumptions:
+        if assumption.kind == "held-out error":
+            yield Assumption(assumption.kind, f"A worker's step: {assumption[0].lower()}{assumption[1:]}", assumption.source)
+        elif assumption.kind != "optimizer":
+            yield assumption
+
+
+def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
+    if predictor.loader:
+        raise UserError("asynchronous workers are simulated without an input pipeline", "leave the loader out")
+    if predictor.calibration is not None:
+        raise UserError("asynchronous workers are simulated from the catalogue", "leave the calibration out")
+    x, mesh = strategy.gradient_exchange, strategy.parallelism
+    for what, is_on in (
+        (f"compression {x.compression}", x.compression != "dense"),
+        (
+            f"exchange {x.exchange}",
+            x.exchange not in ("allreduce", "parameter_server"),
+        ),
+        (f"sharding {mesh.sharding}", mesh.sharding != "ddp"),
+        (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
+        (f"an exchange every {strategy.sync_every} steps", strategy.sync_every > 1),
+        ("a network that several devices hold together", not mesh.whole),
+    ):
+        if is_on:
+            raise UserError(
+                f"asynchronous training with {what} cannot be predicted", "leave it out, or predict the synchronous step"
+            )
+    if cluster.devices_per_node > 1:
+        raise UserError(
+            f"{cluster.devices_per_node} asynchronous workers on one network link cannot be predicted",
+            "give one device per node, and more nodes",
+        )
+    if cluster.network == cluster.intra_link:
+        raise UserError("the workers have no network to their servers", "give `network`, such as 10Gb/s")
+    if cluster.num_nodes > MOST_WORKERS:
+        raise UserError(f"{cluster.num_nodes} asynchronous workers take too long to simulate", f"give at most {MOST_WORKERS}")
+
+
+def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[LayerProfile, ...]:
+    """The layers of one worker, neighbours joined where there are many: by where their middle lies in layers and in bytes."""
+    workload = model.workload
+    forward, backward = (seconds.total * factor for seconds in model.launched(model.passes(device, strategy), device))
+    backward = backward + run_again(workload, strategy.parallelism.recomputation, forward)[0]
+    owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
+    sizes = np.bincount(owners, weights=elements, minlength=len(forward))
+    part = np.arange(len(sizes))
+    if len(sizes) > MOST_PARTS:
+        middle = (np.cumsum(sizes) - sizes / 2) / sizes.sum() + (part + 0.5) / len(part)
+        part = np.unique((middle / 2 * MOST_PARTS).astype(np.int64), return_inverse=True)[1]
+    every = NormalDist(0.0, model.constants.straggler_spread or 1e-9)
+    factors = [math.exp(every.inv_cdf((i + 0.5) / PROFILED)) for i in range(PROFILED)]
+    return tuple(
+        LayerProfile(
+            name=workload.layers[int(np.flatnonzero(part == i)[0])].name,
+            size=float(sizes[part == i].sum()),
+            forward_s=tuple(f * float(forward[part == i].sum()) for f in factors),
+            backward_s=tuple(f * float(backward[part == i].sum()) for f in factors),
+        )
+        for i in range(int(part.max()) + 1)
+    )
+
+
+def _fullest(profile: Profile, servers: int) -> float:
+    """Share of the bytes on the server that has most of them."""
+    sizes = [part.size for part in profile.layers if part.size]
+    return float(np.bincount(assign_servers(sizes, servers), weights=sizes).max() / profile.size)

@@ -1,0 +1,253 @@
+"""Changes of a cluster and a strategy, such as ``nodes+1``, and what they make of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from paceline import hardware
+from paceline.errors import UserError, unknown
+from paceline.hardware import Cluster
+from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
+from paceline.hardware.placement import parse_sizes
+from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
+from paceline.prediction import Predictor
+from paceline.strategy import EXCHANGES, Strategy
+from paceline.strategy.parallelism import MODEL
+from paceline.strategy.recompute import recompute_choice
+from paceline.units import parse_bytes
+
+BatchScaling = Literal["strong", "weak"]
+OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation")
+OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
+"""Changes of what joins the nodes, which no listing of a device prices."""
+OF_PREDICTOR = ("attention", "software")
+OF_STRATEGY = {
+    "precision": "precision",
+    "compression": "compression",
+    "exchange": "exchange",
+    "codec-at": "codec_at",
+    "residual-bits": "residual_bits",
+    "residuals-at": "residuals_at",
+    "dense-bits": "dense_bits",
+    "servers": "servers",
+    "sharding": "sharding",
+    "gather-bits": "gather_bits",
+    "gradient-bits": "gradient_bits",
+    "shard-devices": "shard_devices",
+    "offload": "offload",
+    "global-batch": "global_batch_size",
+    "accumulation": "grad_accum_steps",
+    "bucket": "bucket_bytes",
+    "recompute": "recompute",
+    "recompute-layers": "recompute_layers",
+    "optimizer": "optimizer",
+    "tensor": "tensor",
+    "pipeline": "pipeline",
+    "context": "context",
+    "expert": "expert",
+    "expert-tensor": "expert_tensor",
+    "expert-imbalance": "expert_imbalance",
+    "expert-exchange": "expert_exchange",
+    "expert-overlap": "expert_overlap",
+    "virtual-stages": "virtual_stages",
+    "schedule": "schedule",
+    "first-stage-layers": "first_stage_layers",
+    "last-stage-layers": "last_stage_layers",
+    "sync-every": "sync_every",
+    "fragments": "fragments",
+    "sync-delay": "sync_delay",
+    "mixing": "mixing",
+    "outer-lr": "outer_lr",
+    "outer-momentum": "outer_momentum",
+}
+NUMBERS = (
+    "global-batch",
+    "accumulation",
+    "servers",
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "expert-tensor",
+    "virtual-stages",
+    "shard-devices",
+    "gather-bits",
+    "gradient-bits",
+    "residual-bits",
+    "dense-bits",
+    "recompute-layers",
+    "first-stage-layers",
+    "last-stage-layers",
+    "sync-every",
+    "fragments",
+    "sync-delay",
+)
+FROM_ZERO = (
+    *("shard-devices", "gather-bits", "gradient-bits", "recompute-layers", "first-stage-layers", "last-stage-layers"),
+    "sync-delay",
+)
+"""Numbers of which 0, the default, leaves the choice open."""
+FACTORS = ("expert-imbalance", "mixing", "outer-lr", "outer-momentum")
+"""Numbers that need not be whole."""
+SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: ``nodes+1``, ``network=100Gb/s``. ``operator`` is ``=``, ``+``, ``-`` or ``x``."""
+
+    name: str
+    operator: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.operator}{self.value}"
+
+
+def parse_change(text: str) -> Change:
+    """``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError for anything else."""
+    names = sorted((*OF_CLUSTER, *OF_STRATEGY, *OF_PREDICTOR), key=len, reverse=True)
+    text = text.strip()
+    for word in (*names, *ALIASES):
+        name, rest = ALIASES.get(word, word), text[len(word) :].strip()
+        if not text.replace("_", "-").startswith(word):
+            continue
+        if rest in ("", "=", "+", "-", "x"):
+            example = {"nodes": "nodes+1", "network": "network=100Gb/s"}.get(name, f"{name}={EXAMPLES.get(name, 'VALUE')}")
+            raise UserError(f"{name} has no value", f"write {example}")
+        if rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
+            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "leaf-nodes", *NUMBERS):
+                raise UserError(f"{name} is not a number: {rest!r} cannot change it", f"write it as {name}=VALUE")
+            return Change(name, rest[0], rest[1:].strip())
+    given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
+    raise fixed(given) or unknown("change", given, sorted(names), "write it as nodes+1 or network=100Gb/s")
+
+
+def apply(
+    changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: BatchScaling
+) -> tuple[Cluster, Strategy, str]:
+    """Cluster, strategy and kind of scaling after the changes. A batch that does not divide among the new
+    replicas becomes the nearest that does. A dense hierarchical exchange on one node becomes an all-reduce.
+
+    Raises:
+        UserError: an illegal value, or an illegal combination, with the nearest legal one.
+    """
+    before = cluster.world_size
+    fields: dict[str, Any] = {}
+    leaves: dict[str, Change] = {}
+    for change in changes:
+        if change.name in ("leaf-nodes", "oversubscription"):
+            leaves[change.name] = change
+        elif change.name in OF_CLUSTER:
+            cluster = _cluster(change, cluster)
+        elif change.name not in OF_PREDICTOR:
+            fields |= _fields(change, strategy)
+    cluster = _on_leaves(leaves, cluster) if leaves else cluster
+    n = cluster.world_size
+    replicas = n // prod(fields.get(name, strategy.choice(name)) for name in MODEL)
+    given = "global_batch_size" in fields
+    scaled = "" if n == before else "global batch given" if given else scaling
+    if replicas and not given and (n, replicas) != (before, strategy.parallelism.data):
+        shares = replicas * fields.get("grad_accum_steps", strategy.parallelism.micro_batches)
+        batch = strategy.global_batch_size * n // before if scaled == "weak" else strategy.global_batch_size
+        fields["global_batch_size"] = _nearest_multiple(batch, shares)
+    if strategy.gradient_exchange.exchange == "hierarchical" and "exchange" not in fields:
+        fields["ranks_per_node"] = cluster.devices_per_node
+    after = strategy.changed(world_size=n, **fields)
+    x = after.gradient_exchange
+    if cluster.num_nodes == 1 and (x.exchange, x.compression) == ("hierarchical", "dense"):
+        after = after.changed(exchange="allreduce", ranks_per_node=1)
+    return cluster, after, scaled
+
+
+def is_upgrade(changes: Iterable[Change], before: Cluster, after: Cluster) -> bool:
+    """Whether changes give nodes that are joined already another network or other switches between them."""
+    joined = min(before.num_nodes, after.num_nodes) > 1 and any(change.name in OF_FABRIC for change in changes)
+    fabrics = [(of.network, of.leaf_nodes, of.oversubscription, of.nic, of.aggregation) for of in (before, after)]
+    return joined and fabrics[0] != fabrics[1]
+
+
+def changed_predictor(changes: Iterable[Change], predictor: Predictor) -> Predictor:
+    """The predictor after the changes of the kernel of attention and of the software. Raises UserError as ``Predictor``."""
+    choices: dict[str, Any] = {change.name: change.value for change in changes if change.name in OF_PREDICTOR}
+    return predictor.changed(**({"constants": None} if "software" in choices else {}), **choices) if choices else predictor
+
+
+def _on_leaves(leaves: Mapping[str, Change], cluster: Cluster) -> Cluster:
+    """The cluster below other leaf switches."""
+    nodes, blocking = leaves.get("leaf-nodes"), leaves.get("oversubscription")
+    return on_leaves(
+        cluster,
+        _number(nodes, cluster.leaf_nodes) if nodes else cluster.leaf_nodes,
+        parse_oversubscription(blocking.value) if blocking else cluster.oversubscription,
+    )
+
+
+def _nearest_multiple(value: int, of: int) -> int:
+    """The nearest multiple of ``of`` above 0; the smaller of two equally near ones."""
+    below = max(1, value // of) * of
+    return below + of if 2 * (value - below) > of else below
+
+
+def _number(change: Change, before: int) -> int:
+    try:
+        value = int(change.value)
+    except ValueError:
+        raise UserError(f"{change.value!r} in {change} is not a whole number", f"write it as {change.name}+1") from None
+    after = {"=": value, "+": before + value, "-": before - value, "x": before * value}[change.operator]
+    least = 0 if change.name in FROM_ZERO else 1
+    if after < least:
+        raise UserError(f"{change} leaves {after} of {before} {change.name}", f"keep at least {least}")
+    return after
+
+
+def _factor(change: Change) -> float:
+    try:
+        return float(change.value)
+    except ValueError:
+        raise UserError(f"{change.value!r} in {change} is not a number", f"write it as {change.name}=1.2") from None
+
+
+def _cluster(change: Change, cluster: Cluster) -> Cluster:
+    if change.name == "nodes":
+        many = _number(change, cluster.num_nodes)
+        if many > 1 and cluster.num_nodes == 1 and cluster.network == cluster.intra_link:
+            raise UserError(f"{many} nodes have no network", "give one, such as network=100Gb/s")
+        return cluster.changed(num_nodes=many)
+    if change.name == "devices-per-node":
+        sizes = parse_sizes(change.value) if change.operator == "=" and "+" in change.value else None
+        if isinstance(sizes, tuple):
+            return cluster.changed(devices_per_node=sizes, num_nodes=len(sizes))
+        return cluster.changed(devices_per_node=_number(change, cluster.devices_per_node))
+    if change.name == "nic":
+        return cluster.changed(nic=hardware.nic(change.value))
+    if change.name == "aggregation":
+        return cluster.changed(aggregation=hardware.aggregation(change.value))
+    if change.name == "network":
+        return cluster.changed(network=hardware.network(change.value, like=cluster.network))
+    if hardware.instance(change.value):  # its devices and its network come with it
+        leaves = (cluster.leaf_nodes, cluster.oversubscription)
+        return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)
+    device = hardware.device(change.value)
+    return cluster.changed(device=device, intra_link=hardware.link(device.link))
+
+
+def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
+    """The fields of the strategy that a change sets. A new compression takes its own exchange and options, so do servers."""
+    field, value = OF_STRATEGY[change.name], change.value
+    if change.name in NUMBERS:
+        given = {field: _number(change, strategy.choice(field))}
+        return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
+    if change.name == "bucket":
+        return {field: int(parse_bytes(value))}
+    if change.name == "recompute":
+        return {field: recompute_choice(value)}
+    if change.name == "expert-overlap":
+        return {field: yes_or_no(change.name, value)}
+    if change.name in FACTORS:
+        return {field: _factor(change)}
+    alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
+    return {field: value, **alone}

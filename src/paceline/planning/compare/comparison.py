@@ -1,0 +1,128 @@
+"""A strategy beside the best one: how it differs, and why a strategy that the user asked for is not listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.compare.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
+from paceline.planning.search.choice import Choice
+from paceline.planning.search.space import Space
+from paceline.prediction import Predictor
+from paceline.prediction.layouts.batch import Candidate
+from paceline.prediction.passes.memory import FRAGMENTED, fit_of, usable_bytes
+from paceline.strategy.recompute import recompute_choice
+from paceline.units import format_bytes, format_gib, format_seconds
+from paceline.workload.table import Workload
+
+
+def difference(choice: Choice, best: Choice) -> str:
+    """Its time and cost against the best, and the resources on which it spends more or less time."""
+    parts = [_more(choice.time_s / best.time_s, "slower", "faster")]
+    if choice.usd == choice.usd and best.usd == best.usd and best.usd > 0:
+        parts.append(_more(choice.usd / best.usd, "more expensive", "cheaper"))
+    lost = {k: choice.exposed.get(k, 0.0) - best.exposed.get(k, 0.0) for k in {**choice.exposed, **best.exposed}}
+    worst = max(lost, key=lambda k: lost[k])
+    gained = min(lost, key=lambda k: lost[k])
+    if lost[worst] > 0.002 * best.time_s:
+        parts.append(f"spends {format_seconds(lost[worst])} more on {worst}")
+    if -lost[gained] > 0.002 * best.time_s:
+        parts.append(f"saves {format_seconds(-lost[gained])} on {gained}")
+    return ", ".join(filter(None, parts)) or "equal"
+
+
+def _more(ratio: float, more: str, less: str) -> str:
+    if abs(ratio - 1) < 0.0005:
+        return ""
+    return f"{ratio - 1:.1%} {more}" if ratio > 1 else f"{1 - ratio:.1%} {less}"
+
+
+def illegal(
+    wanted: Wanted,
+    best: Choice,
+    workload: Workload,
+    space: Space,
+    barred: Mapping[str, str],
+    predictor: Predictor,
+    least: Sequence[tuple[Candidate, float]] = (),
+) -> str:
+    """Why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.
+
+    Args:
+        space: what was tried. ``barred``: by compression, why it does not compete.
+        predictor: the one that predicted the best, so that both rates come from one model.
+        least: layouts with these choices that lack least memory, where some were searched, and the bytes that they lack.
+    """
+    fields = {FIELDS[k]: v for k, v in wanted.items() if k in FIELDS}
+    if "servers" in fields:
+        fields = {"exchange": "parameter_server", **fields}
+    if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
+        fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients
+    if "servers" not in fields and "exchange" in fields:
+        fields["servers"] = 1
+    cluster, clusters = best.cluster, space.clusters
+    if recompute_choice(wanted.get("recompute", "none")) == "full" and not saves_memory(workload):
+        return f"{POINTLESS}."
+    shown = {k: format_bytes(int(str(v))) if k == "bucket" else v for k, v in wanted.items()}
+    title = ", ".join(f"{k} {v}" for k, v in shown.items())
+    if least:
+        layout, missing = min(least, key=lambda of: of[1])
+        needed = missing + usable_bytes(layout[0].device)
+        return f"{title} {fit_of(needed, layout[0].device)}: {lacking(needed, layout[0])} with {describe(*layout)}."
+    if "tensor" in fields and "sequence" not in fields:
+        fields["sequence"] = fields["tensor"] != 1  # as a search of layouts has it
+    if "device" in wanted:
+        given = {c.device.name: c for c in clusters}
+        if wanted["device"] not in given:
+            return f"{wanted['device']} is not among the plan's devices ({', '.join(given)})."
+        size = cluster.world_size
+        cluster = min((c for c in clusters if c.device.name == wanted["device"]), key=lambda c: abs(c.world_size - size))
+    if "nodes" in wanted:
+        if int(str(wanted["nodes"])) > (most := max(c.num_nodes for c in clusters)):
+            return f"{wanted['nodes']} nodes are more than the plan's most, {most}."
+        cluster = cluster.changed(num_nodes=int(str(wanted["nodes"])))
+        fields["world_size"] = cluster.world_size
+    if "workers" not in wanted:
+        fields["world_size"] = cluster.world_size
+    try:
+        strategy = best.strategy.changed(**fields)
+        p = predictor.step(workload, cluster, strategy)
+    except UserError as error:
+        return f"{title} is not legal: {str(error).rstrip('.?')}."
+    if p.fit != "fits":
+        return f"{title} {p.fit}: {lacking(p.memory_bytes, cluster)} with {describe(cluster, strategy)}."
+    rate = p.samples_per_s / best.prediction.samples_per_s
+    pace = f"it would train {rate:.2f} times as many samples a second as the best"
+    if barred_for := barred.get(strategy.gradient_exchange.compression):
+        return f"{title} is left out: {barred_for}. Over {strategy.gradient_exchange.exchange} {pace}."
+    return f"{title} was not tried{_outside(shown, space)}. With the other choices of the best {pace}."
+
+
+def lacking(needed: float, cluster: Cluster) -> str:
+    """What a device lacks of ``needed`` bytes, or of the headroom beside them, in words."""
+    missing = needed - cluster.device.memory.value
+    if missing > 0:
+        return f"{format_gib(missing)} are missing on each device"
+    headroom = format_gib(needed - usable_bytes(cluster.device))
+    return f"{headroom} of the headroom for fragments ({FRAGMENTED:.0%}) are missing on each device"
+
+
+def _outside(wanted: Mapping[str, object], space: Space) -> str:
+    """Which of the wanted values are not among those that the plan tries."""
+    tried = {
+        "accumulation": space.accumulations,
+        "bucket": tuple(format_bytes(size) for size in space.buckets),
+        "servers": space.servers,
+        "optimizer": (space.optimizer,),
+        "global-batch": space.batches,
+        "tensor": space.tensors,
+        "context": space.contexts,
+        "pipeline": space.pipelines,
+        "expert": space.experts,
+        "precision": space.precisions,
+        "exchange": space.exchanges,
+        "sharding": space.shardings,
+    }
+    missing = [name for name, value in wanted.items() if tried.get(name) and value not in tried[name]]
+    return "".join(f"; of {name} the plan tries {', '.join(map(str, tried[name]))}" for name in missing)

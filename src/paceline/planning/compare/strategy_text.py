@@ -1,0 +1,205 @@
+"""Strategies in words: a description of each, and choices as a user types them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from paceline.errors import UserError, known_name, unknown
+from paceline.hardware import PRECISIONS, Cluster, device
+from paceline.hardware.placement import nodes_text
+from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
+from paceline.names import NO_ALIASES
+from paceline.prediction.layouts.batch import Candidate
+from paceline.prediction.passes.recompute import saved_bytes
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS, Strategy
+from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
+from paceline.strategy.parallelism import SCHEDULES
+from paceline.strategy.recompute import FULL, recompute_choice
+from paceline.units import format_bytes, parse_bytes
+from paceline.workload.table import Workload
+
+Wanted = Mapping[str, object]
+"""Choices by name: ``compression``, ``sharding``, ``nodes``, ``device`` and the rest of ``NAMES``."""
+
+FIELDS = {
+    "precision": "precision",
+    "compression": "compression",
+    "exchange": "exchange",
+    "servers": "servers",
+    "sharding": "sharding",
+    "recompute": "recompute",
+    "global-batch": "global_batch_size",
+    "accumulation": "grad_accum_steps",
+    "bucket": "bucket_bytes",
+    "optimizer": "optimizer",
+    "workers": "world_size",
+    "tensor": "tensor",
+    "context": "context",
+    "pipeline": "pipeline",
+    "expert": "expert",
+    "schedule": "schedule",
+    "sequence": "sequence",
+}
+NAMES = (*FIELDS, "device", "nodes")
+ALIASES = {"grad-accum": "accumulation"}
+"""Names of options for the same choices."""
+LEGAL: Mapping[str, Iterable[str]] = {
+    "precision": PRECISIONS,
+    "compression": COMPRESSIONS,
+    "exchange": EXCHANGES,
+    "sharding": SHARDINGS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
+"""Choices that are names from a short list."""
+SPELLINGS = {"precision": PRECISION_ALIASES, "sharding": SHARDING_ALIASES}
+"""Other names of them."""
+POINTLESS = "recomputing saves this network no memory: it has no repeated blocks, or they hold too little"
+EXAMPLES = {
+    "nodes": "4",
+    "workers": "8",
+    "servers": "4",
+    "global-batch": "1024",
+    "accumulation": "2",
+    "bucket": "25MiB",
+    "recompute": "full",
+    "tensor": "4",
+    "context": "2",
+    "pipeline": "4",
+    "expert": "8",
+    "sequence": "yes",
+    "attention": "fa2",
+    "software": "tuned",
+    "leaf-nodes": "16",
+    "oversubscription": "2:1",
+    "device": "A100",
+    "nic": "inceptionn",
+    "aggregation": "SwitchML",
+    "codec-at": PLACES[-1],
+    "residual-bits": "16",
+    "residuals-at": "host",
+    "dense-bits": "16",
+    "sync-every": "32",
+    "fragments": "4",
+    "sync-delay": "8",
+    "mixing": "0.5",
+    "outer-lr": "0.7",
+    "outer-momentum": "0.9",
+    **{name: next(iter(legal)) for name, legal in LEGAL.items()},
+}
+
+
+def parse_wanted(text: str) -> dict[str, object]:
+    """``compression=terngrad,sharding=zero3,nodes=4`` as choices. Raises UserError for an unknown one."""
+    wanted: dict[str, object] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        given, equals, value = (x.strip() for x in part.partition("="))
+        hyphenated = given.replace("_", "-")
+        name = ALIASES.get(hyphenated, hyphenated)
+        if name not in NAMES:
+            raise fixed(name) or unknown("choice", name, NAMES, "write it as compression=terngrad,sharding=zero3")
+        if not equals or not value:
+            raise UserError(f"choice {name} has no value", f"write it as {name}={EXAMPLES.get(name, 'VALUE')}")
+        wanted[name] = choice_value(name, value)
+    return wanted
+
+
+def choice_value(name: str, text: str) -> object:
+    """The value of one choice. Raises UserError for an illegal one."""
+    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "context", "pipeline", "expert"):
+        try:
+            number = int(text)
+        except ValueError:
+            number = 0
+        if number < 1:
+            raise UserError(f"{name} {text!r} is not a whole number from 1 up", f"write it as {name}=8")
+        return number
+    if name == "recompute":
+        return recompute_choice(text)
+    if name == "sequence":
+        return yes_or_no(name, text)
+    if name in LEGAL:
+        return known_name(name, text, tuple(LEGAL[name]), SPELLINGS.get(name, NO_ALIASES))
+    if name == "bucket":
+        return int(parse_bytes(text))
+    return device(text).name
+
+
+def yes_or_no(name: str, text: str) -> bool:
+    """``yes`` or ``true``, ``no`` or ``false``. Raises UserError for anything else."""
+    if text.lower() not in ("yes", "true", "no", "false"):
+        raise unknown(name, text, ["yes", "no"])
+    return text.lower() in ("yes", "true")
+
+
+def fixed(name: str) -> UserError | None:
+    """The error for a name that belongs to the network and not to the strategy; None for any other name."""
+    if name not in ("seq-len", "workload"):
+        return None
+    return UserError(f"{name} changes the network, not the strategy", "run the command once for each value")
+
+
+def saves_memory(workload: Workload) -> bool:
+    """Whether recomputing lowers the memory of activations. Without repeated blocks it does not."""
+    return saved_bytes(workload, FULL) > 0
+
+
+def matches(candidate: Candidate, wanted: Wanted) -> bool:
+    """Whether a candidate has every choice that is wanted."""
+    cluster, strategy = candidate
+    here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
+    plain = {k: recompute_choice(v) if k == "recompute" else v for k, v in wanted.items()}
+    return all((here[k] if k in here else strategy.choice(FIELDS[k])) == v for k, v in plain.items())
+
+
+def describe(cluster: Cluster, s: Strategy) -> str:
+    """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the default."""
+    devices = nodes_text(cluster.node_text, cluster.num_nodes)
+    parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
+    if s.world_size > 1:
+        x = s.gradient_exchange
+        served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
+        plain = (x.compression, x.exchange) == ("dense", "allreduce")
+        parts += [s.parallelism.sharding] if s.parallelism.sharding != "ddp" else []
+        parts += [served] if s.parallelism.sharding == "ddp" or not plain else []
+    return ", ".join([*parts, *_divisions(s)])
+
+
+def choices_text(s: Strategy) -> str:
+    """``zero3, tensor 2, 4 micro steps``: how the work is divided, without the devices, the batch and the precision."""
+    x = s.gradient_exchange
+    compressed = [] if (x.compression, x.exchange) == ("dense", "allreduce") else [str(x)]
+    replicated = s.parallelism.data > 1 or s.parallelism.model_devices == 1
+    return ", ".join([*([s.parallelism.sharding] if replicated else []), *compressed, *_divisions(s)])
+
+
+def _divisions(s: Strategy) -> list[str]:
+    """What of the mesh and of a step is not the default."""
+    mesh, parts = s.parallelism, [s.local.title] if s.sync_every > 1 else []
+    if mesh.offload != "none":
+        parts.append(f"{mesh.offload} in host memory")
+    if mesh.shard_devices:
+        parts.append(f"shared by groups of {mesh.shard_devices}")
+    parts += [f"weights gathered in {mesh.gather_bits} bits"] if mesh.gather_bits else []
+    parts += [f"gradients reduced in {mesh.gradient_bits} bits"] if mesh.gradient_bits else []
+    if mesh.tensor > 1:
+        parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
+    if mesh.context > 1:
+        parts.append(f"context {mesh.context}")
+    if mesh.expert_devices > 1:
+        wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
+        uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
+        parts.append(f"expert {mesh.expert}{wide}{uneven}")
+    if mesh.pipeline > 1:
+        parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
+        parts += [f"schedule {mesh.schedule}"] if mesh.schedule != "1f1b" else []
+        named = zip(("first", "last"), mesh.ends, strict=True)
+        parts += [f"{count} blocks in the {end} stage" for end, count in named if count]
+    if s.parallelism.micro_batches > 1:
+        parts.append(f"{s.parallelism.micro_batches} micro steps")
+    if mesh.recompute != "none":
+        layers = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
+        parts.append(f"recomputing{'' if mesh.recompute == 'full' else f' ({mesh.recompute})'}{layers}")
+    if s.bucket_bytes != BUCKET_BYTES:
+        parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
+    return parts

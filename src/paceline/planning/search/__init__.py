@@ -1,0 +1,1 @@
+"""Search for the best strategy under a goal."""

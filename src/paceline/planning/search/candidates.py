@@ -1,0 +1,221 @@
+"""Every legal strategy of a space, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware import PRECISIONS, RECIPES, Cluster
+from paceline.planning.search.space import Space
+from paceline.planning.search.tally import Tally
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction.layouts.batch import Candidate
+from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
+from paceline.strategy.codec_place import SWITCHED, check_fabric
+from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, OF_HOSTS
+from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.usual_precision import usual_precision
+from paceline.workload.table import Workload
+
+
+def candidates(space: Space, work: TrainingTarget, left_out: Tally, workload: Workload | None = None) -> list[Candidate]:
+    """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``.
+
+    Args:
+        workload: where it is given and no precision is named, none is tried that is wider than its usual one.
+    """
+    if not space.whole:
+        return []
+    batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
+    templates = list(_templates(space, work, left_out, batches * len(space.accumulations)))
+    return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out, workload)]
+
+
+def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) -> Iterator[Strategy]:
+    """Legal combinations of what does not depend on the cluster or the batch, as strategies of as few workers as can be.
+
+    A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
+    """
+    tried, barred = space.tried_precisions, space.barred(work)
+    bits = {"gather_bits": space.gather_bits, "gradient_bits": space.gradient_bits}
+    same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
+    compressions = space.compressions or COMPRESSIONS
+    combinations = product(
+        compressions,
+        space.exchanges,
+        space.shardings,
+        space.recomputes,
+        tried,
+        space.buckets,
+        space.servers,
+        space.experts or (1,),
+    )
+    for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
+        serving = exchange == "parameter_server"
+        if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
+            continue  # the same strategy once more; units of other sizes are tried with the engine's exchange
+        if expert > 1 and (compression, exchange) != ("dense", "allreduce"):
+            continue  # not tried, as Space says
+        if not space.gathers(precision, sharding):
+            if bucket == space.buckets[0]:
+                left_out.add(f"weights of {precision} travel in no {space.gather_bits} bits with {sharding}", times)
+            continue
+        servers = several if serving else 1
+        workers = servers * expert
+        try:
+            template = Strategy.of(
+                data=workers,
+                global_batch_size=workers,
+                compression=compression,
+                exchange=exchange,
+                servers=servers,
+                sharding=sharding,
+                recompute=recompute,
+                precision=precision,
+                bucket_bytes=bucket,
+                optimizer=space.optimizer,
+                expert=expert,
+                **(bits if SHARDINGS[sharding].optimizer else {}),
+            )
+            for choice in space.of_codec:
+                template = _with(template, choice)
+        except UserError as error:
+            if bucket == space.buckets[0]:
+                left_out.add(_illegal(compression, exchange, sharding, space.gradient_bits), times, error.message)
+            continue
+        if compression in barred:
+            left_out.add(barred[compression], times)
+        elif sharding != "ddp" and compression != "dense" and exchange not in _SHARED and space.exchanges == OF_HOSTS:
+            left_out.add("compressed shards go to their owners or by nodes, unless another exchange is named", times)
+        else:
+            division, exchanged = template.parallelism, template.gradient_exchange
+            yield replace(
+                template,
+                parallelism=same.setdefault(division, division),
+                gradient_exchange=same.setdefault(exchanged, exchanged),
+            )
+
+
+_SHARED = ("allreduce", "sharded", "hierarchical")
+"""Exchanges that are tried with compressed gradients and a sharded optimizer where none is named."""
+
+
+def _with(template: Strategy, choice: Mapping[str, Any]) -> Strategy:
+    """The same with a choice about its codec or what that leaves; as it is where it cannot have that."""
+    in_card = choice.get("codec_at") == "nic"
+    one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange == "parameter_server" else {}
+    try:
+        return template.changed(**choice, **one_way)
+    except UserError:
+        return template
+
+
+def _illegal(compression: str, exchange: str, sharding: str, gradient_bits: int) -> str:
+    """The kind of a combination that does not exist; its own words are the example."""
+    if exchange not in (*COMPRESSIONS[compression].exchanges, *(["switch"] if compression in SWITCHED else [])):
+        return "the exchange cannot carry the compression"
+    if sharding == DISTRIBUTED or gradient_bits:
+        return "a distributed optimizer has its own collectives"
+    return "the exchange does not reduce to the owners of shards"
+
+
+def _on(
+    cluster: Cluster,
+    space: Space,
+    work: TrainingTarget,
+    templates: Sequence[Strategy],
+    left_out: Tally,
+    workload: Workload | None,
+) -> Iterator[Candidate]:
+    n = cluster.world_size
+    batches = space.batches_on(n, work)
+    here = []
+    for template in templates:
+        if n == 1 and template.bucket_bytes != space.buckets[0]:
+            continue  # nothing is exchanged: the same strategy once more
+        why = _excluded_on(cluster, template, not space.precisions, workload)
+        if why:
+            left_out.add(why, len(batches) * len(space.accumulations))
+        else:
+            here.append(template)
+    divisions = {id(template.parallelism): template.parallelism for template in here}
+    meshed: dict[tuple[int, int], list[tuple[Strategy, Parallelism]]] = {}
+    for times in space.accumulations:
+        meshes = {key: replace(division, data=n, micro_batches=times) for key, division in divisions.items()}
+        meshed[times, n] = [(template, meshes[id(template.parallelism)]) for template in here]
+    for batch, (times, replicas) in product(batches, meshed):
+        pairs = meshed[times, replicas]
+        why = _batch(batch, times, replicas, work)
+        if why:
+            left_out.add(why, len(pairs), f"batch {batch} on {replicas} workers, {times} micro steps")
+            continue
+        for template, mesh in pairs:
+            yield cluster, _with_batch(template, batch, mesh)
+
+
+def _with_batch(template: Strategy, batch: int, parallelism: Parallelism) -> Strategy:
+    """``dataclasses.replace`` takes three times as long, for a hundred thousand strategies a second."""
+    return Strategy(
+        global_batch_size=batch,
+        parallelism=parallelism,
+        precision=template.precision,
+        gradient_exchange=template.gradient_exchange,
+        optimizer=template.optimizer,
+        first_bucket_bytes=template.first_bucket_bytes,
+        bucket_bytes=template.bucket_bytes,
+    )
+
+
+def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
+    if batch > work.largest_batch:
+        if work.curve:
+            return f"a global batch above {work.curve.high_batch:g} was never seen to reach {work.curve.target}"
+        return f"a global batch above the largest published, {work.largest_batch:,} samples; naming it tries it"
+    if batch % (workers * times):
+        return "the global batch does not divide among the workers and their micro steps"
+    return ""
+
+
+def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: Workload | None) -> str:
+    """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
+    if why := precision_left_out(cluster, template.precision, choose, workload):
+        return why
+    if cluster.world_size % template.parallelism.expert:
+        return "the devices of a stage are no whole groups of experts"
+    plain = (
+        template.gradient_exchange.compression == "dense"
+        and template.gradient_exchange.exchange == "allreduce"
+        and template.parallelism.sharding == "ddp"
+    )
+    if cluster.world_size == 1 and not plain:
+        return "one worker has nobody to exchange with"
+    if cluster.world_size < template.gradient_exchange.servers:
+        return f"{template.gradient_exchange.servers} servers need as many workers: a server is one of them"
+    if cluster.world_size > (most := MOST_WORKERS.get(template.gradient_exchange.exchange, MOST_OTHERS)):
+        return f"{template.gradient_exchange.exchange} is predicted for at most {most:,} workers"
+    if template.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
+        return "a hierarchical exchange needs several nodes of several devices"
+    x = template.gradient_exchange
+    if x.placed:
+        try:
+            check_fabric(x, cluster)
+        except UserError as error:
+            return error.message
+    return ""
+
+
+def precision_left_out(cluster: Cluster, precision: str, choose: bool, workload: Workload | None) -> str:
+    """Why a precision is not tried there; empty where it is. ``choose``: none was named."""
+    if precision not in cluster.device.precisions:
+        return f"{cluster.device.name} has no {precision}"
+    if choose and precision == "fp16" and "bf16" in cluster.device.peak_flops:
+        return "fp16 where bf16 is as fast (naming fp16 tries it)"
+    if choose and precision in RECIPES:
+        return f"the effect of {precision} on accuracy is unknown (naming {precision} tries it)"
+    usual = usual_precision(workload, cluster.device) if choose and workload else None
+    if usual and PRECISIONS.index(precision) < PRECISIONS.index(usual.name):  # type: ignore[arg-type]
+        return f"{precision}, which is wider than {usual} (naming {precision} tries it)"
+    return ""

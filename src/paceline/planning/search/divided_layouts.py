@@ -1,0 +1,246 @@
+"""When a plan divides the network among devices, and which layouts it then searches on each cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.hardware import Cluster
+from paceline.planning.compare.strategy_text import Wanted
+from paceline.planning.search.candidates import precision_left_out
+from paceline.planning.search.choice import Choice
+from paceline.planning.search.layout_space import MOST_VIRTUAL, LayoutSpace, powers
+from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
+from paceline.planning.search.space import Space
+from paceline.planning.search.tally import Tally
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction import Predictor
+from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
+from paceline.prediction.layouts.layout_slices import Common
+from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
+from paceline.prediction.passes.offload import offloads
+from paceline.prediction.passes.recompute import choices_that_save
+from paceline.strategy import Strategy
+from paceline.strategy.sharding import divided
+from paceline.strategy.usual_precision import usual_precision
+from paceline.workload.table import Workload
+
+SAMPLES = 8
+"""Without a batch, layouts are tried with a sample for each device, for each second one, and so on to each of this many."""
+
+
+_NEAR = (
+    " Contexts, selective recomputation, zero-bubble, uneven ends and shares within a node were tried for this mixture with "
+    "the other sizes of its best layout alone."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """What the searches of all clusters gave. ``near``: whether some choices were tried near the best alone."""
+
+    searches: tuple[LayoutSearch, ...]
+    near: bool = False
+
+    @property
+    def legal(self) -> int:
+        """Layouts that were weighed."""
+        return sum(search.legal for search in self.searches)
+
+    @property
+    def too_large(self) -> int:
+        """Layouts that do not fit."""
+        return sum(search.too_large for search in self.searches)
+
+    @property
+    def least(self) -> list[tuple[Candidate, float]]:
+        """Of each cluster, the layout that lacks least memory, and the bytes that it lacks."""
+        return [search.least for search in self.searches if search.least]
+
+    def added(self, candidates: Sequence[Candidate], steps: Steps) -> tuple[list[Candidate], Steps]:
+        """Other candidates and their steps, and behind them the best layouts of each cluster."""
+        joined, parts = list(candidates), [(range(len(candidates)), steps)]
+        for search in self.searches:
+            parts.append((range(len(joined), len(joined) + len(search.candidates)), search.steps))
+            joined += search.candidates
+        return joined, merged_steps(*parts)
+
+    @property
+    def fitting(self) -> tuple[list[Candidate], Array] | None:
+        """The best layouts of each cluster, and seconds of their steps; None where nothing fits."""
+        candidates = [candidate for search in self.searches for candidate in search.candidates]
+        return (candidates, np.concatenate([s.steps.step_s for s in self.searches])) if candidates else None
+
+    @property
+    def sentence(self) -> str:
+        """How the layouts were weighed; empty without any."""
+        if not self.searches:
+            return ""
+        bounded, predicted = (sum(getattr(search, name) for search in self.searches) for name in ("bounded", "predicted"))
+        return (
+            f"Of {self.legal:,} layouts that divide the network among devices, {self.too_large:,} do not fit, {bounded:,} "
+            f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all."
+            f"{_NEAR if self.near else ''}"
+        )
+
+
+def divides(space: Space, legal: Sequence[Candidate], steps: Steps) -> bool:
+    """Whether layouts are searched: sizes are named, or no device of the plan holds the whole training state (DDP)."""
+    if space.divides:
+        return any(max(sizes) > 1 for sizes in (space.tensors, space.contexts, space.pipelines) if sizes)
+    if not any(cluster.world_size > 1 for cluster in space.clusters):
+        return False
+    fits = steps.fits.tolist()
+    return not any(fits[i] and strategy.parallelism.sharding == "ddp" for i, (_, strategy) in enumerate(legal))
+
+
+def search_divided(
+    workload: Workload,
+    space: Space,
+    target: TrainingTarget,
+    left_out: Tally,
+    predictor: Predictor,
+    progress: Progress = silent,
+    offload: str = "none",
+) -> Searches:
+    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer. ``offload``:
+    what lies in the host's memory, where that is known."""
+    if not _dense(space):
+        left_out.add("a divided network is tried with dense gradients over allreduce", 1)
+        return Searches(())
+    found = []
+    for cluster in space.clusters:
+        layouts = _layouts(workload, cluster, space, target, offload)
+        if layouts is None:
+            continue
+
+        def searched(tried: LayoutSpace, n: int = cluster.world_size, cluster: Cluster = cluster) -> LayoutSearch:
+            search = search_layouts(
+                workload,
+                cluster,
+                tried,
+                predictor=predictor,
+                weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
+                progress=lambda line: progress(f"{n:,} devices, {line}"),
+            )
+            search.tally(left_out)
+            return search
+
+        if has_experts(workload) and not space.divides:
+            found.append(searched(_plain(layouts)))
+            found += [searched(_near(layouts, found[-1]))] if found[-1].candidates else []
+        else:
+            found.append(searched(layouts))
+    return Searches(tuple(found), near=has_experts(workload) and not space.divides)
+
+
+def _plain(layouts: LayoutSpace) -> LayoutSpace:
+    """Without the choices that a mixture tries near its best layout alone: bounds of its many groups are too far from the step
+    to rank all together in a minute."""
+    recomputes = tuple(x for x in layouts.recomputes if not str(x).startswith("selective"))
+    return replace(
+        layouts, contexts=(1,), schedules=("1f1b",), recomputes=recomputes or ("none",), balanced=False, node_groups=False
+    )
+
+
+def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
+    """All choices with the sizes of the best layout."""
+    strategy = best.candidates[0][1]
+    mesh = strategy.parallelism
+    return replace(
+        layouts,
+        batches=(strategy.global_batch_size,),
+        precisions=(strategy.precision,),
+        tensors=(mesh.tensor,),
+        pipelines=(mesh.pipeline,),
+        experts=(mesh.expert,),
+        micro_batch_sizes=tuple(sorted({strategy.micro_batch_size, 1})),
+    )
+
+
+def _dense(space: Space) -> bool:
+    return "dense" in (space.compressions or ("dense",)) and "allreduce" in space.exchanges
+
+
+def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> Space | None:
+    """Of ``space`` the layouts on the cluster of the best that have what is wanted; None where no division of the network is
+    wanted, or something that a search of layouts does not choose. Sizes that nobody named are those that a search tries."""
+    values: dict[str, tuple[object, ...]] = {_SEARCHED[name]: (of,) for name, of in wanted.items() if name in _SEARCHED}
+    if len(values) < len(wanted) or not any(isinstance(wanted.get(name), int) and wanted[name] != 1 for name in _SIZES):
+        return None
+    cluster = best.cluster
+    usual = {
+        "tensors": space.tensors or tuple(powers(cluster.devices_per_node)),
+        "contexts": space.contexts or _contexts(workload, cluster),
+        "pipelines": space.pipelines or tuple(powers(cluster.world_size)),
+        "batches": space.batches or (best.strategy.global_batch_size,),
+    }
+    return replace(space, clusters=(cluster,), **{**usual, **values})  # type: ignore[arg-type]
+
+
+_SIZES = ("tensor", "context", "pipeline", "expert")
+_SEARCHED = {
+    "tensor": "tensors",
+    "context": "contexts",
+    "pipeline": "pipelines",
+    "expert": "experts",
+    "precision": "precisions",
+    "sharding": "shardings",
+    "recompute": "recomputes",
+    "global-batch": "batches",
+    "accumulation": "micro_batches",
+    "schedule": "schedules",
+}
+"""What a search of layouts chooses, and the field of ``Space`` that holds its values."""
+
+
+def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
+    """What is searched on a cluster; None where nothing is."""
+    world = cluster.world_size
+    choose = not space.precisions
+    tried = tuple(p for p in space.tried_precisions if not precision_left_out(cluster, p, choose, workload))
+    usual = usual_precision(workload, cluster.device).name
+    precisions = (usual,) if choose and usual in tried else tried
+    batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
+    batches = tuple(batch for batch in batches if batch <= target.largest_batch)
+    shardings = tuple(
+        name for name in space.divided_shardings or space.shardings if all(space.gathers(p, divided(name)) for p in precisions)
+    )
+    if world == 1 or not precisions or not shardings or not batches or (offload != "none" and not offloads(cluster.device)):
+        return None
+    named = space.divides
+    return LayoutSpace(
+        batches=batches,
+        precisions=precisions,
+        tensors=space.tensors or ((1,) if named else ()),
+        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster)),
+        experts=space.experts or tuple(expert_groups(workload, world)),
+        pipelines=space.pipelines or ((1,) if named else ()),
+        virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
+        micro_batches=space.micro_batches,
+        shardings=shardings,
+        recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
+        schedules=space.schedules,
+        node_groups=space.node_groups,
+        common=Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits),
+        optimizer=space.optimizer,
+    )
+
+
+def _contexts(workload: Workload, cluster: Cluster) -> tuple[int, ...]:
+    """Devices that share a sequence, where nobody named a number: powers of two within a node."""
+    return tuple(powers(min(cluster.devices_per_node, 16) if workload.attends else 1))
+
+
+def expert_groups(workload: Workload, world: int) -> Iterator[int]:
+    """Groups that can share the experts of a mixture: powers of two that divide both."""
+    count = expert_count(workload)
+    return (size for size in powers(max(1, min(count, world))) if count % size == 0 and world % size == 0)
+
+
+def _batches(world: int) -> tuple[int, ...]:
+    """A sample for each device, for each second one, and so on."""
+    return tuple(sorted(world // share for share in powers(SAMPLES) if world % share == 0))

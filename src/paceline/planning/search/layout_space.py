@@ -1,0 +1,149 @@
+"""The values of every choice that a search of layouts tries, and what they make: slices of the work, pipelines, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from paceline.errors import UserError, check_count, shown
+from paceline.hardware import Cluster
+from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, Shares, Slice
+from paceline.prediction.layouts.pipeline_bounds import PipelineShape
+from paceline.prediction.mesh.stages import block_begins, part_sizes
+from paceline.strategy.parallelism import CONTEXT_EXCHANGES
+from paceline.strategy.recompute import recompute_choice
+from paceline.strategy.sharding import SHARDINGS, block
+from paceline.workload.table import Workload
+
+MOST_VIRTUAL = 8
+"""Virtual stages that are tried where none are given: 1 to this; each more costs as many sends again."""
+_SIZES = ("batches", "tensors", "contexts", "pipelines", "experts", "virtual_stages", "micro_batch_sizes", "micro_batches")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutSpace:
+    """The values of every choice that a search of layouts tries. Empty sizes: powers of two that the cluster and the network
+    allow.
+
+    Attributes:
+        batches: global batches.
+        tensors, contexts, pipelines: devices that share a layer (within a node), a sequence, and stages.
+        virtual_stages: parts of the network on each stage.
+        experts: devices of a stage that share the experts of a mixture.
+        micro_batch_sizes: samples of one micro batch on one replica; the number of micro batches follows from the batch.
+        balanced: whether a last stage is tried that has fewer blocks, as many as its logits take the time of.
+        node_groups: whether shares within each node are tried too (HSDP).
+        common: what all layouts have.
+        sequences: whether what lies between the divided products is divided too, where tensor is above 1.
+        recomputes: values of ``Parallelism.recompute``.
+        micro_batches: of a step, where only some are wanted; the sizes follow from them.
+    """
+
+    batches: tuple[int, ...]
+    precisions: tuple[str, ...] = ("bf16",)
+    tensors: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = (1,)
+    context_exchanges: tuple[str, ...] = CONTEXT_EXCHANGES
+    pipelines: tuple[int, ...] = ()
+    experts: tuple[int, ...] = (1,)
+    virtual_stages: tuple[int, ...] = tuple(range(1, MOST_VIRTUAL + 1))
+    micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    micro_batches: tuple[int, ...] = ()
+    schedules: tuple[str, ...] = ("1f1b",)
+    shardings: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
+    recomputes: tuple[str | bool, ...] = ("none", "full")
+    sequences: tuple[bool, ...] = (True,)
+    balanced: bool = True
+    node_groups: bool = True
+    common: Common = NOTHING_COMMON
+    optimizer: str = "adamw"
+
+    def __post_init__(self) -> None:
+        for name in _SIZES:
+            values = getattr(self, name)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
+            object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
+        object.__setattr__(self, "recomputes", tuple(map(recompute_choice, self.recomputes)))
+        if not self.batches:
+            raise UserError("a search of layouts without a batch", "give global batches")
+
+    def slices(self, cluster: Cluster) -> Iterator[Slice]:
+        """What decides the work of a device, in every combination."""
+        local = cluster.devices_per_node
+        tensors = self.tensors or tuple(powers(local))
+        for tensor, context, precision in product(tensors, self.contexts, self.precisions):
+            sequences = self.sequences if tensor > 1 else (False,)
+            exchanges = self.context_exchanges if context > 1 else ("ring",)
+            sizes = self._sizes(cluster, tensor * context)
+            others = product(sequences, exchanges, sizes, self.recomputes, self.experts)
+            for sequence, exchange, micro, recompute, expert in others:
+                yield Slice(
+                    tensor=tensor,
+                    sequence=sequence,
+                    context=context,
+                    context_exchange=exchange,
+                    precision=precision,
+                    micro_batch_size=micro,
+                    recompute=recompute_choice(recompute),
+                    expert=expert,
+                )
+
+    def _sizes(self, cluster: Cluster, devices: int) -> tuple[int, ...]:
+        """Samples of a micro batch: those that are tried, or what follows from the numbers of micro batches."""
+        if not self.micro_batches:
+            return self.micro_batch_sizes
+        world = cluster.world_size
+        replicas = {world // (devices * p) for p in self.pipelines or powers(world) if world % (devices * p) == 0}
+        products = {r * times for r in replicas for times in self.micro_batches}
+        return tuple(sorted({batch // of for batch in self.batches for of in products if batch % of == 0})) or (1,)
+
+    def shared(self, cluster: Cluster) -> tuple[Shares, ...]:
+        """What the replicas share out, and by whom."""
+        in_nodes = [Shares(name, True) for name in self.shardings if SHARDINGS[name].optimizer]
+        several = self.node_groups and cluster.num_nodes > 1
+        return (*map(Shares, self.shardings), *(in_nodes if several else ()))
+
+    def shapes(self, cluster: Cluster, blocks: int, logits: float = 0.0) -> Iterator[PipelineShape]:
+        """Pipelines in every combination; a single stage has no schedule, and virtual stages have 1F1B alone.
+
+        Args:
+            logits: blocks that take as long as what the last stage has beside its own.
+        """
+        for stages in self.pipelines or tuple(powers(min(blocks, cluster.world_size))):
+            if stages == 1:
+                yield PipelineShape(1, 1, "1f1b")
+                continue
+            for virtual, schedule in product(self.virtual_stages, self.schedules):
+                if stages * virtual <= blocks and (virtual == 1 or schedule == "1f1b"):
+                    yield PipelineShape(stages, virtual, schedule)
+                    if self.balanced and (last := _last_blocks(blocks, stages, virtual, logits)):
+                        yield PipelineShape(stages, virtual, schedule, (0, last))
+
+
+def logits_blocks(workload: Workload) -> float:
+    """How many blocks take as many operations as what follows the last of them: norm, logits, loss."""
+    begins = list(block_begins(workload).values())
+    if not begins:
+        return 0.0
+    work = [layer.flops_forward for layer in workload.layers]
+    behind = sum(of for i, of in enumerate(work) if i > begins[-1] and not block(f"{workload.layers[i].name}."))
+    whole = sum(work[begins[0] :]) - behind
+    return behind * len(begins) / whole if whole else 0.0
+
+
+def _last_blocks(blocks: int, stages: int, virtual: int, logits: float) -> int:
+    """Blocks of a last stage that works as long as the others; 0 where it has them anyway, or its parts do not divide them."""
+    last = round((blocks - logits * (stages - 1)) / stages)
+    last -= last % virtual
+    usual = sum(part_sizes(blocks, stages, virtual)[stages - 1 :: stages])
+    return last if virtual <= last < usual and blocks - last >= (stages - 1) * virtual else 0
+
+
+def powers(most: int) -> Iterator[int]:
+    """Powers of two up to ``most``."""
+    power = 1
+    while power <= most:
+        yield power
+        power *= 2

@@ -1,0 +1,270 @@
+"""The best layouts among very many: every way to divide a network among the devices, and few of them predicted whole.
+
+Every layout is checked for legality and bounded (``prediction.layout_bounds``). Those whose bound of bytes does not fit are
+left out. The others are predicted in the order of their bounds, until no bound is below what the best are predicted to take:
+the ranking is that of the model over all of them (branch and bound: Land and Doig 1960, Econometrica 28(3)).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.hardware import Cluster
+from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
+from paceline.planning.search.ranking import PLAIN, TIE, detours
+from paceline.planning.search.tally import Tally
+from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
+from paceline.prediction.layouts.layout_bounds import LayoutBounds
+from paceline.prediction.layouts.pipeline_bounds import PipelineShape
+from paceline.prediction.passes.memory import usable_bytes
+from paceline.strategy import Strategy
+from paceline.workload.table import Workload
+
+KEPT = 8
+"""Divisions of the network (tensor, context, pipeline, batch) of which the best layout is found."""
+Progress = Callable[[str], None]
+Division = tuple[int, str, int, int, int, int]
+"""Batch, precision, tensor, context, expert, pipeline."""
+_UNEVEN = "the batch does not divide among the replicas and micro batches, or not in rounds of the stages"
+_SLOWER = "provably slower than those that were predicted: a bound of its step is above them"
+
+
+def silent(line: str) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutSearch:
+    """What a search of layouts gives.
+
+    Attributes:
+        candidates: the best layout of each division, the best first; ``steps``: of each, predicted whole.
+        considered: layouts, legal or not. ``legal``: those that the network, the cluster and the batch allow.
+        too_large: legal ones that do not fit the device's memory; ``bounded``: that fit and are slower by their bound alone.
+        predicted: layouts that were predicted whole.
+        least: the layout that lacks least memory where nothing fits, and the bytes that it lacks.
+    """
+
+    candidates: tuple[Candidate, ...]
+    steps: Steps
+    considered: int
+    legal: int
+    too_large: int
+    bounded: int
+    predicted: int
+    illegal: Mapping[str, int] = field(default_factory=dict)
+    least: tuple[Candidate, float] | None = None
+
+    def tally(self, left_out: Tally) -> None:
+        """Count what was left out, by reason, but for what does not fit."""
+        for reason, count in self.illegal.items():
+            left_out.add(reason, count)
+        left_out.add(_SLOWER, self.bounded)
+
+
+def search_layouts(
+    workload: Workload,
+    cluster: Cluster,
+    space: LayoutSpace,
+    *,
+    predictor: Predictor = ORDINARY,
+    keep: int = KEPT,
+    weight: Callable[[int], float] = lambda batch: 1.0 / batch,
+    progress: Progress = silent,
+) -> LayoutSearch:
+    """The best layouts of ``space`` on ``cluster``, by the predicted step times ``weight`` of its batch. A choice that is not
+    plain counts as in a plan's ranking.
+
+    Args:
+        keep: divisions (batch, tensor, context, pipeline) of which the best layout is found.
+        weight: what a second of a step with this batch counts.
+        progress: called with a line now and then.
+    """
+    # Observed steps say nothing of a layout's bound: their correction is applied to those that are kept.
+    plain = predictor if predictor.correction is None else predictor.changed(correction=None, loader=0.0)
+    search = _Search(workload, cluster, space, plain, keep, weight)
+    search.screen(progress)
+    search.predict(progress)
+    best = sorted(search.best.values(), key=lambda of: of[:2])[:keep]
+    candidates = [candidate for _, _, candidate, _ in best]
+    steps = merged_steps(*(([place], step) for place, (*_, step) in enumerate(best)))
+    if predictor is not plain:
+        steps = predictor.many(workload, candidates)
+    return LayoutSearch(
+        candidates=tuple(candidates),
+        steps=steps,
+        considered=search.considered,
+        legal=search.legal,
+        too_large=search.too_large,
+        bounded=len(search.order) - search.tried,
+        predicted=search.predicted,
+        illegal=dict(search.illegal),
+        least=search.least,
+    )
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        space: LayoutSpace,
+        predictor: Predictor,
+        keep: int,
+        weight: Callable[[int], float],
+    ) -> None:
+        self.workload, self.cluster, self.space, self.predictor, self.keep = workload, cluster, space, predictor, keep
+        self.template = Strategy.of(global_batch_size=1, optimizer=space.optimizer)
+        self.weights = np.array([weight(batch) for batch in space.batches])
+        self.illegal: Counter[str] = Counter()
+        every = tuple(space.slices(cluster))
+        model = predictor.model(workload)
+        self.shared = space.shared(cluster)
+        bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, space.common)
+        self.shapes = tuple(space.shapes(cluster, bounds.blocks, logits_blocks(workload)))
+        each = len(self.shared) * len(space.batches)
+        slices = []
+        for own in every:
+            if why := bounds.refused(own):
+                self.illegal[why] += len(self.shapes) * each
+            else:
+                slices.append(own)
+        self.bounds = replace(bounds, slices=tuple(slices))
+        self.considered = len(every) * len(self.shapes) * each
+        self.legal = self.too_large = self.predicted = self.tried = 0
+        self.least: tuple[Candidate, float] | None = None
+        self.order: Ints = np.zeros(0, dtype=np.int64)
+        self.score: Array = np.zeros(0)
+        self.place: Ints = np.zeros((0, 4), dtype=np.int64)
+        self.best: dict[Division, tuple[float, int, Candidate, Steps]] = {}
+
+    def screen(self, progress: Progress) -> None:
+        """Legality, memory and bounds of all layouts."""
+        scores, places = [], []
+        for number, shape in enumerate(self.shapes if self.bounds.slices else ()):
+            score, place = self._screened(number, shape)
+            scores.append(score)
+            places.append(place)
+            progress(f"{number + 1} of {len(self.shapes)} pipelines: {self.legal:,} legal layouts")
+        if scores:
+            self.score, self.place = np.concatenate(scores), np.concatenate(places)
+            self.order = np.argsort(self.score, kind="stable")
+
+    def _screened(self, number: int, shape: PipelineShape) -> tuple[Array, Ints]:
+        """Of the layouts with this pipeline that may fit: bounds as scores, and where they are."""
+        bounds, space = self.bounds, self.space
+        of_shape = bounds.bounds(shape)
+        times, legal = of_shape.micro_batches, of_shape.legal
+        if space.micro_batches:
+            legal = legal & np.isin(times, space.micro_batches)[:, None, :]
+        divided = np.array([own.tensor * own.context * shape.stages > 1 for own in bounds.slices], dtype=np.bool_)
+        divided = np.broadcast_to(divided[:, None, None], legal.shape)
+        self.considered -= int((~divided).sum())  # those are no layouts
+        self.illegal[_UNEVEN] += int((~legal & divided).sum())
+        possible = legal & divided
+        self.legal += int(possible.sum())
+        available = usable_bytes(self.cluster.device)
+        fits = possible & (of_shape.memory_bytes <= available)
+        large = possible & ~fits
+        self.too_large += int(large.sum())
+        if large.any():
+            self._note_least(number, np.where(large, of_shape.memory_bytes, inf), times)
+        rows = np.flatnonzero(fits.any(axis=(1, 2)))
+        if not len(rows):
+            return np.zeros(0), np.zeros((0, 4), dtype=np.int64)
+        seconds = bounds.seconds(shape, times, rows)
+        score = seconds * self.weights * (1 + PLAIN * self._detours(shape, rows, times[rows]))
+        at = np.argwhere(fits[rows])
+        place = np.column_stack((np.full(len(at), number), rows[at[:, 0]], at[:, 1], at[:, 2]))
+        return score[tuple(at.T)], place
+
+    def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
+        """Number of choices that are not plain, at least (``ranking.detours``), (rows, shardings, batches)."""
+        own = [self.bounds.slices[row] for row in rows.tolist()]
+        sizes = [(of.tensor, of.context, of.expert, 1 + (of.recompute != "none"), shape.stages) for of in own]
+        rare = (shape.schedule != "1f1b") + (shape.ends != (0, 0)) + (self.space.common.offload != "none")
+        of_row = np.array([sum(size > 1 for size in of) + rare for of in sizes])
+        of_sharding = np.array([(shares.sharding != "ddp") + shares.in_node for shares in self.shared])
+        counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
+        return counted
+
+    def _note_least(self, number: int, needed: Array, times: Ints) -> None:
+        """Remember the layout that lacks least."""
+        row, sharding, batch = np.unravel_index(int(needed.argmin()), needed.shape)
+        lacking = float(needed[row, sharding, batch]) - usable_bytes(self.cluster.device)
+        if self.least is None or lacking < self.least[1]:
+            self.least = self._candidate(number, int(row), int(sharding), int(batch), int(times[row, batch])), lacking
+
+    def _candidate(self, number: int, row: int, sharding: int, batch: int, times: int) -> Candidate:
+        """One layout as a strategy."""
+        shape, own, size = self.shapes[number], self.bounds.slices[row], self.space.batches[batch]
+        shares = self.shared[sharding]
+        mesh = replace(
+            own.mesh(),
+            data=self.cluster.world_size // (own.tensor * own.context * shape.stages),
+            pipeline=shape.stages,
+            virtual_stages=shape.virtual,
+            schedule=shape.schedule,
+            first_stage_layers=shape.ends[0],
+            last_stage_layers=shape.ends[1],
+            sharding=shares.sharding,
+            shard_devices=shares.groups(own, shape.stages, self.cluster) or 0,
+            **self.space.common.of(shares.sharding),
+            micro_batches=times,
+            recompute=own.recompute,
+        )
+        return self.cluster, replace(self.template, global_batch_size=size, precision=own.precision, parallelism=mesh)
+
+    def _division(self, place: Sequence[int]) -> Division:
+        number, row, _, batch = place
+        own = self.bounds.slices[row]
+        return self.space.batches[batch], own.precision, own.tensor, own.context, own.expert, self.shapes[number].stages
+
+    def predict(self, progress: Progress) -> None:
+        """Predict whole what may be among the best, the least bound first."""
+        without_sharding = np.unique(self.place * np.array([1, 1, 0, 1]), axis=0)
+        enough = min(self.keep, len({self._division(place) for place in without_sharding.tolist()}))
+        limit = inf
+        for index in self.order.tolist():
+            bound = float(self.score[index])
+            if bound > limit:
+                break
+            place = self.place[index].tolist()
+            division = self._division(place)
+            if division in self.best and bound >= self.best[division][0]:
+                continue
+            score, candidate, step = self._predicted(place)
+            if score < self.best.get(division, (inf,))[0]:
+                self.best[division] = score, index, candidate, step
+                scores = sorted(of[0] for of in self.best.values())
+                if len(scores) >= enough:
+                    limit = max(scores[enough - 1], scores[0] * (1 + TIE))
+            progress(f"{self.predicted:,} layouts predicted whole")
+
+    def _predicted(self, place: Sequence[int]) -> tuple[float, Candidate, Steps]:
+        """The score of one layout; infinite where it does not fit after all."""
+        number, row, sharding, batch = place
+        own, size = self.bounds.slices[row], self.space.batches[batch]
+        samples = own.micro_batch_size * (self.cluster.world_size // (own.tensor * own.context * self.shapes[number].stages))
+        candidate = self._candidate(number, row, sharding, batch, size // samples)
+        steps = self.predictor.many(self.workload, [candidate])
+        self.tried += 1
+        if 0 in steps.refused:
+            self.illegal[steps.refused[0]] += 1
+            self.legal -= 1
+            return inf, candidate, steps
+        if not steps.fits[0]:
+            self.too_large += 1
+            return inf, candidate, steps
+        self.predicted += 1
+        score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * detours(candidate[1]))
+        return float(score), candidate, steps

@@ -1,0 +1,295 @@
+"""What would fit where a job does not: the nearest changes of its strategy on the same devices, then other devices.
+
+Micro steps, recomputation, sharding, offload and the layouts of the planner are predicted: one change first, then several at
+once, until something fits. Of those that change the same, the fastest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.hardware import Cluster, Device, Link
+from paceline.hardware.prices import price
+from paceline.planning.compare.changes import Change, apply
+from paceline.planning.compare.strategy_text import describe, saves_memory
+from paceline.planning.search.divided_layouts import expert_groups
+from paceline.planning.search.layout_space import LayoutSpace, powers
+from paceline.planning.search.layouts import search_layouts
+from paceline.prediction import ORDINARY, Prediction, Predictor
+from paceline.prediction.layouts.batch import Candidate
+from paceline.prediction.mesh.expert_parallel import has_experts
+from paceline.prediction.passes.memory import usable_bytes
+from paceline.prediction.passes.offload import offloads
+from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.units import format_memory, format_seconds
+from paceline.workload.table import Workload
+
+DENSE = "dense all-reduce"
+ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device", DENSE)
+"""Kinds of change, the nearest first."""
+_KINDS = {"grad_accum_steps": "micro steps", "recompute": "recomputation", "sharding": "sharding", "offload": "offload"}
+_SIZES = ("tensor", "pipeline", "context", "expert")
+_LAYOUT = (
+    *_SIZES,
+    *("sequence", "context_exchange", "virtual_stages", "schedule", "first_stage_layers", "last_stage_layers"),
+    *("grad_accum_steps", "sharding", "shard_devices", "recompute", "recompute_layers"),
+)
+"""What a search of layouts chooses."""
+_IN_NODE = 8
+"""Devices of a node, where more are offered than there are."""
+_DOUBLINGS = 4
+"""Larger clusters that are tried, each twice as large as the one before."""
+BETWEEN = "100Gb/s"
+"""The network of several nodes, where they are offered in place of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """A way in which the job fits.
+
+    Attributes:
+        kinds: what was changed, of ``ORDER``.
+        prediction: of it; its ``fit`` is ``fits``.
+    """
+
+    kinds: tuple[str, ...]
+    cluster: Cluster
+    strategy: Strategy
+    prediction: Prediction
+
+    def __str__(self) -> str:
+        p = self.prediction
+        figures = f"{format_memory(p.memory_bytes)}, {format_seconds(p.step_time_s)} a step"
+        return f"{describe(self.cluster, self.strategy)} ({figures})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; bytes on the fullest device, seconds, samples/s."""
+        names = ("memory_bytes", "step_time_s", "low_s", "high_s", "samples_per_s", "cluster", "strategy")
+        return {"changes": list(self.kinds), **{name: getattr(self.prediction, name) for name in names}}
+
+
+def nearest_fit(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    *,
+    predictor: Predictor = ORDINARY,
+    network: Link | None = None,
+    most_batches: int = 1,
+) -> tuple[Fitting, ...]:
+    """The nearest changes with which the job fits its devices with the headroom for fragments, the nearest first; empty where
+    it fits as it is, or nothing is found.
+
+    Args:
+        network: between nodes, where several are offered in place of one; by default ``BETWEEN``.
+        most_batches: how many times the global batch may be taken, by powers of two, where that fits too.
+
+    Raises:
+        UserError: as ``Predictor.step``.
+    """
+    base = predictor.step(workload, cluster, strategy)
+    if base.fit == "fits":
+        return ()
+    search = _Search(workload, predictor.changed(calibration=None, correction=None, loader=0.0, free=frozenset()))
+    strategy = strategy.settled(workload, cluster)
+    offers = search.offers(cluster, strategy, network, base.memory_bytes)
+    if not offers and (dense := _dense(strategy)) != strategy:
+        offers = [
+            ((*kinds, DENSE), candidate) for kinds, candidate in search.offers(cluster, dense, network, base.memory_bytes)
+        ]
+    fitting = []
+    for kinds, (machines, choice) in offers:
+        chosen = search.grown(machines, choice, most_batches)
+        step = predictor.step(workload, machines, chosen)
+        if step.fit == "fits":
+            fitting.append(Fitting(kinds=kinds, cluster=machines, strategy=chosen, prediction=step))
+    return tuple(fitting)
+
+
+Offer = tuple[tuple[str, ...], Candidate]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What is tried, and which of it fits."""
+
+    workload: Workload
+    predictor: Predictor
+
+    def offers(self, cluster: Cluster, strategy: Strategy, network: Link | None, needed: float) -> list[Offer]:
+        """On the same devices; on more of them where optimizer state would leave them; on larger ones. ``needed``: bytes."""
+        offers = self.nearest(cluster, strategy, host=offloads(cluster.device))
+        larger = self.larger_device(cluster, strategy, needed)
+        if all("offload" in kinds for kinds, _ in offers):
+            between = cluster.network if cluster.num_nodes > 1 else network or hardware.network(BETWEEN)
+            offers += self.more_devices(cluster, strategy, between)
+            larger = larger or self.any_device(cluster, strategy)
+        return offers + larger
+
+    def nearest(self, cluster: Cluster, strategy: Strategy, *, host: bool = False) -> list[Offer]:
+        """On the same devices: for the farthest kind that is changed, those of the fewest changes, and of these the fastest.
+
+        Args:
+            host: whether optimizer state may lie in the host's memory where nothing else fits.
+        """
+        fitting = [*self._fitting(self._whole(cluster, strategy)), *self._fitting(self._divided(cluster, strategy))]
+        fitting = fitting or self._fitting(self._divided(cluster, strategy, free=True))
+        if host and not fitting:
+            fitting = self._fitting(self._whole(cluster, strategy, "optimizer"))
+        of_kind: dict[str, tuple[int, float, Candidate]] = {}
+        for seconds, candidate in fitting:
+            kind, changes = _kinds(strategy, candidate[1])[-1], len(_changes(strategy, candidate[1]))
+            if kind not in of_kind or (changes, seconds) < of_kind[kind][:2]:
+                of_kind[kind] = changes, seconds, candidate
+        nearest = sorted(of_kind.items(), key=lambda of: (of[1][0], ORDER.index(of[0])))
+        return [(_kinds(strategy, candidate[1]), candidate) for _, (*_, candidate) in nearest]
+
+    def more_devices(self, cluster: Cluster, strategy: Strategy, network: Link) -> list[Offer]:
+        """The fewest more devices of the same kind on which it fits."""
+        words = 1 + OPTIMIZERS[strategy.optimizer].state_words  # fp32, all shared out
+        least = 4 * words * self.workload.num_parameters / usable_bytes(cluster.device)
+        for local, nodes in _larger(cluster, least):
+            changes = [Change("devices-per-node", "=", str(local)), Change("nodes", "=", str(nodes))]
+            try:
+                machines = cluster.changed(network=network) if nodes > 1 else cluster
+                machines, more, _ = apply(changes, machines, strategy, "strong")
+            except UserError:
+                continue
+            if offers := self._as_it_is(machines, more) or self.nearest(machines, more):
+                return [((*offers[0][0], "more devices"), offers[0][1])]
+        return []
+
+    def larger_device(self, cluster: Cluster, strategy: Strategy, needed: float) -> list[Offer]:
+        """As many of the device with the least memory in which it fits without another change."""
+        for machines in _others(cluster, strategy.precision):
+            if usable_bytes(machines.device) >= needed and (offers := self._as_it_is(machines, strategy)):
+                return [(("larger device",), offers[0][1])]
+        return []
+
+    def any_device(self, cluster: Cluster, strategy: Strategy) -> list[Offer]:
+        """As many of the device with the least memory in which it fits with other changes."""
+        memory = cluster.device.memory.value
+        for machines in _others(cluster, strategy.precision):
+            if machines.device.memory.value > memory:
+                memory = machines.device.memory.value
+                if offers := self.nearest(machines, strategy):
+                    return [((*offers[0][0], "larger device"), offers[0][1])]
+        return []
+
+    def grown(self, cluster: Cluster, strategy: Strategy, most: int) -> Strategy:
+        """The strategy with the largest batch that fits, of powers of two up to ``most`` times its own."""
+        sizes = [(cluster, strategy.changed(global_batch_size=strategy.global_batch_size * n)) for n in powers(most)]
+        fitting = [s for _, (_, s) in self._fitting(sizes)] if most > 1 else []
+        return max(fitting, key=lambda s: s.global_batch_size, default=strategy)
+
+    def _fitting(self, candidates: list[Candidate]) -> list[tuple[float, Candidate]]:
+        """Those that fit, with seconds of their step."""
+        if not candidates:
+            return []
+        try:
+            steps = self.predictor.many(self.workload, candidates)
+        except UserError:  # the kernel of attention or the precision does not run there
+            return []
+        of = zip(steps.step_s.tolist(), candidates, steps.fits.tolist(), strict=True)
+        return [(seconds, candidate) for seconds, candidate, fits in of if fits and seconds == seconds]
+
+    def _as_it_is(self, cluster: Cluster, strategy: Strategy) -> list[Offer]:
+        return [((), candidate) for _, candidate in self._fitting([(cluster, strategy)])]
+
+    def _whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
+        """Every legal combination of choices that do not divide the network further, but for the strategy itself."""
+        mesh, micro = strategy.parallelism, strategy.micro_batch_size
+        level = TORCH_SHARDINGS.index(mesh.sharding) if mesh.sharding in TORCH_SHARDINGS else 0
+        again = saves_memory(self.workload) and mesh.recompute != "full"
+        values: Mapping[str, list[Any]] = {
+            "grad_accum_steps": [mesh.micro_batches * n for n in powers(micro) if micro % n == 0],
+            "recompute": [mesh.recompute, *(["full"] if again else [])],
+            "sharding": [mesh.sharding, *(TORCH_SHARDINGS[level + 1 :] if mesh.data > 1 else ())],
+            "offload": [offload or mesh.offload],
+        }
+        candidates = []
+        for combination in product(*values.values()):
+            chosen = {name: value for name, value in zip(values, combination, strict=True) if value != strategy.choice(name)}
+            with suppress(UserError):
+                candidates += [(cluster, strategy.changed(**chosen))] if chosen else []
+        return candidates
+
+    def _divided(self, cluster: Cluster, strategy: Strategy, *, free: bool = False) -> list[Candidate]:
+        """The best layout on the cluster. ``free``: also with other shardings and recomputation."""
+        mesh, exchange = strategy.parallelism, strategy.gradient_exchange
+        dense = (exchange.compression, exchange.exchange) == ("dense", "allreduce")
+        if cluster.world_size == 1 or not cluster.even or not dense:
+            return []
+        space = LayoutSpace(
+            batches=(strategy.global_batch_size,),
+            precisions=(strategy.precision,),
+            virtual_stages=(1,),
+            micro_batch_sizes=(1,) if has_experts(self.workload) else LayoutSpace.micro_batch_sizes,
+            experts=tuple(expert_groups(self.workload, cluster.world_size)) if free else (1,),
+            shardings=TORCH_SHARDINGS if free else (mesh.sharding,),
+            recomputes=("none", "full") if free else (mesh.recompute,),
+            balanced=False,
+            node_groups=False,
+            optimizer=strategy.optimizer,
+        )
+        search = search_layouts(self.workload, cluster, space, predictor=self.predictor, keep=1)
+        divided = [best for _, best in search.candidates if best.parallelism.model_devices > 1]
+        try:
+            return [(cluster, strategy.changed(**{name: best.choice(name) for name in _LAYOUT})) for best in divided]
+        except UserError:  # it does not go with another choice of the strategy
+            return []
+
+
+def _changes(before: Strategy, after: Strategy) -> list[str]:
+    """Names of the choices that are others."""
+    old, new = before.to_json(), after.to_json()
+    return [name for name in new if new[name] != old[name] and name != "sequence"]  # it comes with ``tensor``
+
+
+def _kinds(before: Strategy, after: Strategy) -> tuple[str, ...]:
+    """What was changed, of ``ORDER``. A layout brings its own micro steps."""
+    kinds = {kind for name, kind in _KINDS.items() if before.choice(name) != after.choice(name)}
+    if any(before.choice(name) != after.choice(name) for name in _SIZES):
+        kinds = {*kinds, "layout"} - {"micro steps"}
+    return tuple(sorted(kinds, key=ORDER.index))
+
+
+def _dense(strategy: Strategy) -> Strategy:
+    """The strategy with dense gradients in all-reduces, which go with every sharding and layout."""
+    exchange = strategy.gradient_exchange
+    if (exchange.compression, exchange.exchange) == ("dense", "allreduce"):
+        return strategy
+    return strategy.changed(compression="dense", exchange="allreduce", servers=1, ranks_per_node=1)
+
+
+def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:
+    """Devices a node and nodes of clusters with twice as many devices, and so on, that have at least ``least``."""
+    local, nodes, tries = cluster.devices_per_node, cluster.num_nodes, 0
+    while cluster.even and tries < _DOUBLINGS and local * nodes <= 4 * max(least, cluster.world_size):
+        local, nodes = (min(2 * local, _IN_NODE), 1) if nodes == 1 and local < _IN_NODE else (local, 2 * nodes)
+        if local * nodes >= least:
+            tries += 1
+            yield local, nodes
+
+
+def _others(cluster: Cluster, precision: str) -> Iterator[Cluster]:
+    """As many devices of the same sort with more memory that somebody lets: by memory, then by price."""
+    device = cluster.device
+    listed = [(d, price(d.name)) for d in hardware.devices() if _larger_than(d, device) and precision in d.precisions]
+    known = [(d.memory.value, listing.usd_per_device_hour, d.name, d) for d, listing in listed if listing]
+    for *_, other in sorted(known, key=lambda of: of[:3]):
+        try:
+            yield cluster.changed(device=other, intra_link=hardware.link(other.link))
+        except UserError:  # its link joins fewer devices
+            continue
+
+
+def _larger_than(device: Device, other: Device) -> bool:
+    return device.kind == other.kind and device.memory.value > other.memory.value

@@ -1,0 +1,291 @@
+"""``plan(workload, space, goal)``: the best strategy, what comes next, what was left out, and what compression is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.prices import Price, listings, of_devices, price
+from paceline.planning.compare.comparison import illegal, lacking
+from paceline.planning.compare.compression_worth import competing, compression_worth, meets_beside
+from paceline.planning.compare.layout_view import layout_view
+from paceline.planning.compare.scaling import scaling
+from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
+from paceline.planning.search.candidates import candidates
+from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.divided_layouts import Searches, divides, narrowed, search_divided
+from paceline.planning.search.goal import Goal, money
+from paceline.planning.search.layouts import Progress, silent
+from paceline.planning.search.nearest_fit import nearest_fit
+from paceline.planning.search.ranking import (
+    RankedTable,
+    by_devices,
+    distinct,
+    front,
+    preferred,
+    ranked,
+    shown_choice,
+    table_of,
+    tie_text,
+)
+from paceline.planning.search.space import Space
+from paceline.planning.search.tally import Tally
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction.layouts.batch import Candidate, Steps
+from paceline.prediction.learning.convergence import accuracy_notes, networks
+from paceline.prediction.learning.published_batches import published_batch
+from paceline.prediction.mesh.expert_parallel import has_experts
+from paceline.prediction.passes.memory import FRAGMENTED, usable_bytes
+from paceline.strategy.optimizer import usual_optimizer
+from paceline.strategy.usual_precision import usual_precision
+from paceline.units import format_gib
+from paceline.workload.table import Workload
+
+_TOO_LARGE = f"does not fit the device's memory with a headroom of {FRAGMENTED:.0%} for fragments"
+SHOWN = 8
+"""Strategies in the ranking."""
+TRIED = (
+    "Batches tried: those given, else powers of two for each worker, up to 1024, up to the largest published batch and as "
+    "large as one micro step holds. Of ties the smaller batch wins."
+)
+
+
+def plan(
+    workload: Workload,
+    space: Space,
+    goal: Goal,
+    target: TrainingTarget | None = None,
+    *,
+    prices: Mapping[str, float | Price] | None = None,
+    why_not: Wanted | None = None,
+    predictor: Predictor = ORDINARY,
+    progress: Progress = silent,
+    offers: bool = True,
+) -> Plan:
+    """The best strategy and cluster within ``space`` to train ``workload`` to ``target``.
+
+    Where sizes of a division are named, or no device holds the whole training state, layouts that divide the network are
+    searched on every cluster (``layouts``).
+
+    Args:
+        prices: dollars a device and hour, or a listing, by device, under the empty name of the only one; else the listings.
+        why_not: choices of a strategy that is to be set beside the best.
+        progress: called with a line now and then while layouts are searched.
+        offers: whether the error where nothing fits names what would (``nearest_fit``), which takes up to seconds.
+
+    Raises:
+        UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
+            one; a deadline or budget that nothing meets, with the nearest that does.
+    """
+    target = target or TrainingTarget()
+    if not space.batches and target.curve is None:
+        target = replace(target, published=published_batch(workload))
+    if not space.optimizer:
+        space = replace(space, optimizer=target.optimizer(space.batches) or usual_optimizer(workload))
+    prices = of_devices(prices, {c.device.name for c in space.clusters})
+    listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
+    if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):
+        raise UserError(
+            f"goal {goal} needs prices, and no price of {unknown[0]} is known",
+            f"give its price in dollars for a device and hour: {unknown[0]}=DOLLARS",
+        )
+    left_out = Tally()
+    pointless = len(space.recomputes) > 1 and not saves_memory(workload)
+    if pointless:
+        space = replace(space, recomputes=(False,))
+    legal = candidates(space, target, left_out, workload)
+    if pointless:
+        left_out.add(POINTLESS, len(legal))
+    steps = predictor.many(workload, legal)
+    for why in steps.refused.values():
+        left_out.add(why)
+    whole, searches = len(legal), Searches(())
+    if divides(space, legal, steps):
+        searches = search_divided(workload, space, target, left_out, predictor, progress)
+        if space.offloads and not searches.fitting and not steps.fits.any():
+            offloaded = search_divided(workload, space, target, left_out, predictor, progress, "optimizer")
+            searches = offloaded if offloaded.fitting else searches
+        legal, steps = searches.added(legal, steps)
+    if not whole and not searches.legal:
+        raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
+    grouped = max(space.experts) > 1 if space.experts else bool(searches.searches)
+    fitting = _fitting(workload, legal, steps, left_out, searches, grouped, predictor if offers else None)
+    if not space.batches and target.curve is None:
+        fitting = _at_once(legal, fitting, left_out)
+    notice = _notice(workload, space, target)
+    whole_table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
+    competes, beside = competing(whole_table, [*space.compressions, *target.penalties], left_out)
+    table = whole_table.only(competes)
+    order = ranked(goal, table, left_out, SHOWN, meets_beside(whole_table, competes))
+    best = replace(table.choice(order.best), preference=preferred(table, order), tied=len(order.ties) > 1)
+    why, asked = _why_not(why_not, whole_table, best, goal, space, target)
+    ranking = (best, *(shown_choice(table, i, best, order) for i in distinct(order.order, table.candidates)[1:SHOWN]))
+    rows = by_devices(table, order.best)
+    counts = tuple(table.choice(i) for i in rows)
+    pareto = tuple(counts[rows.index(i)] for i in front(table, rows))
+    shown = dict.fromkeys(
+        choice.strategy.gradient_exchange.compression for choice in (*ranking, *pareto, *counts, *filter(None, [asked]))
+    )
+    others = [note for name in shown if name != best.strategy.gradient_exchange.compression for note in accuracy_notes(name)]
+    return Plan(
+        workload=workload.name,
+        target=target.title,
+        goal=goal,
+        ranking=ranking,
+        front=pareto,
+        excluded=tuple(left_out.excluded()),
+        considered=whole + searches.legal,
+        layouts=searches.sentence,
+        layout=layout_view(workload, best.cluster, best.strategy, predictor),
+        compression=compression_worth(whole_table, beside),
+        ties=tie_text(table, order),
+        prices=_price_notes(listed),
+        notice=notice,
+        assumptions=(
+            *((notice, TRIED) if notice else ()),
+            *target.notes(best.strategy),
+            *_precision(workload, space, best),
+            *best.prediction.assumptions,
+            *others,
+        ),
+        why_not=why,
+        asked=asked,
+        scaling=scaling(workload, best.cluster, best.strategy, predictor, _same_devices(space, best)),
+        by_devices=counts,
+        critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
+        learning_rates=_learning_rates(target, best),
+    )
+
+
+def _fitting(
+    workload: Workload,
+    legal: Sequence[Candidate],
+    steps: Steps,
+    left_out: Tally,
+    searches: Searches,
+    experts: bool,
+    asked: Predictor | None,
+) -> NDArray[np.intp]:
+    """Indices of the candidates that fit their device.
+
+    Args:
+        experts: whether groups of experts were tried.
+        asked: by whom the error where nothing fits names what would; None: it does not.
+    """
+    too_large = ~steps.fits
+    missed = steps.memory_bytes - steps.available_bytes
+    where = np.flatnonzero(too_large)
+    if len(where) + searches.too_large:
+        nearest = [(float(missed[i]), legal[i]) for i in where[missed[where].argsort()][:1].tolist()]
+        missing, candidate = min((*nearest, *((lack, layout) for layout, lack in searches.least)), key=lambda of: of[0])
+        if too_large.all():
+            groups = "" if experts or not has_experts(workload) else ", or groups that share the experts (`expert`)"
+            short = lacking(missing + usable_bytes(candidate[0].device), candidate[0])
+            larger = f"give a device with more memory, more nodes or a smaller global batch{groups}"
+            offers = nearest_fit(workload, *candidate, predictor=asked) if asked else ()
+            raise UserError(
+                f"{workload.name} fits nowhere here: at least {short}, with {describe(*candidate)}",
+                "; ".join([larger, *(f"this fits: {offer}" for offer in offers)]),
+            )
+        example = f"least missing {format_gib(missing)}, with {describe(*candidate)}"
+        left_out.add(_TOO_LARGE, len(where) + searches.too_large, example)
+    return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
+
+
+def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tally) -> NDArray[np.intp]:
+    """Those whose batch some strategy holds in one micro step on the same cluster: where nobody knows what a larger batch
+    costs, micro steps must not make it larger."""
+    largest: dict[int, int] = {}
+    for cluster, strategy in (legal[i] for i in fitting.tolist()):
+        if strategy.parallelism.micro_batches == 1:
+            largest[id(cluster)] = max(largest.get(id(cluster), 0), strategy.global_batch_size)
+    kept = [
+        i
+        for i in fitting.tolist()
+        if legal[i][1].parallelism.model_devices > 1 or legal[i][1].global_batch_size <= largest.get(id(legal[i][0]), math.inf)
+    ]
+    left_out.add(
+        "the batch does not fit in one micro step, and the cost of a larger batch is unknown", len(fitting) - len(kept)
+    )
+    return np.array(kept, dtype=np.intp)
+
+
+def _precision(workload: Workload, space: Space, best: Choice) -> tuple[str, ...]:
+    """That the precision was chosen, where nobody named it and others take another."""
+    usual = usual_precision(workload, best.cluster.device).name
+    if space.precisions or usual == best.strategy.precision:
+        return ()
+    chosen = f"{best.strategy.precision} is chosen here, with the strategy, since no precision is named"
+    return (f"Precision: {chosen}; predict and whatif then take PyTorch's default, {usual}.",)
+
+
+def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:
+    """That the batch was chosen by speed alone; empty where it was not."""
+    if target.curve or len(space.batches) == 1:
+        return ""
+    unknown = f"unknown for {workload.name} and not counted; a target RUNS.csv counts it from runs of your own"
+    within = f" Batches stay within {target.published.samples:,} samples unless one is named." if target.published else ""
+    return (
+        "The batch is chosen by speed alone. The extra samples that a larger batch needs to the same accuracy are "
+        f"{'not counted; the target mlperf counts it' if workload.name in networks() else unknown}.{within}"
+    )
+
+
+def _same_devices(space: Space, best: Choice) -> list[Cluster]:
+    """The clusters of the plan with the devices and links of the best, the smallest first."""
+    own = best.cluster
+    alike = [c for c in space.clusters if (c.device, c.network, c.intra_link) == (own.device, own.network, own.intra_link)]
+    return sorted(alike, key=lambda c: c.world_size)
+
+
+def _learning_rates(target: TrainingTarget, best: Choice) -> str:
+    """Learning rates of the best in words, or why they are unknown; empty where nobody asked for any."""
+    if target.recipes is None:
+        return ""
+    return str(best.recipe) if best.recipe else f"unknown: {target.recipes.why_not(best.strategy.optimizer)}"
+
+
+def _why_not(
+    wanted: Wanted | None, table: RankedTable, best: Choice, goal: Goal, space: Space, target: TrainingTarget
+) -> tuple[str, Choice | None]:
+    """Why the strategy that the user asked for is not the best, and its choice where it was tried."""
+    if not wanted:
+        return "", None
+    there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
+    if not there:
+        if (layouts := narrowed(wanted, best, table.workload, space)) is None:
+            return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor), None
+        search = search_divided(table.workload, layouts, target, Tally(), table.predictor)
+        if not search.fitting:
+            return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor, search.least), None
+        candidates, step_s = search.fitting
+        table = table_of(table.workload, target, goal, table.prices, candidates, step_s, table.predictor)
+        there = list(range(len(candidates)))
+    scores = goal.score(table.time_s, table.usd)
+    asked = table.choice(min(there, key=lambda i: scores[i]), best)
+    text = f"{asked.title}: {asked.reason}."
+    if goal.limited(np.array([asked.time_s]), np.array([asked.usd]))[0] > goal.limit:
+        text += f" It does not meet {goal}."
+    if not table.target.known(asked.strategy.gradient_exchange.compression):
+        text += " This is for equal samples. How many more samples the target takes with it is unknown."
+    return text, asked
+
+
+def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
+    """The price of each device, and the range of its listings."""
+    notes = []
+    for name, listing in listed.items():
+        others = [x.usd_per_device_hour for x in listings(name)]
+        apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
+        spot = listing and listing.spot_usd_per_device_hour
+        if listing and listing.date:  # the user's own price says what it says
+            apart += f" Spot: {money(spot)} a device and hour, and may be taken away." if spot else " Spot: unknown."
+        notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; give one as {name}=DOLLARS.")
+    return tuple(notes)

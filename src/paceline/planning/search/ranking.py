@@ -1,0 +1,362 @@
+"""What is best among candidates: by the goal, by number of devices, and the front of time against money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.array_types import Array, Bools
+from paceline.calibration.constants import assumed
+from paceline.calibration.uncertainty import Z80
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.prices import Price
+from paceline.planning.compare.comparison import difference
+from paceline.planning.compare.speedup_range import speedup_factor
+from paceline.planning.compare.strategy_text import describe
+from paceline.planning.search.choice import Choice
+from paceline.planning.search.goal import Goal
+from paceline.planning.search.tally import Tally
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction import Prediction, Predictor
+from paceline.prediction.layouts.batch import Candidate
+from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.workload.table import Workload
+
+PLAIN: float = assumed("plan_plain")
+"""Two strategies are a tie where the goal's quantity differs by less than this share;"""
+TIE: float = assumed("plan_tie")
+"""or by less than this one, where the difference lies inside the range of their ratio."""
+
+
+@dataclass(frozen=True)
+class RankedTable:
+    """The candidates that fit, with what each takes for the whole training.
+
+    Attributes:
+        known: whether it is known how many samples each takes to the target.
+    """
+
+    workload: Workload
+    target: TrainingTarget
+    goal: Goal
+    prices: Mapping[str, Price | None]
+    candidates: Sequence[Candidate]
+    step_s: Array
+    time_s: Array
+    usd: Array
+    known: Bools
+    predictor: Predictor
+
+    @property
+    def score(self) -> Array:
+        """What the goal makes small."""
+        return self.goal.score(self.time_s, self.usd)
+
+    def only(self, kept: Bools) -> RankedTable:
+        """The table of some of its candidates."""
+        candidates = [self.candidates[i] for i in np.flatnonzero(kept).tolist()]
+        columns = {name: getattr(self, name)[kept] for name in ("step_s", "time_s", "usd", "known")}
+        return replace(self, candidates=candidates, **columns)
+
+    def step(self, index: int) -> Prediction:
+        """The whole prediction of one."""
+        return self.predictor.step(self.workload, *self.candidates[index])
+
+    def choice(self, index: int, best: Choice | None = None) -> Choice:
+        """The whole prediction of one; ``best``: the choice that it is compared with."""
+        cluster, strategy = self.candidates[index]
+        p = self.step(index)
+        samples = self.target.samples(strategy)
+        time = p.step_time_s * samples / strategy.global_batch_size
+        of_samples = self.target.spread(strategy.global_batch_size)
+        ends = (math.log(end / p.step_time_s) for end in (p.low_s, p.high_s))
+        low, high = (math.exp(sign * math.hypot(end, Z80 * of_samples)) for sign, end in zip((-1, 1), ends, strict=True))
+        price = self.prices[cluster.device.name]
+        usd = price.usd_per_hour(cluster.node_sizes) * time / 3600 if price else math.nan
+        amount = usd if self.goal.kind == "budget" else time
+        choice = Choice(
+            cluster=cluster,
+            strategy=strategy,
+            prediction=p,
+            samples=samples,
+            time_s=time,
+            time_low_s=time * low,
+            time_high_s=time * high,
+            usd=usd,
+            usd_low=usd * low,
+            usd_high=usd * high,
+            meets=self.goal.chance(amount, amount * low, amount * high),
+            beyond_least=self.target.beyond_least(strategy.global_batch_size),
+            recipe=self.target.recipe(strategy),
+        )
+        return replace(choice, difference=difference(choice, best)) if best else choice
+
+
+def table_of(
+    workload: Workload,
+    target: TrainingTarget,
+    goal: Goal,
+    prices: Mapping[str, Price | None],
+    candidates: Sequence[Candidate],
+    step_s: Array,
+    predictor: Predictor,
+) -> RankedTable:
+    """Seconds and dollars of the whole training with each of ``candidates``, whose steps take ``step_s`` seconds."""
+    steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
+    clusters = {id(cluster): cluster for cluster, _ in candidates}
+    rate = {key: _usd_per_second(prices[cluster.device.name], cluster) for key, cluster in clusters.items()}
+    dollars = np.array([rate[id(cluster)] for cluster, _ in candidates])
+    known = np.array([target.known(s.gradient_exchange.compression) for _, s in candidates])
+    return RankedTable(
+        workload, target, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor
+    )
+
+
+def _usd_per_second(price: Price | None, cluster: Cluster) -> float:
+    return price.usd_per_hour(cluster.node_sizes) / 3600 if price else math.nan
+
+
+def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1, instead: str = "") -> Ranking:
+    """Of what meets the goal with a known number of samples: ``most`` ties, and the others.
+
+    Args:
+        instead: what else the user may do where nothing meets the limit.
+
+    Raises:
+        UserError: nothing meets the limit; the nearest, and by how much it misses.
+    """
+    known = table.known
+    unknown = "how many more samples the compression needs to the target is unknown"
+    left_out.add(unknown, int((~known).sum()), "give the factor as its penalty")
+    limited = goal.limited(table.time_s, table.usd)
+    allowed = np.flatnonzero(known & (limited <= goal.limit))
+    if not len(allowed):
+        near = int(np.flatnonzero(known)[limited[known].argmin()])
+        over = float(limited[near])
+        raise UserError(
+            f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
+            f"{describe(*table.candidates[near])}",
+            f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}{instead}",
+        )
+    return _ranking(table, allowed, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Indices of a table. ``ties`` are as good as the ``least``, in the order of ``tie_text``, the best first; ``others``
+    follow by the goal's quantity alone.
+    """
+
+    least: int
+    ties: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def best(self) -> int:
+        """What to do."""
+        return self.ties[0]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All that were ranked."""
+        return (*self.ties, *self.others)
+
+
+def tie_text(table: RankedTable, ranking: Ranking) -> str:
+    """What a tie is, and in which order ties stand; empty without any."""
+    if len(ranking.ties) == 1:
+        return ""
+    what, other = ("cost", "faster") if table.goal.by_cost else ("time", "cheaper")
+    batch = "" if table.target.curve else "the smaller batch, then "
+    return (
+        f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. Of ties "
+        f"the best of each number of devices comes first, the {other} before. On as many devices what shards and divides "
+        f"nothing is before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. All others follow by {what}."
+    )
+
+
+def shown_choice(table: RankedTable, index: int, best: Choice, ranking: Ranking) -> Choice:
+    """A row of the ranking beside the best; of a tie also what distinguishes it."""
+    choice = table.choice(index, best)
+    if index not in ranking.ties:
+        return choice
+    own, first = table.candidates[index], table.candidates[ranking.best]
+    words = filter(None, [choice.difference, distinction(own, first)])
+    return replace(choice, tied=True, difference=", ".join(words))
+
+
+def _ranking(table: RankedTable, allowed: NDArray[np.intp], most: int = 1) -> Ranking:
+    by_score = allowed[table.score[allowed].argsort(kind="stable")]
+    ties = tuple(islice(_ties(table, by_score), most))
+    return Ranking(int(by_score[0]), ties, tuple(i for i in by_score.tolist() if i not in ties))
+
+
+def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
+    """What is as good as the first, in the order of ``tie_text``, one of each kind.
+
+    A tie differs by less than ``PLAIN``, or by less than ``TIE`` and than their ratio may be off, of which common errors are no
+    part (``speedup_factor``).
+    """
+    score, least = table.score, int(by_score[0])
+    behind = score / score[least] - 1 if score[least] else np.zeros(len(score))
+    other = table.time_s if table.goal.by_cost else np.nan_to_num(table.usd, nan=math.inf)
+    kinds: dict[tuple[object, ...], int] = {}
+    lowest: dict[tuple[str, int], float] = {}
+    least_of: dict[tuple[tuple[str, int], bool], float] = {}
+    fastest: dict[tuple[str, int], Strategy] = {}
+    for i in by_score[behind[by_score] <= TIE].tolist():
+        kinds.setdefault((_kind(table.candidates[i]), detours(table.candidates[i][1])), i)
+        place = _devices(table, i)
+        lowest[place] = min(lowest.get(place, math.inf), float(other[i]))
+        strategy = table.candidates[i][1]
+        least_of.setdefault((place, _plain(strategy, fastest.setdefault(place, strategy))), float(score[i]))
+
+    def place_of(i: int) -> tuple[float, ...]:
+        cluster, strategy = table.candidates[i]
+        whole = _plain(strategy, fastest[_devices(table, i)])
+        first = lowest[_devices(table, i)], cluster.world_size, not whole
+        if (own := float(score[i])) > (1 + PLAIN) * least_of[_devices(table, i), whole]:
+            return *first, 1, own
+        batch = 0 if table.target.curve else strategy.global_batch_size
+        return *first, 0, batch, detours(strategy), own
+
+    base = table.step(least)
+
+    def tie(i: int) -> bool:
+        if behind[i] <= PLAIN:
+            return True
+        own, other = (table.candidates[at][0] for at in (i, least))
+        return bool(behind[i] <= speedup_factor(table.step(i), base, own, other) - 1)
+
+    yielded: dict[object, int] = {}
+    others = []
+    for i in sorted(kinds.values(), key=place_of):
+        if _devices(table, i) in yielded:
+            others.append(i)
+        elif tie(i):
+            yielded |= {_devices(table, i): i, _kind(table.candidates[i]): i}
+            yield i
+    for i in others:
+        if _kind(table.candidates[i]) not in yielded and tie(i):
+            yielded[_kind(table.candidates[i])] = i
+            yield i
+
+
+def _plain(strategy: Strategy, fastest: Strategy) -> bool:
+    """Whether every device holds the whole network and its optimizer, and where the fastest does not, has room for its micro
+    batch without recomputing more: what anyone runs where it is no slower than a tie."""
+    whole = [
+        s.parallelism.sharding == "ddp" and s.parallelism.model_devices == 1 and s.gradient_exchange.compression == "dense"
+        for s in (strategy, fastest)
+    ]
+    again = strategy.parallelism.recompute not in ("none", fastest.parallelism.recompute)
+    return whole[0] and (whole[1] or (strategy.micro_batch_size >= fastest.micro_batch_size and not again))
+
+
+def by_devices(table: RankedTable, best: int) -> list[int]:
+    """The best of each device and number of devices, the fewest devices first, device by device: of what meets the limit, or
+    what is nearest to it."""
+    members_of: dict[tuple[str, int], list[int]] = {}
+    for index in np.flatnonzero(table.known).tolist():
+        members_of.setdefault(_devices(table, index), []).append(index)
+    winners = {where: _best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
+    winners[_devices(table, best)] = best
+    # Layouts that divide the network are behind all other candidates: the order of these is not that of the devices.
+    places = list(dict.fromkeys(cluster.device.name for cluster, _ in table.candidates))
+    return [winners[where] for where in sorted(winners, key=lambda of: (places.index(of[0]), of[1]))]
+
+
+def _devices(table: RankedTable, index: int) -> tuple[str, int]:
+    """Which device a candidate runs on, and how many."""
+    cluster = table.candidates[index][0]
+    return cluster.device.name, cluster.world_size
+
+
+def _best_of(table: RankedTable, members: NDArray[np.intp]) -> int:
+    limited = table.goal.limited(table.time_s, table.usd)[members]
+    meeting = members[limited <= table.goal.limit]
+    return _ranking(table, meeting).best if len(meeting) else int(members[limited.argmin()])
+
+
+def preferred(table: RankedTable, ranking: Ranking) -> str:
+    """Why the best is not the one with the smallest time or cost; empty where it is."""
+    first, least = ranking.best, ranking.least
+    behind = float(table.score[first] / table.score[least]) - 1 if table.score[least] else 0.0
+    if behind < 0.0005:
+        return ""
+    what = "cheapest" if table.goal.by_cost else "fastest"
+    chosen, quickest = table.candidates[first], table.candidates[least]
+    why = distinction(chosen, quickest)
+    if _devices(table, first) != _devices(table, least):
+        why = "faster" if table.goal.by_cost else "cheaper"
+    return f"preferred ({why}), a tie within {behind:.1%} of the {what}: {describe(*quickest)}"
+
+
+def distinction(own: Candidate, other: Candidate) -> str:
+    """What tells ``own`` from another that is as good: its detours and its batch; empty where these are equal."""
+    (_, strategy), (_, than) = own, other
+    simpler, batches = detours(than) - detours(strategy), than.global_batch_size - strategy.global_batch_size
+    words = [
+        "simpler" if simpler > 0 else "less simple" if simpler else "",
+        "smaller batch" if batches > 0 else "larger batch" if batches else "",
+    ]
+    return ", ".join(filter(None, words))
+
+
+def _over(ratio: float) -> str:
+    return f"{ratio - 1:.0%} more" if ratio < 10 else f"{ratio:,.0f} times as much"
+
+
+def _wide(goal: Goal, value: float) -> str:
+    """A limit that holds ``value``, as it is typed."""
+    if goal.kind == "budget":
+        return f"{math.ceil(value)}"
+    return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
+
+
+def detours(s: Strategy) -> int:
+    """Number of choices that are not the plain ones."""
+    x, mesh = s.gradient_exchange, s.parallelism
+    plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
+    divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1, mesh.expert > 1)
+    rare = (mesh.schedule != "1f1b", mesh.shard_devices > 0, mesh.offload != "none", mesh.ends != (0, 0))
+    others = (*divided, *rare, *(not usual for usual in plain))
+    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute != "none", *others))
+
+
+def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
+    """Of strategies that differ only in exchange, bucket, recomputation, micro steps or parts of a stage, the first."""
+    first: dict[tuple[object, ...], int] = {}
+    for i in order:
+        first.setdefault(_kind(candidates[i]), i)
+    return list(first.values())
+
+
+def _kind(candidate: Candidate) -> tuple[object, ...]:
+    """What tells strategies apart that are shown beside each other."""
+    cluster, s = candidate
+    mesh = s.parallelism
+    return (
+        (mesh.tensor, mesh.context, mesh.pipeline),
+        (cluster.device.name, cluster.world_size),
+        s.global_batch_size,
+        s.precision,
+        s.gradient_exchange.compression,
+        mesh.sharding,
+    )
+
+
+def front(table: RankedTable, rows: Sequence[int]) -> list[int]:
+    """Those of ``rows`` than which no other is both faster and cheaper, the fastest first. One without a price counts by its
+    time alone, so that it is on the front only as the fastest of all."""
+    usd = np.nan_to_num(table.usd, nan=math.inf)
+    order = sorted(rows, key=lambda i: (float(table.time_s[i]), float(usd[i])))
+    costs = usd[order]
+    before = np.concatenate(([math.inf], np.minimum.accumulate(costs)[:-1]))
+    return [i for i, cost, least in zip(order, costs, before, strict=True) if i == order[0] or cost < least * (1 - 1e-9)]

@@ -1,0 +1,229 @@
+"""What a plan tries: the values of every choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import UserError, check_count, check_name, shown
+from paceline.hardware import PRECISIONS, Cluster
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction.learning.convergence import accuracies
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
+from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
+from paceline.strategy.dense_bits import check_bits
+from paceline.strategy.exchange import OF_HOSTS
+from paceline.strategy.parallelism import GATHER_BITS, GRADIENT_BITS, SCHEDULES, check_wire_bits
+from paceline.strategy.residuals import RESIDUAL_PLACES
+from paceline.strategy.sharding import TORCH_SHARDINGS, can_gather, check_gathered
+
+DOUBLINGS = 11
+"""Batches of a worker that are tried where none are given: 1 to 1024."""
+MAX_LOSS = 0.5
+"""Points of accuracy that a compression may have lost in any measured setting and still competes without being named."""
+
+
+_LEGAL: Mapping[str, Iterable[str]] = {
+    "precisions": PRECISIONS,
+    "compressions": COMPRESSIONS,
+    "exchanges": EXCHANGES,
+    "shardings": SHARDINGS,
+    "divided_shardings": SHARDINGS,
+    "schedules": SCHEDULES,
+}
+
+
+_SIZES = (
+    "batches",
+    "servers",
+    "accumulations",
+    "buckets",
+    "tensors",
+    "contexts",
+    "pipelines",
+    "experts",
+    "virtual_stages",
+    "micro_batches",
+)
+"""Choices that are numbers."""
+
+
+UNEVEN = "give nodes of equally many devices, or ask predict and whatif for these"
+"""What to do where nodes hold different numbers of devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The values of every choice that a plan tries. Empty ``batches``: as ``batches_on`` says.
+
+    Attributes:
+        clusters: kinds and numbers of devices.
+        precisions: those that a device lacks are left out for it. Empty: the usual one (``strategy.usual_precision``) and the
+            narrower ones, but for fp8, whose accuracy is not known, and fp16 where a device has bf16, which is as fast and
+            needs no loss scaling.
+        compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
+            against dense in equal epochs; what was never measured is left out too.
+        exchanges: without sums in the switch, which few switches have, unless they are named.
+        codec_at: where the codec of what such a place can do works (``GradientExchange``); the rest as usual.
+        residual_bits, residuals_at, dense_bits: likewise of what keeps residuals, and of what leaves something dense.
+        servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
+        tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
+            and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
+            whole training state. A divided network is tried with dense gradients in all-reduces.
+        experts: devices of a stage that share the experts of a mixture. Empty: 1 where each device holds the network, and in a
+            search of layouts the powers of two that divide the experts and the devices of a stage.
+        schedules: of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
+        offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
+        node_groups: whether a search of layouts also tries shares within each node (HSDP).
+        divided_shardings: in a search of layouts, where they differ from ``shardings``.
+        gather_bits, gradient_bits: of every strategy that shares out optimizer state, as for ``Parallelism``.
+        recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
+            others than the usual two are named.
+        virtual_stages, micro_batches: of a divided network; empty: those that a search of layouts tries.
+        optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
+    """
+
+    clusters: tuple[Cluster, ...]
+    batches: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    compressions: tuple[str, ...] = ()
+    exchanges: tuple[str, ...] = OF_HOSTS
+    servers: tuple[int, ...] = (1,)
+    shardings: tuple[str, ...] = TORCH_SHARDINGS
+    divided_shardings: tuple[str, ...] = ()
+    accumulations: tuple[int, ...] = (1, 2, 4, 8)
+    recomputes: tuple[bool | str, ...] = (False, True)
+    buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
+    tensors: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = ()
+    pipelines: tuple[int, ...] = ()
+    virtual_stages: tuple[int, ...] = ()
+    micro_batches: tuple[int, ...] = ()
+    experts: tuple[int, ...] = ()
+    schedules: tuple[str, ...] = ("1f1b", "zero_bubble")
+    node_groups: bool = True
+    offloads: bool = True
+    gather_bits: int = 0
+    gradient_bits: int = 0
+    codec_at: str = ""
+    residual_bits: int = 32
+    residuals_at: str = ""
+    dense_bits: int = 32
+    optimizer: str = ""
+    max_loss: float = MAX_LOSS
+
+    @property
+    def of_codec(self) -> tuple[Mapping[str, Any], ...]:
+        """The choices about codecs and what they leave, of which a strategy takes those that it can have."""
+        usual = {"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32}
+        return tuple({name: getattr(self, name)} for name, default in usual.items() if getattr(self, name) != default)
+
+    def _check_residuals(self) -> None:
+        """Raises UserError for choices about residuals and dense numbers that are illegal, or that nothing named can have."""
+        check_bits("residual_bits", self.residual_bits)
+        check_bits("dense_bits", self.dense_bits)
+        if self.residuals_at != "":
+            check_name("place of residuals", self.residuals_at, RESIDUAL_PLACES)
+        keeps = tuple(name for name, c in COMPRESSIONS.items() if c.error_feedback)
+        named = self.compressions
+        if (self.residual_bits, self.residuals_at) != (32, "") and named and not set(named) & set(keeps):
+            raise UserError(
+                f"residuals of {', '.join(named)}, which keep none",
+                f"name one that does ({', '.join(keeps)}), or leave residual_bits and residuals_at out",
+            )
+        if self.dense_bits == 16 and set(named) == {"dense"}:
+            raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
+
+    def __post_init__(self) -> None:
+        for name, legal in _LEGAL.items():
+            values = getattr(self, name)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{name}={shown(values)}", f"give a tuple, such as {name}=({next(iter(legal))!r},)")
+            for value in values:
+                check_name(name.removesuffix("s"), value, legal)
+            object.__setattr__(self, name, tuple(values))
+        if self.codec_at != "":
+            check_name("place of the codec", self.codec_at, PLACES)
+            legal = IN_CARD if self.codec_at == "nic" else tuple(name for name in COMPRESSIONS if name != "dense")
+            if self.compressions and not set(self.compressions) & set(legal):
+                given = f"a codec {PLACE_TEXT[self.codec_at]}, with {', '.join(self.compressions)} alone"
+                raise UserError(given, f"name one that works there ({', '.join(legal)}), or leave codec_at out")
+        self._check_residuals()
+        for cluster in self.clusters:
+            if not cluster.even:
+                raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)
+        for name in _SIZES:
+            values = getattr(self, name)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
+            object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
+
+        self._check_bits()
+
+    def _check_bits(self) -> None:
+        """Raises UserError for bits that no strategy can have: nothing is shared out, or a precision has more."""
+        tried = dict.fromkeys((*self.shardings, *self.divided_shardings))
+        shared = [name for name in tried if SHARDINGS[name].optimizer]
+        for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
+            bits = check_wire_bits(name, getattr(self, name), legal)
+            if bits and not shared:
+                raise UserError(f"{name}={bits} with sharding {', '.join(tried)}", "give zero1, zero2 or zero3")
+        for precision in self.precisions:
+            if self.gather_bits and not any(can_gather(precision, name, self.gather_bits) for name in shared):
+                check_gathered(precision, shared[0], self.gather_bits)
+
+    def gathers(self, precision: str, sharding: str) -> bool:
+        """Whether weights of a precision can travel in ``gather_bits`` with a sharding; of one that gathers none they can."""
+        return not SHARDINGS[sharding].optimizer or can_gather(precision, sharding, self.gather_bits)
+
+    @property
+    def tried_precisions(self) -> tuple[str, ...]:
+        """Those that were named, else all."""
+        return self.precisions or PRECISIONS
+
+    @property
+    def divides(self) -> bool:
+        """Whether sizes of a division are named."""
+        return bool(self.tensors or self.contexts or self.pipelines)
+
+    @property
+    def whole(self) -> bool:
+        """Whether strategies are tried in which each device holds the network whole."""
+        return all(1 in sizes for sizes in (self.tensors, self.contexts, self.pipelines) if sizes)
+
+    def barred(self, work: TrainingTarget) -> Mapping[str, str]:
+        """Compressions that do not compete for what is known of their accuracy, and why. One that was named competes, and so
+        does one whose penalty on the samples to the target is given."""
+        if self.compressions:
+            return {}
+        others = [name for name in COMPRESSIONS if name != "dense" and not (work.curve and name in work.penalties)]
+        return {name: why for name in others if (why := _too_lossy(name, self.max_loss))}
+
+    def batches_on(self, workers: int, work: TrainingTarget) -> tuple[int, ...]:
+        """Batches to try there: those that were given; to a target powers of two, for all or for each worker, up to the largest
+        that was seen to reach it, and down to a sixteenth of the smallest, where the curve is flat; else powers of two for
+        each worker."""
+        if self.batches:
+            return self.batches
+        own = {workers * 2**n for n in range(DOUBLINGS)}
+        if work.curve is None:
+            return tuple(sorted(own))
+        low, high = work.curve.low_batch, work.curve.high_batch
+        seen = {2**n for n in range(24) if low <= 2**n <= high} | {int(low), int(high)}
+        return tuple(sorted(seen | {b for b in own if low / 16 <= b <= high}))
+
+
+def _too_lossy(compression: str, most: float) -> str:
+    """Why its accuracy keeps it out; empty where it does not."""
+    seen = accuracies(compression)
+    if not seen:
+        return f"{compression}: accuracy unknown, never measured; naming it lets it compete"
+    worst = min(seen, key=lambda a: a.points)
+    if worst.points >= -most:
+        return ""
+    return (
+        f"{compression}: measured {worst.points:.2f} points on {worst.network} with {worst.workers} workers; "
+        f"a max loss of {math.ceil(-worst.points)} points lets it compete"
+    )

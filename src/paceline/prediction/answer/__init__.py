@@ -1,0 +1,1 @@
+"""The prediction as a value: figures, ranges, assumptions, bottlenecks."""

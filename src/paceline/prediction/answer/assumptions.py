@@ -1,0 +1,346 @@
+"""The assumptions of a prediction, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from paceline.calibration import attention
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.held_out_error import HeldOut
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Link
+from paceline.hardware.precision import RECIPES, WIDE
+from paceline.prediction.answer.division_assumptions import division_assumptions
+from paceline.prediction.answer.fabric_assumptions import fabric_assumptions, residual_assumptions
+from paceline.prediction.answer.local_assumptions import local_accuracy, local_assumptions, local_overlap
+from paceline.prediction.answer.result import Assumption
+from paceline.prediction.learning.convergence import accuracy_notes
+from paceline.prediction.passes.costs import slowest
+from paceline.prediction.passes.memory import memory_range, numbers_of, reserve_bytes
+from paceline.strategy.exchange import chunk_elements
+from paceline.strategy.formats import INCEPTIONN_BITS
+from paceline.strategy.strategy import Strategy
+from paceline.units import (
+    format_bandwidth,
+    format_byte_rate,
+    format_bytes,
+    format_flops,
+    format_gib,
+    format_memory,
+    format_seconds,
+)
+from paceline.workload.table import Workload
+
+LEVELS = {
+    "ordinary": "framework code as people write it",
+    "tuned": "as for a benchmark: queued kernels or replayed graphs, fused element-wise work, fitting layouts",
+}
+
+
+def assumptions(
+    workload: Workload,
+    cluster: Cluster,
+    strategy: Strategy,
+    calibration: Calibration | None,
+    needed: float,
+    overlap: bool,
+    loader_samples_per_s: float = 0.0,
+    efficiency: Efficiency = TYPICAL,
+    missed: HeldOut | None = None,
+    free: Collection[str] = (),
+) -> tuple[Assumption, ...]:
+    """Every assumption behind a prediction.
+
+    Args:
+        needed: bytes of memory on one device.
+        missed: the held-out error of such predictions.
+        free: resources that cost no time.
+    """
+    exchange, several = strategy.gradient_exchange, strategy.world_size > 1
+    local = several and strategy.sync_every > 1
+    notes = accuracy_notes(exchange.compression, exchange.options) if several and not local else ()
+    return (
+        *_free(free),
+        *_fit(cluster, needed),
+        *_coverage(workload),
+        *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
+        *_attention(workload, cluster, strategy.precision, efficiency),
+        *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
+        *(residual_assumptions(workload, cluster, strategy, efficiency) if several else ()),
+        *(Assumption("accuracy", note) for note in notes),
+        *(local_accuracy(strategy) if local else ()),
+        *division_assumptions(workload, strategy),
+        *(_stragglers(strategy, efficiency) if calibration is None else ()),
+        *_input_pipeline(loader_samples_per_s),
+        *_unused(cluster),
+        *_reserve(cluster),
+        *_activations(workload, strategy),
+        *_tables(workload, strategy),
+        *((Assumption("held-out error", str(missed), f"{missed.date}, {missed.commit}"),) if missed else ()),
+    )
+
+
+def _free(resources: Collection[str]) -> Iterator[Assumption]:
+    if resources:
+        yield Assumption("free resource", f"Assumed to cost no time: {', '.join(sorted(resources))}.")
+
+
+def _unused(cluster: Cluster) -> Iterator[Assumption]:
+    if cluster.num_nodes == 1 and cluster.network != cluster.intra_link:
+        yield Assumption("unused", f"{cluster.network.name} is not used: there is one node.")
+
+
+def _reserve(cluster: Cluster) -> Iterator[Assumption]:
+    """The memory that training cannot use."""
+    reserve = reserve_bytes(cluster.device)
+    if reserve:
+        yield Assumption(
+            "memory", f"The runtime, library workspaces and fragmentation take {format_memory(reserve)} of memory."
+        )
+    else:
+        yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
+
+
+def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
+    if strategy.world_size > 1 and e.straggler_spread:
+        yield Assumption(
+            "stragglers",
+            f"Workers' compute times vary by {e.straggler_spread:.1%}. A step waits for the slowest of "
+            f"{strategy.world_size}, {slowest(strategy.world_size, e) - 1:.1%} above the mean.",
+        )
+
+
+def _input_pipeline(loader_samples_per_s: float) -> Iterator[Assumption]:
+    if loader_samples_per_s:
+        text = f"The input pipeline delivers {loader_samples_per_s:.4g} samples/s to all workers together while the step runs."
+    else:
+        text = "The input pipeline is assumed to be fast enough: its speed is not known."
+    yield Assumption("input pipeline", text)
+
+
+def _fit(cluster: Cluster, needed: float) -> Iterator[Assumption]:
+    memory = cluster.device.memory
+    least, most = memory_range(needed, cluster.device)
+    if needed > memory.value:
+        yield Assumption(
+            "fit",
+            f"Does not fit: the step needs {format_memory(needed)}, {cluster.device.name} has {format_memory(memory.value)}: "
+            f"{format_gib(needed - memory.value)} are missing. The time assumes a device with enough memory.",
+            memory.source,
+        )
+    if least <= memory.value < most:
+        yield Assumption(
+            "fit",
+            f"May {'fit' if needed > memory.value else 'not fit'}: by workspaces and fragmentation it is "
+            f"{format_memory(least)} to {format_memory(most)} of the {format_memory(memory.value)} of {cluster.device.name}.",
+            "Guo et al. 2024, GMLake, arXiv:2401.08156",
+        )
+
+
+def _activations(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    if numbers_of(strategy) != "fp32" and not workload.counts_half:
+        yield Assumption(
+            "memory", "What the layers keep at 16 bits was not counted: half of what they keep at fp32 is taken, which is less."
+        )
+
+
+def _tables(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    if workload.tables is None:
+        return
+    state = round(workload.tables.state * workload.tables.elements)
+    yield Assumption(
+        "optimizer",
+        f"Rows of embedding tables are updated by {workload.tables.optimizer}, as published, which keeps "
+        f"{f'{state:,} numbers of' if state else 'no'} state. --optimizer is that of the other parameters.",
+    )
+    if strategy.world_size > 1:
+        yield Assumption(
+            "parallelism",
+            "Embedding tables lie divided among all devices in equal parts. Nothing hides the all-to-alls of their vectors.",
+        )
+
+
+def _coverage(workload: Workload) -> Iterator[Assumption]:
+    if workload.coverage.share < 1:
+        names = ", ".join(f"{name} (x{calls})" for name, calls in sorted(workload.coverage.unknown.items()))
+        yield Assumption(
+            "coverage",
+            f"FLOPs are known for {workload.coverage.share:.0%} of the operations. The time of the others is not counted: "
+            f"{names}.",
+        )
+
+
+def _calibrated(strategy: Strategy, calibration: Calibration) -> Iterator[Assumption]:
+    yield Assumption(
+        "calibrated",
+        f"Calibrated: {calibration.source}. The range is the spread of its repetitions, +-{calibration.spread:.0%}.",
+        calibration.source,
+    )
+    if strategy.micro_batch_size != calibration.micro_batch_size:
+        yield Assumption(
+            "calibrated",
+            f"Forward and backward grow in proportion to the micro batch: measured at {calibration.micro_batch_size}, "
+            f"predicted at {strategy.micro_batch_size}.",
+        )
+    if strategy.world_size != calibration.world_size:
+        yield Assumption(
+            "calibrated",
+            f"Exchange times follow the bytes that the busiest worker sends: measured with {calibration.world_size} workers, "
+            f"predicted for {strategy.world_size}.",
+        )
+
+
+def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
+    device = cluster.device
+    peak, measured = device.peak(strategy.precision), device.matmul_flops.get(strategy.precision)
+    rate, kind = (measured, "measured matmul") if measured else (peak, "datasheet peak")
+    yield Assumption("uncalibrated", "Not calibrated: nothing was measured on this machine.")
+    yield Assumption(
+        "device",
+        f"{device.name}: {kind} {format_flops(rate.value)} at {strategy.precision} ({rate.source}), memory "
+        f"{format_byte_rate(device.memory_bandwidth.value)} ({device.memory_bandwidth.source}).",
+        rate.source,
+    )
+    if device.chip not in e.seen:
+        yield Assumption(
+            "device", f"The constants include no measurement of {device.name}: only datasheet numbers, so the range is wider."
+        )
+    fused = f" Compiled: {e.kept_share:.0%} of element-wise bytes and launches stay." if e.kept_calls < 1 else ""
+    yield Assumption("constants", f"Software: {e.level}, {LEVELS[e.level]}.{fused}")
+    yield Assumption(
+        "constants",
+        f"Layers follow a roofline. They reach {e.memory_share:.0%} of that memory bandwidth. Large products reach "
+        f"{e.vector_share:.0%} of the matmul rate on ordinary cores and {e.matrix_share:.0%} on matrix units; shapes that "
+        f"leave units idle reach less. A kernel launch takes {format_seconds(e.launch_s[device.kind])}. Activations move in "
+        f"{strategy.precision}.",
+    )
+    if recipe := RECIPES.get(strategy.precision):
+        name = strategy.precision
+        yield Assumption(
+            "device",
+            f"{name}: {recipe.title}. Products of layers take such operands at the rate of {recipe.peak}. Convolutions, "
+            f"attention, the logits, activations and the rest are {WIDE}. Casts are separate kernels. No measurement in {name} "
+            f"is in the constants. The accuracy of {name} is not known here.",
+        )
+
+
+def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:
+    """The kernel of attention, where it was named or is not as fast as FlashAttention-2 on an A100."""
+    if workload.attends and not workload.fuses_attention:
+        yield Assumption("device", "Attention is not fused: products, mask and softmax write and read the scores in memory.")
+        return
+    share = attention.share(cluster.device, precision, e)
+    if workload.attends and (share != 1 or e.attention_kernel):
+        kernel, chosen = attention.running(cluster.device, precision, e), attention.chosen(e)
+        named = " that was named" if e.attention_kernel else ""
+        by = f", the choice of {chosen}{named}," if kernel != chosen else "," if not named else f", the kernel{named},"
+        others = [x for x in attention.kernels_on(cluster.device, precision, e.year) if x not in (chosen, kernel)]
+        yield Assumption(
+            "device",
+            f"Attention runs as {attention.title(kernel)}{by} which reaches {share:.2f} of the share of the best product that "
+            f"FlashAttention-2 reaches on an A100. Also run there: {', '.join(others)}.",
+            "Dao 2023, arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608, figure 5",
+        )
+
+
+def _exchange(
+    cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool, e: Efficiency
+) -> Iterator[Assumption]:
+    x = strategy.gradient_exchange
+    if calibration is None:
+        if cluster.devices_per_node > 1:
+            yield _link(cluster.intra_link, "inside a node", e)
+        if cluster.num_nodes > 1:
+            yield _link(cluster.network, "between nodes, per node", e)
+        if cluster.leaf_nodes:
+            blocking = f"{cluster.leaf_nodes} nodes, oversubscribed {cluster.oversubscription:g} times"
+            yield Assumption("exchange", f"Leaf switches have {blocking}; ranks lie leaf by leaf.")
+        if not cluster.even:
+            yield Assumption("exchange", f"Nodes of {cluster.node_text} devices: the busiest link of each kind sets the time.")
+        if cluster.device.kind != "cpu":
+            yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
+        if x.compression != "dense" or x.exchange != "allreduce":
+            yield from _codec(cluster, strategy, e)
+        if cluster.num_nodes > 1:
+            yield from fabric_assumptions(cluster, strategy, e)
+    yield from _payload(strategy)
+    if x.exchange == "hierarchical":
+        between = f"dense inside a node, {x.compression} between nodes; wire bytes count both"
+        yield Assumption("exchange", f"Nodes of {x.ranks_per_node} ranks: {between}.")
+    if x.exchange == "parameter_server":
+        owners = "One of the workers holds" if x.servers == 1 else f"{x.servers} of the workers, spread over the nodes, hold"
+        serve = "serves them while it computes" if x.servers == 1 else "serve them while they compute"
+        yield Assumption("exchange", f"{owners} the parameters and {serve}.")
+    if not x.compress_pull:
+        yield Assumption("exchange", f"Only the push is compressed: sums return as {'bf16' if x.dense_bits == 16 else 'fp32'}.")
+    if x.dense_bits == 16:
+        yield Assumption("exchange", "What is not compressed travels as bf16.")
+    if strategy.sync_every > 1:
+        yield from local_assumptions(strategy)
+        yield local_overlap(strategy, overlap)
+    elif overlap:
+        cost = f". Running both at once loses {e.overlap_penalty:.0%} of that time" if e.overlap_penalty else ""
+        passes = (
+            "forward and backward, one unit ahead"
+            if strategy.parallelism.shares.weights
+            else "the backward pass, bucket by bucket"
+        )
+        yield Assumption("overlap", f"The exchange overlaps {passes}{cost}.")
+    else:
+        same = ": the same cores do both" if calibration else ""
+        yield Assumption("overlap", f"The exchange begins after the backward pass{same}.")
+
+
+def _link(link: Link, where: str, e: Efficiency) -> Assumption:
+    why = ": TCP with few flows rarely fills the link" if link.carried and e.level == "ordinary" else ""
+    return Assumption(
+        "links",
+        f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}). "
+        f"{e.bandwidth(link) / link.bandwidth.value:.0%} of it is reached{why}. Latency {format_seconds(link.latency.value)}.",
+        link.bandwidth.source,
+    )
+
+
+def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
+    """How fast the codec is, and how it shares the time with the network."""
+    x = strategy.gradient_exchange
+    if x.codec_at:
+        pass  # fabric_assumptions says it
+    elif cluster.device.kind == "cpu":
+        rate = strategy.description.cpu_rate
+        yield Assumption(
+            "codec",
+            f"The codec has {e.codec_cores} cores a rank. A core encodes {format_byte_rate(rate.encode.value)} of fp32 and "
+            f"decodes {format_byte_rate(rate.decode.value)} ({rate.encode.source}).",
+            rate.encode.source,
+        )
+    else:
+        yield Assumption("codec", "The codec runs beside the backward pass at memory bandwidth.")
+    if x.exchange != "allreduce":
+        chunk = chunk_elements(x.exchange)
+        yield Assumption(
+            "codec",
+            f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
+        )
+        if cluster.device.kind == "cpu" and not x.codec_at:
+            what = "Tensors that stay dense" if strategy.codes_in_place else "Gradients"
+            yield Assumption("codec", f"{what} are copied into one buffer before they are sent, and sums back.")
+
+
+def _payload(strategy: Strategy) -> Iterator[Assumption]:
+    """The payload of a compression whose length depends on the gradients."""
+    fmt = strategy.description.format
+    if fmt.spread is None:
+        return
+    name = strategy.gradient_exchange.compression
+    taken = f"The payload of {name} depends on the gradients: {fmt.element_bits:.3g} bits an element"
+    least, most = INCEPTIONN_BITS[0], fmt.spread.most
+    if fmt.spread.low == fmt.spread.high:
+        text = f"{taken} ({fmt.spread.source}). The format allows {least:g} to {most:g}."
+    else:
+        text = (
+            f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}). The format allows "
+            f"{least:g} to {most:g}. Give a measured ratio as the option ratio=R."
+        )
+    yield Assumption("payload", text, fmt.spread.source)

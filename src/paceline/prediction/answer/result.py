@@ -1,0 +1,228 @@
+"""A prediction: its figures, the assumptions behind them, and both as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from textwrap import wrap
+from typing import Any, Literal, Self
+
+from paceline.errors import UserError, shown
+from paceline.hardware.placement import nodes_text
+from paceline.prediction.answer.waits import OVERLAP_LOSS
+from paceline.prediction.passes.memory import FRAGMENTED, Fit
+from paceline.record import Metrics
+from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
+
+NARROWEST = 40
+"""Columns that an explanation takes at least."""
+AssumptionKind = Literal[
+    "accuracy",
+    "calibrated",
+    "codec",
+    "constants",
+    "corrected",
+    "coverage",
+    "device",
+    "exchange",
+    "fit",
+    "free resource",
+    "held-out error",
+    "input pipeline",
+    "links",
+    "memory",
+    "optimizer",
+    "overlap",
+    "parallelism",
+    "payload",
+    "read back",
+    "recomputation",
+    "stragglers",
+    "uncalibrated",
+    "unused",
+]
+"""The subject of an assumption. ``read back``: it comes from a file, which keeps only the text."""
+
+
+class Assumption(str):
+    """One assumption of a prediction: the string is its text, ``kind`` its subject.
+
+    Attributes:
+        source: where its fact comes from, by the catalogue or the file of constants; empty where the model itself assumes it.
+    """
+
+    kind: AssumptionKind
+    source: str
+
+    def __new__(cls, kind: AssumptionKind, text: str, source: str = "") -> Self:
+        """The sentence ``text``."""
+        assumption = super().__new__(cls, text)
+        assumption.kind, assumption.source = kind, source
+        return assumption
+
+    def __getnewargs__(self) -> tuple[str, str, str]:  # type: ignore[override]
+        return self.kind, str(self), self.source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(Metrics):
+    """A predicted step. The metrics are those of ``RunRecord``, so a measurement can be subtracted.
+
+    Attributes:
+        cluster: the predicted cluster, by names.
+        memory: bytes on one device by purpose; they sum to ``memory_bytes``.
+        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need. ``fit``: the same in words;
+            ``may not fit`` where the headroom for fragments does not (``memory.FRAGMENTED``), which a plan keeps.
+        software: ``ordinary`` or ``tuned``, see ``Efficiency``.
+        attention: the kernel that attention runs as (``calibration.attention``); empty in a network without attention.
+        held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without runs of
+            this kind.
+        exposed: seconds of the step by the resource that it waits for; they sum to ``step_time_s``, the largest is the
+            ``bottleneck``.
+        assumptions, timeline: computed when they are read.
+    """
+
+    assumptions: tuple[Assumption, ...]
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
+    fits: bool = True
+    fit: Fit = "fits"
+    missing_bytes: float = 0.0
+    software: str = "ordinary"
+    attention: str = ""
+    held_out_error: float | None = None
+    exposed: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line: the network, where, the main choices and the step time. ``explain()`` says everything."""
+        s, on = self.strategy, self.cluster
+        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": "none", "compression": "dense"}
+        names = ("precision", "optimizer", "compression", "exchange", "sharding")
+        choices = [str(s[name]) for name in names if s.get(name) and s[name] != usual.get(name)]
+        size = nodes_text(str(on.get("devices_per_node", 1)), int(on.get("num_nodes", 1)))
+        where = f" on {size} {on['device']}" if "device" in on else ""
+        batch = f"batch {s['global_batch_size']}" if "global_batch_size" in s else ""
+        span = format_seconds_range(self.low_s, self.high_s, self.step_time_s)
+        step = f"{format_seconds(self.step_time_s)} a step ({span})"
+        return f"{type(self).__name__}({self.workload!r}{where}: {', '.join(filter(None, [batch, *choices, step]))})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict with ``schema``, the texts of the assumptions, and without the timeline (that goes to a trace file)."""
+        plain: Any = tuple(str(assumption) for assumption in self.assumptions)
+        return super(Prediction, replace(self, assumptions=plain, timeline=())).to_json()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_json``; keys of later schemas are ignored."""
+        texts = tuple(Assumption("read back", text) for text in data["assumptions"])
+        return super().from_json({**data, "assumptions": texts})
+
+    @property
+    def headline(self) -> str:
+        """Says by how much the step does not fit, or that it may not; empty where it fits."""
+        if self.fit == "may not fit":
+            return f"MAY NOT FIT: fragments of memory may take the {FRAGMENTED:.0%} beyond what the step allocates."
+        return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
+
+    @property
+    def overlap_loss_s(self) -> float:
+        """Seconds of ``exposed_comm_s`` that compute and exchange lose because they run at once, by the timeline."""
+        lost = sum(event.duration_s for event in self.timeline if event.name == OVERLAP_LOSS)
+        return min(lost, self.exposed_comm_s)
+
+    @property
+    def critical_path(self) -> str:
+        """The chain of events that sets the step, in one sentence."""
+        return _critical_path(self)
+
+    def explain(self, width: int = 80) -> str:
+        """Where the time goes, the critical path, the reasons for the range, and the assumptions.
+
+        Args:
+            width: columns of a line, such as ``shutil.get_terminal_size().columns``.
+
+        Raises:
+            UserError: less than 40 columns.
+        """
+        if type(width) is not int or width < NARROWEST:
+            raise UserError(f"{shown(width)} columns", f"give a whole number from {NARROWEST} up")
+        return "\n".join(_lines(self, width))
+
+
+def _lines(p: Prediction, width: int) -> Iterator[str]:
+    if p.headline:
+        yield from (*wrap(p.headline, width), "")
+    yield from wrap(
+        f"One step of {p.workload} takes {format_seconds(p.step_time_s)} "
+        f"({format_seconds_range(p.low_s, p.high_s, p.step_time_s)}): {p.samples_per_s:.4g} samples/s.",
+        width,
+    )
+    yield ""
+    yield from wrap("Where the time goes (seconds of the step that wait for each resource):", width)
+    for name, seconds in sorted(p.exposed.items(), key=lambda item: -item[1]):
+        if seconds > 0:
+            yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
+    yield ""
+    yield from wrap(f"Critical path: {p.critical_path}", width)
+    yield from wrap(f"Range: {_range(p)}", width)
+    yield ""
+    fit = "" if p.fit == "fits" else f", which {p.fit}"
+    yield from wrap(f"Memory on one device: {format_memory(p.memory_bytes)}{fit}", width)
+    for name, size in p.memory.items():
+        if size:
+            yield f"  {name:<18}{format_memory(size):>12}"
+    yield ""
+    yield "Assumptions:"
+    for sentence in p.assumptions:
+        yield from wrap(sentence, width, initial_indent="- ", subsequent_indent="  ", break_long_words=True)
+
+
+def _critical_path(p: Prediction) -> str:
+    update = next(event for event in p.timeline if event.name == "optimizer")
+    backward = max((e.end_s for e in p.timeline if e.name.startswith("backward")), default=0.0)
+    if p.comm_s + p.codec_s == 0 and not any(map(p.exposed.get, ("pipeline bubble", "pipeline send"))):
+        return "forward, backward, optimizer; nothing is exchanged."
+    if p.exposed_comm_s == 0 and not p.exposed.get("pipeline bubble"):
+        return (
+            f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
+            f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
+        )
+    divided = any(p.strategy.get(name, 1) != 1 for name in ("tensor", "context", "expert", "expert_tensor"))
+    if p.exposed.get("pipeline bubble", 0.0) > 0 or divided:
+        return _path_on_a_mesh(p, update.start_s)
+    last = max((e for e in p.timeline if e.lane not in ("compute", "wait")), key=lambda e: e.end_s)
+    after = update.start_s - backward
+    within = p.exposed_comm_s - after
+    waiting = f"; {format_seconds(within)} of this time they wait for the exchange" if within > 1e-3 * p.step_time_s else ""
+    lost = p.overlap_loss_s
+    both = f", and {format_seconds(lost)} are lost because compute and exchange ran at once" if lost else ""
+    return (
+        f"forward and backward take {format_seconds(backward)}{waiting}. Then {format_seconds(after - lost)} of the exchange "
+        f"are exposed (the last part is {last.name}){both}. The optimizer starts at {format_seconds(update.start_s)}. "
+        f"The bottleneck is {p.bottleneck}."
+    )
+
+
+def _path_on_a_mesh(p: Prediction, update_s: float) -> str:
+    """The same where several devices hold the network: what the stage with the most work waits for."""
+    bubble, sends = (p.exposed.get(name, 0.0) for name in ("pipeline bubble", "pipeline send"))
+    worked, exchanged = p.compute_s - bubble, max(0.0, p.exposed_comm_s - sends)
+    waits = [f"{format_seconds(exchanged)} for collectives and the exchange"] if exchanged else []
+    waits += [f"{format_seconds(sends)} for sends between stages (pipeline send)"] if sends else []
+    waits += [f"{format_seconds(bubble)} for other stages (pipeline bubble)"] if bubble else []
+    return (
+        f"the stage with the most work computes {format_seconds(worked)} and waits {' and '.join(waits) or 'for nothing'}. "
+        f"The optimizer starts at {format_seconds(update_s)}. The bottleneck is {p.bottleneck}."
+    )
+
+
+def _range(p: Prediction) -> str:
+    """What the range covers."""
+    kinds = {assumption.kind for assumption in p.assumptions}
+    payload = ". It covers the smallest and the largest payload of the gradients" if "payload" in kinds else ""
+    if "calibrated" in kinds:
+        return f"the spread of the calibration's repetitions{payload}. It does not cover load that starts later."
+    return (
+        "80 % of measured steps should lie in it. It comes from the errors of the constants on held-out measurements "
+        f"and from slower and faster links{payload}. Observed steps or a calibration on the machine narrow it."
+    )

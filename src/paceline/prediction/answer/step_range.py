@@ -1,0 +1,54 @@
+"""The 80 % interval of a predicted step: of errors by what it waits for, then moved to the tails of held-out runs."""
+
+from __future__ import annotations
+
+import math
+
+from paceline.calibration.constants import Efficiency
+from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
+from paceline.calibration.uncertainty import Z80, interval, shifted, spread
+from paceline.hardware.cluster import Cluster
+from paceline.prediction.mesh.parallel_step import ParallelStep
+from paceline.prediction.passes.host import host_seconds, launches_of_step
+from paceline.prediction.step_model import Step
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+Ends = tuple[float, float]
+
+
+def fitted_factors(e: Efficiency, workload: Workload, cluster: Cluster, step: Step | ParallelStep) -> Ends:
+    """Factors on a step, at most 1 and at least 1, by the errors of constants that were fitted (``uncertainty.interval``)."""
+    forward, backward = step.kernels
+    worked = float(forward.kernels.sum()) + float(backward.kernels.sum())
+    conv = (forward.plain_conv + backward.plain_conv) / worked if worked else 0.0
+    device, seconds = cluster.device, step.seconds
+    work = e.sigmas.work(device.chip in e.seen, e.knows(workload.name), device.kind == "gpu", conv)
+    ends = (seconds, seconds)
+    if cluster.world_size > 1:
+        between = e.link_sigma(cluster.network, e.sigmas.network)
+        inside = e.link_sigma(cluster.intra_link, e.sigmas.intra)
+        fast, slow = (step.seconds_with_links(math.exp(sign * between), math.exp(sign * inside)) for sign in (-Z80, Z80))
+        ends = (fast, slow)
+    return interval(seconds, ends, spread(step.exposed, e.sigmas, work, cluster.num_nodes))
+
+
+def missed_by(e: Efficiency, cluster: Cluster, strategy: Strategy, known: bool) -> HeldOut | None:
+    """How such predictions missed held-out runs; ``known``: whether records of the network on the device correct them."""
+    return held_out(e.level, cluster.num_nodes, known, not strategy.parallelism.whole)
+
+
+def conformal_range(
+    e: Efficiency, workload: Workload, cluster: Cluster, strategy: Strategy, step_s: float, ends: Ends, known: bool
+) -> Ends:
+    """The interval with the tails that such predictions had on held-out runs; wider for links that limited none of them.
+
+    The upper end also has a slow host (``HeldOut.launch_s``): it is nothing to long kernels and most of a step of short ones.
+    """
+    missed = missed_by(e, cluster, strategy, known)
+    if missed is None or step_s <= 0:
+        return ends
+    more = 0.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_shift()
+    launches = launches_of_step(workload, strategy, e) if missed.launch_s and host_seconds(cluster.device, e) else 0.0
+    slow_host = math.log1p(missed.launch_s * launches / step_s)
+    return shifted(step_s, ends, (missed.low + more, missed.high + more + slow_host))

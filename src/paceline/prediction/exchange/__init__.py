@@ -1,0 +1,1 @@
+"""Collectives of a step: bytes and seconds on the links."""

@@ -1,0 +1,42 @@
+"""A step over each transport that a network may have: where only its speed is said, the answer depends on what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.networks import by_transport
+from paceline.prediction.answer.result import Prediction
+from paceline.prediction.predictor import Predictor
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+_FIGURES = ("step_time_s", "low_s", "high_s", "samples_per_s", "exposed_comm_s", "bottleneck")
+
+
+def clusters_by_transport(cluster: Cluster, predictor: Predictor) -> Mapping[str, Cluster]:
+    """What a cluster may be, by ``RDMA`` and ``TCP``; empty where the transport is said, where nothing crosses the network,
+    where the predictor has measured it, and on CPUs and TPUs, whose software has one transport."""
+    if cluster.num_nodes == 1 or predictor.calibration is not None or cluster.device.kind in ("cpu", "tpu"):
+        return {}
+    return {name: cluster.changed(network=link) for name, link in by_transport(cluster.network).items()}
+
+
+def steps_by_transport(
+    predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy
+) -> Mapping[str, Prediction]:
+    """The step over each transport, by ``RDMA`` and ``TCP``; empty as ``clusters_by_transport`` is.
+
+    ``Predictor.step`` of the cluster itself is that over TCP. Raises UserError as it does. Cards that compress follow TCP.
+    """
+    if strategy.gradient_exchange.codec_at == "nic":
+        return {}
+    return {
+        name: predictor.step(workload, other, strategy) for name, other in clusters_by_transport(cluster, predictor).items()
+    }
+
+
+def figures_by_transport(steps: Mapping[str, Prediction]) -> dict[str, dict[str, Any]]:
+    """The main figures of each, as plain values."""
+    return {name: {key: getattr(step, key) for key in _FIGURES} for name, step in steps.items()}

@@ -1,0 +1,1 @@
+"""Step time and memory of many layouts at once."""

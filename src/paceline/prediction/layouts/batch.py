@@ -1,0 +1,306 @@
+"""Step time and memory of very many strategies at once: what ``plan`` ranks by.
+
+Strategies that exchange the same way on the same machines are priced once and scheduled together, as arrays; the passes of
+equal micro batches are worked out once. The numbers are those of one step at a time to rounding; a test holds them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.array_types import Array, Ints
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import RECIPES
+from paceline.prediction.answer.result import Prediction
+from paceline.prediction.exchange.exchange_plan import seconds_key
+from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
+from paceline.prediction.passes.costs import ExchangeSeconds, run_again, slowest, update_seconds
+from paceline.prediction.passes.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
+from paceline.prediction.passes.offload import check_offload
+from paceline.prediction.step_model import StepModel
+from paceline.prediction.timeline import columns, pieces, schedule_step, sums
+from paceline.strategy.codec_place import check_fabric
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+Candidate = tuple[Cluster, Strategy]
+
+
+class OneStep(Protocol):
+    """What predicts one step: a ``Predictor``."""
+
+    def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+        """The prediction of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One entry for each candidate, in their order.
+
+    Attributes:
+        step_s: seconds of a step; NaN where it cannot be predicted, for the reason in ``refused`` by index.
+        memory_bytes: needed on one device. ``available_bytes``: what it has, but for the headroom (``memory.usable_bytes``).
+    """
+
+    step_s: Array
+    memory_bytes: Array
+    available_bytes: Array
+    refused: Mapping[int, str]
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether it fits the device's memory with its headroom."""
+        return self.memory_bytes <= self.available_bytes
+
+
+def model_steps(model: StepModel, candidates: Sequence[Candidate]) -> Steps:
+    """The steps of every candidate by a model without a calibration and without free resources."""
+    workload = model.workload
+    candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
+    steps, refused = _empty(candidates), dict[int, str]()
+    passes = _PassTable(model)
+    for members in _alike(candidates, refused):
+        group = _SameExchange.of(candidates, members, passes, refused)
+        if len(group.members):
+            steps.step_s[group.members] = group.seconds(passes)
+            steps.memory_bytes[group.members] = group.memory(workload)
+    return replace(steps, refused=refused)
+
+
+def steps_one_by_one(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+    """The steps of every candidate, each predicted by itself."""
+
+    def predicted(cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        prediction = predictor.step(workload, cluster, strategy)
+        return prediction.step_time_s, prediction.memory_bytes
+
+    return steps_of(candidates, predicted)
+
+
+def steps_of(candidates: Sequence[Candidate], predicted: Callable[[Cluster, Strategy], tuple[float, float]]) -> Steps:
+    """The steps of every candidate by a function that gives seconds and bytes of one, or raises UserError."""
+    steps, refused = _empty(candidates), dict[int, str]()
+    for index, (cluster, strategy) in enumerate(candidates):
+        try:
+            steps.step_s[index], steps.memory_bytes[index] = predicted(cluster, strategy)
+        except UserError as error:
+            refused[index] = error.message
+    return replace(steps, refused=refused)
+
+
+def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) -> Steps:
+    """Candidates of which none can be predicted, each for its reason."""
+    return replace(_empty(candidates), refused={index: error.message for index, error in enumerate(errors)})
+
+
+def corrected_steps(
+    predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps, loader: float = 0.0
+) -> Steps:
+    """The steps as a correction has them. Candidates that it cannot tell apart share the factor of the fastest.
+
+    Args:
+        predictor: the corrected one, without a loader.
+        steps: those of its model, uncorrected.
+        loader: samples/s that no step is faster than; 0: none.
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
+        cluster, s = candidates[index]
+        x, mesh = s.gradient_exchange, s.parallelism
+        division = (
+            s.precision,
+            x.compression,
+            x.exchange,
+            x.codec_at,
+            x.residual_bits,
+            x.residuals_at,
+            x.dense_bits,
+            x.servers,
+            s.local,
+            mesh.sharding,
+            mesh.shard_devices,
+            mesh.offload,
+            mesh.recomputation,
+        )
+        where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
+        alike.setdefault(where, []).append(index)
+    step_s = steps.step_s.copy()
+    for members in alike.values():
+        fastest = min(members, key=lambda i: float(steps.step_s[i]))
+        corrected_s = predictor.step(workload, *candidates[fastest]).step_time_s
+        step_s[members] *= corrected_s / steps.step_s[fastest]
+    if loader:
+        step_s = np.maximum(step_s, np.array([s.global_batch_size / loader for _, s in candidates]))
+    return replace(steps, step_s=step_s)
+
+
+def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
+    """The steps of candidates that were predicted apart, each with their indices among all."""
+    count = sum(len(indices) for indices, _ in parts)
+    step_s, memory, available, refused = np.empty(count), np.empty(count), np.empty(count), dict[int, str]()
+    for indices, steps in parts:
+        own = np.array(indices, dtype=np.int64)
+        step_s[own], memory[own], available[own] = steps.step_s, steps.memory_bytes, steps.available_bytes
+        refused |= {int(own[index]): why for index, why in steps.refused.items()}
+    return Steps(step_s, memory, available, refused)
+
+
+def _empty(candidates: Sequence[Candidate]) -> Steps:
+    """Nothing predicted yet."""
+    count = len(candidates)
+    clusters = {id(cluster): cluster for cluster, _ in candidates}
+    known = {key: usable_bytes(cluster.device) for key, cluster in clusters.items()}
+    available = np.array([known[id(cluster)] for cluster, _ in candidates], dtype=np.float64)
+    return Steps(np.full(count, np.nan), np.zeros(count), available, {})
+
+
+def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
+    """Indices of the candidates with the same exchange on the same machines."""
+    groups: dict[Hashable, list[int]] = {}
+    group_of: dict[Hashable, list[int] | UserError] = {}  # by identity of the parts that very many candidates share
+    for index, (c, s) in enumerate(candidates):
+        parts = id(c), id(s.parallelism), id(s.gradient_exchange), s.precision, s.first_bucket_bytes, s.bucket_bytes
+        group = group_of.get(parts)
+        if group is None:
+            group = group_of[parts] = _group(c, s, groups)
+        if isinstance(group, UserError):
+            refused[index] = group.message
+        else:
+            group.append(index)
+    return list(groups.values())
+
+
+def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) -> list[int] | UserError:
+    """The group of ``groups`` that a candidate belongs to; the reason where it cannot be predicted."""
+    try:
+        strategy.parallelism.check_covers(c.world_size)
+        check_offload(strategy.parallelism.offload, c.device)
+        x = strategy.gradient_exchange
+        if x.placed:
+            check_fabric(x, c)
+    except UserError as error:
+        return error
+    where = id(c.device), id(c.intra_link), id(c.network), id(c.nic), id(c.aggregation), c.places, c.num_nodes
+    return groups.setdefault((where, seconds_key(strategy)), [])
+
+
+@dataclass(slots=True)
+class _PassTable:
+    """Sums of the layers' seconds over both passes, a row for each micro batch, precision and device."""
+
+    model: StepModel
+    rows: dict[Hashable, int | UserError] = field(default_factory=dict)
+    forward: list[Array] = field(default_factory=list)
+    backward: list[Array] = field(default_factory=list)
+
+    def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
+        """Its row; the reason where the device cannot run it."""
+        times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
+        where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
+        key = where, strategy.precision, micro, strategy.parallelism.recomputation, times
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = self._add(cluster, strategy)
+        return row
+
+    def _add(self, cluster: Cluster, strategy: Strategy) -> int | UserError:
+        try:
+            forward, backward = self.model.waiting(self.model.passes(cluster.device, strategy), cluster, strategy)
+        except UserError as error:
+            return error
+        again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)
+        self.forward.append(sums(forward.total))
+        self.backward.append(sums(backward.total + again))
+        return len(self.forward) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _SameExchange:
+    """Candidates with one exchange plan on the same machines; arrays have one entry for each."""
+
+    cluster: Cluster
+    strategies: list[Strategy]
+    members: Ints
+    rows: Ints
+    micro: Ints
+    exchange: ExchangeSeconds
+
+    @classmethod
+    def of(
+        cls, candidates: Sequence[Candidate], members: list[int], passes: _PassTable, refused: dict[int, str]
+    ) -> _SameExchange:
+        """Those of ``members`` that the device can run; the others are put into ``refused``."""
+        cluster, first = candidates[members[0]]
+        kept, rows, strategies, micro = [], [], [], []
+        for index in members:
+            strategy = candidates[index][1]
+            size = strategy.micro_batch_size
+            row = passes.row(cluster, strategy, size)
+            if isinstance(row, UserError):
+                refused[index] = row.message
+                continue
+            kept.append(index)
+            rows.append(row)
+            micro.append(size)
+            strategies.append(strategy)
+        return cls(
+            cluster,
+            strategies,
+            np.array(kept, dtype=np.int64),
+            np.array(rows, dtype=np.int64),
+            np.array(micro, dtype=np.int64),
+            passes.model.exchange(cluster, first.settled(passes.model.workload, cluster)),
+        )
+
+    def seconds(self, passes: _PassTable) -> Array:
+        """Of a step of each (see ``StepModel.step``)."""
+        model, first, plan = passes.model, self.strategies[0], self.exchange.plan
+        workload, constants = model.workload, model.constants
+        slow, shared = slowest(first.world_size, constants), first.parallelism.shares.weights
+        at = columns(plan, len(workload.layers), shared)
+        forward, backward = (
+            np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
+        )
+        updates: dict[Hashable, float] = {}
+        of: list[tuple[str, str, int, float]] = []  # what an update's seconds depend on; the last three on a host alone
+        for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
+            on_host = s.parallelism.offload != "none"
+            of.append((s.optimizer, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
+        for s, key in zip(self.strategies, of, strict=True):
+            if key not in updates:
+                own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1])
+                updates[key] = sum((*own, *outer_seconds(workload, s, self.cluster.device, constants)))
+        times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
+        durations = pieces(
+            forward,
+            backward,
+            self.exchange,
+            shared,
+            times,
+            np.array([updates[key] for key in of]),
+            self.micro * times * first.world_size / model.loader if model.loader else 0.0,
+            constants.overlap_penalty,
+            beside_share(first, model.overlap),
+        )
+        step_s: Array = schedule_step(durations, model.overlap, shared, np.maximum).step
+        return step_s
+
+    def memory(self, workload: Workload) -> Array:
+        """Bytes on one device of each (see ``memory_breakdown``)."""
+        bytes_of: dict[Hashable, tuple[float, float]] = {}
+        rows = []
+        for s in self.strategies:
+            key = s.precision, s.optimizer, s.parallelism.recomputation
+            if key not in bytes_of:
+                fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
+                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recomputation).values())
+            rows.append(bytes_of[key])
+        table = np.array(rows)
+        needed: Array = table[:, 0] + table[:, 1] * self.micro
+        return needed

@@ -1,0 +1,97 @@
+"""What decides the work of one device in a layout, and a network that asks the model what it counts for an element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.prediction.exchange.exchange_plan import kept
+from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.sharding import SHARDINGS
+from paceline.workload.layers import Parameter
+from paceline.workload.table import Workload
+
+PROBE = 1 << 26
+"""Elements of a tensor that asks the model for its bytes per element."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What decides the work of one device on one micro batch, but for the stages."""
+
+    tensor: int
+    sequence: bool
+    context: int
+    context_exchange: str
+    precision: str
+    micro_batch_size: int
+    recompute: str
+    expert: int = 1
+
+    @property
+    def division(self) -> tuple[int, bool, int, str, int]:
+        """What the layers are divided by."""
+        return self.tensor, self.sequence, self.context, self.context_exchange, self.expert
+
+    def mesh(self) -> Parallelism:
+        """The division of the layers alone."""
+        return Parallelism(
+            data=self.expert,
+            tensor=self.tensor,
+            sequence=self.sequence,
+            context=self.context,
+            context_exchange=self.context_exchange,
+            expert=self.expert,
+        )
+
+    @property
+    def width(self) -> float:
+        """Bytes of a number that the network computes on, over those of fp32."""
+        return BYTES_PER_ELEMENT[self.precision] / 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What the replicas share out, all of them or each node's by itself (HSDP)."""
+
+    sharding: str
+    in_node: bool = False
+
+    def groups(self, own: Slice, pipeline: int, cluster: Cluster) -> int | None:
+        """``Parallelism.shard_devices``; None where a node has no groups of its own."""
+        if not self.in_node:
+            return 0
+        size, replicas = cluster.devices_per_node // own.tensor, cluster.world_size // (own.tensor * pipeline)
+        return size if 1 < size < replicas and replicas % size == 0 and SHARDINGS[self.sharding].optimizer else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What all layouts of a search have in common: fields of ``Parallelism``."""
+
+    offload: str = "none"
+    gather_bits: int = 0
+    gradient_bits: int = 0
+
+    def of(self, sharding: str) -> dict[str, Any]:
+        """Those that go with a sharding."""
+        shared = SHARDINGS[sharding].optimizer
+        bits = {"gather_bits": self.gather_bits, "gradient_bits": self.gradient_bits} if shared else {}
+        return {"offload": self.offload, **bits}
+
+
+NOTHING_COMMON = Common()
+
+
+def probe_network(workload: Workload, tensors: int, frozen: int) -> Workload:
+    """A network of so many equal tensors, a block each: what it needs says what the model counts for an element."""
+
+    def make() -> Workload:
+        parameters = tuple(
+            Parameter(name=f"layers.{n}.weight", shape=(PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
+        )
+        return replace(workload, layers=workload.layers[:1], parameters=parameters, frozen=frozen)
+
+    return kept(workload, ("probe", tensors, frozen), make)

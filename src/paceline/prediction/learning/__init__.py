@@ -1,0 +1,1 @@
+"""Samples to a target: convergence, gradient noise, published batches."""

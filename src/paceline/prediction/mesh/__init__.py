@@ -1,0 +1,1 @@
+"""Networks divided over tensor, context, expert and pipeline groups."""

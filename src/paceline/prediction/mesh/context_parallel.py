@@ -1,0 +1,77 @@
+"""What one device has of a network whose samples are divided by tokens, and what the group exchanges for attention.
+
+Every layer works on its own tokens, with whole weights. Only attention needs the others. In a ring, keys and values pass from
+device to device while attention works on those that are there (Liu et al. 2023, Ring Attention, arXiv:2310.01889). With
+all-to-all, each device gets all tokens of some heads for attention (Jacobs et al. 2023, DeepSpeed Ulysses, arXiv:2309.14509).
+The devices of the group add up their gradients as replicas do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paceline.errors import UserError
+from paceline.prediction.exchange.exchange_plan import kept
+from paceline.prediction.mesh.tensor_parallel import Collective, Share, fewer_tokens
+from paceline.workload.layers import Layer
+from paceline.workload.table import Workload
+
+_FP32 = 4.0
+
+
+def token_share(workload: Workload, context: int, exchange: str) -> Share:
+    """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
+
+    Args:
+        context: devices of the group, at least 2.
+        exchange: ``ring`` or ``all_to_all``.
+
+    Raises:
+        UserError: a network without attention; tokens, or with all-to-all heads, that do not divide among the devices.
+    """
+    return kept(workload, ("tokens", context, exchange), lambda: _token_share(workload, context, exchange))
+
+
+def _token_share(workload: Workload, context: int, exchange: str) -> Share:
+    if not workload.attends:
+        raise UserError(f"context parallelism of {context}: {workload.name} has no attention", "give context=1")
+    layers = [layer.divided(tuple(fewer_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]
+    own = replace(workload, layers=tuple(layers), input_bytes=workload.input_bytes / context)
+    collectives = tuple(c for i, layer in enumerate(workload.layers) for c in _collectives(i, layer, context, exchange))
+    _check_tokens(workload, context)
+    return Share(own, collectives)
+
+
+def _check_tokens(workload: Workload, context: int) -> None:
+    """Raises UserError where the tokens of a sequence do not divide; a mean of several lengths need not be whole."""
+    for layer in workload.layers:
+        queries = next((o.m for o in layer.operations if o.grows == "batch" and not o.backward), 0.0)
+        if queries and (queries < context or (queries == int(queries) and queries % context)):
+            raise UserError(
+                f"the {queries:g} tokens of {layer.name} do not divide among {context} devices of context parallelism",
+                "give a context that divides the sequence, or another sequence length",
+            )
+
+
+def _collectives(index: int, layer: Layer, context: int, exchange: str) -> Iterator[Collective]:
+    """What attention of the whole layer needs of the other devices."""
+    forward = next((o for o in layer.operations if o.grows == "batch" and not o.backward), None)
+    if forward is None:
+        return
+    queries = _FP32 * forward.m * forward.k * forward.batch
+    # A kernel reads queries, keys and values, and writes as many numbers as it has queries (unfused: the scores too).
+    keys_values = 2 * _FP32 * forward.n * forward.k * forward.batch
+    if forward.kind == "attention":
+        keys_values = forward.bytes - 2 * queries - _FP32 * forward.m * forward.batch
+    if exchange == "ring":
+        yield Collective(index, False, "gather", keys_values, beside=1.0, group="context")
+        yield Collective(index, True, "gather", 2 * keys_values, beside=1.0, group="context")  # and their gradients
+        return
+    if forward.batch % context:
+        raise UserError(
+            f"the {forward.batch:g} heads of {layer.name} do not divide among {context} devices",
+            "give a divisor of the heads, or context_exchange='ring'",
+        )
+    for backward in (False, True):
+        yield Collective(index, backward, "gather", (2 * queries + keys_values) / context, group="context")

@@ -1,0 +1,81 @@
+"""What one device has of every layer where tensor, context and expert groups divide the layers, and what it waits for in each.
+
+The pipeline, the replicas and the sharding change nothing here: steps (``parallel_step``) and bounds of very many layouts
+(``layout_bounds``) are put together from the same parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from paceline.array_types import Array, Bools
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.prediction.exchange.group_collectives import group_seconds, with_collectives
+from paceline.prediction.mesh.context_parallel import token_share
+from paceline.prediction.mesh.expert_parallel import expert_share
+from paceline.prediction.mesh.tensor_parallel import Collective, share
+from paceline.prediction.step_model import PassTimes, StepModel
+from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """What one device has of every layer, before the layers are cut into stages.
+
+    Attributes:
+        workload: its part of the layers.
+        collectives: of its tensor, context and expert groups; ``waits``: seconds of each, and whether the network sets them.
+        passes: seconds of one micro batch by layer, with what the layers wait for the collectives.
+        uneven: layers that take longer on the device whose experts get most tokens.
+    """
+
+    workload: Workload
+    collectives: tuple[Collective, ...]
+    waits: tuple[Array, Bools]
+    passes: PassTimes
+    uneven: frozenset[int]
+
+
+def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
+    """One device's part of the layers of ``model.workload``. The pipeline, the replicas and the sharding do not change it.
+
+    Raises:
+        UserError: a calibration; a precision that the device lacks; heads or widths that do not divide.
+    """
+    mesh = strategy.parallelism
+    if model.workload.tables is not None:
+        raise UserError(
+            f"{model.workload.name} on groups of devices: its tables lie divided among all devices already",
+            "give tensor=1, pipeline=1 and context=1",
+        )
+    if model.calibration is not None:
+        raise UserError("a calibration is of data parallelism alone", "leave it out, or give tensor=1 and pipeline=1")
+    if mesh.expert_devices > 1 and "expert imbalance" in model.free:
+        mesh = replace(mesh, expert_imbalance=1.0)
+    whole, collectives, uneven = shared_layers(model.workload, mesh)
+    passes = replace(model, workload=whole).passes(cluster.device, strategy)
+    waits = group_seconds(collectives, cluster, strategy, model.constants)
+    waited = with_collectives(model, passes, collectives, waits, strategy)
+    return Divided(whole, collectives, waits, waited, uneven)
+
+
+def shared_layers(workload: Workload, mesh: Parallelism) -> tuple[Workload, tuple[Collective, ...], frozenset[int]]:
+    """One device's part of the layers in its groups, what those exchange, and the layers of uneven experts. Errors as
+    ``divide``."""
+    collectives: tuple[Collective, ...] = ()
+    if mesh.context > 1:
+        tokens = token_share(workload, mesh.context, mesh.context_exchange)
+        workload = tokens.workload
+        # Each tensor-parallel device has its heads alone.
+        collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in tokens.collectives)
+    if mesh.tensor > 1:
+        own_part = share(workload, mesh.tensor, mesh.sequence)
+        workload, collectives = own_part.workload, (*collectives, *own_part.collectives)
+    uneven: frozenset[int] = frozenset()
+    if mesh.expert_devices > 1:
+        experts = expert_share(workload, mesh)
+        workload, collectives, uneven = experts.workload, (*collectives, *experts.collectives), experts.uneven
+    return workload, collectives, uneven

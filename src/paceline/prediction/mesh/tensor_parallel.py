@@ -1,0 +1,258 @@
+"""What one device has of a network whose layers are divided among a tensor-parallel group, and what the group exchanges.
+
+Attention is divided by heads, the feed-forward network by its inner width, embedding and logits by the vocabulary. The first
+product of such a region is divided by columns, its last by rows; an all-reduce makes the sums whole (Shoeybi et al. 2019,
+Megatron-LM, arXiv:1909.08053, section 3). With sequence parallelism the layers between the regions are divided by tokens, and
+each all-reduce becomes a reduce-scatter and an all-gather (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+from paceline.errors import UserError
+from paceline.prediction.exchange.exchange_plan import kept
+from paceline.workload.layers import Layer, Operation, Parameter
+from paceline.workload.table import Workload
+
+Style = Literal["columns", "rows", "inside", "entries", "tokens"]
+"""How a layer is divided: ``inside`` is what lies between the columns and the rows, ``entries`` an embedding by its vocabulary,
+``tokens`` what sequence parallelism divides and tensor parallelism alone repeats."""
+CollectiveKind = Literal["allreduce", "gather", "scatter", "alltoall"]
+GroupName = Literal["tensor", "context", "expert", "expert_tensor"]
+_NAMES: tuple[tuple[str, Style], ...] = (
+    (r"experts\.\w+", "tokens"),  # each device sends its own tokens (``expert_parallel``)
+    (r"attention\.project|attention\.output|cross\.project|contract|o_proj|down_proj|c_proj|dense_4h_to_h", "rows"),
+    (r"(attention|cross)\.(qkv|query|key|value|key_value)|[qkv]_proj|qkv_proj|c_attn|query_key_value", "columns"),
+    (r"expand|gate|gate_proj|up_proj|gate_up_proj|c_fc|dense_h_to_4h", "columns"),
+    (r"head\.logits|head\.decoder|lm_head|head", "columns"),
+    (
+        r"attention|attn|self_attn|(attention|cross)\.(split|rotate|mix|query_norm|key_norm)|act|gelu|multiply|act_fn|loss",
+        "inside",
+    ),
+    (r"tokens|target_tokens|embed_tokens|wte|word_embeddings", "entries"),
+)
+_STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style in _NAMES)
+_EXPERT = re.compile(r"(^|\.)experts\.[a-z]")
+_FP32 = 4.0
+WGRAD_SHARE = 0.5
+"""Of a product's backward pass, what computes the gradient of its weight: collectives may run beside it."""
+LOSS_EXCHANGES = 3
+"""Numbers of each token that a loss over a divided vocabulary all-reduces: the largest logit, the target's, the sum of the
+exponentials (Megatron-LM, ``vocab_parallel_cross_entropy``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One exchange of the group in a pass of a layer.
+
+    Attributes:
+        layer: index of the layer that waits for it. ``backward``: whether in its backward pass.
+        bytes: of the whole buffer, at fp32, for one sample.
+        beside: share of the layer's kernels in that pass that may run beside it.
+        wide: in fp32 whatever the precision. ``operand``: what a product reads, which a recipe quantises before it travels.
+        group: which of the mesh's groups exchanges.
+        copies: of an all-to-all, how many members each number goes to.
+    """
+
+    layer: int
+    backward: bool
+    kind: CollectiveKind
+    bytes: float
+    beside: float = 0.0
+    wide: bool = False
+    operand: bool = False
+    group: GroupName = "tensor"
+    copies: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one device of the group has: its part of every layer and parameter, and the group's collectives."""
+
+    workload: Workload
+    collectives: tuple[Collective, ...]
+
+
+def style(layer: Layer) -> Style:
+    """How the layer is divided, by its name."""
+    return next((style for pattern, style in _STYLES if pattern.search(layer.name)), "tokens")
+
+
+def share(workload: Workload, tensor: int, sequence: bool) -> Share:
+    """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
+
+    Args:
+        tensor: devices of the group, at least 2.
+        sequence: whether the layers between the regions are divided by tokens.
+
+    Raises:
+        UserError: no layer's name says how it is divided; heads or widths that do not divide among the devices.
+    """
+    return kept(workload, ("share", tensor, sequence), lambda: _share(workload, tensor, sequence))
+
+
+def _share(workload: Workload, tensor: int, sequence: bool) -> Share:
+    styles = [style(layer) for layer in workload.layers]
+    if "rows" not in styles:
+        raise UserError(
+            f"tensor parallelism of {tensor}: no layer of {workload.name} has a name that says how it is divided",
+            "give tensor=1, or name the layers as Llama or GPT-2 do",
+        )
+    if not sequence and any(is_expert(layer.name) for layer in workload.layers):
+        raise UserError(
+            f"tensor parallelism of {tensor} without sequence parallelism: its devices would send the same tokens to the "
+            f"experts of {workload.name}",
+            "give sequence (--sequence)",
+        )
+    of_layer = _parameters_by_layer(workload)
+    layers = [
+        _divided(layer, how, tensor, sequence, of_layer[index])
+        for index, (layer, how) in enumerate(zip(workload.layers, styles, strict=True))
+    ]
+    parameters = [divided_parameter(p, styles[p.layer], tensor) for p in workload.parameters]
+    own = replace(workload, layers=tuple(layers), parameters=tuple(parameters), frozen=ceil(workload.frozen / tensor))
+    return Share(own, tuple(_collectives(workload.layers, styles, sequence)))
+
+
+def _parameters_by_layer(workload: Workload) -> list[list[Parameter]]:
+    own: list[list[Parameter]] = [[] for _ in workload.layers]
+    for parameter in workload.parameters:
+        own[parameter.layer].append(parameter)
+    return own
+
+
+def is_expert(name: str) -> bool:
+    """Whether a layer or a parameter belongs to a block's experts, which are one grouped layer."""
+    return _EXPERT.search(name) is not None
+
+
+def forward_product(layer: Layer) -> Operation | None:
+    """The product of the forward pass: (tokens, inputs) by (inputs, outputs)."""
+    return next((o for o in layer.operations if o.kind == "matmul" and not o.backward and o.grows == "m"), None)
+
+
+def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Sequence[Parameter]) -> Layer:
+    if how in ("columns", "rows"):
+        forward = forward_product(layer)
+        if forward is None:
+            return layer
+        size = forward.n if how == "columns" else forward.k
+        if size < t:
+            raise UserError(f"{layer.name} of width {size:g} does not divide among {t} devices", "give a smaller tensor")
+        biased = any(parameter.name.endswith("bias") for parameter in parameters)
+        operations = tuple(divided_product(o, forward, how, t, biased) for o in layer.operations)
+        whole = how == "columns" and not sequence  # what enters is the same on all devices
+        return layer.divided(operations, 1 if whole else t)
+    if how == "inside":
+        heads = [o.batch for o in layer.operations if o.batch > 1]
+        if heads and heads[0] % t:
+            raise UserError(
+                f"the {heads[0]:g} heads of {layer.name} do not divide among {t} devices", "give a divisor of the heads"
+            )
+    if how == "entries":  # each device looks up what it has, and has a row for every token
+        operations = tuple(replace(o, fixed_bytes=o.fixed_bytes / t) for o in layer.operations)
+        return replace(layer, operations=operations)
+    parts = 1 if how == "tokens" and not sequence else t
+    by = fewer_tokens if how == "tokens" else _divided_work
+    return layer.divided(tuple(by(o, parts) for o in layer.operations), parts)
+
+
+def fewer_tokens(o: Operation, parts: float) -> Operation:
+    """An equal part of the tokens: of the rows of a product, of the depth of a weight's gradient, of attention's queries."""
+    deep = o.grows == "k"
+    return replace(
+        o, flops=o.flops / parts, bytes=o.bytes / parts, m=o.m if deep else o.m / parts, k=o.k / parts if deep else o.k
+    )
+
+
+def _divided_work(o: Operation, parts: int) -> Operation:
+    """An equal part: of the heads of a product, of the bytes and FLOPs of others. Fixed bytes are weights, which stay."""
+    batch = o.batch / parts if o.batch > 1 else o.batch
+    return replace(o, flops=o.flops / parts, bytes=o.bytes / parts, batch=batch)
+
+
+def divided_product(o: Operation, forward: Operation, how: Style, t: int, biased: bool) -> Operation:
+    """One product of a linear layer whose outputs (``columns``) or inputs (``rows``) are divided."""
+    rows, inputs, outputs = forward.m, forward.k, forward.n
+    if o.kind != "matmul":  # sums of the input's gradients, and the bias's
+        bias = min(o.bytes, _FP32 * rows * outputs) if biased else 0.0
+        sums = o.bytes - bias
+        divided = bias / t + sums if how == "columns" else bias + sums / t
+        return replace(o, bytes=divided, fixed_bytes=o.fixed_bytes / (t if how == "columns" else 1))
+    m, n, k = o.m, o.n, o.k
+    side = outputs if how == "columns" else inputs
+    if o.grows == "m":  # (tokens, k) by (k, n): the side is the depth, or what comes out
+        k, n = (k / t, n) if (how == "rows") != o.backward else (k, n / t)
+    elif m == side and (how == "columns" or n != side):  # the weight's gradient has both sides
+        m /= t
+    else:
+        n /= t
+    growing, fixed = (m * k + m * n, k * n) if o.grows == "m" else (m * k + k * n, m * n)
+    before = (o.m * o.k + o.m * o.n, o.k * o.n) if o.grows == "m" else (o.m * o.k + o.k * o.n, o.m * o.n)
+    return replace(
+        o,
+        m=m,
+        n=n,
+        k=k,
+        flops=o.flops / t,
+        bytes=o.bytes * growing / before[0],
+        fixed_bytes=o.fixed_bytes * fixed / before[1],
+    )
+
+
+def divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
+    """One device's part of a parameter of a layer that is divided so."""
+    bias = p.name.endswith("bias") and len(p.shape) == 1
+    if how == "columns" or how == "entries":
+        return replace(p, shape=(ceil(p.shape[0] / t), *p.shape[1:]))
+    if how == "rows" and not bias:
+        return replace(p, shape=(*p.shape[:-1], ceil(p.shape[-1] / t)))
+    return p
+
+
+def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: bool) -> Iterator[Collective]:
+    entered = 0.0  # width that entered the region of a product, behind its first product and before its last
+    for index, (layer, how) in enumerate(zip(layers, styles, strict=True)):
+        product = forward_product(layer)
+        if how == "columns" and product is not None:
+            if product.k != entered:  # latent attention enters with two vectors
+                size = _FP32 * product.m * product.k
+                if sequence:
+                    narrow = not layer.is_logits
+                    yield Collective(index, False, "gather", size, operand=narrow)
+                    yield Collective(index, True, "gather", size, beside=WGRAD_SHARE, operand=narrow)  # the input once more
+                    yield Collective(index, True, "scatter", size, beside=WGRAD_SHARE)
+                else:
+                    yield Collective(index, True, "allreduce", size, beside=WGRAD_SHARE)
+            entered = 0.0 if layer.is_logits else product.k
+        elif how == "rows" and product is not None:
+            yield from _whole(index, _FP32 * product.m * product.n, sequence, operand=True)
+            entered = 0.0
+        elif how == "entries":
+            # Rows are read and written; the numbers of the tokens, which are kept, are read beside them.
+            moved = sum(o.bytes for o in layer.operations if not o.backward) - layer.activation_bytes
+            yield from _whole(index, moved / 2, sequence)
+        elif layer.name.rpartition(".")[2] == "loss":
+            yield from _loss(index, layers, styles)
+
+
+def _whole(index: int, size: float, sequence: bool, *, operand: bool = False) -> Iterator[Collective]:
+    """What makes the sum over the group whole behind a layer. ``operand``: products of the layer read its gradient."""
+    yield Collective(index, False, "scatter" if sequence else "allreduce", size)
+    if sequence:
+        yield Collective(index, True, "gather", size, operand=operand)
+
+
+def _loss(index: int, layers: Sequence[Layer], styles: Sequence[Style]) -> Iterator[Collective]:
+    """The loss behind logits of a divided vocabulary."""
+    logits = next((i for i in reversed(range(index)) if layers[i].is_logits), None)
+    if logits is None or styles[logits] != "columns":
+        return
+    product = forward_product(layers[logits])
+    for _ in range(LOSS_EXCHANGES if product is not None else 0):
+        yield Collective(index, False, "allreduce", _FP32 * (product.m if product else 0.0), wide=True)

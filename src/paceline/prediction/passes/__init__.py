@@ -1,0 +1,1 @@
+"""Forward pass, backward pass and update on one device: time and memory."""

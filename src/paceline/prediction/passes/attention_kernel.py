@@ -1,0 +1,34 @@
+"""The kernel that a network's attention runs as, and the network with scores in memory where none is fused."""
+
+from __future__ import annotations
+
+from paceline.calibration.attention import check_attention, chosen, running
+from paceline.calibration.constants import Efficiency
+from paceline.errors import UserError
+from paceline.hardware.device import Device
+from paceline.prediction.exchange.exchange_plan import kept
+from paceline.workload.builders.attention import eager
+from paceline.workload.table import Workload
+
+
+def check_kernel(kernel: str, workload: Workload, device: Device, precision: str, year: float) -> None:
+    """Raises UserError where the kernel that was asked for does not run in this job; an empty one is the usual."""
+    if kernel:
+        if not workload.attends:
+            raise UserError(f"attention kernel {kernel}: {workload.name} has no attention", "leave attention out")
+        check_attention(device, kernel, precision, year)
+
+
+def with_scores(workload: Workload, e: Efficiency) -> Workload:
+    """The workload; where attention is not fused, that which writes its scores to memory. Tuned software fuses softmax."""
+    if chosen(e) != "eager" or not workload.fuses_attention:
+        return workload
+    tuned = e.level == "tuned"
+    return kept(workload, ("eager", tuned), lambda: eager(workload, fused_softmax=tuned))
+
+
+def kernel_of(workload: Workload, device: Device, precision: str, e: Efficiency) -> str:
+    """The kernel that attention runs as; empty without attention."""
+    if not workload.attends:
+        return ""
+    return running(device, precision, e) if workload.fuses_attention else "eager"

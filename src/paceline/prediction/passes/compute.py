@@ -1,0 +1,330 @@
+"""Seconds of layers, optimizer and codec on one device, by roofline.
+
+A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), and
+before that the time in which the one before it drains and it starts. Its efficiency e follows from its shape. A library
+computes a product in tiles, and the tiles in waves over the device's units, so empty parts of a tile or of the last wave are
+lost. With a small depth k the pipeline spends much of its time on filling and draining (NVIDIA, Deep Learning Performance
+guide, Matrix multiplication background, sections 3 and 4).
+
+A kernel that only reads and writes has so many loads on the way as it has threads (Little's law): where each thread loads one
+element at a time, the units get so many elements a cycle, however narrow they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.array_types import Array, Bools
+from paceline.calibration import attention as attention_kernels
+from paceline.calibration.constants import Efficiency, assumed
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, Recipe
+from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
+from paceline.strategy.optimizer import Optimizer
+from paceline.workload.table import Workload
+
+TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
+"""Rows and columns of the tiles of a product."""
+_TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
+STARVING: float = assumed("starving_ratio")
+"""Matrix units that are at least this many times as fast as ordinary cores (V100) get the full shares of ``Efficiency``."""
+FUSED: int = assumed("fused_tensors")
+"""Tensors that a kernel of a fused optimizer updates."""
+SPLIT: float = assumed("split_depth")
+"""Least depth of a part when a product of few tiles is split along its depth (split-k)."""
+CAUSAL_BLOCK = 128
+"""Keys of a block of causal attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Seconds per layer by limiting resource, (layers,); ``total`` is their sum.
+
+    A kernel counts under ``flops`` or under ``bytes``, whichever is slower, and the time before it under ``launch``.
+    ``plain_conv``: seconds of all layers in convolutions on ordinary cores.
+    ``near``, ``far``: waits for collectives within the pass, by the link inside a node and by the network; 0 if no group of
+    devices divides the layers.
+    """
+
+    flops: Array
+    bytes: Array
+    launch: Array
+    plain_conv: float = 0.0
+    near: Array | float = 0.0
+    far: Array | float = 0.0
+
+    @property
+    def kernels(self) -> Array:
+        """Seconds per layer without the collectives."""
+        return self.flops + self.bytes + self.launch
+
+    @property
+    def total(self) -> Array:
+        """Seconds per layer."""
+        return self.flops + self.bytes + self.launch + self.near + self.far
+
+    def scaled(self, factor: float) -> Seconds:
+        """The kernels times ``factor``."""
+        return replace(
+            self,
+            flops=self.flops * factor,
+            bytes=self.bytes * factor,
+            launch=self.launch * factor,
+            plain_conv=self.plain_conv * factor,
+        )
+
+    def of(self, layers: Sequence[int]) -> Seconds:
+        """Those of some layers; ``plain_conv`` in proportion to their time."""
+        at = np.asarray(layers, dtype=np.int64)
+        whole = float(self.kernels.sum())
+        share = float(self.kernels[at].sum()) / whole if whole else 0.0
+        near, far = (np.broadcast_to(wait, self.flops.shape)[at] for wait in (self.near, self.far))
+        return Seconds(self.flops[at], self.bytes[at], self.launch[at], self.plain_conv * share, near, far)
+
+    def without(self, resources: Collection[str]) -> Seconds:
+        """The same if the given ones of ``compute``, ``memory bandwidth`` and ``launch overhead`` took no time."""
+        nothing = np.zeros_like(self.flops)
+        return Seconds(
+            nothing if "compute" in resources else self.flops,
+            nothing if "memory bandwidth" in resources else self.bytes,
+            nothing if "launch overhead" in resources else self.launch,
+            0.0 if "compute" in resources else self.plain_conv,
+            0.0 if "intra-node link" in resources else self.near,
+            0.0 if "network" in resources else self.far,
+        )
+
+
+def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
+    """FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
+
+    If only another precision of the matrix units was measured, its share of the peak applies. The rate of a board without
+    measurements is limited by its power. A recipe is as many times faster than bf16 as it was measured to be on the
+    architecture, at most as its peak is: fast products wait for operands and power.
+
+    Raises:
+        UserError: the device does not have that precision.
+    """
+    peak = device.peak(precision).value
+    if recipe := RECIPES.get(precision):
+        faster = peak / device.peak(WIDE).value
+        speedups: Mapping[str, float] = assumed("recipe_speedups").get(device.architecture, {})
+        return peak_rate(device, WIDE, efficiency) * min(faster, speedups.get(precision, speedups.get(recipe.peak, faster)))
+    if precision in device.matmul_flops:
+        return device.matmul_flops[precision].value
+    if not on_matrix_units(device, precision):
+        return min(peak, allowed(device, efficiency.joules))
+    for other, fact in device.matmul_flops.items():
+        if other != "fp32":
+            return peak * fact.value / device.peak(other).value
+    fed = 1 - (1 - efficiency.matmul_share) * hunger(device, precision)
+    half = device.peak_flops.get("fp16", device.peak(precision)).value
+    return min(peak * fed, allowed(device, efficiency.matrix_joules) * peak / half)
+
+
+def allowed(device: Device, joules: Mapping[str, float]) -> float:
+    """FLOP/s that the board's power allows at its architecture's FLOP/J; infinite if either is unknown."""
+    per_joule = joules.get(device.architecture)
+    return math.inf if per_joule is None or device.power is None else per_joule * device.power.value
+
+
+def hunger(device: Device, precision: str) -> float:
+    """Speed of the matrix units over fp32, divided by the eight times at which they wait for operands; at most 1.
+
+    Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait.
+    """
+    if precision in RECIPES:  # as many times the operands, of as small a part of the width
+        precision = WIDE
+    full = device.peak_flops.get("fp32")
+    return 1.0 if full is None else min(1.0, device.peak(precision).value / full.value / STARVING)
+
+
+def on_matrix_units(device: Device, precision: str) -> bool:
+    """Whether ``precision`` runs on matrix units. tf32, bf16 and all recipes do; fp16 does if the device has bf16, or if fp16
+    is more than twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
+    """
+    if precision in ("tf32", "bf16", *RECIPES) or (precision == "fp16" and "bf16" in device.peak_flops):
+        return True
+    full = device.peak_flops.get("fp32")
+    return full is None or device.peak(precision).value > 2.1 * full.value
+
+
+def memory_rate(device: Device, efficiency: Efficiency) -> float:
+    """Bytes/s of a streaming kernel."""
+    return device.memory_bandwidth.value * efficiency.memory_share
+
+
+def shape_efficiency(
+    m: Array,
+    n: Array,
+    k: Array,
+    batch: Array,
+    units: float,
+    depth: float | Array,
+    small: float,
+    issued: float = math.inf,
+    overhead: float = 0.0,
+) -> Array:
+    """Share of the rate that ``batch`` products of (m, k) by (k, n) reach on ``units`` units, 0 to 1; 1 if m is 0.
+
+    The result is that of the best of ``TILES``. Every halving of the tile's area multiplies its rate by ``small``. A product of
+    few tiles and a large depth is split along the depth.
+
+    Args:
+        issued: instructions that a unit can issue for each multiply-add that it can do.
+        overhead: other instructions for each multiply-add of the largest tile. What a tile loads grows with its sides, what it
+            computes with its area.
+    """
+    rows, columns = _TILE_SIZES  # one row of the arrays below for each tile
+    areas = rows * columns
+    true = batch * m * n
+    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
+    parts = np.clip(np.floor(units / np.maximum(tiles, 1.0)), 1.0, np.maximum(np.floor(k / SPLIT), 1.0))
+    work = tiles * parts
+    waves = np.where(work > 4 * units, work / units, np.ceil(work / units))
+    filled = true * parts / np.maximum(waves * units * areas, 1.0)
+    deep = k / parts
+    fed = np.minimum(issued / (1 + overhead * np.sqrt(areas[0] / areas)), 1.0)
+    best = (fed * small ** np.log2(areas[0] / areas) * filled * deep / np.maximum(deep + depth, 1e-30)).max(axis=0)
+    return np.where(true > 0, np.minimum(best, 1.0), 1.0)
+
+
+def layer_seconds(
+    workload: Workload,
+    micro_batch_size: int,
+    precision: str,
+    device: Device,
+    efficiency: Efficiency,
+    weight_casts: float = 1.0,
+) -> tuple[Seconds, Seconds]:
+    """Seconds of each layer's forward and backward pass for one micro batch.
+
+    Args:
+        weight_casts: share of the micro batches that cast the weights anew, under a recipe.
+
+    Raises:
+        UserError: the device does not have that precision.
+    """
+    table = operation_table(workload)
+    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts)
+    parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
+    conv = table.kind[table.row] == CONV
+    plain = not on_matrix_units(device, precision)
+
+    def summed(chosen: Bools) -> Seconds:
+        layer = table.layer[chosen]
+        flops, moved, launch = (np.bincount(layer, part[chosen], table.layers).astype(np.float64) for part in parts)
+        return Seconds(flops, moved, launch, float(parts[:, chosen & conv].sum()) if plain else 0.0)
+
+    return summed(~table.backward), summed(table.backward)
+
+
+def operation_seconds(
+    table: OperationTable,
+    micro_batch_size: float,
+    precision: str,
+    device: Device,
+    efficiency: Efficiency,
+    weight_casts: float = 1.0,
+) -> Seconds:
+    """Seconds of each row of the table, all its calls together, (rows,).
+
+    Under a recipe the products of layers read quantised operands and write bf16; convolutions, attention, the logits and all
+    else run in bf16. Kernels of their own cast the input, the weight and the gradient of a layer (as Transformer Engine's
+    ``Linear`` does). Each cast serves two of the three products.
+    """
+    recipe = RECIPES.get(precision)
+    if recipe is None:
+        return _uniform(table, micro_batch_size, precision, device, efficiency)
+    device.peak(precision)
+    wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in (WIDE, precision))
+    casts = cast_seconds(table, micro_batch_size, recipe, device, efficiency, weight_casts)
+    return Seconds(
+        np.where(table.narrow, narrow.flops, wide.flops),
+        np.where(table.narrow, narrow.bytes + casts, wide.bytes),
+        np.where(table.narrow, narrow.launch, wide.launch),
+    )
+
+
+def cast_seconds(
+    table: OperationTable, micro_batch_size: float, recipe: Recipe, device: Device, e: Efficiency, weight_casts: float = 1.0
+) -> Array:
+    """Seconds of the casts of each row's operands, half of them, (rows,): the other product of each pays the other half.
+
+    What is multiplied by a weight grows along ``m``; the gradient of a weight is summed along ``k`` and has none.
+    """
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+    weighs = (table.grows[:, 0] > 0) | ~table.grows.any(axis=1)
+    elements = batch * (m * k + np.where(weighs, 0.0, k * n)), np.where(weighs, weight_casts * batch * k * n, 0.0)
+    launched = np.where(weighs, 1.0, 2.0), np.where(weighs, weight_casts, 0.0)
+    seconds = np.zeros(len(table.calls))
+    for count, kernels, weight in zip(elements, launched, (False, True), strict=True):
+        moved = count * recipe.cast_bytes(device.architecture, weight=weight) / memory_rate(device, e)
+        least = kernels * recipe.kernels(weight=weight) * e.launch_s[device.kind]
+        seconds = seconds + (moved + least) / 2
+    return table.calls * seconds
+
+
+def _uniform(table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+    """Seconds of each row, (rows,), with every kind of operation at ``precision``."""
+    e, recipe = efficiency, RECIPES.get(precision)
+    matrix = on_matrix_units(device, precision)
+    rate = peak_rate(device, precision, e)
+    units = device.units.value if device.units else e.units
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
+    # fused attention keeps its tile of scores and loops over the keys: heads of 64 and of 128 run at one rate
+    fill = e.matrix_depth * hunger(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
+    depth = np.where(table.kind == ATTENTION, 0.0, fill)
+    issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
+    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
+    winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
+    fed = hunger(device, precision) ** -e.feeding
+    attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
+    of_kind = (
+        np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
+        if matrix
+        else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
+    )
+    work = table.flops * micro_batch_size * computed_share(table)
+    busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
+    scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
+    if recipe:  # narrow operands, a wide result
+        read, written = m * k + k * n, m * n
+        narrower = recipe.operand / BYTES_PER_ELEMENT[precision]
+        scale = scale * (read * narrower + written) / np.maximum(read + written, 1.0)
+    moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
+    moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
+    flops, streamed = work / busy, moved / memory_rate(device, e)
+    if device.cycles is not None:
+        accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
+        streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
+    calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
+    launch = calls * e.launch_s[device.kind]
+    computing = flops >= streamed
+    return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
+
+
+def computed_share(table: OperationTable) -> Array:
+    """Kernel's FLOPs / those of the table, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
+    FlashAttention-2, arXiv:2307.08691, section 3.1).
+
+    Where each query sees w of n keys, the FLOPs are those of w keys. The first w queries see fewer. The kernel computes half a
+    block too much at the diagonal, and at the other edge of the window for all queries that have one.
+    """
+    keys = np.maximum(table.sizes[:, 1], 1.0)
+    seen = np.where(table.sliding > 0, table.sliding, keys)
+    edges = (2 - seen / keys) * CAUSAL_BLOCK / 2
+    return np.where(table.causal > 0, np.minimum(1 - seen / (2 * keys) + edges / seen, keys / seen), 1.0)
+
+
+def optimizer_seconds(
+    optimizer: Optimizer, num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency
+) -> tuple[float, float]:
+    """Seconds of one update: memory traffic (fp32 words), and kernel launches, for each tensor; tuned software fuses them."""
+    memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
+    launches = math.ceil(num_tensors / FUSED) if efficiency.level == "tuned" else num_tensors
+    launch = optimizer.ops * launches * efficiency.launch_s[device.kind]
+    return memory * efficiency.time_factor, launch * efficiency.time_factor

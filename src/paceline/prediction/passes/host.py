@@ -1,0 +1,66 @@
+"""Kernels that a host launches, and the seconds that it takes for each.
+
+Ordinary software launches all. Tuned software replays graphs, but for blocks of experts that drop no token: how many rows an
+expert gets is known behind the router alone, and no graph holds products of unknown size (Megatron-Core, README of
+``transformer/moe``, CUDA graph support; Megatron-Bridge's presets for H100 ask for none). There the host launches a product
+for each expert of the device (Transformer Engine, ``GroupedLinear``: cuBLAS on several streams, #853). On Blackwell one kernel
+reads the sizes from the device's memory (#2360), and graphs hold it.
+
+Beside launches ``host_s`` has what goes with a layer, such as hooks of its parameters. A loop does not repeat that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.calibration.constants import Efficiency, assumed
+from paceline.hardware.device import Device
+from paceline.prediction.exchange.exchange_plan import kept
+from paceline.prediction.mesh.tensor_parallel import is_expert
+from paceline.strategy.sharding import block
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+_EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper")
+
+
+LOOP_S: float = assumed("loop_host_s")
+"""Seconds that a host takes to launch a kernel again, in a loop of the network."""
+
+
+def host_seconds(device: Device, e: Efficiency) -> float:
+    """Seconds that the host takes for a kernel that it launches. The constants are of GPUs' hosts: a CPU launches nothing, a
+    TPU runs compiled programs."""
+    if device.kind != "gpu":
+        return 0.0
+    if e.level == "tuned" and device.architecture in _EACH_EXPERT_ON:
+        return e.expert_host_s
+    return e.host_s
+
+
+def host_launches(workload: Workload, e: Efficiency) -> Array:
+    """Kernels that it launches in each layer's forward and backward pass, (2, layers); of tuned software those of blocks with
+    experts. Of a kernel that a loop launches again, the share of ``host_seconds`` that it takes then."""
+    tuned = e.level == "tuned"
+    again = min(1.0, LOOP_S / e.host_s) if e.host_s else 1.0
+    return kept(workload, ("host launches", tuned, again), lambda: _counted(workload, tuned, again))
+
+
+def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> float:
+    """Kernels that a host launches for one device in a step; of a pipeline, those of an even stage."""
+    p = strategy.parallelism
+    return float(host_launches(workload, e).sum()) * p.micro_batches / p.pipeline
+
+
+def _counted(workload: Workload, tuned: bool, again: float) -> Array:
+    layers = workload.layers
+    blocks = [block(f"{layer.name}.") for layer in layers]
+    mixed = {own for own, layer in zip(blocks, layers, strict=True) if is_expert(layer.name)}
+    launches = np.zeros((2, len(layers)))
+    for number, (own, layer) in enumerate(zip(blocks, layers, strict=True)):
+        once = (1 + (layer.turns - 1) * again) / layer.turns
+        for o in layer.operations if not tuned or own in mixed else ():
+            apart = tuned and o.kind == "matmul" and is_expert(layer.name)
+            launches[int(o.backward), number] += once * o.calls * (o.batch if apart else 1.0)
+    return launches

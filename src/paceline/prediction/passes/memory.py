@@ -1,0 +1,167 @@
+"""Bytes that training needs on one device.
+
+Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 (what ZeRO shards); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12),
+section 3 (what FSDP holds while it computes).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
+from paceline.prediction.exchange.exchange_plan import ExchangePlan
+from paceline.prediction.exchange.local_steps import local_bytes
+from paceline.prediction.exchange.table_exchange import table_bytes
+from paceline.prediction.passes.recompute import recomputed
+from paceline.prediction.passes.residual_memory import on_host, residual_bytes
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.recompute import NOTHING, Recomputation
+from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Numbers
+from paceline.workload.table import Workload
+
+RESERVE = 1.5 * 2**30
+"""Bytes that training cannot use on a device other than a CPU. About half a GiB each goes to the CUDA context with its loaded
+kernels; to NCCL's buffers (NCCL_BUFFSIZE is 4 MiB per channel and peer) with the workspaces of cuBLAS and cuDNN; and to
+fragmentation in the caching allocator. This is an estimate and not fitted."""
+LEAST_RESERVE = 0.5 * 2**30
+"""The least of it, the context with its kernels alone. Assumed."""
+FRAGMENTED = 0.15
+"""Share of what a step allocates that fragments may hold beyond it: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
+large language models (15 % on average, up to 33 %)."""
+Fit = Literal["fits", "may not fit", "does not fit"]
+"""``may not fit``: what a step allocates fits, and the fragments that it may leave beside that (``FRAGMENTED``) do not."""
+GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
+
+
+def memory_breakdown(
+    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, divided: bool = False
+) -> dict[str, float]:
+    """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
+    micro = strategy.micro_batch_size
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
+    return {
+        **fixed_bytes(workload, strategy, plan, divided),
+        **{name: size * micro for name, size in of_sample.items()},
+        "reserve": reserve_bytes(device),
+    }
+
+
+def reserve_bytes(device: Device) -> float:
+    """Bytes of the runtime, its libraries and fragmentation; 0 for a CPU."""
+    return 0.0 if device.kind == "cpu" else RESERVE
+
+
+def memory_range(needed: float, device: Device) -> tuple[float, float]:
+    """The least and the most bytes that a step needs which is predicted to need ``needed``; both are that for a CPU."""
+    reserve = reserve_bytes(device)
+    if not reserve:
+        return needed, needed
+    return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
+
+
+def usable_bytes(device: Device) -> float:
+    """The most bytes that a step may be predicted to need and surely fits: the rest is the headroom for fragments."""
+    reserve = reserve_bytes(device)
+    return (device.memory.value + FRAGMENTED * reserve) / (1 + FRAGMENTED) if reserve else device.memory.value
+
+
+def fit_of(needed: float, device: Device) -> Fit:
+    """Whether a step that is predicted to need so many bytes fits the device's memory."""
+    if needed > device.memory.value:
+        return "does not fit"
+    return "fits" if needed <= usable_bytes(device) else "may not fit"
+
+
+def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
+    """Bytes by purpose that do not grow with the batch.
+
+    Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
+    does. A recipe keeps that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
+    Transformer Engine does. DDP
+    holds the gradients a second time in its buckets. Error feedback keeps what ``residual_bytes`` says. A compressed exchange
+    holds one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass.
+    ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated
+    weights in a buffer for the largest group, beside a rank's part of it. Frozen weights have that width only; ``zero3`` shares
+    them out and gathers them with the others, and elsewhere every device has all of them.
+
+    A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
+    the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
+    a distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
+
+    What is offloaded lies in the host's memory: optimizer state and master weights, gradients that are shared out, and with the
+    weights their shares.
+
+    Args:
+        divided: whether the workload is one device's part of a network that several devices hold.
+    """
+    mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
+    level, workers = mesh.shares, mesh.sharers
+    width = BYTES_PER_ELEMENT[strategy.precision]
+    recipe = RECIPES.get(strategy.precision)
+    copies = 2 * recipe.operand if recipe else 0.0
+    quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
+    megatron = divided or mesh.sharding == DISTRIBUTED
+    master = whole / (workers if megatron and level.optimizer else 1)
+    narrow = ((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0
+    weights = (whole if megatron and not narrow else master) + narrow
+    gathered = 0.0
+    if level.weights:
+        units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
+        weights = whole / workers
+        held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
+        gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
+    elif mesh.sharding == "zero1" and not mesh.gather_bits and plan.count:
+        gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
+    left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
+    if not left:
+        on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
+        weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
+    in_host = mesh.offload == "weights+optimizer" and level.frozen
+    frozen = 0.0 if in_host else width * workload.frozen
+    ddp = plan.count > 0 and not level.weights
+    local = strategy.sync_every > 1
+    copied = ddp and not local and not (megatron and strategy.gradient_exchange.compression == "dense")
+    return {
+        "weights": weights,
+        "frozen weights": frozen / (workers if level.frozen else 1),
+        "gathered": gathered,
+        "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
+        "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
+        "buckets": whole if copied else 0.0,
+        "error feedback": _feedback_bytes(plan, workload.num_parameters),
+        "codec buffers": float(plan.codec_bytes),
+        **local_bytes(workload, strategy, plan),
+        **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
+    }
+
+
+def _feedback_bytes(plan: ExchangePlan, parameters: int) -> float:
+    """Bytes of residuals on the device; in the host's memory they take none of it, but for the copies of one group."""
+    kept, copies = residual_bytes(plan.strategy, parameters, plan.elements.tolist())
+    return copies if on_host(plan.strategy.gradient_exchange) else kept + copies
+
+
+def numbers_of(strategy: Strategy) -> Numbers:
+    """What the network computes on. Weights that are gathered, or divided among devices, have the width of the precision, as
+    in FSDP's mixed precision and Megatron; other weights are fp32, and a 16-bit precision is autocast."""
+    if BYTES_PER_ELEMENT[strategy.precision] == 4:
+        return "fp32"
+    mesh = strategy.parallelism
+    return "narrow" if mesh.shares.scatters or not mesh.whole or mesh.offload != "none" else "autocast"
+
+
+def sample_bytes(
+    workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
+) -> dict[str, float]:
+    """Bytes by purpose of one sample of a micro batch: activations and the input. Recipes keep what bf16 does.
+
+    What is recomputed is not kept (``prediction/passes/recompute.py``), but for the largest part while it is recomputed.
+
+    Args:
+        in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
+    """
+    plan = recomputed(workload, choice, numbers)
+    return {"activations": in_flight * plan.kept_bytes + plan.largest_bytes, "inputs": float(workload.input_bytes)}

@@ -1,0 +1,268 @@
+"""What recomputation costs and saves: which layers run their forward pass again, and what is kept in place of activations.
+
+Sources: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5 (bytes of each part of a block); PyTorch,
+``torch.utils.checkpoint`` (blocks, and ``early_stop``); Megatron-Core, ``--recompute-modules``; torchtitan,
+``activation_checkpoint`` (what its policy by operation keeps).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.errors import UserError
+from paceline.prediction.exchange.exchange_plan import kept
+from paceline.prediction.mesh.stages import part_sizes
+from paceline.prediction.mesh.tensor_parallel import forward_product
+from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.recompute import BY_OPERATION, CORE, MODULES, Recomputation
+from paceline.strategy.sharding import block
+from paceline.workload.layers import Layer, Numbers
+from paceline.workload.table import Workload
+
+_EXPERTS = re.compile(r"(^|\.)(router|route|dispatch|experts\.\w+|combine|shared\.\w+|shared_sum)$")
+_SHARED = re.compile(r"(^|\.)shared\.\w+$")
+_MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What a choice of recomputation means for one table of layers.
+
+    Attributes:
+        again: 1 for a layer whose forward pass runs again, else 0, (layers,).
+        before: the layer before whose backward pass it does, (layers,).
+        kept_bytes: saved bytes of one sample of each micro batch in flight.
+        largest_bytes: what the largest part holds beside them while it is recomputed.
+        names: index of the last layer of each part that is recomputed, with the part's name.
+    """
+
+    again: Array
+    before: Ints
+    kept_bytes: float
+    largest_bytes: float
+    names: tuple[tuple[int, str], ...]
+
+
+def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> Recomputed:
+    """What ``choice`` means for ``workload``, by the names of its layers, such as ``layers.3.mlp``; cached.
+
+    Args:
+        numbers: as for ``Layer.kept_bytes``.
+    """
+    return kept(workload, ("recomputed", choice, numbers), lambda: _recomputed(workload, choice, numbers))
+
+
+def saved_bytes(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> float:
+    """Bytes of one sample that recomputation need not keep; negative where it needs more."""
+    plan = recomputed(workload, choice, numbers)
+    return workload.kept_bytes(numbers) - plan.kept_bytes - plan.largest_bytes
+
+
+_PARTS = (
+    *("selective", "selective:layernorm", "selective:mlp", "selective:mlp,layernorm"),
+    *("selective:moe_act", "selective:layernorm,moe_act", "selective:moe", "selective:mla_up_proj"),
+    "selective:layernorm,moe_act,mla_up_proj",
+)
+"""Parts of a block that recipes of Megatron-Bridge name, alone and together."""
+
+
+def choices_that_save(workload: Workload) -> tuple[str, ...]:
+    """``none``, the parts whose recomputation saves this network bytes, each saving another number, and ``full``."""
+    plans = {name: recomputed(workload, Recomputation.of(name), "narrow") for name in ("none", *_PARTS)}
+    named: dict[tuple[float, float], str] = {}
+    for name, plan in plans.items():
+        named.setdefault((plan.kept_bytes, plan.largest_bytes), name)
+    held = plans["none"].kept_bytes
+    saving = (name for name in named.values() if plans[name].kept_bytes + plans[name].largest_bytes < held)
+    return ("none", *saving, "full")
+
+
+@dataclass(slots=True)
+class _Table:
+    """The layers while parts of them are marked: bytes that each still keeps, and the largest part's bytes."""
+
+    layers: Sequence[Layer]
+    numbers: Numbers
+    sizes: list[float]
+    again: Array
+    before: Ints
+    largest: float = 0.0
+    names: list[tuple[int, str]] = field(default_factory=list)
+
+    def drop(self, members: Sequence[int], kept_bytes: float, again: Sequence[int], name: str) -> None:
+        """``members`` keep ``kept_bytes`` together; those of ``again`` run before the backward pass of the last member."""
+        freed = sum(self.sizes[i] for i in members) - kept_bytes
+        for i in members:
+            self.sizes[i] = 0.0
+        self.sizes[members[0]] = kept_bytes
+        self.again[list(again)] = 1.0
+        self.before[list(members)] = members[-1]
+        self.largest = max(self.largest, freed)
+        self.names.append((members[-1], name))
+
+
+def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> Recomputed:
+    layers = workload.layers
+    sizes = [layer.kept_bytes(numbers) for layer in layers]
+    table = _Table(layers, numbers, sizes, np.zeros(len(layers)), np.arange(len(layers)))
+    if choice.kind != "none":
+        for name, members in _chosen(workload, choice.layers):
+            if choice.kind == "full":
+                _whole(table, name, members)
+            elif BY_OPERATION in choice.modules:
+                _by_operation(table, name, members)
+            else:
+                _modules(table, members, choice.modules)
+    return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
+
+
+def check_recompute(workload: Workload, mesh: Parallelism) -> None:
+    """Raises UserError where a named part is in no block, or more blocks recompute than the fullest part of a stage has."""
+    if ":" in mesh.recompute:
+        _check_parts(workload, mesh.recomputation.modules)
+    if not mesh.recompute_layers:
+        return
+    blocks, parts = len(block_names(workload)), mesh.pipeline * mesh.virtual_stages
+    if blocks < parts > 1:
+        return  # such a pipeline is refused elsewhere
+    ends = mesh.first_stage_layers, mesh.last_stage_layers
+    most = max(part_sizes(blocks, mesh.pipeline, mesh.virtual_stages, ends)) if parts > 1 else blocks
+    if mesh.recompute_layers > most:
+        whose = workload.name if parts == 1 else f"a part of the pipeline of {workload.name}"
+        raise UserError(
+            f"{mesh.recompute_layers} layers to recompute: {whose} has {most} blocks", f"give at most {most}, or 0 for all"
+        )
+
+
+def _check_parts(workload: Workload, parts: Sequence[str]) -> None:
+    def has(part: str) -> bool:
+        return bool(recomputed(workload, Recomputation("selective", (part,)), "narrow").names)
+
+    lacks = [part for part in parts if part != CORE and not has(part)]
+    if lacks:
+        present = [f"selective:{part}" for part in MODULES if has(part)]
+        instead = f"give {' or '.join(present)}, or leave recompute out" if present else "leave recompute out: it has no blocks"
+        raise UserError(f"{workload.name} has no {' or '.join(lacks)} to recompute in its blocks", instead)
+
+
+def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:
+    """Name and layers of each block that recomputes: all, or ``count`` of them at equal distances."""
+    members = block_names(workload)
+    count = min(count or len(members), len(members))
+    for number, (name, own) in enumerate(members.items()):
+        if (number + 1) * count // len(members) > number * count // len(members):
+            yield name, own
+
+
+def block_names(workload: Workload) -> Mapping[str, list[int]]:
+    """The blocks by name, with the indices of their layers."""
+    members: dict[str, list[int]] = {}
+    for index, layer in enumerate(workload.layers):
+        if name := block(f"{layer.name}."):
+            members.setdefault(name, []).append(index)
+    return members
+
+
+def _needed(table: _Table, members: Sequence[int]) -> list[int]:
+    """The members before the last one that saves something: the backward pass needs no result of the later ones."""
+    last = next((i for i in reversed(members) if table.sizes[i]), members[-1])
+    return [i for i in members if i < last]
+
+
+def _whole(table: _Table, name: str, members: Sequence[int]) -> None:
+    """The block keeps its input, which is taken to be what its first layer keeps. It is there a second time while the block is
+    recomputed."""
+    first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
+    held = sum(table.sizes[i] for i in members)
+    table.drop(members, first, _needed(table, members), name)
+    table.largest = max(table.largest, held)
+
+
+def _by_operation(table: _Table, name: str, members: Sequence[int]) -> None:
+    """The block keeps its input, and the results of attention and of its first, third, ... product."""
+    width = 4.0 if table.numbers == "fp32" else 2.0
+    results, again, products = 0.0, [], 0
+    for i in members:
+        fused = next((o for o in table.layers[i].operations if o.kind == "attention" and not o.backward), None)
+        product = forward_product(table.layers[i])
+        products += product is not None
+        if fused is not None:  # its result, and the logarithm of each sum
+            results += (width * fused.k + 4.0) * fused.m * fused.batch
+        elif product is not None and products % 2:
+            results += width * product.m * product.n
+        else:
+            again.append(i)
+    needed = set(_needed(table, members))
+    first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
+    held = sum(table.sizes[i] for i in members)
+    table.drop(members, min(held, first + results), [i for i in again if i in needed], name)
+
+
+def _modules(table: _Table, members: Sequence[int], modules: Sequence[str]) -> None:
+    """The parts of one block that were named."""
+    if CORE in modules:
+        for i in members:
+            freed = table.layers[i].scores_bytes(table.numbers)
+            if freed:
+                table.drop([i], table.sizes[i] - freed, [i], table.layers[i].name)
+    names = {i: table.layers[i].name for i in members}
+    experts = [i for i in members if _EXPERTS.search(names[i])]
+    whole = {
+        "mlp": [i for i in members if _MLP.search(names[i]) and i not in experts],
+        "moe": experts,
+        "shared_experts": [i for i in experts if _SHARED.search(names[i]) and "moe" not in modules],
+    }
+    for module, own in whole.items():
+        if module in modules and own:
+            table.drop(own, table.sizes[own[0]], _needed(table, own), names[own[0]])
+    if "moe_act" in modules and "moe" not in modules:
+        _between_products(table, [i for i in experts if not _SHARED.search(names[i])])
+    if "mla_up_proj" in modules:
+        _latent(table, members)
+    if "layernorm" in modules:
+        for norm, readers in _norms(table, members):
+            table.drop([norm, *readers], table.sizes[norm], [norm], table.layers[norm].name)
+
+
+def _norms(table: _Table, members: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Each norm with the products right behind it, which keep its result."""
+    for place, i in enumerate(members):
+        if table.layers[i].kind.endswith("Norm"):
+            readers: list[int] = []
+            for j in members[place + 1 :]:
+                if table.layers[j].kind != "Linear":
+                    break
+                readers.append(j)
+            if any(table.sizes[j] for j in readers):
+                yield i, readers
+
+
+def _between_products(table: _Table, experts: Sequence[int]) -> None:
+    """What lies between the experts' products keeps what they give, and not its own result, which the last product reads."""
+    between = [i for i in experts if table.layers[i].name.rpartition(".")[2] in ("act", "multiply")]
+    last = next((i for i in experts if table.layers[i].name.endswith("experts.contract")), None)
+    if between and last is not None:
+        # The gate's product keeps both its factors, of which one is the result of the activation.
+        read = table.sizes[between[0]] + sum(table.sizes[i] for i in between[1:]) / 2
+        table.drop([*between, last], read, between, table.layers[between[0]].name)
+
+
+def _latent(table: _Table, members: Sequence[int]) -> None:
+    """Latent attention keeps its latents, and its result, but no queries, keys and values."""
+    last = {table.layers[i].name.rpartition("attention.")[2]: i for i in members}
+    if "latent" not in last or "mix" not in last or "project" not in last:
+        return
+    product = forward_product(table.layers[last["project"]])
+    fused = next((o for o in table.layers[last["mix"]].operations if not o.backward), None)
+    if product is not None and fused is not None:
+        width = 4.0 if table.numbers == "fp32" else 2.0
+        result = width * product.m * product.k + 4.0 * fused.m * fused.batch
+        again = [last[name] for name in ("query", "key_value", "rotate", "split") if name in last]
+        if result < table.sizes[last["mix"]]:
+            table.drop([last["mix"]], result, again, table.layers[last["mix"]].name)
+            table.before[again] = last["mix"]

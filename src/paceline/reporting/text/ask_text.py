@@ -1,0 +1,114 @@
+"""The one screen of ``paceline ask``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from paceline.hardware.prices import GIVEN
+from paceline.planning.ask.advice import holding, in_words
+from paceline.planning.ask.answer import Asked, cluster_text
+from paceline.planning.search.goal import money
+from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.text.transport_text import transport_line
+from paceline.reporting.values import clean, memory, percent, rate, seconds, step_range, time_range
+
+_RENTED = "No cluster was named: this is the best of what is listed for rent; without a listed network, one node."
+PLANNED_ANEW = 'Under "is more worth it?" each row has the best strategy of its machine; whatif keeps one strategy for all.'
+"""What a speed beside the answer compares."""
+SMALL = 0.05
+"""Share of the step from which on a wait is named."""
+
+
+def asked_screen(asked: Asked, deeper: str = "") -> Screen:
+    """Fit, speed, limit, time, cost, whether more is worth it, and the advice; ``deeper``: the command that weighs more."""
+    choice = asked.choice
+    where = cluster_text(choice.cluster)
+    if choice.cluster.num_nodes > 1:
+        where += f", {choice.cluster.network.name} between nodes"
+    unfit = asked.named if not asked.fits else None
+    same = unfit is not None and (unfit.device == choice.cluster.device or asked.divided)
+    next_best = "This is the next that holds it." if same else "This is the cheapest listed of what holds it."
+    kept = _kept(asked.by_s, asked.in_time, seconds), _kept(asked.budget_usd, asked.in_budget, money)
+    usd = "costs unknown" if math.isnan(choice.usd) else money(choice.usd)
+    figures = f"{clean(asked.workload)} on {where}: {seconds(choice.time_s)}{kept[0]}, {usd}{kept[1]}"
+    compared = (PLANNED_ANEW,) if asked.upgrades else ()
+    return Screen(
+        title=f"{clean(asked.workload)} on {where}: {asked.amount}",
+        answer=tuple(_answer(asked, deeper)),
+        brief=f"{figures}; {holding(asked, unfit) if unfit else asked.advice.rstrip('.')}",
+        why=(heading("It rests on:"), *map(item, (*compared, *asked.assumptions, *filter(None, (asked.price,))))),
+        why_holds="assumptions with sources",
+        alarm=f"DOES NOT FIT on {cluster_text(unfit)}. {next_best}" if unfit else "",
+        notes=() if asked.named else (_RENTED,),
+    )
+
+
+def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
+    choice = asked.choice
+    p = choice.prediction
+    available = choice.cluster.device.memory.value
+    batch = f" at a global batch of {choice.strategy.global_batch_size:,}"
+    yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device{batch}")
+    words = in_words(choice.strategy, choice.strategy.parallelism.data)
+    yield Pair("run it as", f"{words}, {choice.strategy.precision}")
+    tokens = f", {rate(asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""
+    yield Pair("speed", f"{seconds(p.step_time_s)} a step ({step_range(p)}), {rate(p.samples_per_s)} samples/s{tokens}")
+    waits = sorted(((share, name) for name, s in p.exposed.items() if (share := s / p.step_time_s) >= SMALL), reverse=True)
+    yield Pair("waits for", ", ".join(f"{name} {percent(share)}" for share, name in waits) or p.bottleneck)
+    yield Pair("network", transport_line(asked.by_transport))
+    span = time_range(choice.time_low_s, choice.time_high_s, choice.time_s)
+    yield Pair("takes", f"{seconds(choice.time_s)} ({span}){_kept(asked.by_s, asked.in_time, seconds)}")
+    if math.isnan(choice.usd):
+        budget = "" if asked.budget_usd is None else ", so the budget is not checked"
+        yield Pair("costs", f"unknown: no price of {choice.cluster.device.name} is listed{budget}; --price 2.50 names yours")
+    else:
+        ends = f"{money(choice.usd_low)} to {money(choice.usd_high)}"
+        yield Pair("costs", f"{money(choice.usd)} ({ends}){_sold(asked)}{_kept(asked.budget_usd, asked.in_budget, money)}")
+    yield Pair("also try", _divided(asked))
+    if asked.upgrades:
+        yield GAP
+        rows = [
+            (
+                upgrade.title,
+                f"{upgrade.speedup:.2f}x",
+                f"{upgrade.speedup_low:.2f}-{upgrade.speedup_high:.2f}",
+                seconds(upgrade.choice.time_s),
+                money(upgrade.usd),
+            )
+            for upgrade in asked.upgrades
+        ]
+        yield Table(("is more worth it?", "speed", "80 % range", "takes", "costs"), rows)
+    yield GAP
+    yield Paragraph(asked.advice, "heading")
+    yield Pair("deeper", deeper)
+
+
+def _divided(asked: Asked) -> str:
+    """Layouts that divide the network, where they may be better; empty where not."""
+    if not asked.may_divide:
+        return ""
+    layout = asked.divided_layout
+    if layout is None:
+        return "layouts that divide the network (tensor, pipeline, expert): plan weighs them"
+    p = layout.choice.prediction
+    words = in_words(layout.choice.strategy, layout.choice.strategy.parallelism.data)
+    times = f"{layout.speedup:.2f}x ({layout.speedup_low:.2f}-{layout.speedup_high:.2f})"
+    return f"{words}: {times}, {seconds(layout.choice.time_s)}; waits for {p.bottleneck}; plan weighs more layouts"
+
+
+def _sold(asked: Asked) -> str:
+    """Whose price it is, and what is billed beside what is used."""
+    if asked.listing is None:
+        return ""
+    whose = ", your price" if asked.provider == GIVEN else f", {asked.provider}"
+    used = asked.choice.cluster.world_size
+    whole = f"; {asked.billed} devices are billed, {used} used: only whole machines are let"
+    return whose + (whole if asked.billed > used else "")
+
+
+def _kept(limit: float | None, chance: float | None, show: object) -> str:
+    """``; within 3 d: 94 % likely``."""
+    if limit is None or not callable(show):
+        return ""
+    return f"; within {show(limit)}: " + ("unknown" if chance is None else f"{chance:.0%} likely")

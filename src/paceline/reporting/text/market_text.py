@@ -1,0 +1,248 @@
+"""The answers of ``paceline market`` for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.market.federation.currency import amount, priced
+from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading, item
+from paceline.units import format_seconds
+
+Answered = Mapping[str, Any]
+MOST_EQUILIBRIA = 8
+"""Equilibria of a game that are shown."""
+RENTED = "Sites rent for the whole trace here, each by what its own jobs cost alone on fewer or more devices; below 0 it lets."
+
+
+def market_screen(data: Answered) -> Screen:
+    """The whole answer for a federation."""
+    currency, sites = data["currency"], data["sites"]
+    head = ("site", "devices", "wait alone", "together", "saves", "receives", "gains")
+    rows = [
+        (
+            site["site"],
+            f"{site['devices']:,}",
+            waited(site["wait_alone_s"]),
+            waited(site["wait_together_s"]),
+            amount(site["cost_alone"] - site["cost_together"]),
+            amount(site["received"], sign=True),
+            amount(site["share"]) + (f" ±{amount(site['standard_error'])}" if site["standard_error"] else ""),
+        )
+        for site in sites
+    ]
+    saved, one_pool = priced(data["saved"], currency), priced(data["one_pool"], currency)
+    brief = f"sharing saves {saved}. {data['verdict'][0]}"
+    worse = data["worse_off"]
+    loses = f"Worse off than alone: {', '.join(worse)}." if worse else "No site is worse off than alone."
+    blocks: list[Block] = [
+        Paragraph(f"Sharing saves {saved}; one pool, first come first served, would save {one_pool}. {loses}"),
+        GAP,
+        Table(head, rows),
+        Paragraph(f"Saves, receives and gains are in {currency}.", "faint"),
+        GAP,
+        heading("Does it hold?"),
+        *(item(sentence) for sentence in data["verdict"]),
+    ]
+    if data["leaving"]:
+        blocks += [GAP, heading("Who would leave"), leaving_table(data)]
+    kept = [(name, kept, how) for name, kept, how, _ in data["mechanism"]]
+    blocks += [
+        GAP,
+        heading(f"What {data['rule']} keeps in theory, as a mechanism for one period"),
+        Table(("property", "kept", "how"), kept, frozenset({0, 1, 2})),
+    ]
+    title = f"{len(sites)} sites that share, settled by {data['rule']}: {data['about']}"
+    return Screen(title=title, answer=tuple(blocks), brief=brief, notes=tuple(data["notes"]))
+
+
+def leaving_table(data: Answered) -> Table:
+    """Groups that would do better by themselves."""
+    rows = [(", ".join(group["sites"]), amount(group["gain"])) for group in data["leaving"]]
+    return Table(("sites", f"would gain, {data['currency']}"), rows)
+
+
+def stability_screen(data: Answered) -> Screen:
+    """Whether a federation holds."""
+    blocks: list[Block] = [item(sentence) for sentence in data["verdict"]]
+    if data["leaving"]:
+        blocks += [GAP, heading("Who would leave"), leaving_table(data)]
+    shares = [
+        (site["site"], amount(site["share"]), amount(least))
+        for site, least in zip(data["sites"], data["least_core"], strict=True)
+    ]
+    blocks += [GAP, heading("What each gains"), Table(("site", f"{data['rule']}, {data['currency']}", "least-core"), shares)]
+    word = "holds" if data["stable"] else "does not hold"
+    counted = "one site" if len(data["sites"]) == 1 else f"{len(data['sites'])} sites"
+    return Screen(
+        title=f"Does a federation of {counted} hold, settled by {data['rule']}?",
+        answer=tuple(blocks),
+        brief=f"it {word}: {data['verdict'][0]}",
+        notes=tuple(data["notes"]),
+    )
+
+
+def gain_screen(data: Answered) -> Screen:
+    """What one site gains by joining."""
+    currency = data["currency"]
+    gain, low, high = (priced(data[name], currency) for name in ("gain", "low", "high"))
+    does = f"loses {priced(-data['gain'], currency)}" if data["gain"] < 0 else f"gains {gain}"
+    wait = f"{waited(data['wait_alone_s'])} alone, {waited(data['wait_together_s'])} together"
+    of_what = "" if data["paid"] else " before anybody pays"
+    saving = data["alone"] - data["together"]
+    money = "receives" if data["received"] >= 0 else "pays"
+    must = "more than it has" if data["must_lend"] is None else f"{data['must_lend']:,} devices at a time"
+    asks = _price(data["ask_least"], currency, "at least", "it lends nothing")
+    pays = _price(data["pay_most"], currency, "at most", "it borrows nothing")
+    blocks: list[Block] = [
+        Paragraph(f"Under {data['rule']} {data['site']} {does} (80 % of draws{of_what}: {low} to {high})."),
+        GAP,
+        Table(
+            ("", ""),
+            (
+                ("saves before anybody pays", priced(saving, currency)),
+                (f"{money} under {data['rule']}", priced(abs(data["received"]), currency)),
+                ("mean wait of its jobs", wait),
+                ("lends", f"{data['lent_hours']:,.0f} device-hours, at most {data['most_lent']:,} devices at a time"),
+                ("borrows", f"{data['borrowed_hours']:,.0f} device-hours"),
+                ("must lend, or the others lose by it before anybody pays", must),
+                ("a fair price: asks for what it lends", asks),
+                ("a fair price: pays for what it borrows", pays),
+            ),
+            frozenset({0, 1}),
+        ),
+        GAP,
+        heading("What it depends on"),
+        Table(("if", f"gains{of_what}, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
+    ]
+    notes = (
+        f"The range holds 80 % of {data['draws']} draws of the trace's weeks, the same weeks for all sites.",
+        "It asks for at least what it loses by lending alone, and pays at most what it saves by borrowing alone.",
+    )
+    brief = f"{data['site']} {does} under {data['rule']} ({low} to {high}{of_what}); {wait}"
+    return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
+
+
+def _price(price: float | None, currency: str, bound: str, none: str) -> str:
+    if price is None:
+        return none
+    if price < 0 and bound == "at most":
+        return f"nothing: it loses {priced(-price, currency)} a device-hour"
+    return f"{bound} {priced(max(price, 0.0), currency)} a device-hour"
+
+
+def audit_screen(data: Answered) -> Screen:
+    """Which lenders deliver less than predicted."""
+    throttling = data["throttling"]
+    if not data["judged"]:
+        brief = f"no lender can be judged: {data['words'][-1]}"
+    else:
+        brief = f"throttles: {', '.join(throttling)}" if throttling else "no lender delivers less than chance explains"
+    lines = tuple(item(f"{words[:1].upper()}{words[1:]}.") for words in data["words"])
+    return Screen(
+        title=f"Do lenders deliver what was predicted, beyond {data['k']:.3g} standard errors?", answer=lines, brief=brief
+    )
+
+
+def equilibrium_screen(data: Answered) -> Screen:
+    """What each site lends where each decides for itself."""
+    currency = data["currency"]
+    rows = [
+        (
+            site["site"],
+            f"{site['devices']:,}",
+            f"{site['shares']:,}",
+            amount(site["utility"]),
+            f"{site['best_shares']:,}",
+        )
+        for site in data["sites"]
+    ]
+    shared, best = (sum(site[name] for site in data["sites"]) for name in ("shares", "best_shares"))
+    price = f"at {priced(data['price'], currency)} a device and hour"
+    if data["equilibrium"]:
+        first = f"Where each decides for itself, {price}, the sites share {shared:,} devices; nobody gains by another choice."
+    else:
+        first = f"Where each decides for itself, {price}, no choice is the last: best responses go on or in a circle."
+    search = "" if data["best_is_of_all"] else ", as far as a search found"
+    second = f"The largest welfare shares {best:,}{search}."
+    blocks: list[Block] = [
+        Paragraph(f"{first} {second}"),
+        GAP,
+        Table(("site", "devices", "shares", "utility", "best for all"), rows),
+        Paragraph(f"Utility is in {currency} an hour, divided by extra use where --gamma is above 0.", "faint"),
+        GAP,
+        heading("What selfishness costs"),
+        *(item(sentence) for sentence in _anarchy(data)),
+    ]
+    many = len(data["equilibria"])
+    cut = f"; {MOST_EQUILIBRIA} of {many:,}, the last is the worst" if many > MOST_EQUILIBRIA else ""
+    if many > 1:
+        blocks += [GAP, heading(f"Equilibria, the largest welfare first{cut}"), _equilibria_table(data)]
+    brief = f"{first} {_anarchy(data)[0]}"
+    if "dynamic_price" in data:
+        found = data["dynamic_price"]
+        sentence = _dynamic_price(found, currency)
+        blocks += [GAP, heading("A price that follows demand"), Paragraph(sentence)]
+        if found["converged"]:
+            bought = zip(data["sites"], found["bought"], strict=True)
+            rents = [(site["site"], amount(number, sign=True)) for site, number in bought]
+            blocks += [GAP, Table(("site", "devices that it rents"), rents)]
+        blocks.append(Paragraph(RENTED, "faint"))
+        brief = f"{brief} {sentence}"
+    return Screen(title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=brief)
+
+
+def _anarchy(data: Answered) -> list[str]:
+    """The price of anarchy and of stability, and how the equilibria were found."""
+    found, anarchy, profiles = data["equilibria"], data["price_of_anarchy"], f"{data['profiles']:,} profiles"
+    count = f"{len(found):,} pure {'equilibrium' if len(found) == 1 else 'equilibria'}"
+    if data["equilibria_are_all"]:
+        how = f"All {profiles} were tried: the game has {count}."
+    else:
+        starts = "nothing, half and everything shared, and the largest welfare"
+        how = f"Best responses from {starts} find {count}; not all {profiles} were tried."
+    if not found:
+        return ["The price of anarchy is unknown: no equilibrium was found.", how]
+    if anarchy != anarchy:
+        return ["The price of anarchy is unknown: no profile has a welfare above 0.", how]
+    worst = "the only equilibrium found" if len(found) == 1 else f"the worst of {len(found):,} equilibria found"
+    if anarchy == float("inf"):
+        return [f"The price of anarchy has no bound: {worst} has no welfare.", how]
+    sentences = [f"Price of anarchy: {anarchy:.3g}, the largest welfare over that of {worst}."]
+    if len(found) > 1:
+        sentences.append(f"Price of stability: {data['price_of_stability']:.3g}, over that of the best equilibrium found.")
+    return [*sentences, how]
+
+
+def _dynamic_price(found: Answered, currency: str) -> str:
+    """Where the price comes to rest, or that it does not."""
+    if found["converged"] and not found["price"]:
+        return "The price falls to 0: no site needs more devices than are offered."
+    if found["converged"]:
+        return f"The price comes to rest at {priced(found['price'], currency)} a device and hour: demand equals supply."
+    if found["oscillates"]:
+        return f"The price oscillates with a period of {found['period_steps']:.3g} steps: no price holds."
+    return f"The price has not come to rest in {found['steps']:,} steps: it is unknown."
+
+
+def _equilibria_table(data: Answered) -> Table:
+    """The best and the worst equilibria, and from where best responses end there."""
+    every = data["equilibria"]
+    shown = every if len(every) <= MOST_EQUILIBRIA else [*every[: MOST_EQUILIBRIA - 1], every[-1]]
+    rows = [
+        (
+            ", ".join(f"{shares:,}" for shares in one["shares"]),
+            amount(one["welfare"]),
+            ", ".join(one["reached_from"]) or "none of the starts",
+        )
+        for one in shown
+    ]
+    return Table(("shares of the sites", "welfare", "best responses end there from"), rows, frozenset({0, 2}))
+
+
+def waited(seconds: float | None) -> str:
+    """A mean wait: unknown where no job ran."""
+    return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
+
+
+__all__ = ["audit_screen", "equilibrium_screen", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]

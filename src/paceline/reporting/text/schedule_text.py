@@ -1,0 +1,271 @@
+"""What the terminal shows of schedules: one, several beside each other, and the life of a job."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from paceline.planning.search.goal import money
+from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.values import UNKNOWN, clean, count, number, percent, seconds
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.policies.registry import POLICIES
+from paceline.scheduling.simulate.compare import Paired, best
+from paceline.scheduling.simulate.metrics import UNFAIR, ScheduleMetrics
+from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.wait_reasons import Stretch, Why
+
+LONGEST = 5
+"""Jobs that are listed because they waited longest."""
+_KNOWS = {
+    "online": "what jobs state and what each saw since it began",
+    "measured": "the truth",
+    "predicted": "what is predicted, corrected by what all jobs saw",
+}
+_FAIRNESS = {
+    True: "estimated from the devices that it held",
+    False: "from a simulation of the job alone under the same policy (Themis; over types as Sia)",
+}
+
+
+def definitions(simulated: Simulated) -> tuple[str, ...]:
+    """What the figures mean."""
+    return (
+        "Completion time: from a job's arrival to its end.",
+        f"Fairness: completion time beside that on an equal share of the devices, {_FAIRNESS[simulated.ratios is None]}; "
+        f"above {UNFAIR:g} is unfair.",
+        "Devices are held from the start of a job's restart on. Energy is that of devices held, at most.",
+    )
+
+
+def fleet_text(fleet: Fleet) -> str:
+    """``6 x 4 T4 + 3 x 8 RTX 2080 Ti``; racks stand behind a type in brackets."""
+    racks = [f" ({group.racks_text})" if group.racks_text else "" for group in fleet.groups]
+    each = zip(fleet.groups, racks, strict=True)
+    return " + ".join(f"{group.nodes} x {group.devices_per_node} {group.device}{rack}" for group, rack in each)
+
+
+def what_text(simulated: Simulated) -> str:
+    """``160 jobs on 16 x 4 T4``."""
+    return f"{count(len(simulated.schedule.outcomes), 'job')} on {fleet_text(simulated.schedule.fleet)}"
+
+
+def schedule_screen(simulated: Simulated, directory: str) -> Screen:
+    """The figures of a schedule, and the jobs that waited longest; ``directory``: where it was saved."""
+    m = simulated.metrics
+    late = "" if m.ended == m.jobs else f"{m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
+    return Screen(
+        title=f"{what_text(simulated)} under {simulated.policy}, simulated",
+        answer=(*_figures(simulated), GAP, *_longest(simulated), GAP, *_removals(simulated), *_ask_why(simulated, directory)),
+        brief=f"{what_text(simulated)} under {simulated.policy}: {_completion(m)}, makespan {seconds(m.makespan_s)}",
+        why=(heading("It rests on:"), *map(item, (*basis(simulated), *simulated.notes, *definitions(simulated)))),
+        why_holds="what is true of the jobs, settings, definitions",
+        alarm=late,
+    )
+
+
+def _completion(m: ScheduleMetrics) -> str:
+    return f"mean {seconds(m.mean_jct_s)}, median {seconds(m.median_jct_s)}, 99% within {seconds(m.p99_jct_s)}"
+
+
+def _figures(simulated: Simulated) -> Iterator[Block]:
+    m = simulated.metrics
+    yield Pair("completion", _completion(m))
+    yield Pair("first wait", f"mean {seconds(m.mean_wait_s)}")
+    if m.deadlines:
+        yield Pair("deadlines", f"{m.met:,} of {m.deadlines:,} kept")
+    if m.removed:
+        yield Pair("removed", f"{count(m.removed, 'job')} before the end; their reasons are below")
+    yield Pair("makespan", seconds(m.makespan_s))
+    yield Pair("devices", f"{number(m.device_hours_per_job)} device-hours a job; {percent(m.utilisation)} of all were held")
+    yield Pair("restarts", f"{number(m.restarts_per_job)} a job")
+    how = "estimated" if simulated.ratios is None else "each job simulated alone"
+    yield Pair("fairness", f"worst {number(m.worst_fairness)}; {percent(m.unfair_share)} of jobs above {UNFAIR:g}; {how}")
+    yield Pair("energy", UNKNOWN if math.isnan(m.energy_kwh) else f"{number(m.energy_kwh)} kWh at most")
+    yield Pair("costs", UNKNOWN if math.isnan(m.usd) else f"{money(m.usd)} for the devices held")
+    yield Pair("decisions", f"{m.decisions:,}, median {seconds(m.decision_median_s)}, 99% within {seconds(m.decision_p99_s)}")
+
+
+def _longest(simulated: Simulated) -> Iterator[Block]:
+    """The jobs with the longest time without devices."""
+    waits = waited_longest(simulated, LONGEST)
+    if not waits:
+        m = simulated.metrics
+        yield Paragraph("No job waited." if m.ended == m.jobs else "No job that ended waited." if m.ended else "No job ended.")
+        return
+    rows = []
+    for name, waited in waits:
+        outcome = simulated.outcome(name)
+        ran = sum(span.end_s - span.start_s for span in outcome.spans)
+        rows.append((clean(name, 24), seconds(waited), seconds(ran), seconds(outcome.jct_s), f"{outcome.restarts}"))
+    yield Table(("waited longest", "waited", "ran", "completion", "restarts"), rows, frozenset({0}))
+
+
+def removed_rows(simulated: Simulated, most: int) -> list[tuple[str, str, str]]:
+    """Name, moment and reason of jobs that were removed, in the order of the trace; a last row says how many more there are."""
+    removed = [outcome for outcome in simulated.schedule.outcomes if outcome.removed]
+    rows = [
+        (clean(o.job.name, 24), moment(math.nan if o.removed_s is None else o.removed_s), o.removed) for o in removed[:most]
+    ]
+    return [*rows, *([("...", "", f"{len(removed) - most:,} more; --json has all")] if len(removed) > most else [])]
+
+
+def _removals(simulated: Simulated) -> Iterator[Block]:
+    if rows := removed_rows(simulated, LONGEST):
+        yield heading("Removed before the end")
+        yield from (item(f"{name}{f' at {at}' if at else ''}: {why}") for name, at, why in rows)
+        yield GAP
+
+
+def waited_longest(simulated: Simulated, most: int) -> list[tuple[str, float]]:
+    """Names of jobs that ended and waited, and their seconds without devices, the longest first."""
+    waits = []
+    for outcome in simulated.schedule.outcomes:
+        waited = outcome.jct_s - sum(span.end_s - span.start_s for span in outcome.spans)
+        if waited > 1e-6:
+            waits.append((outcome.job.name, waited))
+    return sorted(waits, key=lambda wait: (-wait[1], wait[0]))[:most]
+
+
+def _ask_why(simulated: Simulated, directory: str, several: bool = False) -> Iterator[Block]:
+    waits = waited_longest(simulated, 1)
+    if waits:
+        words = ["paceline", "schedule", "why", directory, waits[0][0]]
+        yield Pair("deeper", shlex.join([*words, "--policy", simulated.policy] if several else words))
+
+
+def basis(simulated: Simulated) -> Iterator[str]:
+    """The policy's source and the settings."""
+    s = simulated.settings
+    if simulated.policy in POLICIES:
+        yield f"{simulated.policy}: {POLICIES[simulated.policy].source}."
+    yield f"The policy knows {_KNOWS[simulated.knowledge]} ({simulated.knowledge})."
+    rounds = f"every {seconds(s.round_s)}" if s.round_s else "at every arrival, end and outage"
+    yield f"Decisions {rounds}; a start or resize costs {seconds(s.restart_s)}; interference {percent(s.interference)}."
+
+
+def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], directory: str) -> Screen:
+    """A row a policy, then the paired differences with their intervals."""
+    first = next(iter(simulated.values()))
+    name = best(simulated)
+    mean = seconds(simulated[name].metrics.mean_jct_s)
+    fewer = any(one.metrics.ended < simulated[name].metrics.ended for one in simulated.values())
+    among = " of those under which the most jobs ended" if fewer else ""
+    return Screen(
+        title=f"{what_text(first)}, {count(len(simulated), 'policy', 'policies')} on the same jobs, simulated",
+        answer=(
+            *_policies(simulated),
+            GAP,
+            *_pairs(simulated, pairs),
+            GAP,
+            *_ask_why(simulated[name], directory, several=True),
+        ),
+        brief="; ".join([f"{what_text(first)}: {name} is best in the mean with {mean}{among}", *_removed(simulated)]),
+        why=(
+            heading("It rests on:"),
+            *map(
+                item, (*dict.fromkeys(text for s in simulated.values() for text in (*basis(s), *s.notes)), *definitions(first))
+            ),
+        ),
+        why_holds="what is true of the jobs, settings, definitions",
+    )
+
+
+def _policies(simulated: Mapping[str, Simulated]) -> Iterator[Block]:
+    """Times of each policy, then what they cost."""
+    every = [(name, one.metrics) for name, one in simulated.items()]
+    times = [(n, f"{m.ended:,}", *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s))) for n, m in every]
+    yield Table(("completion", "jobs\nended", "mean", "median", "99% within", "makespan"), times, frozenset({0}))
+    yield GAP
+    costs = [
+        (
+            name,
+            number(m.device_hours_per_job),
+            number(m.restarts_per_job),
+            percent(m.utilisation),
+            number(m.worst_fairness),
+            percent(m.unfair_share),
+            seconds(m.decision_median_s),
+        )
+        for name, m in every
+    ]
+    heads = ("", "device-hours\na job", "restarts\na job", "held", "worst\nfairness", "unfair\njobs", "median\ndecision")
+    yield Table(heads, costs, frozenset({0}))
+
+
+def _removed(simulated: Mapping[str, Simulated]) -> Iterator[str]:
+    """How many jobs each policy removed, of those that removed any."""
+    for name, one in simulated.items():
+        if one.metrics.removed:
+            yield f"{name} removed {one.metrics.removed:,} of {count(one.metrics.jobs, 'job')}"
+
+
+def _pairs(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> Iterator[Block]:
+    for sentence in _removed(simulated):
+        yield Paragraph(f"{sentence}; its completion times are of the jobs that ended, and no measure against the others.")
+    if not pairs:
+        return
+    every = len(next(iter(simulated.values())).schedule.outcomes)
+    together = ", ".join(f"{jobs:,}" for jobs in sorted({p.jobs for p in pairs}))
+    which = f"{together} jobs" if all(p.jobs == every for p in pairs) else f"{together} of {every:,} jobs ended under both"
+    yield heading(f"Mean completion time against {pairs[0].base}, job by job ({which})")
+    heads = ("", "ratio", "difference", "95% interval", "jobs sooner", "verdict")
+    yield Table(heads, list(map(_pair, pairs)), frozenset({0, 5}))
+
+
+def _pair(p: Paired) -> tuple[str, ...]:
+    if not p.jobs:
+        return p.policy, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, p.verdict
+    spread = f"{_signed(p.low_s)} to {_signed(p.high_s)}"
+    return p.policy, f"{p.ratio:.3f}x", _signed(p.difference_s), spread, percent(p.sooner), p.verdict
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{seconds(abs(value))}"
+
+
+def why_screen(answer: Why) -> Screen:
+    """A job's life: each wait and each set of devices with its reason."""
+    outcome = answer.outcome
+    open_end = "has not ended yet" if answer.goes_on else "never ended"
+    ended = open_end if math.isnan(outcome.end_s) else f"ended {seconds(outcome.jct_s)} after its arrival"
+    blocks: list[Block] = [
+        Pair("asked for", answer.asked),
+        Pair("arrived", f"{moment(outcome.job.arrival_s)} after the trace's start"),
+        Pair("completion", f"{ended}; it waited {seconds(answer.waited_s)} of it, {count(outcome.restarts, 'restart')}"),
+        GAP,
+    ]
+    for stretch in answer.stretches:
+        blocks += _stretch(stretch)
+    brief = f"{clean(outcome.job.name)} under {answer.policy}: {ended}, waited {seconds(answer.waited_s)}"
+    return Screen(title=f"{clean(outcome.job.name)} under {answer.policy}", answer=tuple(blocks), brief=brief)
+
+
+def _stretch(stretch: Stretch) -> Iterator[Block]:
+    lasted = seconds(stretch.end_s - stretch.start_s)
+    yield heading(f"{moment(stretch.start_s)}: {stretch.what}, {lasted}")
+    yield from map(item, stretch.why)
+
+
+def moment(value: float) -> str:
+    """A time since the trace's start: ``1d 02:03:04``."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    days, rest = divmod(int(value), 86400)
+    clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}d {clock}" if days else clock
+
+
+__all__ = [
+    "basis",
+    "compare_screen",
+    "definitions",
+    "fleet_text",
+    "moment",
+    "removed_rows",
+    "schedule_screen",
+    "waited_longest",
+    "what_text",
+    "why_screen",
+]

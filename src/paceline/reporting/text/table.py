@@ -1,0 +1,226 @@
+"""What the terminal shows of runs: one prediction, and predicted beside measured in one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from paceline import hardware
+from paceline.errors import UserError
+from paceline.hardware.placement import nodes_text, parse_sizes
+from paceline.hardware.prices import price
+from paceline.record import Metrics, RunRecord
+from paceline.reporting.learning import sentences
+from paceline.reporting.text.screen import (
+    GAP,
+    USUAL_WIDTH,
+    Bar,
+    Block,
+    Pair,
+    Paragraph,
+    Screen,
+    Style,
+    Table,
+    heading,
+    item,
+    text_of,
+)
+from paceline.reporting.values import (
+    HEADLINE,
+    TOLERANCE,
+    UNKNOWN,
+    accuracy_of,
+    clean,
+    count,
+    memory,
+    percent,
+    rate,
+    rate_range,
+    ratio,
+    relative_error,
+    seconds,
+    size,
+    step_range,
+    strategy_text,
+    unusual_choices,
+)
+from paceline.trust_history import TrustHistory
+
+NOTE = (
+    f"( ) range: predicted, or from fast to slow steps measured. "
+    f"Error: (predicted - measured) / measured; ok within {TOLERANCE * 100:.0f} %."
+)
+DOUBTS = ("fit", "coverage", "uncalibrated", "accuracy", "payload")
+"""Kinds of assumptions that would change the answer, so that they stand in it."""
+
+
+def comparison(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]) -> list[Block]:
+    """Predicted and measured, by run label: side by side for two runs, one below the other for more."""
+    labels = list(dict.fromkeys([*records, *predictions]))
+    groups = [labels] if len(labels) <= 2 else [[label] for label in labels]
+    blocks: list[Block] = []
+    for group in groups:
+        pairs = [(label, predictions.get(label), records.get(label)) for label in group]
+        blocks += [_comparison_table(pairs), GAP]
+    return [*blocks, Paragraph(NOTE, "faint")]
+
+
+def _comparison_table(pairs: Sequence[tuple[str, Metrics | None, RunRecord | None]]) -> Table:
+    head = [f"{clean(label, 40)}\n{kind}" for label, _, _ in pairs for kind in ("predicted", "measured")]
+    rows = [(row.name, *(_cell(row.text(run)) if run else UNKNOWN for _, *both in pairs for run in both)) for row in HEADLINE]
+    errors = [cell for _, predicted, measured in pairs for cell in ("", _error_cell(predicted, measured))]
+    return Table(("", *head), [*rows, ("step time error", *errors)])
+
+
+def render(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord], width: int = USUAL_WIDTH) -> str:
+    """``comparison`` as plain text, no line wider than ``width`` columns."""
+    return text_of(comparison(predictions, records), width)
+
+
+def step_time_error(predicted: Metrics | None, measured: Metrics | None) -> tuple[float, str]:
+    """The relative error of the predicted step time and its verdict: ``ok``, ``off`` or ``unknown``."""
+    if predicted is None or measured is None:
+        return math.nan, UNKNOWN
+    error = relative_error(predicted.step_time_s, measured.step_time_s)
+    return error, UNKNOWN if math.isnan(error) else "ok" if abs(error) <= TOLERANCE else "off"
+
+
+def _cell(text: tuple[str, str]) -> str:
+    value, spread = text
+    return f"{value}\n({spread})" if spread else value
+
+
+def _error_cell(predicted: Metrics | None, measured: Metrics | None) -> str:
+    error, verdict = step_time_error(predicted, measured)
+    return UNKNOWN if verdict == UNKNOWN else f"{percent(error, signed=True)}\n{verdict}"
+
+
+def prediction_screen(prediction: Metrics) -> Screen:
+    """One predicted step: its time, what it is made of, memory, money; behind it what it rests on."""
+    p = prediction
+    waits = clean(p.bottleneck) or UNKNOWN
+    return Screen(
+        title=f"{run_title(p)}, predicted",
+        answer=tuple(_answer(p, waits)),
+        brief=f"{run_title(p)}: {seconds(p.step_time_s)} a step ({step_range(p)}), {_memory(p)}, waits for {waits}",
+        why=tuple(_why(p)),
+        why_holds=f"{count(len(p.assumptions), 'assumption')} with sources, the whole strategy, memory by use",
+        alarm=getattr(p, "headline", ""),
+    )
+
+
+def run_title(run: Metrics) -> str:
+    """``resnet-50 on 8 x 1 V100 SXM2 16GB, batch 1024, fp32, momentum``: the network, where, and the main choices."""
+    on, s = _cluster(run), run.strategy
+    where = _device_name(run)
+    if where:
+        where = f"{nodes_text(str(on.get('devices_per_node', 1)), int(on.get('num_nodes', 1)))} {where}"
+    elif "world_size" in s:
+        where = count(int(s["world_size"]), "worker")
+    batch = f"batch {s['global_batch_size']:,}" if "global_batch_size" in s else ""
+    choices = [clean(s[name]) for name in ("precision", "optimizer") if s.get(name)]
+    names = filter(None, (batch, *choices, *unusual_choices(s)))
+    return ", ".join([f"{clean(run.workload)} on {where}" if where else clean(run.workload), *names])
+
+
+def _cluster(run: Metrics) -> Mapping[str, Any]:
+    return getattr(run, "cluster", {})
+
+
+def _device_name(run: Metrics) -> str:
+    """Of a prediction, which names it, or of a record, which has all of it."""
+    device: Any = _cluster(run).get("device", "")
+    return clean(device.get("name", "") if isinstance(device, Mapping) else device)
+
+
+def _memory(run: Metrics) -> str:
+    """``61.2 GiB of 80.0 GiB a device``; without the second where the device is not in the catalogue."""
+    with suppress(UserError):
+        return f"{memory(run.memory_bytes)} of {memory(hardware.device(_device_name(run)).memory.value)} a device"
+    return f"{memory(run.memory_bytes)} a device"
+
+
+def _answer(p: Metrics, waits: str) -> Iterator[Block]:
+    yield Pair("step time", f"{seconds(p.step_time_s)} ({step_range(p)})")
+    yield Pair("throughput", f"{rate(p.samples_per_s)} samples/s ({rate_range(p)})")
+    yield Pair("waits for", waits)
+    yield Pair("memory", _memory(p), "" if getattr(p, "fit", "fits") == "fits" else "bad")
+    if p.wire_bytes_per_device:
+        less = f", {ratio(p.compression_ratio)} less than dense" if p.compression_ratio != 1 else ""
+        yield Pair("exchange", f"{size(p.wire_bytes_per_device)} per step per worker{less}")
+    listing = price(_device_name(p)) if _cluster(p).get("device") else None
+    if listing:
+        devices, each = int(p.strategy["world_size"]), parse_sizes(str(_cluster(p)["devices_per_node"]))
+        nodes = each if isinstance(each, tuple) else (each,) * int(_cluster(p)["num_nodes"])
+        terms = f", {listing.terms}" if sum(nodes) * listing.usd_per_device_hour < listing.usd_per_hour(nodes) * 0.99 else ""
+        hourly = f"${listing.usd_per_hour(nodes):,.2f} an hour for {count(devices, 'device')}"
+        yield Pair("cost", f"{hourly} ({listing.listed}){terms}")
+    yield GAP
+    yield from _breakdown(p)
+    yield GAP
+    for assumption in p.assumptions:
+        if getattr(assumption, "kind", "") in DOUBTS:
+            yield Paragraph(assumption, "warning")
+
+
+def _why(p: Metrics) -> Iterator[Block]:
+    yield Pair("strategy", strategy_text(p.strategy))
+    uses: Mapping[str, float] = getattr(p, "memory", {})
+    if uses:
+        yield GAP
+        yield heading("Memory of a device:")
+        yield from (Bar(name, used / p.memory_bytes, (memory(used),), style="work") for name, used in uses.items() if used)
+    listing = price(_device_name(p)) if _cluster(p).get("device") else None
+    yield GAP
+    yield heading("It rests on:")
+    yield from map(item, p.assumptions)
+    if listing:
+        yield item(f"{listing}.")
+
+
+def _breakdown(run: Metrics) -> Iterator[Block]:
+    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange. None where all of it is
+    compute."""
+    exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
+    bubble = exposed.get("pipeline bubble", 0.0)
+    lost: float = getattr(run, "overlap_loss_s", 0.0)
+    rows: tuple[tuple[str, float, str, Style], ...] = (
+        ("compute", run.compute_s - bubble, "#", "work"),
+        ("bubble", bubble, "=", "wait"),
+        ("exposed comm.", run.exposed_comm_s - lost, "=", "wait"),
+        ("overlap loss", lost, "=", "wait"),
+        ("network, busy", run.comm_s, "-", "faint"),
+        ("codec, busy", run.codec_s, "-", "faint"),
+    )
+    if run.compute_s - bubble == run.step_time_s:
+        return
+    parts = ["compute", *(["bubble"] if bubble else []), *(["exposed communication"] if lost else [])]
+    last = "overlap loss" if lost else "exposed communication"
+    yield heading(f"The step: {', '.join(parts)} and {last} add up to it")
+    for name, value, mark, style in rows:
+        hidden = mark == "-" and value < 0.01 * run.step_time_s
+        if (value == 0 and name != "compute") or hidden:
+            continue
+        # a busy time can exceed the step where several devices or streams work at once
+        share = value / run.step_time_s if run.step_time_s > 0 else math.nan
+        yield Bar(name, share, (seconds(value), percent(share)), mark, "·" if mark in "#=" else " ", style)
+
+
+def training_screen(prediction: Metrics, record: RunRecord, trust: TrustHistory | None) -> Screen:
+    """A run that ended: predicted beside measured, what it says of its rate, its batch and its layers."""
+    name, error = str(record.strategy["compression"]), step_time_error(prediction, record)[0]
+    measured = f"{seconds(record.step_time_s)} a step measured, the prediction is off by {percent(error, signed=True)}"
+    return Screen(
+        title=f"{run_title(record)}, predicted and measured",
+        answer=(*comparison({name: prediction}, {name: record}), GAP, *map(Paragraph, sentences(record, trust))),
+        brief=f"{run_title(record)}: {measured}; accuracy {percent(accuracy_of(record))}",
+        why=(
+            Pair("strategy", strategy_text(record.strategy)),
+            GAP,
+            heading("The prediction rests on:"),
+            *map(item, prediction.assumptions),
+        ),
+        why_holds=f"the whole strategy, {count(len(prediction.assumptions), 'assumption')} of the prediction",
+    )

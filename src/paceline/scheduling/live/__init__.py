@@ -1,0 +1,1 @@
+"""Jobs that run for real under a policy."""

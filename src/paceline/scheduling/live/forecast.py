@@ -1,0 +1,166 @@
+"""When live jobs are to end: the simulator, from now on, with what is believed of each job."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.live.journal import LiveRow
+from paceline.scheduling.live.policy import Outlooks, core_job
+from paceline.scheduling.live.runner import LiveState
+from paceline.scheduling.policies.registry import policy_named
+from paceline.scheduling.simulate.run import SteadyRun
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.state import Outlook
+
+MOST_S = 20.0
+"""Of this machine, for a forecast: jobs wait for it."""
+
+
+class ForecastRun(SteadyRun):
+    """A job that goes as fast as an outlook says, to the end of the work that it has left.
+
+    Args:
+        factor: its true speed beside the believed one.
+    """
+
+    strategy = ""
+
+    def __init__(self, outlook: Outlook, work: float, fleet: Fleet, batch: int = 0, factor: float = 1.0) -> None:
+        self.to_next, self.speed, self.finished, self.batch = work, 0.0, False, batch
+        self._outlook, self._fleet, self._factor = outlook, fleet, factor
+
+    @property
+    def outlook(self) -> Outlook:
+        """As ``Run``."""
+        return self
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        return self._outlook.goodput(device_type, most)
+
+    def max_devices(self) -> int:
+        """As ``Outlook``."""
+        return self._outlook.max_devices()
+
+    def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        with np.errstate(divide="ignore"):
+            return self.to_next / self.goodput(device_type, most)
+
+    def relative_spread(self) -> float:
+        """As ``Outlook``."""
+        return self._outlook.relative_spread()
+
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        """As ``Run``."""
+        held = sum(shape)
+        self.speed = self._factor * float(self.goodput(self._fleet.types.index(device), held)[held]) if held else 0.0
+
+    def cross(self) -> None:
+        """As ``Run``."""
+        self.finished = True
+
+
+def work_left(outlook: Outlook, fleet: Fleet) -> float:
+    """In the units of its goodput; NaN: nobody knows."""
+    most = outlook.max_devices()
+    for index in range(len(fleet.groups)):
+        speed, seconds = outlook.goodput(index, most), outlook.seconds_left(index, most)
+        if (runs := np.flatnonzero(speed > 0)).size:
+            return float(speed[runs[0]] * seconds[runs[0]])
+    return math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When jobs are to end.
+
+    Attributes:
+        simulated: the schedule, in seconds after ``start_s`` of the epoch: now or, where that is later, the first arrival.
+        last_s: the last end, and that where all speeds are at the upper and at the lower end of their 80 % range; NaN: no job
+            ends, as the policy turns all away.
+    """
+
+    simulated: Simulated
+    start_s: float
+    last_s: tuple[float, float, float]
+
+
+def forecast(
+    rows: Sequence[LiveRow], live: LiveState, policy: str, fleet: Fleet, outlooks: Outlooks, settings: Settings
+) -> Forecast | None:
+    """The schedule of jobs that are not over, from now on.
+
+    Args:
+        rows: those jobs, also such that will come later. ``live``: the state now; what ``past`` jobs reported counts.
+        policy: its name.
+
+    Returns:
+        None where somebody's speed or work is unknown.
+
+    Raises:
+        UserError: the policy does not bring the jobs to their ends in the simulator, or not in ``MOST_S`` of this machine.
+    """
+    beliefs = outlooks(replace(live, rows=rows), fleet)
+    works = [work_left(outlook, fleet) for outlook in beliefs]
+    if not rows or not all(math.isfinite(work) for work in works):
+        return None
+    start_s = max(live.now_s, min(row.arrival_s for row in rows))
+    jobs = [_from(row, start_s) for row in rows]
+    entry = policy_named(policy)
+
+    def simulated(side: int) -> Schedule:
+        runs = {
+            job.name: ForecastRun(outlook, max(work, 1e-9), fleet, job.batch, (1 + outlook.relative_spread()) ** side)
+            for job, outlook, work in zip(jobs, beliefs, works, strict=True)
+        }
+        with np.errstate(all="ignore"):
+            return simulate(jobs, fleet, entry.decide, lambda job: runs[job.name], settings, _limit(began))
+
+    began = time.monotonic()
+    schedule = simulated(0)
+    ends = [_last(schedule)]
+    for side in (1, -1):
+        spread = any(outlook.relative_spread() for outlook in beliefs)
+        ends.append(_last(simulated(side)) if spread else ends[0])
+    notes = ("Simulated before these jobs ran, with predicted speeds.",)
+    answer = Simulated(
+        policy=policy, schedule=schedule, settings=settings, adapts=entry.adapts, knowledge="predicted", notes=notes
+    )
+    return Forecast(answer, start_s, (ends[0], ends[1], ends[2]))
+
+
+def _last(schedule: Schedule) -> float:
+    """The last end of the jobs that end."""
+    return max((outcome.end_s for outcome in schedule.outcomes if math.isfinite(outcome.end_s)), default=math.nan)
+
+
+def _limit(began: float) -> Callable[[float, int], None]:
+    """What ends a simulation that takes too long, as its progress is told."""
+
+    def check(moment_s: float, ended: int) -> None:
+        if time.monotonic() - began > MOST_S:
+            raise UserError(f"the simulation of these jobs takes more than {MOST_S:g} s")
+
+    return check
+
+
+def _from(row: LiveRow, start_s: float) -> Job:
+    """The job in the forecast's time. A deadline that has passed no longer counts."""
+    job = core_job(replace(row, arrival_s=max(row.arrival_s, start_s)), start_s)
+    due_s = row.arrival_s + row.job.deadline_s - start_s
+    return replace(job, deadline_s=due_s if due_s > job.arrival_s else math.inf)
+
+
+__all__ = ["Forecast", "ForecastRun", "forecast", "work_left"]

@@ -1,0 +1,203 @@
+"""A policy of the simulator, run live: the same pure function sees the same kind of state, made of what jobs have reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.executors.executor import LiveJob, Placement
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.live.journal import LiveRow
+from paceline.scheduling.live.nodes import LiveNodes
+from paceline.scheduling.live.outlook import ReportedOutlook
+from paceline.scheduling.live.runner import LiveDecision, LiveState
+from paceline.scheduling.placement import RULES, repacked
+from paceline.scheduling.placement import Placement as Numbered
+from paceline.scheduling.state import Decision, Outlook, Policy, State
+
+RESTART_S = 30.0
+
+
+Outlooks = Callable[[LiveState, Fleet], Sequence[Outlook]]
+"""What is believed of each job of a state."""
+
+
+def reported(live: LiveState, fleet: Fleet) -> Sequence[Outlook]:
+    """What the jobs themselves have reported."""
+    return [ReportedOutlook(row) for row in live.rows]
+
+
+class LiveAdapter:
+    """Runs a policy on live states.
+
+    Args:
+        policy: the pure function.
+        nodes: which devices the nodes have.
+        outlooks: what is believed of the jobs; by default what each has reported.
+        restart_s: what a start costs before any was measured.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        round_s: float,
+        nodes: LiveNodes | None = None,
+        outlooks: Outlooks = reported,
+        restart_s: float = RESTART_S,
+    ) -> None:
+        self._policy, self._round_s, self._nodes, self._outlooks = policy, round_s, nodes or LiveNodes(), outlooks
+        self._restart_s = restart_s
+        self._known: dict[str, int] = {}
+
+    def __call__(self, live: LiveState) -> LiveDecision:
+        """Decide, and place what is decided: who keeps its number of devices stays, the rest goes where there is room."""
+        for there in live.placed.values():  # a node that has gone is not forgotten while jobs are there
+            self._known |= {node: max(self._known.get(node, 0), devices) for node, devices in there.items()}
+        self._known |= dict(live.nodes)
+        if not sum(devices for _, devices in live.nodes):
+            return LiveDecision({}, memory=live.memory)
+        fleet, names = self._nodes.fleet(self._known)
+        up, number = dict(live.nodes), {name: place for place, name in enumerate(names)}
+        free = np.array([up.get(name, 0) for name in names], np.int64)
+        held = [
+            tuple((number[node], n) for node, n in placed.items()) if all(node in up for node in placed) else ()
+            for placed in (live.placed.get(row.name, {}) for row in live.rows)
+        ]
+        with np.errstate(all="ignore"):
+            decision = self._policy(self._state(live, fleet, number, free))
+        wanted = np.array([_legal(row.job, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)])
+        wanted[list(decision.removed)] = 0
+        places: list[Numbered] = [() for _ in live.rows]
+        for group in range(len(fleet.groups)):
+            mine = np.asarray(decision.type_index) == group
+            of_type = np.where(fleet.node_types == group, free, 0)
+            of_group = np.where(mine, wanted, 0)
+            placed = repacked(of_type, held, of_group) if decision.repack else _kept(of_type, held, of_group, decision)
+            places = [place or before for place, before in zip(placed, places, strict=True)]
+        placements = {
+            row.name: {names[node]: count for node, count in sorted(place)}
+            for row, place in zip(live.rows, places, strict=True)
+            if place
+        }
+        reasons, removed = ({live.rows[i].name: why for i, why in by.items()} for by in (decision.reasons, decision.removed))
+        return LiveDecision(placements, reasons, removed, decision.memory)
+
+    def _state(self, live: LiveState, fleet: Fleet, number: Mapping[str, int], free: Ints) -> State:
+        rows, start_s = live.rows, live.start_s
+        held = np.array([sum(live.placed.get(row.name, {}).values()) for row in rows], np.int64)
+        on = [fleet.node_types[number[next(iter(live.placed[row.name]))]] if live.placed.get(row.name) else -1 for row in rows]
+        jobs = [core_job(row, start_s) for row in rows]
+        ran = np.zeros((len(rows), len(fleet.groups)))
+        for index, row in enumerate(rows):
+            for node, seconds in row.ran_on.items():
+                device = self._nodes.kind(node).device
+                ran[index, fleet.types.index(device) if device in fleet.types else 0] += seconds
+        return State(
+            time_s=live.now_s - start_s,
+            round_s=self._round_s,
+            fleet=fleet,
+            capacity=np.bincount(fleet.node_types, free, len(fleet.groups)).astype(np.int64),
+            jobs=jobs,
+            arrival_s=np.array([row.arrival_s - start_s for row in rows]),
+            requested=np.array([job.devices for job in jobs], np.int64),
+            devices=held,
+            type_index=np.array(on, np.int64),
+            attained_s=np.array([row.attained_s for row in rows]),
+            run_s=ran,
+            restarts=np.array([max(row.starts - 1, 0) for row in rows], np.int64),
+            outlooks=self._outlooks(live, fleet),
+            restart_s=restarts(live, self._restart_s),
+            memory=live.memory,
+            curves=[np.array(row.curve) for row in rows],
+        )
+
+
+def restarts(live: LiveState, usual_s: float) -> Array:
+    """What a start costs each job: as it was measured, else as the others' in the mean, else ``usual_s``."""
+    measured = [row.restart_s for row in (*live.rows, *live.past) if row.restart_s is not None]
+    usual = float(np.mean(measured)) if measured else usual_s
+    return np.array([usual if row.restart_s is None else row.restart_s for row in live.rows])
+
+
+def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
+    """Who keeps the number of devices on these nodes stays; the rest in the policy's order, where there is room."""
+    left = free.copy()
+    places: list[Numbered] = [
+        place if count and sum(n for _, n in place) == count and all(free[node] for node, _ in place) else ()
+        for place, count in zip(held, wanted.tolist(), strict=True)
+    ]
+    for place in places:
+        for node, count in place:
+            left[node] -= count
+    for index in decision.order if decision.order is not None else range(len(wanted)):
+        if wanted[index] and not places[index]:
+            places[index] = RULES[decision.rule](left, int(wanted[index]))
+            for node, count in places[index]:
+                left[node] -= count
+    return places
+
+
+def core_job(row: LiveRow, start_s: float) -> Job:
+    """The job as the simulator's policies know it. A rigid policy gives an elastic job the least devices that it runs on."""
+    job = row.job
+    return Job(
+        name=job.name,
+        arrival_s=max(row.arrival_s - start_s, 0.0),
+        model=job.model,
+        devices=job.sizes[0],
+        min_devices=job.sizes[0],
+        max_devices=job.sizes[-1],
+        batch=job.global_batch,
+        adapts=frozenset({"devices"} if len(job.sizes) > 1 else ()),
+        target="its own end",
+        duration_s=job.duration_s,
+        samples=job.samples,
+        device_types=job.device_types,
+        weight=job.weight,
+        deadline_s=row.arrival_s - start_s + job.deadline_s,
+        virtual_cluster=job.virtual_cluster,
+        owner=job.owner,
+    )
+
+
+def _legal(job: LiveJob, devices: int) -> int:
+    """The largest size of the job that is no more; 0 where there is none."""
+    return max((size for size in job.sizes if size <= devices), default=0)
+
+
+def even(live: LiveState) -> LiveDecision:
+    """Everyone in turn gets one more device, in the order of arrival, while there are any: a policy without predictions."""
+    sizes: Mapping[str, tuple[int, ...]] = {row.name: row.job.sizes for row in live.rows}
+    counts, left = dict.fromkeys(sizes, 0), sum(devices for _, devices in live.nodes)
+    grown = True
+    while grown:
+        grown = False
+        for name, legal in sizes.items():
+            larger = next((size for size in legal if size > counts[name]), None)
+            if larger is not None and larger - counts[name] <= left:
+                left -= larger - counts[name]
+                counts[name], grown = larger, True
+    free = dict(live.nodes)
+    placements: dict[str, Placement] = {}
+    for name, count in counts.items():
+        placed = live.placed.get(name, {})
+        if count and sum(placed.values()) == count and all(node in free for node in placed):
+            placements[name] = placed
+            for node, devices in placed.items():
+                free[node] -= devices
+    for name, count in counts.items():
+        chosen: dict[str, int] = {}
+        for node in sorted(free, key=lambda node: -free[node]) if name not in placements else ():
+            take = min(free[node], count - sum(chosen.values()))
+            if take:
+                chosen[node] = take
+                free[node] -= take
+        if chosen:
+            placements[name] = dict(sorted(chosen.items()))
+    return LiveDecision(placements, {})
+
+
+__all__ = ["RESTART_S", "LiveAdapter", "Outlooks", "core_job", "even", "reported", "restarts"]

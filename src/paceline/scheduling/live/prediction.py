@@ -1,0 +1,221 @@
+"""The predictor behind a live schedule: it says how fast each job runs before it ran, and learns from what jobs report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.prediction import Predictor
+from paceline.scheduling.executors.executor import LiveJob
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.live.journal import LiveRow, Report
+from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
+from paceline.scheduling.live.outlook import PredictedOutlook, ReportedOutlook
+from paceline.scheduling.live.runner import LiveState
+from paceline.scheduling.speeds.expected_speed import Pool
+from paceline.scheduling.speeds.predicted_jobs import Network, Predictions
+from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
+from paceline.scheduling.state import Outlook
+from paceline.training.runs.training_run import TrainingRun
+from paceline.workload import Workload
+
+MOST_SHOWN = 0.95
+"""An exchange is taken to be at most such a share of a step; computing takes some time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """What a job trains; ``name`` is alike for jobs whose steps are alike."""
+
+    name: str
+    network: Network
+
+
+class LivePredictions:
+    """What is believed of live jobs.
+
+    A job is predicted where its network is known, by its command or because its table states it, and the device of some
+    nodes. Of the others only their reports are believed.
+
+    Args:
+        nodes: the devices of the nodes, and the network between them.
+        run_of: the training run that the words behind ``paceline train`` describe; raises UserError for words that it does
+            not take.
+        predictor: by default ordinary software and what the package knows.
+    """
+
+    def __init__(
+        self, nodes: LiveNodes, run_of: Callable[[Sequence[str]], TrainingRun], predictor: Predictor | None = None
+    ) -> None:
+        self._nodes, self._run_of, self._predictor = nodes, run_of, predictor or Predictor()
+        self._trained: dict[tuple[object, ...], _Trained | None] = {}
+        self._kept: dict[tuple[object, ...], _Surfaces] = {}
+
+    def __call__(self, live: LiveState, fleet: Fleet) -> list[Outlook]:
+        """An outlook for each of ``live.rows``; jobs that are over count with what they reported."""
+        surfaces = self._surfaces(fleet, [*live.rows, *live.past])
+        pool = Pool(surfaces.of)
+        for row in (*live.rows, *live.past):
+            self._teach(pool, row, surfaces)
+        return [self._outlook(pool, row, surfaces) for row in live.rows]
+
+    def check(self, jobs: Iterable[LiveJob]) -> None:
+        """Raises UserError for a command that ``paceline train`` does not take, and a network that nobody knows."""
+        for job in jobs:
+            self._of(job)
+
+    def unpredicted(self, rows: Sequence[LiveRow], fleet: Fleet) -> dict[str, str]:
+        """Why a job is not predicted, by its name. Raises UserError for a network that a job states and nobody knows."""
+        surfaces = self._surfaces(fleet, rows)
+        whys = {}
+        for row in rows:
+            trained = self._of(row.job)
+            if trained is None:
+                whys[row.name] = "its network is unknown"
+            elif not surfaces.holding(trained.name, row.job):
+                whys[row.name] = surfaces.why_not(trained.name, row.job)
+        return whys
+
+    def _of(self, job: LiveJob) -> _Trained | None:
+        """What a job trains; None: nobody knows."""
+        key = job.command, job.model
+        if key not in self._trained:
+            self._trained[key] = self._found(job)
+        return self._trained[key]
+
+    def _found(self, job: LiveJob) -> _Trained | None:
+        if not job.is_paceline and not job.model:
+            return None
+        try:
+            run = self._run_of(job.command[2:]) if job.is_paceline else None
+            if run is not None and not job.model and run.code.get("model"):
+                return None  # code of the user's own, which is not read here
+            model = job.model or (run.model if run else "")
+            workload = Workload.named(model)
+        except UserError as error:
+            raise UserError(f"job {job.name}: {error.message}", error.fix) from error
+        if run is None:
+            return _Trained(model, Network(workload))
+        stated = run.strategy.to_json().items()
+        choices = tuple((name, value) for name, value in stated if name not in ("world_size", "global_batch_size"))
+        return _Trained(f"{model} {json.dumps(choices)}", Network(workload, choices))
+
+    def _surfaces(self, fleet: Fleet, rows: Sequence[LiveRow]) -> _Surfaces:
+        """Kept while the nodes and the networks are the same."""
+        networks: dict[str, Network] = {}
+        batches: dict[str, set[int]] = defaultdict(set)
+        for row in rows:
+            if trained := self._of(row.job):
+                networks[trained.name] = trained.network
+                batches[trained.name] |= {max(row.job.global_batch // size, 1) for size in row.job.sizes}
+        key = fleet, *((name, frozenset(batches[name])) for name in sorted(batches))
+        if key not in self._kept:
+            self._kept = {key: _Surfaces(fleet, Predictions(fleet, self._predictor, networks), batches)}
+        return self._kept[key]
+
+    def _teach(self, pool: Pool, row: LiveRow, surfaces: _Surfaces) -> None:
+        trained = self._of(row.job)
+        if trained is None:
+            return
+        if row.phase == "done" and (steps := row.progress.get("step", 0.0)):
+            pool.end(trained.name, steps * row.job.global_batch)
+        for report in reversed(row.reports):  # the last one of a size counts
+            device = self._device(report)
+            if surface := surfaces.get(trained.name, device):
+                pool.see(trained.name, device, *_seen(report, row.job.global_batch, surface))
+
+    def _device(self, report: Report) -> str:
+        """Of a placement; of nodes with several, ``UNKNOWN``."""
+        devices = {self._nodes.kind(node).device for node in report.placement}
+        return devices.pop() if len(devices) == 1 else UNKNOWN
+
+    def _outlook(self, pool: Pool, row: LiveRow, surfaces: _Surfaces) -> Outlook:
+        trained = self._of(row.job)
+        devices = surfaces.holding(trained.name, row.job) if trained else ()
+        if trained is None or not devices:
+            return ReportedOutlook(row)
+        left = row.job.samples_left(row.progress)
+        if math.isnan(left) and (total := pool.total(trained.name)):
+            done = row.progress.get("step", 0.0) * row.job.global_batch
+            left = max(total - done, float(row.job.global_batch))  # one that outlasts such jobs ends at any step
+        times = {device: pool.times(trained.name, device) for device in devices}
+        spread = max(pool.spread(trained.name, device) for device in devices)
+        most = {device: surfaces.of(trained.name, device).local_range[1] for device in devices}
+        return PredictedOutlook(row, surfaces.fleet, times, most, left, spread)
+
+
+class _Surfaces:
+    """Predicted steps by network and device."""
+
+    def __init__(self, fleet: Fleet, predictions: Predictions, batches: Mapping[str, Collection[int]]) -> None:
+        """``batches``: of a device, that jobs train with, by network."""
+        self.fleet, self._predictions, self._batches = fleet, predictions, batches
+        self._found: dict[tuple[str, str], PredictedSpeed | UserError] = {}
+
+    def _ask(self, name: str, device: str) -> PredictedSpeed | UserError:
+        key = name, device
+        if key not in self._found:
+            try:
+                if device == UNKNOWN or device not in self.fleet.types:
+                    raise UserError("the device of its nodes is unknown")
+                group = self.fleet.groups[self.fleet.types.index(device)]
+                batches = self._batches[name]
+                self._found[key] = self._predictions.surface(name, group, 1, max(batches), batches)
+            except UserError as error:
+                self._found[key] = error
+        return self._found[key]
+
+    def get(self, name: str, device: str) -> PredictedSpeed | None:
+        """None where the network cannot be predicted there."""
+        found = self._ask(name, device)
+        return None if isinstance(found, UserError) else found
+
+    def of(self, name: str, device: str) -> PredictedSpeed:
+        """Of a network that can be predicted there."""
+        found = self.get(name, device)
+        assert found is not None
+        return found
+
+    def holding(self, name: str, job: LiveJob) -> tuple[str, ...]:
+        """Devices that hold the job on some of its sizes."""
+        local = job.global_batch // job.sizes[-1]
+        speeds = {device: self.get(name, device) for device in self._allowed(job)}
+        return tuple(device for device, speed in speeds.items() if speed is not None and local <= speed.local_range[1])
+
+    def why_not(self, name: str, job: LiveJob) -> str:
+        """Why no device holds it."""
+        allowed = self._allowed(job)
+        if not allowed:
+            return f"it runs on {', '.join(job.device_types)}, and no node has such"
+        found = self._ask(name, allowed[0])
+        if isinstance(found, UserError):
+            return found.message
+        return f"{job.global_batch} samples a step do not fit {job.sizes[-1]} {allowed[0]}"
+
+    def _allowed(self, job: LiveJob) -> list[str]:
+        return [device for device in self.fleet.types if not job.device_types or device in job.device_types]
+
+
+def _seen(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[int, int, int], tuple[float, float]]:
+    """(nodes, devices, local batch), and seconds of (step, the part of its exchange that shows).
+
+    A job that does not report its exchange is taken to have the predicted share of it.
+    """
+    devices, nodes = report.devices, len(report.placement)
+    local, step_s = max(batch // devices, 1), batch / report.samples_per_s
+    shown_s = report.exchange_s
+    if devices == 1:
+        shown_s = 0.0
+    elif shown_s is None:
+        step, compute = surface.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
+        shown_s = step_s * float(1 - compute[0] / step[0])
+    return (nodes, devices, local), (step_s, min(max(shown_s, 0.0), MOST_SHOWN * step_s))
+
+
+__all__ = ["LivePredictions"]

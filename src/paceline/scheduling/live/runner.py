@@ -1,0 +1,327 @@
+"""Jobs run for real under a policy: every round the executor is asked, the policy decides, and what differs is carried out.
+
+Each round brings what is closer to what is wanted and may be repeated, so a runner that was killed, or an executor that did not
+answer, costs a round and no job.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Placement, Unavailable
+from paceline.scheduling.executors.records import text_of
+from paceline.scheduling.live.journal import REMOVED, Journal, LiveRow, LiveSpan, Report
+from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
+
+MOST_FAILURES = 3
+"""A job that fails so often without any progress between is over."""
+FOLLOW_S = 1.0
+"""Between two decisions the executor is asked so often while jobs wait for devices that others leave."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveState:
+    """What a live policy sees. ``rows`` are the jobs that have arrived and are not over, in the order of arrival.
+
+    ``placed`` is where each job that holds devices runs, or goes to. ``nodes`` are those that are up, with their devices.
+    ``past``: jobs that are over; what they reported still counts. ``memory``: what the policy answered as such the last time.
+    """
+
+    now_s: float
+    rows: Sequence[LiveRow]
+    placed: Mapping[str, Placement]
+    nodes: Sequence[tuple[str, int]]
+    past: Sequence[LiveRow] = ()
+    memory: Any = None
+
+    @property
+    def start_s(self) -> float:
+        """The first arrival, from which policies count time: the same after a restart of the runner."""
+        return min(row.arrival_s for row in (*self.rows, *self.past))
+
+
+@dataclass(frozen=True)
+class LiveDecision:
+    """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job.
+
+    ``removed``: jobs that leave for good before their end, with the reason. ``memory``: what the next state brings back; of a
+    runner that was killed only what JSON can hold.
+    """
+
+    placements: Mapping[str, Placement]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)
+    memory: Any = None
+
+
+LivePolicy = Callable[[LiveState], LiveDecision]
+
+
+def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
+    """The executor's nodes, asked for the first time. Raises UserError where it does not answer."""
+    try:
+        return executor.nodes()
+    except Unavailable as error:
+        raise UserError(f"the executor does not answer: {error}", "start it, or see that it can be reached from here") from None
+
+
+def check_start(executor: Executor, jobs: Iterable[LiveJob], kinds: LiveNodes | None = None) -> None:
+    """Ask the executor for the first time, and check that each of these new jobs can ever start.
+
+    Args:
+        kinds: which devices its nodes have.
+
+    Raises:
+        UserError: the executor does not answer; a job whose directory is not there, or that is larger than all nodes that it
+            may use together.
+    """
+    every = tuple(jobs)
+    for job in every:
+        if not Path(job.directory).is_dir():
+            raise UserError(f"job {job.name}: no directory {job.directory}", "make it, or correct its `directory`")
+    nodes = first_look(executor)
+    kinds = kinds or LiveNodes()
+    types = {name: kinds.kind(name).device for name, _ in nodes}
+    for job in every:
+        usable = [count for name, count in nodes if not job.device_types or types[name] in job.device_types]
+        if job.sizes[0] > sum(usable):
+            only = f" of {' or '.join(job.device_types)}" if job.device_types else ""
+            are = f" of {' and '.join(sorted(set(types.values()) - {UNKNOWN})) or 'unknown devices'}" if only else ""
+            raise UserError(
+                f"job {job.name} asks for {job.sizes[0]:,} {'device' if job.sizes[0] == 1 else 'devices'}{only}",
+                f"the executor has {sum(count for _, count in nodes):,}{are} on {len(nodes):,} "
+                f"{'node' if len(nodes) == 1 else 'nodes'}",
+            )
+
+
+class Runner:
+    """The loop.
+
+    Args:
+        journal: of the jobs, which are added to it before or while the loop runs.
+        round_s: seconds between decisions.
+        say: called with a line about what happens.
+        clock, sleep: of the epoch, and to wait; others in tests.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        journal: Journal,
+        policy: LivePolicy,
+        round_s: float = 10.0,
+        say: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._executor, self._journal, self._policy, self._round_s = executor, journal, policy, round_s
+        self._say, self._clock, self._sleep = say or (lambda text: None), clock, sleep
+        facts = journal.facts()
+        self._last_s: float | None = facts.get("looked_s")
+        self._leaving = self._moving = False
+        self._memory: Any = facts.get("memory")
+
+    def run(self) -> None:
+        """Rounds until every job is over. Between two, jobs that wait for devices start as soon as these are free."""
+        while self.round():
+            until_s = self._clock() + self._round_s
+            while self._moving and until_s - self._clock() > FOLLOW_S:
+                self._sleep(FOLLOW_S)
+                self.round(decide=False)
+            self._sleep(max(until_s - self._clock(), 0.0))
+
+    def round(self, decide: bool = True) -> bool:
+        """One round. False when every job is over. Raises UserError for a decision that cannot be carried out.
+
+        Args:
+            decide: whether the policy is asked; else what it decided is carried on.
+        """
+        now_s = self._clock()
+        rows = self._journal.rows()
+        if all(row.is_over for row in rows.values()) and not self._leaving:
+            return False
+        try:
+            nodes = self._executor.nodes()
+            observed = self._executor.poll()
+            rows = {name: self._seen(row, observed.get(name), dict(nodes), now_s) for name, row in rows.items()}
+            self._last_s = now_s
+            facts = {"decided_s": now_s} if decide else {}
+            self._journal.remember(nodes=dict(nodes), looked_s=now_s, round_s=self._round_s, **facts)
+            self._leaving = any(observed[name].holds_devices for name, row in rows.items() if row.is_over and name in observed)
+            present = [row for row in rows.values() if row.arrival_s <= now_s and not row.is_over]
+            if present and decide:
+                placed = {row.name: _place(observed[row.name]) for row in present if row.name in observed}
+                held = {name: place for name, place in placed.items() if observed[name].holds_devices}
+                past = [row for row in rows.values() if row.is_over]
+                state = LiveState(now_s=now_s, rows=present, placed=held, nodes=nodes, past=past, memory=self._memory)
+                decision = self._policy(state)
+                _check(state, decision)
+                self._memory = decision.memory
+                self._journal.remember(memory=_plain(decision.memory))
+                present = self._decided(present, decision, now_s)
+                self._leaving = self._leaving or bool(decision.removed)
+            self._moving = self._carry_out(present, observed, dict(nodes), now_s)
+        except Unavailable as error:
+            self._say(f"no answer, asked again next round: {error}")
+        return self._leaving or not all(row.is_over for row in self._journal.rows().values())
+
+    def _seen(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
+        """The row with what was observed; events and spans are noted."""
+        if seen is None or row.is_over:
+            return row
+        fresh = replace(row, phase=seen.phase, since=seen.since, progress=seen.progress or row.progress)
+        fresh = self._ran(fresh, row, seen, now_s)
+        if seen.phase == "running" and seen.progress.get("step", 0.0) > row.progress.get("step", 0.0):
+            fresh = self._reported(fresh, row, seen, now_s)
+        if seen.phase == "done":
+            fresh = replace(fresh, is_over=True, target=None)
+        elif seen.phase == "failed" and (row.phase, row.since) != ("failed", seen.since):
+            lost = [node for node in seen.placement if node not in nodes]
+            failures = row.failures + (0 if lost else 1)  # that a node died is no fault of the job
+            why = f"lost {', '.join(lost)}; {seen.reason}" if lost else seen.reason
+            fresh = replace(fresh, failures=failures, is_over=failures >= MOST_FAILURES, reason=why, target=None)
+        if fresh != row:
+            changed = (fresh.phase, fresh.failures) != (row.phase, row.failures)
+            reason = fresh.reason if fresh.phase == "failed" else seen.reason
+            words = f"{fresh.phase} on {text_of(seen.placement)}{f': {reason}' if reason else ''}"
+            self._journal.save([fresh], [(row.name, words)] if changed else [])
+            if changed:
+                self._say(f"{row.name}: {words}")
+        return fresh
+
+    def _ran(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
+        """The row with the seconds that it ran since it was last looked at, also while no runner was there."""
+        last_s = seen.since if self._last_s is None else self._last_s
+        was_running = row.phase in ("running", "stopping")
+        if seen.phase == "running":
+            self._journal.begin_span(row.name, LiveSpan(max(seen.since, row.arrival_s), None, seen.placement, ""))
+            return fresh.running(max(now_s - max(last_s, seen.since), 0.0), seen.placement)
+        if seen.phase == "stopping":
+            return fresh.running(max(now_s - last_s, 0.0), seen.placement) if was_running else fresh
+        ended_s = seen.since if seen.since > row.since else now_s
+        if was_running:
+            self._journal.end_span(row.name, ended_s)
+            return fresh.running(max(ended_s - last_s, 0.0), seen.placement)
+        if seen.phase in ("done", "failed") and row.starts and (row.phase, row.since) != (seen.phase, seen.since):
+            began_s = min(max(last_s, row.arrival_s), ended_s)  # it came and went between two looks
+            self._journal.begin_span(row.name, LiveSpan(began_s, None, seen.placement, ""))
+            self._journal.end_span(row.name, ended_s)
+            return fresh.running(ended_s - began_s, seen.placement)
+        return fresh
+
+    def _reported(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
+        """The row with a new report: how far it is, how fast it goes, and what its start cost."""
+        fresh = replace(fresh, failures=0, reported_s=now_s, curve=row.learned(_learned(seen.progress)))
+        devices, speed = sum(seen.placement.values()), seen.progress.get("samples_per_s", 0.0)
+        if seen.progress.get("workers", devices) == devices and speed > 0:
+            fresh = fresh.reporting(Report(dict(seen.placement), speed, seen.progress.get("exchange_s")))
+            if row.reported_s <= seen.since and row.job.global_batch:  # the first report since it started
+                steps = seen.progress["step"] - row.progress.get("step", 0.0)
+                worked_s = steps * row.job.global_batch / speed
+                late_s = self._round_s / 2  # a report is seen so much later in the mean
+                fresh = replace(fresh, restart_s=max(now_s - seen.since - worked_s - late_s, 0.0))
+        if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
+            fresh = replace(fresh, expected_end_s=now_s + left_s)
+        return fresh
+
+    def _decided(self, rows: Sequence[LiveRow], decision: LiveDecision, now_s: float) -> list[LiveRow]:
+        """The rows with where they are to run; what changes is in the journal before it is carried out."""
+        decided = []
+        for row in rows:
+            wanted = decision.placements.get(row.name) or None
+            target = None if wanted is None else dict(wanted)
+            if row.name in decision.removed:
+                target = None
+                row = replace(row, is_over=True, phase="failed", since=now_s, reason=f"{REMOVED}{decision.removed[row.name]}")
+                self._journal.save([row], [(row.name, row.reason)])
+                self._journal.end_span(row.name, now_s)
+                self._say(f"{row.name}: {row.reason}")
+            if row.target != target:
+                reason = decision.reasons.get(row.name, "")
+                words = f"to run on {text_of(target)}" if target else "to wait"
+                row = replace(row, target=target)
+                self._journal.save([row], [(row.name, f"{words}{f': {reason}' if reason else ''}")])
+            decided.append(row)
+        return decided
+
+    def _carry_out(
+        self, rows: Sequence[LiveRow], observed: Mapping[str, Observed], nodes: Mapping[str, int], now_s: float
+    ) -> bool:
+        """First what frees devices, then what takes them, as far as they are free already. Whether some wait for devices."""
+        free, moving = dict(nodes), False
+        for other in observed.values():
+            for node, devices in other.placement.items() if other.holds_devices else ():
+                free[node] = free.get(node, 0) - devices
+        for row in sorted(rows, key=lambda row: bool(row.target)):
+            seen = observed.get(row.name)
+            try:
+                self._approach(row, seen, free)
+            except UserError as error:
+                failures = row.failures + 1
+                over = failures >= MOST_FAILURES
+                failed = replace(row, failures=failures, is_over=over, phase="failed", since=now_s, reason=error.message)
+                self._journal.save([failed], [(row.name, str(error))])
+                self._say(f"{row.name}: {error}")
+            moving |= row.target is not None and not (seen is not None and seen.holds_devices)
+        return moving
+
+    def _approach(self, row: LiveRow, seen: Observed | None, free: dict[str, int]) -> None:
+        """One step from what is to what is wanted."""
+        target = row.target
+        holds = seen is not None and seen.holds_devices
+        if target is None:
+            if seen is not None and holds and (seen.phase != "stopping" or seen.target is not None):
+                self._executor.stop(row.name, row.job.grace_s)
+        elif seen is not None and holds:
+            if _place(seen) != target and seen.phase != "stopping":
+                self._journal.save([replace(row, starts=row.starts + 1)])
+                self._executor.resize(row.name, target)
+            elif seen.phase == "stopping" and seen.target is not None and seen.target != target:
+                self._executor.resize(row.name, target)
+        elif all(free.get(node, 0) >= devices for node, devices in target.items()):
+            for node, devices in target.items():
+                free[node] -= devices
+            self._journal.save([replace(row, starts=row.starts + 1)])
+            self._executor.submit(row.job, target)
+
+
+def _plain(memory: Any) -> Any:
+    """What JSON can hold; None for anything else."""
+    try:
+        json.dumps(memory)
+    except TypeError:
+        return None
+    return memory
+
+
+def _learned(progress: Mapping[str, float]) -> list[float]:
+    """What tells learning in a report: its accuracy, or where it has none its negative loss."""
+    return [sign * progress[name] for name, sign in (("accuracy", 1), ("loss", -1)) if name in progress][:1]
+
+
+def _place(seen: Observed) -> Placement:
+    """Where a job runs, or goes to next."""
+    return dict(seen.placement if seen.target is None else seen.target)
+
+
+def _check(state: LiveState, decision: LiveDecision) -> None:
+    """Raises RuntimeError for a decision that gives out more than there is, or a size that a job cannot have."""
+    left = dict(state.nodes)
+    jobs = {row.name: row.job for row in state.rows}
+    for name, placement in decision.placements.items():
+        for node, devices in placement.items():
+            left[node] = left.get(node, 0) - devices
+            if left[node] < 0 or devices < 1:
+                raise RuntimeError(f"the policy gives {name} {devices} devices of {node}, which has not so many left")
+        if placement and sum(placement.values()) not in jobs[name].sizes:
+            raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
+
+
+__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner", "check_start", "first_look"]

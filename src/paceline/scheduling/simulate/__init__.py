@@ -1,0 +1,1 @@
+"""Simulation of many jobs on a cluster."""

@@ -1,0 +1,287 @@
+"""Jobs that have come to a simulated cluster and not yet left, and what happens to each on its devices.
+
+Starts, restarts and moves, interference, ends, and nodes that go; the loop of events is ``simulator``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.placement import Placement, placed, repacked, shape
+from paceline.scheduling.simulate.columns import (
+    ARRIVAL,
+    COLUMNS,
+    DELAY,
+    HELD,
+    REQUESTED,
+    RESTART,
+    RESTARTS,
+    SLOWED,
+    SPEED,
+    TO_NEXT,
+    TYPE,
+    advance,
+    crossings,
+)
+from paceline.scheduling.simulate.run import Reports, Run, SteadyRun
+from paceline.scheduling.simulate.schedule import Outcome, Settings, Span
+from paceline.scheduling.state import Decision, Outlook
+
+_LATE = 1e-7
+
+
+class ActiveJobs:
+    """The jobs in order of arrival, and the devices that are free.
+
+    Args:
+        outcomes: of every job of the trace by name; what happens is written there.
+        make_run: the truth of a job that comes.
+
+    Attributes:
+        time_s: since the trace's start.
+        columns: the table of ``columns``, a column a job.
+        placements: of each job; empty: it waits.
+        free: devices of each node. ``up``: which nodes are there.
+        ended: jobs that ended or were removed.
+    """
+
+    def __init__(
+        self, fleet: Fleet, settings: Settings, outcomes: Mapping[str, Outcome], make_run: Callable[[Job], Run]
+    ) -> None:
+        self.fleet, self.settings, self.outcomes, self._make_run = fleet, settings, outcomes, make_run
+        self.time_s = 0.0
+        self.free: Ints = fleet.node_devices.copy()
+        self.up: Bools = np.ones(len(self.free), bool)
+        self.jobs: list[Job] = []
+        self.runs: list[Run] = []
+        self.placements: list[Placement] = []
+        self.columns: Array = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
+        self.ended = 0
+        self._report = False
+
+    @property
+    def outlooks(self) -> Sequence[Outlook]:
+        """What policies may believe of each."""
+        return _Outlooks(self.runs)
+
+    @property
+    def steady(self) -> bool:
+        """Whether nothing is learned of any between two events."""
+        return all(isinstance(run, SteadyRun) for run in self.runs)
+
+    def curves(self) -> Sequence[Array]:
+        """As ``State.curves``."""
+        return [run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self._report else ()
+
+    def told_restart_s(self) -> Array:
+        """What policies are told of the cost of a restart of each."""
+        told, true = self.settings.believed_restart, self.columns[RESTART]
+        return np.array([told.get(job.model, cost) for job, cost in zip(self.jobs, true, strict=True)]) if told else true
+
+    def come(self, arrived: Sequence[Job]) -> None:
+        """Jobs that wait from now on."""
+        fresh = np.zeros((len(self.columns), len(arrived)))
+        for index, job in enumerate(arrived):
+            run = self._make_run(job)
+            self._report = self._report or isinstance(run, Reports)
+            self.jobs.append(job)
+            self.runs.append(run)
+            self.placements.append(())
+            fresh[ARRIVAL, index], fresh[REQUESTED, index] = job.arrival_s, job.devices
+            fresh[TYPE, index], fresh[TO_NEXT, index] = -1, run.to_next
+            fresh[RESTART, index] = self.settings.restart_by_model.get(job.model, self.settings.restart_s)
+        self.columns = np.concatenate([self.columns, fresh], axis=1)
+
+    def next_crossing(self) -> tuple[float, Array]:
+        """When the next running job changes, and when each does."""
+        moments = crossings(self.columns, self.time_s)
+        return (float(moments.min()), moments) if len(moments) else (math.inf, moments)
+
+    def pass_to(self, moment: float) -> bool:
+        """Let time pass in which none changes. Whether any works in it."""
+        seconds = moment - self.time_s
+        worked = seconds > 0 and bool(self.jobs) and advance(self.columns, seconds)
+        self.time_s = moment
+        return worked
+
+    def cross(self, moments: Array) -> None:
+        """Jobs whose moment has come go on to their next stretch, or end.
+
+        Args:
+            moments: of each, as ``next_crossing`` gave them.
+        """
+        for index in np.flatnonzero(moments <= self.time_s + _LATE)[::-1].tolist():
+            run = self.runs[index]
+            run.goes_to(0.0)
+            run.cross()
+            if run.finished:
+                self._leave(index)
+            else:
+                self.columns[SPEED, index] = run.speed * (1 - self.columns[SLOWED, index])
+                self.columns[TO_NEXT, index] = run.to_next
+
+    def refresh(self) -> None:
+        """A decision is due: those that run may have learned, and chosen another batch."""
+        for index in np.flatnonzero(self.columns[HELD]):
+            run = self.runs[index]
+            run.goes_to(float(self.columns[TO_NEXT, index]))
+            run.refresh()
+            self.columns[SPEED, index] = run.speed * (1 - self.columns[SLOWED, index])
+
+    def remove(self, index: int, reason: str) -> None:
+        """It leaves before its end."""
+        outcome = self.outcomes[self.jobs[index].name]
+        self._leave(index)
+        outcome.end_s, outcome.removed, outcome.removed_s = math.nan, reason, self.time_s
+
+    def _leave(self, index: int) -> None:
+        outcome = self.outcomes[self.jobs[index].name]
+        outcome.end_s = self.time_s
+        self._release(index)
+        outcome.restarts = int(self.columns[RESTARTS, index])
+        del self.jobs[index], self.runs[index], self.placements[index]
+        self.columns = np.delete(self.columns, index, axis=1)
+        self.ended += 1
+        if self.settings.interference:
+            self._slow_down()
+
+    def _release(self, index: int) -> None:
+        """A job's devices are free again, and its stretch on them ends."""
+        for node, count in self.placements[index]:
+            self.free[node] += count
+        if self.placements[index]:
+            self.outcomes[self.jobs[index].name].spans[-1].end_s = self.time_s
+        self.placements[index] = ()
+        self.columns[HELD, index] = 0
+
+    def _stop(self, index: int) -> None:
+        """It waits."""
+        self._release(index)
+        self.runs[index].place("", ())
+        self.columns[SPEED, index], self.columns[TYPE, index] = 0.0, -1
+
+    def carry_out(self, decision: Decision) -> None:
+        """Free what is taken away, then place what is new, in the policy's order."""
+        held, types = self.columns[HELD], self.columns[TYPE]
+        changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
+        if changed.any():
+            self._move(decision, changed)
+        if self.settings.interference:
+            self._slow_down()
+
+    def _move(self, decision: Decision, changed: Bools) -> None:
+        placements = self._repacked(decision, changed) if decision.repack else {}
+        for index in np.flatnonzero(changed & (self.columns[HELD] > 0)).tolist():
+            self._stop(index)
+        for index in np.flatnonzero(changed).tolist() if decision.order is None else decision.order:
+            if changed[index] and decision.devices[index]:
+                self._start(int(index), decision, placements.get(int(index)))
+
+    def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
+        """Where each job goes when all are placed anew; those that keep their size but not their nodes move now, or count as
+        changed where a move costs a restart."""
+        placements: dict[int, Placement] = {}
+        for group in range(len(self.fleet.groups)):
+            nodes = self.fleet.nodes_of(group)
+            indices = np.flatnonzero((decision.devices > 0) & (decision.type_index == group)).tolist()
+            here = [self.placements[index] if self.columns[TYPE, index] == group else () for index in indices]
+            before = [tuple((node - nodes.start, count) for node, count in placement) for placement in here]
+            sizes = np.where(self.up[nodes], self.fleet.node_devices[nodes], 0)
+            after = repacked(sizes, before, decision.devices[indices], self.fleet.groups[group].leaf_nodes)
+            for index, placement in zip(indices, after, strict=True):
+                placements[index] = tuple((node + nodes.start, count) for node, count in placement)
+        moved = [index for index, to in placements.items() if not changed[index] and to != self.placements[index]]
+        free = self.settings.moves_free
+        going = {index for index in moved if free and self._alike(placements[index], self.placements[index])}
+        for index in going:
+            self._release(index)
+        for index in moved:
+            if index in going:
+                self._hold(index, placements[index])
+            else:
+                changed[index] = True
+        return placements
+
+    def _alike(self, one: Placement, other: Placement) -> bool:
+        """Whether a job is as fast on both."""
+        return shape(one) == shape(other) and self.fleet.crossed(one) == self.fleet.crossed(other)
+
+    def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
+        """It has these devices from now on."""
+        for node, count in placement:
+            self.free[node] -= count
+        self.placements[index] = placement
+        self.columns[HELD, index] = sum(shape(placement))
+        device, run = self.fleet.groups[self.fleet.node_types[placement[0][0]]].device, self.runs[index]
+        span = Span(self.time_s, self.time_s, device, placement, run.batch, reason, run.strategy)
+        self.outcomes[self.jobs[index].name].spans.append(span)
+
+    def _start(self, index: int, decision: Decision, placement: Placement | None) -> None:
+        group, devices = int(decision.type_index[index]), int(decision.devices[index])
+        nodes = self.fleet.nodes_of(group)
+        if placement is None:
+            free = np.where(self.up[nodes], self.free[nodes], 0)
+            placement = placed(decision.rule, free, devices, self.fleet.groups[group].leaf_nodes)
+            placement = tuple((node + nodes.start, count) for node, count in placement)
+        if not placement:
+            raise RuntimeError(f"{self.jobs[index].name}: the policy gave {devices} devices that are not free")
+        run, c = self.runs[index], self.columns
+        run.goes_to(float(c[TO_NEXT, index]))
+        run.place(self.fleet.groups[group].device, shape(placement), self.fleet.crossed(placement))
+        c[TYPE, index], c[SPEED, index], c[DELAY, index] = group, run.speed, c[RESTART, index]
+        c[RESTARTS, index] = c[RESTARTS, index] + 1 if self.outcomes[self.jobs[index].name].spans else 0
+        self._hold(index, placement, decision.reasons.get(index, ""))
+
+    def _slow_down(self) -> None:
+        """Jobs on several nodes slow one another down where they share one (Pollux, OSDI 2021, section 4.2.1)."""
+        users = np.zeros(len(self.free), np.int64)
+        for placement in self.placements:
+            if len(placement) > 1:
+                users[[node for node, _ in placement]] += 1
+        for index, placement in enumerate(self.placements):
+            shares = len(placement) > 1 and any(users[node] > 1 for node, _ in placement)
+            self.columns[SLOWED, index] = self.settings.interference if shares else 0.0
+            self.columns[SPEED, index] = self.runs[index].speed * (1 - self.columns[SLOWED, index])
+
+    def follow_outages(self) -> None:
+        """Nodes that went or came: jobs on one that went stop; after a failure the work since the last checkpoint is lost."""
+        if not self.fleet.outages:
+            return
+        up = self.fleet.up(self.time_s)
+        gone = np.flatnonzero(self.up & ~up)
+        self.up = up
+        failed = {
+            outage.node for outage in self.fleet.outages if outage.start_s <= self.time_s < outage.end_s and not outage.planned
+        }
+        for index, placement in enumerate(self.placements):
+            nodes = {node for node, _ in placement}
+            if nodes & set(gone.tolist()):
+                if nodes & failed:
+                    span = self.outcomes[self.jobs[index].name].spans[-1]
+                    worked = max(self.time_s - span.start_s - float(self.columns[RESTART, index]), 0.0)
+                    self.columns[TO_NEXT, index] += (worked % self.settings.checkpoint_s) * self.columns[SPEED, index]
+                self._stop(index)
+
+
+class _Outlooks(Sequence[Outlook]):
+    """Outlooks of runs, made when asked for: many policies ask for none."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __getitem__(self, index: int) -> Outlook:  # type: ignore[override]
+        return self._runs[index].outlook
+
+
+_NO_CURVE = np.zeros(0)
+
+__all__ = ["ActiveJobs"]

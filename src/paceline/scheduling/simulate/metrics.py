@@ -1,0 +1,146 @@
+"""What a schedule was worth: times, devices, fairness, energy, money, and the time of the decisions themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.simulate.schedule import Outcome, Schedule
+
+UNFAIR = 1.05
+"""From here on a job counts as treated unfairly (Shockwave, NSDI 2023)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleMetrics:
+    """Figures of a schedule; NaN: unknown. Completion times are of the jobs that ended.
+
+    Attributes:
+        jobs, ended: how many came, and how many ended.
+        mean_jct_s, median_jct_s, p99_jct_s: from arrival to end. ``mean_wait_s``: from arrival to the first device.
+        deadlines, met, removed: jobs with a deadline, those that kept it, and jobs that the policy turned away or stopped.
+        makespan_s: from the first arrival to the last end.
+        device_hours_per_job: held, whether at work or starting.
+        restarts_per_job: starts and resizes after the first start.
+        worst_fairness, unfair_share: of finish-time fairness, estimated or from each job alone; above ``UNFAIR`` it is unfair.
+        utilisation: device-seconds held, of all devices over the makespan.
+        energy_kwh: of devices held, at the power of ``NodeGroup.watts``. ``usd``: of device-hours held, at ``NodeGroup.price``.
+        decision_median_s, decision_p99_s: time of this machine for a decision that the policy was asked for.
+        decisions: how many there were, with those that the policy had promised to be as the last.
+    """
+
+    jobs: int
+    ended: int
+    deadlines: int
+    met: int
+    removed: int
+    mean_jct_s: float
+    median_jct_s: float
+    p99_jct_s: float
+    mean_wait_s: float
+    makespan_s: float
+    device_hours_per_job: float
+    restarts_per_job: float
+    worst_fairness: float
+    unfair_share: float
+    utilisation: float
+    energy_kwh: float
+    usd: float
+    decision_median_s: float
+    decision_p99_s: float
+    decisions: int
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures by name."""
+        return asdict(self)
+
+
+def metrics(schedule: Schedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
+    """The figures of a schedule.
+
+    Args:
+        ratios: finish-time fairness of each job that ended (``scheduling.fairness``); None: it is estimated.
+    """
+    every = schedule.outcomes
+    ended = [outcome for outcome in every if not math.isnan(outcome.end_s)]
+    jct = np.array([outcome.jct_s for outcome in ended])
+    rho = estimated_fairness(schedule, ended) if ratios is None else np.array(list(ratios.values()))
+    held_s = _held_s(schedule)
+    first = min((outcome.job.arrival_s for outcome in every), default=0.0)
+    makespan = max((outcome.end_s for outcome in ended), default=math.nan) - first
+    waits = [outcome.start_s - outcome.job.arrival_s for outcome in every if outcome.spans]
+    seconds = np.array(schedule.decision_s)
+    return ScheduleMetrics(
+        jobs=len(every),
+        ended=len(ended),
+        deadlines=sum(outcome.job.deadline_s < math.inf for outcome in every),
+        met=sum(outcome.met for outcome in ended if outcome.job.deadline_s < math.inf),
+        removed=sum(bool(outcome.removed) for outcome in every),
+        mean_jct_s=_of(np.mean, jct),
+        median_jct_s=_of(np.median, jct),
+        p99_jct_s=_quantile(jct, 99),
+        mean_wait_s=_of(np.mean, np.array(waits)),
+        makespan_s=makespan,
+        device_hours_per_job=sum(held_s.values()) / 3600 / len(every) if every else math.nan,
+        restarts_per_job=_of(np.mean, np.array([outcome.restarts for outcome in every])),
+        worst_fairness=_of(np.max, rho),
+        unfair_share=_of(np.mean, rho > UNFAIR),
+        utilisation=sum(held_s.values()) / (schedule.fleet.devices * makespan) if makespan > 0 else math.nan,
+        energy_kwh=_charged(schedule, held_s, "watts") / 1000,
+        usd=_charged(schedule, held_s, "price"),
+        decision_median_s=_of(np.median, seconds),
+        decision_p99_s=_quantile(seconds, 99),
+        decisions=len(schedule.active) if len(seconds) else 0,
+    )
+
+
+def estimated_fairness(schedule: Schedule, ended: list[Outcome]) -> Array:
+    """Finish-time fairness of jobs that ended, estimated: completion time beside that on a fair share; 1 or less is fair.
+
+    The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
+    that it held devices, longer in the ratio in which it held more than the share (after Themis, NSDI 2020, section 3).
+    """
+    if not ended:
+        return np.zeros(0)
+    arrivals = np.sort([outcome.job.arrival_s for outcome in schedule.outcomes])
+    ends = np.sort([outcome.end_s for outcome in ended])
+    moments = np.unique(np.concatenate([arrivals, ends]))
+    present = np.searchsorted(arrivals, moments, "right") - np.searchsorted(ends, moments, "right")
+    passed = np.concatenate([[0.0], np.cumsum(present[:-1] * np.diff(moments))])
+    arrival, end = np.array([(outcome.job.arrival_s, outcome.end_s) for outcome in ended]).T
+    jobs = (np.interp(end, moments, passed) - np.interp(arrival, moments, passed)) / np.maximum(end - arrival, 1e-9)
+    ran = np.array([sum(span.end_s - span.start_s for span in outcome.spans) for outcome in ended])
+    held = np.array([outcome.device_s for outcome in ended]) / np.maximum(ran, 1e-9)
+    alone = ran * np.maximum(held * np.maximum(jobs, 1.0) / schedule.fleet.devices, 1.0)
+    return np.asarray((end - arrival) / np.maximum(alone, 1e-9))
+
+
+def _held_s(schedule: Schedule) -> dict[str, float]:
+    """Device-seconds by type."""
+    held = dict.fromkeys(schedule.fleet.types, 0.0)
+    for outcome in schedule.outcomes:
+        for span in outcome.spans:
+            held[span.device] += (span.end_s - span.start_s) * sum(count for _, count in span.placement)
+    return held
+
+
+def _charged(schedule: Schedule, held_s: dict[str, float], what: str) -> float:
+    """Device-hours times a rate of each type; NaN where a type that was used has none."""
+    rates = {group.device: getattr(group, what) or math.nan for group in schedule.fleet.groups}
+    return math.fsum(seconds / 3600 * rates[device] for device, seconds in held_s.items() if seconds)
+
+
+def _of(function: Callable[[Any], Any], values: Any) -> float:
+    return float(function(values)) if len(values) else math.nan
+
+
+def _quantile(values: Array, percent: float) -> float:
+    return float(np.percentile(values, percent)) if len(values) else math.nan
+
+
+__all__ = ["UNFAIR", "ScheduleMetrics", "estimated_fairness", "metrics"]

@@ -1,0 +1,106 @@
+"""A job whose strategy is chosen, or stated: it goes as fast as is predicted of its strategy on the devices that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.speeds.best_strategy import BestStrategies, BestStrategy
+from paceline.scheduling.state import Outlook
+
+
+class PlannedRun:
+    """One job; its progress counts in steps of its batch, which stays, and the work left is known.
+
+    Args:
+        strategies: of each device type on which it may run.
+        spread: half the 80 % range of its steps beside the step, as policies are told it; 0: they know the truth.
+    """
+
+    def __init__(
+        self, job: Job, steps: float, strategies: Mapping[str, BestStrategies], fleet: Fleet, spread: float = 0.0
+    ) -> None:
+        self.job = job
+        self.to_next = steps
+        self.speed = 0.0
+        self.finished = False
+        self.batch = job.batch
+        self.strategy = ""
+        self._strategies, self._fleet, self._spread = strategies, fleet, spread
+        self._tables: dict[tuple[int, int], Array] = {}
+        for index, group in enumerate(fleet.groups):  # the search is no part of a decision
+            self.goodput(index, min(self.max_devices(), group.devices))
+
+    @property
+    def outlook(self) -> Outlook:
+        """As ``Run``."""
+        return self
+
+    def _sizes(self, device: str, most: int) -> list[int]:
+        """Numbers of devices with a strategy of their own, ascending; a rigid job has but one."""
+        if "devices" not in self.job.adapts:
+            return [self.job.devices] if self.job.devices <= most else []
+        own = {*self._strategies[device].sizes, self.job.devices, self.job.min_devices}
+        return sorted(size for size in own if self.job.min_devices <= size <= most)
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """Steps a second; 0 where no strategy fits."""
+        key = device_type, most
+        if key not in self._tables:
+            self._tables[key] = self._table(self._fleet.groups[device_type].device, most)
+        return self._tables[key]
+
+    def _table(self, device: str, most: int) -> Array:
+        table = np.zeros(most + 1)
+        for size in self._sizes(device, most) if device in self._strategies else ():
+            if best := self._strategies[device].on(size):
+                table[size:] = 1 / best.step_s
+        return table
+
+    def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        with np.errstate(divide="ignore"):
+            return self.to_next / self.goodput(device_type, most)
+
+    def max_devices(self) -> int:
+        """As ``Outlook``."""
+        if "devices" not in self.job.adapts:
+            return self.job.devices
+        most = max(group.devices for group in self._fleet.groups if group.device in self._strategies)
+        return min(most, self.job.max_devices or most)
+
+    def relative_spread(self) -> float:
+        """As ``Outlook``."""
+        return self._spread
+
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        """As ``Run``."""
+        best = self._placed(device, shape, crossed) if shape else None
+        self.speed, self.strategy = (1 / best.step_s, best.text) if best else (0.0, "")
+
+    def _placed(self, device: str, shape: tuple[int, ...], crossed: int) -> BestStrategy | None:
+        """The strategy of the largest size that they hold, on the fullest nodes."""
+        held = np.sort(shape)[::-1].cumsum()
+        for size in reversed(self._sizes(device, int(held[-1]))):
+            nodes = int(np.searchsorted(held, size)) + 1
+            if best := self._strategies[device].on(size, nodes, min(crossed, nodes)) or self._strategies[device].on(size):
+                return best
+        return None
+
+    def cross(self) -> None:
+        """As ``Run``."""
+        self.finished = True
+
+    def refresh(self) -> None:
+        """Nothing is learned of it."""
+
+    def goes_to(self, left: float) -> None:
+        """As ``Run``."""
+        self.to_next = left
+
+
+__all__ = ["PlannedRun"]

@@ -1,0 +1,242 @@
+"""A job whose steps and noise were measured: the truth of the simulator, and what the job learns of itself.
+
+Its batch is chosen as Pollux's agent chooses it (OSDI 2021, section 4.1): the best goodput by its own fit and its last noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.job import Job
+from paceline.scheduling.speeds.expected_speed import Beliefs
+from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepTimes, batch_split, best_batches, packed_batches
+from paceline.scheduling.speeds.profiles import Profile
+from paceline.scheduling.state import Outlook
+
+GROWTH = 2
+"""A job is tried on at most so many times the devices that it has run on (Pollux's simulator; Sia, SOSP 2023, section 4)."""
+
+
+class ProfiledRun:
+    """One job of a profile.
+
+    Args:
+        fleet: its types are those of ``goodput``.
+        adapts_batch: whether it chooses its batch; else ``job.batch`` stays.
+        beliefs: what its outlook says of its steps. A type of which nothing is believed is taken to scale as the first that
+            is known, times the ratio of one device's speed, which is measured beforehand (Sia, SOSP 2023, section 3.3).
+        work_stated: whether its owner says how long it trains; else its length is that of such jobs that have ended, and where
+            none has, nobody knows.
+        work_error: what is believed of the work left / what is left.
+        slowdown: by which the measured steps are longer.
+        strategy: that it runs with, in words; empty: unknown.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        profile: Profile,
+        fleet: Fleet,
+        *,
+        adapts_batch: bool,
+        beliefs: Beliefs,
+        work_stated: bool = True,
+        work_error: float = 1.0,
+        slowdown: float = 1.0,
+        strategy: str = "",
+    ) -> None:
+        self.job, self.profile, self.fleet = job, profile, fleet
+        self.beliefs = beliefs
+        self.adapts_batch, self.work_stated, self.work_error = adapts_batch, work_stated, work_error
+        self.epoch = 0
+        self.to_next = float(profile.epochs.ends[0])
+        self.speed = 0.0
+        self.finished = False
+        self.batch = 0
+        self.slowdown, self.strategy = slowdown, strategy
+        self._seen: set[tuple[str, tuple[int, int, int]]] = set()
+        self._most_seen = 0
+        self._noise: Noise | None = None
+        self._device = ""
+        self._shape: tuple[int, ...] = ()
+        self._crossed = 0
+        self._local, self._passes = 0, 0
+        self._tables: dict[int, tuple[StepTimes | None, Noise | None, Array]] = {}
+
+    @property
+    def outlook(self) -> Outlook:
+        """As ``Run``."""
+        return self
+
+    def goes_to(self, left: float) -> None:
+        """As ``Run``."""
+        self.to_next = left
+
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        """As ``Run``."""
+        self._device, self._shape, self._crossed = device, shape, crossed
+        if shape:
+            self._choose_batch()
+            self._run_on()
+        else:
+            self.speed, self.batch = 0.0, 0
+
+    def cross(self) -> None:
+        """As ``Run``."""
+        self._observe()
+        self.epoch += 1
+        if self.epoch >= self.profile.epochs.count:
+            self.finished = True
+            self.beliefs.end(float(self.profile.epochs.ends[-1]))
+            return
+        ends = self.profile.epochs.ends
+        self.to_next = float(ends[self.epoch] - ends[self.epoch - 1])
+        self._choose_batch()
+        self._run_on()
+
+    def refresh(self) -> None:
+        """As ``Run``."""
+        if self._shape:
+            self._observe()
+            self._choose_batch()
+            self._run_on()
+
+    def _limits(self, device: str) -> BatchLimits:
+        limits = self.profile.limits(device)
+        fixed = 0 if self.adapts_batch else self.job.batch
+        return BatchLimits(limits.first, limits.most, limits.local_least, limits.local_most, fixed)
+
+    def _placed_limits(self) -> BatchLimits:
+        """On the devices that it holds."""
+        return self._limits(self._device)
+
+    def _believed_limits(self, device: str) -> BatchLimits:
+        """What its outlook counts with."""
+        return self._limits(device)
+
+    def _choose_batch(self) -> None:
+        limits, devices = self._placed_limits(), sum(self._shape)
+        times = self.beliefs.times(self._device)
+        if limits.fixed or times is None:
+            batch = limits.fixed or max(limits.first, limits.local_least * devices)
+            self._local, self._passes = batch_split(limits, batch, devices)
+        else:
+            nodes = np.array([len(self._shape)])
+            _, local, passes = best_batches(times, limits, self._last_noise, nodes, np.array([devices]))
+            self._local = min(int(local[0]), limits.most // (devices * (int(passes[0]) + 1)))
+            self._passes = int(passes[0])
+        self.batch = devices * self._local * (self._passes + 1)
+
+    def _run_on(self) -> None:
+        """The true speed with the batch that was chosen."""
+        step, exchange = self._step()
+        seconds = (step + self._passes * (step - exchange)) * self.slowdown
+        noise = self.profile.epochs.noise(self.batch, self.epoch)
+        self.speed = float(noise.gain(self.batch / self._limits(self._device).first)) / seconds
+
+    def _step(self) -> tuple[float, float]:
+        step, exchange = self.profile.speed(self._device).measured(self._shape, self._local, self._crossed)
+        if not step > 0:
+            least, most = self.profile.speed(self._device).local_range
+            nodes = "+".join(map(str, self._shape))
+            raise UserError(
+                f"job {self.job.name!r}: no step was measured on {nodes} {self._device} with {self._local} samples a device",
+                f"choose a batch of {least} to {most} samples a device, or let it adapt its batch",
+            )
+        return step, exchange
+
+    def _observe(self) -> None:
+        """Learn from the steps since the last change."""
+        noise = self.profile.epochs.noise(self.batch, self.epoch)
+        key = (len(self._shape), sum(self._shape), self._local)
+        self._noise = noise
+        self._most_seen = max(self._most_seen, key[1])
+        if not self._crossed and (self._device, key) not in self._seen:  # what is believed is of as few racks as can be
+            self._seen.add((self._device, key))
+            self.beliefs.see(self._device, key, self._step())
+
+    @property
+    def _last_noise(self) -> Noise:
+        return self._noise or self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        _, times = self._believed(device_type)
+        believed, noise, table = self._tables.get(device_type, (None, None, np.zeros(0)))
+        if len(table) <= most or believed is not times or noise != self._noise:
+            table = self._table(device_type, most)
+            self._tables[device_type] = times, self._noise, table
+        return table[: most + 1]
+
+    def _believed(self, device_type: int) -> tuple[NodeGroup, StepTimes | None]:
+        """Nodes of which something is believed, of that type where it can be, and what; None: nothing is, or it cannot run."""
+        own = self.fleet.groups[device_type]
+        if own.device not in self.profile.speeds:
+            return own, None
+        for group in (own, *self._groups):
+            if (times := self.beliefs.times(group.device)) is not None:
+                return group, times
+        return own, None
+
+    def _table(self, device_type: int, most: int) -> Array:
+        own, counts = self.fleet.groups[device_type], np.arange(most + 1)
+        group, times = self._believed(device_type)
+        if own.device not in self.profile.speeds:
+            return np.zeros(most + 1)
+        if times is None:  # nothing was seen: twice the devices are twice as fast
+            return np.where(counts < self._least_devices, 0.0, counts.astype(float))
+        batches = packed_batches(times, self._believed_limits(group.device), group.devices_per_node, most)
+        table = np.concatenate([[0.0], batches.best(self._last_noise)[0]])
+        if group is not own:
+            table *= self.profile.speed(own.device).alone / self.profile.speed(group.device).alone
+        table[: self._least_devices] = 0.0
+        return table
+
+    def max_devices(self) -> int:
+        """As ``Outlook``."""
+        if "devices" not in self.job.adapts:
+            return self.job.devices
+        limits = [self._limits(group.device) for group in self._groups]
+        bound = max((limit.fixed or limit.most) // limit.local_least for limit in limits)
+        tried = self.fleet.devices if self.beliefs.scales else max(GROWTH * self._most_seen, self._least_devices)
+        return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
+
+    def curve(self) -> Array:
+        """The metric after each epoch so far, at the batch of the last."""
+        epochs = self.profile.epochs
+        row = int(np.abs(epochs.batches - self.batch).argmin())
+        return epochs.metric[row, : self.epoch]
+
+    @property
+    def _groups(self) -> list[NodeGroup]:
+        """Nodes on which it can run."""
+        return [group for group in self.fleet.groups if group.device in self.profile.speeds]
+
+    @property
+    def _least_devices(self) -> int:
+        return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
+
+    def seconds_left(self, device_type: int, most: int) -> Array:
+        """As ``Outlook``."""
+        with np.errstate(divide="ignore"):
+            return self._left() / self.goodput(device_type, most)
+
+    def _left(self) -> float:
+        """Progress that is left, as far as it is known."""
+        ends = self.profile.epochs.ends
+        done = float(ends[self.epoch]) - self.to_next
+        total = float(ends[-1]) if self.work_stated else self.beliefs.total()
+        return math.nan if total is None or total <= done else (total - done) * self.work_error
+
+    def relative_spread(self) -> float:
+        """As ``Outlook``: on the type that it holds; where it waits, the widest of those that it may use."""
+        held = [self._device] if self._device else [group.device for group in self._groups if self.job.may_use(group.device)]
+        return max((self.beliefs.spread(device) for device in held), default=0.0)
+
+
+__all__ = ["GROWTH", "ProfiledRun"]

@@ -1,0 +1,113 @@
+"""Simulated schedules as JSON and back: what ``schedule.json`` of a run directory holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.scheduling.fleet import Fleet, NodeGroup, Outage
+from paceline.scheduling.job import Job
+from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings, Span
+from paceline.scheduling.simulate.simulated import Simulated
+
+SCHEMA = 1
+_APART = {"job", "spans", "fleet", "outcomes", "machine"}
+"""Fields that are written in a form of their own, or that only a prediction needs."""
+
+
+def to_json(simulated: Mapping[str, Simulated]) -> dict[str, Any]:
+    """Schedules of one set of jobs on one cluster, by policy."""
+    first = next(iter(simulated.values()))
+    fleet = first.schedule.fleet
+    return {
+        "schema": SCHEMA,
+        "groups": [_plain(group) for group in fleet.groups],
+        "outages": [_plain(outage) for outage in fleet.outages],
+        **({"nodes": list(fleet.names)} if fleet.names else {}),
+        "jobs": [_job(outcome.job) for outcome in first.schedule.outcomes],
+        "policies": {name: _simulated(one) for name, one in simulated.items()},
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> dict[str, Simulated]:
+    """What ``to_json`` wrote. Raises ValueError, TypeError, KeyError or UserError where it is something else."""
+    if data.get("schema") != SCHEMA:
+        raise UserError(f"schema {data.get('schema')!r}", f"this release reads schema {SCHEMA}")
+    groups = tuple(NodeGroup(**group) for group in data["groups"])
+    fleet = Fleet(groups, tuple(Outage(**outage) for outage in data["outages"]), tuple(data.get("nodes", ())))
+    jobs = [Job(**{name: _value(name, value) for name, value in job.items()}) for job in data["jobs"]]
+    return {str(name): _read(name, item, fleet, jobs) for name, item in data["policies"].items()}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Fields of a dataclass that differ from their defaults, but for those that are written apart."""
+    given = ((field, getattr(value, field.name)) for field in fields(value) if field.name not in _APART)
+    return {field.name: _number(item) for field, item in given if item is not None and item != field.default}
+
+
+def _number(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they are written as words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return {key: _number(item) for key, item in value.items()}
+    return [_number(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _job(job: Job) -> dict[str, Any]:
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in _plain(job).items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return frozenset(value) if name == "adapts" else tuple(map(_back, value))
+    return _back(value)
+
+
+def _back(value: Any) -> Any:
+    """A value as it was: lists are tuples, the words of infinity numbers."""
+    if isinstance(value, list):
+        return tuple(map(_back, value))
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _simulated(simulated: Simulated) -> dict[str, Any]:
+    schedule = simulated.schedule
+    return {
+        "adapts": sorted(simulated.adapts),
+        "knowledge": simulated.knowledge,
+        "notes": list(simulated.notes),
+        **({} if simulated.ratios is None else {"ratios": dict(simulated.ratios)}),
+        "settings": _plain(simulated.settings),
+        "schedule": _plain(schedule),
+        "outcomes": [{**_plain(outcome), "spans": list(map(_span, outcome.spans))} for outcome in schedule.outcomes],
+    }
+
+
+def _span(span: Span) -> list[Any]:
+    return [span.start_s, span.end_s, span.device, span.placement, span.batch, span.reason, span.strategy]
+
+
+def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job]) -> Simulated:
+    outcomes = []
+    for job, given in zip(jobs, item["outcomes"], strict=True):
+        spans = [Span(start, end, device, _back(at), *rest) for start, end, device, at, *rest in given["spans"]]
+        also = {key: _back(value) for key, value in given.items() if key != "spans"}
+        outcomes.append(Outcome(job=job, spans=spans, **also))
+    missing: dict[str, Any] = {"decision_s": (), "active": ()}
+    rest = {key: _back(value) for key, value in item["schedule"].items()}
+    return Simulated(
+        policy=name,
+        schedule=Schedule(fleet=fleet, outcomes=tuple(outcomes), **{**missing, **rest}),
+        settings=Settings(**{key: _back(value) for key, value in item["settings"].items()}),
+        adapts=frozenset(item["adapts"]),
+        knowledge=item["knowledge"],
+        ratios=item.get("ratios"),
+        notes=tuple(item["notes"]),
+    )
+
+
+__all__ = ["SCHEMA", "from_json", "to_json"]

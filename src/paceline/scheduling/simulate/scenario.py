@@ -1,0 +1,206 @@
+"""One question to the simulator: which jobs, which nodes, what is true of each job, and what policies may believe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from paceline.errors import UserError, known_name
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import CHOICES, Choice, Job
+from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
+from paceline.scheduling.policies.registry import POLICIES, check_types, policy_named
+from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
+from paceline.scheduling.simulate.profiled_run import ProfiledRun
+from paceline.scheduling.simulate.run import DurationRun, Run
+from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulator import simulate
+from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online, Pool
+from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.profiles import Profile
+from paceline.scheduling.state import Policy
+
+Knowledge = Literal["measured", "online", "predicted"]
+"""What policies know of speeds and of the work that is left: the truth, what a job saw since it began, or a prediction."""
+KNOWLEDGE: tuple[Knowledge, ...] = get_args(Knowledge)
+FairnessRule = Literal["estimate", "alone"]
+FAIRNESS: tuple[FairnessRule, ...] = get_args(FairnessRule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Jobs on a cluster, before a policy is chosen.
+
+    A job whose model has a profile runs as it was measured. Another whose model is a network runs as predicted. The others run
+    for their duration.
+
+    Attributes:
+        stop_early: when a policy ends a job that no longer learns; None: never.
+        fairness: how the figures of fairness are found: by an ``estimate`` from what a job held, or by simulating each job
+            ``alone`` on its share.
+        notes: what a reader must know of the jobs.
+    """
+
+    jobs: tuple[Job, ...]
+    fleet: Fleet
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    knowledge: Knowledge = "online"
+    settings: Settings = field(default_factory=Settings)
+    predictions: Predictions | None = None
+    stop_early: EarlyStop | None = None
+    fairness: FairnessRule = "estimate"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        known_name("knowledge", self.knowledge, KNOWLEDGE)
+        known_name("fairness", self.fairness, FAIRNESS)
+        if self.knowledge == "predicted" and self.predictions is None:
+            raise UserError("these jobs cannot be predicted", _MEASURED)
+        if not self.jobs:
+            raise UserError("no jobs", "give a trace with a row for each")
+
+    def run(self, policy: str | Policy, progress: Callable[[float, int], None] | None = None) -> Simulated:
+        """What becomes of the jobs under a policy, by its name or itself.
+
+        Args:
+            progress: is told the moment and how many jobs have ended.
+
+        Raises:
+            UserError: an unknown policy; one that divides devices of one type, on several; a job of which nothing is known.
+        """
+        if isinstance(policy, str):
+            entry = policy_named(policy)
+            name = next(name for name, other in POLICIES.items() if other is entry)
+            decide, adapts = entry.decide, entry.adapts
+            check_types(name, len(self.fleet.groups))
+        else:
+            name, decide, adapts = getattr(policy, "__name__", "policy"), policy, frozenset(CHOICES)
+        kinds: Counter[str] = Counter()
+        stated, jobs, makers = [], [], {}
+        pool = self.predictions.pool(self.profiles) if self.predictions else None
+        for given in self.jobs:
+            kind, job, make = self._truth(given, pool, "strategy" in adapts)
+            kinds[kind] += 1
+            stated.append(replace(given, adapts=_RIGID) if kind == "duration" else given)
+            jobs.append(replace(job, adapts=stated[-1].adapts & adapts))
+            makers[given.name] = make
+        if self.knowledge == "predicted" and kinds["duration"] == len(jobs):
+            raise UserError("jobs that state only a duration cannot be predicted", _MEASURED)
+        if self.stop_early is not None:
+            self._check_reports(kinds)
+        steered = decide if self.stop_early is None else stopping_early(decide, self.stop_early)
+        schedule = simulate(jobs, self.fleet, steered, lambda job: makers[job.name](job), self.settings, progress)
+        ratios = self._ratios(schedule, decide, "strategy" in adapts) if self.fairness == "alone" else None
+        for outcome, job in zip(schedule.outcomes, stated, strict=True):
+            outcome.job = job  # as its owner stated it, whatever this policy may choose
+        return Simulated(
+            policy=name,
+            schedule=schedule,
+            settings=self.settings,
+            adapts=adapts,
+            knowledge=self.knowledge,
+            ratios=ratios,
+            notes=(*self.notes, *self._kinds(kinds), *([f"A job is ended when {self.stop_early}."] if self.stop_early else [])),
+        )
+
+    def _check_reports(self, kinds: Counter[str]) -> None:
+        """Only measured profiles have learning curves."""
+        for kind, why in _UNREPORTED:
+            if kinds[kind]:
+                what = f"{kinds[kind]:,} of {len(self.jobs):,} jobs {why}, and nothing says how they learn"
+                raise UserError(what, "leave `stop_early` out, or choose jobs of `profiles` that were measured")
+
+    def _ratios(self, schedule: Schedule, decide: Policy, chooses: bool) -> Mapping[str, float]:
+        """Finish-time fairness of each job that ended, against a simulation of it alone under the same policy."""
+        pool = self.predictions.pool(self.profiles) if self.predictions else None
+
+        def run(job: Job, part: Fleet) -> Run:
+            return replace(self, fleet=part)._truth(job, pool, chooses)[2](job)
+
+        return finish_time_fairness(schedule, alone_under(decide, run, self.fleet, self.settings)).ratio
+
+    def _truth(self, job: Job, pool: Pool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], Run]]:
+        """What is true of a job, the job as policies see it, and what makes its run.
+
+        Args:
+            chooses: whether the policy changes strategies.
+        """
+        if job.model in self.profiles:
+            return "profile", job, self._profiled(job, pool)
+        if self.predictions is not None and self.predictions.knows(job.model) and _has_work(job):
+            if job.strategy or "strategy" in job.adapts:
+                planned = self.predictions.planned(job, chooses)
+                return "strategy", planned.job, lambda job: planned.run(job, self.knowledge == "measured")
+            stated, profile = self.predictions.profile(job)
+            fitting = replace(job, device_types=tuple(profile.speeds))
+            return "prediction", fitting, self._going(profile, pool, stated.batch, "ddp")
+        if not job.duration_s:
+            known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
+            what = f"no profile of {job.model!r}, and no duration" if job.model else "neither a model nor a duration"
+            raise UserError(f"job {job.name!r}: {what} ({known})", "give its duration_s, or `profiles` that have it")
+        known_durations = self.knowledge == "measured"
+        return "duration", job, lambda job: DurationRun(job, known_durations)
+
+    def _profiled(self, job: Job, pool: Pool | None) -> Callable[[Job], Run]:
+        profile = self.profiles[job.model]
+        if job.strategy or "strategy" in job.adapts:
+            which = "was measured with one strategy"
+            raise UserError(f"job {job.name!r} states or adapts a strategy, and its profile {which}", "leave it out")
+        for name in ("steps", "samples", "epochs"):
+            if getattr(job, name):
+                whole = f"its profile trains for {profile.epochs.count} epochs"
+                raise UserError(f"job {job.name!r} states {name}, and {whole}", f"leave {name} out, or give another model")
+        if self.knowledge == "predicted" and not (self.predictions and self.predictions.knows(job.model)):
+            raise UserError(f"job {job.name!r} runs by the profile {job.model!r}, which cannot be predicted", _MEASURED)
+        for group in self.fleet.groups:
+            if job.may_use(group.device):
+                profile.speed(group.device)
+        return self._going(profile, pool, job.batch)
+
+    def _going(self, profile: Profile, pool: Pool | None, batch: int, strategy: str = "") -> Callable[[Job], Run]:
+        """What makes the run of a job by its profile, whether it was measured or predicted with a strategy."""
+
+        def make(job: Job) -> Run:
+            beliefs: Beliefs = Online()
+            if self.knowledge == "measured":
+                beliefs = Measured(profile)
+            elif self.knowledge == "predicted" and pool is not None:
+                beliefs = pool.of(profile.model)
+            stated = replace(job, batch=batch) if batch else job
+            known = self.knowledge == "measured" or _has_work(job)
+            adapts = "batch" in job.adapts
+            return ProfiledRun(
+                stated, profile, self.fleet, adapts_batch=adapts, beliefs=beliefs, work_stated=known, strategy=strategy
+            )
+
+        return make
+
+    def _kinds(self, kinds: Counter[str]) -> list[str]:
+        elastic = kinds["duration"] and any(job.adapts and job.model not in self.profiles for job in self.jobs)
+        texts = {
+            "profile": "run as their profile was measured",
+            "prediction": "run as predicted",
+            "strategy": "run as predicted with the strategy that they state or that is best; policies believe these speeds",
+            "duration": "run for their duration on the devices they ask for"
+            + ("; without a profile none adapts" if elastic else ""),
+        }
+        return [f"{kinds[kind]:,} of {len(self.jobs):,} jobs {text}." for kind, text in texts.items() if kinds[kind]]
+
+
+def _has_work(job: Job) -> bool:
+    """Whether its work is counted otherwise than by its duration."""
+    return bool(job.samples or job.steps or job.epochs or job.target)
+
+
+_UNREPORTED = (
+    ("duration", "run for their duration"),
+    ("prediction", "run as predicted"),
+    ("strategy", "run as their strategy is predicted"),
+)
+_RIGID: frozenset[Choice] = frozenset()
+_MEASURED = "choose `knowledge` online or measured"
+
+__all__ = ["FAIRNESS", "KNOWLEDGE", "FairnessRule", "Knowledge", "Scenario"]

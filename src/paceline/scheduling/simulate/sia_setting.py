@@ -1,0 +1,140 @@
+"""The cluster and the jobs of Sia's simulator (SOSP 2023, section 4): what its published figures depend on.
+
+Steps are longer than measured, a start takes a time of each model, and a job that moves within a type pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.calibration.constants import efficiency
+from paceline.hardware.catalogue import device
+from paceline.prediction import Predictor
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.policies.time_shares import Sharing
+from paceline.scheduling.simulate.pollux_setting import networks
+from paceline.scheduling.simulate.profiled_run import ProfiledRun
+from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online, Pool
+from paceline.scheduling.speeds.goodput import BatchLimits, batch_split
+from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.profiles import Profile, packed
+
+CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
+"""In the order in which its simulator tries types: the first that a job has run on is what others are projected from."""
+HOMOGENEOUS = "16x4xT4"
+RESTART_S: Mapping[str, float] = {
+    "cifar10": 50.0,
+    "deepspeech2": 25.0,
+    "bert": 120.0,
+    "yolov3": 80.0,
+    "imagenet": 250.0,
+    "ncf": 15.0,
+}
+BELIEVED_RESTART_S: Mapping[str, float] = {"cifar10": 30.0, "yolov3": 45.0}
+"""What its policy counts with, where that differs."""
+SLOWDOWN: Mapping[str, float] = {
+    "cifar10": 1.8,
+    "imagenet": 1.2,
+    "yolov3": 1.2,
+    "bert": 1.2,
+    "deepspeech2": 1.2,
+    "ncf": 1.5,
+}
+"""By which true steps are longer than the profile's."""
+NETWORKS: Mapping[str, str] = {"T4": "50Gb/s", "RTX 2080 Ti": "50Gb/s", "A100 SXM 40GB": "8x InfiniBand HDR"}
+"""Between the nodes of a type (section 4)."""
+LOCAL_MOST: Mapping[tuple[str, str], int] = {("deepspeech2", "RTX 2080 Ti"): 57}
+
+
+def settings(round_s: float = 60.0) -> Settings:
+    """Of its simulator; ``round_s`` is 360 for Gavel."""
+    return Settings(round_s=round_s, restart_by_model=RESTART_S, believed_restart=BELIEVED_RESTART_S, moves_free=True)
+
+
+def predicted(fleet: Fleet, profiles: Mapping[str, Profile]) -> Pool:
+    """What is predicted of its models from datasheets: each type by constants that were fitted without any step on it.
+
+    Args:
+        profiles: whose batches bound those of their models.
+    """
+    by_device = {}
+    for group in fleet.groups:
+        constants = efficiency("ordinary", without=device(group.device).chip)
+        nodes = Fleet((replace(group, network=NETWORKS[group.device]),))
+        by_device[group.device] = Predictions(nodes, Predictor(constants=constants), networks())
+    return Pool(lambda model, device: by_device[device].believed(model, device, profiles))
+
+
+class SiaRun(ProfiledRun):
+    """A job of its simulator.
+
+    Its policy believes that a job stays within the batch that the trace names (``tuned_batch``), though the job goes beyond.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        profile: Profile,
+        fleet: Fleet,
+        *,
+        adapts_batch: bool,
+        beliefs: Beliefs | None = None,
+        tuned_batch: bool = True,
+        work_stated: bool = True,
+    ) -> None:
+        super().__init__(
+            job,
+            profile,
+            fleet,
+            adapts_batch=adapts_batch,
+            beliefs=beliefs or Online(),
+            work_stated=work_stated,
+            slowdown=SLOWDOWN.get(job.model, 1.0),
+        )
+        self._tuned_batch = tuned_batch
+
+    def _limits(self, device: str) -> BatchLimits:
+        limits = super()._limits(device)
+        most = LOCAL_MOST.get((self.job.model, device), self.profile.speed(device).local_range[1])
+        return replace(limits, local_most=most)
+
+    def _placed_limits(self) -> BatchLimits:
+        limits = self._limits(self._device)
+        return replace(limits, local_most=self.profile.speed(self._device).local_most(self._shape))
+
+    def _believed_limits(self, device: str) -> BatchLimits:
+        limits = self._limits(device)
+        return replace(limits, most=self.job.batch) if self._tuned_batch and self.job.batch else limits
+
+
+class SiaGavelRun(SiaRun):
+    """A rigid job of its simulator under Gavel, whose outlook counts steps a second, whatever their batch: the job of the
+    smallest steps gains the most. One device always takes two passes."""
+
+    def __init__(self, job: Job, profile: Profile, fleet: Fleet) -> None:
+        super().__init__(job, profile, fleet, adapts_batch=False, beliefs=Measured(profile), tuned_batch=False)
+
+    def _table(self, device_type: int, most: int) -> Array:
+        group, devices = self.fleet.groups[device_type], self.job.devices
+        table = np.zeros(most + 1)
+        if devices <= min(most, group.devices):
+            shape, speed = packed(devices, group.devices_per_node), self.profile.speed(group.device)
+            limits = replace(self._limits(group.device), local_most=speed.local_most(shape))
+            local, passes = batch_split(limits, self.job.batch, devices)
+            if devices == 1 and passes == 0:
+                local, passes = -(-local // 2), 1
+            step, exchange = speed.measured(shape, local)
+            table[devices] = np.nan_to_num(1 / (step + passes * (step - exchange)) / self.slowdown)
+        return table
+
+
+GAVEL = Sharing(forgets=False)
+"""How its simulator runs Gavel: one queue over jobs and types, and what was ever received counts."""
+
+__all__ = ["CLUSTER", "GAVEL", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "predicted", "settings"]

@@ -1,0 +1,88 @@
+"""A simulated schedule with the policy that made it: what ``paceline.schedule`` answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from paceline.errors import unknown
+from paceline.scheduling.job import Choice
+from paceline.scheduling.simulate.metrics import ScheduleMetrics, metrics
+from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings
+from paceline.tabular import Row, Tabular
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated(Tabular):
+    """What became of all jobs under one policy.
+
+    Attributes:
+        adapts: what the policy chooses for jobs whose owners allow it.
+        knowledge: what the policy knew. ``ratios``: finish-time fairness of each job that ended, from a simulation of it alone;
+            None: the figures of fairness are estimated. ``notes``: what a reader must know, a sentence each.
+    """
+
+    policy: str
+    schedule: Schedule
+    settings: Settings
+    adapts: frozenset[Choice] = frozenset()
+    knowledge: str = "online"
+    ratios: Mapping[str, float] | None = None
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def metrics(self) -> ScheduleMetrics:
+        """Its figures."""
+        return metrics(self.schedule, self.ratios)
+
+    def rows(self) -> Sequence[Row]:
+        """A row a job, in the order of the trace."""
+        return [job_row(outcome) for outcome in self.schedule.outcomes]
+
+    def outcome(self, name: str) -> Outcome:
+        """What became of a job. Raises UserError with the nearest names."""
+        for outcome in self.schedule.outcomes:
+            if outcome.job.name == name:
+                return outcome
+        raise unknown("job", name, [outcome.job.name for outcome in self.schedule.outcomes])
+
+    def to_json(self) -> dict[str, Any]:
+        """Policy, figures, notes, and a row a job."""
+        return {
+            "policy": self.policy,
+            "knowledge": self.knowledge,
+            "fairness": "estimate" if self.ratios is None else "alone",
+            "metrics": self.metrics.to_json(),
+            "notes": list(self.notes),
+            "jobs": [dict(row) for row in self.rows()],
+        }
+
+
+def job_row(outcome: Outcome) -> Row:
+    """What became of a job, times in seconds after the trace's start; NaN where something never came.
+
+    ``strategy``: those that it ran with, in words; empty: unknown.
+    """
+    job = outcome.job
+    strategies = dict.fromkeys(span.strategy for span in outcome.spans if span.strategy)
+    return {
+        "name": job.name,
+        "model": job.model,
+        "devices": job.devices,
+        "arrival_s": job.arrival_s,
+        "start_s": outcome.start_s,
+        "end_s": outcome.end_s,
+        "jct_s": outcome.jct_s,
+        "device_hours": outcome.device_s / 3600,
+        "restarts": outcome.restarts,
+        "strategy": ", then ".join(strategies),
+        "ended": not math.isnan(outcome.end_s),
+        "removed": outcome.removed,
+        "removed_s": math.nan if outcome.removed_s is None else outcome.removed_s,
+    }
+
+
+__all__ = ["Simulated", "job_row"]

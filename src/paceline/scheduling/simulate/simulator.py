@@ -1,0 +1,259 @@
+"""The event loop: arrivals, ends, outages and rounds; what a policy decides is carried out, and every second is accounted for.
+
+Deterministic: the same jobs, nodes, policy and seed give the same schedule.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.errors import UserError, shorten
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job, check_names
+from paceline.scheduling.simulate.active_jobs import ActiveJobs
+from paceline.scheduling.simulate.columns import (
+    ARRIVAL,
+    ATTAINED,
+    COLUMNS,
+    DELAY,
+    HELD,
+    MOST_ROUNDS,
+    REQUESTED,
+    RESTARTS,
+    SPEED,
+    TYPE,
+    advance_rounds,
+)
+from paceline.scheduling.simulate.oversized_jobs import check_sizes
+from paceline.scheduling.simulate.run import Run
+from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings
+from paceline.scheduling.state import Policy, State
+from paceline.units import format_seconds
+
+MOST_IDLE = 1000
+"""Decisions in a row in which no job works, though nothing stands in the way: more, and the policy never gets anywhere."""
+SHORTEST_ROUND_S = 0.01
+
+
+def simulate(
+    jobs: Sequence[Job],
+    fleet: Fleet,
+    policy: Policy,
+    runs: Callable[[Job], Run],
+    settings: Settings | None = None,
+    progress: Callable[[float, int], None] | None = None,
+) -> Schedule:
+    """Run all jobs to their end.
+
+    Args:
+        runs: the truth of each job.
+        progress: is told the moment and how many jobs have ended.
+
+    Raises:
+        UserError: two jobs of one name; a rigid job that is larger than every type it may use; rounds or starts of no use;
+            jobs that the policy never starts though nothing else happens, or moves again and again without any work between.
+    """
+    check_names(jobs)
+    check_sizes(jobs, fleet)
+    _check_times(settings or Settings())
+    return _Simulation(jobs, fleet, policy, runs, settings or Settings(), progress).run()
+
+
+def _check_times(settings: Settings) -> None:
+    """Raises UserError for rounds that are no time, and for starts that last longer than jobs may stand still."""
+    round_s, restart_s = settings.round_s, max(settings.restart_s, *settings.restart_by_model.values(), 0.0)
+    if round_s and not SHORTEST_ROUND_S <= round_s < math.inf:
+        fix = f"give at least {SHORTEST_ROUND_S:g}s, or 0 to decide at every arrival, end and outage"
+        raise UserError(f"a `round` of {format_seconds(round_s)}", fix)
+    if round_s and restart_s >= round_s * MOST_IDLE:
+        raise UserError(
+            f"a `restart` of {format_seconds(restart_s)} takes {MOST_IDLE:,} rounds of {format_seconds(round_s)} or more",
+            f"give a shorter `restart`, or a `round` above {format_seconds(restart_s / MOST_IDLE)}",
+        )
+
+
+class _Simulation:
+    """State of the loop: which jobs are still to come, and what was decided."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        fleet: Fleet,
+        policy: Policy,
+        runs: Callable[[Job], Run],
+        settings: Settings,
+        progress: Callable[[float, int], None] | None,
+    ) -> None:
+        self.fleet, self.policy, self.settings, self.progress = fleet, policy, settings, progress
+        self.outcomes = {job.name: Outcome(job) for job in jobs}
+        self.active = ActiveJobs(fleet, settings, self.outcomes, runs)
+        self.waiting = sorted(jobs, key=lambda job: job.arrival_s)
+        self.next_arrival = 0
+        self.memory: object = None
+        self.decision_s: list[float] = []
+        self.decided: list[tuple[float, int]] = []
+        self.notes: list[tuple[float, str]] = []
+        self.wake_s, self.holds_until_s = math.inf, -math.inf
+        self.idle = 0
+
+    def run(self) -> Schedule:
+        round_s, active = self.settings.round_s, self.active
+        if self.waiting:
+            active.time_s = self._round_at(self.waiting[0].arrival_s) if round_s else self.waiting[0].arrival_s
+        while (active.jobs or self.next_arrival < len(self.waiting)) and active.time_s <= self.settings.longest_s:
+            self._arrive()
+            self._decide()
+            if self.progress:
+                self.progress(active.time_s, active.ended)
+            if not active.jobs and self.next_arrival == len(self.waiting):
+                break  # the last were removed
+            if round_s:
+                idle = not active.jobs and self.next_arrival < len(self.waiting)
+                if not idle:
+                    self._pass_rounds()
+                until = self._arrival() if idle else active.time_s + round_s
+                self._run_rounds(self._round_at(until))
+            else:
+                self._run_until(self._next_event())
+        return Schedule(
+            fleet=self.fleet,
+            outcomes=tuple(self.outcomes.values()),
+            decision_s=tuple(self.decision_s),
+            active=tuple(self.decided),
+            notes=tuple(self.notes),
+        )
+
+    def _pass_rounds(self) -> None:
+        """On to the last round in which the policy says to decide the same again, and nothing happens before."""
+        round_s, c, now_s = self.settings.round_s, self.active.columns, self.active.time_s
+        if self.holds_until_s <= now_s or c[DELAY].any() or not self.active.steady:
+            return
+        arrival, change = self._arrival(), self.fleet.next_change(now_s)
+        works = (c[HELD] > 0).any() and (c[SPEED][c[HELD] > 0] > 0).all()
+        waits = not c[HELD].any() and min(arrival, change) < math.inf
+        if not (works or waits):
+            return
+        crossing = self.active.next_crossing()[0]
+        until = min(arrival, change, self.holds_until_s, crossing - round_s, self.settings.longest_s)
+        first, last = round(now_s / round_s), math.ceil(min(until / round_s, MOST_ROUNDS)) - 1
+        if last <= first or first * round_s != now_s:
+            return
+        moments: Array = np.arange(first, last + 1, dtype=np.float64) * round_s
+        advance_rounds(c, moments)
+        self.decided += [(moment, len(self.active.jobs)) for moment in moments[1:].tolist()]
+        self.active.time_s, self.idle = float(moments[-1]), 0
+
+    def _arrival(self) -> float:
+        """When the next job comes; infinite: none."""
+        return self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
+
+    def _run_rounds(self, moment: float) -> None:
+        """Up to a boundary; a node that goes on the way takes its jobs with it at once."""
+        while (change := self.fleet.next_change(self.active.time_s)) < moment:
+            self._run_until(change)
+            self.active.follow_outages()
+        self._run_until(moment)
+
+    def _round_at(self, moment: float) -> float:
+        """The first boundary of a round from ``moment`` on."""
+        return math.ceil(moment / self.settings.round_s - 1e-9) * self.settings.round_s
+
+    def _arrive(self) -> None:
+        first = self.next_arrival
+        while self._arrival() <= self.active.time_s:
+            self.next_arrival += 1
+        if arrived := self.waiting[first : self.next_arrival]:
+            self.active.come(arrived)
+
+    def _next_event(self) -> float:
+        """Without rounds: the next arrival, outage or wish of the policy, or the next moment at which a job changes."""
+        change = self.fleet.next_change(self.active.time_s)
+        moment = min(self._arrival(), self.wake_s, change, self.active.next_crossing()[0])
+        if moment == math.inf:
+            raise self._never_starts()
+        return moment
+
+    def _never_starts(self) -> UserError:
+        return UserError(f"the policy never starts {self._named()}", "give it nodes that hold its jobs, or another policy")
+
+    def _keeps_moving(self) -> UserError:
+        what = f"the policy decided {MOST_IDLE:,} times in a row without any work between, on {self._named()}"
+        return UserError(what, "give a shorter `restart`, a longer `round`, or another policy")
+
+    def _named(self) -> str:
+        jobs = self.active.jobs
+        names = ", ".join(shorten(job.name, 40) for job in jobs[:3])
+        return f"{len(jobs)} jobs ({names}{', ...' * (len(jobs) > 3)})" if len(jobs) > 1 else f"job {names}"
+
+    def _check_idle(self) -> None:
+        """Every decision since a job last worked counts, unless all wait for an arrival or a repair."""
+        held = bool(self.active.columns[HELD].any())
+        to_come = self.next_arrival < len(self.waiting) or self.fleet.next_change(self.active.time_s) < math.inf
+        self.idle = self.idle + 1 if held or not to_come else 0
+        if self.idle > MOST_IDLE:
+            raise self._keeps_moving() if held else self._never_starts()
+
+    def _run_until(self, moment: float) -> None:
+        """Let time pass, with every change of a job on the way."""
+        while True:
+            crossing, moments = self.active.next_crossing()
+            if self.active.pass_to(min(crossing, moment)):
+                self.idle = 0
+            if crossing > moment:
+                return
+            self.active.cross(moments)
+            if not self.settings.round_s and crossing == moment:  # an end is an event
+                return
+
+    def _decide(self) -> None:
+        active = self.active
+        active.follow_outages()
+        self.wake_s, self.holds_until_s = math.inf, -math.inf
+        if not active.jobs:
+            return
+        active.refresh()
+        state = self._state()
+        started = time.perf_counter()
+        decision = self.policy(state)
+        self.decision_s.append(time.perf_counter() - started)
+        self.decided.append((active.time_s, len(active.jobs)))
+        self.memory, self.wake_s, self.holds_until_s = decision.memory, decision.wake_s, decision.holds_until_s
+        if decision.note:
+            self.notes.append((active.time_s, decision.note))
+        self._check_idle()
+        active.carry_out(decision)
+        if decision.removed:  # what it promised was with them
+            self.holds_until_s = -math.inf
+        for gone in sorted(decision.removed, reverse=True):
+            active.remove(gone, decision.removed[gone])
+
+    def _state(self) -> State:
+        active, c = self.active, self.active.columns
+        there = np.where(active.up, self.fleet.node_devices, 0)
+        return State(
+            time_s=active.time_s,
+            round_s=self.settings.round_s,
+            fleet=self.fleet,
+            capacity=np.bincount(self.fleet.node_types, there, len(self.fleet.groups)).astype(np.int64),
+            jobs=active.jobs,
+            arrival_s=c[ARRIVAL],
+            requested=c[REQUESTED].astype(np.int64),
+            devices=c[HELD].astype(np.int64),
+            type_index=c[TYPE].astype(np.int64),
+            attained_s=c[ATTAINED],
+            run_s=c[len(COLUMNS) :].T,
+            restarts=np.maximum(c[RESTARTS], 0).astype(np.int64),
+            outlooks=active.outlooks,
+            restart_s=active.told_restart_s(),
+            restarting_s=c[DELAY],
+            memory=self.memory,
+            curves=active.curves(),
+        )
+
+
+__all__ = ["simulate"]

@@ -1,0 +1,1 @@
+"""Speed of jobs: measured, fitted, predicted, corrected."""

@@ -1,0 +1,166 @@
+"""The best strategy of a network on each number of devices: data, tensor and pipeline dimensions, shardings and recomputation.
+
+Every number of devices is searched once: strategies whose devices each hold the network are predicted together, and layouts
+that divide it are searched as ``plan`` searches them (``planning.layouts``). The memory decides what is legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.compare.strategy_text import choices_text, saves_memory
+from paceline.planning.search.layout_space import LayoutSpace, powers
+from paceline.planning.search.layouts import search_layouts
+from paceline.planning.search.ranking import PLAIN, detours
+from paceline.prediction import Predictor
+from paceline.prediction.layouts.batch import Candidate
+from paceline.scheduling.fleet import NodeGroup
+from paceline.scheduling.speeds.profiles import packed
+from paceline.strategy import Strategy
+from paceline.strategy.optimizer import usual_optimizer
+from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.workload import Workload
+
+KEPT = ("sharding", "tensor", "pipeline", "recompute", "sequence")
+"""What a job keeps where the policy changes no strategies: the data dimension and the micro steps follow from the devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestStrategy:
+    """A strategy on some devices, and seconds of its step."""
+
+    cluster: Cluster
+    strategy: Strategy
+    step_s: float
+
+    @property
+    def text(self) -> str:
+        """``zero3, tensor 2, 4 micro steps``."""
+        return choices_text(self.strategy)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Its choices of ``KEPT``."""
+        return {name: self.strategy.choice(name) for name in KEPT}
+
+
+class BestStrategies:
+    """Of a network with one global batch, on nodes of one type.
+
+    Args:
+        batch: samples a step, over all devices.
+        usual: precision and optimizer of every strategy, unless ``stated`` names others.
+        stated: choices that stay, named as ``Strategy.of`` names them, with the rest as there; micro steps are chosen unless
+            they are named. None: every choice is free.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        group: NodeGroup,
+        batch: int,
+        usual: Mapping[str, str],
+        predictor: Predictor,
+        stated: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.workload, self.group, self.batch, self.stated = workload, group, batch, stated
+        self._usual, self._predictor = {"optimizer": usual_optimizer(workload), **usual}, predictor
+        self._best: dict[tuple[int, int, int], BestStrategy | None] = {}
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of devices that are searched: powers of two within a node, the node, doublings of nodes, and all of them."""
+        size, nodes = self.group.devices_per_node, self.group.nodes
+        return tuple(sorted({*powers(size), *(size * count for count in powers(nodes)), self.group.devices}))
+
+    def on(self, devices: int, nodes: int = 0, racks: int = 0) -> BestStrategy | None:
+        """The best on so many devices; None: none fits them.
+
+        Args:
+            nodes: over which the devices lie; 0: as few as can be. Nodes that hold different numbers of devices count as
+                somewhat more nodes that hold equally many.
+            racks: in which they lie; 0: as few as can be.
+        """
+        least = max(nodes, len(packed(devices, self.group.devices_per_node)))
+        many = next(count for count in range(least, devices + 1) if devices % count == 0)
+        key = devices, many, racks if racks > self.group.least_racks(many) else 0
+        if key not in self._best:
+            self._best[key] = self._searched(self.group.cluster((devices // many,) * many, key[2]))
+        return self._best[key]
+
+    def why_not(self, devices: int) -> str:
+        """Why nothing runs on so many devices: what was stated does not go there, or does not fit the memory."""
+        cluster = self.group.cluster(packed(devices, self.group.devices_per_node))
+        if self.stated is not None and not (legal := list(self._whole(cluster))):
+            try:
+                Strategy.of(**{**self._usual, **self.stated, "world_size": devices, "global_batch_size": self.batch})
+            except UserError as error:
+                return error.message
+        refused = self._predictor.many(self.workload, legal).refused if self.stated is not None else {}
+        if refused and len(refused) == len(legal):
+            return next(iter(refused.values()))
+        return f"it does not fit {devices} {self.group.device}"
+
+    def relative_spread(self, devices: int) -> float:
+        """Half the 80 % range of the step on so many devices, beside the step; infinite where nothing fits."""
+        best = self.on(devices)
+        if best is None:
+            return float("inf")
+        prediction = self._predictor.step(self.workload, best.cluster, best.strategy)
+        return (prediction.high_s - prediction.low_s) / 2 / prediction.step_time_s
+
+    def _searched(self, cluster: Cluster) -> BestStrategy | None:
+        whole = list(self._whole(cluster))
+        scored = self._predicted(whole) if whole else []
+        if self.stated is None and cluster.world_size > 1:
+            scored += self._divided(cluster)
+        return min(scored, key=lambda of: of[0])[1] if scored else None
+
+    def _predicted(self, candidates: list[Candidate]) -> list[tuple[float, BestStrategy]]:
+        """Those that fit, by the score of a plan: a choice that is not plain counts a little."""
+        steps = self._predictor.many(self.workload, candidates)
+        return [
+            (seconds * (1 + PLAIN * detours(strategy)), BestStrategy(cluster, strategy, seconds))
+            for (cluster, strategy), seconds, fits in zip(candidates, steps.step_s.tolist(), steps.fits.tolist(), strict=True)
+            if fits and seconds == seconds
+        ]
+
+    def _whole(self, cluster: Cluster) -> Iterator[Candidate]:
+        """What is stated, with every number of micro steps; where nothing is, every sharding and recomputation."""
+        shardings = TORCH_SHARDINGS if cluster.world_size > 1 else ("ddp",)
+        free = [{"sharding": sharding, "recompute": again} for sharding, again in product(shardings, self._again)]
+        for chosen in free if self.stated is None else [self.stated]:
+            stated = chosen.get("grad_accum_steps")
+            for times in powers(self.batch) if stated is None else [stated]:
+                choices = {**self._usual, **chosen, "grad_accum_steps": times, "world_size": cluster.world_size}
+                with suppress(UserError):  # the batch or the devices do not divide so
+                    yield cluster, Strategy.of(**choices, global_batch_size=self.batch)
+
+    @cached_property
+    def _again(self) -> tuple[str, ...]:
+        """What the backward pass may compute again."""
+        return ("none", "full") if saves_memory(self.workload) else ("none",)
+
+    def _divided(self, cluster: Cluster) -> list[tuple[float, BestStrategy]]:
+        space = LayoutSpace(
+            batches=(self.batch,),
+            precisions=(self._usual["precision"],),
+            virtual_stages=(1,),
+            shardings=TORCH_SHARDINGS,
+            recomputes=self._again,
+            balanced=False,
+            node_groups=False,
+            optimizer=self._usual["optimizer"],
+        )
+        search = search_layouts(self.workload, cluster, space, predictor=self._predictor, keep=1)
+        return self._predicted(list(search.candidates)) if search.candidates else []
+
+
+__all__ = ["KEPT", "BestStrategies", "BestStrategy"]

@@ -1,0 +1,150 @@
+"""Predicted steps, corrected by the steps that jobs reported.
+
+Computing is corrected by the batch of a device. Of an exchange only the part that computing does not hide shows in a step, so
+its whole length is learned: ``step = (compute^g + exchange^g)^(1/g)`` (Pollux, OSDI 2021, equation 11), with one overlap ``g``
+for all models on a type of device, and the ratio of measured to predicted exchange by number of devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
+
+OVERLAPS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
+"""Values of g that are tried; 1: nothing is hidden, 8: nearly all."""
+ALIKE = 1e-6
+"""Overlaps whose errors differ by less fit alike; the least of them counts."""
+LEAST_SHARE = 0.02
+"""A smaller share of an exchange in its step says nothing of its length."""
+
+Curve = tuple[tuple[float, ...], tuple[float, ...]]
+"""Points: the logarithm of a size, ascending, and the logarithm of measured / predicted there."""
+NONE: Curve = ((), ())
+Seen = Mapping[tuple[int, int, int], tuple[float, float]]
+"""(nodes, devices, local batch) -> seconds of (step, the part of its exchange that shows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Measured / predicted; empty where nothing was seen.
+
+    Attributes:
+        compute: by the batch of a device. ``within``, ``between``: exchanges inside a node and between nodes, by devices.
+    """
+
+    compute: Curve = NONE
+    within: Curve = NONE
+    between: Curve = NONE
+
+    def completed(self, others: Sequence[Ratios]) -> Ratios:
+        """The same, where exchanges that were never seen have the mean ratio of other models."""
+        within = self.within if self.within[0] else _mean([other.within for other in others])
+        between = self.between if self.between[0] else _mean([other.between for other in others])
+        return Ratios(self.compute, within, between)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the reported steps of one model on one type say, for each overlap of ``OVERLAPS``.
+
+    Attributes:
+        errors: squared errors of the logarithm of the steps, in sum.
+    """
+
+    ratios: tuple[Ratios, ...]
+    errors: tuple[float, ...]
+
+    @classmethod
+    def of(cls, surface: PredictedSpeed, seen: Seen) -> Observed:
+        """From what was seen of a model whose prediction is ``surface``."""
+        nodes, devices, local = np.array(list(seen), dtype=np.int64).T
+        step, shown = np.array(list(seen.values()), dtype=float).T
+        compute = step - shown
+        by_batch = _curve(local, np.log(compute / surface.step_s(nodes, devices, local)[1]), np.ones(len(local)))
+        expected, share = whole_exchange(surface, nodes, devices), shown / step
+        many = (devices > 1) & (expected > 0)
+        ratios, errors = [], []
+        for overlap in OVERLAPS:
+            whole = (np.maximum(step**overlap - compute**overlap, 1e-300)) ** (1 / overlap)
+            curves, error = [], 0.0
+            for mask in (many & (nodes == 1), many & (nodes > 1)):
+                tells = mask & (share > LEAST_SHARE)
+                curve = _curve(devices[tells], np.log(whole[tells] / expected[tells]), share[tells] ** 2)
+                curves.append(curve)
+                if curve[0]:
+                    again = _step_s(compute[mask], expected[mask] * _factor(curve, devices[mask]), overlap)
+                    error += float((np.log(again / step[mask]) ** 2).sum())
+            ratios.append(Ratios(by_batch, *curves))
+            errors.append(error)
+        return cls(tuple(ratios), tuple(errors))
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectedSpeed:
+    """A predicted surface times the ratios that were seen."""
+
+    surface: PredictedSpeed
+    ratios: Ratios
+    overlap: float = 1.0
+
+    @classmethod
+    def of(cls, surface: PredictedSpeed, own: Observed | None, all_models: Sequence[Observed]) -> CorrectedSpeed:
+        """With the overlap that fits all models on the type best.
+
+        Args:
+            own: of this model; None: it never ran. ``all_models``: on this type, this model's with them.
+        """
+        errors = np.sum([observed.errors for observed in all_models], axis=0) if all_models else np.zeros(len(OVERLAPS))
+        best = int((errors <= errors.min() + ALIKE).argmax())
+        ratios = own.ratios[best] if own else Ratios()
+        return cls(surface, ratios.completed([observed.ratios[best] for observed in all_models]), OVERLAPS[best])
+
+    def alike(self, other: CorrectedSpeed) -> bool:
+        """Whether the other corrects the same surface in the same way."""
+        return self.surface is other.surface and (self.ratios, self.overlap) == (other.ratios, other.overlap)
+
+    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
+        """As ``goodput.StepTimes``."""
+        predicted, compute = self.surface.step_s(nodes, devices, local)
+        corrected = compute * _factor(self.ratios.compute, local)
+        step = corrected + np.maximum(predicted - compute, 0)
+        whole = whole_exchange(self.surface, nodes, devices)
+        for curve, mask in ((self.ratios.within, (nodes == 1) & (devices > 1)), (self.ratios.between, nodes > 1)):
+            if curve[0] and mask.any():
+                step = np.where(mask, _step_s(corrected, whole * _factor(curve, devices), self.overlap), step)
+        return step, corrected
+
+
+def whole_exchange(surface: PredictedSpeed, nodes: Ints, devices: Ints) -> Array:
+    """Predicted seconds of an exchange, hidden or not: what shows of it at the least batch, which hides the least."""
+    step, compute = surface.step_s(nodes, devices, np.full_like(devices, surface.local_range[0]))
+    return np.maximum(step - compute, 0.0)
+
+
+def _step_s(compute: Array, exchange: Array, overlap: float) -> Array:
+    return np.asarray((compute**overlap + exchange**overlap) ** (1 / overlap))
+
+
+def _curve(sizes: Ints, logs: Array, weights: Array) -> Curve:
+    """The weighted mean at each size."""
+    distinct, where = np.unique(sizes, return_inverse=True)
+    means = np.bincount(where, logs * weights, len(distinct)) / np.bincount(where, weights, len(distinct))
+    return tuple(map(math.log, distinct.tolist())), tuple(means.tolist())
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    values = [float(np.mean(logs)) for _, logs in curves if logs]
+    return ((0.0,), (float(np.mean(values)),)) if values else NONE
+
+
+def _factor(curve: Curve, sizes: Ints) -> Array | float:
+    return np.exp(np.interp(np.log(sizes), *curve)) if curve[0] else 1.0
+
+
+__all__ = ["OVERLAPS", "CorrectedSpeed", "Observed", "Ratios", "whole_exchange"]

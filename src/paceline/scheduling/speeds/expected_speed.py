@@ -1,0 +1,260 @@
+"""What is believed of the steps of jobs: measurements, what each job saw of itself, or predictions that all jobs correct."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from paceline.array_types import Array, Ints
+from paceline.scheduling.speeds.corrected_speed import CorrectedSpeed, Observed
+from paceline.scheduling.speeds.fitted_speed import FittedSpeed
+from paceline.scheduling.speeds.goodput import StepTimes
+from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
+from paceline.scheduling.speeds.profiles import Profile
+
+
+class Beliefs(Protocol):
+    """Of one job."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether numbers of devices that it never ran on are believed."""
+        ...
+
+    def times(self, device: str) -> StepTimes | None:
+        """Its steps on a type, the same object until they change; None where nothing is known."""
+        ...
+
+    def spread(self, device: str) -> float:
+        """Half the 80 % range of its steps on a type, beside the step, on the devices of which least is known; 0: measured."""
+        ...
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """It ran: (nodes, devices, local batch), seconds of (step, its exchange)."""
+        ...
+
+    def total(self) -> float | None:
+        """Progress that such a job takes in all, where others have ended; None: none has."""
+        ...
+
+    def end(self, progress: float) -> None:
+        """It ended after so much progress."""
+        ...
+
+
+class Measured:
+    """The profile itself."""
+
+    scales = True
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
+        return self._profile.speeds.get(device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return 0.0
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """Nothing is new."""
+
+    def total(self) -> float | None:
+        """As ``Beliefs``."""
+        return None
+
+    def end(self, progress: float) -> None:
+        """Nothing is new."""
+
+
+class Online:
+    """What the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
+
+    scales = False
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
+        self._fits: dict[str, FittedSpeed] = {}
+
+    def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
+        return self._fits.get(device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return 0.0
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
+        if key not in self._seen[device]:
+            self._seen[device][key] = seconds
+            self._fits[device] = FittedSpeed.of(self._seen[device])
+
+    def total(self) -> float | None:
+        """As ``Beliefs``."""
+        return None
+
+    def end(self, progress: float) -> None:
+        """Others do not learn of it."""
+
+
+class Pool:
+    """Predictions of models on one cluster, corrected by what all of its jobs report.
+
+    A model's own steps correct its computing and its exchange; where it never exchanged, those of other models say what the
+    network gives. Jobs that ended say how much such jobs take.
+    """
+
+    def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
+        """``surface`` predicts a model on a device, and is asked once."""
+        self._surface = cache(surface)
+        self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
+        self._observed: dict[tuple[str, str], Observed] = {}
+        self._corrected: dict[tuple[str, str], CorrectedSpeed] = {}
+        self._stale: set[tuple[str, str]] = set()
+        self._spreads: dict[tuple[str, str], tuple[StepTimes, float]] = {}
+        self._ended: dict[str, list[float]] = defaultdict(list)
+
+    def of(self, model: str) -> Predicted:
+        """The beliefs of a job of that model."""
+        return Predicted(self, model)
+
+    def spread(self, model: str, device: str) -> float:
+        """As ``Beliefs``.
+
+        Before the model ran on the type, the range that was predicted. After it, how fast it computes is known; of an exchange
+        that was never seen, within a node or between nodes, the range stays: as large a part of it as the exchange is of a
+        step, at the largest batch on a whole node or on all nodes.
+        """
+        surface, times = self._surface(model, device), self.times(model, device)
+        if not self._seen[model, device]:
+            return surface.relative_spread
+        if (model, device) not in self._spreads or self._spreads[model, device][0] is not times:
+            exchanged = {nodes > 1 for nodes, devices, _ in self._seen[model, device] if devices > 1}
+            per_node, most = surface.group.devices_per_node, int(surface.sizes[-1])
+            widest = {count > per_node: count for count in (min(per_node, most), most)}
+            counts = np.array([count for between, count in widest.items() if between not in exchanged], np.int64)
+            step, compute = times.step_s(-(-counts // per_node), counts, np.full_like(counts, surface.local_range[1]))
+            share = float((1 - compute / step).max(initial=0.0))
+            self._spreads[model, device] = times, share * surface.relative_spread
+        return self._spreads[model, device][1]
+
+    def times(self, model: str, device: str) -> StepTimes:
+        """As ``Beliefs``."""
+        key = (model, device)
+        if key not in self._corrected or key in self._stale:
+            there = [observed for (_, other), observed in self._observed.items() if other == device]
+            corrected = CorrectedSpeed.of(self._surface(model, device), self._observed.get(key), there)
+            self._stale.discard(key)
+            if key not in self._corrected or not self._corrected[key].alike(corrected):
+                self._corrected[key] = corrected
+        return self._corrected[key]
+
+    def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
+        seen = self._seen[model, device]
+        if key in seen:
+            return
+        seen[key] = seconds
+        self._observed[model, device] = Observed.of(self._surface(model, device), seen)
+        self._spreads.pop((model, device), None)
+        self._stale.update(other for other in self._corrected if other[1] == device)
+
+    def total(self, model: str) -> float | None:
+        """As ``Beliefs``."""
+        return float(np.mean(self._ended[model])) if self._ended[model] else None
+
+    def end(self, model: str, progress: float) -> None:
+        """As ``Beliefs``."""
+        self._ended[model].append(progress)
+
+
+class Predicted:
+    """A job's view of the pool."""
+
+    scales = True
+
+    def __init__(self, pool: Pool, model: str) -> None:
+        self._pool, self._model = pool, model
+
+    def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
+        return self._pool.times(self._model, device)
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return self._pool.spread(self._model, device)
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
+        self._pool.see(self._model, device, key, seconds)
+
+    def total(self) -> float | None:
+        """As ``Beliefs``."""
+        return self._pool.total(self._model)
+
+    def end(self, progress: float) -> None:
+        """As ``Beliefs``."""
+        self._pool.end(self._model, progress)
+
+
+class Distorted:
+    """Other beliefs with errors that stay for a job's life: what a policy is worth where its predictor errs.
+
+    Args:
+        error: standard deviation of the logarithm of the step, of each number of devices; 0.2: about 20 %.
+        seed: of the draw.
+    """
+
+    def __init__(self, beliefs: Beliefs, error: float, seed: int, most: int = 4096) -> None:
+        self._beliefs = beliefs
+        draw = np.random.default_rng(seed)
+        self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
+        self.scales = beliefs.scales
+        self._wrong: dict[str, _Times] = {}
+
+    def spread(self, device: str) -> float:
+        """As ``Beliefs``."""
+        return self._beliefs.spread(device)
+
+    def times(self, device: str) -> StepTimes | None:
+        """As ``Beliefs``."""
+        times = self._beliefs.times(device)
+        if times is None:
+            return None
+        if device not in self._wrong or self._wrong[device].times is not times:
+            self._wrong[device] = _Times(times, self._factors)
+        return self._wrong[device]
+
+    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
+        """As ``Beliefs``."""
+        self._beliefs.see(device, key, seconds)
+
+    def total(self) -> float | None:
+        """As ``Beliefs``."""
+        return self._beliefs.total()
+
+    def end(self, progress: float) -> None:
+        """As ``Beliefs``."""
+        self._beliefs.end(progress)
+
+
+class _Times:
+    """Steps times a factor of each number of devices."""
+
+    def __init__(self, times: StepTimes, factors: Array) -> None:
+        self.times, self._factors = times, factors
+
+    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
+        factor = self._factors[devices]
+        step, accumulate = self.times.step_s(nodes, devices, local)
+        return step * factor, accumulate * factor
+
+
+__all__ = ["Beliefs", "Distorted", "Measured", "Online", "Pool", "Predicted"]

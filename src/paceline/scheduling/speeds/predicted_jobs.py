@@ -1,0 +1,245 @@
+"""Jobs of networks that the predictor knows: how each goes where nothing was measured, and what is believed of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.hardware.precision import precision_on
+from paceline.prediction import Predictor
+from paceline.prediction.learning.convergence import Convergence, epoch_samples, mlperf
+from paceline.prediction.learning.convergence import networks as converging
+from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.job import Job
+from paceline.scheduling.simulate.planned_run import PlannedRun
+from paceline.scheduling.speeds.best_strategy import BestStrategies
+from paceline.scheduling.speeds.expected_speed import Pool
+from paceline.scheduling.speeds.predicted_speed import Asked, PredictedSpeed, Surfaces
+from paceline.scheduling.speeds.profiles import Epochs, Profile
+from paceline.scheduling.speeds.stated_strategy import parse_strategy
+from paceline.strategy.usual_precision import usual_precision
+from paceline.workload import Workload
+
+LARGEST_LOCAL = 1024
+"""Samples of a device and pass at most, where no batch is stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network by another name, with the choices of the strategy that its trainers made."""
+
+    workload: Workload
+    choices: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job with the least devices and the types that hold it, its steps, and its strategies on each type."""
+
+    job: Job
+    steps: float
+    strategies: Mapping[str, BestStrategies]
+    fleet: Fleet
+
+    def run(self, job: Job, measured: bool) -> PlannedRun:
+        """The job with what the policy may choose of it. ``measured``: whether policies know the truth."""
+        spread = 0.0 if measured else next(iter(self.strategies.values())).relative_spread(job.devices)
+        return PlannedRun(job, self.steps, self.strategies, self.fleet, spread)
+
+
+class Predictions:
+    """What a predictor says of jobs on one cluster.
+
+    Args:
+        networks: of models whose name is no name that ``predict`` takes.
+    """
+
+    def __init__(self, fleet: Fleet, predictor: Predictor | None = None, networks: Mapping[str, Network] | None = None) -> None:
+        self._fleet = fleet
+        self._surfaces = Surfaces(predictor or Predictor())
+        self._networks = dict(networks or {})
+        self._known = {"": False}
+        self._searched: dict[tuple[object, ...], BestStrategies] = {}
+
+    def knows(self, model: str) -> bool:
+        """Whether a model is a network that ``predict`` takes."""
+        if model not in self._known:
+            try:
+                self.network(model)
+                self._known[model] = True
+            except UserError:
+                self._known[model] = False
+        return self._known[model]
+
+    def network(self, model: str) -> Network:
+        """The network of a model. Raises UserError for a name that ``predict`` does not take."""
+        if model not in self._networks:
+            self._networks[model] = Network(Workload.named(model))
+        return self._networks[model]
+
+    def surface(self, model: str, group: NodeGroup, least: int, most: int, batches: Collection[int] = ()) -> PredictedSpeed:
+        """Steps on nodes of a type, with ``least`` to ``most`` samples of a device and pass.
+
+        Args:
+            batches: of a device, at which nothing is interpolated.
+
+        Raises:
+            UserError: several nodes without a network; the least batch fits no such device.
+        """
+        self._check_network(model, group)
+        network, choices = self.network(model), self._choices(model, group)
+        return self._surfaces.of(
+            Asked(
+                network.workload,
+                group,
+                least,
+                most,
+                self._fleet.devices,
+                tuple(sorted(choices.items())),
+                tuple(sorted(batches)),
+            )
+        )
+
+    def _check_network(self, model: str, group: NodeGroup) -> None:
+        if group.nodes > 1 and not group.network:
+            example = f"{group.nodes}x{group.devices_per_node}x{group.device}, 100Gb/s"
+            raise UserError(f"{model} on several nodes of {group.device}: the network is unknown", f"write {example!r}")
+
+    def _choices(self, model: str, group: NodeGroup) -> dict[str, Any]:
+        """What its trainers chose, in the precision that is usual on that device where they chose none."""
+        network, device = self.network(model), group.hardware
+        usual = usual_precision(network.workload, device).name
+        precision = precision_on(dict(network.choices).get("precision", usual), device.precisions)
+        return {**dict(network.choices), "precision": str(precision)}
+
+    def _strategies(self, model: str, group: NodeGroup, batch: int, stated: Mapping[str, Any] | None) -> BestStrategies:
+        """Searched once for all jobs of a model and a batch. ``stated``: choices that stay; None: all are free."""
+        key = model, group, batch, None if stated is None else tuple(sorted(stated.items()))
+        if key not in self._searched:
+            self._check_network(model, group)
+            usual, workload = self._choices(model, group), self.network(model).workload
+            self._searched[key] = BestStrategies(workload, group, batch, usual, self._surfaces.predictor, stated)
+        return self._searched[key]
+
+    def planned(self, job: Job, chooses: bool) -> PlannedJob:
+        """A job that states a strategy, or whose strategy may change.
+
+        Args:
+            chooses: whether the policy changes strategies. Else a job that states none keeps the choices
+                (``best_strategy.KEPT``) that are best on the devices that it asks for.
+
+        Raises:
+            UserError: no batch, or one that adapts too; work that cannot be counted; no type on which it fits the devices that
+                it asks for.
+        """
+        if "batch" in job.adapts:
+            raise UserError(f"job {job.name!r} states or adapts a strategy and adapts its batch", "let it adapt one of the two")
+        if not job.batch:
+            raise UserError(f"job {job.name!r} states or adapts a strategy and no batch", "give its batch, over all devices")
+        stated = parse_strategy(job.strategy) if job.strategy else None
+        free = chooses and "strategy" in job.adapts
+        strategies, refusals = {}, []
+        for group in self._fleet.groups:
+            if job.may_use(group.device) and job.devices <= group.devices:
+                own = self._strategies(job.model, group, job.batch, None if free else stated)
+                best = own.on(job.devices)
+                if best is None:
+                    refusals.append(own)
+                    continue
+                kept = stated is None and not free
+                strategies[group.device] = self._strategies(job.model, group, job.batch, best.kept) if kept else own
+        if not strategies:
+            raise self._refused(job, refusals)
+        if "devices" in job.adapts:
+            tried = {size for own in strategies.values() for size in (*own.sizes, job.min_devices)}
+            fitting = (n for n in sorted(tried) if n >= job.min_devices and any(own.on(n) for own in strategies.values()))
+            job = replace(job, min_devices=min(next(fitting), job.devices))
+        steps = self._samples(job, self._curve(job), job.batch) / job.batch
+        return PlannedJob(replace(job, device_types=tuple(strategies)), steps, strategies, self._fleet)
+
+    def _refused(self, job: Job, refusals: Sequence[BestStrategies]) -> UserError:
+        """Why a job runs nowhere on the devices that it asks for, and on how many it would."""
+        if not refusals:
+            most = max((group.devices for group in self._fleet.groups if job.may_use(group.device)), default=0)
+            has = f"the cluster has {most:,} of one type that it may use"
+            raise UserError(f"job {job.name!r} asks for {job.devices:,} devices", has)
+        whole = f"job {job.name!r}: {job.model} with batch {job.batch:,}" + (f" as {job.strategy}" if job.strategy else "")
+        larger = (f"{n:,} {own.group.device}" for own in refusals for n in own.sizes if n > job.devices and own.on(n))
+        instead = f"ask for {more}" if (more := next(larger, "")) else "give it another strategy, or larger devices"
+        return UserError(f"{whole}: {refusals[0].why_not(job.devices)}", instead)
+
+    def pool(self, profiles: Mapping[str, Profile]) -> Pool:
+        """What is believed of jobs before any ran.
+
+        Args:
+            profiles: whose batches bound those of their models.
+        """
+        return Pool(lambda model, device: self.believed(model, device, profiles))
+
+    def believed(self, model: str, device: str, profiles: Mapping[str, Profile]) -> PredictedSpeed:
+        """The surface of a model on a type before any job ran, over the batches of its profile where it has one."""
+        group = self._fleet.groups[self._fleet.types.index(device)]
+        if model not in profiles:
+            return self.surface(model, group, 1, LARGEST_LOCAL)
+        limits = profiles[model].limits(device)
+        return self.surface(model, group, limits.local_least, limits.local_most)
+
+    def profile(self, job: Job) -> tuple[Job, Profile]:
+        """The job with its first batch, and how it would go on each type that holds it.
+
+        Raises:
+            UserError: no work that can be counted; a batch that adapts though no critical batch of the network is known; no
+                type whose memory holds it.
+        """
+        speeds, refusals = {}, []
+        for group in self._fleet.groups:
+            if job.may_use(group.device):
+                try:
+                    speeds[group.device] = self.surface(job.model, group, 1, LARGEST_LOCAL)
+                except UserError as error:
+                    refusals.append(error)
+        if not speeds:
+            raise refusals[0] if refusals else UserError(f"job {job.name!r} may use no type of the cluster")
+        widest = max(speed.local_range[1] for speed in speeds.values())
+        first = job.min_batch or job.batch or widest * job.devices
+        curve = self._curve(job)
+        if "batch" in job.adapts and curve is None:
+            raise UserError(
+                f"job {job.name!r}: no critical batch of {job.model} is known, so its batch cannot be chosen",
+                f"leave batch out of its adapts, or train one of {', '.join(converging())}",
+            )
+        most = max(job.max_batch, first) if "batch" in job.adapts else first
+        steps = self._samples(job, curve, first) / first
+        noise = curve.critical_batch / first if curve and math.isfinite(curve.critical_batch) else 1e12
+        batches = np.array([first, most]) if most > first else np.array([first])
+        scale = (batches / first)[:, None]
+        gain = (noise + 1) / (noise / scale + 1)
+        ones = np.ones_like(scale)
+        epochs = Epochs(batches, steps * ones, steps / gain, math.nan * ones, ones, noise * ones)
+        return replace(job, batch=job.batch or first), Profile(job.model, speeds, epochs)
+
+    def _curve(self, job: Job) -> Convergence | None:
+        name = self.network(job.model).workload.name
+        return mlperf(name) if name in converging() else None
+
+    def _samples(self, job: Job, curve: Convergence | None, first: int) -> float:
+        if job.samples:
+            return job.samples
+        if job.steps:
+            return job.steps * (job.batch or first)
+        name = self.network(job.model).workload.name
+        if job.epochs and (count := epoch_samples(name)):
+            return job.epochs * count
+        if job.target and curve is not None:
+            return curve.samples(first, beyond=True)
+        raise UserError(
+            f"job {job.name!r}: its work cannot be counted in samples", "give samples or steps; epochs need a known data set"
+        )
+
+
+__all__ = ["Network", "PlannedJob", "Predictions"]

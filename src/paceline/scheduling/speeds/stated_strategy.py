@@ -1,0 +1,38 @@
+"""The strategy that a job's owner states, in the words of ``whatif``: ``zero3``, ``tensor=4+recompute=full``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.errors import UserError, known_name, shorten, unknown
+from paceline.planning.compare.strategy_text import ALIASES, FIELDS, LEGAL, SPELLINGS, choice_value
+
+NAMES = tuple(name for name in FIELDS if name not in ("global-batch", "workers"))
+"""Choices that a job may state; its batch and devices have columns of their own."""
+
+
+def parse_strategy(text: str) -> dict[str, Any]:
+    """Choices as ``Strategy.of`` names them. A word without a value is a sharding: ``zero3`` is ``sharding=zero3``.
+
+    Args:
+        text: choices with a plus between them.
+
+    Raises:
+        UserError: an unknown choice or value; one that is named twice.
+    """
+    choices: dict[str, Any] = {}
+    for part in text.split("+"):
+        given, equals, value = (word.strip() for word in part.partition("="))
+        if not equals:
+            given, value = "sharding", known_name("strategy", given, tuple(LEGAL["sharding"]), SPELLINGS["sharding"])
+        hyphenated = given.replace("_", "-")
+        name = ALIASES.get(hyphenated, hyphenated)
+        if name not in NAMES:
+            raise unknown("choice of a strategy", name, NAMES, "write it as zero3, or tensor=4+pipeline=2")
+        if FIELDS[name] in choices:
+            raise UserError(f"strategy {shorten(text)!r} names {name} twice", "name each choice once")
+        choices[FIELDS[name]] = choice_value(name, value)
+    return choices
+
+
+__all__ = ["NAMES", "parse_strategy"]

@@ -1,0 +1,94 @@
+"""A module as a file of a runtime: written beside its place, checked against the module, then put there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from paceline.array_types import Array
+from paceline.errors import UserError
+from paceline.slimming.export.export_failure import ExportFailure
+from paceline.slimming.structures.eval_mode import eval_mode
+from paceline.slimming.structures.shrink import tensors_in
+
+TOLERANCE = 1e-3
+"""Of the largest output: another order of additions, no more."""
+OWN_LOOP = 'rewrite that line, or slim for a size in your own loop: `paceline.slim(model, inputs, budget="size=4MB")`'
+"""A module that cannot be exported stays whole there."""
+
+
+def checked_export(
+    model: nn.Module, path: str | Path, runtime: str, write: Callable[[Path], None], apart: Callable[[Path], float]
+) -> Path:
+    """Write a file, and keep it where its runtime computes what the module does.
+
+    Args:
+        runtime: its name. ``write``: makes the file, with the module in eval mode. ``apart``: as of ``difference``.
+
+    Returns:
+        The file. Nothing is left there where the export or the check fails.
+
+    Raises:
+        UserError: what ``write`` raises, another result, a file that cannot be written.
+    """
+    file = Path(path)
+    draft = file.with_suffix(f".draft{file.suffix}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with eval_mode(model), silent():
+            write(draft)
+        with eval_mode(model):
+            found = apart(draft)
+        if not found <= TOLERANCE:
+            raise UserError(
+                f"{runtime} computes another result than {type(model).__name__}: {found:.2g} of the largest output apart",
+                "report this model; the file was not kept",
+            )
+        draft.replace(file)
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror or error}", "give another directory") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return file
+
+
+def refused(model: nn.Module, form: str, error: Exception) -> UserError:
+    """The error for a module that an exporter does not take."""
+    failure = ExportFailure.of(error, model)
+    fix = OWN_LOOP if failure.module else "replace that operation"
+    return UserError(failure.refusal(f"cannot be exported to {form}"), fix)
+
+
+def difference(model: nn.Module, inputs: tuple[Any, ...], found: Sequence[Array]) -> float:
+    """The largest difference of a runtime's outputs to the module's, beside the module's largest output."""
+    with torch.no_grad():
+        expected = [tensor.numpy() for tensor in tensors_in(model.eval()(*inputs))]
+    largest = max((float(np.abs(each).max()) for each in expected if each.size), default=0.0)
+    apart = [float(np.abs(a - b).max()) for a, b in zip(expected, found, strict=True) if a.size]
+    return max(apart, default=0.0) / (largest or 1.0)
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Exporters print their steps, and warn of what is not this caller's."""
+    disabled, handlers = logging.root.manager.disable, logging.root.handlers[:]
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        logging.root.handlers[:] = handlers  # one that was added here would write where nobody reads
+
+
+__all__ = ["checked_export", "difference", "refused", "silent"]

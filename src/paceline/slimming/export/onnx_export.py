@@ -1,0 +1,80 @@
+"""ONNX files of modules, checked against them on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.array_types import Array
+from paceline.errors import UserError
+from paceline.slimming.export import exporting, sparse_onnx
+from paceline.slimming.export.exporting import checked_export, refused
+from paceline.slimming.structures.shrink import tensors_in
+
+
+def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+    """Write a module as an ONNX file, and check that ONNX Runtime computes what the module does.
+
+    Args:
+        inputs: tensors of the shapes that the file is for.
+
+    Returns:
+        The file. Nothing is left there where the export or the check fails.
+
+    Raises:
+        UserError: an operation that ONNX lacks, another result, a file that cannot be written.
+    """
+
+    def write(draft: Path) -> None:
+        table = sparse_onnx.translations() if sparse_onnx.has_sparse(model) else None
+        try:
+            torch.onnx.export(
+                model, inputs, str(draft), dynamo=True, verbose=False, external_data=False, custom_translation_table=table
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise refused(model, "ONNX", error) from error
+        if table:
+            sparse_onnx.compress(draft)
+
+    return checked_export(model, path, "ONNX Runtime", write, lambda draft: difference(model, inputs, draft))
+
+
+def difference(model: nn.Module, inputs: tuple[Any, ...], file: str | Path) -> float:
+    """The largest difference of the file's outputs to the module's, beside the module's largest output."""
+    session = open_session(file)
+    return exporting.difference(model, inputs, session.run(None, feed(session, inputs)))
+
+
+def open_session(file: Any, threads: int = 1, trace: str | Path | None = None) -> Any:
+    """A session of ONNX Runtime on this machine's CPU, of a file or a model. Raises UserError where it is not installed.
+
+    Args:
+        trace: a directory for the graph that the runtime makes of the file, and for its profile.
+    """
+    try:
+        import onnxruntime as ort
+    except ModuleNotFoundError as error:
+        raise UserError("ONNX Runtime is not installed", "pip install 'paceline[slim]'") from error
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    if sparse_onnx.LIBRARY.exists():
+        options.register_custom_ops_library(str(sparse_onnx.LIBRARY))
+    if trace is not None:
+        options.optimized_model_filepath = str(Path(trace) / "made.onnx")
+        options.enable_profiling, options.profile_file_prefix = True, str(Path(trace) / "profile")
+    source = file.SerializeToString() if hasattr(file, "SerializeToString") else str(file)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def feed(session: Any, inputs: tuple[Any, ...]) -> Mapping[str, Array]:
+    """Inputs by the names that a session has for them."""
+    arrays = [each.numpy() for each in tensors_in(inputs)]
+    return {given.name: array for given, array in zip(session.get_inputs(), arrays, strict=True)}
+
+
+__all__ = ["difference", "feed", "open_session", "to_onnx"]

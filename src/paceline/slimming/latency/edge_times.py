@@ -1,0 +1,108 @@
+"""What a network would take on a processor that is not here: a roofline from published figures, layer by layer.
+
+A layer takes at least its multiply-adds at the processor's peak, and its bytes at the memory's rate (the roofline, Williams
+et al., CACM 2009). How near a layer comes to that here, against a peak and a rate measured here, it is taken to come there.
+This is a prediction on published figures: the range says how far off it may be. Only a run on the device is a measurement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from paceline.hardware.edge import EdgeDevice
+from paceline.slimming.latency.layer_times import REST, LayerTimes
+from paceline.slimming.latency.onnx_nodes import Node, alone, made, numbers
+
+LOW, HIGH, HIGH_OF_MANY = 0.5, 2.0, 3.5
+"""The range about the prediction on one core, and the end on several, which share caches and memory: the published latencies of
+validation/edge lie in it (benchmarks/edge_latency.py), and it was chosen so."""
+WARNING = (
+    "Ten published latencies were off by up to 74 % from such predictions, 37 % in the median "
+    "(benchmarks/results/edge_latency.csv); the range was chosen on these ten."
+)
+SIDE = 768
+COPIED = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """FLOP/s of fp32 on one core, and bytes/s of the memory."""
+
+    peak: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTimes:
+    """Seconds on a device that is not here.
+
+    Attributes:
+        by_layer: of each operation and of the rest. ``low_s``, ``high_s``: the range of the whole.
+        note: what it rests on.
+    """
+
+    by_layer: dict[str, float]
+    low_s: float
+    high_s: float
+    note: str
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole network."""
+        return sum(self.by_layer.values())
+
+
+@cache
+def this_machine() -> Machine:
+    """One core's peak, by a square matrix product on ONNX Runtime, and the rate of a copy beyond the caches."""
+    square = {"w": numbers(SIDE, SIDE)}
+    took = alone([made("MatMul", "x", "w")], square, {"x": numbers(SIDE, SIDE)})
+    held, copy = np.ones(COPIED // 4, np.float32), np.zeros(COPIED // 4, np.float32)
+    passes = []
+    for _ in range(6):
+        start = time.thread_time()
+        np.copyto(copy, held)
+        passes.append(time.thread_time() - start)
+    return Machine(2 * SIDE**3 / took, 2 * COPIED / min(passes))
+
+
+def edge_times(times: LayerTimes, device: EdgeDevice, removed: Collection[int] = (), threads: int = 1) -> EdgeTimes:
+    """Predicted latency of a network without some structures on another processor.
+
+    Args:
+        times: measured here with one thread. ``threads``: of the other processor, up to its large cores.
+    """
+    return on_device(times.nodes(removed), times.by_layer(removed)[REST], device, threads)
+
+
+def on_device(
+    nodes: Iterable[tuple[str, Node, float]], rest_s: float, device: EdgeDevice, threads: int = 1, here: Machine | None = None
+) -> EdgeTimes:
+    """Predicted latency of operations on another processor.
+
+    Args:
+        nodes: name, sizes and seconds on one core here. ``rest_s``: here, beyond them.
+        here: what is measured here, if it is known.
+    """
+    here = here or this_machine()
+    there = Machine(device.peak(threads), device.bandwidth.value)
+    by_layer: dict[str, float] = {}
+    for name, node, took in nodes:
+        slower = max(took / _least(node, here), 1.0)
+        by_layer[name] = by_layer.get(name, 0.0) + slower * _least(node, there)
+    by_layer[REST] = rest_s * here.peak / there.peak
+    whole = sum(by_layer.values())
+    note = f"predicted from published figures of {device.name} for {min(threads, device.cores)} of its cores, not measured"
+    return EdgeTimes(by_layer, LOW * whole, (HIGH if threads == 1 else HIGH_OF_MANY) * whole, note)
+
+
+def _least(node: Node, machine: Machine) -> float:
+    return max(2 * node.products / machine.peak, node.bytes / machine.bandwidth)
+
+
+__all__ = ["WARNING", "EdgeTimes", "Machine", "edge_times", "on_device", "this_machine"]

@@ -1,0 +1,199 @@
+"""Runtimes that a network is slimmed for: their files, and what a network takes on them here."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from paceline.array_types import Array
+from paceline.errors import UserError
+from paceline.slimming.export.exporting import checked_export, difference, refused, silent
+from paceline.slimming.export.onnx_export import to_onnx
+from paceline.slimming.latency.latency import Latency, alternating, pinned, session_call
+from paceline.slimming.structures.shrink import tensors_in
+
+
+class Target(ABC):
+    """A runtime.
+
+    Attributes:
+        name: in Paceline; ``title``: its own. ``suffix``: of its files.
+        package: that must be there. ``extra``: of Paceline, which installs it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffix: ClassVar[str]
+    package: ClassVar[str]
+    extra: ClassVar[str]
+
+    @abstractmethod
+    def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """Write a module, on the CPU, for inputs of these shapes, and check the file against it on the runtime.
+
+        Returns:
+            The file. Nothing is left there where the export or the check fails.
+
+        Raises:
+            UserError: the package is missing, an operation that the runtime lacks, another result, an unwritable file.
+        """
+
+    @abstractmethod
+    def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """One run of a file. Raises UserError where the package is missing."""
+
+    @abstractmethod
+    def vector_width(self) -> int:
+        """Channels that the runtime's fp32 kernels compute at once on this processor: widths are its multiples."""
+
+    def latencies(
+        self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int = 15
+    ) -> dict[str, Latency]:
+        """What files take, by name, in alternation and after a warm-up, on as many processors as threads.
+
+        Args:
+            files: file and inputs, by name.
+        """
+        with pinned(threads):
+            return alternating({name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns)
+
+    def check_installed(self) -> None:
+        """Raises UserError, with what to install, where the package is missing."""
+        if importlib.util.find_spec(self.package) is None:
+            raise UserError(f"{self.title} is not installed", f"pip install 'paceline[{self.extra}]'")
+
+
+class OnnxRuntime(Target):
+    """ONNX Runtime on the CPU."""
+
+    name, title, suffix, package, extra = "onnxruntime", "ONNX Runtime", ".onnx", "onnxruntime", "slim"
+
+    def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """By ``torch.onnx``; as ``to_onnx``."""
+        self.check_installed()
+        return to_onnx(model, inputs, path)
+
+    def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """A session of its own."""
+        self.check_installed()
+        return session_call(file, inputs, threads)
+
+    def vector_width(self) -> int:
+        """16 with AVX-512, else 8: the blocks in which MLAS keeps channels."""
+        return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
+
+
+class _Xnnpack(Target):
+    """A runtime that computes in XNNPACK."""
+
+    def vector_width(self) -> int:
+        """16 with AVX, else 8: columns of XNNPACK's fp32 kernels (its configs/gemm-config.c)."""
+        return 16 if torch.backends.cpu.get_cpu_capability().startswith("AVX") else 8
+
+
+class ExecuTorch(_Xnnpack):
+    """ExecuTorch with its XNNPACK backend.
+
+    Its threads are one pool of the process: all that is measured at a time has the same number of them.
+    """
+
+    name, title, suffix, package, extra = "executorch", "ExecuTorch", ".pte", "executorch", "executorch"
+
+    def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """By ``torch.export``, lowered to XNNPACK. Arguments and errors as of ``Target``."""
+        self.check_installed()
+
+        def write(draft: Path) -> None:
+            from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+            from executorch.exir import to_edge_transform_and_lower
+
+            try:
+                exported = torch.export.export(model, inputs)
+                program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+            except Exception as error:  # each of its passes raises errors of its own
+                raise refused(model, self.title, error) from error
+            draft.write_bytes(program.buffer)
+
+        def apart(draft: Path) -> float:
+            return difference(model, inputs, [each.numpy() for each in tensors_in(_executed(draft, inputs)())])
+
+        return checked_export(model, path, self.title, write, apart)
+
+    def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """With its program, which must live as long."""
+        self.check_installed()
+        return _executed(file, inputs, threads)
+
+
+def _executed(file: str | Path, inputs: tuple[Any, ...], threads: int | None = None) -> Callable[[], Any]:
+    """One run of an ExecuTorch file: what it returns. ``threads``: None leaves the pool as it is."""
+    with silent():
+        from executorch.extension.pybindings import portable_lib
+        from executorch.runtime import Runtime
+
+    if threads is not None and portable_lib._threadpool_get_thread_count() != threads:
+        portable_lib._unsafe_reset_threadpool(threads)  # Python has no other way; files that are open lose their pool
+    program = Runtime.get().load_program(Path(file))
+    method, given = program.load_method("forward"), list(inputs)
+
+    def run(program: Any = program) -> Any:  # a method reads from its program, and does not keep it alive
+        return method.execute(given)
+
+    return run
+
+
+class LiteRT(_Xnnpack):
+    """LiteRT, the runtime of TensorFlow Lite's files, with its XNNPACK delegate. Whole numbers enter as int32."""
+
+    name, title, suffix, package, extra = "litert", "LiteRT", ".tflite", "litert_torch", "litert"
+
+    def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
+        """By ``litert_torch``. Arguments and errors as of ``Target``."""
+        self.check_installed()
+
+        def write(draft: Path) -> None:
+            import litert_torch
+
+            try:
+                converted = litert_torch.convert(model, inputs)
+            except Exception as error:  # each of its passes raises errors of its own
+                raise refused(model, self.title, error) from error
+            converted.export(str(draft))
+
+        return checked_export(
+            model, path, self.title, write, lambda draft: difference(model, inputs, _interpreted(draft, inputs, 1)())
+        )
+
+    def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
+        """An interpreter of its own."""
+        self.check_installed()
+        return _interpreted(file, inputs, threads)
+
+
+def _interpreted(file: str | Path, inputs: tuple[Any, ...], threads: int) -> Callable[[], list[Array]]:
+    """One run of a LiteRT file: what it returns."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=Path(file).read_bytes(), num_threads=threads)
+    interpreter.allocate_tensors()
+    run = interpreter.get_signature_runner()
+    details = sorted(run.get_input_details().items(), key=_place)
+    arrays = [each.numpy() for each in tensors_in(inputs)]
+    given = {name: array.astype(detail["dtype"]) for (name, detail), array in zip(details, arrays, strict=True)}
+    return lambda: [array for _, array in sorted(run(**given).items(), key=_place)]
+
+
+def _place(item: tuple[str, object]) -> int:
+    """Of an input or output that is called ``args_0`` or ``output_0``."""
+    return int(item[0].rpartition("_")[2])
+
+
+TARGETS: Mapping[str, Target] = {target.name: target for target in (OnnxRuntime(), ExecuTorch(), LiteRT())}
+
+__all__ = ["TARGETS", "ExecuTorch", "LiteRT", "OnnxRuntime", "Target"]

@@ -1,0 +1,36 @@
+"""What reading weights costs: in a network they come from further away than where an operation runs alone, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.slimming.latency.onnx_nodes import Node, seconds
+
+FURTHEST = 2**26
+"""Bytes that no cache here holds; more weights are read no slower."""
+SHARE = 0.02
+"""Operations with less of the weights are not timed, but taken as the others are."""
+COPIES = 48
+
+
+def seconds_per_byte(nodes: Sequence[Node], weights: Sequence[float], threads: int = 1) -> tuple[float, ...]:
+    """What each byte of an operation's weights adds in the network to the operation's time alone.
+
+    Each large operation is timed alone, and in turn with copies that together have the network's weights.
+
+    Args:
+        weights: bytes of each operation.
+    """
+    total = sum(weights)
+    known: dict[Node, float] = {}
+    for node, held in zip(nodes, weights, strict=True):
+        copies = int(np.clip(round(min(total, FURTHEST) / held), 1, COPIES)) if held else 1
+        if held >= SHARE * total and node not in known and copies > 1:
+            known[node] = max(seconds(node, threads, copies) - seconds(node, threads), 0.0) / held
+    usual = float(np.median(list(known.values()))) if known else 0.0
+    return tuple(known.get(node, 0.0 if held >= SHARE * total else usual) for node, held in zip(nodes, weights, strict=True))
+
+
+__all__ = ["seconds_per_byte"]

@@ -1,0 +1,151 @@
+"""Which structures go so that a budget is met: those that matter least for what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import accumulate, takewhile
+from math import log, log1p
+
+from paceline.errors import UserError
+from paceline.slimming.structures.structures import Structure, Structures
+from paceline.units import format_seconds
+
+FLOOR = 1 / 16
+"""A residual branch that goes whole counts as one that keeps so much of its width: the shortcut carries on beside it."""
+CENTRE = 1 / 16
+"""A kernel's centre counts as so much of a row: alone it sees nothing beside its own place. Where it counted whole, small
+networks of 3x3 kernels lost a point more than by filters alone."""
+PHASES = 10
+"""On the way to the budget what a layer's structures cost is counted anew so often: it falls with the widths beside them."""
+
+
+def widths_for(
+    structures: Structures,
+    importance: Mapping[int, float],
+    cost: Callable[[Collection[int]], float],
+    budget: float,
+    round_to: int = 8,
+    show: Callable[[float], str] = format_seconds,
+) -> set[int]:
+    """Numbers of the structures to remove.
+
+    A residual branch may go whole. Any other layer keeps something. It loses its least important structures, so many at once
+    that its width is a multiple of the target's vector: what is beyond a whole vector costs as much as a whole one. What has
+    no importance goes even where the budget is met. A part of what a layer still has counts, not of what it had: else the
+    cheapest layer would be emptied. A kernel loses its pairs one by one, from the outside in.
+
+    Args:
+        importance: of each structure by its number, at least 0, such as its norm; beside others of its own layer it counts. Of
+            a pair of a kernel: of one of its rows, beside those that always stay (``StructureNorms.importance``).
+        cost: of the network without some structures: ``LayerTimes.seconds``, or bytes.
+        budget: of the cost. ``show``: writes a cost.
+        round_to: a width is a multiple of it, what it was, or below it a power of two.
+
+    Raises:
+        UserError: no widths meet the budget; the least that can be met is named.
+    """
+    removed, now = nearest_widths(structures, importance, cost, budget, round_to)
+    if now > budget:
+        least = f"the least that its structures allow is {show(now)}"
+        raise UserError(f"a budget of {show(budget)} cannot be met", f"give a larger budget; {least}")
+    return removed
+
+
+def nearest_widths(
+    structures: Structures,
+    importance: Mapping[int, float],
+    cost: Callable[[Collection[int]], float],
+    budget: float,
+    round_to: int = 8,
+) -> tuple[set[int], float]:
+    """As ``widths_for``, with the cost that is left; where the budget cannot be met, the nearest."""
+    blocks = [_blocks(every, importance, round_to) for every in structures.layers().values()]
+    free = [each for every in blocks for each in _leading_zeros(every, importance)]
+    free += [list(branch.numbers) for branch in structures.branches if not any(importance[each] for each in branch.numbers)]
+    removed: set[int] = set().union(*free)
+    now = cost(removed)
+    for left in range(PHASES, 0, -1):
+        if now <= budget:
+            break
+        aim = now * (budget / now) ** (1 / left)
+        steps = _order(structures, blocks, importance, now, removed, cost)
+        if not steps:
+            break
+        count = _first(list(accumulate(steps, set.union, initial=removed)), cost, aim)
+        removed = removed.union(*steps[:count])
+        now = cost(removed)
+    return removed, now
+
+
+def _leading_zeros(every: list[list[int]], importance: Mapping[int, float]) -> Iterator[list[int]]:
+    return takewhile(lambda block: not any(importance[number] for number in block), every)
+
+
+def _order(
+    structures: Structures,
+    blocks: list[list[list[int]]],
+    importance: Mapping[int, float],
+    now: float,
+    removed: set[int],
+    cost: Callable[[Collection[int]], float],
+) -> list[set[int]]:
+    """Blocks that are left and whole branches, those first that matter least for what they save."""
+    scored = []
+    for every, members in zip(blocks, structures.layers().values(), strict=True):
+        waiting = [block for block in every if not removed.issuperset(block)]
+        saved = (now - cost(removed.union(waiting[0]))) / len(waiting[0]) if waiting else 0.0
+        counts, stays = _counts(structures, members, importance)
+        left, last = stays + sum(counts[each.number] for each in members if each.number not in removed), 0.0
+        for block in waiting if saved > 0 else ():
+            after = max(left - sum(counts[number] for number in block), 1e-12 * left)
+            last = max(last, log(left / after) / (saved * len(block)))  # a layer's blocks keep their order
+            left = after
+            scored.append((last, set(block)))
+    for branch in structures.branches:
+        alive = branch.numbers.difference(removed)
+        saved = now - cost(removed | alive) if alive else 0.0
+        if saved > 0:
+            scored.append((log1p(len(alive) / (FLOOR * len(branch.numbers))) / saved, set(alive)))
+    return [block for _, block in sorted(scored, key=lambda each: each[0])]
+
+
+def _counts(
+    structures: Structures, members: list[Structure], importance: Mapping[int, float]
+) -> tuple[Mapping[int, float], float]:
+    """What each structure of a layer counts, and what always stays in it. Of a kernel each row counts, the centre less."""
+    if not members[0].nested:
+        return importance, 0.0
+    part = members[0].slices[0]
+    rows = {each.number: len(each.slices[0].indices) for each in members}
+    stays = len(structures.units[part.parameter][part.dim]) - sum(rows.values()) - 1 + CENTRE
+    return {number: count * importance[number] for number, count in rows.items()}, stays
+
+
+def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim: float) -> int:
+    """Place of the first whose cost is at most ``aim``, in a list of falling costs; else of the last."""
+    low, high = 0, len(every) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if cost(every[middle]) <= aim else (middle + 1, high)
+    return low
+
+
+def _blocks(every: list[Structure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
+    """What goes together, the least important first: down to the next multiple, below one vector to a power of two. The
+    pairs of a kernel one by one."""
+    if every[0].nested:
+        return [[each.number] for each in every]
+    ranked = [each.number for each in sorted(every, key=lambda each: importance[each.number])]
+    width = max(len(part.indices) for part in every[0].slices if part.parameter == every[0].layer)
+    blocks = []
+    while len(ranked) > 1:
+        step = max(round_to // width, 1)
+        while step >= len(ranked):
+            step = (step + 1) // 2
+        count = len(ranked) - (len(ranked) - 1) // step * step
+        blocks.append(ranked[:count])
+        ranked = ranked[count:]
+    return blocks
+
+
+__all__ = ["nearest_widths", "widths_for"]

@@ -1,0 +1,1 @@
+"""Structures of a network and their removal."""

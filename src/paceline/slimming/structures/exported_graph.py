@@ -1,0 +1,164 @@
+"""The exported graph of a network. A module that cannot be exported is one operation in it, so that the rest can be seen."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from paceline.errors import UserError
+from paceline.slimming.export.export_failure import ExportFailure, named
+from paceline.slimming.export.exporting import silent
+from paceline.slimming.structures.eval_mode import eval_mode
+
+OPAQUE = "opaque"
+"""The operation of a module that cannot be exported. Its last operand says why."""
+PLAIN = (Tensor, type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+"""What may enter an opaque module: nothing else can hide a tensor."""
+NEXT = "rewrite that line without choices by data or packed sequences, or move it to a module of its own, which stays whole"
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class ExportedGraph:
+    """A network's graph.
+
+    Attributes:
+        opaque: why the modules of these names cannot be exported.
+    """
+
+    program: torch.export.ExportedProgram
+    opaque: Mapping[str, str]
+
+
+def exported_graph(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedGraph:
+    """Export a network in eval mode. The smallest modules that cannot be exported become one operation each.
+
+    Such a module takes and gives tensors. Where it gives something else, the code around it may choose by that, and the module
+    around it is the operation.
+
+    Raises:
+        UserError: the network itself cannot be exported, or does not run; the operation and its line are named.
+    """
+    opaque: dict[str, _StandIn] = {}
+    with eval_mode(model), silent():
+        while True:
+            try:
+                with _forwards(model, opaque):
+                    program = _exported(model, inputs)
+                return ExportedGraph(program, {path: each.why for path, each in opaque.items()})
+            except Exception as error:  # a module may raise anything
+                failure = ExportFailure.of(error, model)
+                if failure.paths and failure.paths[0] in opaque:  # called in another way than it was seen
+                    failure = replace(opaque[failure.paths[0]].failure, paths=failure.paths[1:])
+                found = _opaque(model, inputs, failure)
+                if found is None:
+                    raise UserError(failure.refusal("cannot be traced"), NEXT) from error
+                path, stand_in = found
+                opaque = {name: each for name, each in opaque.items() if not name.startswith(f"{path}.")} | {path: stand_in}
+
+
+def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """In the two ways that ``torch.onnx`` has: Python runs the network, or PyTorch reads its bytecode."""
+    try:
+        return torch.export.export(model, inputs)
+    except Exception:
+        with contextlib.suppress(Exception):
+            return torch.export.export(model, inputs, strict=True)
+        raise  # the first error knows its line
+
+
+def _opaque(model: nn.Module, inputs: tuple[Any, ...], failure: ExportFailure) -> tuple[str, _StandIn] | None:
+    """The innermost of the modules that were running that can be one operation, by its name; None where none can."""
+    recorders = {path: _Recorder(model.get_submodule(path).forward) for path in failure.paths if path}
+    try:
+        with _forwards(model, recorders), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model(*inputs)
+    except Exception as error:
+        refusal = ExportFailure.of(error, model).refusal("does not run on the example")
+        raise UserError(refusal, "give inputs of the kinds and shapes that it takes") from error
+    for path, recorder in recorders.items():
+        if recorder.results and not recorder.hides:
+            return path, _StandIn(recorder.results, f"{named(model, path)} cannot be traced: {failure.line}", failure)
+    return None
+
+
+@contextmanager
+def _forwards(model: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Other forwards for the modules of these names, for a while."""
+    own = {path: vars(model.get_submodule(path)) for path in forwards}
+    before = {path: attributes["forward"] for path, attributes in own.items() if "forward" in attributes}
+    try:
+        for path, attributes in own.items():
+            attributes["forward"] = forwards[path]
+        yield
+    finally:
+        for path, attributes in own.items():
+            attributes.pop("forward")
+            attributes.update({"forward": before[path]} if path in before else {})
+
+
+class _Recorder:
+    """A module's forward that notes what it gives.
+
+    Attributes:
+        results: by the shapes that it was given.
+        hides: it takes what may hide a tensor, or gives something else than tensors.
+    """
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self._forward = forward
+        self.results: dict[Shapes, Any] = {}
+        self.hides = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = tree_leaves((args, kwargs))
+        shapes = _shapes(given)
+        result = self._forward(*args, **kwargs)
+        leaves = tree_leaves(result)
+        self.hides |= not all(isinstance(each, PLAIN) for each in given)
+        self.hides |= not all(isinstance(each, Tensor | None) for each in leaves)
+        self.results.setdefault(shapes, result)
+        return result
+
+
+class _StandIn:
+    """What takes the place of a module's forward: one operation on its tensors.
+
+    Attributes:
+        why: the module cannot be exported. ``failure``: of the exporter.
+    """
+
+    def __init__(self, results: Mapping[Shapes, Any], why: str, failure: ExportFailure) -> None:
+        self._results, self.why, self.failure = results, why, failure
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = tree_leaves((args, kwargs))
+        leaves, spec = tree_flatten(self._results[_shapes(given)])
+        like = [torch.empty(each.shape, dtype=each.dtype, device=each.device) for each in leaves if each is not None]
+        made = iter(opaque([each for each in given if isinstance(each, Tensor)], like, self.why))
+        return tree_unflatten([None if each is None else next(made) for each in leaves], spec)
+
+
+def _shapes(leaves: list[Any]) -> Shapes:
+    return tuple(tuple(map(int, each.shape)) for each in leaves if isinstance(each, Tensor))
+
+
+@torch.library.custom_op(f"paceline::{OPAQUE}", mutates_args=())
+def opaque(given: list[Tensor], like: list[Tensor], why: str) -> list[Tensor]:
+    """Tensors of the shapes of others, as if they were computed of what is given; graphs hold it, nothing runs it."""
+    return [torch.empty_like(each) for each in like]
+
+
+@opaque.register_fake
+def _(given: list[Tensor], like: list[Tensor], why: str) -> list[Tensor]:
+    return [torch.empty_like(each) for each in like]
+
+
+__all__ = ["OPAQUE", "ExportedGraph", "exported_graph"]

@@ -1,0 +1,48 @@
+"""Modules that a plan puts in another's place, such as two thin convolutions for one: each kind by its name in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from paceline.errors import unknown
+from paceline.slimming.methods import compact_student, low_rank, sparse_convolution
+from paceline.slimming.structures import branches
+
+Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
+"""The new module from the old one and the plan's settings. Its weights are the nearest to the old one's, or new ones."""
+KINDS: Mapping[str, Make] = MappingProxyType(
+    {
+        "low_rank": low_rank.split,
+        "sparse": sparse_convolution.replacement,
+        "conv_m": compact_student.replacement,
+        "without_branches": branches.without_branches,
+    }
+)
+
+
+def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) -> nn.Module:
+    """The same model with other modules at these paths.
+
+    Args:
+        replacements: by path, empty for the whole network, ``kind`` and that kind's settings.
+
+    Raises:
+        UserError: an unknown kind, or a module that it cannot replace.
+    """
+    for path, settings in replacements.items():
+        kind = str(settings.get("kind"))
+        if kind not in KINDS:
+            raise unknown("replacement", kind, KINDS)
+        new = KINDS[kind](model.get_submodule(path), settings)
+        if not path:
+            return new
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, new)
+    return model
+
+
+__all__ = ["KINDS", "Make", "replaced"]

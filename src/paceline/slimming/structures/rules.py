@@ -1,0 +1,482 @@
+"""What each operation of an exported graph ties together. An operation without a rule keeps its operands whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from paceline.array_types import Ints
+from paceline.slimming.structures.structures import Field, Labelled, Units, compressed, vector
+
+Rule = Callable[["Ties", Sequence[Any], tuple[int, ...]], Any]
+"""Given the forest, the operands (tensors as ``Labelled``) and the shape of the result: the labelled result."""
+RULES: dict[str, Rule] = {}
+ELEMENTWISE = (
+    *("relu", "relu_", "relu6", "gelu", "silu", "silu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "hardtanh", "hardtanh_"),
+    *("hardswish", "hardswish_", "hardsigmoid", "elu", "leaky_relu", "leaky_relu_", "mish", "softplus", "dropout", "dropout_"),
+    *("feature_dropout", "clone", "contiguous", "detach", "detach_", "alias", "to", "_to_copy", "where", "masked_fill"),
+    *("masked_fill_", "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "abs"),
+    "square",
+)
+"""Element by element; shapes broadcast. What makes something of zero does no harm: the next layer has no such input."""
+POOLS = (
+    *("max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"),
+    *("adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample_nearest2d", "upsample_bilinear2d"),
+)
+_FIXED = np.zeros(1, np.int64)
+
+
+class Ties:
+    """Ties units as operations need it.
+
+    Attributes:
+        name: of the operation that is under way, for reasons.
+    """
+
+    def __init__(self, forest: Units) -> None:
+        self.forest = forest
+        self.name = ""
+
+    def fix(self, tensor: Labelled, why: str = "") -> None:
+        """All of a tensor stays."""
+        for one in tensor.fields:
+            self.forest.fix(one, why or f"{self.name} needs it whole")
+
+    def fix_dim(self, tensor: Labelled, dim: int, why: str = "") -> None:
+        """What varies along a dimension stays."""
+        for one in tensor.fields:
+            if one.shape[dim] > 1:
+                self.forest.fix(one, why or f"{self.name} needs it whole")
+
+    def vector_of(self, tensor: Labelled, dim: int) -> Ints:
+        """Units of a dimension. Where they are joint with another dimension, each index becomes one unit."""
+        dim %= len(tensor.shape)
+        found: Ints | None = None
+        for one in tensor.fields:
+            if one.shape[dim] == 1:
+                continue
+            lines = np.moveaxis(one, dim, 0).reshape(one.shape[dim], -1)
+            if lines.shape[1] > 1:
+                self.forest.tie(lines, lines[:, :1])
+            units = lines[:, 0]
+            if found is not None:
+                self.forest.tie(found, units)
+            found = units
+        return np.zeros(tensor.shape[dim], np.int64) if found is None else found
+
+    def without_joints(self, tensor: Labelled) -> Labelled:
+        """The tensor where each field is of one dimension: of the first that its field has."""
+        fields = []
+        for one in tensor.fields:
+            wide = [dim for dim, size in enumerate(one.shape) if size > 1]
+            if wide:
+                units = self.vector_of(Labelled(tensor.shape, (one,)), wide[0])
+                fields.append(vector(units, wide[0], len(tensor.shape)))
+        return Labelled(tensor.shape, tuple(fields))
+
+    def tie(self, left: Ints, right: Ints) -> None:
+        """Two dimensions of one length."""
+        self.forest.tie(left, right)
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for operations of ATen."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+@rule(*ELEMENTWISE)
+def elementwise(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """What is gone on one side is gone on the other; where one side has no such units, it stays."""
+    tensors = [operand for operand in operands if isinstance(operand, Labelled) and operand.shape]
+    rank = len(shape)
+    fields: list[Field] = []
+    for tensor in tensors:
+        for one in tensor.fields:
+            padded = one.reshape((1,) * (rank - one.ndim) + one.shape)
+            _merge(ties, fields, padded)
+    for tensor in tensors:
+        _fix_missing(ties, fields, tensor, rank)
+    return Labelled(shape, tuple(fields))
+
+
+def _merge(ties: Ties, fields: list[Field], new: Field) -> None:
+    """Into the field that varies along one of its dimensions, if there is one."""
+    for index, one in enumerate(fields):
+        if any(a > 1 and b > 1 for a, b in zip(one.shape, new.shape, strict=True)):
+            ties.forest.tie(one, new)
+            fields[index] = np.array(np.broadcast_arrays(one, new)[0]) if new.size > one.size else one
+            return
+    fields.append(new)
+
+
+def _fix_missing(ties: Ties, fields: Sequence[Field], tensor: Labelled, rank: int) -> None:
+    """Dimensions of a tensor that are as long as a field's, without units of their own, cannot shrink with it."""
+    offset = rank - len(tensor.shape)
+    for one in fields:
+        for dim, size in enumerate(tensor.shape):
+            own = any(mine.shape[dim] > 1 for mine in tensor.fields)
+            if size > 1 and one.shape[dim + offset] > 1 and not own:
+                ties.forest.fix(one, f"{ties.name} adds what has a fixed size")
+
+
+@rule(*POOLS)
+def pooled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Channels stay channels."""
+    channels = ties.vector_of(operands[0], 1)
+    return Labelled(shape, (vector(channels, 1, len(shape)),))
+
+
+@rule("conv1d", "conv2d", "conv3d", "convolution")
+def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Input channels tie to the weight's second dimension, outputs are its first; grouped ones go as whole groups."""
+    inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
+    groups = inputs.shape[1] // weight.shape[1]
+    channels, out, into = ties.vector_of(inputs, 1), ties.vector_of(weight, 0), ties.vector_of(weight, 1)
+    for dim in range(2, len(weight.shape)):
+        ties.fix_dim(weight, dim, "the size of a kernel")
+    if groups == 1:
+        ties.tie(channels, into)
+    elif weight.shape[1] == 1 and len(out) == len(channels):  # depthwise
+        ties.tie(channels, out)
+        ties.forest.fix(into, "depthwise")
+    else:
+        for of in (channels, out):
+            lines = of.reshape(groups, -1)
+            ties.tie(lines, lines[:, :1])
+        ties.tie(channels.reshape(groups, -1)[:, 0], out.reshape(groups, -1)[:, 0])
+        ties.forest.fix(into, "inside a group")
+    if isinstance(bias, Labelled):
+        ties.tie(ties.vector_of(bias, 0), out)
+    return Labelled(shape, (vector(out, 1, len(shape)),))
+
+
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Its weight is (inputs, outputs, ...); a grouped one stays whole."""
+    inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
+    if shape[1] != weight.shape[1]:
+        for tensor in (inputs, weight, bias):
+            if isinstance(tensor, Labelled):
+                ties.fix(tensor)
+        return Labelled(shape)
+    for dim in range(2, len(weight.shape)):
+        ties.fix_dim(weight, dim, "the size of a kernel")
+    ties.tie(ties.vector_of(inputs, 1), ties.vector_of(weight, 0))
+    out = ties.vector_of(weight, 1)
+    if isinstance(bias, Labelled):
+        ties.tie(ties.vector_of(bias, 0), out)
+    return Labelled(shape, (vector(out, 1, len(shape)),))
+
+
+@rule("linear")
+def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """The last dimension ties to the weight's second, outputs are its first."""
+    inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
+    ties.tie(ties.vector_of(inputs, -1), ties.vector_of(weight, 1))
+    out = ties.vector_of(weight, 0)
+    if isinstance(bias, Labelled):
+        ties.tie(ties.vector_of(bias, 0), out)
+    kept = tuple(one for one in inputs.fields if one.shape[-1] == 1)
+    return Labelled(shape, (*kept, vector(out, -1, len(shape))))
+
+
+@rule("matmul", "bmm")
+def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """The dimensions that are summed over tie; the others stay as they are."""
+    left, right = (ties.without_joints(operand) for operand in operands[:2])
+    ties.tie(ties.vector_of(left, -1), ties.vector_of(right, -2 if len(right.shape) > 1 else -1))
+    rank = len(shape)
+    rows = ties.vector_of(left, -2) if len(left.shape) > 1 else _FIXED
+    columns = ties.vector_of(right, -1) if len(right.shape) > 1 else _FIXED
+    fields: list[Field] = [vector(rows, -2, rank)] * (len(rows) > 1) + [vector(columns, -1, rank)] * (len(columns) > 1)
+    for tensor in (left, right):
+        for one in tensor.fields:
+            if one.ndim > 2 and one.shape[-1] == one.shape[-2] == 1:
+                _merge(ties, fields, one.reshape((1,) * (rank - one.ndim) + one.shape))
+    return Labelled(shape, tuple(fields))
+
+
+@rule("scaled_dot_product_attention")
+def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """(..., heads, tokens, width): a head is one structure. A head's width stays, since the scale follows from it."""
+    rank = len(shape)
+    heads: Ints | None = None
+    for tensor in operands[:3]:
+        units = ties.vector_of(tensor, -3) if rank > 3 else _FIXED
+        for one in tensor.fields:
+            if one.shape[-3] == 1 and one.shape[-1] > 1:
+                ties.forest.fix(one, "the width of a head")
+        if heads is None:
+            heads = units
+        elif len(units) == len(heads):
+            ties.tie(heads, units)
+        else:  # several query heads share one of keys
+            share = len(heads) // len(units)
+            ties.tie(heads.reshape(-1, share), units[:, None])
+    mask = operands[3] if len(operands) > 3 else None
+    if isinstance(mask, Labelled):
+        ties.fix(mask)
+    assert heads is not None
+    return Labelled(shape, (vector(heads, -3, rank),) if len(heads) > 1 else ())
+
+
+@rule("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "native_batch_norm")
+def batch_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """A channel goes with its scale, shift and moments."""
+    channels = ties.vector_of(operands[0], 1)
+    for tensor in operands[1:5]:
+        if isinstance(tensor, Labelled):
+            ties.tie(ties.vector_of(tensor, 0), channels)
+    return Labelled(shape, (vector(channels, 1, len(shape)),))
+
+
+@rule("layer_norm", "rms_norm", "group_norm", "instance_norm", "native_layer_norm", "native_group_norm")
+def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """What it averages over stays: fewer of them have another mean."""
+    inputs = operands[0]
+    first = 1 if "group" in ties.name or "instance" in ties.name else len(shape) - len(operands[1])
+    for dim in range(first, len(shape)):
+        ties.fix_dim(inputs, dim, f"{ties.name} averages over it")
+    for tensor in operands[1:]:
+        if isinstance(tensor, Labelled):
+            ties.fix(tensor, f"{ties.name} averages over it")
+    return Labelled(shape, tuple(one for one in inputs.fields if all(size == 1 for size in one.shape[first:])))
+
+
+@rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argmax", "flip", "roll", "var", "std")
+def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """What it goes over stays."""
+    inputs = operands[0]
+    dim = operands[1] if len(operands) > 1 and isinstance(operands[1], int) else -1
+    ties.fix_dim(inputs, dim % len(inputs.shape))
+    return inputs if inputs.shape == shape else Labelled(shape)
+
+
+@rule("mean", "sum", "amax", "amin")
+def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Dimensions that it goes over stay whole; the others remain."""
+    inputs = operands[0]
+    dims = operands[1] if len(operands) > 1 and operands[1] is not None else list(range(len(inputs.shape)))
+    over = {dim % len(inputs.shape) for dim in ([dims] if isinstance(dims, int) else dims)}
+    for dim in over:
+        ties.fix_dim(inputs, dim)
+    keeps = len(shape) == len(inputs.shape)
+    left = (one for one in inputs.fields if all(one.shape[dim] == 1 for dim in over))
+    return Labelled(shape, tuple(one if keeps else one.squeeze(tuple(over)) for one in left))
+
+
+@rule("view", "reshape", "flatten", "unflatten", "_unsafe_view", "unsqueeze", "squeeze")
+def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Elements keep their units."""
+    inputs = operands[0]
+    fields = (np.broadcast_to(one, inputs.shape).reshape(shape) for one in inputs.fields)
+    return Labelled(shape, tuple(compressed(np.ascontiguousarray(one)) for one in fields))
+
+
+@rule("transpose", "permute", "t", "swapaxes", "movedim")
+def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Dimensions change places."""
+    inputs, rank = operands[0], len(operands[0].shape)
+    if len(operands) == 1:
+        order = list(range(rank))[::-1]
+    elif isinstance(operands[1], int):
+        order = list(range(rank))
+        one, other = operands[1] % rank, operands[2] % rank
+        order[one], order[other] = order[other], order[one]
+    else:
+        order = [dim % rank for dim in operands[1]]
+    return Labelled(shape, tuple(each.transpose(order) for each in inputs.fields))
+
+
+@rule("expand", "repeat", "expand_as")
+def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Copies along dimensions of size 1."""
+    inputs = operands[0]
+    if any(old > 1 and old != new for old, new in zip(inputs.shape[::-1], shape[::-1], strict=False)):
+        ties.fix(inputs)
+        return Labelled(shape)
+    return Labelled(shape, tuple(one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in inputs.fields))
+
+
+@rule("select")
+def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """One index of a dimension."""
+    inputs, dim, index = operands[:3]
+    dim %= len(inputs.shape)
+    taken = (one.take(0 if one.shape[dim] == 1 else index, axis=dim) for one in inputs.fields)
+    return Labelled(shape, tuple(map(compressed, taken)))
+
+
+@rule("slice")
+def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """A part of a dimension; where units vary along it they stay, since its bounds are numbers in the code."""
+    inputs, dim = operands[0], operands[1] if len(operands) > 1 else 0
+    dim %= len(inputs.shape)
+    if shape != inputs.shape:
+        ties.fix_dim(inputs, dim)
+    return Labelled(shape, tuple(one for one in inputs.fields if one.shape[dim] == 1 or shape == inputs.shape))
+
+
+@rule("split", "chunk", "unbind", "split_with_sizes")
+def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
+    """Equal parts of a dimension: the same index of every part is one unit, so that parts stay equal."""
+    inputs, kind = operands[0], ties.name
+    by: Any = None if kind == "unbind" else operands[1]
+    dim = (operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (*operands, 0)[2]
+    dim %= len(inputs.shape)
+    length = inputs.shape[dim]
+    if kind == "unbind":
+        return [selected(ties, (inputs, dim, index), inputs.shape[:dim] + inputs.shape[dim + 1 :]) for index in range(length)]
+    sizes = list(by) if isinstance(by, list | tuple) else None
+    if sizes is None:
+        size = -(-length // by) if kind == "chunk" else by
+        sizes = [min(size, length - start) for start in range(0, length, size)]
+    units = ties.vector_of(inputs, dim)
+    others = tuple(one for one in inputs.fields if one.shape[dim] == 1)
+    if len(set(sizes)) == 1:
+        rows = units.reshape(len(sizes), -1)
+        ties.tie(rows, rows[:1])
+    else:
+        ties.forest.fix(units, "parts of different sizes")
+    starts = np.cumsum([0, *sizes])
+    rank = len(inputs.shape)
+    return [
+        Labelled(
+            tuple(size if d == dim else s for d, s in enumerate(inputs.shape)),
+            (*others, vector(units[start : start + size], dim, rank)),
+        )
+        for start, size in zip(starts, sizes, strict=False)
+    ]
+
+
+@rule("cat", "concat")
+def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """One after the other along a dimension; along the others they tie."""
+    tensors = [tensor for tensor in operands[0] if tensor.shape != (0,)]
+    rank = len(shape)
+    dim = (operands[1] if len(operands) > 1 else 0) % rank
+    units = np.concatenate([ties.vector_of(tensor, dim) for tensor in tensors])
+    fields: list[Field] = [vector(units, dim, rank)]
+    for tensor in tensors:
+        for one in tensor.fields:
+            if one.shape[dim] == 1:
+                _merge(ties, fields, one)
+    return Labelled(shape, tuple(fields))
+
+
+@rule("embedding")
+def embedding(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Columns of the table; its rows are names of tokens, which stay."""
+    table = operands[0]
+    ties.forest.fix(ties.vector_of(table, 0), "rows of an embedding are tokens")
+    return Labelled(shape, (vector(ties.vector_of(table, 1), -1, len(shape)),))
+
+
+@rule("pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d")
+def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Dimensions that grow have no units."""
+    inputs = operands[0]
+    for dim, (old, new) in enumerate(zip(inputs.shape, shape, strict=True)):
+        if old != new:
+            ties.fix_dim(inputs, dim)
+    grown = [dim for dim, (old, new) in enumerate(zip(inputs.shape, shape, strict=True)) if old != new]
+    return Labelled(shape, tuple(one for one in inputs.fields if all(one.shape[dim] == 1 for dim in grown)))
+
+
+@rule("stack")
+def piled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
+    """Side by side along a new dimension; along the others they tie."""
+    dim = (operands[1] if len(operands) > 1 else 0) % len(shape)
+    wide = (
+        Labelled((*each.shape[:dim], 1, *each.shape[dim:]), tuple(np.expand_dims(one, dim) for one in each.fields))
+        for each in operands[0]
+    )
+    result: Labelled = elementwise(ties, list(wide), shape)
+    return result
+
+
+GATES = {"lstm": 4, "gru": 3}
+"""Rows of a recurrent layer's weights for each hidden unit; 1 for others."""
+
+
+@rule("lstm", "gru", "rnn_tanh", "rnn_relu")
+def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
+    """A hidden unit goes with its rows of every gate, its column of the recurrent weights and the next layer's inputs
+    (intrinsic sparse structures, Wen et al., ICLR 2018, section 3). Both directions lose the same units: PyTorch's layers
+    have one width for them."""
+    inputs, states, weights, has_biases, layers, _, _, both, batch_first = operands[:9]
+    directions, per = 2 if both else 1, len(weights) // (layers * (2 if both else 1))
+    entering = ties.vector_of(inputs, -1)
+    leaving: list[Ints] = []
+    cells: list[Ints] = []
+    for start in range(0, len(weights), per):
+        into, again, *rest = weights[start : start + per]
+        biases, projection = rest[: 2 if has_biases else 0], rest[2 if has_biases else 0 :]
+        hidden = _gated(ties, ties.name, entering, (into, again, *biases))
+        out = hidden
+        if projection:
+            ties.tie(ties.vector_of(projection[0], 1), hidden)
+            out = ties.vector_of(projection[0], 0)
+        ties.tie(ties.vector_of(again, 1), out)
+        leaving.append(out)
+        cells.append(hidden)
+        if len(leaving) % directions == 0:
+            for units in (leaving, cells):
+                ties.tie(units[-1], units[-directions])
+            entering = np.concatenate(leaving[-directions:])
+    given = states if isinstance(states, list) else [states]
+    for state, units in zip(given, (leaving, cells), strict=False):
+        _begin(ties, state, np.stack(units))
+    rank = len(inputs.shape)
+    batch = () if rank == 2 else (inputs.shape[0 if batch_first else 1],)
+    ends = (np.stack(units) for units in (leaving, cells)[: len(given)])
+    last = (
+        Labelled((len(end), *batch, end.shape[1]), (end.reshape(len(end), *(1,) * len(batch), -1),), layers) for end in ends
+    )
+    return [Labelled(shape, (vector(entering, -1, rank),)), *last]
+
+
+@rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def recurrent_cell(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """One step of a layer: its units as those of ``recurrent``."""
+    inputs, states, again, weights = operands[0], operands[1], operands[3], [*operands[2:]]
+    hidden = _gated(ties, ties.name.removesuffix("_cell"), ties.vector_of(inputs, -1), weights)
+    ties.tie(ties.vector_of(again, 1), hidden)
+    for state in states if isinstance(states, list) else [states]:
+        _begin(ties, state, hidden[None])
+    end = Labelled(shape, (vector(hidden, -1, len(shape)),))
+    return [end, end] if isinstance(states, list) else end
+
+
+def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Ints:
+    """Hidden units of one layer and direction: tied are the rows of input weights, recurrent weights and biases."""
+    gates = GATES.get(kind, 1)
+    hidden: Ints = ties.vector_of(weights[0], 0).reshape(gates, -1)[0]
+    for gated in weights:
+        if isinstance(gated, Labelled):
+            ties.tie(ties.vector_of(gated, 0).reshape(gates, -1), hidden[None])
+    ties.tie(ties.vector_of(weights[0], 1), entering)
+    return hidden
+
+
+def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
+    """A state that is given is as wide as the layers (layers, units) that go on from it; None: zeros of their own."""
+    if state is None:
+        return
+    if not state.fields:
+        ties.forest.fix(units, "a state that is given has a fixed size")
+    elif state.layers:
+        ties.tie(state.fields[0].reshape(len(units), -1), units)
+    else:  # one tensor holds all layers, so that they keep one width
+        ties.tie(ties.vector_of(state, -1), units)
+
+
+__all__ = ["RULES", "Ties"]

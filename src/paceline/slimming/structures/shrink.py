@@ -1,0 +1,177 @@
+"""Physical removal: a copy of a module whose parameters lack the structures that are gone, in ordinary smaller layers."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.errors import UserError
+from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.kernels import fit_window
+from paceline.slimming.structures.recurrent_stack import stacked
+from paceline.slimming.structures.replacements import replaced
+from paceline.slimming.structures.self_attention import SelfAttention
+from paceline.slimming.structures.structures import Structures
+
+
+def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
+    """A copy of the same shape in which removed structures are zeros: what a shrunk module must equal."""
+    same = copy.deepcopy(model)
+    tensors = _tensors(same)
+    with torch.no_grad():
+        for structure in structures.every:
+            for part in structure.slices if structure.number in removed else ():
+                tensor = tensors[part.parameter]
+                tensor.index_fill_(part.dim, torch.tensor(part.indices, device=tensor.device), 0)
+    return same
+
+
+def shrunk(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
+    """A smaller copy without the structures of these numbers. As ``load``, and as ``SlimPlan.of``."""
+    return load(SlimPlan.of(structures, removed), model)
+
+
+def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
+    """A smaller copy of a whole network by a plan. It is a ``nn.Module`` of the same classes, except where PyTorch's own layer
+    has no such form: ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` whose layers have different
+    widths.
+
+    Raises:
+        UserError: the plan is of another network.
+    """
+    plan.check(model)
+    small = copy.deepcopy(model)
+    _refit(small, plan)
+    small = replaced(small, plan.replacements)
+    modes = {name: module.training for name, module in model.named_modules()}
+    for name, module in small.named_modules():
+        module.training = modes.get(name, model.training)
+    return small
+
+
+def _refit(small: nn.Module, plan: SlimPlan) -> None:
+    by_module: dict[str, dict[str, dict[int, Tensor]]] = defaultdict(lambda: defaultdict(dict))
+    for (name, dim), stay in plan.kept.items():
+        path, _, own = name.rpartition(".")
+        by_module[path][own][dim] = torch.tensor(stay)
+    done: dict[int, Tensor] = {}
+    attentions = {path: module for path, module in small.named_modules() if isinstance(module, nn.MultiheadAttention)}
+    for path, attention in attentions.items():
+        if parts := [part for part in by_module if part == path or part.startswith(f"{path}.")]:
+            _replace(small, path, SelfAttention.of(attention, *_of_attention(by_module, path)))
+            for part in parts:
+                del by_module[part]
+    for path, tensors in by_module.items():
+        module = small.get_submodule(path) if path else small
+        if isinstance(module, nn.LSTM | nn.GRU | nn.RNN):
+            _replace(small, path, stacked(module, tensors))
+            continue
+        for name, dims in tensors.items():
+            _select(module, name, dims, done)
+        _sizes(module)
+    for path, count in plan.heads.items():
+        _count_heads(small, path, *count)
+
+
+def _of_attention(by_module: Mapping[str, Mapping[str, Mapping[int, Tensor]]], path: str) -> tuple[Any, ...]:
+    """Rows of the input projection, columns of the output projection, and what enters and leaves."""
+    projection = by_module.get(path, {}).get("in_proj_weight", {})
+    out = by_module.get(f"{path}.out_proj", {}).get("weight", {})
+    return projection.get(0), projection.get(1), out.get(0)
+
+
+def _select(module: nn.Module, name: str, dims: Mapping[int, Tensor], done: dict[int, Tensor]) -> None:
+    """A parameter or buffer without what is gone. Tied ones stay one object."""
+    old: Tensor = getattr(module, name)
+    if id(old) in done:
+        new = done[id(old)]
+    else:
+        new = old.detach()
+        for dim, stay in dims.items():
+            new = new.index_select(dim, stay.to(new.device))
+        new = new.clone()
+        new = nn.Parameter(new, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else new
+        done[id(old)] = new
+        done[id(new)] = new
+    if isinstance(old, nn.Parameter):
+        module.register_parameter(name, new)  # type: ignore[arg-type]
+    else:
+        module.register_buffer(name, new, persistent=name not in module._non_persistent_buffers_set)
+
+
+def _sizes(module: nn.Module) -> None:
+    """The numbers by which PyTorch's layers know their sizes."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        first, second = module.weight.shape[:2]
+        out, into = (second, first) if module.transposed else (first, second)
+        if module.groups > 1:
+            depth = module.groups == module.in_channels
+            group_outputs = module.out_channels // module.groups
+            module.groups = into_groups = out // group_outputs
+            into = into_groups * (1 if depth else second)
+        module.in_channels, module.out_channels = into, out
+        fit_window(module)
+    elif isinstance(module, nn.Linear):
+        module.out_features, module.in_features = module.weight.shape
+    elif isinstance(module, nn.modules.batchnorm._NormBase):
+        tensor = module.weight if module.weight is not None else module.running_mean
+        if tensor is not None:
+            module.num_features = len(tensor)
+    elif isinstance(module, nn.Embedding):
+        module.num_embeddings, module.embedding_dim = module.weight.shape
+    elif isinstance(module, nn.RNNCellBase):
+        module.hidden_size, module.input_size = module.weight_hh.shape[1], module.weight_ih.shape[1]
+    elif isinstance(module, nn.PReLU):
+        module.num_parameters = len(module.weight)
+
+
+def _count_heads(small: nn.Module, path: str, before: int, left: int) -> None:
+    """Set the number of heads of the user's own module: its attribute whose name says so."""
+    try:
+        module = small.get_submodule(path) if path else small
+    except AttributeError:
+        return  # it was replaced
+    for name, value in list(vars(module).items()):
+        if "head" in name and isinstance(value, int) and not isinstance(value, bool) and value == before:
+            setattr(module, name, left)
+
+
+def _replace(small: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(small.get_submodule(parent) if parent else small, name, module)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+
+
+def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
+    """The largest difference of two modules' outputs, beside the largest output. States that recurrent layers return have
+    other shapes after the removal: they are left out."""
+    with torch.no_grad():
+        left, right = (list(tensors_in(module.eval()(*inputs))) for module in (one, other))
+    pairs = [(a, b) for a, b in zip(left, right, strict=False) if a.shape == b.shape]
+    if left and not pairs:
+        raise UserError(f"the outputs have other shapes: {tuple(left[0].shape)} and {tuple(right[0].shape)}")
+    largest = max((float(a.abs().max()) for a, _ in pairs), default=0.0)
+    apart = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+    return apart / largest if largest else apart
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors of what a module returns, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for each in value:
+            yield from tensors_in(each)
+
+
+__all__ = ["differs", "load", "masked", "shrunk", "tensors_in"]

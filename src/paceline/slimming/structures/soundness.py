@@ -1,0 +1,157 @@
+"""Whether a network without some structures computes what it computes where they are zero: tried before anything is trained.
+
+Rules say which slices go together. They cannot see what code does with a width as a plain number, or with a zero that a
+function turns into another value. So each layer is tried: half of its structures go, then the last one, and the smaller network
+must run and equal the masked one. A layer that fails stays whole, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.errors import UserError, shorten
+from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import differs, load, masked
+from paceline.slimming.structures.structures import Structure, Structures
+
+MOST_APART = 1e-3
+"""Of the largest output: what single precision may lose in many layers."""
+OTHER = "without a part of it the output is another than with zeros in its place"
+
+
+def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
+    """The structures that can really go. Random numbers that the trial draws are none of the caller's: a resumed training would
+    else go on with others.
+
+    Args:
+        model: whole, on one process. ``inputs``: an example.
+
+    Raises:
+        UserError: the network cannot be copied.
+    """
+    cards = sorted({each.device.index for each in model.parameters() if each.is_cuda})
+    with torch.random.fork_rng(devices=cards):
+        return _sound(found, model, inputs)
+
+
+def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
+    trial = _Trial(found, model, inputs)
+    layers = found.layers()
+    good = _passing(list(layers), lambda names: trial.why_not([layers[name] for name in names]))
+    bad = {name: why for name, why in good.items() if why}
+    for name, why in bad.items():
+        found.kept.setdefault(name.rpartition(".")[0] or name, why)
+    left = found.only(each for name, every in layers.items() if name not in bad for each in every)
+    branches = {branch.name: branch for branch in left.branches}
+    gone = _passing(list(branches), lambda names: trial.without(set().union(*(branches[name].numbers for name in names))))
+    return replace(left, branches=tuple(branch for name, branch in branches.items() if not gone[name]))
+
+
+def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> Mapping[str, str]:
+    """Why each name fails, empty where it does not; what passes also passes together."""
+    found: dict[str, str] = {}
+    good: list[str] = []
+
+    def search(some: Sequence[str]) -> None:
+        why = why_not([*good, *some]) if some else ""
+        if not why:
+            good.extend(some)
+            found.update(dict.fromkeys(some, ""))
+        elif len(some) == 1:
+            found[some[0]] = why
+        else:
+            search(some[: len(some) // 2])
+            search(some[len(some) // 2 :])
+
+    search(names)
+    return found
+
+
+class _Trial:
+    """The network with weights that hide nothing."""
+
+    def __init__(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.found = found
+        try:
+            self.model = _revealing(copy.deepcopy(model))
+        except (RuntimeError, TypeError) as error:  # deepcopy of tensors that are no leaves, of locks, of generators
+            raise UserError(
+                f"{type(model).__name__} cannot be copied: {shorten(str(error))}", "make it of plain parameters"
+            ) from error
+        self.inputs = tuple(each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
+        self.trains = self._runs_in_training(self.model)
+
+    def why_not(self, layers: Collection[Sequence[Structure]]) -> str:
+        """Why these layers cannot lose structures; empty where they can."""
+        for part in (_half, _last):
+            if why := self.without({each.number for every in layers for each in part(every)}):
+                return why
+        return ""
+
+    def without(self, removed: Collection[int]) -> str:
+        """Why these structures cannot go; empty where they can."""
+        if not removed:
+            return ""
+        try:
+            small = load(SlimPlan.of(self.found, removed), self.model)
+            apart = differs(masked(self.model, self.found, removed), small, self.inputs)
+        except Exception as error:  # whatever the network's code raises at another width
+            return _fails(error)
+        if not apart <= MOST_APART:
+            return OTHER
+        return self._why_not_training(small) if self.trains else ""
+
+    def _runs_in_training(self, model: nn.Module) -> bool:
+        return not self._why_not_training(copy.deepcopy(model))
+
+    def _why_not_training(self, model: nn.Module) -> str:
+        """Layers that only run in training are part of the network too."""
+        try:
+            with torch.no_grad():
+                model.train()(*(torch.cat([each, each]) if _is_batch(each) else each for each in self.inputs))
+        except Exception as error:  # as above
+            return _fails(error)
+        finally:
+            model.eval()
+        return ""
+
+
+def _half(every: Sequence[Structure]) -> Sequence[Structure]:
+    """Every second one; of a kernel the outer ones."""
+    return every[: (len(every) + 1) // 2] if every[0].nested else every[1::2]
+
+
+def _last(every: Sequence[Structure]) -> Sequence[Structure]:
+    """An odd number, or of a kernel all."""
+    return every if every[0].nested else every[1:][-1:]
+
+
+def _is_batch(value: Any) -> bool:
+    """One sample: batch norms need two in training."""
+    return isinstance(value, Tensor) and value.dim() > 1 and len(value) == 1
+
+
+def _fails(error: Exception) -> str:
+    return f"a smaller one does not run: {type(error).__name__}: {shorten(str(error))}"
+
+
+@torch.no_grad()
+def _revealing(model: nn.Module) -> nn.Module:
+    """In single precision at least, and with numbers where all of a tensor are alike: zeros would hide what they multiply."""
+    if any(each.dtype in (torch.bfloat16, torch.float16) for each in model.parameters()):
+        model.float()
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        alike = tensor.is_floating_point() and tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all())
+        if alike and not name.endswith("running_var"):
+            tensor += 0.1 * torch.randn(tensor.shape, generator=generator).to(tensor)
+    return model.eval()
+
+
+__all__ = ["MOST_APART", "sound"]

@@ -1,0 +1,290 @@
+"""Finds the structures of a module from its exported graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+
+from paceline.array_types import Ints
+from paceline.slimming.structures.branches import Graph, branches_of
+from paceline.slimming.structures.exported_graph import OPAQUE, exported_graph
+from paceline.slimming.structures.kernels import NAMES, removable_pairs
+from paceline.slimming.structures.rules import RULES, Ties
+from paceline.slimming.structures.structures import OUTPUT, Labelled, Operation, Step, Structures, Units, vector
+
+WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
+"""Operations that are timed by themselves."""
+RECURRENT = (
+    *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+    *("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
+)
+"""Operations whose second operand is a state."""
+ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
+"""What runtimes do together with the convolution or matrix product before it; ``JOINED`` after a convolution only."""
+JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
+LAYERS = (
+    *(nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention),
+    *(nn.Embedding, nn.EmbeddingBag),
+)
+"""Modules whose weights say which of their dimensions is the width."""
+FROZEN = "frozen, or tied to a frozen weight"
+UNUSED = "the network does not use it on the example, in eval mode"
+_ALONE = np.zeros(1, np.int64)
+"""The only index of a dimension stays."""
+
+
+def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
+    """The structures of a module that may be removed.
+
+    Args:
+        inputs: an example; dimensions of the batch and of time may have any other size later.
+
+    Raises:
+        UserError: as ``exported_graph``.
+    """
+    exported = exported_graph(model, inputs)
+    forest, program = Units(), exported.program
+    signature = program.graph_signature
+    names: Mapping[str, str] = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    tensors_of = {node: names[node.name] for node in program.graph.nodes if node.name in names}
+    graph = Graph(list(program.graph.nodes), tensors_of, _name, _place)
+    pairs = removable_pairs(graph, model)
+    tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    alike: dict[int, tuple[Ints, ...]] = {}
+    units: dict[str, tuple[Ints, ...]] = {}
+    for name, tensor in tensors.items():  # tied weights have the same units
+        if id(tensor) not in alike:
+            alike[id(tensor)] = tuple(_units(forest, tuple(tensor.shape), pairs.get(name, ())))
+        units[name] = alike[id(tensor)]
+    found = Structures(forest, units, kernels=dict(_kernels(pairs)))
+    _walk(program, names, found)
+    found.kept.update(exported.opaque)
+    for name, parameter in model.named_parameters():
+        for of in units[name] if not parameter.requires_grad else ():
+            forest.fix(of, FROZEN)
+    used = {id(tensors[names[node.name]]) for node in program.graph.nodes if node.name in names and node.users}
+    for name, tensor in tensors.items():
+        unseen = [why for path, why in exported.opaque.items() if name.startswith(f"{path}.")]
+        unseen += [UNUSED] * (id(tensor) not in used)
+        for of in units[name] if unseen else ():
+            forest.fix(of, unseen[0])
+    found.widths.update(_widths(model, units))
+    found.collect()
+    found.branches = branches_of(graph, found, model)
+    found.recurrent = frozenset(_recurrent(graph))
+    return found
+
+
+def _recurrent(graph: Graph) -> Iterator[str]:
+    """Names of weights that a state goes through again and again: of recurrent operations, and of linear layers that read what
+    they gave before."""
+    for node, name in graph.tensors.items():
+        users = [user for user in node.users if user.op == "call_function"]
+        steps = [user for user in users if graph.kind(user) == "linear" and user.args[1] is node]
+        if any(graph.kind(user) in RECURRENT for user in users) or (len(steps) > 1 and graph.reaches(steps[0], steps[1])):
+            yield name
+
+
+def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[Ints]:
+    """Of each dimension; the last ones are those of a kernel where it may lose pairs."""
+    plain = len(shape) - len(pairs)
+    for size in shape[:plain]:
+        yield forest.new(size) if size > 1 else _ALONE
+    for size, count in zip(shape[plain:], pairs, strict=True):
+        outer = forest.new(count)
+        yield np.concatenate([outer, np.zeros(size - 2 * count, np.int64), outer[::-1]])
+
+
+def _kernels(pairs: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[tuple[str, int], str]]:
+    """As ``Structures.kernels``."""
+    for name, each in pairs.items():
+        for dim, what in enumerate(NAMES[len(each)], 2):
+            yield (name, dim), f"{name.rpartition('.')[0]} {what}"
+
+
+def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator[tuple[str, tuple[Ints, ...]]]:
+    """As ``Structures.widths``."""
+    for path, module in model.named_modules():
+        own = [name for name, each in module.named_parameters(path, recurse=False) if each.dim() > 1]
+        if not own:
+            continue
+        inner = isinstance(module, nn.Embedding | nn.EmbeddingBag) or getattr(module, "transposed", False)
+        which = slice(int(inner), inner + 1) if isinstance(module, LAYERS) else slice(None)
+        yield path or type(model).__name__, tuple(each for name in own for each in units[name][which])
+
+
+def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found: Structures) -> None:
+    """Tie units.
+
+    Args:
+        names: of parameters and buffers, by those of their nodes.
+    """
+    ties = Ties(found.forest)
+    values: dict[fx.Node, Any] = {}
+    fusing: dict[fx.Node, str] = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = _held(found, names[node.name]) if node.name in names else _plain(node)
+        elif node.op == "call_function":
+            values[node] = _called(node, values, ties, found)
+            if operation := _operation(node, names):
+                found.operations.append(operation)
+                if operation.kind != "conv_transpose2d":  # which no runtime joins with what comes after it
+                    fusing[node] = operation.kind
+            elif step := _step(node, values, fusing):
+                found.steps.append(step)
+        elif node.op == "get_attr":  # a graph inside, such as a branch of ``torch.cond``
+            values[node] = None
+        elif node.op == "output":
+            for each in _tensors(_resolve(node.args, values)):
+                if not each.layers:
+                    ties.fix(each, OUTPUT)
+
+
+def _held(found: Structures, name: str) -> Labelled:
+    """A parameter or buffer; no operation ties the rows of a kernel that may go."""
+    units = found.units[name]
+    shape = tuple(len(of) for of in units)
+    tied = (dim for dim, of in enumerate(units) if len(of) > 1 and (name, dim) not in found.kernels)
+    return Labelled(shape, tuple(vector(units[dim], dim, len(shape)) for dim in tied))
+
+
+def _plain(node: fx.Node) -> Any:
+    return _unlabelled(node.meta.get("val"))
+
+
+def _unlabelled(value: Any) -> Any:
+    """Tensors as such that belong to no structure."""
+    if isinstance(value, list | tuple):
+        return [_unlabelled(each) for each in value]
+    if isinstance(value, Tensor):
+        return Labelled(tuple(size if isinstance(size, int) else 1 for size in value.shape))
+    return value
+
+
+def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Structures) -> Any:
+    operands = _resolve(node.args, values)
+    if node.target is operator.getitem:
+        inside, index = operands
+        return inside[index] if isinstance(inside, list) and index < len(inside) else _plain(node)
+    ties.name = name = _name(node)
+    shape = _shape(node)
+    tensors = _tensors([*operands, *_resolve(list(node.kwargs.values()), values)])
+    if name in RECURRENT:
+        operands[1] = _resolve(_without_own_zeros(node.args[1], _place(node)), values)
+    elif name != "select":
+        for each in tensors:
+            if each.layers > 1:
+                found.kept[_place(node)] = why = f"{name} takes the states of several layers as one tensor"
+                ties.fix(each, why)
+    if not any(each.fields for each in tensors):
+        return _plain(node)
+    unsized = any(_is_unsized(each) for each in (node, *node.all_input_nodes))
+    if name in RULES and shape is not None and not unsized:
+        return RULES[name](ties, operands, shape)
+    why = f"{name} has a size that depends on data" if unsized else f"the operation {name} has no rule"
+    found.kept[_place(node)] = why = str(operands[-1]) if name == OPAQUE else why
+    for each in tensors:
+        ties.fix(each, why)
+    return _plain(node)
+
+
+def _name(node: fx.Node) -> str:
+    """Of an operation, without the library's; that of packed sequences has other operands, and so a name of its own."""
+    schema: Any = getattr(node.target, "_schema", None)
+    name: str = getattr(schema, "name", f"::{getattr(node.target, '__name__', node.target)}").partition("::")[2]
+    return f"{name} of packed sequences" if name in RECURRENT and schema.overload_name == "data" else name
+
+
+def _without_own_zeros(state: Any, place: str) -> Any:
+    """The states that a recurrent module was given; None for those that it makes itself, which follow its width."""
+    if isinstance(state, list | tuple):
+        return [_without_own_zeros(each, place) for each in state]
+    return None if isinstance(state, fx.Node) and _name(state) == "zeros" and _place(state) == place else state
+
+
+def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
+    """An operation of ``WEIGHTED`` as it is timed; None for others."""
+    kind, shape = _name(node), _shape(node)
+    if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
+        return None
+    flat = [each for arg in node.args[1:] for each in (arg if isinstance(arg, list | tuple) else [arg])]
+    weights = tuple(names[each.name] for each in flat if isinstance(each, fx.Node) and each.name in names)
+    entering = _shape(node.args[0])
+    settings = tuple(arg for arg in node.args[1:] if not _has_nodes(arg))
+    grouped_transposed = kind == "conv_transpose2d" and node.args[6:7] not in ((), (1,))
+    if not weights or entering is None or grouped_transposed:  # which stays whole
+        return None
+    return Operation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
+
+
+def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, str]) -> Step | None:
+    """An operation without weights; None where it only names a part of what another made.
+
+    Args:
+        fusing: by node, the operation with weights that it is done with; a step that joins one is added.
+    """
+    output = next(iter(_tensors(values[node])), None)
+    if node.target is operator.getitem or output is None:
+        return None
+    kind = _name(node)
+    before = [each for each in node.all_input_nodes if each in fusing]
+    after = fusing[before[0]] if before else ""
+    joins = kind in ACTIVATIONS or (kind in JOINED and after.startswith("conv"))
+    fused = bool(before) and joins and (after.startswith("conv") or len(output.shape) == 2)
+    if fused:
+        fusing[node] = after
+    inputs = tuple(_tensors(_resolve(node.args, values)))
+    return Step(kind, inputs, output, tuple(_hashable(arg) for arg in node.args if not _has_nodes(arg)), fused)
+
+
+def _has_nodes(value: Any) -> bool:
+    return isinstance(value, fx.Node) or (isinstance(value, list | tuple) and any(map(_has_nodes, value)))
+
+
+def _hashable(value: Any) -> object:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def _shape(node: fx.Node) -> tuple[int, ...] | None:
+    """Of the result; of the first where there are several. A size that depends on data is 1."""
+    found = _tensors(_plain(node))
+    return found[0].shape if found else None
+
+
+def _is_unsized(node: fx.Node) -> bool:
+    """Whether a size of its result depends on data."""
+    values = node.meta.get("val")
+    tensors = [each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Tensor)]
+    return not all(isinstance(size, int) for each in tensors for size in each.shape)
+
+
+def _place(node: fx.Node) -> str:
+    """The module in whose forward an operation is."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = stack[-1][0] if stack else ""
+    return path.removeprefix("L['self'].") or node.name
+
+
+def _resolve(value: Any, values: Mapping[fx.Node, Any]) -> Any:
+    if isinstance(value, fx.Node):
+        return values[value]
+    if isinstance(value, list | tuple):
+        return [_resolve(each, values) for each in value]
+    return value
+
+
+def _tensors(value: Any) -> list[Labelled]:
+    if isinstance(value, Labelled):
+        return [value]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [found for each in value for found in _tensors(each)]
+    return []
+
+
+__all__ = ["structures_of"]

@@ -1,0 +1,1 @@
+"""Gradient exchange for a model of the user: hooks, checks, local steps, shards."""

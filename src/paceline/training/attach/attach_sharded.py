@@ -1,0 +1,128 @@
+"""``attach`` on a model that ``fully_shard`` (FSDP2) has sharded, over one dimension of a mesh or over two (HSDP)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.strategy.codec_place import check_runs
+from paceline.strategy.parallelism import GATHER_BITS, check_wire_bits
+from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
+from paceline.strategy.sharding import check_no_wider
+from paceline.training.attach.attachable import check_embeddings
+from paceline.training.attach.consistency import agree
+from paceline.training.attach.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter
+from paceline.training.attach.shards.fsdp_units import Unit, check_root, units_of
+
+_log = logging.getLogger("paceline")
+
+
+def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> ShardedHook:
+    """Replace the exchanges of a sharded model's units. See ``attach`` for the keywords.
+
+    Args:
+        given: the keywords of the caller, which all ranks compare.
+        exchange_of: the gradient exchange that they describe, from the number of ranks; it may raise UserError.
+
+    Raises:
+        UserError: on every rank of the mesh alike.
+    """
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    units = units_of(model)
+    trained = [unit for unit in units if unit.tensors]
+    illegal: UserError | None = None
+    exchange = GradientExchange()
+    try:
+        check_root(model)
+        _check_communication(units)
+        exchange = exchange_to_run(trained, given, exchange_of)
+        _check_model(model)
+        check_gather_bits(units, given["gather_bits"])
+    except UserError as error:
+        illegal = error
+    shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node", "compression")}
+    shown |= {"gradient exchange": exchange.to_json(), "grad_scaler": given["grad_scaler"] is not None}
+    shown["what is illegal"] = illegal and str(illegal)
+    tensors = [t.whole for unit in trained for t in unit.tensors]
+    for group in dict.fromkeys([trained[0].shard_group, trained[0].replicate_group]):
+        if group is not None:
+            agree(group, shown, tensors)
+    if illegal is not None:
+        raise illegal
+    _tell_of_unsent(model, units)
+    return ShardedHook(model, units, exchange, **hook_settings(given), gather_bits=int(given["gather_bits"]))
+
+
+def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What every hook takes beside its exchange, of checked keywords; NumPy's numbers as Python's."""
+    return {
+        "seed": int(given["seed"]),
+        "check_every": int(given["check_every"]),
+        "timeout_s": float(given["timeout_s"]),
+        "scaler": given["grad_scaler"],
+    }
+
+
+def exchange_to_run(
+    units: Sequence[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]
+) -> GradientExchange:
+    """The exchange of the keywords, as ``attach_sharded`` has them, checked. One that is left open is the usual one there."""
+    replicated = any(unit.replicate_group is not None for unit in units)
+    if given["noise_scale"]:
+        raise UserError("noise_scale is measured with DistributedDataParallel only", "leave noise_scale out")
+    owners = units[0].owners
+    exchange = exchange_of(owners)
+    named = isinstance(given["compression"], GradientExchange) or given["exchange"]
+    if not named:
+        exchange = replace(exchange, exchange=usual_exchange(exchange.compression, not replicated))
+    for unit in units:
+        check_to_owners(exchange, unit.replicate_group is not None, unit.owners)
+    check_runs(exchange, units[0].device.type)
+    return exchange
+
+
+def _check_communication(units: list[Unit]) -> None:
+    """Raises UserError where something is in the place of FSDP2's exchanges already."""
+    for name in filter(None, (unit.communication for unit in units)):
+        own = name in (UnitReduceScatter.__name__, UnitAllGather.__name__)
+        raise UserError(
+            f"this model has a communication hook already{'' if own else f': {name}'}",
+            "attach once, right after fully_shard, instead of set_custom_reduce_scatter and set_custom_all_gather",
+        )
+
+
+def check_gather_bits(units: Sequence[Unit], bits: object) -> None:
+    """Raises UserError for bits that are none of ``GATHER_BITS``, or more than FSDP2 gathers."""
+    whole = isinstance(bits, Integral) and not isinstance(bits, bool)
+    wanted = check_wire_bits("gather_bits", int(bits) if whole else bits, GATHER_BITS)  # type: ignore[call-overload]
+    narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
+    instead = "leave gather_bits out, or change the MixedPrecisionPolicy"
+    check_no_wider(wanted, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)
+
+
+def _tell_of_unsent(model: nn.Module, units: Sequence[Unit]) -> None:
+    """Warn of trained tensors that ``fully_shard`` was told to ignore: the script may exchange them itself."""
+    known = {name for unit in units for name in (*unit.frozen, *(t.name for t in unit.tensors))}
+    unsent = [name for name, p in model.named_parameters() if p.requires_grad and name not in known]
+    if unsent and dist.get_rank() == 0:
+        _log.warning(
+            "%s: trained, but in no unit of fully_shard. Nobody exchanges it; leave it out of ignored_params, or average its "
+            "gradients in the script",
+            ", ".join(unsent),
+        )
+
+
+def _check_model(model: nn.Module) -> None:
+    check_embeddings(model)
+    wide = [n for n, p in model.named_parameters() if p.requires_grad and (p.is_complex() or p.dtype == torch.float64)]
+    if wide:
+        raise UserError(f"{', '.join(wide)}: gradients of this type cannot be exchanged here", "train in fp32, bf16 or fp16")

@@ -1,0 +1,180 @@
+"""``attach(model, "auto")``: time the link and the codecs on this cluster, then send gradients the fastest way, dense included.
+
+Some steps go dense and are timed. Then every candidate exchanges two sizes of a real gradient, on all ranks at once; a line
+through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. What the backward
+pass hides costs nothing, so only the exposed part of a dense exchange can be saved. The most promising exchange then runs for
+as many steps, and stays only if they were faster: codecs and the backward pass may compete for cores, which no trial shows.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from paceline.calibration.constants import assumed
+from paceline.errors import UserError, unknown
+from paceline.strategy import COMPRESSIONS, GradientExchange
+from paceline.training.attach.gradient_sample import Sample
+from paceline.training.attach.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges import allreduce
+from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
+from paceline.training.exchanges.exchange_setup import make_setup
+from paceline.units import format_seconds
+
+_STEPS, _TRIAL = assumed("auto_steps"), assumed("auto_trial")
+WARM, TIMED = int(_STEPS["warm"]), int(_STEPS["timed"])
+ELEMENTS = tuple(int(elements) for elements in _TRIAL["elements"])
+REPEATS, TRIALS = int(_TRIAL["repeats"]), int(_TRIAL["candidates"])
+WORTH: float = assumed("auto_worth")
+"""Constants of ``calibration/constants.toml``, each with its reason."""
+
+
+class Decision(NamedTuple):
+    """The exchange for the next steps, the same on every rank. ``reason`` is empty while there is more to measure."""
+
+    exchange: GradientExchange
+    reason: str = ""
+
+
+class Auto:
+    """Measures during the first steps of a dense run and decides once, on every rank alike.
+
+    Every method runs on the exchange thread and counts the steps that this thread has ended: the backward pass of a fast
+    rank may be a bucket ahead.
+
+    Args:
+        exchanges: the candidates; the first is dense.
+        wire: where trials take place.
+        elements: of the model's gradients.
+    """
+
+    def __init__(self, exchanges: Sequence[GradientExchange], wire: Wire, elements: int) -> None:
+        self.exchanges, self._wire, self._elements = exchanges, wire, elements
+        self._gradient = torch.empty(0)
+        self._ends: list[float] = []
+        self._exposed: list[float] = []
+        self._on_trial: list[GradientExchange] = []  # the first is in use
+        self._dense_s = 0.0
+        self._measured = ""
+
+    def seen(self, buffer: torch.Tensor) -> None:
+        """Keep the gradient of the largest bucket of the step before the trials."""
+        if not self._on_trial and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
+            self._gradient = buffer[: max(ELEMENTS)].detach().clone()
+
+    def end_step(self, backward_end_s: float) -> Decision | None:
+        """Called after each step's exchange; None until there is something to decide.
+
+        Args:
+            backward_end_s: when the step's last bucket was ready, on this process's clock.
+        """
+        self._ends.append(backward_end_s)
+        self._exposed.append(time.perf_counter() - backward_end_s)
+        if len(self._ends) <= WARM + TIMED:
+            return None
+        step = statistics.median(b - a for a, b in zip(self._ends[WARM:], self._ends[WARM + 1 :], strict=False))
+        if not self._on_trial:
+            self._on_trial = self._promising(step, statistics.median(self._exposed[WARM:]))
+        else:
+            (step,) = self._slowest(step)
+            in_use = self._on_trial[0]
+            if step <= (1 - WORTH) * self._dense_s:
+                less = 100 * (1 - step / self._dense_s)
+                return Decision(
+                    in_use, f"{in_use} takes {format_seconds(step)} a step, {less:.0f} % less than {self._measured}"
+                )
+            self._measured += f"; {in_use} took {format_seconds(step)} a step"
+            self._on_trial.pop(0)
+        self._ends, self._exposed, self._gradient = [], [], torch.empty(0)
+        if self._on_trial:
+            return Decision(self._on_trial[0])
+        return Decision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
+
+    def _promising(self, step: float, exposed: float) -> list[GradientExchange]:
+        """Exchanges to try, the best first."""
+        seconds = [self._seconds(exchange) for exchange in self.exchanges]
+        self._dense_s, exposed, *seconds = self._slowest(step, exposed, *seconds)
+        times = ", ".join(f"{exchange} {format_seconds(s)}" for exchange, s in zip(self.exchanges, seconds, strict=True))
+        self._measured = (
+            f"dense over allreduce ({format_seconds(self._dense_s)} a step with {format_seconds(exposed)} of waiting for the "
+            f"exchange of {self._elements / 1e6:.3g} M gradients; estimates for one exchange: {times})"
+        )
+        best: dict[str, GradientExchange] = {}  # over its best exchange
+        for index in choose(self._dense_s, exposed, seconds):
+            best.setdefault(self.exchanges[index].compression, self.exchanges[index])
+        return list(best.values())[:TRIALS]
+
+    def _seconds(self, exchange: GradientExchange) -> float:
+        """Time of one exchange of the whole model's gradients, from two trials."""
+        setup = make_setup(exchange, self._wire, Sample())
+        sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
+        low, high = (min(_trial(exchange, setup, self._wire, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
+        rate = max(0.0, high - low) / (sizes[1] - sizes[0]) if sizes[1] > sizes[0] else high / max(1, sizes[1])
+        return high + rate * max(0, self._elements - sizes[1]) if self._elements > sizes[1] else high
+
+    def _slowest(self, *seconds: float) -> list[float]:
+        """Each number as the slowest rank has it, so that all compute with the same."""
+        shared = torch.tensor(seconds, dtype=torch.float64, device=self._wire.device)
+        return list(self._wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait().tolist())
+
+
+def exchanges_to_try(
+    candidates: Sequence[str], make: Callable[[str, str], GradientExchange], workers: int, ranks_per_node: int
+) -> list[GradientExchange]:
+    """Dense as the engine sends it, then every candidate over its default exchange and the others that may be faster.
+
+    Args:
+        candidates: compressions, ``"int8"``, each perhaps over one exchange, ``"int8:ring"``.
+        make: from the names of compression and exchange, the latter empty for the default.
+
+    Raises:
+        UserError: an unknown candidate, one of low rank, or an exchange that cannot carry it.
+    """
+    to_try = [make("dense", "")]
+    for candidate in candidates:
+        name, _, exchange = candidate.partition(":")
+        if name not in COMPRESSIONS:
+            raise unknown("candidate of auto", name, [c.name for c in COMPRESSIONS.values() if not c.low_rank])
+        if COMPRESSIONS[name].low_rank:
+            raise UserError(f"auto cannot try {name}: it is a hook of PyTorch's own", f"name it: attach(model, {name!r})")
+        names = [exchange]
+        if not exchange and workers > 2:  # between two, a ring sends what the others do
+            names.append("ring")
+        if not exchange and 1 < ranks_per_node < workers and workers % ranks_per_node == 0:
+            names.append("hierarchical")
+        to_try += [make(name, exchange) for exchange in names]
+    return [exchange for index, exchange in enumerate(to_try) if exchange not in to_try[:index]]
+
+
+def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
+    """Indices of the candidates that are worth it, the fastest first; the first of all, the dense one, never is.
+
+    Args:
+        step, exposed: of the dense run; what its exchange makes the step wait.
+        seconds: of an exchange, for each candidate.
+    """
+    # Not more than is exposed, as the rest hides behind the backward pass. And not more than the trials differ by: the wait in
+    # a real step is longer than the trial of the same exchange where ranks wait for one another, which no codec changes.
+    saved = [min(exposed, seconds[0] - candidate) for candidate in seconds]
+    worth = [index for index in range(1, len(seconds)) if saved[index] > WORTH * step]
+    return sorted(worth, key=lambda index: -saved[index])
+
+
+def _trial(exchange: GradientExchange, setup: ExchangeSetup | None, wire: Wire, gradient: torch.Tensor) -> float:
+    work = gradient.clone()
+    name = f"trial of {work.numel()}"  # residuals are kept by name
+    layout = Layout([TensorSpec(name, (work.numel(),), 0)], ())
+    flat = torch.empty(room(setup, layout) if setup else 0, device=setup.device(work.device) if setup else work.device)
+    wire.all_reduce(torch.zeros(1, device=wire.device), name="auto").wait()  # all begin at once
+    start = time.perf_counter()
+    if setup is None:
+        allreduce(work, exchange.description.format, wire)
+    else:
+        exchange_group(setup, Gradients(layout=layout, parts={name: work}, workspace=flat, seed=0, step=0))
+    return time.perf_counter() - start

@@ -1,0 +1,227 @@
+"""Checks against silent errors: ranks with different settings, lost gradient energy, replicas that drifted apart."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.calibration.constants import assumed
+from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
+from paceline.errors import UserError
+from paceline.training.attach.tensor_layout import GradientSlice, TensorSpec
+from paceline.training.errors import ReplicasDiverged
+from paceline.training.exchanges.collectives import ALL_GATHER, collective
+from paceline.workload.factory import user_module
+
+_log = logging.getLogger("paceline")
+
+KEPT: float = assumed("energy_kept")
+"""Share of a gradient's energy; where an encoding keeps less, a warning is due."""
+CODE = "code"
+"""What ``agree`` calls the version of this package."""
+WATCH_EVERY = 100  # steps: what encodings keep changes slowly, and looking costs one more of them
+
+
+def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec]) -> None:
+    """Compare settings and tensors over the ranks before anything is exchanged.
+
+    Raises:
+        UserError: on every rank, naming what differs and where.
+    """
+    shapes = hashlib.sha256(repr([(t.name, t.shape) for t in tensors]).encode()).hexdigest()[:12]
+    layout = {"wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}
+    same_everywhere(group, {**settings, **layout, CODE: code_version()}, "call attach() alike on every rank")
+
+
+def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: str) -> None:
+    """Compare values by name over the ranks. Raises UserError on every rank, naming what differs and where."""
+    everyone: list[dict[str, Any]] = [{}] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group=group)
+    names = sorted({name for other in everyone for name in other})
+    differing = [name for name in names if len({repr(other.get(name)) for other in everyone}) > 1]
+    if differing:
+        told = (f"{name} ({_by_rank([other.get(name, 'not given') for other in everyone])})" for name in differing)
+        installs = "install the same Paceline on every rank" if CODE in differing else fix
+        raise UserError(f"the ranks disagree on {', '.join(told)}", installs)
+
+
+def _by_rank(values: Sequence[Any]) -> str:
+    """Which ranks have which value; of mappings what differs is shown."""
+    ranks: dict[str, list[int]] = {}
+    for rank, value in enumerate(_differing_fields(values)):
+        ranks.setdefault(str(value), []).append(rank)
+    return "; ".join(f"rank{'s' * (len(having) > 1)} {_runs(having)}: {value}" for value, having in ranks.items())
+
+
+def _runs(ranks: Sequence[int]) -> str:
+    """Ascending ranks; three and more in a row as ``2-7``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def _differing_fields(values: Sequence[Any]) -> list[Any]:
+    """Of mappings the fields that are not alike in all, as text; other values as they are."""
+    if not all(isinstance(value, Mapping) for value in values):
+        return list(values)
+    flat = [dict(_flat(value)) for value in values]
+    names = dict.fromkeys(name for value in flat for name in value)
+    differing = [name for name in names if len({repr(value.get(name)) for value in flat}) > 1]
+    return [", ".join(f"{name} {value.get(name, 'not given')}" for name in differing) for value in flat]
+
+
+def _flat(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of mappings within mappings, by their path."""
+    for name, field in value.items():
+        if isinstance(field, Mapping):
+            yield from _flat(field, f"{inside}{name}.")
+        else:
+            yield inside + name, field
+
+
+@functools.cache
+def code_version() -> str:
+    """The version of this package, and a digest of its Python source: that of two ranks is alike where their code is."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[2]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return f"paceline {metadata.version('paceline')} {digest.hexdigest()[:12]}"
+
+
+def module_version(name: str) -> str:
+    """A digest of the source of a user's module, ``module:function``; empty for what has none. Raises UserError where it cannot
+    be imported."""
+    file = getattr(user_module(name.partition(":")[0]), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
+
+
+def same_weights(
+    group: dist.ProcessGroup, weights: Iterable[torch.Tensor], device: torch.device, left_out: bool = False
+) -> None:
+    """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike.
+
+    Args:
+        left_out: this rank's weights are behind, as it has run out of data, and are not compared.
+    """
+    (sums,) = of_all_ranks(group, [-1 if left_out else checksum(weights)], device)
+    refuse_unequal("weights", sums)
+
+
+def same_in_mesh(
+    what: str, own: int, alike: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+) -> None:
+    """Compare a checksum as ``odd_in_mesh`` does. Raises ReplicasDiverged on every rank of the mesh alike."""
+    odd = odd_in_mesh(own, alike, others, device)
+    if odd:
+        told = "; ".join(f"{what} of rank {rank} differ from those of rank {first}" for rank, first in sorted(odd.items()))
+        raise ReplicasDiverged(told)
+
+
+def odd_in_mesh(
+    own: int, alike: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+) -> dict[int, int]:
+    """The ranks whose checksum differs from that of the first rank that should have the same, with that rank; on every rank.
+
+    Args:
+        own: the checksum of this rank.
+        alike: groups; over one after another this rank reaches all those that should have the same checksum.
+        others: groups; over these too it reaches all ranks of the mesh.
+    """
+    known = [dist.get_rank(), own]
+    for group in alike:
+        known = _told_by_all(group, known, device)
+    length = len(known)
+    for group in others:
+        if group not in alike:
+            known = _told_by_all(group, known, device)
+    odd: dict[int, int] = {}
+    for start in range(0, len(known), length):
+        holders, held = (known[start + k : start + length : 2] for k in (0, 1))
+        odd |= {rank: holders[0] for rank, value in zip(holders, held, strict=True) if value != held[0]}
+    return odd
+
+
+def _told_by_all(group: dist.ProcessGroup, numbers: Sequence[int], device: torch.device) -> list[int]:
+    """The numbers of all ranks, one rank after another."""
+    return [number for of_rank in zip(*of_all_ranks(group, numbers, device), strict=True) for number in of_rank]
+
+
+def checksum(tensors: Iterable[torch.Tensor]) -> int:
+    """A number from 0 on, of 63 bits, of the bytes of tensors in this order."""
+    total = 0
+    for index, tensor in enumerate(tensors):
+        body = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        first, second = backends.checksum(index.to_bytes(24, "little"), body)
+        total = (total * 1_000_003 + (first << 31) + second) & 0x7FFFFFFFFFFFFFFF
+    return total
+
+
+def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[int], device: torch.device) -> list[list[int]]:
+    """For each checksum those of all ranks, in the order of ranks."""
+    mine = torch.tensor(list(checksums), device=device)
+    sums = torch.empty(dist.get_world_size(group) * len(checksums), dtype=torch.int64, device=device)
+    with collective():
+        getattr(dist, ALL_GATHER)(sums, mine, group=group)
+    table: list[list[int]] = sums.view(-1, len(checksums)).T.tolist()
+    return table
+
+
+def odd_ranks(sums: Sequence[int]) -> tuple[list[int], int]:
+    """The ranks whose checksum is not that of the first rank that has one (from 0 on), and that rank."""
+    of_rank = {rank: value for rank, value in enumerate(sums) if value >= 0}
+    first = min(of_rank, default=0)
+    return [rank for rank, value in of_rank.items() if value != of_rank[first]], first
+
+
+def refuse_unequal(what: str, sums: Sequence[int]) -> None:
+    """Raises ReplicasDiverged, naming the ranks whose checksum differs."""
+    odd, first = odd_ranks(sums)
+    if odd:
+        raise ReplicasDiverged(f"{what} of rank {', '.join(map(str, odd))} differ from those of rank {first}")
+
+
+class EnergyGuard:
+    """Warns once a tensor when a biased codec without error feedback keeps less than half of its gradient's energy.
+
+    Energy is the sum of squares; kept is 1 - |x - decoded|^2 / |x|^2. Looked at in the first step and every hundredth.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self.remedy = remedy
+        self.warned: dict[str, float] = {}
+
+    def watch(self, codec: Codec, gradients: Sequence[GradientSlice], step: int) -> None:
+        """Encode each on its own and compare."""
+        if step % WATCH_EVERY:
+            return
+        for piece, gradient in gradients:
+            x = gradient.float()
+            energy = float(x.double().square().sum())
+            if energy == 0 or piece.tensor.name in self.warned:
+                continue
+            left = x.clone()
+            decode(encode(codec, x, counter.key(0, step)), left, SUBTRACT)
+            kept = 1 - float(left.double().square().sum()) / energy
+            if kept < KEPT:
+                self.warned[piece.tensor.name] = kept
+                _log.warning(
+                    "%s: %s keeps %.0f %% of this gradient's energy at step %d; %s",
+                    piece.tensor.name,
+                    codec.name,
+                    100 * max(0.0, kept),
+                    step,
+                    self.remedy,
+                )

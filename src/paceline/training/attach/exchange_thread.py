@@ -1,0 +1,122 @@
+"""One thread beside the backward pass that runs what it is given, in order, and the exchanges of a model on it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.training.attach import daemon_threads as daemons
+from paceline.training.attach.liveness import Roll
+from paceline.training.exchanges.collectives import Wire, WireError
+
+_log = logging.getLogger("paceline")
+
+Task = Callable[[], None]
+Future = torch.futures.Future[torch.Tensor]
+Waiting = tuple[torch.Tensor, Future]
+"""A bucket's buffer, and the future that DDP waits for."""
+
+
+class Background:
+    """Runs tasks one after another until its owner is gone.
+
+    The thread knows only its queue, so a model that is thrown away takes its hook and its buffers with it.
+    """
+
+    def __init__(self, owner: object, name: str) -> None:
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        daemons.start(owner, _serve, (self._tasks,), name, partial(self._tasks.put, None))
+
+    def submit(self, task: Task) -> None:
+        """Run ``task`` when those before it are done."""
+        self._tasks.put(task)
+
+
+class Exchanges:
+    """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it.
+
+    A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. What went wrong is raised by
+    ``after_backward``, with its type.
+
+    Args:
+        wire: of the exchanges.
+        watched: the ranks of which a lost one is named, all of which make this at the same time; by default those of ``wire``.
+    """
+
+    def __init__(self, wire: Wire, watched: dist.ProcessGroup | None = None) -> None:
+        self._rank, self._ranks, self._soundness = wire.rank, wire.world_size, wire.soundness
+        self._roll = Roll(watched or wire.group)
+        self._failed: Exception | None = None
+        self._failing = threading.Lock()
+        self._work = Background(self, "paceline-exchange")
+
+    def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
+        """Run ``exchange`` in its turn; the futures then hold their buffers, of any content where it failed."""
+        self._work.submit(lambda: self._finish(exchange, waiting))
+
+    def _finish(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
+        try:
+            if self._failed is not None:  # the ranks are no longer in step
+                raise self._failed
+            exchange()
+        except Exception as error:
+            self._fail(error)
+        for buffer, future in waiting:
+            future.set_result(buffer)
+
+    def _fail(self, error: Exception) -> Exception:
+        """What is raised from now on: of the first error, of any thread, with the lost ranks named."""
+        with self._failing:
+            if self._failed is None:
+                lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
+                self._soundness.sound = False
+                self._failed = self._roll.verdict(error) if lost else error
+                told = self._failed
+                _log.error("rank %d: the exchange failed: %s: %s", self._rank, type(told).__name__, told)
+            return self._failed
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """A collective on the caller's own thread: a lost rank fails all exchanges, and is named here too."""
+        try:
+            yield
+        except (WireError, dist.DistError) as error:
+            raise self._fail(error) from error
+
+    def check(self) -> None:
+        """Raise what an exchange has raised, again and again: the ranks are no longer in step."""
+        if self._failed is not None:
+            raise self._failed
+
+    def after_backward(self, then: Task) -> None:
+        """Within a backward pass: ``check`` and then ``then`` at its end, behind DDP's own callback, which waits for all
+        futures of the step and has put the means in their place.
+
+        DDP queues its callback when the hook of the last bucket returns; one that a callback queues comes behind it.
+        """
+        engine: Any = torch.autograd.Variable._execution_engine
+
+        def end() -> None:
+            self.check()
+            then()
+
+        engine.queue_callback(lambda: engine.queue_callback(end))
+
+
+def promise(buffer: torch.Tensor) -> Future:
+    """A future that a bucket's buffer will be set in."""
+    return torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
+
+
+def _serve(tasks: queue.SimpleQueue[Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it refers to the owner, which must not live until the next one

@@ -1,0 +1,48 @@
+"""The stages of one tensor's gradient on its way through TernGrad, for the picture in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from paceline import codecs
+from paceline.codecs import counter
+from paceline.codecs.moments import Moments
+from paceline.codecs.reference.ternary import Ternary
+from paceline.training.attach.tensor_layout import GradientSlice
+
+
+class Sample:
+    """Set ``name`` to ask for one tensor; ``stages`` then holds it after the next exchange."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.stages: dict[str, Any] = {}
+        self._waiting = False
+
+    def take(
+        self,
+        gradients: Sequence[GradientSlice],
+        moments: Sequence[Moments],
+        limits: Sequence[tuple[float, float]],
+        key: counter.Key,
+        first: int,
+        step: int,
+    ) -> None:
+        """Keep the stages up to the ternary one. ``limits`` are bound and scaler of each tensor; draws begin at ``first``."""
+        for (piece, gradient), m, (bound, scale) in zip(gradients, moments, limits, strict=True):
+            if piece.tensor.name == self.name:
+                original = gradient.detach().float().cpu().numpy().copy()
+                clipped = original.clip(-bound, bound)
+                ternary = codecs.decode(codecs.encode(Ternary(scale=scale), clipped, key, first + piece.start))
+                self.stages = {"layer": self.name, "step": step, "sigma": float(m.sigma), "scale": scale}
+                self.stages |= {"original": original, "clipped": clipped, "ternary": ternary}
+                self._waiting = True
+
+    def finish(self, parts: Mapping[str, torch.Tensor]) -> None:
+        """The gradients now hold the mean over the workers: the last stage."""
+        if self._waiting:
+            self.stages["averaged"] = parts[self.stages["layer"]].detach().cpu().numpy().copy()
+            self._waiting = False

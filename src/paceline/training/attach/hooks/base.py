@@ -1,0 +1,176 @@
+"""The common part of all hooks of an attached model: step counter, statistics and the exchange thread."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.strategy import GradientExchange
+from paceline.training.attach.buffer_watch import UNSEEN, BufferChecksums, BufferWatch
+from paceline.training.attach.consistency import checksum, odd_ranks, of_all_ranks, refuse_unequal
+from paceline.training.attach.exchange_thread import Exchanges, Future
+from paceline.training.attach.gradient_sample import Sample
+from paceline.training.attach.process_groups import own_wire
+from paceline.training.attach.reducer import Usage, alike_on_all_ranks, unused_by_all
+from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.meter import Meter
+
+
+class StepEnd(NamedTuple):
+    """The end of a backward pass, for the exchange thread; the pass has handed over its last bucket.
+
+    Attributes:
+        backward_end_s: time of the end, on this process's clock, seconds.
+        joined: whether this rank has no data, see ``outside_backward``.
+    """
+
+    backward_end_s: float
+    joined: bool
+
+
+class HookBase(ABC):
+    """The base of hooks. Groups and threads belong to this process: a copied model shares its hook, a saved model has none.
+
+    Args:
+        tensors: specs of the exchanged tensors, in ``named_parameters()`` order, by the ``id`` of the parameter.
+
+    Attributes:
+        gradient_exchange: compression and exchange in use.
+        step: number of exchanged backward passes; the random draws depend on it.
+        tensors: every exchanged tensor, in ``named_parameters()`` order.
+        dense: names of the dense tensors, each with the reason. ``print(hook)`` shows the rule.
+        meter: counts bytes, events and non-finite steps.
+        sample: stages of one tensor's gradient, on request.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        gradient_exchange: GradientExchange,
+        tensors: Mapping[int, TensorSpec],
+        *,
+        seed: int,
+        check_every: int,
+        timeout_s: float,
+        scaler: Any = None,
+    ) -> None:
+        self.gradient_exchange, self.seed, self.step = gradient_exchange, seed, 0
+        self._named, self.tensors = tensors, list(tensors.values())
+        self.dense = dict(gradient_exchange.description.dense(self.tensors))
+        self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
+        ranks = dist.get_process_group_ranks(model.process_group)
+        device = next(model.module.parameters()).device
+        self.wire = own_wire(model.process_group, ranks, device, self.meter, timeout_s)
+        self._weights = alike_on_all_ranks(model)
+        self._buffers = BufferWatch(model)
+        if check_every == 1:
+            self._buffers.arm()
+        self._usage = Usage(model, tensors) if model.find_unused_parameters and not model.static_graph else None
+        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        # The parameters whose gradients the hook exchanges.
+        self._parameters = [p for p in model.module.parameters() if id(p) in tensors]
+        self._nonfinite = False  # in this step, on any rank
+        self._encoded = False  # whether something of this step has been sent compressed
+        self._mixed = False  # the step that has just ended was compressed in part
+        self._shadowed: list[Future] = []  # buckets of a step in which this rank has no data
+        # One thread keeps the groups in order while the backward pass continues.
+        self._work = Exchanges(self.wire)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+    def _to_ddp(self, future: Future, last: bool) -> Future:
+        """The future that DDP waits for. At the end of the step it raises an error with its own type."""
+        if not outside_backward():
+            if last:
+                self._work.after_backward(self._skip_if_mixed)
+            return future
+        self._shadowed.append(future)
+        if last:
+            for waiting in self._shadowed:
+                waiting.wait()
+            self._shadowed.clear()
+            self._work.check()
+        return future
+
+    @abstractmethod
+    def _rescale(self, ratio: float) -> None:
+        """Multiply the residuals and momentum of earlier gradients."""
+
+    def _follow_scaler(self) -> None:
+        """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
+        factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
+        if factor != self._factor:
+            self._rescale(factor / self._factor)
+            self._factor = factor
+
+    @abstractmethod
+    def _keep_residuals(self, keep: bool) -> None:
+        """Keep the residuals that this step has written, or restore those before it."""
+
+    def _skip_if_mixed(self) -> None:
+        """Make every gradient NaN after a step whose first groups were compressed before a later one showed a NaN.
+
+        All ranks know of it from the last group's exchange at the latest and decide alike. Optimizers and scalers that skip a
+        step with a NaN skip the whole step then, on every rank.
+        """
+        if self._mixed:
+            self._mixed = False
+            with torch.no_grad():
+                for parameter in self._parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.fill_(torch.nan)
+
+    def _take_used(self, parts: Mapping[str, torch.Tensor]) -> set[str]:
+        """Take the tensors that this rank has used in the step, for ``_unused``. Runs on the thread of the backward pass."""
+        return set() if self._usage is None else self._usage.take(parts)
+
+    def _unused(self, parts: Mapping[str, torch.Tensor], used: set[str]) -> set[str]:
+        """The tensors that no rank has used; DDP discards their means. Exchanges flags if there can be any."""
+        return set() if self._usage is None else unused_by_all(self.wire, sorted(parts), used)
+
+    def _end_step(self, end: StepEnd) -> None:
+        self.step += 1
+        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
+        self._keep_residuals(not self._nonfinite)
+        self._mixed = self._nonfinite and self._encoded and not end.joined
+        self._nonfinite = self._encoded = False
+        if self._check_every and self.step % self._check_every == 0:
+            self._check_replicas(end.joined)
+        if self._check_every and (self.step + 1) % self._check_every == 0:
+            self._buffers.arm()
+
+    def _check_replicas(self, left_out: bool) -> None:
+        """Compare checksums of weights and buffers over the ranks. ``left_out``: those of this rank are behind."""
+        sums = [UNSEEN, *BufferChecksums()] if left_out else [checksum(self._weights), *self._buffers.checksums()]
+        weights, broadcast, alike, own = of_all_ranks(self.wire.group, sums, self.wire.device)
+        refuse_unequal("weights", weights)
+        refuse_unequal("buffers", broadcast)
+        refuse_unequal("buffers of SyncBatchNorm", alike)
+        if odd_ranks(own)[0] and self.wire.rank == 0:
+            self._buffers.tell_of_own()
+
+
+def step_end(last: bool) -> StepEnd | None:
+    """The end of the step if the bucket that DDP hands over is its last one, else None."""
+    return StepEnd(time.perf_counter(), outside_backward()) if last else None
+
+
+def outside_backward() -> bool:
+    """Whether DDP calls the hook for a rank without further data under ``model.join()``, which exchanges zeros."""
+    return torch._C._current_graph_task_id() == -1
+
+
+def finish_queued(buffer: torch.Tensor) -> None:
+    """Wait for the kernels that this thread has queued, since the backward pass and the exchange use separate streams."""
+    if buffer.is_cuda:
+        torch.cuda.current_stream(buffer.device).synchronize()

@@ -1,0 +1,91 @@
+"""The hook of 1-bit Adam and 1-bit LAMB: means of gradients at first, later only the optimizer's momentum, in signs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from paceline.strategy.formats import FP32
+from paceline.training.attach.exchange_thread import Future, promise
+from paceline.training.attach.gradient_statistics import is_finite
+from paceline.training.attach.hooks.base import StepEnd, finish_queued, step_end
+from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.exchanges import begin_allreduce
+from paceline.training.exchanges.collectives import WireError
+
+
+class MomentumHook(Hook):
+    """Averages gradients dense until ``frozen``; then leaves each rank its own, and exchanges what ``exchange`` is given.
+
+    Its gradient exchange is that of the momentum: signs over ``sharded``, so that every rank owes the error of what it sends to
+    the owners (the worker's error) and of the mean that it sends back (the server's).
+
+    Attributes:
+        frozen: whether DDP's gradients stay where they are; the same on every rank.
+    """
+
+    frozen = False
+
+    def submit(self, bucket: Any) -> Future:
+        """The mean of the bucket over the workers, or the bucket as it is."""
+        buffer, last = bucket.buffer(), bucket.is_last()
+        future = promise(buffer)
+        if self.frozen:
+            future.set_result(buffer)
+            return future
+        finish_queued(buffer)
+        self.meter.bucket_ready()
+        end = step_end(last)
+        begun = self._begin_mean(buffer)
+        self._work.submit(partial(self._end_mean, begun, buffer, end), [(buffer, future)])
+        return self._to_ddp(future, last)
+
+    def _begin_mean(self, buffer: torch.Tensor) -> Callable[[], None]:
+        try:
+            return begin_allreduce(buffer, FP32, self.wire)
+        except WireError as error:
+            raised = error  # the exchange thread handles it, since it names the lost rank
+
+            def fail() -> None:
+                raise raised
+
+            return fail
+
+    def _end_mean(self, begun: Callable[[], None], buffer: torch.Tensor, end: StepEnd | None) -> None:
+        begun()
+        self._nonfinite |= not is_finite(buffer)
+        finish_queued(buffer)
+        if end is not None:
+            self._end_step(end)
+
+    def exchange(self, parts: Mapping[str, torch.Tensor]) -> bool:
+        """Replace flat fp32 tensors, one for each exchanged gradient, by their means over the workers, as signs.
+
+        Returns:
+            Whether all were finite on every rank; if not, they are NaN or infinite now, and residuals are as before.
+
+        Raises:
+            LostRank, ReplicasDiverged, PayloadError: as a backward pass of an attached model.
+        """
+        first = next(iter(parts.values()))
+        finish_queued(first)
+        done, finite = promise(first), [True]
+
+        def run() -> None:
+            assert self._setup is not None
+            self._exchange(self._setup, parts, set(parts), last=True)
+            finite[0] = not self._nonfinite
+            finish_queued(first)
+            self._end_step(StepEnd(time.perf_counter(), False))
+
+        self._work.submit(run, [(first, done)])
+        done.wait()
+        self._work.check()
+        return finite[0]
+
+
+__all__ = ["MomentumHook"]

@@ -1,0 +1,125 @@
+"""Who is still there: every rank leaves a beat in the store, so that after a failed exchange the lost one has a name."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch.distributed as dist
+
+from paceline.training.attach import daemon_threads as daemons
+from paceline.training.errors import LostRank
+from paceline.training.exchanges.collectives import WireError
+
+BEAT_S = 1.0
+PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost
+SETTLE_S = 0.2  # for a beat that was on its way when its rank ended
+LINGER_S = 3.0  # how long rank 0 waits for the others to hear of it
+ANSWER_S = 4.0  # the store's answers take no longer, else there is no way to it
+
+_hooks = itertools.count()
+_LOSS = re.compile(r"gloo|NCCL|[Cc]onnection|[Tt]imed out|[Tt]imeout|socket", re.ASCII)
+
+
+class Roll:
+    """The beats of all ranks of a group; every rank of it makes one at the same time. They are named as in the whole job."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._rank, self._ranks = dist.get_rank(), dist.get_process_group_ranks(group)
+        store: Any = dist.distributed_c10d._get_default_store()
+        with suppress(AttributeError, RuntimeError):
+            store = store.clone()  # a connection of its own: the beat must not wait behind someone's blocking get
+        self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{_label(group)}", store)
+        self._stop = threading.Event()
+        if len(self._ranks) > 1:
+            beat = (self._store, self._rank, self._stop)  # and not self: the beat ends with its hook
+            daemons.start(self, _beat, beat, "paceline-beat", self._stop.set)
+
+    def verdict(self, error: Exception) -> LostRank:
+        """Name the ranks whose beat stands still. The first rank to find out tells the others."""
+        why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        # On a thread: over a link that is cut the store's operations wait for minutes.
+        answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=lambda: answer.put(self._still()), name="paceline-verdict", daemon=True).start()
+        try:
+            lost = answer.get(timeout=SETTLE_S + PATIENCE_S + ANSWER_S)
+        except queue.Empty:
+            lost = None
+        if lost is None:
+            return LostRank(f"the store on rank 0 does not answer: this rank's link is cut or rank 0 is lost ({why})")
+        if not lost:
+            cause = "a link is slow or cut, or the ranks did not run the same layers"
+            return LostRank(f"the exchange failed though every rank is alive: {cause} ({why})")
+        return LostRank(f"rank {lost} is lost: it was ended, it stands still, or its link is cut ({why})")
+
+    def _still(self) -> str | None:
+        """The ranks whose beat stands still, which may be none; None if the store cannot be asked."""
+        try:
+            if self._store.add("lost/told", 0):
+                return self._heard(str(self._store.get("lost/ranks").decode()))
+            time.sleep(SETTLE_S)
+            before = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]
+            time.sleep(PATIENCE_S)
+            after = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]
+            beats = zip(self._ranks, before, after, strict=True)
+            lost = ", ".join(str(rank) for rank, one, two in beats if one == two and rank != self._rank)
+            self._store.set("lost/ranks", lost)
+            self._store.add("lost/told", 1)
+            return self._heard(lost)
+        except Exception:
+            return None
+
+    def _heard(self, lost: str) -> str:
+        """Rank 0 may host the store, and ends when it has its verdict: not before the others have theirs."""
+        self._store.add("lost/heard", 1)
+        alive = len(self._ranks) - len(lost.split(", ") if lost else ())
+        until = time.monotonic() + LINGER_S
+        while dist.get_rank() == 0 and self._store.add("lost/heard", 0) < alive and time.monotonic() < until:
+            time.sleep(0.05)
+        return lost
+
+
+@contextmanager
+def naming_lost_ranks() -> Iterator[None]:
+    """Errors of collectives in here, over any group, become a LostRank that names the rank. Every rank enters it."""
+    roll = Roll(dist.distributed_c10d._get_default_group()) if dist.get_world_size() > 1 else None
+    try:
+        yield
+    except Exception as error:
+        has_name = isinstance(error, LostRank) and not isinstance(error, WireError)
+        if roll is None or has_name or not tells_of_a_loss(error):
+            raise
+        raise roll.verdict(error) from error
+
+
+def tells_of_a_loss(error: Exception) -> bool:
+    """Whether an error is that of a lost peer; gloo raises plain RuntimeErrors."""
+    if isinstance(error, LostRank | dist.DistError):
+        return True
+    return type(error) is RuntimeError and bool(_LOSS.search(str(error)))
+
+
+def _label(group: dist.ProcessGroup) -> str:
+    """A name that no other hook in the store has, alike on every rank: what the group's first rank calls it.
+
+    Ranks count their hooks, and torchrun the restarts of its workers, but not every rank has been in as many of them.
+    """
+    mine = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}-{dist.get_rank()}-{next(_hooks)}"
+    labels = [""] * dist.get_world_size(group)
+    dist.all_gather_object(labels, mine, group=group)
+    return labels[0]
+
+
+def _beat(store: Any, rank: int, stop: threading.Event) -> None:
+    try:
+        while not stop.wait(BEAT_S if store.add(f"beat/{rank}", 1) else 0):
+            pass
+    except Exception:  # the store has gone, and with it whoever would read this
+        return

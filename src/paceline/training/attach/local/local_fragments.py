@@ -1,0 +1,102 @@
+"""Fragments of a network: their weights, their anchor, the outer step that moves it, and an exchange that has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from paceline.strategy import LocalSteps
+from paceline.training.attach.exchange_thread import Future
+from paceline.training.attach.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.meter import Meter
+
+
+class Fragment:
+    """Some tensors of the network with their anchor, and the outer step that moves it.
+
+    Attributes:
+        layout: of its tensors in an exchange.
+        anchor: shared weights of the last exchange, flat, (elements,).
+        momentum: of the outer step, (elements,); None without.
+        weights: of this worker, each in its shape; they share the model's memory.
+        idle: whether this worker has taken no step since the fragment's last exchange began.
+    """
+
+    def __init__(
+        self, tensors: Sequence[TensorSpec], weights: Sequence[nn.Parameter], layout: Layout, local: LocalSteps
+    ) -> None:
+        self.tensors, self.layout, self.idle = list(tensors), layout, True
+        self.weights = [p.detach() for p in weights]
+        wide = any(p.dtype == torch.float64 for p in weights)
+        flat = torch.cat([p.reshape(-1).to(torch.float64 if wide else torch.float32) for p in self.weights])
+        self.anchor = nn.Parameter(flat)
+        kept = local.outer_momentum > 0
+        self._outer = torch.optim.SGD([self.anchor], local.outer_lr, local.outer_momentum, nesterov=kept)
+        self.momentum = torch.zeros_like(flat) if kept else None
+        if self.momentum is not None:
+            self._outer.state[self.anchor]["momentum_buffer"] = self.momentum
+
+    def named(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Each tensor's part of a flat tensor."""
+        parts = flat.split([t.elements for t in self.tensors])
+        return dict(zip((t.name for t in self.tensors), parts, strict=True))
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.anchor.numel()
+
+    @torch.no_grad()
+    def difference(self, into: torch.Tensor) -> torch.Tensor:
+        """The pseudo-gradient, in the first elements of ``into``."""
+        out = into[: self.elements]
+        for part, anchor, p in zip(self._of(out), self._of(self.anchor), self.weights, strict=True):
+            torch.sub(anchor, p, out=part)
+        return out
+
+    @torch.no_grad()
+    def move(self, mean: torch.Tensor) -> None:
+        """The outer step with the mean of the pseudo-gradients."""
+        self.anchor.grad = mean
+        self._outer.step()
+        self.anchor.grad = None
+
+    @torch.no_grad()
+    def take(self, own_share: float = 0.0) -> None:
+        """Set the weights to the anchor, but for a share of their own."""
+        for anchor, p in zip(self._of(self.anchor), self.weights, strict=True):
+            if own_share:
+                p.lerp_(anchor.to(p.dtype), 1 - own_share)
+            else:
+                p.copy_(anchor)
+
+    def _of(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            part.view(p.shape) for part, p in zip(flat.split([t.elements for t in self.tensors]), self.weights, strict=True)
+        ]
+
+
+@dataclass
+class Pending:
+    """An exchange of a fragment that has begun.
+
+    Attributes:
+        due: the step behind which its mean is applied.
+        mean: the pseudo-gradient; becomes its mean. ``buffers``: likewise; empty where they have no turn.
+        began_s: when, on this process's clock.
+        trained: how many workers have taken steps since the fragment's last exchange; 0: nothing was exchanged.
+        finite: whether the mean is. ``meter``: what the exchange has counted, once it has ended.
+    """
+
+    fragment: int
+    due: int
+    mean: torch.Tensor
+    buffers: torch.Tensor
+    done: Future
+    began_s: float = 0.0
+    trained: int = 0
+    finite: bool = True
+    meter: Meter | None = None

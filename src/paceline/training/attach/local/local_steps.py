@@ -1,0 +1,340 @@
+"""Local steps: workers train alone and now and then exchange how far they have come (Local SGD, DiLoCo).
+
+A pseudo-gradient is the anchor, the shared weights of the last exchange, minus the weights now. Its mean over the workers goes
+through the same exchange as gradients do, and an outer SGD step with Nesterov momentum moves the anchor (Douillard et al. 2023,
+arXiv:2311.08105, Algorithm 1). With a delay the exchange of a fragment runs beside the next steps (Douillard et al. 2025,
+arXiv:2501.18512, Algorithm 2).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange, LocalSteps
+from paceline.training.attach.consistency import same_weights
+from paceline.training.attach.exchange_thread import Exchanges, promise
+from paceline.training.attach.gradient_sample import Sample
+from paceline.training.attach.gradient_statistics import is_finite
+from paceline.training.attach.hooks.base import finish_queued
+from paceline.training.attach.local.local_fragments import Fragment, Pending
+from paceline.training.attach.local.local_state import LocalState, load, state_of
+from paceline.training.attach.process_groups import own_wire
+from paceline.training.attach.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges import begin_allreduce
+from paceline.training.exchanges.error_feedback import Feedback
+from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
+from paceline.training.exchanges.exchange_setup import make_setup, setup_at
+from paceline.training.exchanges.meter import Meter
+
+_log = logging.getLogger("paceline")
+
+
+class LocalSync:
+    """Exchanges pseudo-gradients of a model; call ``step`` behind every step of the optimizer.
+
+    Buffers of floating-point numbers, such as BatchNorm's statistics, are averaged once in ``sync_every`` steps, as fp32; those
+    few bytes are no part of what ``meter`` counts as a step's. Other buffers are left alone.
+
+    Attributes:
+        gradient_exchange: compression and exchange; ``local``: how often and with which outer step.
+        step_number: steps so far; the random draws depend on it.
+        tensors: every exchanged tensor, in ``named_parameters()`` order; ``dense``: names of those that travel as fp32, with
+            the reason.
+        fragments: what takes turns. ``pending``: the exchange that has begun and is not applied.
+        setup: of its exchange; None for the engine's all-reduce.
+        buffers: those that are averaged, by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
+        returned: how often all workers went back to the shared weights because a pseudo-gradient was NaN or infinite.
+        meter: counts bytes and events of the last exchange that has ended; ``began_s``: when it began, on this process's clock.
+        sample: stages of one tensor's pseudo-gradient, on request.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        gradient_exchange: GradientExchange,
+        local: LocalSteps,
+        tensors: Mapping[str, TensorSpec],
+        *,
+        seed: int,
+        check_every: int,
+        timeout_s: float,
+        group: dist.ProcessGroup,
+    ) -> None:
+        self.gradient_exchange, self.local, self.seed, self.step_number, self.returned = gradient_exchange, local, seed, 0, 0
+        self._model, self.tensors = model, list(tensors.values())
+        self.dense = dict(gradient_exchange.description.dense(self.tensors))
+        self.meter, self.sample = Meter(dist.get_rank(group)), Sample()
+        parameters = dict(model.named_parameters())
+        device = parameters[self.tensors[0].name].device
+        ranks = dist.get_process_group_ranks(group)
+        self.wire = own_wire(group, ranks, device, self.meter, timeout_s)
+        _spread(model, ranks[0], group)
+        self.setup = make_setup(gradient_exchange, self.wire, self.sample)
+        self.fragments = [
+            Fragment(part, [parameters[t.name] for t in part], Layout(part, self.dense), local)
+            for part in local.split(self.tensors)
+        ]
+        self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+        self.counts = {n: b for n, b in model.named_buffers() if not b.is_floating_point()}
+        self.kept_buffers = self._flat_buffers()
+        self._check_every, self._count = check_every, 0
+        widest = max(self.fragments, key=lambda f: f.elements)
+        self._difference = torch.empty(widest.elements, dtype=widest.anchor.dtype, device=device)
+        self._flat = torch.empty(0)
+        self.pending: Pending | None = None
+        self.owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
+        self.began_s = 0.0
+        self._work = Exchanges(self.wire)
+
+    def __str__(self) -> str:
+        kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
+        described = self.gradient_exchange.description
+        how = f"{described.title} over {self.gradient_exchange.exchange}"
+        return f"{self.local.title}; {how}; {described.rule or 'every tensor alike'}{kept}"
+
+    def step(self) -> bool:
+        """Count a step of the optimizer; exchange a fragment and move its weights if it is the turn of one.
+
+        Returns:
+            Whether an exchange has ended; ``meter`` and ``began_s`` are then of that one.
+
+        All ranks must take equally many steps, or call ``finish`` when their data ends.
+
+        Raises:
+            LostRank: a rank has ended or does not answer.
+            ReplicasDiverged: the shared weights differ between ranks.
+            PayloadError: a message is damaged.
+            UserError: the model's tensors are no longer those that were attached, or others are trained too.
+        """
+        for fragment in self.fragments:
+            fragment.idle = False
+        return bool(self._advance())
+
+    def finish(self) -> None:
+        """Take part in the others' exchanges until no rank trains any more. Every rank then has the same weights.
+
+        For ranks with unequal numbers of steps, and for the steps since the last exchange. A rank that has ended its data
+        counts as one that stands still. Raises as ``step``.
+        """
+        silent = 0
+        while silent < len(self.fragments):
+            trained = self._advance()
+            silent = silent + 1 if trained == 0 else 0 if trained else silent
+        self._apply()
+        self._take_all()
+
+    @contextmanager
+    def shared_weights(self) -> Iterator[None]:
+        """Within the block the model has the shared weights and buffers of the last exchanges: those of every rank."""
+        self._refuse_others()
+        own = [w.clone() for fragment in self.fragments for w in fragment.weights]
+        buffers = self._flat_buffers()
+        self._take_all()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for w, before in zip((w for f in self.fragments for w in f.weights), own, strict=True):
+                    w.copy_(before)
+            self._set_buffers(buffers)
+
+    def check_replicas(self) -> None:
+        """Compare a checksum of the shared weights over the ranks, which all call it. Raises ReplicasDiverged on every rank."""
+        self._wait()
+        same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
+
+    def state_dict(self) -> LocalState:
+        """The state of this rank for resumption, its own weights too; save that of every rank, and that of its optimizer."""
+        self._wait()
+        return state_of(self)
+
+    def load_state_dict(self, state: LocalState | Sequence[LocalState]) -> None:
+        """Continue from a state of ``state_dict``; all ranks must load. It sets the model's weights and buffers.
+
+        Args:
+            state: the state of this rank, or those of all ranks of the earlier run. With the same number of ranks the run
+                continues bit for bit. With another number every rank begins with the mean of the ranks' weights and the
+                mean of their residuals.
+
+        Raises:
+            UserError: not a state, or the state has another compression, exchange, rule or tensor, or lacks ranks; the model's
+                tensors are no longer those that were attached.
+        """
+        self._refuse_others()
+        self._wait()
+        load(self, state)
+
+    @property
+    def feedback(self) -> Feedback | None:
+        """What the codec still owes of earlier pseudo-gradients; None for one that owes nothing."""
+        return self.setup.feedback if self.setup else None
+
+    def go_on(self, pending: Mapping[str, Any] | None) -> None:
+        """Take over an exchange that has arrived and was not applied, as a state has it."""
+        self.pending = None
+        if pending is not None:
+            mean = self._difference[: pending["mean"].numel()].copy_(pending["mean"])
+            done = promise(mean)
+            done.set_result(mean)
+            buffers = pending["buffers"].to(self.wire.device)
+            settled = {name: pending[name] for name in ("trained", "finite")}
+            self.pending = Pending(pending["fragment"], pending["due"], mean, buffers, done, **settled)
+
+    def _advance(self) -> int | None:
+        """Take part in the exchanges of one step. Returns how many workers had trained in one that ended; None: none ended."""
+        self._work.check()
+        self.step_number += 1
+        trained = None
+        if self.pending is not None and self.pending.due <= self.step_number:
+            trained = self._apply()
+        turn = self.local.due(self.step_number)
+        if turn is not None:
+            self._begin(turn)
+            if not self.local.sync_delay:
+                trained = self._apply()
+        return trained
+
+    def _refuse_others(self) -> None:
+        """Raises UserError where the model trains other tensors than those whose memory is exchanged, or more of them."""
+        parameters, buffers = dict(self._model.named_parameters()), dict(self._model.named_buffers())
+        taken = ((t.name, w) for f in self.fragments for t, w in zip(f.tensors, f.weights, strict=True))
+        other = [name for name, w in taken if not _share_memory(parameters.get(name), w)]
+        other += [name for name, b in (self.buffers | self.counts).items() if not _share_memory(buffers.get(name), b)]
+        if other:
+            raise UserError(
+                f"{other[0]} is no longer the tensor that attach_local was given: the model was converted, moved or replaced",
+                "call attach_local behind .to(), .cuda() and load_state_dict(assign=True)",
+            )
+        exchanged = {t.name for t in self.tensors}
+        thawed = [name for name, p in parameters.items() if p.requires_grad and name not in exchanged]
+        if thawed:
+            raise UserError(
+                f"{', '.join(thawed)}: frozen or not there when attach_local was called, trained now. Nobody exchanges it",
+                "set requires_grad before attach_local, or drop what it returned and attach again",
+            )
+
+    def _begin(self, turn: int) -> None:
+        self._refuse_others()
+        fragment = self.fragments[turn]
+        mean = fragment.difference(self._difference)
+        for name, part in fragment.named(mean).items():
+            if name in self.owed:
+                part.add_(self.owed.pop(name).reshape(-1).to(part))
+        buffers = self._flat_buffers() if turn == len(self.fragments) - 1 else self.kept_buffers[:0]
+        finish_queued(mean)
+        done = promise(mean)
+        self.pending = Pending(turn, self.step_number + self.local.sync_delay, mean, buffers, done, time.perf_counter())
+        self._work.submit(partial(self._exchange, self.pending, fragment, fragment.idle, self.step_number), [(mean, done)])
+        fragment.idle = True
+
+    def _exchange(self, pending: Pending, fragment: Fragment, idle: bool, step: int) -> None:
+        """Replace a pseudo-gradient by its mean, on the exchange thread."""
+        self.wire.meter.begin_step()
+        told = torch.tensor([0.0 if idle else 1.0], device=self.wire.device)
+        pending.trained = round(float(self.wire.note(told)()))
+        if not pending.trained:
+            return
+        if self._check_every and self._count % self._check_every == 0:
+            same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
+        self._count += 1
+        if pending.buffers.numel():  # before anything is encoded: residuals stay if a buffer is infinite
+            pending.buffers = self.wire.note(pending.buffers)() / self.wire.world_size
+            pending.finite = is_finite(pending.buffers)
+        if pending.finite:
+            self._replace_by_mean(pending.mean, fragment, step)
+            pending.finite = is_finite(pending.mean)
+        finish_queued(pending.mean)
+        pending.meter = copy(self.wire.meter)  # the next exchange may begin before somebody looks
+
+    def _replace_by_mean(self, difference: torch.Tensor, fragment: Fragment, step: int) -> None:
+        if self.setup is None:
+            begin_allreduce(difference, self.gradient_exchange.description.format, self.wire)()
+            return
+        setup = setup_at(self.setup, self.gradient_exchange, step)
+        wanted, device = room(setup, fragment.layout), setup.device(difference.device)
+        if self._flat.numel() < wanted or self._flat.device != device:
+            self._flat = torch.empty(wanted, device=device)
+        gradients = Gradients(
+            layout=fragment.layout,
+            parts=fragment.named(difference),
+            workspace=self._flat[:wanted],
+            seed=self.seed,
+            step=step,
+        )
+        exchange_group(setup, gradients)
+
+    def _wait(self) -> None:
+        if self.pending is not None:
+            self.pending.done.wait()
+        self._work.check()
+
+    def _apply(self) -> int | None:
+        """Move a fragment by the mean that has arrived. All ranks have the same mean, and so decide alike."""
+        self._wait()
+        pending, self.pending = self.pending, None
+        if pending is None or not pending.trained:
+            return None if pending is None else 0
+        self.began_s = pending.began_s
+        if pending.meter is not None:
+            self.meter = pending.meter
+            self.meter.nonfinite_steps = self.returned
+        if not pending.finite:
+            self._give_up()
+            return pending.trained
+        fragment = self.fragments[pending.fragment]
+        fragment.move(pending.mean)
+        fragment.take(self.local.own_share)
+        if pending.buffers.numel():
+            self.kept_buffers = pending.buffers
+            self._set_buffers(pending.buffers)
+        return pending.trained
+
+    def _give_up(self) -> None:
+        """Return to the shared weights, of all fragments: what one has spoilt has gone through the whole network."""
+        if not self.returned and self.wire.rank == 0:
+            _log.warning(
+                "step %d: a pseudo-gradient is NaN or infinite; all workers return to the shared weights of the last exchange. "
+                "If this goes on, lower outer_momentum or the optimizer's rate; reset its state, which may hold such values",
+                self.step_number,
+            )
+        self.returned += 1
+        self.meter.nonfinite_steps = self.returned
+        self._take_all()
+        for fragment in self.fragments:
+            fragment.idle = True
+
+    def _take_all(self) -> None:
+        for fragment in self.fragments:
+            fragment.take()
+        self._set_buffers(self.kept_buffers)
+
+    def _flat_buffers(self) -> torch.Tensor:
+        """All averaged buffers as one fp32 tensor."""
+        device = self.wire.device
+        return torch.cat([torch.zeros(0, device=device), *(b.detach().reshape(-1).float() for b in self.buffers.values())])
+
+    @torch.no_grad()
+    def _set_buffers(self, flat: torch.Tensor) -> None:
+        for buffer, part in zip(self.buffers.values(), flat.split([b.numel() for b in self.buffers.values()]), strict=True):
+            buffer.copy_(part.view(buffer.shape))
+
+
+def _share_memory(a: torch.Tensor | None, b: torch.Tensor) -> bool:
+    return a is not None and (a.data_ptr(), a.dtype, a.device) == (b.data_ptr(), b.dtype, b.device)
+
+
+def _spread(model: nn.Module, source: int, group: dist.ProcessGroup) -> None:
+    """Give every rank the weights and buffers of the first one, as DDP does."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), source, group=group)

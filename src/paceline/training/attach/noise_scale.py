@@ -1,0 +1,86 @@
+"""Norms of the gradient before and after the exchange, as the hook sees them go by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from paceline.prediction.learning.noise_scale import NoiseScale
+from paceline.training.exchanges.collectives import Wire
+
+MEASURABLE = ("dense", "bf16")
+"""Compressions whose own error is too small to count as signal."""
+
+
+class NoiseMeter:
+    """Squared norms of this rank's gradients and of their mean, summed over a step's buckets.
+
+    The mean gradient is the same on every rank, so one scalar a step is all that is exchanged. It is under way while the next
+    step computes: no step waits for it. Sums stay on the device until then.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._scale = NoiseScale(wire.world_size) if wire.world_size > 1 else None
+        self._local = self._mean = torch.zeros((), device=wire.device)
+        self._under_way: Callable[[], None] | None = None
+
+    @property
+    def scale(self) -> NoiseScale | None:
+        """The estimate from every step so far; None on one rank, which shows no noise. Read it between two steps."""
+        self._finish()
+        return self._scale
+
+    def state_dict(self) -> dict[str, float]:
+        """The estimate's numbers, the same on every rank; empty on one rank."""
+        return asdict(self.scale) if self.scale is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse; from an empty one it begins anew."""
+        self._finish()
+        if self._scale is not None:
+            self._scale = NoiseScale(**(state or {"workers": self._scale.workers}))
+
+    def local(self, gradient: torch.Tensor) -> None:
+        """A bucket of this rank's gradients, before anything is done to them."""
+        if self._scale is not None:
+            self._local = self._local + _square(gradient)
+
+    def mean(self, gradient: torch.Tensor) -> None:
+        """A part of the mean gradient."""
+        if self._scale is not None:
+            self._mean = self._mean + _square(gradient)
+
+    def end_step(self, usable: bool, factor: float) -> None:
+        """Count the step unless a gradient was not finite. ``factor``: that of a gradient scaler."""
+        local, mean = self._local, self._mean
+        self._local = self._mean = torch.zeros((), device=self._wire.device)
+        self._finish()
+        scale = self._scale
+        if scale is None:
+            return
+        total = self._wire.note(local.reshape(1).clone())
+
+        def finish() -> None:
+            sums = float(total())
+            if usable:
+                scale.add(sums / scale.workers / factor**2, float(mean) / factor**2)
+
+        self._under_way = finish
+
+    def _finish(self) -> None:
+        """Count the step whose scalar was under way."""
+        finish, self._under_way = self._under_way, None
+        if finish is not None:
+            finish()
+
+
+def _square(values: torch.Tensor) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float32)
+    return norm * norm
+
+
+__all__ = ["MEASURABLE", "NoiseMeter"]

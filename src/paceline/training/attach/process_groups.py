@@ -1,0 +1,89 @@
+"""Process groups of hooks. Each hook has its own, and reuses one that an earlier hook has released.
+
+A group holds three threads and five file descriptors. PyTorch cannot destroy a single group safely: the next group with the
+same number would have its name, and find its addresses in the store. So a group stays, and is free when its hook is gone on
+all ranks.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from paceline.nic.marking import marking
+from paceline.training.exchanges.collectives import Soundness, Wire, collective
+from paceline.training.exchanges.meter import Meter
+
+GroupKey = tuple[tuple[int, ...], float, bool]
+"""Ranks and timeout of a group, and whether its sockets are marked for the network cards."""
+
+
+@dataclass
+class _Pool:
+    """The groups of one initialisation of ``torch.distributed``. The groups of a key have the same numbers on all its ranks."""
+
+    counts: dict[GroupKey, int] = field(default_factory=dict)
+    free: dict[GroupKey, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
+
+
+_pools: weakref.WeakKeyDictionary[dist.ProcessGroup, _Pool] = weakref.WeakKeyDictionary()
+
+
+def own_wire(
+    parent: dist.ProcessGroup,
+    ranks: Sequence[int],
+    device: torch.device,
+    meter: Meter,
+    timeout_s: float,
+    soundness: Soundness | None = None,
+    marked: bool = False,
+) -> Wire:
+    """A wire over a group of its own, since the script, DDP or a second model may use their groups at any time.
+
+    Args:
+        parent: all its ranks call this at the same time, each with its own ``ranks``, a subset of the parent's.
+        soundness: shared by the wires that fail together with this one.
+        marked: mark the group's sockets, so that network cards compress its messages.
+    """
+    world = dist.group.WORLD
+    assert world is not None, "parent is a group of it"
+    pool = _pools.setdefault(world, _Pool())
+    key: GroupKey = (tuple(ranks), timeout_s, marked)
+    offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
+    with collective():
+        count = len(dist.distributed_c10d._world.pg_names)
+        dist.all_gather_object(offers, (count, list(pool.free.get(key, {}))), group=parent)
+        of_rank = dict(zip(dist.get_process_group_ranks(parent), offers, strict=True))
+        free = set[int].intersection(*(set(of_rank[rank][1]) for rank in ranks))
+        # PyTorch names a new group after the process's number of groups, and waits for ever if that number differs between
+        # ranks, as in a script with groups of some ranks only. Groups of one rank make it equal.
+        for _ in range(max(count for count, _ in offers) - count):
+            dist.new_group([dist.get_rank()], use_local_synchronization=True)
+        if free:
+            number = min(free)
+            group = pool.free[key].pop(number)
+        else:
+            number = pool.counts[key] = pool.counts.get(key, 0) + 1
+            with marking() if marked else nullcontext():
+                group = dist.new_group(list(ranks), timeout=timedelta(seconds=timeout_s), use_local_synchronization=True)
+                if marked:  # a card takes the first marked byte of a connection for the beginning of a message
+                    dist.barrier(group)
+    wire = Wire(group, device, meter, timeout_s, soundness)
+    # Also at the interpreter's exit: a finalizer's objects, and so a group's threads, would be freed after everything else.
+    weakref.finalize(wire, _release, pool, key, number, group, wire.soundness)
+    return wire
+
+
+def _release(pool: _Pool, key: GroupKey, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
+    """Release the group for reuse, unless an exchange over it failed, since its messages may still arrive."""
+    if soundness.sound:
+        pool.free.setdefault(key, {})[number] = group
+
+
+__all__ = ["own_wire"]

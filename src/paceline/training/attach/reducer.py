@@ -1,0 +1,94 @@
+"""The parameters that DDP's reducer exchanges, and those that no rank has used in a step."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.errors import UserError
+from paceline.training.attach.tensor_layout import TensorSpec, numbered
+from paceline.training.exchanges.collectives import Wire
+
+
+def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
+    """The tensors whose gradients the reducer hands to a hook, in ``named_parameters()`` order, by the ``id`` of the parameter.
+
+    Those that the script exchanges itself (``_set_params_and_buffers_to_ignore_for_model``) and those that DDP averages apart
+    (``delay_all_reduce_named_params``) are not among them.
+
+    Raises:
+        UserError: DDP has no reducer, or parameters were frozen or unfrozen after DDP wrapped the model.
+    """
+    if not hasattr(model, "reducer"):
+        raise UserError(
+            "DDP averages every trained parameter of this model separately: nothing is left to compress",
+            "leave parameters out of delay_all_reduce_named_params",
+        )
+    # Buckets of zeros are how the reducer names its parameters; requires_grad may have changed since it was made.
+    owned = {id(p) for bucket in model.reducer._get_zeros_like_grad_buckets() for p in bucket.parameters()}
+    named = list(model.module.named_parameters())
+    thawed = [n for n, p in named if p.requires_grad and id(p) not in owned and n not in model.parameters_to_ignore]
+    if thawed:
+        raise UserError(
+            f"{', '.join(thawed)}: frozen when DistributedDataParallel wrapped the model, trained now. Nobody exchanges it",
+            "set requires_grad before wrapping",
+        )
+    frozen = [n for n, p in named if id(p) in owned and not p.requires_grad]
+    if frozen and not (model.find_unused_parameters or model.static_graph):
+        raise UserError(
+            f"{', '.join(frozen)}: trained when DistributedDataParallel wrapped the model, frozen now. DDP waits for it",
+            "set requires_grad before wrapping, or wrap with find_unused_parameters=True",
+        )
+    return numbered((name, p) for name, p in named if id(p) in owned)
+
+
+def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
+    """The parameters that DDP keeps equal on every rank: all trained ones except those that the script told it to ignore."""
+    apart = {id(p) for p in model._delay_all_reduce_params}
+    named = model.module.named_parameters()
+    return [p for n, p in named if p.requires_grad and (n not in model.parameters_to_ignore or id(p) in apart)]
+
+
+class Usage:
+    """Which tensors a backward pass has used; of a model that DDP searches for unused ones.
+
+    Where no rank has used a tensor DDP leaves its ``grad`` as it was and discards what a hook delivers.
+    """
+
+    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
+        self._used: set[str] = set()
+        self._watched: set[str] = set()
+        handles = []
+        for p in model.module.parameters():
+            if id(p) in tensors and p.requires_grad:  # another may be unfrozen later: it counts as used
+                name = tensors[id(p)].name
+                self._watched.add(name)
+                handles.append(p.register_post_accumulate_grad_hook(partial(_note, self._used, name)))
+        weakref.finalize(self, _remove, handles).atexit = False
+
+    def take(self, names: Collection[str]) -> set[str]:
+        """Those of ``names`` that this rank has used since they were last taken."""
+        used = {name for name in names if name in self._used or name not in self._watched}
+        self._used.difference_update(names)
+        return used
+
+
+def unused_by_all(wire: Wire, names: Sequence[str], used: Collection[str]) -> set[str]:
+    """Those of ``names`` that no rank has used; every rank calls it with the same names and those that it has used."""
+    flags = torch.tensor([float(name in used) for name in names], device=wire.device)
+    ranks = wire.note(flags)().tolist()
+    return {name for name, count in zip(names, ranks, strict=True) if not count}
+
+
+def _note(used: set[str], name: str, _: torch.Tensor) -> None:
+    used.add(name)
+
+
+def _remove(handles: Sequence[torch.utils.hooks.RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

@@ -1,0 +1,1 @@
+"""Exchange of a model that FSDP2 has sharded."""

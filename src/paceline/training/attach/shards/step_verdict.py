@@ -1,0 +1,118 @@
+"""Whether a step of a sharded model counts: one decision of all ranks for all units.
+
+FSDP2 reduces units one after another. A unit may have been sent compressed before a later one shows a NaN, and the ranks that
+do not hold the NaN's shard may not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from paceline.errors import UserError
+from paceline.training.attach.process_groups import own_wire
+from paceline.training.attach.shards.fsdp_units import Unit, widest_mesh
+from paceline.training.exchanges.collectives import Wire, WireError
+from paceline.training.exchanges.meter import Meter
+
+
+class Verdict(NamedTuple):
+    """What all ranks say of a step.
+
+    Attributes:
+        nonfinite: a gradient of any rank was NaN, infinite or too large for the codec.
+        mixed: and a unit of any rank had been sent compressed. The step must be skipped.
+    """
+
+    nonfinite: bool
+    mixed: bool
+
+
+class StepVerdict:
+    """Collects what this rank sees of the units of a step, and agrees with the others at its end.
+
+    Args:
+        wires: a reduction over one after the other reaches all ranks.
+        lossy: whether the compression cannot represent a NaN. Without, no step is mixed: what the others saw is only counted.
+
+    Attributes:
+        wires: those.
+        nonfinite: whether this rank knows of a bad gradient in this step.
+    """
+
+    def __init__(self, wires: Sequence[Wire], lossy: bool) -> None:
+        self.wires, self._lossy = tuple(wires), lossy
+        self._begin()
+
+    def _begin(self) -> None:
+        self.nonfinite = self._encoded = False
+        self._agreed: Wire | None = None
+
+    def seen(self, nonfinite: bool, encodes: bool, agreed: Wire | None) -> None:
+        """A unit is reduced.
+
+        Args:
+            encodes: whether it is sent compressed where all gradients are fit.
+            agreed: the wire whose ranks have exchanged what they knew of this unit and of those before it; None for none.
+        """
+        self.nonfinite |= nonfinite
+        self._encoded |= encodes and not self.nonfinite
+        self._agreed = agreed
+
+    def conclude(self) -> Callable[[], Verdict]:
+        """A function that gives the verdict of all ranks. All of them call it at the end of a step.
+
+        Two numbers travel, which are no part of the step's bytes; none where the last unit's exchange has told all ranks. Where
+        they are only counted nobody waits for them here but the function, which any rank may call at any time or not at all:
+        they travel beside the next step, but for those of a mesh of several dimensions, whose sums follow one another.
+        """
+        own, lossy = Verdict(self.nonfinite, False), self._lossy
+        numbers = torch.tensor([float(self.nonfinite), float(self._encoded)])
+        arrived: Callable[[], torch.Tensor] = lambda: numbers  # noqa: E731
+        for wire in self.wires:
+            if wire is not self._agreed:
+                arrived = wire.note(arrived().to(wire.device))
+        self._begin()
+        sums = arrived() if lossy else None
+
+        def verdict() -> Verdict:
+            try:
+                nonfinite, encoded = (arrived() if sums is None else sums).tolist()
+            except WireError:  # the next exchange names the lost rank
+                return own
+            return Verdict(nonfinite > 0, nonfinite > 0 and encoded > 0)
+
+        return verdict
+
+
+def verdict_wires(units: Sequence[Unit], known: Iterable[Wire], meter: Meter, timeout_s: float) -> list[Wire]:
+    """A wire for each dimension of the mesh of all units, tensor parallel ones included, but for that of HSDP's replicas,
+    which see the same sums. Every rank calls it.
+
+    Args:
+        known: wires to use again.
+
+    Raises:
+        UserError: units on meshes of which none has the ranks of all others.
+    """
+    meshes = {parameter.device_mesh for unit in units for parameter in unit.parameters}  # type: ignore[attr-defined]
+    widest = widest_mesh(units)
+    ranks = set(widest.mesh.flatten().tolist())
+    if any(not ranks.issuperset(mesh.mesh.flatten().tolist()) for mesh in meshes):
+        raise UserError(
+            "the units of this model lie on meshes of which none has all ranks, so no step can be skipped on all",
+            "call fully_shard on the model with a mesh of all ranks",
+        )
+    replicas = {tuple(dist.get_process_group_ranks(u.replicate_group)) for u in units if u.replicate_group is not None}
+    by_ranks = {tuple(wire.job_rank(rank) for rank in range(wire.world_size)): wire for wire in known}
+    wires = []
+    for dimension in range(widest.ndim):
+        group = widest.get_group(dimension)
+        members = tuple(dist.get_process_group_ranks(group))
+        if len(members) == 1 or members in replicas:
+            continue
+        wires.append(by_ranks.get(members) or own_wire(group, members, next(iter(by_ranks.values())).device, meter, timeout_s))
+    return wires

@@ -1,0 +1,292 @@
+"""The reduce-scatter of one FSDP2 unit: a matrix with a row for each owner, compressed, added up at the owners.
+
+A *unit* is what FSDP2 gathers and scatters together. Its gradients are N rows, one for each rank that shares the unit out; row
+j holds what rank j owns of every tensor, padded to equal length as FSDP2 pads it.
+
+Over nodes the first leg is dense: the ranks of a node add up the rows of the owners with their own local number, and the codec
+works on the second leg, between nodes (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Residuals then cover what a
+rank sends between nodes: with eight ranks a node an eighth of the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+import torch.distributed as dist
+
+from paceline.codecs import Codec, Key
+from paceline.codecs.codec import MessageScaling
+from paceline.codecs.reference.dense import Bf16, Fp32
+from paceline.training.attach.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.node_sums import reduce_scatter
+from paceline.training.exchanges.streams.encoded_streams import PLAIN, CodecStream
+from paceline.training.exchanges.to_owner import reduce_to_owners
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedTensor:
+    """A trained tensor of a unit.
+
+    Attributes:
+        whole: its name, shape and offset on a rank that has all of it.
+        shard: elements of a shard, padding included.
+        start: index of its first element in a row.
+        dimension: by which FSDP2 shards it; only 0 is padded.
+    """
+
+    whole: TensorSpec
+    shard: int
+    start: int
+    dimension: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.whole.name
+
+    def whole_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The tensor whose shards are ``rows``, (owners, shard)."""
+        if self.dimension == 0:
+            return rows.reshape(-1)[: self.whole.elements].view(self.whole.shape)
+        shape = list(self.whole.shape)
+        shape[self.dimension] //= rows.shape[0]
+        return torch.cat([row.view(shape) for row in rows], self.dimension)
+
+    def rows_of(self, whole: torch.Tensor, owners: int) -> torch.Tensor:
+        """The shards of a tensor, (owners, shard), padded with zeros: the inverse of ``whole_of``."""
+        if self.dimension == 0:
+            rows = whole.new_zeros(owners * self.shard)
+            rows[: whole.numel()] = whole.reshape(-1)
+            return rows.view(owners, self.shard)
+        return torch.stack([part.reshape(-1) for part in whole.chunk(owners, self.dimension)])
+
+
+def sharded(specs: Sequence[TensorSpec], dimensions: Sequence[int], owners: int) -> tuple[ShardedTensor, ...]:
+    """The tensors of a unit in rows for ``owners`` ranks, padded as FSDP2 pads; ``dimensions``: by which each is sharded."""
+    tensors: list[ShardedTensor] = []
+    at = 0
+    for spec, dimension in zip(specs, dimensions, strict=True):
+        shard = spec.elements // owners
+        if dimension == 0 and spec.elements:
+            shard = ceil(spec.shape[0] / owners) * (spec.elements // spec.shape[0])
+        tensors.append(ShardedTensor(spec, shard, at, dimension))
+        at += shard
+    return tuple(tensors)
+
+
+class UnitLayout:
+    """Which columns of a unit's rows are compressed, and where they stand in the buffers of an exchange.
+
+    Attributes:
+        tensors: the unit's tensors in FSDP2's order.
+        columns: elements of a row.
+        compressed: elements of a row in the codec's format; the others are dense.
+        packed, kept: each compressed, and each dense tensor with its columns in the buffer of its kind.
+    """
+
+    def __init__(self, tensors: Sequence[ShardedTensor], dense: Collection[str]) -> None:
+        self.tensors = tuple(tensors)
+        self.columns = sum(t.shard for t in tensors)
+        self.packed, self.compressed = _placed([t for t in tensors if t.name not in dense])
+        self.kept, self.dense = _placed([t for t in tensors if t.name in dense])
+
+
+_Placed = list[tuple[ShardedTensor, slice]]
+
+
+def _placed(tensors: Sequence[ShardedTensor]) -> tuple[_Placed, int]:
+    at, placed = 0, []
+    for tensor in tensors:
+        placed.append((tensor, slice(at, at + tensor.shard)))
+        at += tensor.shard
+    return placed, at
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerSetup:
+    """How units are reduced to their owners.
+
+    Attributes:
+        codec: of the compressed tensors.
+        exchange: a name in ``exchanges.to_owner.TO_OWNER``.
+        world: the wire among all ranks that share a unit out. They agree on scales, and on whether all gradients fit the codec.
+        outer: the wire on which encoded rows travel: all of these ranks, or those with this rank's place on every node.
+        inner: the ranks of this node; None without the dense leg.
+        momentum: factor of the local momentum, which the optimizer then does without; 0 has none.
+        dense: codec of what ``codec`` does not encode: tensors that stay dense, a node's sums.
+    """
+
+    codec: Codec
+    exchange: str
+    world: Wire
+    outer: Wire
+    inner: Wire | None = None
+    momentum: float = 0.0
+    dense: Codec = PLAIN
+
+    @property
+    def narrow(self) -> bool:
+        """Whether what the codec does not encode travels as bfloat16."""
+        return isinstance(self.dense, Bf16)
+
+    @property
+    def rows(self) -> int:
+        """Rows that this rank sends and keeps: the owners of ``outer``."""
+        return self.outer.world_size
+
+
+@dataclass(frozen=True)
+class Owed:
+    """Error feedback of one unit, (rows x compressed columns) each: what earlier encodings lost, and the local momentum."""
+
+    residual: torch.Tensor
+    velocity: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class UnitGradients:
+    """The inputs of one exchange.
+
+    Attributes:
+        matrix: (owners, columns), of any float type.
+        owed: error feedback; None for none.
+        left: where that of after the step is written; may be ``owed`` itself.
+        draws, first: of the stochastic rounding; element k of the rows takes draw ``first + k``.
+    """
+
+    matrix: torch.Tensor
+    owed: Owed | None
+    left: Owed | None
+    draws: Key
+    first: int
+
+
+def reduce_unit(
+    setup: OwnerSetup, layout: UnitLayout, gradients: UnitGradients, room: Callable[[int], torch.Tensor], dense: bool = False
+) -> tuple[torch.Tensor, bool]:
+    """Add the rows up at their owners.
+
+    Args:
+        room: gives an fp32 buffer of so many elements.
+        dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
+
+    Returns:
+        The sum over all ranks of this rank's row, (columns,) in FSDP2's order, and whether every gradient of every rank was fit
+        for the codec. If not, the sum is that of the dense gradients and ``left`` is not written.
+    """
+    meter, rows = setup.world.meter, setup.rows
+    with meter.span("gather", "codec"):
+        mine = _own_places(setup, gradients.matrix)
+        if rows == 1:  # one node: nothing to compress
+            return mine[0], is_finite(mine)
+        buffer = room(rows * layout.columns)
+        packed = buffer[: rows * layout.compressed].view(rows, layout.compressed)
+        kept = buffer[rows * layout.compressed :].view(rows, layout.dense)
+        for tensor, columns in layout.kept:
+            kept[:, columns] = mine[:, tensor.start : tensor.start + tensor.shard]
+    parts = [mine[:, t.start : t.start + t.shard] for t, _ in layout.packed]
+    lossless = isinstance(setup.codec, Fp32 | Bf16) or not parts  # fp32 and bf16 have NaN and infinity
+    scalings = [] if lossless else _agree(setup, layout, parts, kept, dense)
+    if scalings is None:
+        for (_, columns), part in zip(layout.packed, parts, strict=True):
+            packed[:, columns] = part
+        _run(setup, _dense(setup, packed), _dense(setup, kept))
+        return _own_row(setup, layout, packed, kept, ()), False
+    with meter.span("prepare", "codec"):
+        stream = _compressed(setup, layout, gradients, parts, packed, scalings)
+    _run(setup, stream, _dense(setup, kept))
+    if gradients.left is not None:  # this rank's own row was not sent: all of it is in the sum
+        gradients.left.residual[setup.outer.rank].zero_()
+        if gradients.left.velocity is not None:
+            gradients.left.velocity[setup.outer.rank].zero_()
+    total = _own_row(setup, layout, packed, kept, scalings)
+    return total, not lossless or is_finite(total)
+
+
+def _own_places(setup: OwnerSetup, matrix: torch.Tensor) -> torch.Tensor:
+    """The rows that this rank sends on: all, or over nodes the node's sums for owners with its own local number."""
+    if setup.inner is None:
+        return matrix.float()
+    local, nodes = setup.inner.world_size, setup.outer.world_size
+    by_place = matrix.view(nodes, local, -1).transpose(0, 1).float().contiguous().view(-1)
+    mine = by_place.new_empty(by_place.numel() // local)
+    return reduce_scatter(setup.inner, mine, by_place, setup.narrow).view(nodes, -1)
+
+
+def _agree(
+    setup: OwnerSetup, layout: UnitLayout, parts: Sequence[torch.Tensor], kept: torch.Tensor, dense: bool
+) -> list[MessageScaling] | None:
+    """Agree with the other ranks on the scale of each tensor; None where a gradient of any rank is unfit for the codec."""
+    codec, world = setup.codec, setup.world
+    with world.meter.span("scale", "codec"):
+        if codec.agrees:
+            found = [moments(_unpadded(setup, pair[0], part)) for pair, part in zip(layout.packed, parts, strict=True)]
+            own, peaks = [codec.prepare(m) for m in found], [float(m.peak) for m in found]
+        else:
+            own, peaks = [], [peak(part) for part in parts]
+        fit = not dense and is_finite(kept) and all(largest <= LARGEST for largest in peaks)
+    shared = torch.tensor([float(not fit), *own], dtype=torch.float32, device=world.device)
+    unfit, *largest = world.all_reduce(shared, dist.ReduceOp.MAX, "scales").wait().tolist()
+    if unfit:
+        return None
+    return [codec.finish(*pair) for pair in zip(own, largest, strict=True)]
+
+
+def _unpadded(setup: OwnerSetup, tensor: ShardedTensor, part: torch.Tensor) -> torch.Tensor:
+    """A tensor's elements in its rows, flat; without FSDP2's padding where the rows are those of all owners."""
+    flat = part.reshape(-1)
+    return flat[: tensor.whole.elements] if setup.inner is None else flat
+
+
+def _compressed(
+    setup: OwnerSetup,
+    layout: UnitLayout,
+    gradients: UnitGradients,
+    parts: Sequence[torch.Tensor],
+    packed: torch.Tensor,
+    scalings: Sequence[MessageScaling],
+) -> CodecStream:
+    """The compressed columns as a stream of rows."""
+    flat, owed, left = packed.view(-1), gradients.owed, gradients.left
+    if owed is None or left is None:
+        for index, ((_, columns), part) in enumerate(zip(layout.packed, parts, strict=True)):
+            here = packed[:, columns]
+            if scalings:
+                torch.clamp(part, -scalings[index].bound, scalings[index].bound, out=here)
+                here.mul_(scalings[index].factor)
+            else:
+                here.copy_(part)
+        return CodecStream(setup.codec, flat, gradients.draws, gradients.first)
+    for (_, columns), part in zip(layout.packed, parts, strict=True):
+        if owed.velocity is not None and left.velocity is not None:
+            part = torch.mul(owed.velocity[:, columns], setup.momentum, out=left.velocity[:, columns]).add_(part)
+        torch.add(owed.residual[:, columns], part, out=left.residual[:, columns])
+    velocity = None if left.velocity is None else left.velocity.view(-1)
+    return CodecStream(setup.codec, flat, gradients.draws, gradients.first, left.residual.view(-1), velocity)
+
+
+def _run(setup: OwnerSetup, *streams: CodecStream) -> None:
+    reduce_to_owners([stream for stream in streams if stream.count], setup.outer, setup.exchange)
+
+
+def _dense(setup: OwnerSetup, values: torch.Tensor) -> CodecStream:
+    return CodecStream(setup.dense, values.view(-1), Key(0, 0), 0)
+
+
+def _own_row(
+    setup: OwnerSetup, layout: UnitLayout, packed: torch.Tensor, kept: torch.Tensor, scalings: Sequence[MessageScaling]
+) -> torch.Tensor:
+    """This rank's row, in FSDP2's order."""
+    with setup.world.meter.span("scatter", "codec"):
+        row = packed.new_empty(layout.columns)
+        for index, (tensor, columns) in enumerate(layout.packed):
+            here = row[tensor.start : tensor.start + tensor.shard]
+            torch.mul(packed[setup.outer.rank, columns], scalings[index].unit if scalings else 1.0, out=here)
+        for tensor, columns in layout.kept:
+            row[tensor.start : tensor.start + tensor.shard] = kept[setup.outer.rank, columns]
+        return row

@@ -1,0 +1,128 @@
+"""All-gathers of sharded weights in fewer bits (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.1: qwZ)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline import codecs
+from paceline.codecs import Key
+from paceline.codecs.reference.dense import Fp32
+from paceline.codecs.reference.integer import Int8
+from paceline.training.exchanges.collectives import ALL_GATHER, collective, sent_by_rank
+from paceline.training.exchanges.message_buffers import BufferPool, Buffers
+from paceline.training.exchanges.meter import Meter
+
+BLOCK = 1024
+"""Weights that share a scale."""
+DRAWS = 1 << 48
+"""Draws of a unit's weights. The gradients of all units have the first so many, as their elements are numbered."""
+
+
+class WeightGather:
+    """Gathers the shards of a unit's weights. Every rank gets the same weights, its own shard included.
+
+    A shard with a NaN or an infinity, which int8 has no form for, arrives as NaN, all of it, on every rank.
+
+    Over another group than ``shards`` nothing is rounded: FSDP2 gathers there what it has gathered in fewer bits before
+    (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
+
+    Args:
+        bits: 16 for bfloat16, 8 for int8 with a scale a block; 0, or as many as the weights have, sends them as they are.
+        shards: the ranks that share the weights out.
+        meter: counts the bytes.
+        number: of the unit, from 0, those without gradients too: each has draws of its own.
+        timeout_s: how long a CPU waits for the shard of another rank, whatever timeout the group has.
+        pool: memory for messages, of all units: one gathers at a time.
+    """
+
+    def __init__(
+        self, bits: int, shards: dist.ProcessGroup, meter: Meter, number: int, timeout_s: float, pool: BufferPool
+    ) -> None:
+        self.bits, self._meter, self._first, self._pool = bits, meter, DRAWS * (1 + number), pool
+        self._ranks = dist.get_process_group_ranks(shards)
+        self._codec, self._timeout = Int8(block=BLOCK), timedelta(seconds=timeout_s)
+
+    def __call__(
+        self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key, async_op: bool
+    ) -> dist.Work | None:
+        """Fill ``whole``, (ranks x shard), with the shards of all ranks of ``group`` in their order.
+
+        Args:
+            draws: of the stochastic rounding. FSDP2 gathers weights twice in a step; equal draws give equal weights.
+
+        Returns:
+            What ``wait`` is to be called with, or None where ``whole`` is filled already.
+
+        Raises:
+            WireError: a rank is lost, or has not answered in time.
+            PayloadError: the int8 weights of a rank arrived damaged.
+        """
+        narrow = {16: 2, 8: 1}.get(self.bits, 8) < whole.element_size() and whole.dtype.is_floating_point
+        if not narrow or dist.get_process_group_ranks(group) != self._ranks:
+            work = self._start(whole, shard, group)
+            if async_op:
+                return work
+            self.wait(work, whole)
+        elif self.bits == 16:
+            self._gather_bf16(whole, shard, group)
+        else:
+            self._gather_int8(whole, shard, group, draws)
+        return None
+
+    def wait(self, work: dist.Work, whole: torch.Tensor) -> bool:
+        """Wait until ``whole`` is filled; on a GPU its stream waits. Raises WireError like a call."""
+        with collective():
+            return work.wait(self._timeout) if whole.device.type == "cpu" else work.wait()
+
+    def _gather_bf16(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
+        with self._pool.lent() as buffers:
+            message = buffers.take(2 * shard.numel(), shard.device).view(torch.bfloat16).copy_(shard)
+            whole.copy_(self._gathered(message, group, buffers))
+
+    def _gather_int8(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup, draws: Key) -> None:
+        with self._pool.lent() as buffers:
+            widened = None if whole.dtype == torch.float32 else buffers.floats(shard.numel(), shard.device)
+            message = self._int8(shard if widened is None else widened.copy_(shard), draws, buffers)
+            arrived = self._gathered(message, group, buffers).view(group.size(), -1)
+            for rank, part, received in zip(self._ranks, whole.view(group.size(), -1), arrived, strict=True):
+                values: Any = part if widened is None else widened
+                try:
+                    with sent_by_rank(rank):
+                        codecs.decode(received, values, only=(Int8,))
+                except codecs.PayloadError:
+                    if not torch.equal(received, _nan_message(received.numel(), received.device)):
+                        raise
+                    values.fill_(torch.nan)
+                if widened is not None:
+                    part.copy_(widened)
+
+    def _int8(self, values: torch.Tensor, draws: Key, buffers: Buffers) -> torch.Tensor:
+        """The message of this rank's shard; that of NaN where int8 has no form for it."""
+        room = buffers.take(codecs.max_payload_bytes(self._codec, values.numel()), values.device)
+        try:
+            return torch.as_tensor(codecs.encode(self._codec, values, draws, self._first, out=room))
+        except ValueError:
+            if bool(values.isfinite().all()):
+                raise
+            return _nan_message(room.numel(), values.device)
+
+    def _gathered(self, message: torch.Tensor, group: dist.ProcessGroup, buffers: Buffers) -> torch.Tensor:
+        arrived = buffers.take(group.size() * message.nbytes, message.device).view(message.dtype)
+        self.wait(self._start(arrived, message, group), arrived)
+        return arrived
+
+    def _start(self, whole: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> dist.Work:
+        self._meter.sent_bytes += whole.nbytes - shard.nbytes
+        with collective():
+            return getattr(dist, ALL_GATHER)(whole, shard, group=group, async_op=True)  # type: ignore[no-any-return]
+
+
+def _nan_message(size: int, device: torch.device) -> torch.Tensor:
+    """The message of so many bytes that says that a whole shard is NaN: the fp32 payload of one NaN, then zeros."""
+    message = torch.zeros(size, dtype=torch.uint8)
+    codecs.encode(Fp32(), torch.tensor([torch.nan]), out=message)
+    return message.to(device)

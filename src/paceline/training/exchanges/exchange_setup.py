@@ -1,0 +1,117 @@
+"""From a gradient exchange, described, to what executes it: codec, wires, error feedback."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch.distributed as dist
+
+from paceline import codecs
+from paceline.codecs import Codec
+from paceline.errors import UserError
+from paceline.strategy import GradientExchange
+from paceline.strategy.compression import density_at
+from paceline.training.attach.consistency import EnergyGuard
+from paceline.training.attach.gradient_sample import Sample
+from paceline.training.attach.process_groups import own_wire
+from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.error_feedback import Feedback
+from paceline.training.exchanges.exchange_group import ExchangeSetup
+from paceline.training.exchanges.residual_keeping import keeping_of
+from paceline.training.exchanges.streams.card_stream import CardWire
+from paceline.training.exchanges.switch_wire import SwitchWire
+
+_CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
+_NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compression that say nothing about bytes
+
+
+def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> ExchangeSetup | None:
+    """What ``exchange_group`` needs; None for the engine's all-reduce, which works on the bucket in place.
+
+    Raises:
+        UserError: nodes of unequal size.
+    """
+    if exchange.exchange == "allreduce":
+        return None
+    compression = exchange.description
+    card = _card_wire(wire) if exchange.codec_at == "nic" else None
+    nodes = exchange.exchange == "hierarchical"
+    inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
+    if exchange.exchange == "switch":
+        outer = SwitchWire(wire)
+    encoded = inner is None or outer.world_size > 1
+    momentum = float(compression.option_values.get("momentum", 0.0))
+    feedback = Feedback(momentum, keeping_of(exchange)) if compression.error_feedback and encoded and card is None else None
+    biased = compression.lossy and not compression.unbiased and not compression.error_feedback
+    guard = EnergyGuard(f"use {compression.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
+    return ExchangeSetup(
+        codec=codec_of(exchange),
+        exchange="sharded" if nodes else exchange.exchange,
+        world=wire,
+        outer=outer,
+        inner=inner,
+        feedback=feedback,
+        guard=guard,
+        sample=sample,
+        compress_pull=exchange.compress_pull,
+        dense=dense_codec(exchange),
+        card=card,
+    )
+
+
+def dense_codec(exchange: GradientExchange) -> Codec:
+    """The codec of what that of a gradient exchange does not encode."""
+    return codecs.get("bf16" if exchange.dense_bits == 16 else "fp32")
+
+
+def codec_of(exchange: GradientExchange) -> Codec:
+    """The codec of a gradient exchange, with its options."""
+    compression = exchange.description
+    options: dict[str, Any] = {k: v for k, v in compression.option_values.items() if k not in _NOT_THE_CODECS}
+    if compression.name == "terngrad":
+        options["clip"] = exchange.clip
+    return codecs.get(_CODECS.get(compression.name, compression.name), **options)
+
+
+def codec_at(exchange: GradientExchange, codec: Codec, step: int) -> Codec:
+    """The codec of a step: denser during a warm-up of the sparsity."""
+    values = exchange.description.option_values
+    warmup_steps = int(values.get("warmup_steps", 0))
+    if step >= warmup_steps:
+        return codec
+    density = density_at(step, values["density"], warmup_steps)
+    return codecs.get(codec.name, density=density, value_bits=values["value_bits"])
+
+
+def setup_at(setup: ExchangeSetup, exchange: GradientExchange, step: int) -> ExchangeSetup:
+    """The setup of a step."""
+    codec = codec_at(exchange, setup.codec, step)
+    return setup if codec is setup.codec else replace(setup, codec=codec)
+
+
+def _card_wire(wire: Wire) -> CardWire:
+    """A wire over the same ranks whose sockets are marked for the cards."""
+    ranks = dist.get_process_group_ranks(wire.group)
+    marked = own_wire(wire.group, ranks, wire.device, wire.meter, wire.timeout_s, wire.soundness, marked=True)
+    return CardWire(marked, wire)
+
+
+def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:
+    """The ranks of this node, and the ranks with this rank's place on every node.
+
+    Raises:
+        UserError: the ranks do not divide into such nodes.
+    """
+    workers = wire.world_size
+    if ranks_per_node < 1 or workers % ranks_per_node:
+        raise UserError(f"{workers} workers in nodes of {ranks_per_node}", "hierarchical needs equal nodes: set ranks_per_node")
+    ranks = dist.get_process_group_ranks(wire.group)
+    node, place = divmod(wire.rank, ranks_per_node)
+
+    def part(members: list[int]) -> Wire:
+        return own_wire(wire.group, members, wire.device, wire.meter, wire.timeout_s, wire.soundness)
+
+    first = node * ranks_per_node
+    inner = part(ranks[first : first + ranks_per_node]) if ranks_per_node > 1 else None
+    return inner, part(ranks[place::ranks_per_node])

@@ -1,0 +1,1 @@
+"""Encoded elements on their way through an exchange."""

@@ -1,0 +1,79 @@
+"""What streams without a packed copy have in common: their elements are the gradients themselves, and they leave means in them.
+
+A message of another rank is kept until the sum is encoded, and read then; a damaged one is found then too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paceline.array_types import F32
+from paceline.codecs.counter import Key
+from paceline.training.attach.tensor_layout import GradientSlice
+from paceline.training.exchanges.message_buffers import FRESH, Buffers
+
+PAST_CACHES = 32 << 20
+"""Bytes of gradients from which means are written past the caches: more than a core's caches and its part of a shared one hold
+until the optimizer reads them."""
+
+
+def lie_flat(parts: Sequence[GradientSlice]) -> bool:
+    """Whether native kernels can read and write these gradients where they are."""
+    return all(g.device.type == "cpu" and g.dtype == torch.float32 and g.is_contiguous() for _, g in parts)
+
+
+class PartsStream(ABC):
+    """A ``Stream`` over gradients, one after the other, for which ``lie_flat`` holds.
+
+    Args:
+        key, first: random stream of the stochastic rounding; element k uses draw ``first + k``.
+    """
+
+    def __init__(self, parts: Sequence[GradientSlice], key: Key, first: int) -> None:
+        self._key, self._first = key, first
+        self._gradients: list[F32] = [gradient.detach().numpy() for _, gradient in parts]
+        self._starts = [piece.start for piece, _ in parts]
+        self._stops = [piece.stop for piece, _ in parts]
+        self._past_caches = 4 * self.count >= PAST_CACHES
+        self._sums: dict[tuple[int, int], list[Any]] = {}  # messages that are to be added, by their elements
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return self._stops[-1] if self._stops else 0
+
+    @abstractmethod
+    def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
+        """See ``Stream``. The sum of several workers is that of the messages since ``settle``; it is never sent as fp32."""
+
+    @abstractmethod
+    def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
+        """See ``Stream``."""
+
+    @abstractmethod
+    def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
+        """See ``Stream``."""
+
+    def add(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """See ``Stream``. The message is read when the sum is encoded."""
+        if stop > start:
+            self._sums[start, stop].append(message)
+
+    def set(self, message: torch.Tensor, start: int, stop: int) -> None:
+        """See ``Stream``."""
+        self.set_sum([message], start, stop)
+
+    @abstractmethod
+    def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
+        """See ``Stream``."""
+
+    def _of(self, start: int, stop: int) -> tuple[list[F32], slice]:
+        """The pieces of gradients that are elements ``start`` to ``stop``, and which gradients they belong to."""
+        here = slice(bisect_right(self._stops, start), bisect_left(self._starts, stop))
+        of = zip(self._gradients[here], self._starts[here], strict=True)
+        return [gradient[max(0, start - begin) : stop - begin] for gradient, begin in of], here

@@ -1,0 +1,217 @@
+"""The epochs of a run on one rank: train, evaluate, save, and stop in order when asked."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from paceline.errors import Interrupted, UserError
+from paceline.rundir import RunDir
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.checkpoints import surviving_state as survivors
+from paceline.training.runs.calibrate import mean_over_ranks
+from paceline.training.runs.checkpoints.checkpoint_writer import CheckpointWriter, is_shared
+from paceline.training.errors import ReplicasDiverged
+from paceline.training.runs.loop import Trainer, gradient_histogram
+from paceline.training.runs.progress import Progress
+from paceline.training.runs.checkpoints.run_state import own_part, own_state, shared_state, snapshot
+from paceline.training.runs.step_agreement import StepAgreement, Wish
+from paceline.training.runs.stop_requests import StopRequests
+from paceline.training.runs.training_run import TrainingRun
+from paceline.units import format_seconds
+
+
+class _Last(NamedTuple):
+    """The last boundary of a step: where, the model's buffers, and what only this rank has."""
+
+    epoch: int
+    step: int
+    buffers: Mapping[str, torch.Tensor]
+    own: Mapping[str, Any]
+
+
+class Epochs:
+    """Trains the epochs of a run that are left, and writes its checkpoints.
+
+    Attributes:
+        curve: an entry for each epoch so far, also those before a resumption.
+        histogram: of a gradient in the middle of the run; empty where its compression has none.
+        writer: of the checkpoints. Whoever ends the run calls its ``finish`` last.
+    """
+
+    def __init__(
+        self, run: TrainingRun, trainer: Trainer, progress: Progress, curve: list[dict[str, Any]], stops: StopRequests
+    ) -> None:
+        self._run, self._trainer, self._progress, self._stops = run, trainer, progress, stops
+        self.curve, self.histogram = curve, dict[str, Any]()
+        workers = trainer.strategy.world_size
+        self.writer = CheckpointWriter(run, trainer.rank, workers, is_shared(Path(run.out)))
+        self._agreement = StepAgreement(workers, run.timeout_s)
+        self._every = run.save_every
+        self._saved_at = time.monotonic()
+        self._last: _Last | None = None
+        self._agreed = Wish()  # at the last step of an epoch, for its end
+
+    def train(self, first: int) -> None:
+        """Train from epoch ``first``, or within it, to the last. Raises Interrupted on every rank when any is asked to stop."""
+        run, trainer = self._run, self._trainer
+        self._stops.elastic = run.elastic
+        with self._stops.while_training(), self._left_behind(), self._progress.epochs(first, trainer.steps_per_epoch) as show:
+            for epoch in range(first, run.epochs):
+                finish = self._sampler() if epoch == (first + run.epochs) // 2 else None
+
+                def on_step(
+                    number: int, epoch: int = epoch, finish: list[Callable[[], dict[str, Any]]] = [finish] if finish else []
+                ) -> None:
+                    show(number)
+                    if finish:
+                        self.histogram.update(finish.pop()())
+                    self._boundary(epoch, number)
+
+                loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
+                self._end_epoch(epoch, loss)
+
+    @contextmanager
+    def _left_behind(self) -> Iterator[None]:
+        """When a rank is lost in an elastic run, leave the last step for those who go on."""
+        try:
+            yield
+        except (RuntimeError, dist.DistError) as error:
+            last, trainer = self._last, self._trainer
+            if last is not None and not trainer.torn and not isinstance(error, ReplicasDiverged):
+                shared = shared_state(trainer, self.curve)
+                shared["model"] |= {name: value for name, value in last.buffers.items() if name in shared["model"]}
+                with suppress(UserError):  # the error that is raised matters more
+                    survivors.leave(self._run, last.epoch, last.step, shared, {**last.own, "shards": trainer.shards()})
+            raise
+
+    def _remember(self, epoch: int, step: int) -> None:
+        """Copy what a step that fails will have changed; only in the update it changes weights and optimizer too (``torn``)."""
+        if self._run.elastic:
+            buffers = {name: buffer.clone() for name, buffer in self._trainer.model.module.named_buffers()}
+            self._last = _Last(epoch, step, buffers, snapshot(own_state(self._trainer)))
+
+    def _boundary(self, epoch: int, number: int) -> None:
+        """Between step ``number`` of an epoch and the next: save or stop if any rank has to."""
+        step, whole = number + 1, self._trainer.steps_per_epoch
+        self._remember(epoch, step)  # before the ranks confer: that may fail, and the weights are of this step already
+        due = self._trainer.rank == 0 and self._due_by_time() and not self.writer.busy
+        agreed = self._agreement.after_step(Wish(self._stops.number, due), self._trainer.times.step[-1])
+        self._say_failure()
+        if step == whole:
+            self._agreed = agreed
+        elif agreed.stop:
+            self._stop(agreed.stop, epoch, step)
+        elif agreed.save or self._due_by_steps(epoch * whole + step):
+            self._save(epoch, step)
+
+    def _end_epoch(self, epoch: int, loss: float) -> None:
+        run, trainer, done = self._run, self._trainer, epoch + 1
+        accuracy, held_out = trainer.evaluate()
+        trainer.check_replicas()
+        seconds = trainer.seconds_so_far
+        entry = {"epoch": done, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
+        self.curve.append({**entry, "noise_scale": trainer.noise_scale()})
+        if done < run.epochs:
+            self._remember(done, 0)  # the curve has the epoch: who goes on from here does not end it again
+        agreed, self._agreed = self._agreed, Wish()
+        stop = agreed.stop if done < run.epochs else 0
+        by_steps = self._due_by_steps(done * trainer.steps_per_epoch)
+        if trainer.rank == 0:
+            try:
+                RunDir(run.out).write_progress(_reached(trainer, self.curve[-1]))
+            except UserError as error:  # whoever watches sees an older one
+                self._say(str(error))
+        self._progress.epoch_done(self.curve[-1])
+        if stop:
+            self._stop(stop, done, 0)
+        if self._every == (0, 0.0) or done == run.epochs or agreed.save or by_steps:
+            self._save(done, 0)
+
+    def save_now(self, epoch: int) -> None:
+        """Write where the run is before it goes on, and wait for that. Raises UserError where it cannot be written."""
+        self._save(epoch, self._trainer.done)
+        self.writer.finish()
+
+    def _due_by_steps(self, steps: int) -> bool:
+        return bool(self._every[0]) and steps % self._every[0] == 0
+
+    def _due_by_time(self) -> bool:
+        """By a clock that nobody sets."""
+        return bool(self._every[1]) and time.monotonic() - self._saved_at >= self._every[1]
+
+    def _save(self, epoch: int, step: int) -> None:
+        trainer = self._trainer
+        shared = shared_state(trainer, self.curve) if trainer.rank == 0 else {}
+        if failed := self.writer.save(epoch, step, shared, own_part(trainer)):
+            self._say(failed)
+        self._saved_at = time.monotonic()
+
+    def _stop(self, number: int, epoch: int, step: int) -> None:
+        """Save, say where the run is, and raise Interrupted when every rank is through."""
+        self._save(epoch, step)
+        where = checkpoint.place({"epoch": epoch, "step": step})
+        kept = f"the checkpoint of {where} is kept; resume {self._run.out} to go on"
+        try:
+            self.writer.finish()
+        except UserError as error:
+            kept = f"{error}; {checkpoint.kept(self._run)}"
+        self._progress.say(self._summary(where))
+        self._last = None
+        self._agreement.barrier()  # or the launcher would end those that still write
+        raise Interrupted(number, kept)
+
+    def _summary(self, where: str) -> str:
+        trainer, times = self._trainer, self._trainer.times.step
+        total = self._run.epochs * trainer.steps_per_epoch
+        done = len(self.curve) * trainer.steps_per_epoch + trainer.done % trainer.steps_per_epoch
+        loss = f"  loss {float(trainer.loss_so_far) / trainer.done:.4f}" if trainer.done else ""
+        return f"stopped after {where}, {done} of {total} steps{loss}  {format_seconds(statistics.median(times))} a step"
+
+    def _say_failure(self) -> None:
+        if failed := self.writer.failure():
+            self._say(failed)
+
+    def _say(self, failed: str) -> None:
+        text = f"{self._run.label}: rank {self._trainer.rank}: {failed}; training goes on, what was saved before is kept"
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+    def _sampler(self) -> Callable[[], dict[str, Any]] | None:
+        """Request the stages of the largest compressed gradient from TernGrad. Returns what makes the histogram of them."""
+        trainer = self._trainer
+        named = trainer.model.module.named_parameters()
+        packed = {name: p for name, p in named if p.requires_grad and name not in trainer.hook.dense}
+        if trainer.strategy.gradient_exchange.compression != "terngrad" or not packed or trainer.rank != 0:
+            return None
+        sample = trainer.hook.sample
+        sample.name = max(packed, key=lambda n: packed[n].numel())
+
+        def finish() -> dict[str, Any]:
+            sample.name = ""
+            return gradient_histogram(sample.stages) if sample.stages else {}
+
+        return finish
+
+
+def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
+    """Where the run is after an epoch: what ``progress.json`` has."""
+    steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
+    numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
+    rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0
+    exchange_s = statistics.fmean(trainer.times.exposed[-steps:] or [0.0])
+    return {
+        **numbers,
+        "step": entry["epoch"] * steps,
+        "samples_per_s": rate,
+        "exchange_s": exchange_s,
+        "workers": trainer.strategy.world_size,
+    }

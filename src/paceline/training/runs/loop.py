@@ -1,0 +1,333 @@
+"""The training loop: plain PyTorch, measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
+
+from paceline.record import Event
+from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.training.attach.consistency import same_weights
+from paceline.training.runs.data import Dataset
+from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.attach.hooks.powersgd import PowerSGD
+from paceline.training.attach.noise_scale import NoiseMeter
+from paceline.training.optimizers import LAMB, LARS
+from paceline.training.runs.checkpoints.random_streams import set_random_state
+from paceline.training.runs.starting_model import mixed_seed
+from paceline.training.runs.checkpoints.state_shards import without_shards
+
+TEMPERATURE = 4.0
+"""Of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""
+_KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the median one
+
+
+@dataclass
+class StepTimes:
+    """The measurements of one rank, one entry per step (seconds, bytes)."""
+
+    step: list[float] = field(default_factory=list)
+    exposed: list[float] = field(default_factory=list)
+    comm: list[float] = field(default_factory=list)
+    codec: list[float] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    events: list[list[Event]] = field(default_factory=list)
+
+    def averaged(self, steps: int) -> StepTimes:
+        """The means over rounds of so many steps, with the events of the last of each; bytes are rounded up."""
+        if steps == 1 or len(self.step) < steps:
+            return self
+        ends = range(steps, len(self.step) + 1, steps)
+
+        def means(values: list[float]) -> list[float]:
+            return [statistics.fmean(values[end - steps : end]) for end in ends]
+
+        sent = [-(-sum(self.sent[end - steps : end]) // steps) for end in ends]
+        events = [self.events[end - 1] or self.events[-1] for end in ends]
+        return StepTimes(means(self.step), means(self.exposed), means(self.comm), means(self.codec), sent, events)
+
+
+_KINDS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "momentum": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "lars": LARS,
+    "lamb": LAMB,
+}
+
+
+def make_optimizer(
+    name: str,
+    parameters: Iterable[nn.Parameter] | Iterable[tuple[str, nn.Parameter]],
+    lr: float,
+    diagnostics_every: int = 0,
+    options: Mapping[str, float | str] = MappingProxyType({}),
+) -> torch.optim.Optimizer:
+    """Stock PyTorch optimizers, LARS and LAMB, by default with the options that ``OPTIMIZERS`` names.
+
+    Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` applies to LARS and LAMB. Raises UserError
+    for an unknown variant.
+    """
+    of_layers = {"diagnostics_every": diagnostics_every} if name in ("lars", "lamb") else {}
+    return _KINDS[name](parameters, lr=lr, **{**OPTIMIZERS[name].options, **options, **of_layers})
+
+
+def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
+    """The options of the optimizer except the learning rate, with the names of a ``Recipe``."""
+    group = optimizer.param_groups[0]
+    options: dict[str, float | str] = {"variant": group["variant"]} if "variant" in group else {}
+    names = ("momentum", "weight_decay", "trust_coefficient", "eps")
+    options |= {name: float(group[name]) for name in names if group.get(name) is not None}
+    return options | {f"beta{n}": float(beta) for n, beta in enumerate(group.get("betas", ()), start=1)}
+
+
+class Alone(nn.Module):
+    """A model that exchanges nothing by itself, with the names that DistributedDataParallel has for its parts."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module, self.process_group = module, dist.group.WORLD
+
+    def forward(self, x: Tensor) -> Any:
+        """What the model makes of ``x``."""
+        return self.module(x)
+
+
+class Trainer:
+    """One rank's share of a data-parallel run.
+
+    The sample order of an epoch depends only on (seed, epoch), and each rank takes its slice of every global batch. A resumed
+    run therefore sees the same samples as an uninterrupted one. The last partial batch is dropped.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        hook: Hook | PowerSGD,
+        optimizer: torch.optim.Optimizer,
+        data: Dataset,
+        strategy: Strategy,
+        seed: int,
+        device: torch.device,
+        schedule: LRScheduler | None = None,
+    ) -> None:
+        self.model, self.hook, self.optimizer, self.schedule = model, hook, optimizer, schedule
+        self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
+        self.rank = dist.get_rank()
+        self._group: dist.ProcessGroup = model.process_group
+        self.times = StepTimes()
+        self.teacher: nn.Module | None = None  # in eval mode, on the device
+        self.distill = 0.0  # share of what it says in the loss
+        self.skipped_before = 0  # steps that the optimizer skipped before the resumption
+        self.torn = False  # within an update, which may have changed some of the weights
+        self._through = False  # the epoch that ``done`` counts
+        self.done = 0  # steps of the epoch under way, also those before the resumption
+        self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
+        self.random_state: Mapping[str, Any] | None = None  # with which a resumed epoch goes on
+        self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's micro batches of one epoch, from step ``first`` on."""
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
+        order = torch.randperm(len(self.data.train_y), generator=generator)
+        size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
+        for step in range(first, self.steps_per_epoch):
+            mine = order[step * size + self.rank * micro :][:micro]
+            yield self.data.train_x[mine].to(self.device), self.data.train_y[mine].to(self.device)
+
+    def settle_buckets(self) -> None:
+        """Run one step without an update and undo it, since DDP fixes its buckets only after its first backward pass.
+
+        Otherwise the first step of a resumed run would add in another order than the uninterrupted run.
+        """
+        buffers = {name: buffer.clone() for name, buffer in self.model.module.named_buffers()}
+        state = self.hook.state_dict()
+        x, y = next(self.batches(0))
+        self._loss(x, y).backward()
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            for name, buffer in self.model.module.named_buffers():
+                buffer.copy_(buffers[name])
+        self.hook.load_state_dict(state)
+        if self.noise is not None:
+            self.noise.load_state_dict({})
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps of the whole run that the optimizer skipped because a gradient was not finite."""
+        return self.skipped_before + int(getattr(self.optimizer, "skipped_steps", 0))
+
+    @property
+    def noise(self) -> NoiseMeter | None:
+        """The meter of the noise scale; None without one."""
+        return self.hook.noise if isinstance(self.hook, Hook) else None
+
+    def noise_scale(self) -> float | None:
+        """That of the steps since it was last known, in samples; None where it is not measured or says nothing yet."""
+        scale = self.noise.scale if self.noise is not None else None
+        return None if scale is None else scale.take(self.strategy.micro_batch_size)
+
+    def train_epoch(self, epoch: int, on_step: Any = None) -> float:
+        """One pass over the data, or the rest of it. Returns the mean training loss on this rank's samples of the whole pass.
+
+        ``on_step`` is called after each step, at its boundary, with the step's number. What it raises leaves the trainer there.
+        """
+        if self._through:
+            self._through = False
+            self.done, self.loss_so_far, self.seconds_so_far = 0, torch.zeros((), device=self.device), 0.0
+        self.model.train()
+        torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: alike after a resume
+        if self.random_state is not None:
+            set_random_state(self.random_state, self.device)
+            self.random_state = None
+        for number, (x, y) in enumerate(self.batches(epoch, self.done), self.done):
+            self.loss_so_far += self._step(x, y)
+            self.seconds_so_far += self.times.step[-1]
+            self.done = number + 1
+            if on_step is not None:
+                on_step(number)
+        self._through = True
+        return float(self.loss_so_far) / self.steps_per_epoch
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        output = self.model(x)
+        loss = classification_loss(output, y)
+        if self.teacher is None:
+            return loss
+        with torch.no_grad():
+            taught = self.teacher(x)
+        return (1 - self.distill) * loss + self.distill * distillation_loss(output, taught)
+
+    def _step(self, x: Tensor, y: Tensor) -> Tensor:
+        meter = self.hook.meter
+        meter.begin_step()
+        with meter.span("forward", "compute"):
+            loss = self._loss(x, y)
+        start = meter.now()
+        loss.backward()
+        self._synchronize()
+        returned = meter.now()
+        backward = Event(
+            name="backward", lane="compute", start_s=start, duration_s=meter.backward_end_s - start, rank=self.rank
+        )
+        meter.events.append(backward)
+        with meter.span("optimizer", "compute"):
+            self.torn = True
+            self.optimizer.step()
+            if self.schedule is not None:
+                self.schedule.step()
+            self.optimizer.zero_grad()
+        self._synchronize()
+        self.torn = False
+        times = self.times
+        times.step.append(meter.now())
+        times.exposed.append(returned - meter.backward_end_s)
+        times.comm.append(meter.seconds("network"))
+        times.codec.append(meter.seconds("codec"))
+        times.sent.append(meter.sent_bytes)
+        times.events.append(list(meter.events))
+        self._drop_events()
+        return loss.detach()
+
+    def _drop_events(self) -> None:
+        events = self.times.events
+        if len(events) > _KEPT_STEPS:
+            events[len(events) - _KEPT_STEPS - 1] = []
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    @torch.no_grad()
+    def evaluate(self) -> tuple[float, float]:
+        """Share of the held-out labels that are predicted right, and the mean loss; each rank takes its part of the samples."""
+        self.model.eval()
+        for buffer in self.model.module.buffers():  # running statistics differ; rank 0's are what a checkpoint holds
+            dist.broadcast(buffer, 0)
+        mine = slice(self.rank, None, self.strategy.world_size)
+        x, y = self.data.test_x[mine], self.data.test_y[mine]
+        sums = torch.zeros(2, dtype=torch.float64)
+        for a, b in zip(x.split(256), y.split(256), strict=True):
+            output = self.model.module(a.to(self.device)).cpu()
+            sums += torch.stack([(output.argmax(-1) == b).sum(), classification_loss(output, b) * b.numel()])
+        counted = sums.to(self.device)
+        dist.all_reduce(counted)
+        right, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
+        return right, loss
+
+    def weights(self) -> dict[str, Any]:
+        """The weights and buffers that are equal on every rank."""
+        return dict(without_shards(self.model.module.state_dict()))
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """What is equal on every rank of the optimizer's state."""
+        return dict(without_shards(self.optimizer.state_dict()))
+
+    @property
+    def sharers(self) -> int:
+        """Ranks that share out a copy of weights or optimizer state: the first so many have all ``shards``. 0: none do.
+
+        Rank r has the rows of rank ``r % sharers``.
+        """
+        mesh = self.strategy.parallelism
+        return mesh.sharers if mesh.shares.optimizer else 0
+
+    def shards(self) -> dict[str, Any]:
+        """This rank's rows of ``model`` and ``optimizer`` where ranks share them out, as ``state_shards.rows_of``."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not copies."""
+        return dict(self.hook.state_dict(copied=False))
+
+    def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
+        """Continue from the weights, the optimizer's state, and the ``state`` of all ranks."""
+        self.model.module.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
+        self.hook.load_state_dict(states)
+
+    def check_replicas(self) -> None:
+        """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank."""
+        same_weights(self._group, self.model.module.parameters(), self.device)
+
+
+def classification_loss(output: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy. ``output``: (B, classes), or (B, T, classes) with a label at each of T places."""
+    return functional.cross_entropy(output.flatten(0, -2), labels.flatten())
+
+
+def distillation_loss(output: Tensor, taught: Tensor) -> Tensor:
+    """Divergence of the softened outputs (Hinton et al. 2015, arXiv:1503.02531, section 2), times the squared temperature."""
+    soft, target = (each.flatten(0, -2) / TEMPERATURE for each in (output, taught))
+    divergence = functional.kl_div(soft.log_softmax(-1), target.log_softmax(-1), reduction="batchmean", log_target=True)
+    return divergence * TEMPERATURE**2
+
+
+def median_step(times: StepTimes) -> int:
+    """Index of the kept step whose duration is nearest to the median."""
+    kept = range(max(0, len(times.step) - _KEPT_STEPS), len(times.step))
+    middle = statistics.median(times.step)
+    return min(kept, key=lambda i: abs(times.step[i] - middle))
+
+
+def gradient_histogram(sample: Mapping[str, Any], bins: int = 81) -> dict[str, Any]:
+    """Counts of the stages of one gradient on one symmetric axis, as in the TernGrad slides."""
+    stages = {name: sample[name] for name in ("original", "clipped", "ternary", "averaged")}
+    reach = max(float(np.abs(v).max()) for v in stages.values()) or 1.0
+    edges = np.linspace(-reach, reach, bins + 1)
+    panels = {
+        name: {"edges": edges.tolist(), "counts": np.histogram(values, edges)[0].tolist()} for name, values in stages.items()
+    }
+    return {**{k: sample[k] for k in ("layer", "step", "sigma", "scale")}, "rank": 0, "panels": panels}

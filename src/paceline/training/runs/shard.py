@@ -1,0 +1,66 @@
+"""A model sharded as a strategy says: FSDP2's units are those that prediction counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from paceline.errors import UserError
+from paceline.strategy import Strategy
+from paceline.strategy.sharding import units
+from paceline.training.attach.tensor_layout import numbered
+
+
+def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
+    """Shard a model in place over all ranks, or over groups of ``shard_devices`` neighbours with copies between them.
+
+    ``zero3`` frees the weights of every unit behind its forward pass and gathers them again; ``zero2`` keeps them until the end
+    of the backward pass.
+
+    Raises:
+        UserError: a sharding that FSDP2 does not run; a parameter that several modules share across units.
+    """
+    mesh = strategy.parallelism
+    if mesh.sharding not in ("zero2", "zero3"):
+        raise UserError(f"FSDP2 does not run sharding {mesh.sharding}", "give zero2 or zero3")
+    device = next(model.parameters()).device.type
+    shape: tuple[int, ...] = (dist.get_world_size(),)
+    names: tuple[str, ...] = ("shard",)
+    if mesh.sharers < shape[0]:
+        shape, names = (shape[0] // mesh.sharers, mesh.sharers), ("replicate", "shard")
+    devices = init_device_mesh(device, shape, mesh_dim_names=names)
+    again = mesh.sharding == "zero3"
+    for modules in unit_modules(model, strategy.bucket_bytes):
+        fully_shard(modules if len(modules) > 1 else modules[0], mesh=devices, reshard_after_forward=again)
+    return model
+
+
+def unit_modules(model: nn.Module, bucket_bytes: int) -> list[list[nn.Module]]:
+    """The modules of each unit, the root's own last.
+
+    The unit of a module are the parameters that no module below it has taken, so a unit is the largest modules that lie in it
+    whole. Parameters of the root itself stay with the root.
+    """
+    trained = list(numbered((n, p) for n, p in model.named_parameters() if p.requires_grad).values())
+    result: list[list[nn.Module]] = []
+    for unit in units(trained, bucket_bytes):
+        names = {t.name for t in unit}
+        modules = _whole_modules(model, names)
+        if modules and modules != [model]:
+            result.append(modules)
+    return [*result, [model]]
+
+
+def _whole_modules(model: nn.Module, names: Collection[str], prefix: str = "") -> list[nn.Module]:
+    """The largest modules whose trained parameters are all among ``names``."""
+    own = [prefix + name for name, p in model.named_parameters() if p.requires_grad]
+    if own and all(name in names for name in own):
+        return [model]
+    found: list[nn.Module] = []
+    for name, child in model.named_children():
+        found += [m for m in _whole_modules(child, names, f"{prefix}{name}.") if m not in found]
+    return found

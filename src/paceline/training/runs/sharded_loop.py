@@ -1,0 +1,103 @@
+"""The training loop of a model that FSDP2 has sharded: the same loop, with weights and optimizer state in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.training.attach.attach import attach
+from paceline.training.attach.hooks.ddp import Hook
+from paceline.training.attach.hooks.sharded import ShardedHook
+from paceline.training.runs.loop import Alone, Trainer, classification_loss
+from paceline.training.runs.shard import shard
+from paceline.training.runs.checkpoints.state_shards import as_sharded, rows_of
+from paceline.training.runs.training_run import TrainingRun
+
+_BATCH = 256  # samples of a forward pass without gradients
+
+
+def sharded(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
+    """The model and what exchanges its gradients, as a ``Trainer`` takes them. Raises UserError as ``attach``."""
+    strategy = run.strategy
+    shard(module, strategy)
+    bits = strategy.parallelism.gather_bits
+    hook = attach(module, strategy.gradient_exchange, seed=run.seed, timeout_s=run.timeout_s, gather_bits=bits)
+    return cast(DistributedDataParallel, Alone(module)), cast(Hook, hook)
+
+
+class ShardedTrainer(Trainer):
+    """A rank of a run whose weights and optimizer state are shared out."""
+
+    @property
+    def _sharded(self) -> ShardedHook:
+        return cast(ShardedHook, self.hook)
+
+    def settle_buckets(self) -> None:
+        """There are none."""
+
+    @torch.no_grad()
+    def evaluate(self) -> tuple[float, float]:
+        """As ``Trainer``. Every rank runs the same number of forward passes, for each gathers weights from all."""
+        self.model.eval()
+        for buffer in self.model.module.buffers():
+            dist.broadcast(buffer, 0)
+        mine = slice(self.rank, None, self.strategy.world_size)
+        x, y = self.data.test_x[mine], self.data.test_y[mine]
+        most = ceil(len(self.data.test_y) / self.strategy.world_size)
+        sums = torch.zeros(2, dtype=torch.float64)
+        for start in range(0, most, _BATCH):
+            a, b = x[start : start + _BATCH], y[start : start + _BATCH]
+            output = self.model(a.to(self.device) if len(b) else self.data.test_x[:1].to(self.device)).cpu()
+            if len(b):
+                right = (output.argmax(-1) == b).sum()
+                sums += torch.stack([right, classification_loss(output, b) * b.numel()])
+        counted = sums.to(self.device)
+        dist.all_reduce(counted)
+        right_share, loss = (counted.cpu() / self.data.test_y.numel()).tolist()
+        return right_share, loss
+
+    def shards(self) -> dict[str, Any]:
+        """As ``Trainer``."""
+        return dict(rows_of({"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}))
+
+    def state(self) -> dict[str, Any]:
+        """As ``Trainer``."""
+        return self._sharded.own_state(copied=False)
+
+    @torch.no_grad()
+    def resume(self, model: Mapping[str, Any], optimizer: Mapping[str, Any], states: Sequence[Any]) -> None:
+        """As ``Trainer``, with whole tensors or ``SharedTensor``; the residuals are of this rank or of all."""
+        for name, value in self.model.module.state_dict().items():
+            _local(value).copy_(_local(as_sharded(model[name], value)))
+        load_shared_state(self.optimizer, optimizer)
+        self._sharded.load_own_states(states)
+
+    def check_replicas(self) -> None:
+        """Compare the copies of the shards, in HSDP. Raises ReplicasDiverged on every rank."""
+        self._sharded.check_replicas()
+
+
+def load_shared_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load an optimizer's state of a checkpoint, from any number of ranks, into an optimizer of sharded parameters."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    placed = {
+        index: {name: _own(v, parameters[index]) for name, v in values.items()} for index, values in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": placed})
+
+
+def _own(value: Any, parameter: Any) -> Any:
+    """A value of the optimizer's state that is no longer on the disk."""
+    placed = as_sharded(value, parameter)
+    return placed.clone() if placed is value and isinstance(value, Tensor) else placed
+
+
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value

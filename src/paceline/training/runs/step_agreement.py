@@ -1,0 +1,74 @@
+"""What all ranks do at the boundary of a step: go on, save a checkpoint, or stop. One rank's wish is every rank's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from paceline.training.exchanges.collectives import collective
+
+EVERY_S = 0.5
+"""How often the ranks confer, about; a step that takes longer has one."""
+MOST_STEPS = 1000
+
+
+class Wish(NamedTuple):
+    """What a rank wants at the next boundary, and what all get.
+
+    Attributes:
+        stop: number of the signal that asks to stop; 0: go on. Of several the largest.
+        save: whether a checkpoint is due.
+    """
+
+    stop: int = 0
+    save: bool = False
+
+
+class StepAgreement:
+    """The ranks confer now and then, about twice a second, in an all-reduce of three numbers over a gloo group of its own.
+
+    It starts at the end of a step and is read at the end of the next, so that no step waits for it. How many steps lie between
+    two follows from the slowest rank's step, which is one of the numbers: every rank counts alike.
+    """
+
+    def __init__(self, workers: int, timeout_s: float) -> None:
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s)) if workers > 1 else None
+        self._numbers = torch.zeros(3, dtype=torch.float64)
+        self._under_way: Any = None
+        self._left = 0  # steps until the next one
+
+    def after_step(self, wish: Wish, step_s: float) -> Wish:
+        """What every rank does now. Every rank calls it after every step, with its wish and the seconds of the step.
+
+        Raises:
+            WireError: a rank is lost.
+        """
+        if self._group is None:
+            return wish
+        if self._under_way is not None:
+            return self._read()
+        self._left -= 1
+        if self._left < 0:
+            self._numbers[:] = torch.tensor([float(wish.stop), float(wish.save), step_s], dtype=torch.float64)
+            with collective():
+                self._under_way = dist.all_reduce(self._numbers, dist.ReduceOp.MAX, group=self._group, async_op=True)
+        return Wish()
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        if self._group is not None:
+            if self._under_way is not None:
+                self._read()
+            with collective():
+                dist.barrier(self._group)
+
+    def _read(self) -> Wish:
+        with collective():
+            self._under_way.wait()
+        self._under_way = None
+        stop, save, slowest = self._numbers.tolist()
+        self._left = min(MOST_STEPS, int(EVERY_S / max(slowest, 1e-9)))
+        return Wish(int(stop), bool(save))

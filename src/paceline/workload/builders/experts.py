@@ -1,0 +1,79 @@
+"""Layers of a mixture of experts: a router sends each token to a few of many feed-forward networks.
+
+The products of all experts are one grouped operation of as many products as there are experts, of equally many tokens each: a
+router is trained, or told, to balance them (Fedus et al. 2021, Switch Transformers, arXiv:2101.03961, section 2.2). The
+scores of the router weigh the activations before the last product, as Megatron-Core does, so that no copy of a token is kept
+for the sum over experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.errors import UserError
+from paceline.workload.builders.layer_builders import INDEX, WORD, LayerSpec, elementwise, grouped, linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Dimensions of the experts of a transformer's blocks.
+
+    Attributes:
+        count: experts of a block. ``active``: of them, those that a token goes to.
+        ffn: inner width of an expert.
+        shared: inner width of the experts together that all tokens go to; 0: none. ``scaled``: whether a product of each
+            token with one row scales what they give (Qwen2-MoE).
+        first: blocks at the beginning that have no experts (DeepSeek).
+        every: every how many blocks one has experts, the last of them (Llama 4).
+
+    Raises:
+        UserError: fewer than one of any, or more active experts than there are.
+    """
+
+    count: int
+    active: int
+    ffn: int
+    shared: int = 0
+    first: int = 0
+    every: int = 1
+    scaled: bool = False
+
+    def __post_init__(self) -> None:
+        least = min(self.count, self.active, self.ffn, self.every)
+        if least < 1 or min(self.shared, self.first) < 0 or self.active > self.count:
+            raise UserError(
+                f"no block has {self.count} experts of width {self.ffn}, {self.active} of them active",
+                "each is at least 1; at most all are active",
+            )
+
+    def of_block(self, number: int) -> bool:
+        """Whether a block, counted from 0, has experts."""
+        return number >= self.first and (number + 1) % self.every == 0
+
+
+def expert_layers(e: Experts, s: float, hidden: int, *, gated: bool, bias: bool) -> list[LayerSpec]:
+    """The layers of one block's experts over ``s`` tokens, without the shared ones.
+
+    ``dispatch`` copies each token for its experts and ``combine`` adds the copies up. Between them each expert has
+    ``s active / count`` rows.
+    """
+    x, copies, rows = WORD * s * hidden, e.active * s, e.active * s / e.count
+    f, scores = WORD * copies * e.ffn, WORD * s * e.count
+    parts = [
+        linear("router", s, hidden, e.count, bias=bias, sums=1),
+        # softmax, the largest scores, their mask; the shares of each expert for the balancing loss
+        elementwise("route", "Softmax", (3, 5 * scores), (2, 4 * scores), 2 * scores, kept_half=2 * scores),
+        elementwise(
+            "dispatch", "Gather", (1, x * (1 + e.active)), (1, x * (1 + e.active)), INDEX * copies, kept_half=INDEX * copies
+        ),
+        grouped("experts.expand", e.count, rows, hidden, e.ffn, bias=bias, sums=int(gated)),
+        elementwise("experts.act", "GELU", (1, 2 * f), (1, 3 * f), f),
+    ]
+    if gated:
+        parts.append(grouped("experts.gate", e.count, rows, hidden, e.ffn, bias=bias, kept=False))
+        parts.append(elementwise("experts.multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))
+    return [
+        *parts,
+        grouped("experts.contract", e.count, rows, e.ffn, hidden, bias=bias),
+        elementwise("combine", "Sum", (1, x * (1 + e.active)), (1, x * (1 + e.active))),
+    ]

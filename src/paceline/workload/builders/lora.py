@@ -1,0 +1,208 @@
+"""Low-rank adapters beside products whose weights are frozen (LoRA: Hu et al. 2021, arXiv:2106.09685).
+
+A product of (inputs, outputs) gets two small ones, (inputs, rank) and (rank, outputs): rank (inputs + outputs) trained numbers,
+as in PEFT. The frozen weights get no gradient; what they read is not kept for one. Gradients still pass through every product
+to the layers in front of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from paceline.errors import UserError, check_count, unknown
+from paceline.names import fold
+from paceline.workload.builders.layer_builders import HALF, WORD, linear
+from paceline.workload.layers import Layer, LayerTable, Operation, Parameter
+
+Table = TypeVar("Table", bound=LayerTable)
+ATTENTION, ALL = "attention", "all-linear"
+EXAMPLE = "write it as r=16, or r=16,targets=q_proj+v_proj, targets=attention (the default) or targets=all-linear"
+_PRODUCTS = ("Linear", "Conv1D")
+_IN_ATTENTION = re.compile(r"(^|\.)(\w*attention|\w*attn|cross|self|attn\w*)\.", re.IGNORECASE)
+_ROUTER = re.compile(r"(^|\.)(router|shared\.scale)$")
+_SAME: tuple[tuple[str, ...], ...] = (
+    ("query", "q_proj", "q", "q_lin", "wq", "q_b_proj"),
+    ("query_down", "q_a_proj"),
+    ("key", "k_proj", "k", "k_lin", "wk"),
+    ("value", "v_proj", "v", "v_lin", "wv"),
+    ("qkv", "qkv_proj", "c_attn", "query_key_value", "wqkv"),
+    ("key_value", "kv_b_proj"),
+    ("latent", "kv_a_proj_with_mqa"),
+    ("project", "o_proj", "out_proj", "o", "out_lin", "wo"),
+    ("gate", "gate_proj", "w1"),
+    ("expand", "up_proj", "fc1", "c_fc", "fc_in", "dense_h_to_4h", "wi", "w3", "lin1"),
+    ("contract", "down_proj", "fc2", "fc_out", "dense_4h_to_h", "w2", "lin2"),
+)
+"""Names of one product in the tables of this package, in PEFT's and in checkpoints."""
+_SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType({fold(name): names for names in _SAME for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class LoRA:
+    """Which products get adapters, of which rank.
+
+    Attributes:
+        rank: inner width of an adapter.
+        targets: ``attention`` (its products), ``all-linear`` (all but the output layer, routers and experts, as PEFT), or the
+            last parts of layers' names: ``q_proj``, ``v_proj``.
+
+    Raises:
+        UserError: a rank below 1, or no targets.
+    """
+
+    rank: int
+    targets: tuple[str, ...] = (ATTENTION,)
+
+    def __post_init__(self) -> None:
+        check_count(self.rank, "as the rank of adapters")
+        if not self.targets or not all(isinstance(name, str) and name for name in self.targets):
+            raise UserError(f"adapters beside {self.targets!r}", EXAMPLE)
+
+    @property
+    def text(self) -> str:
+        """As it is written: ``r=16,targets=q_proj+v_proj``."""
+        return f"r={self.rank},targets={'+'.join(self.targets)}"
+
+
+def parse_lora(text: str) -> LoRA:
+    """``r=16``, ``16`` or ``r=16,targets=q_proj+v_proj``. Raises UserError for anything else."""
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals and name.isdecimal():  # a rank alone
+            name, equals, value = "r", "=", name
+        key = {"rank": "r", "target": "targets", "targetmodules": "targets"}.get(fold(name), name)
+        if not equals and fold(name) in ("qlora", "4bit"):
+            raise UserError(f"LoRA {text!r}: weights of 4 bits are not predicted", "leave it out: the base is held in 16 bits")
+        if not equals or not value or key in given:
+            raise UserError(f"LoRA {text!r}", EXAMPLE)
+        if key not in ("r", "targets"):
+            raise unknown("option of LoRA", name, ("r", "targets"))
+        given[key] = value
+    if not given.get("r", "").isdecimal():
+        raise UserError(f"LoRA {text!r} has no rank", EXAMPLE)
+    targets = tuple(name.strip() for name in given.get("targets", ATTENTION).split("+"))
+    return LoRA(int(given["r"]), tuple({"alllinear": ALL}.get(fold(name), name) for name in targets))
+
+
+def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
+    """The network with all its weights frozen and adapters beside the targets.
+
+    Args:
+        name: of the result; empty: that of the table, with the rank.
+
+    Raises:
+        UserError: a target that no layer has, or a network whose embedding tables lie divided.
+    """
+    if table.tables:
+        raise UserError(f"LoRA beside the embedding tables of {table.name}", "leave --lora out")
+    chosen = _chosen(table, lora)
+    layers, shared = [], False  # whether an adapter keeps what the products since the last one that kept its input read
+    for index, layer in enumerate(table.layers):
+        product = _product(layer)
+        if product is None:
+            layers.append(_frozen(layer))
+            continue
+        shared = shared and layer.activation_bytes == 0
+        layers.append(_beside(layer, product, lora.rank, shared) if index in chosen else _frozen(layer))
+        shared = shared or index in chosen
+    return replace(
+        table,
+        name=name or f"{table.name}-lora-r{lora.rank}",
+        layers=tuple(layers),
+        parameters=_parameters(table, chosen, lora.rank),
+        frozen=table.frozen + table.num_parameters,
+        source=f"{table.source}; LoRA {lora.text}",
+    )
+
+
+def _product(layer: Layer) -> Operation | None:
+    """The one product of a linear layer in the forward pass; None for other layers."""
+    forward = [o for o in layer.operations if not o.backward and o.kind != "memory"]
+    plain = layer.kind in _PRODUCTS and len(forward) == 1 and forward[0].grows == "m" and forward[0].batch == 1
+    return forward[0] if plain else None
+
+
+def _chosen(table: LayerTable, lora: LoRA) -> frozenset[int]:
+    """Indices of the layers that get adapters."""
+    able = {
+        index: layer.name
+        for index, layer in enumerate(table.layers)
+        if _product(layer) and not layer.is_logits and not _ROUTER.search(layer.name)
+    }
+    chosen: set[int] = set()
+    for target in lora.targets:
+        own = [index for index, name in able.items() if _is_target(name, target)]
+        if not own:
+            ends = dict.fromkeys(name.rpartition(".")[2] for name in able.values())
+            legal = [ATTENTION] * any(map(_IN_ATTENTION.search, able.values())) + [ALL] * bool(able) + list(ends)
+            raise unknown(f"linear layer of {table.name}", target, legal, few=12)
+        chosen.update(own)
+    return frozenset(chosen)
+
+
+def _is_target(name: str, target: str) -> bool:
+    if target == ALL:
+        return True
+    if target == ATTENTION:
+        return _IN_ATTENTION.search(name) is not None
+    last = name.rpartition(".")[2]
+    return name == target or name.endswith(f".{target}") or last in _SYNONYMS.get(fold(target), ())
+
+
+def _frozen(layer: Layer) -> Layer:
+    """A layer whose weights get no gradient. A table of tokens needs no backward pass at all."""
+    if layer.kind == "Embedding":
+        forward = tuple(o for o in layer.operations if not o.backward)
+        return replace(layer, operations=forward, activation_bytes=0.0, activation_bytes_half=0.0)
+    operations = tuple(o for o in layer.operations if not (o.backward and o.grows == "k"))
+    if layer.kind in _PRODUCTS or layer.kind.startswith("Conv"):
+        return replace(layer, operations=operations, activation_bytes=0.0, activation_bytes_half=0.0)
+    return replace(layer, operations=operations)
+
+
+def _beside(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
+    """A frozen product and its adapter, which keeps what it reads unless another layer does.
+
+    Args:
+        shared: whether an adapter in front of it keeps the same input.
+    """
+    rows, inputs, outputs, times = product.m, int(product.k), int(product.n), product.calls
+    down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)
+    added = tuple(
+        replace(o, calls=times, flops=o.flops * times, bytes=o.bytes * times, fixed_bytes=o.fixed_bytes * times)
+        for o in (*down.operations, *up.operations)
+    )
+    reads = times * rows * inputs
+    half = layer.activation_bytes_half
+    own = layer.activation_bytes > 0
+    own_half = own if half is None else half > 0
+    keeps = own or (own_half and not shared)  # with neither, what is in front keeps it, as attention its result
+    return replace(
+        _frozen(layer),
+        operations=_frozen(layer).operations + added,
+        activation_bytes=WORD * (reads * keeps + times * rows * rank),
+        activation_bytes_half=HALF * (reads * own_half + times * rows * rank),
+    )
+
+
+def _parameters(table: LayerTable, chosen: frozenset[int], rank: int) -> tuple[Parameter, ...]:
+    """Two matrices for each chosen layer that has weights of its own, in the order of the layers; the gradients are complete
+    in the reverse order, that of the second matrix first."""
+    owned = {p.layer for p in table.parameters if len(p.shape) == 2}
+    made: list[tuple[str, tuple[int, ...], int]] = []
+    for index in sorted(chosen & owned):
+        product = _product(table.layers[index])
+        assert product is not None
+        name = table.layers[index].name
+        made += [
+            (f"{name}.up.weight", (int(product.n), rank), index),
+            (f"{name}.down.weight", (rank, int(product.k)), index),
+        ]
+    order = sorted(range(len(made)), key=lambda i: (-made[i][2], i))
+    ready = {number: place for place, number in enumerate(order)}
+    return tuple(Parameter(name=n, shape=shape, layer=layer, ready=ready[i]) for i, (n, shape, layer) in enumerate(made))

@@ -1,0 +1,1 @@
+"""Dimensions of networks from Hugging Face configurations."""

@@ -1,0 +1,1 @@
+"""Layer tables traced from a module on the meta device."""

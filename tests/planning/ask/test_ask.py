@@ -1,0 +1,179 @@
+"""One answer: the best plain strategy, its limits, and what more brings."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+
+import paceline
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.hardware.prices import every_listing
+from paceline.planning import Asked, Space, ask
+from paceline.planning.ask.answer import cluster_text
+from paceline.planning.ask.ask import chance
+from paceline.planning.ask.question import PLAIN, Question
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.reporting.text.ask_text import asked_screen
+from paceline.workload import Workload
+from paceline.workload.builders.transformer import llama
+
+BERT = Workload.named("bert-large")
+LLAMA = Workload.named("llama-3-8b")
+TARGET = TrainingTarget(total=1e6)
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Asked:
+    return ask(BERT, Cluster.named("2x8 A100, 100Gb/s"), TARGET, by_s=3600.0, budget_usd=100.0)
+
+
+def test_the_choice_is_the_fastest_plain_plan(two_nodes: Asked) -> None:
+    cluster = Cluster.named("2x8 A100, 100Gb/s")
+    best = paceline.plan(BERT, Space(clusters=(cluster,), **PLAIN), "fastest", TARGET).best
+    assert two_nodes.choice.strategy == best.strategy
+    assert two_nodes.choice.time_s == best.time_s
+    assert two_nodes.fits and not two_nodes.divided
+
+
+def test_anybody_can_run_it_in_plain_pytorch(two_nodes: Asked) -> None:
+    for choice in (two_nodes.choice, *(upgrade.choice for upgrade in two_nodes.upgrades)):
+        mesh = choice.strategy.parallelism
+        assert mesh.model_devices == 1
+        assert choice.strategy.gradient_exchange.compression == "dense"
+
+
+def test_money_is_time_times_devices_times_the_price(two_nodes: Asked) -> None:
+    listed = paceline.hardware.prices.price("A100 SXM 80GB")
+    assert listed is not None
+    assert two_nodes.choice.usd == pytest.approx(listed.usd_per_hour([8, 8]) * two_nodes.choice.time_s / 3600)
+
+
+def test_more_nodes_and_a_faster_network_of_the_same_transport(two_nodes: Asked) -> None:
+    nodes, network, *devices = two_nodes.upgrades
+    assert nodes.choice.cluster == Cluster.named("4x8 A100, 100Gb/s")
+    assert network.choice.cluster.network.bandwidth.value == 200e9 / 8
+    assert network.choice.cluster.network.kind == two_nodes.choice.cluster.network.kind
+    assert devices and all(upgrade.choice.cluster.world_size == 16 for upgrade in devices)
+    for upgrade in two_nodes.upgrades:
+        assert upgrade.speedup_low <= upgrade.speedup <= upgrade.speedup_high
+        rates = upgrade.choice.prediction.samples_per_s, two_nodes.choice.prediction.samples_per_s
+        assert upgrade.speedup == pytest.approx(rates[0] / rates[1])
+
+
+def test_a_faster_network_has_no_price(two_nodes: Asked) -> None:
+    assert math.isnan(next(u for u in two_nodes.upgrades if u.change.startswith("network")).usd)
+
+
+def test_the_chance_of_a_limit_is_a_half_at_the_median_and_90_percent_at_the_upper_end(two_nodes: Asked) -> None:
+    choice = two_nodes.choice
+    times = choice.time_s, choice.time_low_s, choice.time_high_s
+    assert chance(choice.time_s, *times) == pytest.approx(0.5)
+    assert chance(choice.time_high_s, *times) == pytest.approx(0.9, abs=0.001)
+    assert chance(None, *times) is None
+    assert chance(5.0, math.nan, math.nan, math.nan) is None
+
+
+def test_what_does_not_fit_is_answered_with_the_next_that_does() -> None:
+    asked = ask(Workload.named("llama-3-8b"), Cluster.named("2 RTX 4090"), TARGET)
+    assert not asked.fits
+    assert asked.choice.prediction.fits
+    assert asked.choice.cluster.world_size >= 2
+    assert "does not fit on 2 RTX 4090" in asked.advice
+
+
+def test_a_divided_network_where_one_sample_is_too_long_for_a_device() -> None:
+    shape = llama(layers=4, hidden=2048, heads=16, kv_heads=16, ffn=8192, vocabulary=32000)
+    asked = ask(Workload.from_shape(shape, 131072), Cluster.named("2 RTX 4090"), TARGET)
+    assert asked.fits and asked.divided
+    assert asked.choice.prediction.fits and asked.choice.strategy.parallelism.context == 2
+    assert "context parallel 2" in asked.advice
+
+
+@pytest.fixture(scope="module")
+def rented() -> Asked:
+    return ask(BERT, None, TARGET)
+
+
+def test_without_a_cluster_the_cheapest_that_is_let(rented: Asked) -> None:
+    assert rented.named is None and rented.fits and not math.isnan(rented.choice.usd)
+    assert all(upgrade.usd > rented.choice.usd for upgrade in rented.upgrades if upgrade.change.startswith("nodes"))
+
+
+def test_a_date_is_kept_for_more_money_where_something_keeps_it(rented: Asked) -> None:
+    fast = ask(BERT, None, TARGET, by_s=rented.choice.time_s / 2)
+    assert fast.choice.time_s <= rented.choice.time_s / 2
+    assert fast.choice.usd >= rented.choice.usd
+
+
+def test_the_cheapest_counts_every_listing(rented: Asked) -> None:
+    """A device that only a cloud without a named instance lets can win; its network is unknown, so one node is taken."""
+    assert rented.provider and rented.provider in rented.price
+    assert rented.choice.cluster.num_nodes == 1 or "EFA" in rented.choice.cluster.network.name
+    listed = [x for x in every_listing() if x.device == rented.choice.cluster.device.name]
+    least = min(x.usd_per_hour([rented.choice.cluster.devices_per_node]) for x in listed)
+    assert rented.choice.usd == pytest.approx(least * rented.choice.time_s / 3600)
+
+
+def test_a_date_that_few_nodes_miss_takes_more_of_them() -> None:
+    asked = ask(LLAMA, None, TrainingTarget(total=6e6), by_s=12 * 3600)
+    assert asked.choice.time_s < 12 * 3600 and asked.choice.cluster.num_nodes > 8
+
+
+def test_a_very_large_network_is_answered_with_what_holds_it() -> None:
+    asked = ask(Workload.named("llama-3-405b"), Cluster.named("RTX 4090"), TARGET)
+    assert not asked.fits and asked.divided and asked.choice.prediction.fits
+    assert "take at least" in asked.advice
+
+
+def test_a_network_that_nothing_holds_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["paceline.planning.ask.ask"], "larger", lambda *_: None)
+    monkeypatch.setattr(Question, "divided", lambda *_, **__: None)
+    with pytest.raises(UserError, match="does not fit on 1 RTX 4090"):
+        ask(Workload.named("llama-3-405b"), Cluster.named("RTX 4090"), TARGET)
+
+
+def test_both_transports_where_none_is_said(two_nodes: Asked) -> None:
+    steps = two_nodes.by_transport
+    assert steps["TCP"].step_time_s == pytest.approx(two_nodes.choice.prediction.step_time_s)
+    assert steps["RDMA"].step_time_s < steps["TCP"].step_time_s
+    assert not ask(BERT, Cluster.named("8 A100"), TARGET).by_transport
+
+
+def test_the_verb_takes_names(two_nodes: Asked) -> None:
+    asked = paceline.ask("bert-large", "2x8 A100", TARGET, network="100Gb/s", by="1h", budget=100.0)
+    assert asked.to_json() == two_nodes.to_json()
+
+
+def test_a_price_is_of_the_device_that_is_named() -> None:
+    """An upgrade to another device keeps its listing."""
+    cheap, listed = (ask(Workload.named("resnet-50"), Cluster.named("4 A100"), prices=prices) for prices in ({"": 0.1}, None))
+    assert cheap.choice.usd < listed.choice.usd
+    others = [[u.usd for u in answer.upgrades if "instead" in u.title] for answer in (cheap, listed)]
+    assert others[0] and others[0] == others[1]
+
+
+def test_a_whole_machine_is_billed_and_the_cheapest_that_holds_it_is_named() -> None:
+    asked = ask(LLAMA, Cluster.named("T4"), TrainingTarget(total=1e5))
+    size = asked.choice.cluster.world_size
+    assert not asked.fits and asked.billed == size > 1
+    assert f"take {cluster_text(asked.choice.cluster)} at " in asked.advice
+    assert asked.choice.usd == pytest.approx(ask(LLAMA, None, TrainingTarget(total=1e5)).choice.usd)
+    single = ask(BERT, Cluster.named("A100"), TARGET)
+    assert single.billed == 8
+    assert "8 devices are billed, 1 used" in " ".join(asked_screen(single).text().split())
+
+
+def test_a_divided_layout_is_named_where_nodes_wait_or_experts_are() -> None:
+    mixture = ask(Workload.named("mixtral-8x7b"), Cluster.named("2x8 H100, InfiniBand NDR"), TARGET)
+    layout = mixture.divided_layout
+    assert layout is not None and layout.choice.strategy.parallelism.model_devices > 1
+    assert layout.speedup_low > 1 and layout.choice.prediction.fits
+    text = " ".join(asked_screen(mixture).text().split())
+    assert f"expert parallel 8, 8 micro steps, 1 sample a replica and micro step: {layout.speedup:.2f}x" in text
+    many = ask(Workload.named("mixtral-8x7b"), Cluster.named("16x8 H100, InfiniBand NDR"), TARGET)
+    assert many.may_divide and many.divided_layout is None
+    assert "plan weighs them" in " ".join(asked_screen(many).text().split())
+    assert not ask(BERT, Cluster.named("8 A100"), TARGET).may_divide

@@ -1,0 +1,63 @@
+"""What more or other devices bring, and what holds a network that does not fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from paceline.hardware import Cluster
+from paceline.hardware.prices import listings, price
+from paceline.planning.ask.question import Question
+from paceline.planning.ask.upgrades import larger, upgrades
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.prediction import ORDINARY
+from paceline.workload import Workload
+
+BERT = Question(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
+LLAMA = Question(Workload.named("llama-3-8b"), TrainingTarget(total=1e6), None, ORDINARY)
+
+
+def test_another_providers_price_is_named_with_what_the_answer_costs_there() -> None:
+    best = BERT.plain([Cluster.named("8 H100")])
+    assert best is not None
+    other = next(x for x in upgrades(BERT, best.best) if x.change == "device=B200")
+    assert (other.seller, other.title) == ("Nebius", "B200 instead, Nebius")
+    now = price("H100")
+    there = next(x for x in listings("H100") if x.seller == "Nebius")
+    assert now is not None and now.seller == "AWS"
+    assert other.usd_there == pytest.approx(best.best.usd * there.usd_per_hour([8]) / now.usd_per_hour([8]))
+
+
+def test_what_is_listed_nowhere_else_has_no_price_there() -> None:
+    best = BERT.plain([Cluster.named("8 L4")])
+    assert best is not None
+    (other,) = [x for x in upgrades(BERT, best.best) if x.change == "device=B200"]
+    assert other.seller == "Nebius" and math.isnan(other.usd_there)
+
+
+def test_one_node_grows_inside_and_no_network_is_invented() -> None:
+    best = larger(LLAMA, Cluster.named("1 RTX PRO 6000"))
+    assert best is not None and best.best.cluster.num_nodes == 1 and best.best.cluster.device.name.startswith("RTX PRO 6000")
+    grown = upgrades(LLAMA, best.best)
+    assert [x.change for x in grown if not x.change.startswith("device=")] in ([], ["devices-per-node=4"])
+    assert larger(LLAMA, Cluster.named("2 RTX 4090")) is None  # eight hold too little
+
+
+def test_the_same_cluster_where_it_is_let_for_less() -> None:
+    """The saving of other devices at another provider is not theirs alone."""
+    best = BERT.plain([Cluster.named("8 H100")])
+    assert best is not None
+    same = upgrades(BERT, best.best)[0]
+    least = min(x.usd_per_hour([8]) for x in listings("H100"))
+    assert (same.change, same.title, same.speedup) == ("", "the same, RunPod", 1.0)
+    assert same.usd == pytest.approx(least * best.best.time_s / 3600) and same.usd < best.best.usd / 2
+    own = replace(BERT, prices={"H100 SXM": 6.88})
+    priced = own.plain([Cluster.named("8 H100")])
+    assert priced is not None and all(x.change for x in upgrades(own, priced.best))
+
+
+def test_nodes_are_not_joined_of_devices_that_are_let_one_by_one() -> None:
+    best = BERT.plain([Cluster.named("2x8 H100, 400Gb/s")])
+    assert best is not None and upgrades(BERT, best.best)[0].seller == "Nebius"

@@ -1,0 +1,114 @@
+"""The 80 % interval of a step: wider for what is unknown, and as wide as held-out runs of the kind ask for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from paceline import Cluster, Strategy, Workload
+from paceline.calibration.constants import efficiency
+from paceline.calibration.held_out_error import HeldOut
+from paceline.prediction import Predictor
+from paceline.prediction.answer import step_range
+from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
+from paceline.prediction.passes.host import host_launches
+
+TUNED = efficiency("tuned")
+ONE, TWO = Cluster.named("8 A100"), Cluster.named("2x8 A100", network="25Gb/s")
+ENDS = (0.8, 1.25)
+NET = Workload.named("gpt2")
+
+
+def strategy(cluster: Cluster, **choices: object) -> Strategy:
+    return Strategy.of(world_size=cluster.world_size, global_batch_size=64 * cluster.world_size, precision="bf16", **choices)
+
+
+def kind(links: tuple[str, ...], low: float = 0.1, high: float = -0.1) -> HeldOut:
+    return HeldOut("made up", {"a": 0.1}, 10, "2026-01-01", "0000000", low, high, links)
+
+
+def test_each_end_has_its_own_shift(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",)))
+    low, high = conformal_range(TUNED, NET, ONE, strategy(ONE), 1.0, ENDS, known=False)
+    assert (low, high) == (pytest.approx(0.8 * math.exp(-0.1)), pytest.approx(1.25 * math.exp(-0.1)))
+
+
+def test_links_that_limited_no_held_out_run_make_it_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("infiniband",)))
+    monkeypatch.setattr(step_range, "unseen_shift", lambda: 0.2)
+    ends = 0.8 * math.exp(-0.3), 1.25 * math.exp(0.1)
+    assert conformal_range(TUNED, NET, TWO, strategy(TWO), 1.0, ENDS, known=False) == pytest.approx(ends)
+    alone, ends = Cluster.named("A100"), (0.8 * math.exp(-0.1), 1.25 * math.exp(-0.1))
+    assert conformal_range(TUNED, NET, alone, strategy(alone), 1.0, ENDS, known=False) == pytest.approx(ends)
+
+
+def test_a_shift_leaves_the_step_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",), -9.0, -9.0))
+    low, high = conformal_range(TUNED, NET, ONE, strategy(ONE), 1.0, ENDS, known=False)
+    assert 0.8 < low < 1.0 < high < 1.25
+
+
+def test_no_range_is_absurd() -> None:
+    """A sum, not a product: the widest ranges were 1,000-fold where the model's own was wide already."""
+    cluster = Cluster.named("2x8 A100", network="100Gb/s")
+    choices = {"sharding": "zero3", "precision": "bf16"}
+    p = Predictor().step(Workload.named("llama-3-8b"), cluster, Strategy.of(world_size=16, global_batch_size=16, **choices))
+    assert p.high_s / p.low_s < 50
+
+
+def test_without_a_held_out_run_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_range, "held_out", lambda *_: None)
+    assert conformal_range(TUNED, NET, TWO, strategy(TWO), 1.0, ENDS, known=False) == ENDS
+
+
+def test_a_slow_host_may_lengthen_steps_of_short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary = efficiency("ordinary")
+    monkeypatch.setattr(step_range, "held_out", lambda *_: replace(kind(("nvlink",), 0.0, 0.0), launch_s=100e-6))
+    monkeypatch.setattr(step_range, "unseen_shift", lambda: 0.0)
+
+    def high(step_s: float, cluster: Cluster = ONE, **choices: object) -> float:
+        ends = 0.8 * step_s, 1.25 * step_s
+        low, high = conformal_range(ordinary, NET, cluster, strategy(cluster, **choices), step_s, ends, known=False)
+        assert low == pytest.approx(ends[0])
+        return high
+
+    launches_s = 100e-6 * float(host_launches(NET, ordinary).sum())
+    assert high(1.0) == pytest.approx(1.25 * (1 + launches_s)) and launches_s > 0.01
+    assert high(0.1) == pytest.approx(1.25 * (0.1 + launches_s))
+    assert high(1.0, micro_batches=4) == pytest.approx(1.25 * (1 + 4 * launches_s))
+    assert high(1.0, pipeline=4, micro_batches=4) == pytest.approx(1.25 * (1 + launches_s))
+    assert high(1.0, Cluster.named("8 TPU v4")) == pytest.approx(1.25)  # it runs compiled programs
+
+
+def test_a_large_network_on_several_nodes_has_a_range_to_act_on() -> None:
+    """Its kernels are long: what made small networks on slow hosts four times as slow is nothing to it."""
+    cluster = Cluster.named("2x8 A100", network="400Gb/s RoCE")
+    large, small = Workload.named("llama-3-8b"), Workload.named("ncf")
+    choices = {"world_size": 16, "precision": "bf16"}
+    p = Predictor().step(large, cluster, Strategy.of(global_batch_size=16, sharding="zero3", **choices))
+    q = Predictor().step(small, cluster, Strategy.of(global_batch_size=16384, **choices))
+    assert p.high_s / p.step_time_s < 2.5 < q.high_s / q.step_time_s
+
+
+def test_divided_networks_are_a_kind_of_their_own() -> None:
+    kinds = [missed_by(TUNED, ONE, strategy(ONE, **choices), known=False) for choices in ({}, {"tensor": 2})]
+    assert [missed.kind for missed in kinds if missed] == ["tuned software, one node", "tuned software, divided networks"]
+    known = missed_by(TUNED, ONE, strategy(ONE, tensor=2), known=True)
+    assert known is not None and known.kind == "tuned software, corrected by records"
+
+
+def test_a_chip_and_a_network_that_no_constant_was_fitted_on_are_less_certain() -> None:
+    net = Workload.named("resnet-50")
+    step = Predictor(software="tuned").model(net).step(ONE, strategy(ONE).settled(net, ONE))
+    known, unknown = (fitted_factors(e, net, ONE, step) for e in (TUNED, replace(TUNED, seen=frozenset())))
+    assert unknown[0] < known[0] < 1 < known[1] < unknown[1]
+
+
+def test_the_step_stays_inside() -> None:
+    net = Workload.named("gpt2")
+    for cluster in (ONE, TWO):
+        for choices in ({}, {"tensor": 2}, {"sharding": "zero3"}):
+            p = Predictor().step(net, cluster, strategy(cluster, **choices))
+            assert p.low_s < p.step_time_s < p.high_s

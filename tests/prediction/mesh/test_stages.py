@@ -1,0 +1,108 @@
+"""The parts of a pipeline: every layer and parameter in one of them, blocks in equal numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline import Workload
+from paceline.errors import UserError
+from paceline.prediction.mesh.stages import boundary_bytes, stages
+from paceline.workload import TransformerShape
+
+
+def gpt(layers: int, tied: bool = False) -> Workload:
+    return Workload.from_shape(TransformerShape(layers=layers, hidden=64, heads=4, vocabulary=500, tied=tied), 32)
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3))
+def test_every_layer_and_parameter_is_in_one_stage(layers: int, count: int, virtual: int) -> None:
+    workload = gpt(layers)
+    if layers < count * virtual:
+        with pytest.raises(UserError, match=f"a pipeline of {count * virtual} parts: .* has {layers} blocks"):
+            stages(workload, count, virtual)
+        return
+    own = stages(workload, count, virtual)
+    assert len(own) == count and all(len(stage.parts) == virtual for stage in own)
+    assert sum(len(stage.workload.layers) for stage in own) == len(workload.layers)
+    assert sum(stage.workload.num_parameters for stage in own) == workload.num_parameters
+    assert sum(stage.workload.flops_per_sample for stage in own) == pytest.approx(workload.flops_per_sample)
+    blocks = [
+        len({stage.workload.layers[i].name.split(".")[1] for i in part if "blocks." in stage.workload.layers[i].name})
+        for stage in own
+        for part in stage.parts
+    ]
+    assert max(blocks) - min(blocks) <= 1 and sum(blocks) == layers
+
+
+def test_parts_follow_each_other_from_stage_to_stage() -> None:
+    workload = gpt(8)
+    own = stages(workload, 2, 2)
+    in_turn = [stage.workload.layers[i].name for turn in range(2) for stage in own for i in stage.parts[turn]]
+    assert in_turn == [layer.name for layer in workload.layers]
+
+
+def test_parameters_are_those_of_the_stages_layers_in_their_order() -> None:
+    for stage in stages(gpt(6), 3, 2):
+        table = stage.workload
+        assert sorted(p.ready for p in table.parameters) == list(range(len(table.parameters)))
+        for p in table.parameters:
+            assert p.name.startswith(table.layers[p.layer].name)
+
+
+def test_a_tied_table_is_at_both_ends() -> None:
+    tied, apart = stages(gpt(4, tied=True), 4, 1), stages(gpt(4), 4, 1)
+    assert [stage.tied for stage in tied] == [500 * 64, 0, 0, 500 * 64]
+    assert [stage.tied for stage in apart] == [0] * 4
+    assert [s.workload.num_parameters for s in tied] == [s.workload.num_parameters for s in apart]
+
+
+def test_equal_stages_are_one_object() -> None:
+    own = stages(gpt(8), 4, 1)
+    assert own[1] is own[2] and own[0] is not own[1] is not own[3]
+
+
+def test_what_leaves_a_stage_is_the_activation_between_blocks() -> None:
+    for stage in stages(gpt(4), 4, 1)[:-1]:
+        assert boundary_bytes(stage.workload.layers) == 4 * 32 * 64
+
+
+@pytest.mark.parametrize(
+    ("count", "virtual", "ends", "sizes"),
+    [
+        (4, 1, (3, 3), [3, 9, 9, 3]),
+        (4, 1, (3, 0), [3, 7, 7, 7]),
+        (4, 1, (0, 5), [6, 7, 6, 5]),
+        (2, 1, (10, 14), [10, 14]),
+        (2, 2, (10, 0), [5, 7, 5, 7]),
+    ],
+)
+def test_ends_may_have_other_numbers_of_blocks(count: int, virtual: int, ends: tuple[int, int], sizes: list[int]) -> None:
+    net = Workload.from_shape(TransformerShape(layers=24, hidden=64, heads=2, vocabulary=64), 8)
+    own = [
+        len({layer.name.split(".")[1] for layer in part.workload.layers[r.start : r.stop] if "blocks." in layer.name})
+        for turn in range(virtual)
+        for part in stages(net, count, virtual, ends)
+        for r in [part.parts[turn]]
+    ]
+    assert own == sizes
+
+
+@pytest.mark.parametrize(
+    ("virtual", "ends", "words"),
+    [
+        (2, (3, 0), "3 layers of the first stage do not divide among its 2 parts; give a multiple of 2"),
+        (1, (23, 0), "with 23 layers at their ends leave 1 of 24 blocks for 3 parts"),
+    ],
+)
+def test_ends_that_leave_too_little_are_refused(virtual: int, ends: tuple[int, int], words: str) -> None:
+    net = Workload.from_shape(TransformerShape(layers=24, hidden=64, heads=2, vocabulary=64), 8)
+    with pytest.raises(UserError, match=words):
+        stages(net, 4, virtual, ends)
+
+
+@pytest.mark.parametrize("name", ["tacotron2", "rnnt", "ssd-resnet50"])
+def test_a_network_whose_work_lies_outside_its_blocks_has_none(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} has 0 blocks"):
+        stages(Workload.named(name), 2, 1)

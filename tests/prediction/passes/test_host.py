@@ -1,0 +1,60 @@
+"""What the host launches, and where a pass waits for it."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+from paceline.calibration.constants import efficiency
+from paceline.hardware import device
+from paceline.prediction import Predictor
+from paceline.prediction.mesh.expert_parallel import expert_share
+from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.strategy import Strategy
+from paceline.strategy.parallelism import Parallelism
+from paceline.workload import Workload
+
+ORDINARY, TUNED = efficiency("ordinary"), efficiency("tuned")
+
+
+def test_ordinary_software_launches_every_kernel() -> None:
+    workload = Workload.named("mixtral-8x7b")
+    of_layers = [(layer.ops_forward, layer.ops_backward) for layer in workload.layers]
+    assert host_launches(workload, ORDINARY).T.tolist() == [list(map(float, of)) for of in of_layers]
+
+
+def test_tuned_software_launches_blocks_of_experts_with_a_product_for_each() -> None:
+    assert not host_launches(Workload.named("llama-3-8b"), TUNED).any()
+    workload = Workload.named("deepseek-v2-lite")  # the first block has no experts
+    apart = host_launches(workload, TUNED)
+    names = [layer.name for layer in workload.layers]
+    dense = [i for i, name in enumerate(names) if not name.startswith("blocks.") or name.startswith("blocks.0.")]
+    assert not apart[:, dense].any()
+    last = names.index("blocks.1.experts.contract")
+    one = host_launches(workload, ORDINARY)[:, last]
+    assert (apart[:, last] - one).tolist() == [63, 2 * 63]  # 64 experts; two products in the backward pass
+    own = expert_share(workload, Parallelism(data=8, expert=8)).workload
+    assert (host_launches(own, TUNED)[:, last] - one).tolist() == [7, 2 * 7]
+
+
+def test_where_graphs_hold_everything_the_host_costs_nothing() -> None:
+    assert host_seconds(device("H100"), TUNED) == host_seconds(device("H100"), ORDINARY) == ORDINARY.host_s > 0
+    assert [host_seconds(device(name), TUNED) for name in ("B200", "MI300X", "TPU v4")] == [0.0] * 3
+    assert host_seconds(device("B200"), ORDINARY) == ORDINARY.host_s and host_seconds(device("TPU v4"), ORDINARY) == 0.0
+    held_out = efficiency("tuned", "Hopper")
+    assert held_out.expert_host_s == efficiency("ordinary", "Hopper").host_s
+
+
+def test_small_experts_wait_for_the_host_and_large_micro_batches_do_not() -> None:
+    workload, cluster = Workload.named("qwen-3-30b-a3b"), paceline.Cluster.named("8 H100")
+    model = Predictor(software="tuned")
+
+    def launching(micro_batch: int, experts: int = 8) -> float:
+        strategy = Strategy.of(
+            data=8, global_batch_size=8 * micro_batch, precision="bf16", expert=experts, sharding="distributed_optimizer"
+        )
+        return model.step(workload, cluster, strategy).exposed["launch overhead"]
+
+    one, eight = launching(1), launching(8)
+    assert one > 0.1 and eight < 0.5 * one
+    assert one == pytest.approx(launching(1), rel=0) and launching(1, 4) > one  # more experts on a device

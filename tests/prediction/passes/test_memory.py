@@ -1,0 +1,145 @@
+"""Bytes on one device against the closed forms of the papers."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.csv_rows import read
+from paceline.hardware import cluster as named_cluster
+from paceline.hardware.device import Device
+from paceline.prediction import predict
+from paceline.prediction.passes.memory import fit_of, memory_range, numbers_of, sample_bytes, usable_bytes
+from paceline.strategy import Strategy
+from paceline.strategy.recompute import FULL, NOTHING
+from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.validation.case import Case
+from paceline.validation.sets import llmfoundry
+from paceline.workload import Workload
+from prediction_toys import make_cluster, make_workload
+from same_figures.figures import MEASURED
+
+
+def strategy(n: int, **kw) -> Strategy:
+    return Strategy.of(world_size=n, global_batch_size=n * kw.pop("micro", 4), **kw)
+
+
+def test_memory_of_zero():
+    """Rajbhandari et al. 2020, figure 1: each level shares out one thing more."""
+    weights, n = 4 * 4_000_000, 4
+    shares = {
+        name: predict(make_workload(), make_cluster(1, n), strategy(n, sharding=name, optimizer="adam", bucket_bytes=1)).memory
+        for name in TORCH_SHARDINGS
+    }
+    assert [m["optimizer state"] for m in shares.values()] == [2 * weights, *[2 * weights / n] * 3]
+    assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
+    assert [m["weights"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
+    unit = 4_000_000
+    assert [m["gathered"] for m in shares.values()] == [0, unit + unit / n, 2 * unit + weights, 4 * unit]
+    assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
+
+
+def test_the_distributed_optimizer_takes_6_bytes_and_12_shared_out() -> None:
+    """Megatron-Core, user guide, distributed optimizer: a parameter takes 6 + 12 / d bytes with bf16 and fp32 gradients."""
+    net, choices = Workload.named("gpt2"), {"precision": "bf16", "optimizer": "adam", "sharding": "distributed_optimizer"}
+    memory = predict(net, named_cluster("A100", 4, 1), Strategy.of(world_size=4, global_batch_size=4, **choices)).memory
+    number = net.num_parameters
+    assert sum(memory[name] for name in ("weights", "gradients", "optimizer state")) == (6 + 12 / 4) * number
+    assert memory["buckets"] == 0
+
+
+def test_memory_of_a_dense_allreduce():
+    p = predict(make_workload(), make_cluster(1, 2), strategy(2, micro=3, optimizer="adam"))
+    weights = 4 * 4_000_000
+    assert p.memory == {
+        "weights": weights,
+        "gradients": weights,
+        "optimizer state": 2 * weights,
+        "activations": 3 * 4 * 4000,
+        "inputs": 3 * 4000,
+        "frozen weights": 0,
+        "gathered": 0,
+        "buckets": weights,
+        "error feedback": 0,
+        "codec buffers": 0,
+        "reserve": 1.5 * 2**30,
+    }
+
+
+def test_frozen_weights_are_held_but_neither_updated_nor_exchanged():
+    """Llama 2 70B has 68,976,648,192 of them (MLPerf Training v4.0): two bytes each in bf16."""
+    net, four = Workload.named("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
+    alone = predict(net, four, strategy(4, precision="bf16")).memory
+    shared = predict(net, four, strategy(4, precision="bf16", sharding="zero3"))
+    assert alone["frozen weights"] == 2 * 68_976_648_192 == 4 * shared.memory["frozen weights"]
+    assert alone["gradients"] == 4 * net.num_parameters
+    assert any("gathered in the forward and in the backward pass" in line for line in shared.assumptions)
+
+
+@pytest.mark.parametrize(("sharding", "shared"), [("ddp", 1), ("zero1", 1), ("zero2", 1), ("zero3", 4)])
+def test_frozen_weights_are_whole_but_under_zero3(sharding: str, shared: int) -> None:
+    net, four = Workload.named("llama-2-70b-lora"), named_cluster("H100-SXM", 4, 1)
+    memory = predict(net, four, strategy(4, precision="bf16", sharding=sharding)).memory
+    assert memory["frozen weights"] == 2 * net.frozen / shared
+
+
+@pytest.mark.parametrize(
+    ("choices", "numbers"),
+    [
+        ({"precision": "tf32"}, "fp32"),
+        ({"precision": "fp16"}, "autocast"),
+        ({"precision": "fp8", "sharding": "zero1"}, "autocast"),
+        ({"precision": "bf16", "sharding": "zero3"}, "narrow"),
+        ({"precision": "bf16", "tensor": 2}, "narrow"),
+    ],
+)
+def test_16_bits_are_autocast_unless_the_weights_have_them_too(choices: dict[str, object], numbers: str) -> None:
+    assert numbers_of(Strategy.of(world_size=4, global_batch_size=16, **choices)) == numbers  # type: ignore[arg-type]
+
+
+def test_gpt2_under_autocast_keeps_its_loss_and_residuals_at_fp32() -> None:
+    """1024 tokens, 12 layers of width 768, 12 heads, 50257 classes; masks of dropout have one byte, attention none."""
+    s, h, v, layers = 1024, 768, 50257, 12
+    norm = 4 * s * h + 2 * 4 * s
+    block = 2 * norm + 2 * s * h * (1 + 3 + 1) + 4 * s * 12 + 2 * s * h * (1 + 4 + 4) + 2 * s * h
+    expected = 8 * s + s * h + layers * block + norm + 2 * s * h + (4 * s * v + 8 * s)
+    net = Workload.named("gpt2")
+    assert sample_bytes(net, "autocast", NOTHING)["activations"] == pytest.approx(expected, rel=2e-4)
+    narrow = expected - 25 * 2 * s * h
+    assert sample_bytes(net, "narrow", NOTHING)["activations"] == pytest.approx(narrow, rel=1e-3)
+    kept = sample_bytes(net, "autocast", FULL)["activations"]
+    # The inputs of the blocks are fp32; one block is recomputed at a time.
+    assert kept == pytest.approx(expected - (layers - 1) * block + layers * norm, rel=1e-3)
+
+
+def test_between_the_least_and_the_most_it_may_fit() -> None:
+    def d(memory: float) -> Device:
+        return make_cluster(1, 2, memory=memory).device
+
+    def texts(memory: float) -> list[str]:
+        p = predict(make_workload(), make_cluster(1, 2, memory=memory), strategy(2, micro=3, optimizer="adam"))
+        return [str(a) for a in p.assumptions if a.kind == "fit"]
+
+    p = predict(make_workload(), make_cluster(1, 2), strategy(2, micro=3, optimizer="adam"))
+    least, most = memory_range(p.memory_bytes, make_cluster(1, 2).device)
+    assert least == p.memory_bytes - 2**30 and most == p.memory_bytes + 0.15 * (p.memory_bytes - 1.5 * 2**30)
+    assert texts(most + 1) == []
+    sizes = (most + 1, p.memory_bytes + 1, p.memory_bytes - 1)
+    on = [predict(make_workload(), make_cluster(1, 2, memory=size), strategy(2, micro=3, optimizer="adam")) for size in sizes]
+    assert (
+        [of.fit for of in on] == ["fits", "may not fit", "does not fit"] == [fit_of(p.memory_bytes, d(size)) for size in sizes]
+    )
+    assert [of.fits for of in on] == [True, True, False] and on[1].headline.startswith("MAY NOT FIT")
+    assert usable_bytes(d(most)) == pytest.approx(p.memory_bytes)
+    (close,) = texts(p.memory_bytes + 1)
+    assert close.startswith("May not fit: ")
+    missing, perhaps = texts(p.memory_bytes - 1)
+    assert missing.startswith("Does not fit: ") and perhaps.startswith("May fit: ")
+    assert len(texts(least - 1)) == 1
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the published measurements are not here; PACELINE_SHARED names them")
+def test_every_published_run_of_mpt_fits() -> None:
+    rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
+    cases = [case for case in rows if isinstance(case, Case)]
+    on = [(case.workload, case.setting.cluster, case.setting.strategy) for case in cases]
+    assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not predict(*of).fits] == []

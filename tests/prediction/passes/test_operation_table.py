@@ -1,0 +1,36 @@
+"""The operations of a workload as arrays."""
+
+from __future__ import annotations
+
+import gc
+
+from paceline import Workload
+from paceline.prediction.passes import operation_table as table
+from paceline.prediction.passes.operation_table import ATTENTION, MATMUL, operation_table
+from prediction_toys import make_workload
+
+
+def test_a_table_is_made_once_and_goes_with_its_workload():
+    workload = make_workload()
+    assert operation_table(workload) is operation_table(workload)
+    assert len(operation_table(workload).kind) == 2  # equal layers once
+    key = id(workload)
+    assert key in table._TABLES
+    del workload
+    gc.collect()
+    assert key not in table._TABLES
+
+
+def test_recipes_quantise_products_with_weights_but_the_logits() -> None:
+    gpt = Workload.named("gpt2")
+    own = operation_table(gpt)
+    assert not own.narrow[own.kind == ATTENTION].any() and own.narrow[own.kind == MATMUL].any()
+    narrow = {gpt.layers[layer].name.split(".")[-1] for layer, row in zip(own.layer, own.row, strict=True) if own.narrow[row]}
+    assert narrow == {"qkv", "project", "expand", "contract"}
+    assert [layer.name for layer in gpt.layers if layer.is_logits] == ["head"]
+
+
+def test_products_of_one_shape_in_and_out_of_the_logits_are_two_rows() -> None:
+    square = make_workload(layers=2, width=64)
+    assert len(operation_table(square).kind) == 2
+    assert operation_table(square).flops.sum() > 0

@@ -1,0 +1,122 @@
+"""A rank that is killed or cut off in the middle of an exchange: the others end soon, and say who it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from distributed import Outcome, launch, launch_and_let_fail
+from paceline.training.attach import liveness
+from paceline.training.attach.attach import attach
+from paceline.training.exchanges.streams import encoded_streams as streams
+
+STEP, LIMIT_S = 3, 30
+
+
+def vanish(rank: int, workers: int, way: str, compression: str, how: int, lost: int, timeout_s: float) -> None:
+    """Train; in one step a rank gets the signal ``how`` after its first messages have left, before the exchange is done."""
+    torch.manual_seed(0)
+    model = DDP(nn.Sequential(nn.Linear(100, 100), nn.Tanh(), nn.Linear(100, 8)))
+    hook = attach(model, compression, exchange=way, timeout_s=timeout_s)
+    encode = streams.CodecStream.encode
+    calls = 0
+
+    def encode_and_vanish(self: Any, *args: Any, **more: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += hook.step == STEP
+        if rank == lost and calls == 2:
+            os.kill(os.getpid(), how)
+        return encode(self, *args, **more)
+
+    streams.CodecStream.encode = encode_and_vanish  # type: ignore[method-assign]
+    for _ in range(20):
+        model(torch.randn(6, 100)).square().mean().backward()
+
+
+def check(outcomes: list[Outcome], lost: int, says: str) -> None:
+    lines = [f"--- rank {rank}: {one.code} after {one.seconds:.1f} s\n{one.said}" for rank, one in enumerate(outcomes)]
+    everything = "\n".join(lines)
+    for rank, one in enumerate(outcomes):
+        if rank != lost:
+            assert one.code == 1 and one.seconds < LIMIT_S, everything
+            raised = one.said[one.said.rindex("Traceback") :]
+            assert f"LostRank: {says}" in raised, everything
+
+
+@pytest.mark.parametrize("way", ["ring", "sharded"])
+def test_every_survivor_names_the_killed_rank_within_30_s(way):
+    outcomes = launch_and_let_fail(vanish, 4, way=way, compression="topk", how=int(signal.SIGKILL), lost=2, timeout_s=1800)
+    assert outcomes[2].code == -signal.SIGKILL
+    check(outcomes, 2, "rank 2 is lost")
+
+
+def test_rank_0_is_named_though_it_kept_the_store():
+    outcomes = launch_and_let_fail(
+        vanish, 3, way="sharded", compression="terngrad", how=int(signal.SIGKILL), lost=0, timeout_s=1800, tcp=True
+    )
+    assert outcomes[0].code == -signal.SIGKILL
+    check(outcomes, 0, "the store on rank 0 does not answer: this rank's link is cut or rank 0 is lost")
+
+
+def test_a_rank_that_does_not_answer_is_named_when_the_time_is_up():
+    # Stopped, not ended: its connections stay open, as those of a machine whose link was cut.
+    outcomes = launch_and_let_fail(vanish, 3, way="ring", compression="topk", how=int(signal.SIGSTOP), lost=1, timeout_s=8)
+    assert outcomes[1].code == -signal.SIGKILL  # by the test, in the end
+    check(outcomes, 1, "rank 1 is lost")
+
+
+def labels(rank: int, workers: int) -> list[str]:
+    """Ranks 1 and 2 have a hook more than rank 0, and rank 2 was restarted once."""
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(int(rank == 2))
+    two = dist.new_group([1, 2])
+    made = [liveness._label(two)] if rank else []
+    return made + [liveness._label(dist.group.WORLD) for _ in range(2)]
+
+
+def test_hooks_of_equal_models_have_labels_of_their_own_alike_on_every_rank():
+    zero, one, two = launch(labels, 3)
+    assert one == two and one[1:] == zero and len(set(one)) == 3
+
+
+def a_late_beat(rank: int, workers: int) -> str:
+    """Rank 1 of two has ended, and its last beat arrives while the verdict sleeps for the first time."""
+    roll = liveness.Roll(dist.group.WORLD)
+    roll._ranks = [0, 1]
+    beats = iter([1])
+
+    def sleep(seconds: float) -> None:
+        roll._store.add("beat/1", next(beats, 0))
+
+    liveness.time = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    return str(roll.verdict(RuntimeError("cut")))
+
+
+def test_a_beat_that_was_on_its_way_is_no_sign_of_life():
+    assert launch(a_late_beat, 1)[0] == "rank 1 is lost: it was ended, it stands still, or its link is cut (cut)"
+
+
+def of_a_part(rank: int, workers: int) -> None:
+    """Ranks 1 and 2 watch each other, and 2 is killed."""
+    part = dist.new_group([1, 2])
+    if rank:
+        roll = liveness.Roll(part)
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            dist.all_reduce(torch.zeros(1), group=part)  # fails when rank 2 has ended, and not before
+        except RuntimeError as error:
+            print(roll.verdict(error))
+
+
+def test_a_rank_of_a_part_of_the_job_is_named_as_in_the_whole():
+    outcomes = launch_and_let_fail(of_a_part, 3)
+    assert "rank 2 is lost: it was ended, it stands still, or its link is cut (" in outcomes[1].said

@@ -1,0 +1,129 @@
+"""Whole runs of local steps: bytes as predicted, resumed bit for bit, on another number of workers, refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from distributed import launch
+from paceline.errors import UserError
+from paceline.rundir import RunDir
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs import worker
+from paceline.training.runs.loop import StepTimes
+from paceline.training.runs.training_run import TrainingRun
+from training_jobs import flatten, job, keep_first, quick
+
+CASES: dict[str, dict[str, Any]] = {
+    "int8 every 4": {"compression": "int8", "sync_every": 4},
+    "sign every 6": {"compression": "sign", "sync_every": 6, "fragments": 2, "sync_delay": 3, "mixing": 0.3},
+    "dense every 7": {"compression": "dense", "sync_every": 7, "outer_lr": 1.0, "outer_momentum": 0.0},
+}
+OPTIMIZERS = {"int8 every 4": "lamb", "sign every 6": "adam", "dense every 7": "momentum"}
+
+
+def local_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingRun:
+    run = job(out, optimizer=OPTIMIZERS[name], workers=workers, **changes)
+    return replace(run, strategy=run.strategy.changed(**CASES[name]))
+
+
+def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
+    """Three epochs of ten steps, and a run that goes on behind the first, in the middle of a round."""
+    keep_first()
+    quick()
+    for name in CASES:
+        base = Path(folder) / name
+        whole = local_job(base / "whole", name, workers)
+        for run in (whole, replace(whole, out=str(base / "rest"), resume=str(base / "first"))):
+            worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+            dist.barrier()
+
+
+def run_on_fewer(rank: int, workers: int, folder: str) -> None:
+    quick()
+    name = "sign every 6"
+    base = Path(folder) / name
+    run = replace(local_job(base / "fewer", name, workers), resume=str(base / "first"))
+    worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("local")
+    launch(run_whole_and_rest, 3, folder=str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_resumed_run_ends_with_the_same_bits(runs: Path, name: str) -> None:
+    whole, rest = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / "rest")
+    for part in ("model", "optimizer", "hook"):
+        a, b = dict(flatten(whole[part])), dict(flatten(rest[part]))
+        assert a.keys() == b.keys()
+        for key, value in a.items():
+            same = torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key]
+            assert same, (part, key)
+    assert [state["step"] for state in whole["hook"]] == [30] * 3
+    weights = [torch.cat([w.reshape(-1) for w in state["weights"].values()]) for state in whole["hook"]]
+    assert not torch.equal(weights[0], weights[1]), "in the middle of a round workers have weights of their own"
+    for key in ("loss", "accuracy", "held_out_loss"):
+        assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
+    assert whole["curve"][-1]["loss"] < whole["curve"][0]["loss"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_record_has_the_bytes_that_the_prediction_has(runs: Path, name: str) -> None:
+    contents = RunDir(runs / name / "whole").read()
+    record, prediction = contents.records[name], contents.predictions[name]
+    assert record.wire_bytes_per_device == prediction.wire_bytes_per_device > 0
+    assert record.strategy["sync_every"] == CASES[name]["sync_every"]
+    assert record.steps == 30 and record.nonfinite_steps == 0
+
+
+def test_another_number_of_workers_goes_on(runs: Path) -> None:
+    launch(run_on_fewer, 2, folder=str(runs))
+    state = checkpoint.load(runs / "sign every 6" / "fewer")
+    assert [s["step"] for s in state["hook"]] == [30] * 2
+    assert all(torch.isfinite(w).all() for w in state["model"].values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sync_every": 31}, ("every 31 steps in a run of 30 steps", "up to 30, or more epochs")),
+        ({"sync_every": 8, "fragments": 5}, ("5 fragments of a network with 4 trained layers", "at most 4")),
+    ],
+)
+def test_local_steps_without_a_use_are_refused(tmp_path: Path, changes: dict[str, int], words: tuple[str, ...]) -> None:
+    run = job(tmp_path / "run", workers=2)
+    with pytest.raises(UserError) as caught:
+        worker.prepare(replace(run, strategy=run.strategy.changed(**changes)))
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_structures_are_not_removed_beside_local_steps(tmp_path: Path) -> None:
+    run = job(tmp_path / "run", workers=2)
+    with pytest.raises(UserError, match="removed while 4 local steps"):
+        replace(run, strategy=run.strategy.changed(sync_every=4), slimming={"method": "x"})
+
+
+def test_an_elastic_run_exchanges_nothing_beside_its_steps(tmp_path: Path) -> None:
+    """It would wait in every step: the state that it keeps in memory has the exchange that is under way."""
+    run = job(tmp_path / "run", workers=2, elastic=True)
+    at_once = replace(run, strategy=run.strategy.changed(sync_every=4))
+    with pytest.raises(UserError, match=r"an elastic run with sync_delay 2: .*; leave out elastic, or sync_delay") as caught:
+        replace(at_once, strategy=at_once.strategy.changed(sync_delay=2))
+    assert "\n" not in str(caught.value)
+    replace(run, elastic=False, strategy=run.strategy.changed(sync_every=4, sync_delay=2))
+
+
+def test_rounds_are_averaged_and_bytes_rounded_up() -> None:
+    times = StepTimes([1.0, 2.0, 6.0, 5.0], [0.0] * 4, [0.0, 4.0, 0.0, 0.0], [0.0] * 4, [0, 5, 0, 4], [[]] * 4)
+    mean = times.averaged(2)
+    assert (mean.step, mean.comm, mean.sent, len(mean.events)) == ([1.5, 5.5], [2.0, 0.0], [3, 2], 2)
+    assert times.averaged(3).step == [3.0] and times.averaged(5) is times

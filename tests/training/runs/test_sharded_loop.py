@@ -1,0 +1,115 @@
+"""Whole runs of sharded models: as accurate as whole ones, bytes as predicted, resumed bit for bit and on other workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from distributed import launch
+from paceline.errors import UserError
+from paceline.rundir import RunDir
+from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs import worker
+from paceline.training.runs.training_run import TrainingRun
+from training_jobs import flatten, job, keep_first, quick
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "dense zero3": ("momentum", {"sharding": "zero3"}),
+    "topk zero3": ("adam", {"sharding": "zero3", "compression": "topk", "options": {"density": 0.2}}),
+    "dense zero1": ("adam", {"sharding": "zero1"}),
+    "topk zero1": ("lamb", {"sharding": "zero1", "compression": "topk", "options": {"density": 0.2}}),
+    "int8 zero2": ("lamb", {"sharding": "zero2", "compression": "int8", "gather_bits": 16}),
+}
+
+
+def sharded_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingRun:
+    optimizer, choices = CASES[name]
+    run = job(out, optimizer=optimizer, workers=workers, **changes)
+    return replace(run, strategy=run.strategy.changed(**choices))
+
+
+def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
+    """Three epochs of ten steps; a run that goes on behind the first; and one that shares nothing out."""
+    keep_first()
+    quick()
+    for name in CASES:
+        base = Path(folder) / name
+        whole = sharded_job(base / "whole", name, workers)
+        alone = replace(whole, strategy=whole.strategy.changed(sharding="ddp", gather_bits=0), out=str(base / "ddp"))
+        for run in (whole, replace(whole, out=str(base / "rest"), resume=str(base / "first")), alone):
+            worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+            dist.barrier()
+
+
+def run_on_fewer(rank: int, workers: int, folder: str) -> None:
+    quick()
+    for name in CASES:
+        base = Path(folder) / name
+        run = replace(sharded_job(base / "fewer", name, workers), resume=str(base / "first"))
+        worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sharded")
+    launch(run_whole_and_rest, 3, folder=str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_resumed_run_ends_with_the_same_bits(runs: Path, name: str) -> None:
+    whole, rest = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / "rest")
+    for part in ("model", "optimizer", "hook"):
+        a, b = dict(flatten(whole[part])), dict(flatten(rest[part]))
+        assert a.keys() == b.keys() and a
+        for key, value in a.items():
+            same = torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key]
+            assert same, (part, key)
+    assert [state["step"] for state in whole["hook"]] == [30] * 3
+    for key in ("loss", "accuracy", "held_out_loss"):
+        assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
+
+
+@pytest.mark.parametrize("name", ["dense zero1", "topk zero1", "dense zero3"])
+def test_a_run_is_that_of_an_unsharded_model(runs: Path, name: str) -> None:
+    """Bit for bit where the same gradients are updated element by element; norms of shards are added up in another order."""
+    sharded, alone = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / "ddp")
+    for part in ("model", "optimizer"):
+        found, wanted = dict(flatten(sharded[part])), dict(flatten(alone[part]))
+        assert found.keys() == wanted.keys()
+        for key, value in wanted.items():
+            if name == "dense zero1" or not isinstance(value, torch.Tensor):
+                assert torch.equal(found[key], value) if isinstance(value, torch.Tensor) else found[key] == value, key
+            else:
+                torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_record_has_the_bytes_that_the_prediction_has(runs: Path, name: str) -> None:
+    contents = RunDir(runs / name / "whole").read()
+    (label,) = contents.labels
+    record, prediction = contents.records[label], contents.predictions[label]
+    assert record.wire_bytes_per_device == prediction.wire_bytes_per_device > 0
+    assert record.strategy["sharding"] == CASES[name][1]["sharding"]
+
+
+def test_another_number_of_workers_goes_on(runs: Path) -> None:
+    """The residuals keep their sum: ``tests/training/attach/shards/test_sharded_state.py``."""
+    launch(run_on_fewer, 2, folder=str(runs))
+    for name in CASES:
+        state = checkpoint.load(runs / name / "fewer")
+        assert [s["step"] for s in state["hook"]] == [30] * 2
+        assert all(torch.isfinite(w).all() for w in state["model"].values())
+        assert state["curve"][-1]["loss"] < state["curve"][0]["loss"]
+
+
+@pytest.mark.parametrize(("changes", "words"), [({"slimming": {"method": "x"}}, "slim")])
+def test_what_does_not_go_with_shards_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    run = sharded_job(tmp_path / "run", "dense zero3", 2)
+    with pytest.raises(UserError, match=words):
+        replace(run, **changes)

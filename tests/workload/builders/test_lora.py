@@ -1,0 +1,146 @@
+"""Adapters: their parameters by the closed form, their work as that of a module with adapters, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paceline.errors import UserError
+from paceline.workload import LoRA, Workload
+from paceline.workload.builders.lora import parse_lora
+from paceline.workload.builders.transformer import llama
+
+H, KV, F, LAYERS = 4096, 1024, 14336, 32
+SIZES = {"q_proj": H + H, "k_proj": H + KV, "v_proj": H + KV, "o_proj": H + H, "gate_proj": H + F, "up_proj": H + F}
+
+
+@pytest.mark.parametrize(
+    ("text", "sums"),
+    [
+        ("r=16", [*SIZES][:4]),
+        ("r=16,targets=attention", [*SIZES][:4]),
+        ("rank=16, target_modules=q_proj+v_proj", ["q_proj", "v_proj"]),
+        ("r=16,targets=query+value", ["q_proj", "v_proj"]),
+        ("r=16,targets=gate_proj", ["gate_proj"]),
+        ("r=16,targets=all-linear", [*SIZES, "up_proj"]),  # the last as wide as down_proj
+    ],
+)
+def test_parameters_are_rank_times_both_widths(text: str, sums: list[str]) -> None:
+    base, adapted = Workload.named("llama-3-8b"), Workload.named("llama-3-8b", lora=text)
+    assert adapted.num_parameters == LAYERS * 16 * sum(SIZES[name] for name in sums)
+    assert adapted.frozen == base.num_parameters and adapted.name == "llama-3-8b-lora-r16"
+
+
+class Adapted(nn.Module):
+    """A frozen product and its adapter."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs, bias=False).requires_grad_(False)
+        self.down, self.up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base(x) + self.up(self.down(x))
+        return result
+
+
+class Block(nn.Module):
+    """A feed-forward network behind a trained layer, so that all gradients of inputs are needed."""
+
+    def __init__(self, adapted: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(24).requires_grad_(not adapted)
+        self.expand: nn.Module = Adapted(24, 40, 4) if adapted else nn.Linear(24, 40, bias=False)
+        self.contract: nn.Module = Adapted(40, 24, 4) if adapted else nn.Linear(40, 24, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = x + self.contract(nn.functional.gelu(self.expand(self.norm(x))))
+        return result
+
+
+def network(adapted: bool) -> nn.Module:
+    return nn.Sequential(Block(adapted), Block(adapted), Block(adapted))
+
+
+def test_work_is_that_of_a_module_with_adapters() -> None:
+    mine = Workload.trace(lambda: network(False), torch.empty(2, 6, 24)).with_lora(LoRA(4, ("all-linear",)))
+    its = Workload.trace(lambda: network(True), torch.empty(2, 6, 24))
+    assert mine.num_parameters == its.num_parameters == 3 * 4 * 2 * (24 + 40)
+    assert mine.frozen == its.frozen and mine.flops_forward == its.flops_forward
+
+    def backward(table: Workload, block: int) -> float:
+        return sum(layer.flops_backward for layer in table.layers if layer.name.startswith(f"{block}."))
+
+    assert backward(mine, 2) == backward(its, 2) and backward(mine, 1) == backward(its, 1)
+    # In the first block nothing in front of the first adapter needs a gradient; the table computes it: a share of 1/layers.
+    assert backward(mine, 0) - backward(its, 0) == 2 * 6 * 24 * (40 + 4)
+    assert mine.activation_bytes - its.activation_bytes == 4 * 6 * (24 + 2)  # what its norm keeps
+    assert [p.name for p in mine.ready_order[:2]] == ["2.contract.up.weight", "2.contract.down.weight"]
+
+
+def test_what_adapters_read_is_kept_once() -> None:
+    shape = llama(2, 64, 4, 4, 96, 100)
+    base = Workload.from_shape(shape, 32)
+    alone, both = (base.with_lora(f"r=4,targets={names}") for names in ("v_proj", "q_proj+v_proj"))
+    kept = {layer.name: layer.activation_bytes for layer in both.layers}
+    x, inner = 4 * 32 * 64, 4 * 32 * 4
+    assert kept["blocks.0.attention.query"] == x + inner and kept["blocks.0.attention.value"] == inner
+    assert both.activation_bytes - alone.activation_bytes == 2 * inner
+    assert both.kept_bytes("autocast") - alone.kept_bytes("autocast") == 2 * (x + inner) / 2  # a 16-bit copy for each
+    assert both.activation_bytes < base.activation_bytes
+
+
+def test_the_optimizer_holds_state_of_adapters_alone() -> None:
+    from paceline import predict
+
+    choices = {"precision": "bf16", "sharding": "zero3", "global_batch_size": 16}
+    whole, adapted = (predict("llama-3-8b", "8 H100", lora=lora, **choices) for lora in ("", "r=16"))
+    assert adapted.memory["optimizer state"] < whole.memory["optimizer state"] / 400
+    assert adapted.step_time_s < whole.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("16x", "LoRA '16x'; write it as r=16"),
+        ("r=0", "0 as the rank"),
+        ("targets=attention", "has no rank"),
+        ("r=8,alpha=16", "unknown option of LoRA 'alpha'"),
+        ("r=8,r=9", "write it as r=16"),
+        ("8,r=9", "write it as r=16"),
+        ("qlora", "4 bits are not predicted"),
+        ("r=8,targets=q_prj", r"unknown linear layer of llama-3-8b 'q_prj'.*query"),
+        ("r=8,targets=qkv", "unknown linear layer of llama-3-8b 'qkv'"),
+        ("r=8,targets=lm_head", "unknown linear layer"),
+    ],
+)
+def test_what_is_no_lora_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Workload.named("llama-3-8b", lora=text)
+
+
+def test_networks_without_such_layers_are_refused() -> None:
+    for name, words in (("dlrm-dcnv2", "embedding tables"), ("alexnet", "unknown linear layer of alexnet 'attention'")):
+        with pytest.raises(UserError, match=words):
+            Workload.named(name, lora="r=8")
+
+
+def test_experts_routers_and_the_output_get_none() -> None:
+    adapted = Workload.named("mixtral-8x7b", lora="r=8,targets=all-linear")
+    ends = {p.name.split(".", 2)[2] for p in adapted.parameters}
+    assert ends == {f"attention.{n}.{w}.weight" for n in ("query", "key", "value", "project") for w in ("up", "down")}
+
+
+def test_blocks_that_share_weights_share_adapters() -> None:
+    config = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 136, "vocab_size": 50}
+    adapted = Workload.from_config({"model_type": "albert", "embedding_size": 40, **config}, 16).with_lora("r=2")
+    assert adapted.num_parameters == 4 * 2 * (96 + 96)
+
+
+def test_text_is_read_back() -> None:
+    lora = LoRA(8, ("q_proj", "v_proj"))
+    assert parse_lora("16") == parse_lora("r=16") and parse_lora("16,targets=all-linear") == parse_lora(
+        "r=16,targets=all-linear"
+    )
+    assert parse_lora(lora.text) == lora and parse_lora("r=4,targets=All_Linear").targets == ("all-linear",)

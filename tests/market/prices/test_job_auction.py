@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from market.test_settlement import random_federation
 
+from market.game.test_settlement import random_federation
 from market.sites import job, site
 from paceline.market.federation.federation_state import lenders
 from paceline.market.federation.simulation import simulate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -63,3 +63,23 @@ def test_function_sizes(tmp_path: Path) -> None:
     assert lines[0] == "most arguments" and lines[2].count("   3  a.py: A.p.inner") == 2 and len(lines) == 4
     with pytest.raises(SystemExit, match="give a checkout"):
         functions(tmp_path / "nowhere")
+
+
+def test_structure_figures() -> None:
+    from structure import figures
+
+    files = {
+        PurePosixPath(
+            "planning/a.py"
+        ): "gather_bits = 8\nclass A: ...\ndef train(x, y, *, z): ...\nx == 'dense' or y in ('ring', 'z')\n",
+        PurePosixPath("planning/b.py"): "class A: ...\nclass _B: ...\n",
+        PurePosixPath("planning/c/d.py"): "class _B: ...\nx == 'other'\n",
+    }
+    found = {(what, unit): value for what, value, unit in figures(files)}
+    assert found["source", "lines"] == 8 and found["source", "files"] == 3
+    assert found["files that name gather_bits", "files"] == 1
+    assert found["comparisons with the name of a choice", "comparisons"] == 2
+    assert found["class names that stand for several classes", "names"] == 2
+    assert found["public class names that stand for several classes", "names"] == 1
+    assert found["parameters of train", "parameters"] == 3
+    assert found["modules in the largest folder of planning", "modules"] == 2

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pollux_setting
+import sia_setting
 from rows import append
 from schedule_pollux import read_published
 from schedule_sia import jobs as sia_jobs
@@ -31,7 +33,6 @@ from schedule_sia import simulated as under_sia
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.paceline import paceline
-from paceline.scheduling.simulate import pollux_setting, sia_setting
 from paceline.scheduling.simulate.compare import difference
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.run import Run

@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pollux_setting
 from rows import append
 
 from paceline.array_types import Array
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.registry import POLICIES, Entry
-from paceline.scheduling.simulate import pollux_setting
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
 from paceline.scheduling.speeds.profiles import Epochs, Profile, packed
 from paceline.scheduling.state import Decision, State
 from paceline.scheduling.verb import scenario
@@ -206,7 +206,7 @@ class PredictedCluster(Cluster):
 
     def __init__(self, entry: Entry, jobs: int, nodes: int, types: int, seed: int = 0) -> None:
         fleet = fleet_of(nodes, types)
-        self.predictions, self.truth = pollux_setting.predictions(fleet), Predictions(fleet, networks=pollux_setting.networks())
+        self.predictions, self.truth = pollux_setting.predictions(fleet), Predictions(fleet, networks=profiled_networks())
         self.profiles = {model: self._profile(model, fleet) for model in BATCHES}
         self.pool = self.predictions.pool(self.profiles)
         super().__init__(entry, jobs, nodes, types, seed)

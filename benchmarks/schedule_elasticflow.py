@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import rows
+from elasticflow_setting import TabledRun, read_jobs, read_speeds, speeds_of
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
@@ -24,9 +25,7 @@ from paceline.scheduling.policies.las import las
 from paceline.scheduling.simulate.run import DurationRun, Run
 from paceline.scheduling.simulate.schedule import Schedule, Settings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.simulate.tabled_run import TabledRun
 from paceline.scheduling.state import Policy
-from paceline.scheduling.traces.elasticflow import read_jobs, read_speeds, speeds_of
 
 FLEET = Fleet.named("16x8xA100 SXM 40GB")
 DEVICE = FLEET.types[0]

@@ -22,6 +22,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import sia_setting
+from gavel_fifo import gavel_fifo, gavel_fifo_fastest
+from gavel_setting import ThroughputRun, Throughputs, continuous_jobs, read_throughputs
 from rows import append
 
 from paceline.csv_rows import read
@@ -33,14 +36,10 @@ from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
 from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.time_shares import PUBLISHED, Sharing
-from paceline.scheduling.simulate import sia_setting
-from paceline.scheduling.simulate.gavel_fifo import gavel_fifo, gavel_fifo_fastest
 from paceline.scheduling.simulate.schedule import Schedule, Settings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.simulate.throughput_run import ThroughputRun, Throughputs
 from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.state import Policy
-from paceline.scheduling.traces.gavel import continuous_jobs, read_throughputs
 from paceline.scheduling.traces.reader import read_trace
 
 COLUMNS = (

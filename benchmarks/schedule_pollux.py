@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pollux_setting import CLUSTER, jobs_for, predictions, runs_for
 from rows import append
 from scipy.stats import spearmanr
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES, policy_named
-from paceline.scheduling.simulate.pollux_setting import CLUSTER, jobs_for, predictions, runs_for
 from paceline.scheduling.simulate.schedule import Settings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import read_profiles

@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import sia_setting
 from rows import append
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.registry import POLICIES, RIGID
-from paceline.scheduling.simulate import sia_setting
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.run import Run
 from paceline.scheduling.simulate.schedule import Schedule, Settings

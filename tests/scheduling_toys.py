@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from elasticflow_setting import TabledRun
+
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.simulate.run import DurationRun, Run
 from paceline.scheduling.simulate.schedule import Schedule, Settings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.simulate.tabled_run import TabledRun
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 from paceline.scheduling.speeds.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, Profile, read_profiles
 from paceline.scheduling.state import Policy, State

@@ -14,11 +14,10 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.simulate.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.simulate.oversized_jobs import check_sizes, without_too_large
-from paceline.scheduling.simulate.pollux_setting import networks
 from paceline.scheduling.simulate.scenario import FairnessRule, Knowledge, Scenario
 from paceline.scheduling.simulate.schedule import Settings
 from paceline.scheduling.simulate.simulated import Simulated
-from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
 from paceline.scheduling.speeds.profiles import Profile, read_profiles
 from paceline.scheduling.state import Policy
 from paceline.scheduling.traces.reader import read_trace
@@ -129,7 +128,7 @@ def scenario(
         )
     fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
     measured = profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {}
-    published = {name: network for name, network in networks().items() if name in measured} if measured else {}
+    published = {name: network for name, network in profiled_networks().items() if name in measured} if measured else {}
     return Scenario(
         jobs=every,
         fleet=fleet,

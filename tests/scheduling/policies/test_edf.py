@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from paceline.scheduling.policies.edf import edf
-from paceline.scheduling.simulate.tabled_run import TabledRun
-from scheduling_toys import SMALL, elastic, ends, rigid, simulated, state
+from scheduling_toys import SMALL, TabledRun, elastic, ends, rigid, simulated, state
 
 
 def test_the_earliest_deadline_gets_all_it_can_use() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.scheduling.policies.queueing import profiled, queueing, throughput
-from paceline.scheduling.simulate.tabled_run import TabledRun
-from scheduling_toys import SMALL, elastic, rigid, state
+from scheduling_toys import SMALL, TabledRun, elastic, rigid, state
 
 
 @given(st.floats(0.01, 10), st.floats(0.001, 5))

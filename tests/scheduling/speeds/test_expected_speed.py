@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.scheduling.speeds.expected_speed import Distorted, Measured, Online, Pool
+from paceline.scheduling.speeds.expected_speed import Measured, Online, Pool
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 from scheduling_toys import predicted, profile
 
@@ -107,17 +107,6 @@ def test_a_job_that_learns_alone_does_not_believe_sizes_that_it_never_tried() ->
     times = online.times("T4")
     online.see("T4", (1, 1, 8), (0.1, 0.0))
     assert times is not None and online.times("T4") is times
-
-
-def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
-    exact = Pool(surface).of("a")
-    wrong, again = (Distorted(exact, 0.2, seed=3) for _ in range(2))
-    ratios = [step(wrong.times("T4"), n, 8) / step(exact.times("T4"), n, 8) for n in (1, 2, 4, 8, 16)]
-    assert len(set(ratios)) == 5 and all(0.3 < ratio < 3 for ratio in ratios)
-    assert step(again.times("T4"), 8, 8) == step(wrong.times("T4"), 8, 8)
-    assert wrong.times("T4") is wrong.times("T4")
-    without = Distorted(exact, 0.0, seed=3)
-    assert without.scales and step(without.times("T4"), 4, 8) == step(exact.times("T4"), 4, 8)
 
 
 def test_what_was_measured_is_the_profile_itself(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.array_types import Array, Ints
 from paceline.scheduling.speeds.corrected_speed import CorrectedSpeed, Observed
 from paceline.scheduling.speeds.fitted_speed import FittedSpeed
 from paceline.scheduling.speeds.goodput import StepTimes
@@ -204,57 +203,4 @@ class Predicted:
         self._pool.end(self._model, progress)
 
 
-class Distorted:
-    """Other beliefs with errors that stay for a job's life: what a policy is worth where its predictor errs.
-
-    Args:
-        error: standard deviation of the logarithm of the step, of each number of devices; 0.2: about 20 %.
-        seed: of the draw.
-    """
-
-    def __init__(self, beliefs: Beliefs, error: float, seed: int, most: int = 4096) -> None:
-        self._beliefs = beliefs
-        draw = np.random.default_rng(seed)
-        self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
-        self.scales = beliefs.scales
-        self._wrong: dict[str, _Times] = {}
-
-    def spread(self, device: str) -> float:
-        """As ``Beliefs``."""
-        return self._beliefs.spread(device)
-
-    def times(self, device: str) -> StepTimes | None:
-        """As ``Beliefs``."""
-        times = self._beliefs.times(device)
-        if times is None:
-            return None
-        if device not in self._wrong or self._wrong[device].times is not times:
-            self._wrong[device] = _Times(times, self._factors)
-        return self._wrong[device]
-
-    def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``Beliefs``."""
-        self._beliefs.see(device, key, seconds)
-
-    def total(self) -> float | None:
-        """As ``Beliefs``."""
-        return self._beliefs.total()
-
-    def end(self, progress: float) -> None:
-        """As ``Beliefs``."""
-        self._beliefs.end(progress)
-
-
-class _Times:
-    """Steps times a factor of each number of devices."""
-
-    def __init__(self, times: StepTimes, factors: Array) -> None:
-        self.times, self._factors = times, factors
-
-    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        factor = self._factors[devices]
-        step, accumulate = self.times.step_s(nodes, devices, local)
-        return step * factor, accumulate * factor
-
-
-__all__ = ["Beliefs", "Distorted", "Measured", "Online", "Pool", "Predicted"]
+__all__ = ["Beliefs", "Measured", "Online", "Pool", "Predicted"]

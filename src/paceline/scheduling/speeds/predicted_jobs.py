@@ -37,6 +37,19 @@ class Network:
     choices: tuple[tuple[str, Any], ...] = ()
 
 
+def profiled_networks() -> dict[str, Network]:
+    """Networks and precisions behind the names of the profiles (Pollux, table 1; imagenet trains in fp16)."""
+    bert = Workload.named("bert-base-squad", 384)
+    return {
+        "cifar10": Network(Workload.named("resnet-18-cifar"), (("optimizer", "momentum"), ("precision", "fp32"))),
+        "imagenet": Network(Workload.named("resnet-50"), (("optimizer", "momentum"), ("precision", "fp16"))),
+        "bert": Network(bert, (("optimizer", "adam"), ("precision", "fp32"))),
+        "yolov3": Network(Workload.named("yolov3"), (("optimizer", "momentum"), ("precision", "fp32"))),
+        "deepspeech2": Network(Workload.named("deepspeech2"), (("optimizer", "momentum"), ("precision", "fp32"))),
+        "ncf": Network(Workload.named("ncf"), (("optimizer", "adam"), ("precision", "fp32"))),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
     """A job with the least devices and the types that hold it, its steps, and its strategies on each type."""
@@ -242,4 +255,4 @@ class Predictions:
         )
 
 
-__all__ = ["Network", "PlannedJob", "Predictions"]
+__all__ = ["Network", "PlannedJob", "Predictions", "profiled_networks"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from paceline.csv_rows import Row
@@ -11,6 +12,11 @@ from paceline.scheduling.traces.trace import Trace
 
 PHILLY_COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus", "vc")
 WORKLOAD_COLUMNS = ("set", "workload", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "batch_size")
+GAVEL_COLUMNS = ("trace", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "total_steps")
+ELASTICFLOW_COLUMNS = (
+    *("job_id", "submit_time_s", "duration_s", "num_gpus"),
+    *("model", "batch_size", "total_steps", "deadline_s"),
+)
 ADAPTS: frozenset[Choice] = frozenset({"devices", "batch"})
 ONE_DEVICE = frozenset({"ncf"})
 """Models that those simulators leave on one device whatever the policy."""
@@ -49,6 +55,50 @@ def _adaptive(row: Row) -> Job:
     )
 
 
+def read_gavel(rows: Sequence[Row]) -> Trace:
+    """Rigid jobs of a model and a number of steps. Raises UserError naming row and column."""
+    return Trace.of_rows(rows, _stepped)
+
+
+def _stepped(row: Row) -> Job:
+    return Job(
+        name=row.text("job_id"),
+        arrival_s=number(row, "submit_time_s"),
+        duration_s=number(row, "duration_s"),
+        model=row.text("model"),
+        devices=whole(row, "num_gpus"),
+        steps=number(row, "total_steps"),
+    )
+
+
+def read_elasticflow(rows: Sequence[Row]) -> Trace:
+    """``read_jobs`` of rows that were read. Raises UserError naming row and column."""
+    first = min(number(row, "submit_time_s") for row in rows)
+    return Trace.of_rows(rows, lambda row: _due(row, first))
+
+
+def _due(row: Row, first: float) -> Job:
+    steps, devices, batch = row.whole("total_steps"), row.whole("num_gpus"), row.whole("batch_size")
+    if not steps:
+        raise row.wrong("total_steps", "a whole number above 0")
+    if not devices:
+        raise row.wrong("num_gpus", "a whole number above 0")
+    arrival, due = number(row, "submit_time_s") - first, row.number_of("deadline_s")
+    if due is not None and due - first <= arrival:
+        raise row.wrong("deadline_s", "after its submit_time_s")
+    return Job(
+        name=row.text("job_id"),
+        arrival_s=arrival,
+        model=row.text("model"),
+        devices=devices,
+        batch=batch or 0,
+        duration_s=number(row, "duration_s"),
+        steps=float(steps),
+        adapts=frozenset({"devices"}),
+        deadline_s=math.inf if due is None else due - first,
+    )
+
+
 def number(row: Row, column: str) -> float:
     """The number in a cell. Raises UserError where it is none or negative."""
     value = row.number_of(column)
@@ -67,4 +117,7 @@ def whole(row: Row, column: str) -> int:
     return value
 
 
-__all__ = ["PHILLY_COLUMNS", "WORKLOAD_COLUMNS", "number", "read_philly", "read_workload", "whole"]
+__all__ = [
+    *("ELASTICFLOW_COLUMNS", "GAVEL_COLUMNS", "PHILLY_COLUMNS", "WORKLOAD_COLUMNS"),
+    *("number", "read_elasticflow", "read_gavel", "read_philly", "read_workload", "whole"),
+]

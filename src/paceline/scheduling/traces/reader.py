@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.csv_rows import Row, check_parted, header, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
-from paceline.scheduling.traces import elasticflow, gavel, own, published, sacct
+from paceline.scheduling.traces import own, published, sacct
 from paceline.scheduling.traces.trace import Form, Trace
 
 FORMS: tuple[Form, ...] = (
@@ -22,9 +22,12 @@ FORMS: tuple[Form, ...] = (
         ("set", "workload"),
         "workloads of Pollux and Sia, jobs of profiled models",
     ),
-    Form("gavel", gavel.JOB_COLUMNS, gavel.read_gavel, ("trace",), "Gavel's physical traces, rigid jobs with steps"),
+    Form("gavel", published.GAVEL_COLUMNS, published.read_gavel, ("trace",), "Gavel's physical traces, rigid jobs with steps"),
     Form(
-        "elasticflow", elasticflow.JOB_COLUMNS, elasticflow.read_elasticflow, about="ElasticFlow, elastic jobs with deadlines"
+        "elasticflow",
+        published.ELASTICFLOW_COLUMNS,
+        published.read_elasticflow,
+        about="ElasticFlow, elastic jobs with deadlines",
     ),
 )
 """Every form that is read; the reader of one more is one more line."""

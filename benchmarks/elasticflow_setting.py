@@ -1,16 +1,71 @@
-"""A job whose speed was measured on some numbers of devices: steps a second, wherever they are."""
+"""Setting of ElasticFlow's simulator (ASPLOS 2023): jobs, table of measured speeds, and speed of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.csv_rows import Row, read
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
 from paceline.scheduling.simulate.run import SteadyRun
 from paceline.scheduling.state import Outlook
+from paceline.scheduling.traces.published import ELASTICFLOW_COLUMNS, read_elasticflow
+
+SPEED_COLUMNS = ("gpu_type", "model", "global_batch_size")
+DEVICES: Mapping[str, str] = {"A100": "A100 SXM 40GB", "T4": "T4"}
+"""Device of each type of the throughputs."""
+SpeedTable = Mapping[int, float]
+"""Steps a second by devices."""
+
+
+def read_jobs(path: str | Path) -> list[Job]:
+    """Jobs of a trace, in the order of the file. They may run on any number of devices; arrivals count from the first.
+
+    Raises:
+        UserError: a damaged row, with its column.
+    """
+    return list(read_elasticflow(read(path, ELASTICFLOW_COLUMNS)).jobs)
+
+
+def read_speeds(path: str | Path) -> dict[tuple[str, str, int], dict[int, float]]:
+    """Steps a second by (device, model, batch over all devices), then by devices; what was not measured is left out.
+
+    Raises:
+        UserError: a damaged row, with its column.
+    """
+    rows = read(path, SPEED_COLUMNS)
+    sizes = [column for column in rows[0].values if column.isdecimal()]
+    if not sizes:
+        raise UserError(f"{Path(path).name} has no column for a number of devices", "name these columns 1, 2, 4 and so on")
+    tables = {}
+    for row in rows:
+        batch, device = row.whole("global_batch_size"), DEVICES.get(row.text("gpu_type"), row.text("gpu_type"))
+        if batch is None:
+            raise row.wrong("global_batch_size", "a whole number above 0")
+        speeds = {int(size): speed for size in sizes if (speed := _speed(row, size))}
+        if not speeds:
+            raise UserError(f"{row.place}: it has no speed", "give steps a second in a column named by the number of devices")
+        tables[device, row.text("model"), batch] = speeds
+    return tables
+
+
+def _speed(row: Row, size: str) -> float | None:
+    return None if row.text(size).lower() == "nan" else row.positive(size)
+
+
+def speeds_of(job: Job, tables: Mapping[tuple[str, str, int], SpeedTable], device: str) -> SpeedTable:
+    """The job's own. Raises UserError where its model and batch were not measured."""
+    key = (device, job.model, job.batch)
+    if key not in tables:
+        raise UserError(
+            f"job {job.name!r}: {job.model} of batch {job.batch} was not measured on {device}",
+            "leave the job out, or add a row",
+        )
+    return tables[key]
 
 
 class TabledRun(SteadyRun):
@@ -82,4 +137,4 @@ class TabledRun(SteadyRun):
         self.finished = True
 
 
-__all__ = ["TabledRun"]
+__all__ = ["DEVICES", "SpeedTable", "TabledRun", "read_jobs", "read_speeds", "speeds_of"]

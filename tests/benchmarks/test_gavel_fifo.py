@@ -1,14 +1,19 @@
-"""``scheduling.gavel_fifo``: first in, first out as Gavel's simulator runs it."""
+"""``gavel_fifo``: first in, first out as Gavel's simulator runs it."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from gavel_fifo import gavel_fifo, gavel_fifo_fastest
+
 from cluster_states import Known, state
 from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.gavel_fifo import gavel_fifo, gavel_fifo_fastest
 
 RIGID = Job(name="rigid", steps=1)
 TWO = "1x1xV100 + 1x1xK80"

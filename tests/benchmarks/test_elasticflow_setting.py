@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from elasticflow_setting import TabledRun, read_jobs, read_speeds, speeds_of
+
 from paceline.errors import UserError
-from paceline.scheduling.traces.elasticflow import read_jobs, read_speeds, speeds_of
+from paceline.scheduling.job import Job
+from scheduling_toys import elastic
 
 JOBS = """job_id,submit_time_s,duration_s,num_gpus,cluster,model,batch_size,total_steps,deadline_s
 0,1000,50,2,c,bert,64,300,1100
@@ -47,23 +54,6 @@ def test_speeds_are_of_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ("bert,64,300", "bert,64,0", "row 1 (line 2), column total_steps"),
-        ("bert,64,300", "bert,64,3.5", "column total_steps: '3.5'"),
-        ("1010,60,1", ",60,1", "row 2 (line 3), column submit_time_s"),
-        ("1010,60,1", "1010,soon,1", "column duration_s: 'soon'"),
-        ("50,2,c", "50,,c", "column num_gpus"),
-        (",300,1100", ",300,900", "column deadline_s: '900'"),
-    ],
-)
-def test_a_damaged_job_is_named(tmp_path: Path, before: str, after: str, says: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read_jobs(written(tmp_path, JOBS.replace(before, after)))
-    assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
         ("8.5", "fast", "row 1 (line 2), column 2: 'fast'"),
         ("bert,128", "bert,", "row 2 (line 3), column global_batch_size"),
         ("64,1.0", "64,", "row 3 (line 4): it has no speed"),
@@ -74,3 +64,28 @@ def test_a_damaged_speed_is_named(tmp_path: Path, before: str, after: str, says:
     with pytest.raises(UserError) as caught:
         read_speeds(written(tmp_path, SPEEDS.replace(before, after)))
     assert says in str(caught.value)
+
+
+TABLED = {"T4": {1: 2.0, 2: 3.0, 4: 5.0}}
+
+
+def test_nothing_is_assumed_between_the_sizes_measured() -> None:
+    run = TabledRun(elastic("a", 30), ("T4",), TABLED)
+    assert run.outlook.goodput(0, 5).tolist() == [0, 2, 3, 0, 5, 0] and run.max_devices() == 4
+    assert run.seconds_left(0, 4).tolist() == [np.inf, 15, 10, np.inf, 6]
+    assert run.goodput(0, 1).tolist() == [0, 2] and run.relative_spread() == 0
+    run.place("T4", (1, 1))
+    assert run.speed == 3
+    run.goes_to(3.0)
+    assert run.seconds_left(0, 1)[1] == 1.5
+
+
+def test_limits_and_rigid_jobs_leave_fewer_sizes() -> None:
+    assert TabledRun(elastic("a", 30, min_devices=2, max_devices=3), ("T4",), TABLED).goodput(0, 4).tolist() == [0, 0, 3, 0, 0]
+    assert TabledRun(Job(name="a", steps=30, devices=4), ("T4",), TABLED).goodput(0, 4).tolist() == [0, 0, 0, 0, 5]
+
+
+def test_what_was_not_measured_is_refused() -> None:
+    for job in (Job(name="a", steps=30, devices=3), elastic("a", 30, device_types=("V100",)), Job(name="a", duration_s=3)):
+        with pytest.raises(UserError, match="job 'a'"):
+            TabledRun(job, ("T4",), TABLED)

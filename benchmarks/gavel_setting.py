@@ -1,21 +1,24 @@
-"""Gavel's jobs (OSDI 2020): its physical traces, its table of throughputs, and its generator of continuous traces."""
+"""Setting of Gavel's simulator (OSDI 2020): table of throughputs, generator of continuous traces, and speed of a job."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from paceline.csv_rows import Row, read
-from paceline.errors import UserError, known_name
-from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.throughput_run import Throughputs
-from paceline.scheduling.traces.published import number, whole
-from paceline.scheduling.traces.trace import Trace
+import numpy as np
 
-JOB_COLUMNS = ("trace", "job_id", "submit_time_s", "duration_s", "num_gpus", "model", "total_steps")
+from paceline.array_types import Array
+from paceline.csv_rows import read
+from paceline.errors import UserError, known_name
+from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.job import Job
+from paceline.scheduling.simulate.run import DurationRun
+
+Throughputs = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""Model -> device -> devices -> steps a second."""
 THROUGHPUT_COLUMNS = ("source", "gpu_type", "model", "num_gpus", "steps_per_s")
 DEVICES: Mapping[str, str] = {"v100": "V100 SXM2 16GB", "p100": "P100 PCIe 16GB", "k80": "K80"}
 """The catalogue's names of the table's types."""
@@ -32,22 +35,6 @@ TEMPLATES: tuple[tuple[str, tuple[int, ...], bool], ...] = (
     ("CycleGAN", (), False),
 )
 """Model, batches, and whether it runs on several devices (Gavel, table 2)."""
-
-
-def read_gavel(rows: Sequence[Row]) -> Trace:
-    """Rigid jobs of a model and a number of steps. Raises UserError naming row and column."""
-    return Trace.of_rows(rows, _job)
-
-
-def _job(row: Row) -> Job:
-    return Job(
-        name=row.text("job_id"),
-        arrival_s=number(row, "submit_time_s"),
-        duration_s=number(row, "duration_s"),
-        model=row.text("model"),
-        devices=whole(row, "num_gpus"),
-        steps=number(row, "total_steps"),
-    )
 
 
 def read_throughputs(path: str | Path, source: str = SOURCE) -> Throughputs:
@@ -105,4 +92,44 @@ def continuous_jobs(throughputs: Throughputs, jobs_per_hour: float, seed: int = 
         arrival_s -= math.log(1 - when.random()) * 3600 / jobs_per_hour
 
 
-__all__ = ["DEVICES", "JOB_COLUMNS", "SOURCE", "TEMPLATES", "continuous_jobs", "read_gavel", "read_throughputs"]
+class ThroughputRun(DurationRun):
+    """One job; its progress counts in steps, and the work left is known. Where its devices are makes no difference.
+
+    Raises:
+        UserError: no throughput of its model on the devices it asks for; no steps.
+    """
+
+    def __init__(self, job: Job, throughputs: Throughputs, fleet: Fleet) -> None:
+        super().__init__(job, durations_known=True)
+        table = throughputs.get(job.model, {})
+        self._steps_per_s = {name: table.get(name, {}).get(job.devices, 0.0) for name in fleet.types}
+        if not any(self._steps_per_s.values()):
+            asked = f"{job.devices} device{'s' * (job.devices > 1)}"
+            raise UserError(
+                f"job {job.name!r}: no throughput of {job.model!r} on {asked} of {', '.join(fleet.types)}",
+                "give a file that has it, or other devices",
+            )
+        if not job.steps:
+            raise UserError(f"job {job.name!r}: no steps", "a job with throughputs states its steps")
+        self.to_next = job.steps
+        self._types = fleet.types
+        self._tables: dict[tuple[int, int], Array] = {}
+
+    def goodput(self, device_type: int, most: int) -> Array:
+        """Steps a second; only the devices asked for are known."""
+        key = device_type, most
+        if key not in self._tables:
+            self._tables[key] = super().goodput(device_type, most) * self._steps_per_s[self._types[device_type]]
+        return self._tables[key]
+
+    def seconds_left(self, device_type: int, most: int) -> Array:
+        """Seconds to the end; infinite where it cannot run."""
+        with np.errstate(divide="ignore"):
+            return self.to_next / self.goodput(device_type, most)
+
+    def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
+        """It goes at the table's speed."""
+        self.speed = self._steps_per_s[device] if shape else 0.0
+
+
+__all__ = ["DEVICES", "SOURCE", "TEMPLATES", "ThroughputRun", "Throughputs", "continuous_jobs", "read_throughputs"]

@@ -17,12 +17,11 @@ from paceline.prediction import Predictor
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.time_shares import Sharing
-from paceline.scheduling.simulate.pollux_setting import networks
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.schedule import Settings
 from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online, Pool
 from paceline.scheduling.speeds.goodput import BatchLimits, batch_split
-from paceline.scheduling.speeds.predicted_jobs import Predictions
+from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
 from paceline.scheduling.speeds.profiles import Profile, packed
 
 CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
@@ -67,7 +66,7 @@ def predicted(fleet: Fleet, profiles: Mapping[str, Profile]) -> Pool:
     for group in fleet.groups:
         constants = efficiency("ordinary", without=device(group.device).chip)
         nodes = Fleet((replace(group, network=NETWORKS[group.device]),))
-        by_device[group.device] = Predictions(nodes, Predictor(constants=constants), networks())
+        by_device[group.device] = Predictions(nodes, Predictor(constants=constants), profiled_networks())
     return Pool(lambda model, device: by_device[device].believed(model, device, profiles))
 
 

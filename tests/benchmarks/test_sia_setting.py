@@ -1,24 +1,28 @@
-"""``scheduling.sia_setting``: the published simulator's cluster and jobs."""
+"""``sia_setting``: the published simulator's cluster and jobs."""
 
 from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import sia_setting
+from sia_setting import CLUSTER, SiaGavelRun, SiaRun
+
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.sia import sia
-from paceline.scheduling.simulate import sia_setting
-from paceline.scheduling.simulate.sia_setting import CLUSTER, SiaGavelRun, SiaRun
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import Epochs, MeasuredSpeed, Profile, read_profiles
 
-DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[3].parent / "shared")) / "data"
+DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 FLEET = Fleet.named(CLUSTER)
 T4, A100, RTX = FLEET.types
 

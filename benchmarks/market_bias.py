@@ -23,10 +23,10 @@ from market_itp import conditions, federation
 from rows import append, read
 
 from paceline.market.federation.affinity import predicted_speed
-from paceline.market.federation.federation_state import Demand
+from paceline.market.federation.federation_state import FederationDemand
 from paceline.market.federation.flows import flows_of
 from paceline.market.federation.site import Federation
-from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.savings import Savings, SharingRules
 from paceline.market.game.settlement import savings_under, settle
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
@@ -65,7 +65,7 @@ def speeds() -> Any:
     return speed
 
 
-def believed(demand: Demand, federation: Federation, factor: Any) -> Demand:
+def believed(demand: FederationDemand, federation: Federation, factor: Any) -> FederationDemand:
     """With what is believed of foreign types: ``factor(kinds, pools)`` times the truth."""
     types = np.array([group.device for site in federation.sites for group in site.fleet.groups])
     home = np.array([federation.sites[site].fleet.groups[0].device for site in demand.kind_site])
@@ -73,7 +73,7 @@ def believed(demand: Demand, federation: Federation, factor: Any) -> Demand:
     return replace(demand, believed=np.where(foreign, demand.speed * factor, demand.speed))
 
 
-def cases(demand: Demand) -> Iterator[tuple[str, float, int, Any]]:
+def cases(demand: FederationDemand) -> Iterator[tuple[str, float, int, Any]]:
     """Kind, size and seed of an error, and its factors."""
     for bias in BIASES:
         yield "bias", bias, 0, bias
@@ -86,7 +86,7 @@ def cases(demand: Demand) -> Iterator[tuple[str, float, int, Any]]:
 def study(trace: Path, sizing: float) -> Iterator[dict[str, Any]]:
     """A row for each error and rule."""
     sites = mixed(trace, sizing)
-    base = Savings.of(sites, Sharing(home_first=True), speeds())
+    base = Savings.of(sites, SharingRules(home_first=True), speeds())
     true = base.worth(base.everyone)
     foreign = (base.demand.speed > 0) & (base.demand.speed != 1)
     for kind, size, seed, factor in cases(base.demand):

@@ -27,11 +27,11 @@ from paceline.market.federation.federation_answer import few_groups
 from paceline.market.federation.site import Federation
 from paceline.market.federation.sites_file import read_sites
 from paceline.market.game.core import blocking, nucleolus
-from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.rule_properties import properties_of
+from paceline.market.game.savings import Savings, SharingRules
 from paceline.market.game.settlement import RULES, savings_under, settle
 from paceline.market.game.shapley import shapley
 from paceline.market.game.stability import judge
-from paceline.market.mechanisms.properties import mechanism_named
 
 COMPUTED = {0.60: (1968, 23_697, 48), 0.75: (1600, 52_089, 277), 0.90: (1344, 114_818, 2_625)}
 """By sizing: GPUs, mean wait alone and pooled in seconds, first in first out with greedy backfill."""
@@ -75,7 +75,7 @@ def pooling(trace: Path, sizings: list[float]) -> Iterator[dict[str, Any]]:
     for sizing in sizings:
         sites = federation(trace, sizing)
         jobs = [len(site.jobs) for site in sites.sites]
-        pooled, confined = Savings.of(sites, Sharing(one_pool=True)), Savings.of(sites)
+        pooled, confined = Savings.of(sites, SharingRules(one_pool=True)), Savings.of(sites)
         alone = sum(count * pooled.mean_wait_s(1 << number) for number, count in enumerate(jobs)) / sum(jobs)
         together = pooled.mean_wait_s(pooled.everyone)
         gpus, computed_alone, computed_pooled = COMPUTED.get(sizing, (math.nan,) * 3)
@@ -97,7 +97,7 @@ def pooling(trace: Path, sizings: list[float]) -> Iterator[dict[str, Any]]:
 def game(trace: Path, sizings: list[float]) -> Iterator[dict[str, Any]]:
     """The savings game of every coalition, and whether the divisions hold."""
     for sizing in sizings:
-        for name, sharing in (("one pool", Sharing(one_pool=True)), ("sites", Sharing(home_first=True))):
+        for name, sharing in (("one pool", SharingRules(one_pool=True)), ("sites", SharingRules(home_first=True))):
             savings = Savings.of(federation(trace, sizing), sharing)
             started = time.perf_counter()
             savings.simulate_all()
@@ -155,7 +155,7 @@ def rules(trace: Path, sizings: list[float], wanted: list[str]) -> Iterator[dict
     """What each rule keeps of what one pool would save, with nobody worse off or not."""
     for sizing in sizings:
         sites = federation(trace, sizing)
-        pooled = Savings.of(sites, Sharing(one_pool=True))
+        pooled = Savings.of(sites, SharingRules(one_pool=True))
         bound = pooled.worth(pooled.everyone)
         for name, condition in conditions(sites):
             for rule in wanted:
@@ -186,7 +186,7 @@ def rules(trace: Path, sizings: list[float], wanted: list[str]) -> Iterator[dict
                     "worst_block": round(verdict.leaving[0].gain) if verdict.leaving else 0,
                     "received_sum": round(float(settled.received.sum()), 6),
                     "credits_sum": round(float(settled.credits.sum()), 6),
-                    "gives_up": " ".join(mechanism_named(rule).gives_up).replace(" ", "_"),
+                    "gives_up": " ".join(properties_of(rule).given_up).replace(" ", "_"),
                 }
 
 

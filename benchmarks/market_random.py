@@ -21,7 +21,7 @@ from rows import append
 
 from paceline.market.federation.costs import costs_of
 from paceline.market.federation.site import Federation, Site
-from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.savings import Savings, SharingRules
 from paceline.market.game.settlement import RULES, savings_under, settle
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
@@ -87,7 +87,7 @@ def gains(true: Federation, told: Federation, rule: str) -> tuple[np.ndarray[Any
 def study(count: int) -> Iterator[dict[str, Any]]:
     """A row for each rule and report."""
     federations = [federation(seed) for seed in range(count)]
-    pooled = [Savings.of(each, Sharing(one_pool=True)) for each in federations]
+    pooled = [Savings.of(each, SharingRules(one_pool=True)) for each in federations]
     bounds = [max(each.worth(each.everyone), 1e-9) for each in pooled]
     for rule in RULES:
         honest = [gains(each, each, rule)[0] for each in federations]

@@ -24,7 +24,7 @@ from rows import append, read
 
 from paceline.market.federation.flows import flows_of
 from paceline.market.federation.gain import drawn
-from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.savings import Savings, SharingRules
 
 COLUMNS = (
     *("sizing", "notice_s", "save_s", "checkpoint_s", "draws", "lent_hours", "reclaims", "reclaims_per_1000h"),
@@ -38,7 +38,7 @@ CHECKPOINTS = (600.0, 1800.0, 7200.0)
 def study(trace: Path, sizing: float, draws: int, notices: list[float]) -> Iterator[dict[str, Any]]:
     """A row for each notice and cost of a checkpoint."""
     sites = dict(conditions(federation(trace, sizing)))["WAN"]
-    base = Savings.of(sites, Sharing(home_first=True))
+    base = Savings.of(sites, SharingRules(home_first=True))
     rng = np.random.default_rng(0)
     worlds = [base.demand, *(drawn(base.demand, rng) for _ in range(draws))]
     patient = [base.changed(demand=demand) for demand in worlds]

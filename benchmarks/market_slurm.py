@@ -27,7 +27,7 @@ from paceline.lab import journal
 from paceline.lab.slurm_federation import SlurmCluster, SlurmFederation
 from paceline.market.federation.rendering import render
 from paceline.market.federation.site import Federation, Site
-from paceline.market.ledger.ledger import Entry, Ledger, LedgerReader, Origin
+from paceline.market.ledger.ledger import Ledger, LedgerEntry, LedgerReader, Origin
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 
@@ -102,7 +102,7 @@ def settled(jobs: list[Mapping[str, str]], directory: Path) -> dict[str, int]:
     first = min(seconds(job["Start"]) for job in jobs)
     ledger = Ledger(directory / "ledger.sqlite", Origin.of_files([trace], "credits", 0, paceline.__version__))
     ledger.append(
-        Entry(
+        LedgerEntry(
             start_us=(seconds(job["Start"]) - first) * MICRO,
             end_us=(seconds(job["End"]) - first) * MICRO,
             job=job["JobName"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.market.federation.federation_state import Demand, Rules
+from paceline.market.federation.federation_state import FederationDemand, Rules
 
 
 def random_demand(
@@ -15,7 +15,7 @@ def random_demand(
     shared: bool = False,
     wrong: bool = False,
     impatient: bool = False,
-) -> Demand:
+) -> FederationDemand:
     """Jobs that come in bursts, on pools of several device types. Times are eighths of a second: sums of them are exact.
 
     Args:
@@ -32,7 +32,7 @@ def random_demand(
         speed[kind, home] = 1.0
         capacity[home] = max(capacity[home], kind_devices[kind])
     kind = rng.integers(0, len(kind_site), jobs)
-    return Demand(
+    return FederationDemand(
         arrival_s=np.sort(rng.integers(0, 400, jobs)) / 8.0,
         duration_s=rng.integers(1, 400, jobs) / 8.0,
         devices=kind_devices[kind].astype(np.int64),

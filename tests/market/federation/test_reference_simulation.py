@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from market.federations import free_rules, random_demand
-from paceline.market.federation.federation_state import Demand
-from paceline.market.federation.reference_simulation import Simulation
+from paceline.market.federation.federation_state import FederationDemand
+from paceline.market.federation.reference_simulation import ReferenceSimulation
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -22,14 +22,14 @@ def test_one_pool_is_a_queue_with_greedy_backfill(seed: int) -> None:
     rng = np.random.default_rng(seed)
     jobs = random_demand(rng, 1, 40, types=1, shared=True)
     jobs = replace(jobs, delay_s=np.zeros_like(jobs.delay_s))
-    simulation = Simulation(jobs, free_rules(1), 1)
+    simulation = ReferenceSimulation(jobs, free_rules(1), 1)
     assert simulation.run_until(math.inf)
     got = simulation.outcome()
     expected = _backfilled(jobs)
     assert got.first_start_s.tolist() == expected
 
 
-def _backfilled(jobs: Demand) -> list[float]:
+def _backfilled(jobs: FederationDemand) -> list[float]:
     """Starts by the definition: at every moment, all that waits in order of arrival."""
     free, ends, starts, waiting = int(jobs.capacity[0]), [], [np.nan] * len(jobs.arrival_s), []
     moments = list(jobs.arrival_s)

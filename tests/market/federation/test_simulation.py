@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from market.federations import free_rules, random_demand, random_rules
 from paceline.market.federation import simulation
-from paceline.market.federation.federation_state import CLOUD, Demand, Outcome
+from paceline.market.federation.federation_state import CLOUD, FederationDemand, FederationOutcome
 from paceline.market.federation.simulation import begin, simulate
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay: float = 0.0) -> Demand:
+def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay: float = 0.0) -> FederationDemand:
     """Jobs (arrival, duration, devices, site) on one pool a site."""
     kinds = sorted({(site, devices) for _, _, devices, site in jobs})
     kind_site = np.array([site for site, _ in kinds], np.int64)
     pool_site = np.arange(len(capacity))
-    return Demand(
+    return FederationDemand(
         arrival_s=np.array([job[0] for job in jobs], float),
         duration_s=np.array([job[1] for job in jobs], float),
         devices=np.array([job[2] for job in jobs], np.int64),
@@ -53,7 +53,7 @@ def test_python_and_cpp_agree(seed: int) -> None:
     )
     members = int(rng.integers(1, 1 << sites))
     ours, theirs = (simulate(jobs, rules, members, native) for native in (False, True))
-    for field in fields(Outcome):
+    for field in fields(FederationOutcome):
         assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name), equal_nan=True), field.name
 
 
@@ -183,7 +183,7 @@ def test_steps_and_limits_on_the_way_agree_too(seed: int) -> None:
             assert np.array_equal(getattr(both[0], name)(), getattr(both[1], name)()), name
     assert both[0].run_until(np.inf) and both[1].run_until(np.inf)
     ours, theirs = (one.outcome() for one in both)
-    for field in fields(Outcome):
+    for field in fields(FederationOutcome):
         assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name), equal_nan=True), field.name
 
 

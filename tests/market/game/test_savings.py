@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from market.sites import job, site, two_sites
 from paceline.market.federation.site import Federation
-from paceline.market.game.savings import Savings, Sharing
+from paceline.market.game.savings import Savings, SharingRules
 from paceline.scheduling.policies.rigid import filled
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import Settings
@@ -17,7 +17,7 @@ from paceline.scheduling.state import Decision, State
 
 @pytest.mark.parametrize("one_pool", [False, True])
 def test_what_two_sites_save(one_pool: bool) -> None:
-    savings = Savings.of(two_sites(), Sharing(one_pool=one_pool))
+    savings = Savings.of(two_sites(), SharingRules(one_pool=one_pool))
     assert savings.total(0b01) == pytest.approx(1000 / 3600)
     assert savings.worth(0b01) == savings.worth(0b10) == 0
     assert savings.worth(0b11) == pytest.approx(2000 / 3600)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from market.sites import job, site, two_sites
 from paceline.errors import UserError
 from paceline.market.federation.site import Federation
+from paceline.market.game.rule_properties import properties_of
 from paceline.market.game.settlement import RULES, savings_under, settle
-from paceline.market.mechanisms.properties import mechanism_named
 
 
 def random_federation(seed: int) -> Federation:
@@ -55,7 +55,7 @@ def test_under_credits_it_can_pay_to_hold_devices_back() -> None:
     honest = random_federation(0)
     liar = replace(honest, sites=(honest.sites[0], replace(honest.sites[1], lends=0), *honest.sites[2:]))
     costs = [savings_under(each, "credits").costs(7).total[1] for each in (honest, liar)]
-    assert costs[1] < costs[0] - 0.5 and "truthfulness" in mechanism_named("credits").gives_up
+    assert costs[1] < costs[0] - 0.5 and "truthfulness" in properties_of("credits").given_up
 
 
 def test_under_credits_without_notice_a_site_may_wait_for_its_guests() -> None:

@@ -21,19 +21,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.market.ledger.ledger import LARGEST, REASONS, UNITS, Difference, Entry, Head, Ledger, LedgerReader, Origin
+from paceline.market.ledger.ledger import LARGEST, REASONS, UNITS, Difference, Head, Ledger, LedgerEntry, LedgerReader, Origin
 
 ORIGIN = Origin("a" * 64, "credits", 7, "0.1.0")
 WRITER = """
 import sys, time
-from paceline.market.ledger.ledger import Entry, Ledger, Origin
+from paceline.market.ledger.ledger import LedgerEntry, Ledger, Origin
 path, name, times, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 def entries(of):
     for i in range(10):
         if of == stop and i == 6:
             print("inside", flush=True)
             time.sleep(600)
-        yield Entry(i, i + 1, f"{name} {of} {i}", name, "lender", amount=1)
+        yield LedgerEntry(i, i + 1, f"{name} {of} {i}", name, "lender", amount=1)
 with Ledger(path, Origin("a" * 64, "credits", 7, "0.1.0")) as ledger:
     for of in range(times):
         ledger.append(entries(of))
@@ -42,16 +42,16 @@ with Ledger(path, Origin("a" * 64, "credits", 7, "0.1.0")) as ledger:
 SITES = st.sampled_from(["A", "B", "C"])
 
 
-def entry(number: int = 0, **changes: object) -> Entry:
-    base = Entry(number * 10, number * 10 + 25, f"job {number}", "A", "B", "V100", 100, 40, 5, 1, "ran", 3)
+def entry(number: int = 0, **changes: object) -> LedgerEntry:
+    base = LedgerEntry(number * 10, number * 10 + 25, f"job {number}", "A", "B", "V100", 100, 40, 5, 1, "ran", 3)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
 @st.composite
-def entries(draw: st.DrawFn) -> Entry:
+def entries(draw: st.DrawFn) -> LedgerEntry:
     start, owner, lender = draw(st.integers(0, 500)), draw(SITES), draw(SITES)
     amount = 0 if owner == lender else draw(st.integers(-LARGEST, LARGEST))
-    return Entry(
+    return LedgerEntry(
         start,
         start + draw(st.integers(0, 300)),
         draw(st.text("añ'\"; 8", max_size=5)),
@@ -80,7 +80,7 @@ def tamper(path: Path, *statements: str, unguarded: bool = True) -> None:
 
 
 @given(st.lists(st.lists(entries(), max_size=6), max_size=4), st.integers(1, 400))
-def test_what_is_appended_stands_and_no_unit_is_lost(batches: list[list[Entry]], period_us: int) -> None:
+def test_what_is_appended_stands_and_no_unit_is_lost(batches: list[list[LedgerEntry]], period_us: int) -> None:
     with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         patch.setattr(sqlite3, "connect", lambda *_, **__: db)
         ledger = Ledger("memory", ORIGIN)
@@ -107,7 +107,7 @@ def test_what_is_appended_stands_and_no_unit_is_lost(batches: list[list[Entry]],
                     assert abs(int(counted) - exact) < max(len(pairs), 1)
 
 
-def share(one: Entry, begin: int, end: int) -> Fraction:
+def share(one: LedgerEntry, begin: int, end: int) -> Fraction:
     """Of an entry's device-microseconds, those between two times."""
     if one.start_us == one.end_us:
         return Fraction(one.device_us if begin <= one.start_us < end else 0)
@@ -117,14 +117,14 @@ def share(one: Entry, begin: int, end: int) -> Fraction:
 def test_flows_of_a_table(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger", ORIGIN) as ledger:
         assert ledger.flows(10).device_us.shape == (0, 0, 0)
-        ledger.append([Entry(5, 25, "j", "A", "B", device_us=7), Entry(10, 20, "home", "A", "A", device_us=4)])
+        ledger.append([LedgerEntry(5, 25, "j", "A", "B", device_us=7), LedgerEntry(10, 20, "home", "A", "A", device_us=4)])
         flows = ledger.flows(10)
         assert flows.sites == ("A", "B")
         assert flows.device_us[:, 1, 0].tolist() == [1, 4, 2]  # cumulated 1.75, 5.25, 7
         assert flows.device_us[:, 0, 0].tolist() == [0, 4, 0] and np.count_nonzero(flows.device_us) == 4
         with pytest.raises(UserError, match="0 microseconds of a period"):
             ledger.flows(0)
-        ledger.append([Entry(0, 10**9, "long", "A", "B")])
+        ledger.append([LedgerEntry(0, 10**9, "long", "A", "B")])
         with pytest.raises(UserError, match=r"1,000,000,000 periods of 2 sites; give a longer"):
             ledger.flows(1)
 
@@ -248,7 +248,7 @@ def test_the_origin_of_files(tmp_path: Path) -> None:
 
 
 def test_all_or_none(tmp_path: Path) -> None:
-    def broken() -> Iterator[Entry]:
+    def broken() -> Iterator[LedgerEntry]:
         yield entry(1)
         raise FileNotFoundError("the caller's")
 

@@ -15,8 +15,8 @@ from market.sites import job, site
 from paceline.market.federation.federation_state import lenders
 from paceline.market.federation.simulation import simulate
 from paceline.market.federation.site import Federation, Site
+from paceline.market.game.rule_properties import properties_of
 from paceline.market.game.settlement import savings_under, settle
-from paceline.market.mechanisms.properties import mechanism_named
 from paceline.market.prices.job_auction import INTERVAL_S, Bid, Match, Offer, home_ends, match, run_auctions
 
 prices = st.integers(0, 40).map(lambda eighths: eighths / 8)
@@ -102,7 +102,7 @@ def test_a_lie_can_help_so_it_is_not_truthful() -> None:
     honest, shaded = (match([Bid(0, 0, 2, bid)], [Offer(7, 2, asks)], ALL, ALL).price for bid in (5.0, 2.0))
     assert shaded < honest
     assert match([Bid(0, 0, 2, 5.0)], [Offer(7, 2, (4.0, 4.0))], ALL, ALL).price > honest
-    assert mechanism_named("auction").truthfulness.kept == "none"
+    assert properties_of("auction").truthfulness.kept == "none"
 
 
 def test_a_lender_that_expects_wrongly_loses() -> None:
@@ -112,7 +112,7 @@ def test_a_lender_that_expects_wrongly_loses() -> None:
         savings := savings_under(Federation(sites=(busy, site("idle", [job("b", 700, 60)]))), "auction"), "auction"
     )
     assert settled.worse_off == (1,) and savings.total(2) == 0
-    assert mechanism_named("auction").individual_rationality.kept == "partly"
+    assert properties_of("auction").individual_rationality.kept == "partly"
 
 
 def crowded(**idle: object) -> Federation:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from market.sharing_chain import Cloud, SharingFigures, stationary
 from paceline.errors import UserError
-from paceline.market.sharing.sharing_chain import Cloud, SharingFigures, stationary
 from paceline.market.sharing.sharing_game import Performance, Profile, SharingGame, equilibria, equilibrium, optimum, welfare
 
 

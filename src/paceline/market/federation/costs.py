@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.market.federation.federation_state import CLOUD, Demand, Outcome, Rules
+from paceline.market.federation.federation_state import CLOUD, FederationDemand, FederationOutcome, Rules
 from paceline.market.federation.site import Federation
 
 HOUR = 3600.0
@@ -35,7 +35,7 @@ class Costs:
         return self.waiting + self.energy + self.cloud + self.wan
 
 
-def costs_of(federation: Federation, demand: Demand, outcome: Outcome) -> Costs:
+def costs_of(federation: Federation, demand: FederationDemand, outcome: FederationOutcome) -> Costs:
     """The costs of all sites; 0 for those that are no members."""
     sites = federation.sites
     count = len(sites)
@@ -54,7 +54,7 @@ def costs_of(federation: Federation, demand: Demand, outcome: Outcome) -> Costs:
     return Costs(waiting, energy, cloud, wan)
 
 
-def moved_bytes(demand: Demand, outcome: Outcome) -> Array:
+def moved_bytes(demand: FederationDemand, outcome: FederationOutcome) -> Array:
     """Between sites for each run, shape (runs,): the data set of a guest, the checkpoint of a job that goes on elsewhere."""
     job, pool = outcome.run_job, outcome.run_pool
     place = np.where(pool == CLOUD, demand.site[job], demand.pool_site[pool])
@@ -66,14 +66,14 @@ def moved_bytes(demand: Demand, outcome: Outcome) -> Array:
     return np.asarray(np.where(guest, demand.data_bytes[kind], 0.0) + np.where(again, demand.checkpoint_bytes[kind], 0.0))
 
 
-def _successive(outcome: Outcome) -> tuple[Ints, Ints]:
+def _successive(outcome: FederationOutcome) -> tuple[Ints, Ints]:
     """Runs after which their job ran again, and those next runs."""
     order = np.argsort(outcome.run_job, kind="stable")  # runs are in the order of their starts
     same = outcome.run_job[order[:-1]] == outcome.run_job[order[1:]]
     return order[:-1][same], order[1:][same]
 
 
-def kept_part(demand: Demand, rules: Rules, outcome: Outcome) -> Array:
+def kept_part(demand: FederationDemand, rules: Rules, outcome: FederationOutcome) -> Array:
     """The part of each run whose work was kept, shape (runs,): 1 of one that ran to its end, less of one that was sent away.
 
     A notice that is long enough is used to save; a shorter one leaves the last checkpoint.
@@ -89,7 +89,7 @@ def kept_part(demand: Demand, rules: Rules, outcome: Outcome) -> Array:
     return np.where(sent_away, np.divide(kept, long, out=np.zeros(len(long)), where=long > 0), 1.0)
 
 
-def _watts(federation: Federation, demand: Demand) -> Array:
+def _watts(federation: Federation, demand: FederationDemand) -> Array:
     """Of a device of each pool under load; 0: unknown. Devices of one type in one pool have the power of the first owner's."""
     groups = [group for site in federation.sites for group in site.fleet.groups]
     if len(groups) != len(demand.capacity):
@@ -106,7 +106,7 @@ def energy_prices(federation: Federation) -> Array:
     )
 
 
-def mean_wait_s(demand: Demand, outcome: Outcome, site: int | None = None) -> float:
+def mean_wait_s(demand: FederationDemand, outcome: FederationOutcome, site: int | None = None) -> float:
     """Seconds from arrival to the first start, over the jobs that ran; NaN: none."""
     waited = outcome.first_start_s - demand.arrival_s
     mine = np.isfinite(waited) if site is None else np.isfinite(waited) & (demand.site == site)

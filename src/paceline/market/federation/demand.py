@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.market.federation.federation_state import Demand, Rules
+from paceline.market.federation.federation_state import FederationDemand, Rules
 from paceline.market.federation.site import Federation
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.job import Job
@@ -17,7 +17,7 @@ Speed = Callable[[Job, str, str], float]
 """How fast a job is on a device type, beside another: (job, home type, type) -> ratio; 0: unknown, it does not run there."""
 
 
-def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
+def demand_of(federation: Federation, speed: Speed | None = None) -> FederationDemand:
     """All jobs of all sites, in order of arrival, on one pool for each site and device type.
 
     A job's duration is that on the first type of its site that holds it. Jobs that name device types keep to them.
@@ -47,7 +47,7 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> Demand:
             kinds[asked] = of_row[row]
         kind[place], devices[place], duration[place] = kinds[asked], job.devices, job.duration_s
     speeds = np.array([row[4] for row in rows], float)
-    return Demand(
+    return FederationDemand(
         arrival_s=np.array([arrival for arrival, _, _ in jobs], float),
         duration_s=duration,
         devices=devices,
@@ -78,7 +78,7 @@ def _order(federation: Federation) -> list[tuple[float, int, int]]:
     )
 
 
-def one_pool(federation: Federation, demand: Demand, members: int) -> Demand:
+def one_pool(federation: Federation, demand: FederationDemand, members: int) -> FederationDemand:
     """The same jobs, where the members' devices of a type are one pool, jobs may span sites, and data are everywhere.
 
     No network reaches that: it is the bound that is quoted for pooling.

@@ -12,14 +12,14 @@ from paceline.errors import known_name
 from paceline.market.federation.costs import costs_of, mean_wait_s
 from paceline.market.federation.currency import priced
 from paceline.market.federation.demand import Speed
-from paceline.market.federation.federation_state import Outcome
-from paceline.market.federation.flows import Flows, flows_of
+from paceline.market.federation.federation_state import FederationOutcome
+from paceline.market.federation.flows import LendingFlows, flows_of
 from paceline.market.federation.site import Federation
 from paceline.market.game.game import MOST_ENUMERATED
-from paceline.market.game.savings import Progress, Savings, Sharing
+from paceline.market.game.rule_properties import properties_of
+from paceline.market.game.savings import Progress, Savings, SharingRules
 from paceline.market.game.settlement import RULES, Settlement, savings_under, settle
-from paceline.market.game.stability import Verdict, judge
-from paceline.market.mechanisms.properties import mechanism_named
+from paceline.market.game.stability import StabilityVerdict, judge
 from paceline.tabular import Row, Tabular
 
 MOST_BY_AUCTION = 6
@@ -66,9 +66,9 @@ class FederationAnswer(Tabular):
     saved: float
     one_pool: float
     restarts: int
-    verdict: Verdict
+    verdict: StabilityVerdict
     settlement: Settlement
-    flows: Flows
+    flows: LendingFlows
     savings: Savings
     notes: tuple[str, ...] = ()
 
@@ -81,7 +81,7 @@ class FederationAnswer(Tabular):
         return {
             "rule": self.rule,
             "about": RULES[self.rule].about,
-            "mechanism": [list(row) for row in mechanism_named(self.rule).rows()],
+            "mechanism": [list(row) for row in properties_of(self.rule).rows()],
             "currency": self.currency,
             "saved": self.saved,
             "one_pool": self.one_pool,
@@ -121,7 +121,7 @@ def answer(
     settlement = settle(savings, rule)
     verdict = judge(savings.game(), settlement.shares, groups)
     together = settlement.outcome
-    pooled = Savings.of(federation, Sharing(one_pool=True), speed)
+    pooled = Savings.of(federation, SharingRules(one_pool=True), speed)
     flows = flows_of(savings.demand, together, len(federation.sites))
     alone = np.array([savings.total(1 << number) for number in range(len(federation.sites))])
     sites = tuple(_site(savings, settlement, flows, number, alone[number], together) for number in range(len(federation.sites)))
@@ -146,7 +146,9 @@ def few_groups(sites: int) -> list[int]:
     return sorted({mask for site in range(sites) for mask in (1 << site, everyone ^ 1 << site)})
 
 
-def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, alone: float, together: Outcome) -> SiteAnswer:
+def _site(
+    savings: Savings, settlement: Settlement, flows: LendingFlows, number: int, alone: float, together: FederationOutcome
+) -> SiteAnswer:
     site, demand = savings.federation.sites[number], savings.demand
     mine = demand.site == number
     span = float(demand.arrival_s.max() - demand.arrival_s.min()) or 1.0
@@ -168,7 +170,9 @@ def _site(savings: Savings, settlement: Settlement, flows: Flows, number: int, a
     )
 
 
-def _notes(federation: Federation, savings: Savings, verdict: Verdict, settlement: Settlement, rule: str) -> tuple[str, ...]:
+def _notes(
+    federation: Federation, savings: Savings, verdict: StabilityVerdict, settlement: Settlement, rule: str
+) -> tuple[str, ...]:
     notes = []
     bytes_cost = float(costs_of(federation, savings.demand, settlement.outcome).wan.sum())
     if bytes_cost > max(float(settlement.saved.sum()), 0.0) and not RULES[rule].by_auction:

@@ -14,7 +14,7 @@ CLOUD = -1
 
 
 @dataclass(frozen=True)
-class Demand:
+class FederationDemand:
     """Jobs and the pools that they may run in. Equal jobs are of one kind: the same site, devices, speeds and delays.
 
     Attributes:
@@ -71,7 +71,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FederationOutcome:
     """What became of the jobs. Jobs of sites that are no members have NaN.
 
     Attributes:
@@ -94,7 +94,7 @@ class Outcome:
         end: Sequence[float],
         restarts: Sequence[int],
         runs: Sequence[tuple[int, int, float, float]],
-    ) -> Outcome:
+    ) -> FederationOutcome:
         """Of lists; a run is its job, its pool, its start and its end."""
         columns = list(zip(*runs, strict=True)) if runs else [(), (), (), ()]
         return cls(
@@ -108,10 +108,10 @@ class Outcome:
         )
 
 
-def lenders(demand: Demand, outcome: Outcome) -> Ints:
+def lenders(demand: FederationDemand, outcome: FederationOutcome) -> Ints:
     """The site on whose devices each run is a guest, shape (runs,); -1: at home, in the cloud, on devices of nobody."""
     owner = np.where(outcome.run_pool == CLOUD, -1, demand.pool_site[outcome.run_pool])
     return np.where(owner == demand.site[outcome.run_job], -1, owner)
 
 
-__all__ = ["CLOUD", "Demand", "Outcome", "Rules", "lenders"]
+__all__ = ["CLOUD", "FederationDemand", "FederationOutcome", "Rules", "lenders"]

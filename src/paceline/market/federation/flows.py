@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.market.federation.federation_state import CLOUD, Demand, Outcome, lenders
+from paceline.market.federation.federation_state import CLOUD, FederationDemand, FederationOutcome, lenders
 
 PERIODS = 240
 
 
 @dataclass(frozen=True)
-class Flows:
+class LendingFlows:
     """What sites ran for each other.
 
     Attributes:
@@ -29,7 +29,7 @@ class Flows:
     lent: Array
 
 
-def flows_of(demand: Demand, outcome: Outcome, sites: int, periods: int = PERIODS) -> Flows:
+def flows_of(demand: FederationDemand, outcome: FederationOutcome, sites: int, periods: int = PERIODS) -> LendingFlows:
     """Of an outcome; devices of one pool for everyone count as their borrowers' own."""
     pool, devices = outcome.run_pool, demand.devices[outcome.run_job]
     home, in_cloud = demand.site[outcome.run_job], pool == CLOUD
@@ -49,7 +49,7 @@ def flows_of(demand: Demand, outcome: Outcome, sites: int, periods: int = PERIOD
             place = np.searchsorted(moments[order], edges, "right")
             passed += sign * (counts[place] * edges - weighted[place])
         lent[site] = np.diff(passed) / np.diff(edges)
-    return Flows(
+    return LendingFlows(
         matrix.astype(float).reshape(sites, sites),
         np.bincount(home, np.where(in_cloud, hours, 0.0), sites).astype(float),
         edges,
@@ -57,7 +57,7 @@ def flows_of(demand: Demand, outcome: Outcome, sites: int, periods: int = PERIOD
     )
 
 
-def lending(demand: Demand, outcome: Outcome, site: int) -> tuple[float, float, int]:
+def lending(demand: FederationDemand, outcome: FederationOutcome, site: int) -> tuple[float, float, int]:
     """Device-hours that a site lends and borrows, and the most devices that it lends at a time."""
     lender, home, devices = lenders(demand, outcome), demand.site[outcome.run_job], demand.devices[outcome.run_job]
     hours = (outcome.run_end_s - outcome.run_start_s) * devices / 3600
@@ -69,4 +69,4 @@ def lending(demand: Demand, outcome: Outcome, site: int) -> tuple[float, float, 
     return float(hours[lent].sum()), float(hours[(lender >= 0) & (home == site)].sum()), most
 
 
-__all__ = ["PERIODS", "Flows", "flows_of", "lending"]
+__all__ = ["PERIODS", "LendingFlows", "flows_of", "lending"]

@@ -10,7 +10,7 @@ import numpy as np
 from paceline.array_types import Array, Bools
 from paceline.errors import unknown
 from paceline.market.federation.costs import mean_wait_s
-from paceline.market.federation.federation_state import Demand
+from paceline.market.federation.federation_state import FederationDemand
 from paceline.market.federation.flows import flows_of, lending
 from paceline.market.game.savings import Progress, Savings
 from paceline.market.game.settlement import RULES, settle
@@ -178,7 +178,7 @@ def _break_even(savings: Savings, site: int) -> tuple[float | None, float | None
     return found[0], found[1]
 
 
-def drawn(demand: Demand, rng: np.random.Generator) -> Demand:
+def drawn(demand: FederationDemand, rng: np.random.Generator) -> FederationDemand:
     """The jobs of weeks that are drawn with replacement, one after the other; a short trace is drawn in sevenths."""
     span = float(demand.arrival_s.max(initial=0.0)) + 1.0
     block = WEEK_S if span >= 2 * WEEK_S else span / 7
@@ -192,7 +192,7 @@ def drawn(demand: Demand, rng: np.random.Generator) -> Demand:
     return _of_jobs(demand, np.concatenate(places), np.concatenate(moments))
 
 
-def _of_jobs(demand: Demand, places: Array, moments: Array) -> Demand:
+def _of_jobs(demand: FederationDemand, places: Array, moments: Array) -> FederationDemand:
     order = np.argsort(moments, kind="stable")
     kept = places[order]
     return replace(

@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.market.federation.federation_state import CLOUD, Demand, Outcome, Rules
+from paceline.market.federation.federation_state import CLOUD, FederationDemand, FederationOutcome, Rules
 
 _END, _EVICTION, _ARRIVAL, _DEADLINE = range(4)
 
 
-class Simulation:
+class ReferenceSimulation:
     """The event loop of one federation."""
 
-    def __init__(self, demand: Demand, rules: Rules, members: int) -> None:
+    def __init__(self, demand: FederationDemand, rules: Rules, members: int) -> None:
         self.demand, self.rules = demand, rules
         sites, pools, kinds = len(rules.lends), len(demand.capacity), len(demand.speed)
         jobs = len(demand.arrival_s)
@@ -122,9 +122,9 @@ class Simulation:
         """Devices that each site borrows."""
         return np.array(self.borrowed_devices, np.int64)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> FederationOutcome:
         """What became of the jobs so far."""
-        return Outcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
+        return FederationOutcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
 
     def _arrive(self, now: float, job: int) -> None:
         kind = int(self.demand.kind[job])
@@ -315,4 +315,4 @@ class Simulation:
             heapq.heappush(self.events, (now + float(self.rules.notice_s[home]), _EVICTION, job, run))
 
 
-__all__ = ["Simulation"]
+__all__ = ["ReferenceSimulation"]

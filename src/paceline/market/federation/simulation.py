@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.market.federation import reference_simulation
-from paceline.market.federation.federation_state import Demand, Outcome, Rules
+from paceline.market.federation.federation_state import FederationDemand, FederationOutcome, Rules
 
 try:
     from paceline import _native
@@ -17,7 +17,7 @@ except ImportError:  # a source tree without a build
     _native = None  # type: ignore[assignment]
 
 
-class Simulation(Protocol):
+class FederationSimulation(Protocol):
     """A simulation that goes on step by step."""
 
     def run_until(self, moment: float) -> bool:
@@ -60,7 +60,7 @@ class Simulation(Protocol):
         """Devices that each site borrows."""
         ...
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> FederationOutcome:
         """What became of the jobs so far."""
         ...
 
@@ -68,7 +68,7 @@ class Simulation(Protocol):
 class _Native:
     """The simulation of ``csrc/federation.cpp``."""
 
-    def __init__(self, demand: Demand, rules: Rules, members: int) -> None:
+    def __init__(self, demand: FederationDemand, rules: Rules, members: int) -> None:
         jobs = len(demand.arrival_s)
         self._ends = np.empty(jobs), np.empty(jobs)
         self._restarts = np.empty(jobs, np.int64)
@@ -105,11 +105,11 @@ class _Native:
     def restarted(self) -> Ints:
         return self._restarts.copy()
 
-    def outcome(self) -> Outcome:
-        return Outcome(*self._ends, self._restarts, *self._run.runs())
+    def outcome(self) -> FederationOutcome:
+        return FederationOutcome(*self._ends, self._restarts, *self._run.runs())
 
 
-def begin(demand: Demand, rules: Rules, members: int, native: bool | None = None) -> Simulation:
+def begin(demand: FederationDemand, rules: Rules, members: int, native: bool | None = None) -> FederationSimulation:
     """The jobs of a coalition on its devices, before anything happens.
 
     Jobs are served first come first served with greedy backfill: one that does not fit holds up nobody. ``rules`` say who is
@@ -121,14 +121,14 @@ def begin(demand: Demand, rules: Rules, members: int, native: bool | None = None
     """
     if native is None:
         native = _native is not None
-    return _Native(demand, rules, members) if native else reference_simulation.Simulation(demand, rules, members)
+    return _Native(demand, rules, members) if native else reference_simulation.ReferenceSimulation(demand, rules, members)
 
 
-def simulate(demand: Demand, rules: Rules, members: int, native: bool | None = None) -> Outcome:
+def simulate(demand: FederationDemand, rules: Rules, members: int, native: bool | None = None) -> FederationOutcome:
     """Run the jobs of a coalition to their end, as ``begin`` has them."""
     simulation = begin(demand, rules, members, native)
     simulation.run_until(math.inf)
     return simulation.outcome()
 
 
-__all__ = ["Simulation", "begin", "simulate"]
+__all__ = ["FederationSimulation", "begin", "simulate"]

@@ -83,26 +83,6 @@ def _legal(game: Game, coalitions: Iterable[int]) -> list[int]:
     return masks
 
 
-def excesses(game: Game, shares: Sequence[float] | Array, coalitions: Iterable[int] | None = None) -> Array:
-    """What each coalition gains when it leaves, v(C) - x(C).
-
-    Args:
-        shares: of each player, shape (n,).
-        coalitions: masks; all 2^n in order where none are given.
-
-    Returns:
-        One excess a coalition, in the order of the masks.
-
-    Raises:
-        UserError: shares of another shape, a mask of none, or too many players to value all coalitions.
-    """
-    amounts = _divided(game, shares)
-    if coalitions is None:
-        return game.table - game.membership @ amounts
-    masks = _legal(game, coalitions)
-    return _values(game, masks) - _rows(game, masks) @ amounts
-
-
 def blocking(
     game: Game, shares: Sequence[float] | Array, coalitions: Iterable[int] | None = None, tolerance: float = TOLERANCE
 ) -> tuple[Blocking, ...]:
@@ -113,7 +93,7 @@ def blocking(
         tolerance: smallest gain that counts, as a share of the larger of abs(v(N)) and the largest abs(v(C)) compared.
 
     Raises:
-        UserError: as of ``excesses``.
+        UserError: shares of another shape, an unknown mask, or too many players to value all coalitions.
     """
     amounts = _divided(game, shares)
     masks = list(range(len(game.table))) if coalitions is None else _legal(game, coalitions)
@@ -307,4 +287,4 @@ def nucleolus(game: Game, coalitions: Iterable[int] | None = None, most: int = M
     return pool.allocation(np.linalg.solve(span.rows, span.sums))
 
 
-__all__ = ["MOST_VALUED", "TOLERANCE", "Blocking", "CoreAllocation", "blocking", "excesses", "least_core", "nucleolus"]
+__all__ = ["MOST_VALUED", "TOLERANCE", "Blocking", "CoreAllocation", "blocking", "least_core", "nucleolus"]

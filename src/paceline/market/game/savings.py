@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from paceline.market.federation.costs import Costs, costs_of, mean_wait_s
 from paceline.market.federation.demand import Speed, demand_of, one_pool, rules_of
-from paceline.market.federation.federation_state import Demand, Outcome, Rules
+from paceline.market.federation.federation_state import FederationDemand, FederationOutcome, Rules
 from paceline.market.federation.simulation import simulate
 from paceline.market.federation.site import Federation
 from paceline.market.game.game import Game
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingRules:
     """How members of a coalition share their devices.
 
     Attributes:
@@ -32,7 +32,7 @@ class Sharing:
     by_credit: bool = False
     home_first: bool = False
     one_pool: bool = False
-    serve: Callable[[Savings, int], Outcome] | None = None
+    serve: Callable[[Savings, int], FederationOutcome] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,23 @@ class Savings:
     """Simulated costs of every coalition that is asked for, each simulated once."""
 
     federation: Federation
-    sharing: Sharing
-    demand: Demand
+    sharing: SharingRules
+    demand: FederationDemand
     rules: Rules
     _totals: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, federation: Federation, sharing: Sharing | None = None, speed: Speed | None = None) -> Savings:
+    def of(cls, federation: Federation, sharing: SharingRules | None = None, speed: Speed | None = None) -> Savings:
         """Of a federation's jobs.
 
         Args:
             speed: of models of which the federation states no speeds; None: they run on device types of their own site only.
         """
-        how = sharing or Sharing()
+        how = sharing or SharingRules()
         rules = rules_of(federation, by_credit=how.by_credit, home_first=how.home_first)
         return cls(federation, how, demand_of(federation, speed), rules)
 
-    def changed(self, *, demand: Demand | None = None, rules: Rules | None = None) -> Savings:
+    def changed(self, *, demand: FederationDemand | None = None, rules: Rules | None = None) -> Savings:
         """The same sites with other jobs or rules."""
         return replace(self, demand=demand or self.demand, rules=rules or self.rules, _totals={})
 
@@ -65,7 +65,7 @@ class Savings:
         """The coalition of all sites."""
         return (1 << len(self.federation.sites)) - 1
 
-    def outcome(self, members: int) -> Outcome:
+    def outcome(self, members: int) -> FederationOutcome:
         """What becomes of a coalition's jobs."""
         if self.sharing.serve is not None:
             return self.sharing.serve(self, members)
@@ -103,8 +103,8 @@ class Savings:
         """Seconds from arrival to first start, over all jobs of a coalition."""
         return mean_wait_s(self.demand, self.outcome(members))
 
-    def _demand_for(self, members: int) -> Demand:
+    def _demand_for(self, members: int) -> FederationDemand:
         return one_pool(self.federation, self.demand, members) if self.sharing.one_pool else self.demand
 
 
-__all__ = ["Progress", "Savings", "Sharing"]
+__all__ = ["Progress", "Savings", "SharingRules"]

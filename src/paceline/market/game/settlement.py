@@ -11,12 +11,12 @@ from paceline.array_types import Array
 from paceline.errors import known_name
 from paceline.market.federation.costs import HOUR, costs_of, energy_prices, kept_part
 from paceline.market.federation.demand import Speed
-from paceline.market.federation.federation_state import Demand, Outcome, lenders
+from paceline.market.federation.federation_state import FederationDemand, FederationOutcome, lenders
 from paceline.market.federation.flows import lending
 from paceline.market.federation.site import Federation
 from paceline.market.game.core import nucleolus
 from paceline.market.game.game import MOST_ENUMERATED
-from paceline.market.game.savings import Progress, Savings, Sharing
+from paceline.market.game.savings import Progress, Savings, SharingRules
 from paceline.market.game.shapley import shapley
 from paceline.market.prices.job_auction import JobAuctions, run_auctions
 from paceline.market.prices.period_prices import PeriodPrices, period_prices, types_of
@@ -42,7 +42,7 @@ class Settlement:
     received: Array
     standard_error: Array
     credits: Array
-    outcome: Outcome
+    outcome: FederationOutcome
     charges: Array
     prices: PeriodPrices | None = None
     auction: JobAuctions | None = None
@@ -89,10 +89,10 @@ def savings_under(federation: Federation, rule: str, speed: Speed | None = None)
     """The savings game as the rule serves jobs. Raises UserError for an unknown rule, with the nearest."""
     name = known_name("rule", rule, RULES)
     serve = _serve_by_auction if RULES[name].by_auction else None
-    return Savings.of(federation, Sharing(by_credit=RULES[name].by_credit, home_first=True, serve=serve), speed)
+    return Savings.of(federation, SharingRules(by_credit=RULES[name].by_credit, home_first=True, serve=serve), speed)
 
 
-def _serve_by_auction(savings: Savings, members: int) -> Outcome:
+def _serve_by_auction(savings: Savings, members: int) -> FederationOutcome:
     return run_auctions(savings, members).outcome
 
 
@@ -125,7 +125,7 @@ def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Set
     return Settlement(name, saved, received, error, credits, outcome, charges, prices, auction)
 
 
-def _charges(savings: Savings, outcome: Outcome, prices: PeriodPrices | None, auction: JobAuctions | None) -> Array:
+def _charges(savings: Savings, outcome: FederationOutcome, prices: PeriodPrices | None, auction: JobAuctions | None) -> Array:
     """Of each run, shape (runs,); the cloud has no lender."""
     demand, pool = savings.demand, outcome.run_pool
     guest = lenders(demand, outcome) >= 0
@@ -142,7 +142,7 @@ def _charges(savings: Savings, outcome: Outcome, prices: PeriodPrices | None, au
     return np.where(guest, paid * devices * kept_part(demand, savings.rules, outcome), 0.0)
 
 
-def _received(demand: Demand, outcome: Outcome, charges: Array, sites: int) -> Array:
+def _received(demand: FederationDemand, outcome: FederationOutcome, charges: Array, sites: int) -> Array:
     """What each site receives less what it pays."""
     lender = np.maximum(lenders(demand, outcome), 0)  # runs at home are charged nothing
     return np.asarray(np.bincount(lender, charges, sites) - np.bincount(demand.site[outcome.run_job], charges, sites))

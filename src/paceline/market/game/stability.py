@@ -15,7 +15,7 @@ MOST_LEAVING = 5
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StabilityVerdict:
     """Whether a federation holds.
 
     Attributes:
@@ -82,7 +82,7 @@ class Verdict:
         return tuple(sentences)
 
 
-def judge(game: Game, shares: Array, coalitions: Collection[int] | None = None) -> Verdict:
+def judge(game: Game, shares: Array, coalitions: Collection[int] | None = None) -> StabilityVerdict:
     """Whether a division of what everyone saves holds.
 
     Args:
@@ -95,11 +95,11 @@ def judge(game: Game, shares: Array, coalitions: Collection[int] | None = None) 
     groups = [mask for mask in (range(1, game.everyone) if whole else valued) if mask != game.everyone]
     found = blocking(game, shares, groups)
     stable = merge_and_split(game) if whole else None
-    return Verdict(game, shares, found[:MOST_LEAVING], len(found), len(groups), least, stable)
+    return StabilityVerdict(game, shares, found[:MOST_LEAVING], len(found), len(groups), least, stable)
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["StabilityVerdict", "judge"]

@@ -111,7 +111,7 @@ class JobSpeed:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LenderVerdict:
     """What the audit says of a lender.
 
     Attributes:
@@ -177,7 +177,7 @@ class Audit:
         is_sigma_low: whether they scatter more widely than chance gives, so that false alarms come more often than stated.
     """
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[LenderVerdict, ...]
     k: float
     rate: float
     rate_any: float
@@ -249,7 +249,7 @@ def audit(
         k = k_for(FALSE_ALARMS, max(len(comparable), 1))
     elif _check_positive("k", k) > MOST_K:
         raise UserError(f"k: {shown(k)}", f"give standard errors above 0, up to {MOST_K:g}")
-    verdicts: dict[int, Verdict] = {}
+    verdicts: dict[int, LenderVerdict] = {}
     found: set[int] = set()
     while True:
         for lender in set(range(len(names))) - found:
@@ -295,27 +295,6 @@ def k_for(rate: float, lenders: int = 1) -> float:
     return _check_positive("k of this rate", float(norm.isf(-np.expm1(np.log1p(-rate) / lenders))))
 
 
-def jobs_to_find(throttled: float, sigma: float, k: float, power: float = POWER, others: float = math.inf) -> int:
-    """Jobs of a lender until the test finds, with probability ``power``, that it delivers a share ``throttled`` less.
-
-    At sigma 0.13 and a false alarm in 1 % (k 2.33) 5, 10 and 20 % take 84, 20 and 5 jobs.
-
-    Args:
-        others: jobs of the same models at other lenders for each job of this one: their median is not free of error.
-
-    Raises:
-        UserError: a share or a power outside 0 to 1, or another number that is not positive.
-    """
-    _check_share("throttled share", throttled)
-    _check_share("power", power)
-    for name, value in (("sigma", sigma), ("k", k)):
-        _check_positive(name, value)
-    if math.isnan(others) or others <= 0:
-        raise UserError(f"{shown(others)} other jobs for each", "give a positive number")
-    reach = max(k + float(norm.ppf(power)), 0.0) * sigma / -math.log1p(-throttled)
-    return max(1, math.ceil(reach**2 * (1 + math.pi / 2 / others)))
-
-
 def run_length(shift: float, allowance: float, threshold: float) -> float:
     """Mean number of jobs until a one-sided CUSUM alarms: S = max(0, S + z - allowance) > threshold, z normal around ``shift``.
 
@@ -356,30 +335,6 @@ def _threshold(allowance: float, jobs: float) -> float:
     return float(brentq(excess, least, high, xtol=1e-6)) if high > least else least
 
 
-def jobs_until_alarm(
-    throttled: float, sigma: float = MEASURED_SIGMA, made_for: float | None = None, jobs: float = JOBS_BETWEEN_ALARMS
-) -> float:
-    """Mean number of jobs until the running test finds a throttled share, from the job on where it begins; 0: a false alarm.
-
-    At sigma 0.13 and 10,000 jobs between false alarms, 5, 10 and 20 % take 73, 22 and 6 jobs where the test is
-    made for them.
-
-    Args:
-        made_for: the share that the test is made for; None: ``throttled``.
-        jobs: between false alarms.
-
-    Raises:
-        UserError: a share outside 0 to 1, or a number out of its range.
-    """
-    _check_positive("sigma", sigma)
-    made_for = throttled if made_for is None else made_for
-    _check_share("share that the test is made for", made_for)
-    if throttled:
-        _check_share("throttled share", throttled)
-    allowance = -math.log1p(-made_for) / sigma / 2
-    return run_length(-math.log1p(-throttled) / sigma, allowance, cusum_threshold(allowance, jobs))
-
-
 @dataclass(frozen=True)
 class _Jobs:
     """Residuals, sigmas, and places of lenders and models, each of shape (jobs,)."""
@@ -410,14 +365,14 @@ class _Jobs:
         is_centred: bool,
         shared: float,
         throttled: float,
-    ) -> Verdict:
+    ) -> LenderVerdict:
         own = self.lender == lender
         chosen = self.comparable(lender, found) if is_centred else own
         count, left_out = int(chosen.sum()), int(own.sum() - chosen.sum())
         others = self.others(lender, found) & np.isin(self.model, self.model[chosen])
         compared = len(np.unique(self.lender[others])) if is_centred else 0
         if not count:
-            return Verdict(names[lender], 0, left_out, compared)
+            return LenderVerdict(names[lender], 0, left_out, compared)
         residual, weight = self.residual[chosen].copy(), self.sigma[chosen] ** -2
         variance, doubt = 1 / weight.sum(), np.zeros(count)
         for model in np.unique(self.model[chosen]):
@@ -431,7 +386,7 @@ class _Jobs:
             variance += (weight[here].sum() / weight.sum()) ** 2 * error
         mean, deviation = float(weight @ residual / weight.sum()), math.sqrt(variance)
         chance = float(norm.cdf(mean / deviation))
-        return Verdict(
+        return LenderVerdict(
             names[lender],
             count,
             left_out,
@@ -530,12 +485,10 @@ __all__ = [
     "POWER",
     "Audit",
     "JobSpeed",
-    "Verdict",
+    "LenderVerdict",
     "audit",
     "cusum_threshold",
     "false_alarm_rate",
-    "jobs_to_find",
-    "jobs_until_alarm",
     "k_for",
     "run_length",
 ]

@@ -106,7 +106,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One line of the ledger. Times are microseconds since the trace's start.
 
     Args:
@@ -159,7 +159,7 @@ class Posted:
     """An entry as it stands: its number from 1, what it was derived from, and the SHA-256 of the entry before and of itself."""
 
     number: int
-    entry: Entry
+    entry: LedgerEntry
     origin: Origin
     previous: str
     digest: str
@@ -187,7 +187,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Flows:
+class LedgerFlows:
     """Device-microseconds between sites over time.
 
     Attributes:
@@ -264,7 +264,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         for number, origin, *values, previous, digest in self._rows():
             if not isinstance(origin, int) or not 0 < origin <= len(origins):
                 raise UserError(f"{self.path}: entry {number} names an origin that is not there", _NEXT)
-            yield Posted(number, Entry(*values), origins[origin - 1], previous, digest)
+            yield Posted(number, LedgerEntry(*values), origins[origin - 1], previous, digest)
 
     def verify(self, noted: Head | None = None) -> int:
         """Check the chain of digests, and that the file still refuses changes; returns the number of entries.
@@ -295,14 +295,16 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
             raise UserError(f"{self.path}: entry {cast(Head, noted).number} is not the one that was noted", _NEXT)
         return seen.number
 
-    def reproduces(self, entries: Iterable[Entry]) -> Difference | None:
+    def reproduces(self, entries: Iterable[LedgerEntry]) -> Difference | None:
         """Compare what a new simulation makes with what stands; None: they are the same, else the first difference."""
         for number, (posted, made) in enumerate(zip_longest(self.entries(), entries), start=1):
             stands = posted.entry if posted else None
             if stands is None or made is None:
                 return Difference(number, "entry", stands, made)
             if stands != made:
-                name = next(field.name for field in fields(Entry) if getattr(stands, field.name) != getattr(made, field.name))
+                name = next(
+                    field.name for field in fields(LedgerEntry) if getattr(stands, field.name) != getattr(made, field.name)
+                )
                 return Difference(number, name, getattr(stands, name), getattr(made, name))
         return None
 
@@ -316,7 +318,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
                 balances[lender] = balances.get(lender, 0) + amount
         return dict(sorted(balances.items()))
 
-    def flows(self, period_us: int) -> Flows:
+    def flows(self, period_us: int) -> LedgerFlows:
         """Device-microseconds by period, lender and borrower. An entry that lasts over several periods counts in each by its
         time there, in whole microseconds whose sum is that of the entry.
 
@@ -341,7 +343,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
                 counted = amount * (until - start) // (end - start) if end > start else amount
                 device_us[period, at[lender], at[owner]] += counted - before
                 before = counted
-        return Flows(sites, period_us, device_us)
+        return LedgerFlows(sites, period_us, device_us)
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         with self._told():
@@ -416,7 +418,7 @@ class Ledger(LedgerReader):
                 self._db.execute("INSERT INTO origins VALUES (?, ?, ?, ?, ?)", row)
         return self.origins.index(self.origin) + 1
 
-    def append(self, entries: Iterable[Entry]) -> Head:
+    def append(self, entries: Iterable[LedgerEntry]) -> Head:
         """Append all of them or none; returns the new head. Other writers wait meanwhile.
 
         Raises:
@@ -449,7 +451,7 @@ class Ledger(LedgerReader):
                 raise
 
 
-_FIELDS = tuple(field.name for field in fields(Entry))
+_FIELDS = tuple(field.name for field in fields(LedgerEntry))
 
 
 def _digest(number: object, previous: object, origin: Origin | None, values: list[Any]) -> str:
@@ -490,10 +492,10 @@ __all__ = [
     "REASONS",
     "UNITS",
     "Difference",
-    "Entry",
-    "Flows",
     "Head",
     "Ledger",
+    "LedgerEntry",
+    "LedgerFlows",
     "LedgerReader",
     "Origin",
     "Posted",

@@ -11,12 +11,12 @@ from paceline.market.federation.demand import jobs_in_order
 from paceline.market.federation.federation_state import lenders
 from paceline.market.game.savings import Savings
 from paceline.market.game.settlement import RULES, Settlement
-from paceline.market.ledger.ledger import Entry, Unit
+from paceline.market.ledger.ledger import LedgerEntry, Unit
 
 MICRO = 1_000_000
 
 
-def entries_of(savings: Savings, settlement: Settlement) -> Iterator[Entry]:
+def entries_of(savings: Savings, settlement: Settlement) -> Iterator[LedgerEntry]:
     """What to post, in the order of starts; the settlement of the whole last.
 
     Under ``credits`` each stretch moves one credit a device-second, under ``prices`` and ``auction`` what the device-hours
@@ -41,7 +41,7 @@ def entries_of(savings: Savings, settlement: Settlement) -> Iterator[Entry]:
         start, end = round(float(outcome.run_start_s[run]) * MICRO), round(float(outcome.run_end_s[run]) * MICRO)
         used = (end - start) * int(demand.devices[job])
         speed = float(demand.speed[demand.kind[job], where])
-        yield Entry(
+        yield LedgerEntry(
             start_us=start,
             end_us=end,
             job=jobs[job].name,
@@ -61,7 +61,7 @@ def entries_of(savings: Savings, settlement: Settlement) -> Iterator[Entry]:
         yield from _settled(settlement, names, unit, end)
 
 
-def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment: int) -> Iterator[Entry]:
+def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment: int) -> Iterator[LedgerEntry]:
     """Who pays whom so that every site has received its part: the largest payer pays the largest receiver, and so on."""
     due = [round(amount * MICRO) for amount in settlement.received.tolist()]
     due[int(np.argmax(np.abs(settlement.received)))] -= sum(due)  # rounding, so that all is 0 in sum
@@ -70,7 +70,7 @@ def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment:
         amount = min(-due[payer], due[receiver])
         due[payer] += amount
         due[receiver] -= amount
-        yield Entry(
+        yield LedgerEntry(
             start_us=0,
             end_us=moment,
             job="",

@@ -18,8 +18,8 @@ from scipy.special import pdtrc
 
 from paceline.array_types import Array, Ints
 from paceline.market.federation.costs import HOUR, energy_prices
-from paceline.market.federation.federation_state import Outcome
-from paceline.market.federation.simulation import Simulation, begin
+from paceline.market.federation.federation_state import FederationOutcome
+from paceline.market.federation.simulation import FederationSimulation, begin
 from paceline.market.game.savings import Progress, Savings
 from paceline.market.prices.period_prices import types_of
 
@@ -41,7 +41,7 @@ class JobAuctions:
         types: device types.
     """
 
-    outcome: Outcome
+    outcome: FederationOutcome
     price: Array
     moment_s: Array
     cleared: Array
@@ -166,7 +166,7 @@ class _Market:
                 progress(min(step, steps), steps)
         return self._answer(simulation.outcome())
 
-    def _answer(self, outcome: Outcome) -> JobAuctions:
+    def _answer(self, outcome: FederationOutcome) -> JobAuctions:
         price = np.zeros(len(outcome.run_job))
         for run, paid in self.prices.items():
             price[run] = paid
@@ -177,7 +177,7 @@ class _Market:
             cleared[kind, place[moment]] = paid
         return JobAuctions(outcome, price, np.array(moments, float), cleared, self.types)
 
-    def _hold(self, now: float, simulation: Simulation, waiting: Sequence[int]) -> None:
+    def _hold(self, now: float, simulation: FederationSimulation, waiting: Sequence[int]) -> None:
         """One auction for each device type, one after the other."""
         demand = self.demand
         free, lent, borrowed = (list(map(int, each())) for each in (simulation.free, simulation.lent, simulation.borrowed))

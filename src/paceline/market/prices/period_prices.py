@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
 from paceline.market.federation.costs import energy_prices
-from paceline.market.federation.federation_state import Demand
+from paceline.market.federation.federation_state import FederationDemand
 from paceline.market.federation.site import Federation
 
 MOST_CELLS = 200_000
@@ -64,7 +64,7 @@ class PeriodPrices:
         return until(end_s) - until(start_s)
 
 
-def period_prices(federation: Federation, demand: Demand) -> PeriodPrices:
+def period_prices(federation: Federation, demand: FederationDemand) -> PeriodPrices:
     """The prices of all sites' work on all sites' devices.
 
     Minimise what waiting, energy, the public cloud and bytes between sites cost. An hour of one device's work that waits for
@@ -198,7 +198,7 @@ class _Program:
         return float(answer.fun), answer.x, answer.ineqlin.marginals
 
 
-def _mean_speeds(demand: Demand, pool_type: Ints, types: int, sites: int, work: Array) -> Array:
+def _mean_speeds(demand: FederationDemand, pool_type: Ints, types: int, sites: int, work: Array) -> Array:
     """Of a site's work on each type as believed, shape (sites, types); work that cannot run there does not count."""
     best = np.stack([demand.believed[:, pool_type == index].max(axis=1) for index in range(types)], axis=1)
     per_job = best[demand.kind]

@@ -9,8 +9,8 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.market.federation.currency import amount, priced
 from paceline.market.federation.federation_answer import FederationAnswer
+from paceline.market.game.rule_properties import WHY_NOT_ALL, properties_of
 from paceline.market.game.settlement import RULES
-from paceline.market.mechanisms.properties import WHY_NOT_ALL, mechanism_named
 from paceline.market.prices.job_auction import INTERVAL_S
 from paceline.reporting.figures.plot import Plot, Scale, tick
 from paceline.reporting.figures.schedule_figures import over_time
@@ -130,7 +130,7 @@ def _holding(answer: FederationAnswer) -> Iterator[Section]:
 
 
 def _rule(answer: FederationAnswer) -> Iterator[Section]:
-    rows = mechanism_named(answer.rule).rows()
+    rows = properties_of(answer.rule).rows()
     yield Section(
         f"What {answer.rule} keeps in theory",
         f"As a mechanism for one period, not as simulated here. {WHY_NOT_ALL}",

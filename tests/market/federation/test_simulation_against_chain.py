@@ -1,20 +1,17 @@
-"""The exact chain of clouds that share: against Erlang's formulas, and the simulator against it."""
+"""The simulator against the exact chain of clouds that share; the chain against Erlang's formulas."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
 
 import numpy as np
 import pytest
 
 from market.federations import free_rules
-from paceline.errors import UserError
-from paceline.market.federation.federation_state import CLOUD, Demand
+from market.sharing_chain import Cloud, stationary
+from paceline.market.federation.federation_state import CLOUD, FederationDemand
 from paceline.market.federation.flows import flows_of
 from paceline.market.federation.simulation import simulate
-from paceline.market.sharing import sharing_chain
-from paceline.market.sharing.sharing_chain import FORWARDING, Cloud, stationary
 
 
 def erlang_b(machines: int, load: float) -> float:
@@ -30,10 +27,9 @@ def erlang_c_queue(machines: int, load: float) -> float:
     return waits * load / (machines - load)
 
 
-@pytest.mark.parametrize("rule", FORWARDING)
 @pytest.mark.parametrize(("machines", "load"), [(1, 0.5), (4, 3.0), (8, 10.0)])
-def test_without_patience_it_is_a_loss_system(machines: int, load: float, rule: str) -> None:
-    got = stationary([Cloud(machines, 0, load / 5, 5.0, patience_s=0, forwards=rule)])
+def test_without_patience_it_is_a_loss_system(machines: int, load: float) -> None:
+    got = stationary([Cloud(machines, 0, load / 5, 5.0, patience_s=0)])
     assert got.forwarded_per_s[0] == pytest.approx(load / 5 * erlang_b(machines, load))
     assert got.utilisation[0] == pytest.approx(load * (1 - erlang_b(machines, load)) / machines)
 
@@ -45,41 +41,10 @@ def test_with_endless_patience_it_is_a_delay_system(machines: int, load: float) 
     assert got.forwarded_per_s[0] < 1e-9
 
 
-@pytest.mark.parametrize("rule", FORWARDING)
-def test_a_long_patience_is_near_an_endless_one(rule: str) -> None:
-    got = stationary([Cloud(8, 0, 6.0, 1.0, patience_s=1e5 if rule == "patience" else 30.0, forwards=rule)])
+def test_a_long_patience_is_near_an_endless_one() -> None:
+    got = stationary([Cloud(8, 0, 6.0, 1.0, patience_s=1e5)])
     assert got.waiting[0] == pytest.approx(erlang_c_queue(8, 6.0), rel=1e-3)
     assert got.forwarded_per_s[0] < 1e-3
-
-
-def birth_and_death(machines: int, load: float, joins: list[float]) -> tuple[float, float]:
-    """Waiting and forwarded of one cloud of unit mean time, by detailed balance; ``joins[k]``: behind k that wait."""
-    weights = [1.0]
-    for n in range(machines + len(joins)):
-        joined = 1.0 if n < machines else joins[n - machines]
-        weights.append(weights[-1] * load * joined / min(n + 1, machines))
-    share = np.array(weights) / sum(weights)
-    refused = [1 - joined for joined in joins] + [1.0]
-    return float(share[machines:] @ range(len(joins) + 1)), load * float(share[machines:] @ refused)
-
-
-@pytest.mark.parametrize("load", [2.0, 4.0, 9.0])
-def test_the_expected_wait_bounds_the_queue(load: float) -> None:
-    """Of 4 machines and unit time, 6 wait (k + 1) / 4 of at most 1.5 s: M/M/4 with 10 places."""
-    cloud = Cloud(4, 0, load, 1.0, 1.5, "expected")
-    assert cloud.longest_queue == 6
-    waiting, forwarded = birth_and_death(4, load, [1.0] * 6)
-    got = stationary([cloud])
-    assert (got.waiting[0], got.forwarded_per_s[0]) == pytest.approx((waiting, forwarded))
-
-
-@pytest.mark.parametrize("load", [2.0, 4.0, 9.0])
-def test_the_probability_of_the_wait_thins_the_queue(load: float) -> None:
-    """P(k + 1 ends at rate 4 within 1.5 s) = 1 - sum of the Poisson probabilities of 0 to k ends of mean 6."""
-    poisson = [math.exp(-6) * 6**k / math.factorial(k) for k in range(60)]
-    waiting, forwarded = birth_and_death(4, load, [1 - sum(poisson[: k + 1]) for k in range(60)])
-    got = stationary([Cloud(4, 0, load, 1.0, 1.5, "probability")])
-    assert (got.waiting[0], got.forwarded_per_s[0]) == pytest.approx((waiting, forwarded), rel=1e-6)
 
 
 def test_a_queue_behind_slow_guests_is_not_cut() -> None:
@@ -87,15 +52,6 @@ def test_a_queue_behind_slow_guests_is_not_cut() -> None:
     got = stationary([Cloud(2, 2, 1.5, 1.0), Cloud(1, 0, 2.0, 50.0, 1.0)])
     assert got.forwarded_per_s[0] < 1e-6
     assert got.utilisation[0] == pytest.approx((1.5 + got.lent[0]) / 2)  # all own work is done at home
-
-
-def test_gmres_gives_what_the_direct_solver_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    clouds = [Cloud(4, 4, 12.0, 1.0, 0.3), Cloud(4, 2, 3.0, 2.0, 1.0, "expected")]
-    direct = stationary(clouds)
-    monkeypatch.setattr(sharing_chain, "MOST_DIRECT", 0)
-    monkeypatch.setattr(sharing_chain, "splu", None)  # not asked
-    iterated = stationary(clouds)
-    assert np.allclose(astuple(direct), astuple(iterated), rtol=0, atol=1e-10)
 
 
 def test_all_machines_shared_are_one_system() -> None:
@@ -121,7 +77,7 @@ def test_what_is_lent_is_borrowed() -> None:
     assert got.lent.tolist() == pytest.approx(got.borrowed[::-1].tolist())
 
 
-def requests(clouds: list[Cloud], seconds: float, seed: int) -> Demand:
+def requests(clouds: list[Cloud], seconds: float, seed: int) -> FederationDemand:
     """A trace of the clouds' requests."""
     rng = np.random.default_rng(seed)
     parts = []
@@ -134,7 +90,7 @@ def requests(clouds: list[Cloud], seconds: float, seed: int) -> Demand:
     arrival, duration, site, patience = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(arrival)
     ones = np.ones((len(clouds), len(clouds)))
-    return Demand(
+    return FederationDemand(
         arrival_s=arrival[order],
         duration_s=duration[order],
         devices=np.ones(len(order), np.int64),
@@ -177,17 +133,3 @@ def test_the_simulator_lies_within_its_interval_of_the_chain(clouds: list[Cloud]
     expected = np.concatenate([exact.forwarded_per_s, exact.lent, exact.utilisation])
     assert (np.abs(mean - expected) <= 3.5 * error + 1e-3).all(), (mean, expected, error)  # 3.5 of 11 degrees: 0.5 %
     assert (error < 0.05 * np.maximum(expected, 0.1)).all()
-
-
-def test_mistakes() -> None:
-    with pytest.raises(UserError, match="3 clouds"):
-        stationary([Cloud(1, 0, 1.0, 0.5)] * 3)
-    with pytest.raises(UserError, match="more work than its machines do"):
-        stationary([Cloud(2, 0, 2.0, 1.0)])
-    for values in ((0, 0, 1.0, 1.0), (2, 3, 1.0, 1.0), (2, 1, 0.0, 1.0), (2, 1, 1.0, math.inf), (2, 1, 1.0, 1.0, -1.0)):
-        with pytest.raises(UserError):
-            Cloud(*values)
-    with pytest.raises(UserError, match="rule of forwarding"):
-        Cloud(2, 1, 1.0, 1.0, 1.0, "expect")
-    with pytest.raises(UserError, match="states"):
-        stationary([Cloud(60, 60, 50.0, 1.0, 5.0)] * 2)

@@ -1,1 +1,0 @@
-"""Mechanisms: rules that say who uses whose devices and who pays whom. Each one says what it keeps and what it gives up."""

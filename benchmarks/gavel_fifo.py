@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.policies.time_shares import PUBLISHED, Demand, time_shared
+from paceline.scheduling.policies.time_shares import PUBLISHED, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 _SHARING = replace(PUBLISHED, fills=False)
@@ -37,7 +37,7 @@ class _Held:
     draws: Any
 
 
-def _kept(demand: Demand) -> tuple[Array, Any]:
+def _kept(demand: ShareDemand) -> tuple[Array, Any]:
     names, devices, speed = demand.names, demand.devices.tolist(), demand.speed
     past: _Held = demand.past or _Held({}, random.Random(0).getstate())
     rows = {name: row for row, name in enumerate(names)}
@@ -74,7 +74,7 @@ def _kept(demand: Demand) -> tuple[Array, Any]:
     return shares, _Held({name: held[name] for name in order}, draws.getstate())
 
 
-def _fastest(demand: Demand) -> tuple[Array, Any]:
+def _fastest(demand: ShareDemand) -> tuple[Array, Any]:
     shares, free = np.zeros_like(demand.speed), demand.state.capacity.copy()
     for row, asked in enumerate(demand.devices.tolist()):
         speed = np.where(free >= asked, demand.speed[row], 0.0)

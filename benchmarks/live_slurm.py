@@ -39,13 +39,13 @@ from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.live.finished import live_schedule
 from paceline.scheduling.live.forecast import forecast
 from paceline.scheduling.live.journal import Journal, LiveRow, Report
-from paceline.scheduling.live.nodes import Kind, LiveNodes
+from paceline.scheduling.live.nodes import DeviceKind, LiveNodes
 from paceline.scheduling.live.policy import LiveAdapter, Outlooks
 from paceline.scheduling.live.prediction import LivePredictions
-from paceline.scheduling.live.runner import LivePolicy, LiveState, Runner
+from paceline.scheduling.live.runner import Planner, Runner, Snapshot
 from paceline.scheduling.policies.registry import policy_named
-from paceline.scheduling.simulate.schedule import Settings
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.schedule import ClusterSettings
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.training.runs.launcher import probe
 
 HERE = Path(__file__).parent
@@ -117,11 +117,11 @@ def profiled(executor: Executor, base: Path, pace: float, node: str) -> LiveRow:
 
 
 def predicted(
-    policy: str, arriving: Sequence[LiveRow], before: LiveRow, outlooks: Outlooks, settings: Settings, fleet: Fleet
-) -> Simulated:
+    policy: str, arriving: Sequence[LiveRow], before: LiveRow, outlooks: Outlooks, settings: ClusterSettings, fleet: Fleet
+) -> SimulatedSchedule:
     """The jobs by the simulator."""
     now_s = min(row.arrival_s for row in arriving)
-    live = LiveState(now_s=now_s, rows=arriving, placed={}, nodes=tuple(THERE.items()), past=[before])
+    live = Snapshot(now_s=now_s, rows=arriving, placed={}, nodes=tuple(THERE.items()), past=[before])
     expected = forecast(arriving, live, policy, fleet, outlooks, settings)
     if expected is None:
         raise RuntimeError("a job is not predicted")
@@ -160,9 +160,9 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
         before = profiled(SlurmExecutor(base / "profile", enter=cluster.slurm()), base, options.pace, "h0")
         speed, restart_s = before.reports[0].samples_per_s, before.restart_s or 0.0
         print(f"{speed:.0f} samples/s on a slot; a start takes {restart_s:.1f} s", flush=True)
-        nodes = LiveNodes((Kind("*", machine.device.name, machine),), LINK)
+        nodes = LiveNodes((DeviceKind("*", machine.device.name, machine),), LINK)
         outlooks = LivePredictions(nodes, training_run_of)
-        settings = Settings(round_s=options.round, restart_s=restart_s, checkpoint_s=SAMPLES / speed)
+        settings = ClusterSettings(round_s=options.round, restart_s=restart_s, checkpoint_s=SAMPLES / speed)
         fleet = replace(nodes.fleet(THERE)[0], outages=(Outage(HOSTS - 1, options.kill, options.back),))
         start_s = time.time()
         jobs = [job(f"job{n}", n, base, options.epochs, options.pace) for n in range(options.jobs)]
@@ -212,7 +212,7 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
     ]
 
 
-def _begin(base: Path, cluster: lab.Lab, policy: LivePolicy, round_s: float) -> tuple[Journal, Runner]:
+def _begin(base: Path, cluster: lab.Lab, policy: Planner, round_s: float) -> tuple[Journal, Runner]:
     journal = Journal(base / "state")
     executor = SlurmExecutor(base / "jobs", enter=cluster.slurm())
     return journal, Runner(executor, journal, policy, round_s, say=lambda text: print(text, flush=True))

@@ -15,12 +15,12 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.registry import policy_named
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.simulate.run import Run
+from paceline.scheduling.simulate.run import JobRun
 from paceline.scheduling.simulate.scenario import Knowledge
-from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online, Pool
-from paceline.scheduling.speeds.goodput import StepTimes, batch_split
+from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate, SpeedEstimate
+from paceline.scheduling.speeds.goodput import StepSeconds, batch_split
 from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
-from paceline.scheduling.speeds.profiles import Profile, packed
+from paceline.scheduling.speeds.profiles import ModelProfile, packed
 
 CLUSTER = "16x4xT4, 50Gb/s"
 LARGEST_BATCH: Mapping[str, int] = {"ncf": 32768}
@@ -65,7 +65,7 @@ class Distorted:
         seed: of the draw.
     """
 
-    def __init__(self, beliefs: Beliefs, error: float, seed: int, most: int = 4096) -> None:
+    def __init__(self, beliefs: SpeedEstimate, error: float, seed: int, most: int = 4096) -> None:
         self._beliefs = beliefs
         draw = np.random.default_rng(seed)
         self._factors: Array = np.exp(error * draw.standard_normal(most + 1))
@@ -73,11 +73,11 @@ class Distorted:
         self._wrong: dict[str, _Times] = {}
 
     def spread(self, device: str) -> float:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return self._beliefs.spread(device)
 
-    def times(self, device: str) -> StepTimes | None:
-        """As ``Beliefs``."""
+    def times(self, device: str) -> StepSeconds | None:
+        """As ``SpeedEstimate``."""
         times = self._beliefs.times(device)
         if times is None:
             return None
@@ -86,22 +86,22 @@ class Distorted:
         return self._wrong[device]
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         self._beliefs.see(device, key, seconds)
 
     def total(self) -> float | None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return self._beliefs.total()
 
     def end(self, progress: float) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         self._beliefs.end(progress)
 
 
 class _Times:
     """Steps times a factor of each number of devices."""
 
-    def __init__(self, times: StepTimes, factors: Array) -> None:
+    def __init__(self, times: StepSeconds, factors: Array) -> None:
         self.times, self._factors = times, factors
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -125,15 +125,15 @@ def jobs_for(policy: str, jobs: tuple[Job, ...]) -> list[Job]:
 def runs_for(
     policy: str,
     fleet: Fleet,
-    profiles: Mapping[str, Profile],
+    profiles: Mapping[str, ModelProfile],
     knowledge: Knowledge = "online",
-    pool: Pool | None = None,
+    pool: EstimatePool | None = None,
     *,
     work_stated: bool = True,
     error: float = 0.0,
     work_error: float = 0.0,
     seed: int = 0,
-) -> Callable[[Job], Run]:
+) -> Callable[[Job], JobRun]:
     """The truth of its simulator, and what a policy believes.
 
     Args:
@@ -143,11 +143,11 @@ def runs_for(
     draw = np.random.default_rng(seed)
     kind = OptimusOracle if policy == "optimus" else ProfiledRun
 
-    def run(job: Job) -> Run:
+    def run(job: Job) -> JobRun:
         profile = profiles[job.model]
-        beliefs: Beliefs = Online()
+        beliefs: SpeedEstimate = OnlineEstimate()
         if knowledge == "measured" or kind is OptimusOracle:
-            beliefs = Measured(profile)
+            beliefs = MeasuredEstimate(profile)
         elif knowledge == "predicted":
             assert pool is not None
             beliefs = pool.of(job.model)

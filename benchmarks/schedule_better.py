@@ -35,12 +35,12 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.paceline import paceline
 from paceline.scheduling.simulate.compare import difference
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
-from paceline.scheduling.simulate.run import Run
+from paceline.scheduling.simulate.run import JobRun
 from paceline.scheduling.simulate.scenario import Knowledge
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online
-from paceline.scheduling.speeds.profiles import Profile, read_profiles
+from paceline.scheduling.speeds.expected_speed import MeasuredEstimate, OnlineEstimate, SpeedEstimate
+from paceline.scheduling.speeds.profiles import ModelProfile, read_profiles
 from paceline.scheduling.traces.reader import read_trace
 
 COLUMNS = (
@@ -136,7 +136,7 @@ class Times:
 
 
 def measured(
-    data: Path, profiles: Mapping[str, Profile], name: str, workloads: Sequence[str] | None = None
+    data: Path, profiles: Mapping[str, ModelProfile], name: str, workloads: Sequence[str] | None = None
 ) -> Iterator[dict[str, object]]:
     """The rows of a setting."""
     setting = SETTINGS[name]
@@ -161,21 +161,21 @@ class Pollux:
 
     BESIDE = "published pollux"
 
-    def __init__(self, data: Path, profiles: Mapping[str, Profile], setting: Setting) -> None:
+    def __init__(self, data: Path, profiles: Mapping[str, ModelProfile], setting: Setting) -> None:
         self._profiles, self._load = profiles, setting.trace
         self._trace = data / "traces" / "pollux_workloads.csv"
         self._fleet = Fleet.named(pollux_setting.CLUSTER)
         self._predictions = pollux_setting.predictions(self._fleet)
         self._published = read_published(data / "traces" / "reference_pollux_jct.csv")
 
-    def schedule(self, workload: str, knowledge: Knowledge, stated: bool) -> Schedule:
+    def schedule(self, workload: str, knowledge: Knowledge, stated: bool) -> ClusterSchedule:
         """Under paceline."""
         trace = read_trace(self._trace, {"set": self._load, "workload": workload})
         pool = self._predictions.pool(self._profiles)
         runs = pollux_setting.runs_for(
             "paceline", self._fleet, self._profiles, knowledge=knowledge, pool=pool, work_stated=stated
         )
-        return simulate(pollux_setting.jobs_for("paceline", trace.jobs), self._fleet, paceline, runs, Settings())
+        return simulate(pollux_setting.jobs_for("paceline", trace.jobs), self._fleet, paceline, runs, ClusterSettings())
 
     def beside(self, workload: str) -> Times:
         """As published."""
@@ -184,7 +184,7 @@ class Pollux:
         ends = [job.arrival_s + jcts[job.name] for job in jobs]
         return Times({job.name: jcts[job.name] for job in jobs}, max(ends) - min(job.arrival_s for job in jobs))
 
-    def fairness(self, schedule: Schedule) -> Mapping[str, float]:
+    def fairness(self, schedule: ClusterSchedule) -> Mapping[str, float]:
         """Nothing is published of it."""
         return {}
 
@@ -194,22 +194,24 @@ class Sia:
 
     BESIDE = "our sia"
 
-    def __init__(self, data: Path, profiles: Mapping[str, Profile], setting: Setting) -> None:
+    def __init__(self, data: Path, profiles: Mapping[str, ModelProfile], setting: Setting) -> None:
         self._data, self._profiles, self._set, self._cluster = data, profiles, setting.trace, setting.cluster
 
-    def schedule(self, workload: str, knowledge: Knowledge, stated: bool) -> Schedule:
+    def schedule(self, workload: str, knowledge: Knowledge, stated: bool) -> ClusterSchedule:
         """Under paceline."""
         fleet = Fleet.named(self._cluster)
         jobs = sia_jobs(self._data, f"{self._set}/{workload}", "paceline")
         runs = self._runs(fleet, knowledge, stated)
         return simulate(jobs, fleet, paceline, runs, sia_setting.settings())
 
-    def _runs(self, fleet: Fleet, knowledge: Knowledge, stated: bool) -> Callable[[Job], Run]:
+    def _runs(self, fleet: Fleet, knowledge: Knowledge, stated: bool) -> Callable[[Job], JobRun]:
         pool = sia_setting.predicted(fleet, self._profiles) if knowledge == "predicted" else None
 
-        def run(job: Job) -> Run:
+        def run(job: Job) -> JobRun:
             profile = self._profiles[job.model]
-            beliefs: Beliefs = Measured(profile) if knowledge == "measured" else pool.of(job.model) if pool else Online()
+            beliefs: SpeedEstimate = (
+                MeasuredEstimate(profile) if knowledge == "measured" else pool.of(job.model) if pool else OnlineEstimate()
+            )
             adapts = "batch" in job.adapts
             return sia_setting.SiaRun(
                 job, profile, fleet, adapts_batch=adapts, beliefs=beliefs, tuned_batch=False, work_stated=stated
@@ -222,11 +224,11 @@ class Sia:
         schedule, _ = under_sia(self._data, self._profiles, self._cluster, f"{self._set}/{workload}", "sia")
         return Times({outcome.job.name: outcome.jct_s for outcome in schedule.outcomes}, makespan_s(schedule))
 
-    def fairness(self, schedule: Schedule) -> Mapping[str, float]:
+    def fairness(self, schedule: ClusterSchedule) -> Mapping[str, float]:
         """Each job beside itself alone on its share under paceline (Sia, section 5.5)."""
-        runs: dict[Fleet, Callable[[Job], Run]] = {}
+        runs: dict[Fleet, Callable[[Job], JobRun]] = {}
 
-        def alone(job: Job, part: Fleet) -> Run:
+        def alone(job: Job, part: Fleet) -> JobRun:
             if part not in runs:
                 runs[part] = self._runs(part, "predicted", stated=True)
             return runs[part](job)
@@ -235,7 +237,7 @@ class Sia:
         return finish_time_fairness(schedule, alone_s).ratio
 
 
-def figures(schedules: Sequence[Schedule], beside: Sequence[Times]) -> dict[str, object]:
+def figures(schedules: Sequence[ClusterSchedule], beside: Sequence[Times]) -> dict[str, object]:
     """Of all jobs of these workloads; the makespan is the mean over workloads."""
     pairs = [
         (outcome.jct_s, times.jct_s[outcome.job.name])
@@ -266,7 +268,7 @@ def fairness_of(ratios: Sequence[Mapping[str, float]]) -> dict[str, object]:
     return {"worst_ftf": round(max(values), 3), "unfair_share": round(float(np.mean([value > 1 for value in values])), 4)}
 
 
-def makespan_s(schedule: Schedule) -> float:
+def makespan_s(schedule: ClusterSchedule) -> float:
     """From the first arrival to the last end."""
     return max(o.end_s for o in schedule.outcomes) - min(o.job.arrival_s for o in schedule.outcomes)
 

@@ -34,10 +34,10 @@ from rows import append
 from paceline.array_types import Array
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.registry import POLICIES, Entry
+from paceline.scheduling.policies.registry import POLICIES, PolicyEntry
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
-from paceline.scheduling.speeds.profiles import Epochs, Profile, packed
+from paceline.scheduling.speeds.profiles import EpochTable, ModelProfile, packed
 from paceline.scheduling.state import Decision, State
 from paceline.scheduling.verb import scenario
 
@@ -115,7 +115,7 @@ def fleet_of(nodes: int, types: int) -> Fleet:
 class Cluster:
     """The state before each decision, and what follows from it."""
 
-    def __init__(self, entry: Entry, jobs: int, nodes: int, types: int, seed: int = 0) -> None:
+    def __init__(self, entry: PolicyEntry, jobs: int, nodes: int, types: int, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
         self.reports_s: list[float] = []
         self.entry, self.fleet, self.made, self.time_s = entry, fleet_of(nodes, types), 0, 1e5
@@ -204,7 +204,7 @@ class Cluster:
 class PredictedCluster(Cluster):
     """Jobs whose outlooks are predicted. Their true steps are those of other constants, so that reports correct predictions."""
 
-    def __init__(self, entry: Entry, jobs: int, nodes: int, types: int, seed: int = 0) -> None:
+    def __init__(self, entry: PolicyEntry, jobs: int, nodes: int, types: int, seed: int = 0) -> None:
         fleet = fleet_of(nodes, types)
         self.predictions, self.truth = pollux_setting.predictions(fleet), Predictions(fleet, networks=profiled_networks())
         self.profiles = {model: self._profile(model, fleet) for model in BATCHES}
@@ -212,7 +212,7 @@ class PredictedCluster(Cluster):
         super().__init__(entry, jobs, nodes, types, seed)
         self._work()  # what half of the jobs saw of themselves is reported
 
-    def _profile(self, model: str, fleet: Fleet) -> Profile:
+    def _profile(self, model: str, fleet: Fleet) -> ModelProfile:
         """True steps, and noise that grows from a tenth of the first batch to a hundred times as much."""
         first, most, local_least, local_most = BATCHES[model]
         speeds = {group.device: self.truth.surface(model, group, local_least, local_most) for group in fleet.groups}
@@ -220,7 +220,7 @@ class PredictedCluster(Cluster):
         ones = np.ones((len(batches), EPOCHS))
         steps = np.cumsum(300.0 * ones, axis=1)
         variance = np.geomspace(0.1, 10.0, EPOCHS) * np.linspace(1.0, 1.2, len(batches))[:, None]
-        return Profile(model, speeds, Epochs(batches, steps, steps, math.nan * ones, ones, variance))
+        return ModelProfile(model, speeds, EpochTable(batches, steps, steps, math.nan * ones, ones, variance))
 
     def _with_outlook(self, job: Job) -> tuple[Job, Any]:
         model = list(BATCHES)[int(self.random.integers(len(BATCHES)))]

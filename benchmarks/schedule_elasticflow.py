@@ -22,8 +22,8 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.edf import edf
 from paceline.scheduling.policies.las import las
-from paceline.scheduling.simulate.run import DurationRun, Run
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.run import DurationRun, JobRun
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Policy
 
@@ -47,7 +47,7 @@ CASES: tuple[tuple[str, Policy, float, float, int | None], ...] = (
 COLUMNS = ("policy", "round_s", "restart_s", "met", "refused", "late", "jobs", "published", "restarts", "slowest_decision_s")
 
 
-def simulated(data: Path, policy: Policy, round_s: float, restart_s: float, rigid: bool) -> Schedule:
+def simulated(data: Path, policy: Policy, round_s: float, restart_s: float, rigid: bool) -> ClusterSchedule:
     """The 195 jobs. Rigid ones run for their stated duration on the devices asked for."""
     tables = read_speeds(data / "profiles" / "elasticflow_throughputs.csv")
     jobs = read_jobs(data / "traces" / "elasticflow_195job.csv")
@@ -57,13 +57,13 @@ def simulated(data: Path, policy: Policy, round_s: float, restart_s: float, rigi
             return replace(job, adapts=frozenset())
         return replace(job, max_devices=min(max(speeds_of(job, tables, DEVICE)), LARGEST, job.batch))
 
-    def run(job: Job) -> Run:
+    def run(job: Job) -> JobRun:
         return DurationRun(job) if rigid else TabledRun(job, FLEET.types, {DEVICE: speeds_of(job, tables, DEVICE)})
 
-    return simulate([bounded(job) for job in jobs], FLEET, policy, run, Settings(round_s=round_s, restart_s=restart_s))
+    return simulate([bounded(job) for job in jobs], FLEET, policy, run, ClusterSettings(round_s=round_s, restart_s=restart_s))
 
 
-def counts(schedule: Schedule) -> dict[str, int]:
+def counts(schedule: ClusterSchedule) -> dict[str, int]:
     """Deadlines met, jobs refused, jobs late, restarts."""
     met = sum(outcome.met for outcome in schedule.outcomes)
     refused = sum(bool(outcome.removed) for outcome in schedule.outcomes)

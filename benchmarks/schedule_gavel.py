@@ -35,8 +35,8 @@ from paceline.scheduling.policies.finish_time_fairness import finish_time_fairne
 from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
 from paceline.scheduling.policies.max_throughput import max_throughput
-from paceline.scheduling.policies.time_shares import PUBLISHED, Sharing
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.policies.time_shares import PUBLISHED, RoundRules
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.state import Policy
@@ -55,18 +55,18 @@ POLICIES: Mapping[str, Policy] = {
     "finish_time_fairness": partial(finish_time_fairness, aware=False, sharing=UNAWARE),
     "finish_time_fairness_perf": partial(finish_time_fairness, sharing=PUBLISHED),
     "min_total_duration_perf": partial(makespan, sharing=PUBLISHED),
-    "max_sum_throughput_perf": partial(max_throughput, sharing=Sharing(forgets=False)),
+    "max_sum_throughput_perf": partial(max_throughput, sharing=RoundRules(forgets=False)),
     "critical_first": critical_first,
 }
 """By the published names."""
-SETTINGS = Settings(round_s=360.0, restart_s=0.0)
+SETTINGS = ClusterSettings(round_s=360.0, restart_s=0.0)
 STATIC_CLUSTER, CLUSTER = "8x1xV100 + 16x1xP100 + 24x1xK80", "36x1xV100 + 36x1xP100 + 36x1xK80"
 STATIC = ("fifo", "max_min_fairness", "max_min_fairness_perf", "min_total_duration_perf", "critical_first")
 FIRST, LAST = 4000, 5000
 WARM_H, AFTER_H = 500.0, 300.0
 
 
-def run(jobs: Sequence[Job], nodes: Fleet, name: str, throughputs: Throughputs, longest_s: float = 1e9) -> Schedule:
+def run(jobs: Sequence[Job], nodes: Fleet, name: str, throughputs: Throughputs, longest_s: float = 1e9) -> ClusterSchedule:
     """The jobs under a policy of ``POLICIES``."""
     settings = replace(SETTINGS, longest_s=longest_s)
     return simulate(jobs, nodes, POLICIES[name], lambda job: ThroughputRun(job, throughputs, nodes), settings)
@@ -146,7 +146,9 @@ def _curve(data: Path, experiment: str, name: str, rate: float) -> float:
     return math.nan
 
 
-def _row(setting: str, name: str, rate: float, jct_s: Sequence[float], schedule: Schedule, seconds: float) -> dict[str, object]:
+def _row(
+    setting: str, name: str, rate: float, jct_s: Sequence[float], schedule: ClusterSchedule, seconds: float
+) -> dict[str, object]:
     return {
         "setting": setting,
         "policy": name,

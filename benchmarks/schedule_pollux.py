@@ -24,7 +24,7 @@ from scipy.stats import spearmanr
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES, policy_named
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.traces.reader import read_trace
@@ -87,7 +87,7 @@ def main() -> None:
                     fleet,
                     policy_named(policy).decide,
                     runs,
-                    Settings(round_s=ROUNDS_S.get(policy, 60.0)),
+                    ClusterSettings(round_s=ROUNDS_S.get(policy, 60.0)),
                 )
                 jcts = {outcome.job.name: outcome.jct_s for outcome in schedule.outcomes}
                 reference = published.get((PUBLISHED.get(policy, "pollux"), load, workload), {})

@@ -27,10 +27,10 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.max_throughput import max_throughput
 from paceline.scheduling.policies.registry import POLICIES, RIGID
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
-from paceline.scheduling.simulate.run import Run
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.run import JobRun
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.speeds.profiles import Profile, read_profiles
+from paceline.scheduling.speeds.profiles import ModelProfile, read_profiles
 from paceline.scheduling.state import Policy
 
 HERE = Path(__file__).parent
@@ -80,11 +80,11 @@ def jobs(data: Path, workload: str, policy: str) -> list[Job]:
 
 
 def simulated(
-    data: Path, profiles: Mapping[str, Profile], cluster: str, workload: str, policy: str
-) -> tuple[Schedule, Callable[[Job, Fleet], Run]]:
+    data: Path, profiles: Mapping[str, ModelProfile], cluster: str, workload: str, policy: str
+) -> tuple[ClusterSchedule, Callable[[Job, Fleet], JobRun]]:
     """The schedule, and how its jobs run on any cluster."""
 
-    def run(job: Job, fleet: Fleet) -> Run:
+    def run(job: Job, fleet: Fleet) -> JobRun:
         if policy == "gavel":
             return sia_setting.SiaGavelRun(job, profiles[job.model], fleet)
         return sia_setting.SiaRun(job, profiles[job.model], fleet, adapts_batch="batch" in job.adapts)
@@ -94,7 +94,7 @@ def simulated(
     return simulate(jobs(data, workload, policy), fleet, decide, lambda job: run(job, fleet), settings), run
 
 
-def deciding(policy: str) -> tuple[Policy, Settings]:
+def deciding(policy: str) -> tuple[Policy, ClusterSettings]:
     """``gavel`` is the largest throughput in rounds of 360 s, each device in order; the others are of the registry."""
     if policy != "gavel":
         return POLICIES[policy].decide, sia_setting.settings()
@@ -102,7 +102,7 @@ def deciding(policy: str) -> tuple[Policy, Settings]:
     return lambda state: replace(decide(state), rule="in_order"), sia_setting.settings(360.0)
 
 
-def figures(schedule: Schedule) -> dict[str, float]:
+def figures(schedule: ClusterSchedule) -> dict[str, float]:
     """As Sia's simulator counts them: the 99th percentile is the entry at 0.99 n of the sorted times."""
     times = np.sort([outcome.jct_s for outcome in schedule.outcomes])
     arrivals = [outcome.job.arrival_s for outcome in schedule.outcomes]
@@ -124,7 +124,7 @@ def published(data: Path, workload: str, policy: str) -> dict[str, float]:
 
 
 def measured(
-    data: Path, profiles: Mapping[str, Profile], cluster: str, workload: str, policy: str, fairness: bool
+    data: Path, profiles: Mapping[str, ModelProfile], cluster: str, workload: str, policy: str, fairness: bool
 ) -> dict[str, object]:
     """A row."""
     started = time.perf_counter()

@@ -16,13 +16,13 @@ from paceline.hardware.catalogue import device
 from paceline.prediction import Predictor
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.time_shares import Sharing
+from paceline.scheduling.policies.time_shares import RoundRules
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.simulate.schedule import Settings
-from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online, Pool
+from paceline.scheduling.simulate.schedule import ClusterSettings
+from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate, SpeedEstimate
 from paceline.scheduling.speeds.goodput import BatchLimits, batch_split
 from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
-from paceline.scheduling.speeds.profiles import Profile, packed
+from paceline.scheduling.speeds.profiles import ModelProfile, packed
 
 CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
 """In the order in which its simulator tries types: the first that a job has run on is what others are projected from."""
@@ -51,12 +51,12 @@ NETWORKS: Mapping[str, str] = {"T4": "50Gb/s", "RTX 2080 Ti": "50Gb/s", "A100 SX
 LOCAL_MOST: Mapping[tuple[str, str], int] = {("deepspeech2", "RTX 2080 Ti"): 57}
 
 
-def settings(round_s: float = 60.0) -> Settings:
+def settings(round_s: float = 60.0) -> ClusterSettings:
     """Of its simulator; ``round_s`` is 360 for Gavel."""
-    return Settings(round_s=round_s, restart_by_model=RESTART_S, believed_restart=BELIEVED_RESTART_S, moves_free=True)
+    return ClusterSettings(round_s=round_s, restart_by_model=RESTART_S, believed_restart=BELIEVED_RESTART_S, moves_free=True)
 
 
-def predicted(fleet: Fleet, profiles: Mapping[str, Profile]) -> Pool:
+def predicted(fleet: Fleet, profiles: Mapping[str, ModelProfile]) -> EstimatePool:
     """What is predicted of its models from datasheets: each type by constants that were fitted without any step on it.
 
     Args:
@@ -67,7 +67,7 @@ def predicted(fleet: Fleet, profiles: Mapping[str, Profile]) -> Pool:
         constants = efficiency("ordinary", without=device(group.device).chip)
         nodes = Fleet((replace(group, network=NETWORKS[group.device]),))
         by_device[group.device] = Predictions(nodes, Predictor(constants=constants), profiled_networks())
-    return Pool(lambda model, device: by_device[device].believed(model, device, profiles))
+    return EstimatePool(lambda model, device: by_device[device].believed(model, device, profiles))
 
 
 class SiaRun(ProfiledRun):
@@ -79,11 +79,11 @@ class SiaRun(ProfiledRun):
     def __init__(
         self,
         job: Job,
-        profile: Profile,
+        profile: ModelProfile,
         fleet: Fleet,
         *,
         adapts_batch: bool,
-        beliefs: Beliefs | None = None,
+        beliefs: SpeedEstimate | None = None,
         tuned_batch: bool = True,
         work_stated: bool = True,
     ) -> None:
@@ -92,7 +92,7 @@ class SiaRun(ProfiledRun):
             profile,
             fleet,
             adapts_batch=adapts_batch,
-            beliefs=beliefs or Online(),
+            beliefs=beliefs or OnlineEstimate(),
             work_stated=work_stated,
             slowdown=SLOWDOWN.get(job.model, 1.0),
         )
@@ -116,8 +116,8 @@ class SiaGavelRun(SiaRun):
     """A rigid job of its simulator under Gavel, whose outlook counts steps a second, whatever their batch: the job of the
     smallest steps gains the most. One device always takes two passes."""
 
-    def __init__(self, job: Job, profile: Profile, fleet: Fleet) -> None:
-        super().__init__(job, profile, fleet, adapts_batch=False, beliefs=Measured(profile), tuned_batch=False)
+    def __init__(self, job: Job, profile: ModelProfile, fleet: Fleet) -> None:
+        super().__init__(job, profile, fleet, adapts_batch=False, beliefs=MeasuredEstimate(profile), tuned_batch=False)
 
     def _table(self, device_type: int, most: int) -> Array:
         group, devices = self.fleet.groups[device_type], self.job.devices
@@ -133,7 +133,7 @@ class SiaGavelRun(SiaRun):
         return table
 
 
-GAVEL = Sharing(forgets=False)
+GAVEL = RoundRules(forgets=False)
 """How its simulator runs Gavel: one queue over jobs and types, and what was ever received counts."""
 
 __all__ = ["CLUSTER", "GAVEL", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "predicted", "settings"]

@@ -18,16 +18,16 @@ from elasticflow_setting import TabledRun
 
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.run import DurationRun, Run
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.run import DurationRun, JobRun
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
-from paceline.scheduling.speeds.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, Profile, read_profiles
+from paceline.scheduling.speeds.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, ModelProfile, read_profiles
 from paceline.scheduling.state import Policy, State
 
 SMALL = Fleet((NodeGroup("T4", 2, 4, price=0.5),))
 """Eight devices."""
-FREE = Settings(round_s=0.0, restart_s=0.0)
+FREE = ClusterSettings(round_s=0.0, restart_s=0.0)
 """A decision at every event, and starts that cost nothing: closed forms hold."""
 
 
@@ -39,11 +39,11 @@ def elastic(name: str, steps: float, arrival_s: float = 0.0, **also: Any) -> Job
     return Job(name=name, steps=steps, arrival_s=arrival_s, adapts=frozenset({"devices"}), **also)
 
 
-def runs(fleet: Fleet, exponent: float = 0.8, most: int = 64) -> Callable[[Job], Run]:
+def runs(fleet: Fleet, exponent: float = 0.8, most: int = 64) -> Callable[[Job], JobRun]:
     """Rigid jobs of known durations; elastic ones that make n^exponent steps a second on n devices of any type."""
     table = {devices: devices**exponent for devices in range(1, min(fleet.devices, most) + 1)}
 
-    def run(job: Job) -> Run:
+    def run(job: Job) -> JobRun:
         if job.steps:
             return TabledRun(job, fleet.types, dict.fromkeys(fleet.types, table))
         return DurationRun(job, durations_known=True)
@@ -51,11 +51,13 @@ def runs(fleet: Fleet, exponent: float = 0.8, most: int = 64) -> Callable[[Job],
     return run
 
 
-def simulated(jobs: Sequence[Job], policy: Policy, fleet: Fleet = SMALL, settings: Settings = FREE, **how: Any) -> Schedule:
+def simulated(
+    jobs: Sequence[Job], policy: Policy, fleet: Fleet = SMALL, settings: ClusterSettings = FREE, **how: Any
+) -> ClusterSchedule:
     return simulate(jobs, fleet, policy, runs(fleet, **how), settings)
 
 
-def ends(schedule: Schedule) -> dict[str, float]:
+def ends(schedule: ClusterSchedule) -> dict[str, float]:
     return {outcome.job.name: outcome.end_s for outcome in schedule.outcomes}
 
 
@@ -92,7 +94,7 @@ def many_jobs(draw: st.DrawFn, most: int = 8, devices: int = 8, deadlines: bool 
     return jobs
 
 
-def audit(schedule: Schedule, jobs: Sequence[Job], removes: bool = False) -> None:
+def audit(schedule: ClusterSchedule, jobs: Sequence[Job], removes: bool = False) -> None:
     """No job is lost or doubled, none is in two places, and no node gives more than it has or while it is away.
 
     Args:
@@ -149,7 +151,7 @@ def write_profiles(folder: Path, model: str = "toy", epochs: int = 3) -> Path:
     return folder
 
 
-def profile(folder: Path) -> Profile:
+def profile(folder: Path) -> ModelProfile:
     return read_profiles(write_profiles(folder))["toy"]
 
 

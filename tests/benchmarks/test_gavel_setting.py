@@ -17,7 +17,7 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.max_min import max_min
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,9 @@ def test_its_speed_is_the_table_s() -> None:
 
 def test_a_job_alone_takes_steps_over_speed() -> None:
     jobs = [Job(name="a", model="net", steps=4000.0)]
-    schedule = simulate(jobs, FLEET, max_min, lambda job: ThroughputRun(job, SPEEDS, FLEET), Settings(round_s=1e5, restart_s=0))
+    schedule = simulate(
+        jobs, FLEET, max_min, lambda job: ThroughputRun(job, SPEEDS, FLEET), ClusterSettings(round_s=1e5, restart_s=0)
+    )
     assert schedule.outcomes[0].jct_s == pytest.approx(4000.0 if schedule.outcomes[0].spans[0].device == "T4" else 1000.0)
 
 

@@ -17,9 +17,9 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.registry import policy_named
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.speeds.expected_speed import Measured, Pool
+from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate
 from paceline.scheduling.speeds.predicted_jobs import profiled_networks
 from paceline.scheduling.speeds.profiles import DEVICES, read_profiles
 from paceline.scheduling.traces.reader import read_trace
@@ -71,7 +71,7 @@ def test_completions_are_the_published_ones(policy: str, published: str, within:
     jobs = read_trace(SHARED / "traces" / "pollux_workloads.csv", where).jobs
     fleet = Fleet.named(CLUSTER)
     runs = runs_for(policy, fleet, read_profiles(SHARED / "profiles", {"aws": "T4"}))
-    schedule = simulate(jobs_for(policy, jobs), fleet, policy_named(policy).decide, runs, Settings())
+    schedule = simulate(jobs_for(policy, jobs), fleet, policy_named(policy).decide, runs, ClusterSettings())
     with (SHARED / "traces" / "reference_pollux_jct.csv").open(newline="") as file:
         rows = [
             row for row in csv.DictReader(file) if (row["policy"], row["load"], row["workload"]) == (published, "0.5x", "1")
@@ -87,7 +87,7 @@ def step(times: object, devices: int, local: int) -> float:
 
 
 def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
-    exact = Pool(lambda model, device: predicted(16)).of("a")
+    exact = EstimatePool(lambda model, device: predicted(16)).of("a")
     wrong, again = (Distorted(exact, 0.2, seed=3) for _ in range(2))
     ratios = [step(wrong.times("T4"), n, 8) / step(exact.times("T4"), n, 8) for n in (1, 2, 4, 8, 16)]
     assert len(set(ratios)) == 5 and all(0.3 < ratio < 3 for ratio in ratios)
@@ -100,7 +100,7 @@ def test_errors_stay_for_a_life_and_differ_between_sizes() -> None:
 def test_seconds_left_do_not_see_the_current_epoch(tmp_path: Path) -> None:
     job = Job(name="a", model="toy", batch=32, epochs=3, adapts=frozenset({"devices"}))
     toy = profile(tmp_path)
-    run = OptimusOracle(job, toy, SMALL, adapts_batch=False, beliefs=Measured(toy))
+    run = OptimusOracle(job, toy, SMALL, adapts_batch=False, beliefs=MeasuredEstimate(toy))
     run.place("T4", (2,))
     two = 0.02 + 0.016 + 0.002
     one = 2 * (0.02 + 0.016)  # one device takes two passes

@@ -20,7 +20,7 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.sia import sia
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.speeds.profiles import Epochs, MeasuredSpeed, Profile, read_profiles
+from paceline.scheduling.speeds.profiles import EpochTable, MeasuredSpeed, ModelProfile, read_profiles
 
 DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
 FLEET = Fleet.named(CLUSTER)
@@ -37,13 +37,13 @@ def speed(step_s: float, per_node: int) -> MeasuredSpeed:
 
 
 @pytest.fixture(scope="module")
-def profile() -> Profile:
+def profile() -> ModelProfile:
     progress = np.array([[1000.0, 2000.0], [1000.0, 2000.0]])
-    epochs = Epochs(np.array([16, 512]), progress, progress, progress, np.ones((2, 2)), np.full((2, 2), 300.0))
-    return Profile("cifar10", {T4: speed(0.1, 4), A100: speed(0.01, 8), RTX: speed(0.05, 8)}, epochs)
+    epochs = EpochTable(np.array([16, 512]), progress, progress, progress, np.ones((2, 2)), np.full((2, 2), 300.0))
+    return ModelProfile("cifar10", {T4: speed(0.1, 4), A100: speed(0.01, 8), RTX: speed(0.05, 8)}, epochs)
 
 
-def run(profile: Profile, **options: bool) -> SiaRun:
+def run(profile: ModelProfile, **options: bool) -> SiaRun:
     job = Job(name="one", model="cifar10", devices=2, batch=64, epochs=2, adapts=frozenset({"devices", "batch"}))
     return SiaRun(job, profile, FLEET, adapts_batch=True, **options)  # type: ignore[arg-type]
 
@@ -53,13 +53,13 @@ def test_the_types_stand_in_the_order_of_the_simulator() -> None:
     assert [group.devices for group in FLEET.groups] == [24, 16, 24]
 
 
-def test_before_it_runs_every_type_is_worth_the_same(profile: Profile) -> None:
+def test_before_it_runs_every_type_is_worth_the_same(profile: ModelProfile) -> None:
     one = run(profile)
     assert one.max_devices() == 1
     assert [one.goodput(group, 1).tolist() for group in range(3)] == [[0, 1]] * 3
 
 
-def test_steps_are_longer_than_measured_by_the_models_factor(profile: Profile) -> None:
+def test_steps_are_longer_than_measured_by_the_models_factor(profile: ModelProfile) -> None:
     one = run(profile)
     one.place(T4, (1,))
     step = 0.1 + 0.01 * 16
@@ -67,7 +67,7 @@ def test_steps_are_longer_than_measured_by_the_models_factor(profile: Profile) -
     assert one.speed == pytest.approx(1 / (step * 1.8))
 
 
-def test_a_type_it_never_ran_on_is_projected_from_the_first_it_did(profile: Profile) -> None:
+def test_a_type_it_never_ran_on_is_projected_from_the_first_it_did(profile: ModelProfile) -> None:
     """By the ratio of one device's speeds: 64 samples over the longest step."""
     one = run(profile)
     one.place(T4, (1,))
@@ -80,7 +80,7 @@ def test_a_type_it_never_ran_on_is_projected_from_the_first_it_did(profile: Prof
     assert one.max_devices() == 2
 
 
-def test_the_policy_believes_in_the_batch_of_the_trace(profile: Profile) -> None:
+def test_the_policy_believes_in_the_batch_of_the_trace(profile: ModelProfile) -> None:
     """The job itself goes beyond it."""
     beliefs = {}
     for tuned in (True, False):
@@ -93,7 +93,7 @@ def test_the_policy_believes_in_the_batch_of_the_trace(profile: Profile) -> None
     assert beliefs[True] < beliefs[False]
 
 
-def test_gavel_counts_steps_whatever_their_batch(profile: Profile) -> None:
+def test_gavel_counts_steps_whatever_their_batch(profile: ModelProfile) -> None:
     """Two devices of 32 samples each; one takes two passes of 32."""
     for devices, step in ((2, 0.1 + 0.32), (1, 2 * (0.1 + 0.32))):
         job = Job(name="one", model="cifar10", devices=devices, batch=64, epochs=2)
@@ -109,7 +109,7 @@ def test_delays_are_by_model_and_moves_are_free() -> None:
     assert settings.believed_restart["yolov3"] == 45.0
 
 
-def test_its_gavel_counts_true_steps_of_the_devices_asked_for(profile: Profile) -> None:
+def test_its_gavel_counts_true_steps_of_the_devices_asked_for(profile: ModelProfile) -> None:
     """32 samples on two T4 are 16 each: 0.26 s, 1.8 times as long as measured. One T4 does not hold the job."""
     run = SiaGavelRun(Job(name="a", model="cifar10", devices=2, batch=32, epochs=1), profile, FLEET)
     assert run.goodput(0, 3) == pytest.approx(np.array([0, 0, 1 / (1.8 * 0.26), 0]))
@@ -117,7 +117,7 @@ def test_its_gavel_counts_true_steps_of_the_devices_asked_for(profile: Profile) 
     assert (small.goodput(0, 2)[2], small.goodput(1, 2)[2] > 0) == (0.0, True)
 
 
-def test_on_one_device_its_gavel_takes_two_passes(profile: Profile) -> None:
+def test_on_one_device_its_gavel_takes_two_passes(profile: ModelProfile) -> None:
     """16 samples are two passes of 8: 0.18 s each, without an exchange."""
     run = SiaGavelRun(Job(name="a", model="cifar10", devices=1, batch=16, epochs=1), profile, FLEET)
     assert run.goodput(0, 1)[1] == pytest.approx(1 / (1.8 * 2 * 0.18))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from each_row import each_row
 from paceline import Cluster, GradientExchange, Strategy, Workload
 from paceline.errors import UserError
-from paceline.planning.emit.job import Job
+from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.script import attach_line, lines
 from paceline.planning.emit.slurm import SBATCH
 from paceline.planning.emit.targets import TARGETS, emit, emitted, launch
@@ -85,7 +85,7 @@ def test_each_target_says_how_its_file_is_started(target: str) -> None:
     ],
 )
 def test_what_a_command_leaves_open_is_explained(target: str, words: str) -> None:
-    two, one = (emitted(Job(target, strategy(cluster, sharding="zero3"), NETWORK, cluster)) for cluster in (TWO, ONE))
+    two, one = (emitted(EmittedJob(target, strategy(cluster, sharding="zero3"), NETWORK, cluster)) for cluster in (TWO, ONE))
     assert (two.placeholders, one.placeholders) == (words, "")
     if target == "accelerate":
         assert "# Run it on each node: RANK is the number of the node, from 0" in two.text and "RANK" not in one.text
@@ -193,7 +193,7 @@ def test_the_lines_are_python_and_hold_every_choice(choices: dict[str, Any]) -> 
     except UserError as error:
         assert any(why in error.message for why in ("fp16 with zero", "zero1 in groups"))
         return
-    text = "\n".join(lines(Job("torchrun", chosen, NETWORK, TWO)))
+    text = "\n".join(lines(EmittedJob("torchrun", chosen, NETWORK, TWO)))
     ast.parse(text)
     mesh = chosen.parallelism
     for there, word in (
@@ -310,6 +310,6 @@ def test_what_one_of_them_lacks_is_refused_by_name(target: str, cluster: Cluster
 
 def test_a_name_that_schedulers_do_not_take_is_shortened() -> None:
     own = replace(NETWORK, name="My Net: v2/large " * 9)
-    text = SBATCH.write(Job("sbatch", strategy(), own, TWO))
+    text = SBATCH.write(EmittedJob("sbatch", strategy(), own, TWO))
     name = text.split("--job-name=")[1].splitlines()[0]
     assert len(name) <= 40 and name.startswith("my-net-v2-large-my") and Path(name).name == name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paceline import Cluster, Strategy, Workload
-from paceline.planning.emit.job import Job
+from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import rate_factor
 from paceline.planning.emit.targets import emit, emitted
 from paceline.strategy.recipe import Recipe, published
@@ -27,9 +27,9 @@ RECIPES = [
 ]
 
 
-def job(target: str, workload: Workload = TEXT, recipe: Recipe | None = None, **choices: Any) -> Job:
+def job(target: str, workload: Workload = TEXT, recipe: Recipe | None = None, **choices: Any) -> EmittedJob:
     usual = {"world_size": 8, "global_batch_size": 2048, "precision": "bf16"}
-    return Job(target, Strategy.of(**{**usual, **choices}), workload, EIGHT, recipe)
+    return EmittedJob(target, Strategy.of(**{**usual, **choices}), workload, EIGHT, recipe)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.optimizer)

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.scheduling.simulate.saved import from_json, to_json
 from paceline.scheduling.simulate.scenario import Scenario
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.wait_reasons import why
 from paceline.scheduling.verb import scenario
 from schedule_toys import ROOT
@@ -25,13 +25,13 @@ def free() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def simulated(free: Scenario) -> Mapping[str, Simulated]:
+def simulated(free: Scenario) -> Mapping[str, SimulatedSchedule]:
     fixed = tuple(replace(job, adapts=job.adapts - {"strategy"}, strategy=DATA_PARALLEL[job.model]) for job in free.jobs)
     one = {policy: free.run(policy) for policy in ("rubick", "paceline")}
     return {**one, **{f"{policy}, data parallel": replace(free, jobs=fixed).run(policy) for policy in ("rubick", "paceline")}}
 
 
-def test_a_free_strategy_is_no_slower_than_data_parallelism(simulated: Mapping[str, Simulated]) -> None:
+def test_a_free_strategy_is_no_slower_than_data_parallelism(simulated: Mapping[str, SimulatedSchedule]) -> None:
     for policy in ("rubick", "paceline"):
         ours, fixed = simulated[policy], simulated[f"{policy}, data parallel"]
         audit(ours.schedule, [outcome.job for outcome in ours.schedule.outcomes])
@@ -39,7 +39,9 @@ def test_a_free_strategy_is_no_slower_than_data_parallelism(simulated: Mapping[s
         assert ours.metrics.mean_jct_s <= fixed.metrics.mean_jct_s and ours.metrics.makespan_s <= fixed.metrics.makespan_s
 
 
-def test_what_fits_no_device_is_divided_and_never_runs_where_it_does_not_fit(simulated: Mapping[str, Simulated]) -> None:
+def test_what_fits_no_device_is_divided_and_never_runs_where_it_does_not_fit(
+    simulated: Mapping[str, SimulatedSchedule],
+) -> None:
     for one in simulated.values():
         for outcome in one.schedule.outcomes:
             for span in outcome.spans:
@@ -50,7 +52,7 @@ def test_what_fits_no_device_is_divided_and_never_runs_where_it_does_not_fit(sim
     assert any("tensor" in text and "pipeline" in text for text in ran)
 
 
-def test_why_and_the_saved_run_name_the_strategy_and_its_change(simulated: Mapping[str, Simulated]) -> None:
+def test_why_and_the_saved_run_name_the_strategy_and_its_change(simulated: Mapping[str, SimulatedSchedule]) -> None:
     answer = why(simulated["rubick"], "chat")
     first, second, *_ = answer.stretches
     assert first.what == "on 8 A100 SXM 40GB (n1 x8) as zero3, 4 micro steps"

@@ -13,7 +13,7 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.placement import Placement, in_order, racks_of, repacked
 from paceline.scheduling.simulate.run import DurationRun
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Decision, State
 
@@ -122,7 +122,7 @@ def test_what_does_not_fit_has_no_place() -> None:
     assert repacked(np.array([4]), [(), ()], np.array([4, 1])) == [((0, 4),), ()]
 
 
-def moved(settings: Settings) -> Schedule:
+def moved(settings: ClusterSettings) -> ClusterSchedule:
     """``a`` and ``c`` hold a device of different nodes when ``d`` comes for a whole one."""
     asked = (("a", 0.0, 1), ("b", 0.0, 3), ("c", 0.0, 1), ("d", 60.0, 4))
     jobs = [Job(name=name, duration_s=1000.0, arrival_s=at, devices=devices) for name, at, devices in asked]
@@ -138,7 +138,7 @@ def moved(settings: Settings) -> Schedule:
 
 @pytest.mark.parametrize(("free", "restarts", "end_s"), [(False, 1, 1060.0), (True, 0, 1030.0)])
 def test_a_job_that_moves_pays_a_restart_unless_moves_are_free(free: bool, restarts: int, end_s: float) -> None:
-    outcomes = {outcome.job.name: outcome for outcome in moved(Settings(moves_free=free, longest_s=2000.0)).outcomes}
+    outcomes = {outcome.job.name: outcome for outcome in moved(ClusterSettings(moves_free=free, longest_s=2000.0)).outcomes}
     movers = [outcome for outcome in (outcomes["a"], outcomes["c"]) if len(outcome.spans) > 1]
     assert len(movers) == 1
     assert movers[0].restarts == restarts
@@ -153,7 +153,7 @@ def test_a_restart_takes_the_time_of_its_model_and_policies_may_be_told_another(
         told.append((float(np.ravel(state.restart_s)[0]), float(np.ravel(state.restarting_s)[0])))
         return Decision(devices=np.ones(len(state.jobs), np.int64), type_index=np.zeros(len(state.jobs), np.int64), note="said")
 
-    settings = Settings(restart_by_model={"bert": 100.0}, believed_restart={"bert": 90.0})
+    settings = ClusterSettings(restart_by_model={"bert": 100.0}, believed_restart={"bert": 90.0})
     job = Job(name="one", model="bert", duration_s=50.0, adapts=ELASTIC.adapts)
     schedule = simulate([job], Fleet.named("1x4xT4"), policy, DurationRun, settings)
     assert schedule.outcomes[0].jct_s == pytest.approx(150.0)
@@ -179,7 +179,7 @@ def test_a_job_over_racks_is_slow_until_it_is_repacked_and_pays_for_the_move() -
     def policy(state: State) -> Decision:
         return Decision(devices=state.requested, type_index=0 * state.requested, repack=state.time_s >= 200)
 
-    settings = Settings(round_s=10.0, restart_s=0.0, moves_free=True)
+    settings = ClusterSettings(round_s=10.0, restart_s=0.0, moves_free=True)
     wide = simulate(jobs, RACKS, policy, Slowed, settings).outcomes[4]
     assert [span.placement for span in wide.spans] == [((1, 2), (2, 2)), ((0, 2), (1, 2))]
     assert wide.end_s == 200 + (200 - 130 / 2) and wide.restarts == 1
@@ -190,8 +190,8 @@ def test_all_are_repacked_within_racks() -> None:
         return Decision(devices=state.requested, type_index=0 * state.requested, order=[1, 0], repack=True)
 
     jobs = [Job(name="b", devices=3, duration_s=10), Job(name="a", devices=4, duration_s=10)]
-    schedule = simulate(jobs, RACKS, policy, Slowed, Settings(round_s=0.0, restart_s=0.0))
+    schedule = simulate(jobs, RACKS, policy, Slowed, ClusterSettings(round_s=0.0, restart_s=0.0))
     assert [outcome.spans[0].placement for outcome in schedule.outcomes] == [((2, 2), (3, 1)), ((0, 2), (1, 2))]
     jobs = [Job(name=name, devices=devices, duration_s=10) for name, devices in (("a", 3), ("b", 3))]
-    schedule = simulate(jobs, RACKS, policy, Slowed, Settings(round_s=0.0, restart_s=0.0))
+    schedule = simulate(jobs, RACKS, policy, Slowed, ClusterSettings(round_s=0.0, restart_s=0.0))
     assert [outcome.jct_s for outcome in schedule.outcomes] == [10, 10]

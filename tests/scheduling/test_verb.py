@@ -10,7 +10,7 @@ import pytest
 import paceline
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Outage
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.verb import scenario
 from schedule_toys import JOBS, TRACE, job
 
@@ -23,7 +23,7 @@ def test_names_are_values() -> None:
 
 
 def test_jobs_of_ones_own() -> None:
-    settings = Settings(round_s=0, restart_s=0)
+    settings = ClusterSettings(round_s=0, restart_s=0)
     answer = paceline.schedule(JOBS, "2x2xT4", "fifo", settings=settings)
     assert [outcome.end_s for outcome in answer.schedule.outcomes] == [100, 150, 200]
     away = paceline.schedule(JOBS, "2x2xT4", "fifo", settings=settings, outages=[Outage(0, 0.0, 500.0)])

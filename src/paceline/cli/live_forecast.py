@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from paceline.scheduling.executors.executor import LiveJob
     from paceline.scheduling.live.nodes import LiveNodes
     from paceline.scheduling.live.prediction import LivePredictions
-    from paceline.scheduling.live.runner import LivePolicy, LiveState
-    from paceline.scheduling.simulate.schedule import Settings
+    from paceline.scheduling.live.runner import Planner, Snapshot
+    from paceline.scheduling.simulate.schedule import ClusterSettings
     from paceline.training.runs.training_run import TrainingRun
 
 MACHINE = "machine.json"
@@ -58,7 +58,7 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob
     return nodes
 
 
-def check_decides(policy: LivePolicy, live: LiveState) -> None:
+def check_decides(policy: Planner, live: Snapshot) -> None:
     """Ask the policy once before anything runs. Raises UserError for jobs on which it cannot decide."""
     try:
         policy(live)
@@ -91,7 +91,7 @@ def training_run_of(words: Sequence[str]) -> TrainingRun:
 
 
 def say_forecast(
-    live: LiveState, policy: str, nodes: LiveNodes, predictions: LivePredictions, settings: Settings
+    live: Snapshot, policy: str, nodes: LiveNodes, predictions: LivePredictions, settings: ClusterSettings
 ) -> tuple[dict[str, float], dict[str, Any] | None]:
     """When the jobs of ``live.rows`` are to end, in seconds of the epoch by name, and the simulated schedule as JSON.
 

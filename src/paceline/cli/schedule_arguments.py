@@ -64,14 +64,14 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
     """What ``add_cluster_of_jobs`` was given. Raises UserError."""
     from paceline.scheduling.simulate.failures import parse_outages
     from paceline.scheduling.simulate.scenario import FAIRNESS, KNOWLEDGE
-    from paceline.scheduling.simulate.schedule import Settings
+    from paceline.scheduling.simulate.schedule import ClusterSettings
     from paceline.scheduling.verb import scenario
 
     if not 0 <= o.interference < 1:
         raise UserError(f"--interference {o.interference:g} is not a share", "give a share of the speed from 0 to below 1")
     if o.seed < 0:
         raise UserError(f"--seed {o.seed}", "give a whole number from 0 up")
-    settings = Settings(
+    settings = ClusterSettings(
         round_s=_seconds(o, "round", or_none=True),
         restart_s=_seconds(o, "restart", or_none=True),
         interference=o.interference,

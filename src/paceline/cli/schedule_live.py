@@ -22,7 +22,7 @@ from paceline.units import format_seconds, parse_seconds
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
     from paceline.scheduling.live.journal import Journal
-    from paceline.scheduling.simulate.simulated import Simulated
+    from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 EXECUTORS = ("local", "slurm", "ray")
 STATE = "runs/live"
@@ -60,10 +60,10 @@ def _live(o: argparse.Namespace) -> Answer:
     from paceline.scheduling.live.journal import NAME, Journal, LiveRow
     from paceline.scheduling.live.policy import LiveAdapter, even, restarts
     from paceline.scheduling.live.prediction import LivePredictions
-    from paceline.scheduling.live.runner import LivePolicy, LiveState, Runner, check_start, first_look
+    from paceline.scheduling.live.runner import Planner, Runner, Snapshot, check_start, first_look
     from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
     from paceline.scheduling.policies.registry import ALIASES, POLICIES
-    from paceline.scheduling.simulate.schedule import Settings
+    from paceline.scheduling.simulate.schedule import ClusterSettings
 
     executor_name = known_name("executor", o.executor, EXECUTORS)
     round_s, restart_s = parse_seconds(o.round), parse_seconds(o.restart)
@@ -85,7 +85,7 @@ def _live(o: argparse.Namespace) -> Answer:
         began = time.time()
         arriving = [LiveRow(job=job, arrival_s=began + after_s, since=began + after_s) for job, after_s in jobs if job in new]
         rows = [*(row for row in known.values() if not row.is_over), *arriving]
-        policy: LivePolicy = even
+        policy: Planner = even
         ends: dict[str, float] = {}
         if policy_name != "even":
             decide = POLICIES[policy_name].decide
@@ -94,9 +94,9 @@ def _live(o: argparse.Namespace) -> Answer:
             policy = LiveAdapter(decide, round_s, nodes, predictions, restart_s)
             if new:
                 past = [row for row in known.values() if row.is_over]
-                live = LiveState(now_s=began, rows=rows, placed={}, nodes=there, past=past)
+                live = Snapshot(now_s=began, rows=rows, placed={}, nodes=there, past=past)
                 check_decides(policy, live)
-                settings = Settings(round_s=round_s, restart_s=float(restarts(live, restart_s).mean()))
+                settings = ClusterSettings(round_s=round_s, restart_s=float(restarts(live, restart_s).mean()))
                 ends, forecast = say_forecast(live, policy_name, nodes, predictions, settings)
                 journal.remember(forecast=forecast)
         if journal.facts().get("policy") != policy_name:
@@ -140,7 +140,7 @@ def _executor(o: argparse.Namespace, name: str) -> Executor:
     return RayExecutor(directory, gpus=o.gpus)
 
 
-def _write(o: argparse.Namespace, achieved: Simulated, forecast: Mapping[str, Any] | None) -> list[str]:
+def _write(o: argparse.Namespace, achieved: SimulatedSchedule, forecast: Mapping[str, Any] | None) -> list[str]:
     """The schedule in the state's directory, where ``schedule why`` reads it, and the page where it is asked for.
 
     The page shows what was predicted beside it, where that was for the same jobs.

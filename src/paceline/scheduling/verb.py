@@ -15,10 +15,10 @@ from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.simulate.failures import BEYOND_S, drawn_outages
 from paceline.scheduling.simulate.oversized_jobs import check_sizes, without_too_large
 from paceline.scheduling.simulate.scenario import FairnessRule, Knowledge, Scenario
-from paceline.scheduling.simulate.schedule import Settings
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.schedule import ClusterSettings
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_networks
-from paceline.scheduling.speeds.profiles import Profile, read_profiles
+from paceline.scheduling.speeds.profiles import ModelProfile, read_profiles
 from paceline.scheduling.state import Policy
 from paceline.scheduling.traces.reader import read_trace
 
@@ -29,9 +29,9 @@ def schedule(
     policy: str | Policy,
     *,
     where: Mapping[str, str] | None = None,
-    profiles: Mapping[str, Profile] | str | Path = "",
+    profiles: Mapping[str, ModelProfile] | str | Path = "",
     knowledge: Knowledge = "online",
-    settings: Settings | None = None,
+    settings: ClusterSettings | None = None,
     outages: Sequence[Outage] = (),
     failures_s: float = 0.0,
     repair_s: float = 4 * 3600.0,
@@ -42,7 +42,7 @@ def schedule(
     fairness: FairnessRule = "estimate",
     drop_too_large: bool = False,
     progress: Callable[[float, int], None] | None = None,
-) -> Simulated:
+) -> SimulatedSchedule:
     """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
 
     Args:
@@ -88,9 +88,9 @@ def scenario(
     cluster: Fleet | str,
     *,
     where: Mapping[str, str] | None = None,
-    profiles: Mapping[str, Profile] | str | Path = "",
+    profiles: Mapping[str, ModelProfile] | str | Path = "",
     knowledge: Knowledge = "online",
-    settings: Settings | None = None,
+    settings: ClusterSettings | None = None,
     outages: Sequence[Outage] = (),
     failures_s: float = 0.0,
     repair_s: float = 4 * 3600.0,
@@ -134,7 +134,7 @@ def scenario(
         fleet=fleet,
         profiles=measured,
         knowledge=knowledge,
-        settings=settings or Settings(),
+        settings=settings or ClusterSettings(),
         predictions=Predictions(fleet, predictor, published),
         stop_early=EarlyStop.named(stop_early) if isinstance(stop_early, str) else stop_early,
         fairness=fairness,

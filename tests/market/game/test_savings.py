@@ -10,7 +10,7 @@ from paceline.market.federation.site import Federation
 from paceline.market.game.savings import Savings, SharingRules
 from paceline.scheduling.policies.rigid import filled
 from paceline.scheduling.simulate.run import DurationRun
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate as schedule_jobs
 from paceline.scheduling.state import Decision, State
 
@@ -52,7 +52,7 @@ def test_a_site_alone_is_what_paceline_schedule_simulates(seed: int) -> None:
     def backfilled(state: State) -> Decision:
         return filled(state, np.lexsort((np.arange(len(state.jobs)), state.devices == 0)))
 
-    settings = Settings(round_s=0.0, restart_s=0.0)
+    settings = ClusterSettings(round_s=0.0, restart_s=0.0)
     schedule = schedule_jobs(alone.jobs, alone.fleet, backfilled, DurationRun, settings)
     outcome = Savings.of(Federation(sites=(alone,))).outcome(1)
     assert [each.end_s for each in schedule.outcomes] == pytest.approx(outcome.end_s.tolist())

@@ -14,7 +14,7 @@ import pytest
 
 from live_jobs import script, training
 from paceline.errors import UserError
-from paceline.scheduling.executors.records import End, JobRecord, Records, body, ended, read_progress, words_of_training
+from paceline.scheduling.executors.records import CommandEnd, JobRecord, Records, body, ended, read_progress, words_of_training
 
 
 def test_a_record_is_what_its_file_says(tmp_path: Path) -> None:
@@ -35,20 +35,20 @@ def test_a_record_is_what_its_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("paceline", "end", "told", "progress", "phase"),
     [
-        (True, End(0, False, 9.0), False, {}, "done"),
-        (True, End(0, True, 9.0), True, {}, "done"),  # its last epoch and the signal came together
-        (True, End(143, True, 9.0), True, {"epoch": 3}, "stopped"),
-        (True, End(137, True, 9.0), True, {"epoch": 6}, "done"),  # all it lacks is its record
-        (True, End(1, False, 9.0), False, {"epoch": 3}, "failed"),
+        (True, CommandEnd(0, False, 9.0), False, {}, "done"),
+        (True, CommandEnd(0, True, 9.0), True, {}, "done"),  # its last epoch and the signal came together
+        (True, CommandEnd(143, True, 9.0), True, {"epoch": 3}, "stopped"),
+        (True, CommandEnd(137, True, 9.0), True, {"epoch": 6}, "done"),  # all it lacks is its record
+        (True, CommandEnd(1, False, 9.0), False, {"epoch": 3}, "failed"),
         (True, None, True, {}, "stopped"),
         (True, None, False, {}, "failed"),
-        (False, End(0, False, 9.0), False, {}, "done"),
-        (False, End(0, True, 9.0), True, {}, "stopped"),  # it has saved, as it was told to
-        (False, End(3, False, 9.0), False, {"epoch": 99}, "failed"),
+        (False, CommandEnd(0, False, 9.0), False, {}, "done"),
+        (False, CommandEnd(0, True, 9.0), True, {}, "stopped"),  # it has saved, as it was told to
+        (False, CommandEnd(3, False, 9.0), False, {"epoch": 99}, "failed"),
     ],
 )
 def test_how_a_job_has_ended(
-    paceline: bool, end: End | None, told: bool, progress: dict[str, int], phase: str, tmp_path: Path
+    paceline: bool, end: CommandEnd | None, told: bool, progress: dict[str, int], phase: str, tmp_path: Path
 ) -> None:
     job = training(tmp_path) if paceline else script(tmp_path, "true")
     (tmp_path / "job").mkdir()
@@ -65,12 +65,12 @@ def test_a_report_from_before_the_first_start_is_none_of_this_job(tmp_path: Path
     report.write_text('{"epoch": 6, "step": 60}')
     os.utime(report, ns=(5, 10**18))
     record = records.start(job, {"h0": 1})
-    assert record.progress == {} and ended(record, End(1, False, 9.0)).phase == "failed"
-    assert ended(record, End(0, False, 9.0)).phase == "done"
+    assert record.progress == {} and ended(record, CommandEnd(1, False, 9.0)).phase == "failed"
+    assert ended(record, CommandEnd(0, False, 9.0)).phase == "done"
     records.save(record)
     os.utime(report, ns=(5, 10**18 - 1))  # written since, by a file system whose clock goes wrong
     again = records.start(job, {"h0": 2})
-    assert again.progress == {"epoch": 6, "step": 60} and ended(again, End(137, False, 9.0)).phase == "done"
+    assert again.progress == {"epoch": 6, "step": 60} and ended(again, CommandEnd(137, False, 9.0)).phase == "done"
     records.save(again)
     assert records.start(replace(job, grace_s=1.0), {"h0": 1}).progress == {}, "another job of that name"
 

@@ -16,7 +16,7 @@ from paceline.reporting.pages.schedule_page import render_schedules
 from paceline.scheduling.live.finished import live_schedule, newer_journal, schedule_so_far
 from paceline.scheduling.live.journal import NAME, Journal, LiveSpan
 from paceline.scheduling.simulate.saved import from_json, to_json
-from paceline.scheduling.simulate.wait_reasons import Why, why
+from paceline.scheduling.simulate.wait_reasons import JobHistory, why
 
 
 def test_a_journal_is_a_schedule(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_reason_of_a_stretch_is_what_was_said_last_of_its_placement(tmp_path
 def test_a_schedule_that_goes_on_is_told_up_to_now(tmp_path: Path) -> None:
     schedule = schedule_so_far(written(tmp_path, 1e6), 1e6 + 50)
 
-    def told(name: str) -> Why:
+    def told(name: str) -> JobHistory:
         return why(schedule, name)
 
     grows = told("grows")

@@ -13,22 +13,22 @@ from paceline.scheduling.live.forecast import forecast, work_left
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.outlook import ReportedOutlook
 from paceline.scheduling.live.policy import reported
-from paceline.scheduling.live.runner import LiveState
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.live.runner import Snapshot
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.state import Outlook
 
 BASE = Path("/data")
 NODES = (("h0", 1),)
 FLEET = Fleet.named("1x1xT4")
-SETTINGS = Settings(round_s=0.0, restart_s=5.0)
+SETTINGS = ClusterSettings(round_s=0.0, restart_s=5.0)
 
 
 def lasting(name: str, seconds: float, arrival_s: float = 0.0, **more: object) -> LiveRow:
     return LiveRow(job=script(BASE, "true", name, duration_s=seconds, **more), arrival_s=arrival_s)
 
 
-def live(now_s: float = 0.0, past: Sequence[LiveRow] = ()) -> LiveState:
-    return LiveState(now_s=now_s, rows=(), placed={}, nodes=NODES, past=past)
+def live(now_s: float = 0.0, past: Sequence[LiveRow] = ()) -> Snapshot:
+    return Snapshot(now_s=now_s, rows=(), placed={}, nodes=NODES, past=past)
 
 
 def test_jobs_wait_for_one_another_and_each_pays_its_start() -> None:
@@ -53,7 +53,7 @@ def test_a_wide_belief_gives_a_range() -> None:
         def relative_spread(self) -> float:
             return 0.5
 
-    def wide(state: LiveState, fleet: Fleet) -> Sequence[Outlook]:
+    def wide(state: Snapshot, fleet: Fleet) -> Sequence[Outlook]:
         return [Wide(row) for row in state.rows]
 
     expected = forecast([lasting("a", 60.0)], live(), "fifo", FLEET, wide, SETTINGS)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from live_jobs import script, training
-from paceline.scheduling.executors.executor import Placement
+from paceline.scheduling.executors.executor import NodeDevices
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.policy import LiveAdapter, core_job, even, restarts
-from paceline.scheduling.live.runner import LiveState
+from paceline.scheduling.live.runner import Snapshot
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
@@ -28,8 +28,8 @@ def row(name: str, arrival_s: float = 100.0, **more: object) -> LiveRow:
     return LiveRow(job=training(BASE, name), arrival_s=arrival_s, **more)  # type: ignore[arg-type]
 
 
-def state(*rows: LiveRow, placed: dict[str, Placement] | None = None, nodes: tuple[tuple[str, int], ...] = NODES) -> LiveState:
-    return LiveState(now_s=200.0, rows=rows, placed=placed or {}, nodes=nodes)
+def state(*rows: LiveRow, placed: dict[str, NodeDevices] | None = None, nodes: tuple[tuple[str, int], ...] = NODES) -> Snapshot:
+    return Snapshot(now_s=200.0, rows=rows, placed=placed or {}, nodes=nodes)
 
 
 def test_an_elastic_job_asks_for_the_least_and_a_rigid_one_for_what_it_has() -> None:
@@ -42,7 +42,7 @@ def test_an_elastic_job_asks_for_the_least_and_a_rigid_one_for_what_it_has() -> 
 def test_fifo_keeps_who_runs_and_places_the_next() -> None:
     rigid = LiveRow(job=script(BASE, "true", "big", min_devices=4, max_devices=4), arrival_s=150.0)
     decide = LiveAdapter(fifo, 10.0)
-    placed: dict[str, Placement] = {"b": {"h1": 1}}
+    placed: dict[str, NodeDevices] = {"b": {"h1": 1}}
     decision = decide(state(row("a"), row("b", 110.0), rigid, placed=placed))
     assert decision.placements == {"a": {"h0": 1}, "b": {"h1": 1}}
 
@@ -117,11 +117,11 @@ def test_a_job_without_time_for_its_work_is_turned_away_and_an_admitted_one_stay
         return LiveRow(job=job, arrival_s=100.0, run_s=run_s)
 
     decide = LiveAdapter(deadline, 10.0, restart_s=1.0)
-    live = LiveState(now_s=100.0, rows=[lasting("tight", 50.0), lasting("fits", 400.0)], placed={}, nodes=(("h0", 1),))
+    live = Snapshot(now_s=100.0, rows=[lasting("tight", 50.0), lasting("fits", 400.0)], placed={}, nodes=(("h0", 1),))
     first = decide(live)
     assert "tight" in first.removed and first.placements == {"fits": {"h0": 1}}
     late = [lasting("fits", 400.0, run_s=1.0)]
-    live = LiveState(now_s=450.0, rows=late, placed=dict(first.placements), nodes=(("h0", 1),), memory=first.memory)
+    live = Snapshot(now_s=450.0, rows=late, placed=dict(first.placements), nodes=(("h0", 1),), memory=first.memory)
     assert not decide(live).removed, "it was admitted"
     assert decide(replace(live, memory=None)).removed
 
@@ -129,7 +129,7 @@ def test_a_job_without_time_for_its_work_is_turned_away_and_an_admitted_one_stay
 def test_a_start_costs_what_it_cost_before() -> None:
     rows = [row("a", restart_s=4.0), row("b")]
     assert restarts(state(*rows), 30.0).tolist() == [4.0, 4.0]
-    assert restarts(LiveState(now_s=0.0, rows=[row("b")], placed={}, nodes=NODES, past=rows[:1]), 30.0).tolist() == [4.0]
+    assert restarts(Snapshot(now_s=0.0, rows=[row("b")], placed={}, nodes=NODES, past=rows[:1]), 30.0).tolist() == [4.0]
     assert restarts(state(row("b")), 30.0).tolist() == [30.0]
 
 

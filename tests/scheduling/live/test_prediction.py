@@ -18,7 +18,7 @@ from paceline.prediction import Predictor
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.prediction import LivePredictions
-from paceline.scheduling.live.runner import LiveState
+from paceline.scheduling.live.runner import Snapshot
 from paceline.scheduling.state import Outlook
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -35,7 +35,7 @@ def row(name: str, job: object = None, **more: object) -> LiveRow:
 def believed(
     rows: Sequence[LiveRow], past: Sequence[LiveRow] = (), nodes: LiveNodes = T4, there: tuple[tuple[str, int], ...] = NODES
 ) -> list[Outlook]:
-    live = LiveState(now_s=200.0, rows=rows, placed={}, nodes=there, past=past)
+    live = Snapshot(now_s=200.0, rows=rows, placed={}, nodes=there, past=past)
     return LivePredictions(nodes, training_run_of)(live, nodes.fleet(dict(there))[0])
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from live_jobs import script, training
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, Unavailable
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Unavailable
 from paceline.scheduling.live.journal import Journal
 from paceline.scheduling.live.policy import LiveAdapter, even
-from paceline.scheduling.live.runner import LiveDecision, LivePolicy, LiveState, Runner, check_start
+from paceline.scheduling.live.runner import Planner, Runner, Snapshot, Targets, check_start
 from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.policies.fifo import fifo
 
@@ -26,7 +26,7 @@ class Played:
     def __init__(self, nodes: Mapping[str, int], work: int = 8) -> None:
         self.up, self.work, self.now = dict(nodes), work, 0.0
         self.jobs: dict[str, tuple[LiveJob, Observed]] = {}
-        self.submitted: list[tuple[str, Placement]] = []
+        self.submitted: list[tuple[str, NodeDevices]] = []
         self.mute = False
         self.fails: set[str] = set()
 
@@ -34,7 +34,7 @@ class Played:
         self._answer()
         return tuple(self.up.items())
 
-    def submit(self, job: LiveJob, placement: Placement) -> None:
+    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
         self._answer()
         before = self.jobs.get(job.name)
         if before is not None:
@@ -42,19 +42,19 @@ class Played:
             assert before[1].phase != "done", f"{job.name} again"
         self._put(job, placement, before[1].progress if before else {})
 
-    def _put(self, job: LiveJob, placement: Placement, progress: Mapping[str, float]) -> None:
+    def _put(self, job: LiveJob, placement: NodeDevices, progress: Mapping[str, float]) -> None:
         assert self._has_room(job.name, placement), "no room"
         self.submitted.append((job.name, dict(placement)))
         self.jobs[job.name] = job, Observed(phase="running", placement=dict(placement), since=self.now, progress=progress)
 
-    def _has_room(self, name: str, placement: Placement) -> bool:
+    def _has_room(self, name: str, placement: NodeDevices) -> bool:
         left = dict(self.up)
         for other, (_, seen) in self.jobs.items():
             for node, devices in seen.placement.items() if seen.phase in ("running", "stopping") and other != name else ():
                 left[node] = left.get(node, 0) - devices
         return all(left.get(node, 0) >= devices for node, devices in placement.items())
 
-    def resize(self, name: str, placement: Placement) -> None:
+    def resize(self, name: str, placement: NodeDevices) -> None:
         self._answer()
         job, seen = self.jobs[name]
         self.jobs[name] = job, replace(seen, phase="stopping", target=dict(placement), since=self.now)
@@ -91,7 +91,7 @@ class Played:
             raise Unavailable("no answer")
 
 
-def runner(played: Played, journal: Journal, policy: LivePolicy = even) -> Runner:
+def runner(played: Played, journal: Journal, policy: Planner = even) -> Runner:
     def clock() -> float:
         played.now += 10.0
         return played.now
@@ -251,7 +251,7 @@ def test_that_nodes_die_is_no_fault_of_a_job(tmp_path: Path) -> None:
 
 
 def test_a_policy_may_remove_a_job_for_good(tmp_path: Path) -> None:
-    def policy(state: LiveState) -> LiveDecision:
+    def policy(state: Snapshot) -> Targets:
         decision = even(state)
         return replace(decision, removed={"j0": "no deadline can be met"}) if state.now_s > 15.0 else decision
 
@@ -273,8 +273,8 @@ def test_a_decision_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ({"j0": {"h9": 1}}, "gives j0 1 devices of h9"),
     ):
 
-        def policy(state: LiveState, placements: Mapping[str, Placement] = placements) -> LiveDecision:
-            return LiveDecision(placements, {})
+        def policy(state: Snapshot, placements: Mapping[str, NodeDevices] = placements) -> Targets:
+            return Targets(placements, {})
 
         with Journal(tmp_path / "state") as journal:
             add(journal, tmp_path, [0.0, 0.0])
@@ -284,7 +284,7 @@ def test_a_decision_that_cannot_be_is_refused(tmp_path: Path) -> None:
 
 def test_what_an_executor_refuses_ends_that_job_alone(tmp_path: Path) -> None:
     class Refusing(Played):
-        def submit(self, job: LiveJob, placement: Placement) -> None:
+        def submit(self, job: LiveJob, placement: NodeDevices) -> None:
             if job.name == "j0":
                 raise UserError("Slurm refuses j0", "see its file")
             super().submit(job, placement)
@@ -329,7 +329,7 @@ def test_time_without_a_runner_counts(tmp_path: Path) -> None:
 class Brief(Played):
     """Jobs end before anybody looks at them."""
 
-    def _put(self, job: LiveJob, placement: Placement, progress: Mapping[str, float]) -> None:
+    def _put(self, job: LiveJob, placement: NodeDevices, progress: Mapping[str, float]) -> None:
         super()._put(job, placement, progress)
         seen = self.jobs[job.name][1]
         self.jobs[job.name] = job, replace(seen, phase="done", since=self.now + 4.0, code=0)
@@ -350,12 +350,12 @@ def test_who_waits_for_devices_starts_before_the_next_decision(tmp_path: Path) -
     """The policy gives the only slot to the other job; that is carried out within seconds, not after another minute."""
     played, decided = Played({"h0": 1}, work=1000), 0
 
-    def swaps(state: LiveState) -> LiveDecision:
+    def swaps(state: Snapshot) -> Targets:
         nonlocal decided
         decided += 1
         if decided == 3:
             raise KeyboardInterrupt
-        return LiveDecision({f"j{decided - 1}": {"h0": 1}})
+        return Targets({f"j{decided - 1}": {"h0": 1}})
 
     def sleep(seconds: float) -> None:
         played.now += seconds
@@ -373,7 +373,7 @@ def test_a_submission_that_is_refused_is_tried_again(tmp_path: Path) -> None:
     class Refusing(Played):
         refusals = 2
 
-        def submit(self, job: LiveJob, placement: Placement) -> None:
+        def submit(self, job: LiveJob, placement: NodeDevices) -> None:
             if self.refusals:
                 self.refusals -= 1
                 raise UserError("the node went away")

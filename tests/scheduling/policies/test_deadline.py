@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.deadline import deadline
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from scheduling_toys import audit, elastic, ends, many_jobs, rigid, simulated, state
 
 
 @given(many_jobs(deadlines=True), st.sampled_from([0.0, 5.0]))
 def test_what_is_admitted_is_kept(jobs: list[Job], restart_s: float) -> None:
     """With exact speeds and free restarts to the last; with costly ones at least all are ended or told."""
-    schedule = simulated(jobs, deadline, settings=Settings(round_s=0.0, restart_s=restart_s))
+    schedule = simulated(jobs, deadline, settings=ClusterSettings(round_s=0.0, restart_s=restart_s))
     audit(schedule, jobs, removes=True)
     for outcome in schedule.outcomes:
         assert bool(outcome.removed) == np.isnan(outcome.end_s)

@@ -13,7 +13,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop, learned_enough, stopping_early
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.simulate.run import DurationRun
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from scheduling_toys import FREE, SMALL, elastic, rigid, state
 
@@ -72,7 +72,7 @@ def test_a_job_that_stopped_learning_leaves_its_devices_to_the_next() -> None:
 def test_what_a_policy_promised_ends_with_the_job_that_is_removed() -> None:
     jobs = [rigid("runs", 1, 4), rigid("flat", 1, 4), rigid("learns", 1, 4)]
     curves = {"runs": LEARNS, "flat": np.concatenate([FLAT, np.full(500, 0.9)]), "learns": LEARNS}
-    settings = Settings(round_s=1.0, restart_s=0.0)
+    settings = ClusterSettings(round_s=1.0, restart_s=0.0)
     schedule = simulate(jobs, SMALL, stopping_early(fifo), lambda job: Learner(job, curves[job.name]), settings)
     assert [outcome.removed_s for outcome in schedule.outcomes] == [None, 150, None] and schedule.outcomes[2].start_s == 151
 

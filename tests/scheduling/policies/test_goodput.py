@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.goodput import goodput, least_cost
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from scheduling_toys import Fleet, audit, elastic, ends, many_jobs, rigid, simulated, state
 
 
@@ -53,7 +53,7 @@ def test_rigid_jobs_get_what_they_ask_for() -> None:
 
 @given(many_jobs())
 def test_every_job_ends(jobs: list[Job]) -> None:
-    audit(simulated(jobs, goodput, settings=Settings(round_s=60.0, restart_s=10.0)), jobs)
+    audit(simulated(jobs, goodput, settings=ClusterSettings(round_s=60.0, restart_s=10.0)), jobs)
 
 
 def test_several_types_are_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from scheduling_toys import rigid, simulated
 
 EVERY_S, MANY = 80.0, 40
@@ -17,7 +17,9 @@ def held_s(policy: str, cluster: str) -> float:
     fleet = Fleet.named(cluster)
     nodes = len(fleet.groups)
     stream = [rigid(f"short{n}", 100, 4, arrival_s=EVERY_S * n / nodes) for n in range(MANY * nodes)]
-    schedule = simulated([rigid("long", 4000, 4), *stream], POLICIES[policy].decide, fleet, Settings(round_s=30, restart_s=1))
+    schedule = simulated(
+        [rigid("long", 4000, 4), *stream], POLICIES[policy].decide, fleet, ClusterSettings(round_s=30, restart_s=1)
+    )
     assert all(outcome.end_s > 0 for outcome in schedule.outcomes)
     spans = next(outcome.spans for outcome in schedule.outcomes if outcome.job.name == "long")
     return sum(max(0.0, min(span.end_s, EVERY_S * MANY) - span.start_s) for span in spans)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.scheduling.job import CHOICES, Job
 from paceline.scheduling.policies.registry import POLICIES, policy_named
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.state import State
 from scheduling_toys import FREE, SMALL, Fleet, audit, many_jobs, simulated, state
 
 FEW = settings(max_examples=8)
 ARRAYS = ("capacity", "arrival_s", "requested", "devices", "type_index", "attained_s", "run_s", "restarts")
-ROUNDS = Settings(round_s=60.0, restart_s=10.0)
+ROUNDS = ClusterSettings(round_s=60.0, restart_s=10.0)
 every_policy = pytest.mark.parametrize("name", sorted(POLICIES))
 
 
@@ -83,7 +83,9 @@ def test_no_policy_gives_more_than_there_is(name: str, jobs: list[Job], held: li
 @every_policy
 @FEW
 @given(jobs=many_jobs(most=5), how=st.sampled_from([FREE, ROUNDS]))
-def test_under_every_policy_every_job_ends_and_a_second_run_is_the_first(name: str, jobs: list[Job], how: Settings) -> None:
+def test_under_every_policy_every_job_ends_and_a_second_run_is_the_first(
+    name: str, jobs: list[Job], how: ClusterSettings
+) -> None:
     schedule = simulated(jobs, POLICIES[name].decide, settings=how)
     audit(schedule, jobs)
     assert schedule.outcomes == simulated(jobs, POLICIES[name].decide, settings=how).outcomes

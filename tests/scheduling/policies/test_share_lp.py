@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.scheduling.policies.share_lp import Limits, centred, highest_level, most_value
+from paceline.scheduling.policies.share_lp import ShareLimits, centred, highest_level, most_value
 
 
-def limits(devices: list[int], capacity: list[int]) -> Limits:
-    return Limits(np.array(devices), np.array(capacity), np.ones((len(devices), len(capacity)), bool))
+def limits(devices: list[int], capacity: list[int]) -> ShareLimits:
+    return ShareLimits(np.array(devices), np.array(capacity), np.ones((len(devices), len(capacity)), bool))
 
 
 def test_the_level_is_that_of_the_worst_off() -> None:

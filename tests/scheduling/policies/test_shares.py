@@ -7,25 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.scheduling.policies.shares import Free, Plan, Speeds, least_share, steady_share
+from paceline.scheduling.policies.shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
 
-LINEAR = Speeds(np.arange(9.0))
-CONCAVE = Speeds(np.array([0, 1.0, 1.7, 0, 2.8, 0, 0, 0, 4.0]))
+LINEAR = SpeedTable(np.arange(9.0))
+CONCAVE = SpeedTable(np.array([0, 1.0, 1.7, 0, 2.8, 0, 0, 0, 4.0]))
 FREE = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 8)), min_size=1, max_size=6)
 
 
-def free(rows: list[tuple[int, int]]) -> Free:
+def free(rows: list[tuple[int, int]]) -> FreeDevices:
     moments = np.cumsum([0, *[length for length, _ in rows]]).astype(float).tolist()
-    return Free(moments, [*[devices for _, devices in rows], 8])
+    return FreeDevices(moments, [*[devices for _, devices in rows], 8])
 
 
-def work_of(plan: Plan, speeds: Speeds) -> float:
+def work_of(plan: SharePlan, speeds: SpeedTable) -> float:
     return sum((end - start) * float(speeds.table[size]) for start, end, size in plan.stretches)
 
 
 @given(FREE, st.floats(1, 500), st.floats(1, 300), st.sampled_from([LINEAR, CONCAVE]), st.sampled_from([0, 1, 2, 4, 8]))
 def test_a_plan_does_all_work_and_takes_only_what_is_free(
-    rows: list[tuple[int, int]], work: float, deadline: float, speeds: Speeds, held: int
+    rows: list[tuple[int, int]], work: float, deadline: float, speeds: SpeedTable, held: int
 ) -> None:
     for plan in (
         least_share(free(rows), speeds, work, deadline),
@@ -53,15 +53,15 @@ def test_it_is_late_only_where_all_devices_would_be(rows: list[tuple[int, int]],
 
 
 def test_the_smallest_quota_and_no_more_of_it_than_needed() -> None:
-    plan = least_share(Free([0.0], [8]), CONCAVE, 150.0, 100.0)  # 2 devices do 170, 1 does 100
+    plan = least_share(FreeDevices([0.0], [8]), CONCAVE, 150.0, 100.0)  # 2 devices do 170, 1 does 100
     assert [size for _, _, size in plan.stretches] == [2, 1] and plan.stretches[0][1] == pytest.approx(50 / 0.7)
     assert plan.at(0) == 2 and plan.at(99) == 1 and plan.at(100) == 0
     assert plan.device_s == pytest.approx(100 + 50 / 0.7)
-    held = least_share(Free([0.0], [8]), CONCAVE, 150.0, 100.0, held=2)
+    held = least_share(FreeDevices([0.0], [8]), CONCAVE, 150.0, 100.0, held=2)
     assert held.stretches == [(0.0, pytest.approx(150 / 1.7), 2)]
 
 
 def test_a_steady_share_keeps_what_is_held() -> None:
-    assert steady_share(Free([0.0], [8]), CONCAVE, 100.0, 100.0, 10.0, held=4).at(0) == 4
-    assert steady_share(Free([0.0], [8]), CONCAVE, 160.0, 100.0, 10.0, held=1).at(0) == 4  # 2 do 153 in 90 s
-    assert not steady_share(Free([0.0], [2]), CONCAVE, 500.0, 100.0, 10.0, held=2).in_time
+    assert steady_share(FreeDevices([0.0], [8]), CONCAVE, 100.0, 100.0, 10.0, held=4).at(0) == 4
+    assert steady_share(FreeDevices([0.0], [8]), CONCAVE, 160.0, 100.0, 10.0, held=1).at(0) == 4  # 2 do 153 in 90 s
+    assert not steady_share(FreeDevices([0.0], [2]), CONCAVE, 500.0, 100.0, 10.0, held=2).in_time

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.scheduling.policies.srtf import srtf
 from paceline.scheduling.simulate.run import DurationRun
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from scheduling_toys import Fleet, ends, rigid, simulated, state
 
 ONE = Fleet.named("1x1xT4")
-COSTLY = Settings(round_s=0.0, restart_s=10.0)
+COSTLY = ClusterSettings(round_s=0.0, restart_s=10.0)
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=10))

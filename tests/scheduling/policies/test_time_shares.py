@@ -12,7 +12,7 @@ from cluster_states import Known, state
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.time_shares import PUBLISHED, USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import PUBLISHED, USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 RIGID = Job(name="rigid", steps=1)
@@ -23,13 +23,13 @@ def even(*speeds: float) -> Known:
 
 
 def given(*rows: list[float]) -> Any:
-    def shares(demand: Demand) -> tuple[Array, Any]:
+    def shares(demand: ShareDemand) -> tuple[Array, Any]:
         return np.array(rows)[demand.rows], None
 
     return shares
 
 
-def rounds(first: State, count: int, shares: Any, sharing: Sharing = USUAL) -> Array:
+def rounds(first: State, count: int, shares: Any, sharing: RoundRules = USUAL) -> Array:
     """Rounds that each job got of each type."""
     received, run_s, now = np.zeros(first.run_s.shape), np.zeros(first.run_s.shape), first
     for _ in range(count):
@@ -48,8 +48,8 @@ def check(now: State, decision: Decision) -> None:
     assert (used <= now.capacity).all()
 
 
-@pytest.mark.parametrize("sharing", [USUAL, replace(PUBLISHED, late_hold=False), Sharing(forgets=False)])
-def test_rounds_follow_the_shares(sharing: Sharing) -> None:
+@pytest.mark.parametrize("sharing", [USUAL, replace(PUBLISHED, late_hold=False), RoundRules(forgets=False)])
+def test_rounds_follow_the_shares(sharing: RoundRules) -> None:
     """Three jobs of one device on two devices: 0.9, 0.7 and 0.4 of the time."""
     now = state("2x1xT4", [even(1.0)] * 3, RIGID)
     received = rounds(now, 100, given([0.9], [0.7], [0.4]), sharing)
@@ -71,14 +71,14 @@ def test_large_jobs_are_passed_over_by_small_ones_that_fit() -> None:
 def test_devices_that_no_share_claims_go_to_any_job_or_to_none() -> None:
     now = state("2x1xT4", [even(1.0)] * 2, RIGID)
     assert time_shared(now, given([1.0], [0.0])).devices.tolist() == [1, 1]
-    assert time_shared(now, given([1.0], [0.0]), Sharing(fills=False)).devices.tolist() == [1, 0]
+    assert time_shared(now, given([1.0], [0.0]), RoundRules(fills=False)).devices.tolist() == [1, 0]
 
 
 def test_one_that_came_since_has_no_share_until_the_renewal() -> None:
     """It runs on what is left; in Gavel's simulator it holds that and does not run."""
     early = state("2x1xT4", [even(1.0)], RIGID)
     for late_hold, devices in ((False, [1, 1]), (True, [1, 0])):
-        sharing = Sharing(renew_s=1920, late_hold=late_hold)
+        sharing = RoundRules(renew_s=1920, late_hold=late_hold)
         memory = time_shared(early, given([0.9]), sharing).memory
         now = replace(state("2x1xT4", [even(1.0)] * 2, RIGID), time_s=early.time_s + 360, memory=memory)
         decision = time_shared(now, given([0.9], [0.9]), sharing)
@@ -90,7 +90,7 @@ def test_one_that_came_since_has_no_share_until_the_renewal() -> None:
 def test_shares_are_kept_while_nothing_changes() -> None:
     calls = []
 
-    def shares(demand: Demand) -> tuple[Array, Any]:
+    def shares(demand: ShareDemand) -> tuple[Array, Any]:
         calls.append(demand.past)
         return np.ones(demand.speed.shape), len(calls)
 
@@ -111,5 +111,5 @@ def test_jobs_that_no_type_can_run_wait() -> None:
 def test_work_that_nobody_knows_is_refused() -> None:
     unknown = replace(even(1.0), left=float("nan"))
     with pytest.raises(UserError, match="no one knows how much work is left of job 'job 0'"):
-        _ = Demand.of(state("2x1xT4", [unknown], RIGID)).left
-    assert Demand.of(state("2x1xT4", [even(2.0)], RIGID)).left.tolist() == [1000.0]
+        _ = ShareDemand.of(state("2x1xT4", [unknown], RIGID)).left
+    assert ShareDemand.of(state("2x1xT4", [even(2.0)], RIGID)).left.tolist() == [1000.0]

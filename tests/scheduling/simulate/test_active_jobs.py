@@ -12,14 +12,14 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
 from paceline.scheduling.simulate.columns import DELAY, RESTARTS, SPEED, TO_NEXT
-from paceline.scheduling.simulate.schedule import Outcome, Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome
 from paceline.scheduling.state import Decision
 from scheduling_toys import SMALL, audit, ends, rigid, runs, simulated
 
 
 def active(*jobs: Job, fleet: Fleet = SMALL, **settings: Any) -> ActiveJobs:
     """Jobs that have just come."""
-    made = ActiveJobs(fleet, Settings(**settings), {job.name: Outcome(job) for job in jobs}, runs(fleet))
+    made = ActiveJobs(fleet, ClusterSettings(**settings), {job.name: JobOutcome(job) for job in jobs}, runs(fleet))
     made.come(jobs)
     return made
 
@@ -73,7 +73,7 @@ def test_jobs_on_several_nodes_slow_one_another_where_they_share_one() -> None:
     """The third is on one node, or on two that others share."""
     for devices, end in ((2, 90), (4, 100)):
         jobs = [rigid("a", 90, 6), rigid("b", 90, 6), rigid("c", 90, devices)]
-        settings = Settings(round_s=0, restart_s=0, interference=0.1)
+        settings = ClusterSettings(round_s=0, restart_s=0, interference=0.1)
         schedule = simulated(jobs, fifo, Fleet.named("4x4xT4"), settings)
         assert ends(schedule) == dict.fromkeys("abc", pytest.approx(end))
 
@@ -82,7 +82,7 @@ def test_jobs_on_several_nodes_slow_one_another_where_they_share_one() -> None:
 def test_a_job_that_ended_slows_no_other(round_s: float) -> None:
     """Two jobs share the second of three nodes until one ends."""
     jobs = [rigid("a", 100, 6), rigid("b", 1000, 6)]
-    settings = Settings(round_s=round_s, restart_s=0, interference=0.5)
+    settings = ClusterSettings(round_s=round_s, restart_s=0, interference=0.5)
     schedule = simulated(jobs, fifo, Fleet.named("3x4xT4"), settings)
     assert ends(schedule) == {"a": pytest.approx(200), "b": pytest.approx(200 + 900)}
 
@@ -91,7 +91,7 @@ def test_a_job_that_ended_slows_no_other(round_s: float) -> None:
 @pytest.mark.parametrize("round_s", [0.0, 75.0])
 def test_a_failure_costs_the_work_since_the_last_checkpoint(planned: bool, lost: float, round_s: float) -> None:
     fleet = Fleet.named("1x4xT4", [Outage(0, 150.0, 300.0, planned)])
-    settings = Settings(round_s=round_s, restart_s=0.0, checkpoint_s=100.0)
+    settings = ClusterSettings(round_s=round_s, restart_s=0.0, checkpoint_s=100.0)
     schedule = simulated([rigid("a", 400, 4)], fifo, fleet, settings)
     audit(schedule, [schedule.outcomes[0].job])
     assert schedule.outcomes[0].end_s == pytest.approx(300 + 250 + lost) and schedule.outcomes[0].restarts == 1

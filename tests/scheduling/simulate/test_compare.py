@@ -11,14 +11,14 @@ import pytest
 from paceline.errors import UserError
 from paceline.scheduling.simulate.compare import best, compare, paired, run_policies
 from paceline.scheduling.simulate.scenario import Scenario
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.speeds.predicted_jobs import Predictions
 from schedule_toys import AT_ONCE, FOUR, JOBS, job, simulated
 
 MANY = tuple(job(f"j{n}", 5.0 * n, 1 + n % 4, 20.0 + 37 * (n % 7)) for n in range(40))
 
 
-def shifted(base: Simulated, by: float) -> Simulated:
+def shifted(base: SimulatedSchedule, by: float) -> SimulatedSchedule:
     other = simulated(*MANY)
     for mine, theirs in zip(other.schedule.outcomes, base.schedule.outcomes, strict=True):
         mine.end_s = theirs.end_s + by

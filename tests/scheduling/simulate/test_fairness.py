@@ -12,14 +12,14 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.simulate.fairness import Fairness, alone_under, finish_time_fairness, mean_jobs
 from paceline.scheduling.simulate.run import DurationRun
-from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
 
 FLEET = Fleet.named("2x4xT4 + 1x8xA100")
 
 
-def schedule(job: Job, rivals: int, end_s: float = 300.0, fleet: Fleet = FLEET) -> Schedule:
+def schedule(job: Job, rivals: int, end_s: float = 300.0, fleet: Fleet = FLEET) -> ClusterSchedule:
     active = ((0.0, rivals), (60.0, rivals), (120.0, rivals + 2), (240.0, rivals - 2), (300.0, 50))
-    return Schedule(fleet=fleet, outcomes=(Outcome(job, end_s),), decision_s=(), active=active)
+    return ClusterSchedule(fleet=fleet, outcomes=(JobOutcome(job, end_s),), decision_s=(), active=active)
 
 
 def test_the_mean_of_jobs_is_over_the_rounds_of_the_job() -> None:
@@ -55,6 +55,6 @@ def test_of_no_job_nothing_is_known() -> None:
 
 def test_alone_is_a_simulation_of_the_job_alone() -> None:
     rigid = Job(name="rigid", devices=6, duration_s=100.0, arrival_s=77.0)
-    alone = alone_under(fifo, lambda job, fleet: DurationRun(job), FLEET, Settings(restart_s=30.0))
+    alone = alone_under(fifo, lambda job, fleet: DurationRun(job), FLEET, ClusterSettings(restart_s=30.0))
     assert alone(rigid, 0, 6) == pytest.approx(130.0)
     assert math.isnan(alone(rigid, 0, 12))

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.simulate.metrics import estimated_fairness, metrics
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from schedule_toys import FOUR, JOBS, job, simulated
 
 
@@ -75,7 +75,7 @@ def test_nothing_ended() -> None:
 
 
 def test_restarts_hold_devices() -> None:
-    slow = simulated(job("a", 0, 4, 100), settings=Settings(round_s=0, restart_s=20)).metrics
+    slow = simulated(job("a", 0, 4, 100), settings=ClusterSettings(round_s=0, restart_s=20)).metrics
     assert slow.mean_jct_s == 120 and slow.utilisation == pytest.approx(1)
 
 

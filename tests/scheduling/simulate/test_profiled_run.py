@@ -13,14 +13,14 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.run import Reports
-from paceline.scheduling.speeds.expected_speed import Measured, Online, Pool
+from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate
 from scheduling_toys import SMALL, predicted, profile
 
 
 def run(folder: Path, adapts: set[str], batch: int = 32, **how: object) -> ProfiledRun:
     job = Job(name="a", model="toy", devices=2, batch=batch, epochs=3, adapts=frozenset(adapts))  # type: ignore[arg-type]
     toy = profile(folder)
-    settings = {"adapts_batch": "batch" in adapts, "beliefs": Measured(toy), **how}
+    settings = {"adapts_batch": "batch" in adapts, "beliefs": MeasuredEstimate(toy), **how}
     return ProfiledRun(job, toy, SMALL, **settings)  # type: ignore[arg-type]
 
 
@@ -56,7 +56,7 @@ def test_a_rigid_job_runs_on_the_devices_asked_for_and_on_no_fewer(tmp_path: Pat
 def test_over_more_racks_it_is_slower_and_nothing_is_learned(tmp_path: Path) -> None:
     surface = predicted(16)
     wide = replace(profile(tmp_path), speeds={"T4": replace(surface, crossed=surface.steps + 1.0)})
-    beliefs = Online()
+    beliefs = OnlineEstimate()
     stated = Job(name="a", model="toy", devices=8, batch=64, epochs=3)
     job = ProfiledRun(stated, wide, SMALL, adapts_batch=False, beliefs=beliefs)
     speeds = []
@@ -70,7 +70,7 @@ def test_over_more_racks_it_is_slower_and_nothing_is_learned(tmp_path: Path) -> 
 
 
 def test_it_is_tried_on_at_most_twice_the_devices_it_has_seen(tmp_path: Path) -> None:
-    job = run(tmp_path, {"devices", "batch"}, beliefs=Online())
+    job = run(tmp_path, {"devices", "batch"}, beliefs=OnlineEstimate())
     assert job.max_devices() == 1 and job.goodput(0, 3).tolist() == [0, 1, 2, 3]
     job.place("T4", (2,))
     job.refresh()
@@ -79,7 +79,7 @@ def test_it_is_tried_on_at_most_twice_the_devices_it_has_seen(tmp_path: Path) ->
 
 
 def test_it_takes_a_larger_batch_as_the_noise_grows(tmp_path: Path) -> None:
-    job = run(tmp_path, {"devices", "batch"}, beliefs=Online())
+    job = run(tmp_path, {"devices", "batch"}, beliefs=OnlineEstimate())
     job.place("T4", (4,))
     first = job.batch
     job.refresh()
@@ -91,7 +91,7 @@ def test_it_takes_a_larger_batch_as_the_noise_grows(tmp_path: Path) -> None:
 
 
 def test_work_that_nobody_stated_is_known_from_jobs_that_ended(tmp_path: Path) -> None:
-    beliefs = Pool(lambda model, device: predicted(8)).of("toy")
+    beliefs = EstimatePool(lambda model, device: predicted(8)).of("toy")
     job = run(tmp_path, {"devices", "batch"}, beliefs=beliefs, work_stated=False)
     assert np.isnan(job.seconds_left(0, 1)[1])
     beliefs.end(500.0)
@@ -106,7 +106,7 @@ def test_a_batch_that_was_not_measured_is_refused_with_the_ones_that_were(tmp_pa
 
 
 def test_an_outlook_follows_its_noise_and_what_others_report(tmp_path: Path) -> None:
-    pool = Pool(lambda model, device: predicted(8))
+    pool = EstimatePool(lambda model, device: predicted(8))
     job = run(tmp_path, {"devices", "batch"}, beliefs=pool.of("toy"))
     first = job.goodput(0, 4)
     assert (job.goodput(0, 2) == first[:3]).all() and len(job.goodput(0, 8)) == 9
@@ -124,7 +124,7 @@ def test_an_outlook_follows_its_noise_and_what_others_report(tmp_path: Path) -> 
 
 def test_its_range_is_that_of_the_type_it_holds_or_the_widest(tmp_path: Path) -> None:
     surfaces = {"T4": predicted(8), "RTX 2080 Ti": replace(predicted(8), relative_spread=0.7)}
-    pool = Pool(lambda model, device: surfaces[device])
+    pool = EstimatePool(lambda model, device: surfaces[device])
     toy = profile(tmp_path)
     both = replace(toy, speeds=dict.fromkeys(surfaces, toy.speeds["T4"]))
     stated = Job(name="a", model="toy", batch=32, epochs=3)

@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.simulate.saved import from_json, to_json
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from schedule_toys import JOBS, simulated
 
 
@@ -22,7 +22,7 @@ def test_what_is_read_is_what_was_written() -> None:
         (Outage(0, 5, 60, True),),
     )
     odd = Job(name="d", arrival_s=30, duration_s=9, device_types=("T4",), deadline_s=90, owner="é", weight=2.5)
-    settings = Settings(round_s=7.0, restart_s=0.0)
+    settings = ClusterSettings(round_s=7.0, restart_s=0.0)
     both = {policy: simulated(*JOBS, odd, policy=policy, fleet=fleet, settings=settings) for policy in ("fifo", "las")}
     back = from_json(json.loads(json.dumps(to_json(both), allow_nan=False)))
     assert list(back) == ["fifo", "las"]

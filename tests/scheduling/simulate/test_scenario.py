@@ -13,7 +13,7 @@ from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.simulate.scenario import Scenario
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.speeds.predicted_jobs import Predictions
 from paceline.scheduling.speeds.profiles import read_profiles
 from paceline.scheduling.state import Decision, State
@@ -38,7 +38,7 @@ def test_a_job_of_which_nothing_is_known_is_refused() -> None:
 
 def test_a_job_without_a_profile_is_rigid_and_that_is_said() -> None:
     elastic = Job(name="a", arrival_s=1, model="bert", devices=2, duration_s=10, adapts=frozenset({"devices"}))
-    answer = scenario(elastic, settings=Settings(round_s=10)).run("goodput")
+    answer = scenario(elastic, settings=ClusterSettings(round_s=10)).run("goodput")
     (outcome,) = answer.schedule.outcomes
     assert outcome.job.adapts == frozenset() and {sum(n for _, n in s.placement) for s in outcome.spans} == {2}
     assert "1 of 1 jobs run for their duration on the devices they ask for; without a profile none adapts." in answer.notes
@@ -131,7 +131,7 @@ def test_jobs_that_no_longer_learn_are_ended_where_their_profiles_say_how_they_l
 def test_fairness_is_estimated_or_found_from_each_job_alone(tmp_path: Path) -> None:
     """Two equal rigid jobs follow one another; the share of the second is all devices over 1.5 jobs, and it asked for all."""
     jobs = (Job(name="a", devices=8, duration_s=100.0), Job(name="b", devices=8, duration_s=100.0))
-    question = Scenario(jobs=jobs, fleet=SMALL, settings=Settings(round_s=10.0, restart_s=0.0))
+    question = Scenario(jobs=jobs, fleet=SMALL, settings=ClusterSettings(round_s=10.0, restart_s=0.0))
     estimate, alone = question.run("fifo"), replace(question, fairness="alone").run("fifo")
     assert estimate.ratios is None and alone.ratios == {"a": pytest.approx(100 / 200), "b": pytest.approx(200 / 150)}
     assert alone.metrics.worst_fairness == pytest.approx(200 / 150) and alone.metrics.unfair_share == 0.5

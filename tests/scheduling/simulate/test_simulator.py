@@ -22,13 +22,13 @@ from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.srtf import srtf
 from paceline.scheduling.simulate.metrics import metrics
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import MOST_IDLE, simulate
-from paceline.scheduling.speeds.expected_speed import Measured
+from paceline.scheduling.speeds.expected_speed import MeasuredEstimate
 from paceline.scheduling.state import Decision, Policy, State
 from scheduling_toys import FREE, SMALL, audit, ends, many_jobs, profile, rigid, runs, simulated
 
-ROUNDS = Settings(round_s=60.0, restart_s=30.0)
+ROUNDS = ClusterSettings(round_s=60.0, restart_s=30.0)
 
 
 def one_each(state: State) -> Decision:
@@ -38,7 +38,7 @@ def one_each(state: State) -> Decision:
 
 @given(st.floats(0, 1e6), st.floats(0.1, 1e6), st.integers(1, 8), st.floats(0, 100))
 def test_one_job_takes_its_duration_and_one_start(arrival: float, duration: float, devices: int, restart: float) -> None:
-    settings = Settings(round_s=0.0, restart_s=restart)
+    settings = ClusterSettings(round_s=0.0, restart_s=restart)
     outcome = simulated([rigid("a", duration, devices, arrival)], fifo, settings=settings).outcomes[0]
     assert outcome.end_s == pytest.approx(arrival + restart + duration)
     assert (outcome.restarts, len(outcome.spans)) == (0, 1)
@@ -80,7 +80,7 @@ def test_whatever_comes_every_job_ends_once_on_devices_that_are_there(jobs: list
 
 
 @given(many_jobs(), st.sampled_from([FREE, ROUNDS]))
-def test_the_same_jobs_give_the_same_schedule(jobs: list[Job], settings: Settings) -> None:
+def test_the_same_jobs_give_the_same_schedule(jobs: list[Job], settings: ClusterSettings) -> None:
     jobs = [replace(job, duration_s=60.0, steps=0.0, adapts=frozenset()) for job in jobs]
     assert simulated(jobs, las, settings=settings).outcomes == simulated(jobs, las, settings=settings).outcomes
 
@@ -91,7 +91,9 @@ def test_equal_arrivals_start_in_the_order_of_the_trace() -> None:
 
 
 def test_rounds_delay_starts_to_their_boundary_and_ends_not_at_all() -> None:
-    schedule = simulated([rigid("a", 45, 1, 61.0), rigid("b", 10, 1, 500.0)], fifo, settings=Settings(round_s=60, restart_s=0))
+    schedule = simulated(
+        [rigid("a", 45, 1, 61.0), rigid("b", 10, 1, 500.0)], fifo, settings=ClusterSettings(round_s=60, restart_s=0)
+    )
     assert ends(schedule) == {"a": 165, "b": 550}
     assert [moment for moment, _ in schedule.active] == [120, 540]  # an empty cluster decides nothing
 
@@ -99,7 +101,7 @@ def test_rounds_delay_starts_to_their_boundary_and_ends_not_at_all() -> None:
 def test_epochs_of_a_profile_add_up(tmp_path: Path) -> None:
     toy = profile(tmp_path)
     job = Job(name="a", model="toy", devices=2, batch=32, epochs=3)
-    run = ProfiledRun(job, toy, SMALL, adapts_batch=False, beliefs=Measured(toy))
+    run = ProfiledRun(job, toy, SMALL, adapts_batch=False, beliefs=MeasuredEstimate(toy))
     schedule = simulate([job], SMALL, fifo, lambda _: run, FREE)
     assert schedule.outcomes[0].end_s == pytest.approx(300 * (0.02 + 0.016 + 0.002))
     assert schedule.outcomes[0].spans[0].batch == 32
@@ -110,7 +112,7 @@ def test_epochs_of_a_profile_add_up(tmp_path: Path) -> None:
 
 def test_a_short_outage_between_two_rounds_is_not_missed() -> None:
     fleet = Fleet.named("2x4xT4", [Outage(0, 70.0, 80.0)])
-    settings = Settings(round_s=60.0, restart_s=0.0, checkpoint_s=1.0)
+    settings = ClusterSettings(round_s=60.0, restart_s=0.0, checkpoint_s=1.0)
     schedule = simulated([rigid("a", 100, 4), rigid("b", 100, 4)], fifo, fleet, settings)
     audit(schedule, [outcome.job for outcome in schedule.outcomes])
     assert ends(schedule) == {"a": pytest.approx(150, abs=1), "b": 100}
@@ -143,7 +145,7 @@ def test_a_promise_changes_no_digit(
 ) -> None:
     fleet = Fleet.named("2x4xT4", [Outage(node, start, start + length) for node, start, length in away])
     jobs = [replace(job, duration_s=job.duration_s * 1.7, steps=job.steps * 1.7, arrival_s=job.arrival_s * 31) for job in jobs]
-    settings = Settings(round_s=round_s, restart_s=restart_s)
+    settings = ClusterSettings(round_s=round_s, restart_s=restart_s)
     passed = simulated(jobs, policy, fleet, settings)
     every = simulated(jobs, asked_anew(policy), fleet, settings)
     assert (passed.outcomes, passed.active, passed.notes) == (every.outcomes, every.active, every.notes)
@@ -170,15 +172,18 @@ def test_a_long_job_alone_costs_a_few_decisions() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (Settings(round_s=1e-9), "a `round` of 1.00 ns; give at least 0.01s, or 0 to decide at every arrival"),
-        (Settings(restart_s=86_400_000.0), "a `restart` of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter"),
-        (Settings(restart_by_model={"toy": 1e6}), "a `restart` of 11 d 14 h takes 1,000 rounds"),
+        (ClusterSettings(round_s=1e-9), "a `round` of 1.00 ns; give at least 0.01s, or 0 to decide at every arrival"),
+        (
+            ClusterSettings(restart_s=86_400_000.0),
+            "a `restart` of 2.74 years takes 1,000 rounds of 60.0 s or more; give a shorter",
+        ),
+        (ClusterSettings(restart_by_model={"toy": 1e6}), "a `restart` of 11 d 14 h takes 1,000 rounds"),
     ],
 )
-def test_times_that_cannot_work_are_named(settings: Settings, said: str) -> None:
+def test_times_that_cannot_work_are_named(settings: ClusterSettings, said: str) -> None:
     with pytest.raises(UserError, match=said):
         simulated([rigid("a", 1)], fifo, settings=settings)
-    simulated([rigid("a", 1)], fifo, settings=Settings(round_s=0.0, restart_s=86_400_000.0))
+    simulated([rigid("a", 1)], fifo, settings=ClusterSettings(round_s=0.0, restart_s=86_400_000.0))
 
 
 def test_jobs_that_no_cluster_holds_are_refused() -> None:
@@ -193,7 +198,7 @@ def test_jobs_that_no_cluster_holds_are_refused() -> None:
 @pytest.mark.parametrize("round_s", [0.0, 60.0])
 def test_a_policy_that_never_starts_a_job_is_stopped(round_s: float) -> None:
     with pytest.raises(UserError, match=r"never starts job a; give it nodes"):
-        simulated([rigid("a", 1)], one_each, settings=Settings(round_s=round_s))
+        simulated([rigid("a", 1)], one_each, settings=ClusterSettings(round_s=round_s))
 
 
 def swapping(state: State) -> Decision:
@@ -207,8 +212,10 @@ def swapping(state: State) -> Decision:
 def test_two_jobs_that_swap_for_ever_are_an_error(round_s: float) -> None:
     jobs = [rigid("a", 100, 8), rigid("b", 100, 8)]
     with pytest.raises(UserError, match=r"1,000 times in a row without any work between, on 2 jobs \(a, b\)"):
-        simulated(jobs, swapping, settings=Settings(round_s=round_s, restart_s=30.0))
-    audit(simulated(jobs, swapping, settings=Settings(round_s=round_s, restart_s=10.0)), jobs)  # each turn works for 10 s
+        simulated(jobs, swapping, settings=ClusterSettings(round_s=round_s, restart_s=30.0))
+    audit(
+        simulated(jobs, swapping, settings=ClusterSettings(round_s=round_s, restart_s=10.0)), jobs
+    )  # each turn works for 10 s
 
 
 def test_a_policy_that_wakes_without_an_end_is_an_error() -> None:
@@ -258,7 +265,7 @@ def test_policies_see_the_curves_that_jobs_report(tmp_path: Path) -> None:
         return fifo(state)
 
     job = Job(name="a", model="toy", devices=2, batch=32, epochs=3)
-    simulate([job], SMALL, looks, lambda j: ProfiledRun(j, toy, SMALL, adapts_batch=False, beliefs=Measured(toy)), FREE)
+    simulate([job], SMALL, looks, lambda j: ProfiledRun(j, toy, SMALL, adapts_batch=False, beliefs=MeasuredEstimate(toy)), FREE)
     assert seen == [[[]], [[0.5]], [[0.5, 0.6]]]
     simulated([rigid("b", 1)], looks)
     assert seen[-1] == []

@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.schedule import Settings
+from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.wait_reasons import why
 from schedule_toys import FOUR, JOBS, job, simulated
 
@@ -47,13 +47,15 @@ def test_a_job_in_several_racks_says_why() -> None:
 
 
 def test_a_job_that_came_between_rounds() -> None:
-    waited, _ = why(simulated(job("x", 5, 1, 50), job("y", 10, 1, 50), settings=Settings(round_s=60)), "y").stretches
+    waited, _ = why(simulated(job("x", 5, 1, 50), job("y", 10, 1, 50), settings=ClusterSettings(round_s=60)), "y").stretches
     assert waited.why[-1] == "Decisions are made every 60.0 s, and this was the next."
 
 
 def test_an_outage_and_many_decisions() -> None:
     fleet = replace(FOUR, outages=(Outage(0, 1.0, 90.0),))
-    answer = why(simulated(job("x", 2, 2, 50), job("y", 3, 2, 9), fleet=fleet, settings=Settings(round_s=10, restart_s=0)), "y")
+    answer = why(
+        simulated(job("x", 2, 2, 50), job("y", 3, 2, 9), fleet=fleet, settings=ClusterSettings(round_s=10, restart_s=0)), "y"
+    )
     assert answer.stretches[0].why[0] == "Free were 2 of 2 T4 (2 away); no job held devices."
     assert any("left it waiting at" in sentence for sentence in answer.stretches[0].why)
 

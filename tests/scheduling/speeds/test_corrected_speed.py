@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.scheduling.speeds.corrected_speed import OVERLAPS, CorrectedSpeed, Observed, whole_exchange
+from paceline.scheduling.speeds.corrected_speed import OVERLAPS, CorrectedSpeed, ObservedSteps, whole_exchange
 from scheduling_toys import predicted
 
 SURFACE = predicted(16)
@@ -34,7 +34,7 @@ def truth(key: tuple[int, int, int], slower: float, longer: float, overlap: floa
 
 def test_what_was_seen_comes_out_and_its_ratios_hold_beyond() -> None:
     seen = {(1, 1, 8): (0.16, 0.0), (1, 4, 8): (0.16 + 0.06, 0.06), (2, 8, 64): (0.64 + 0.035, 0.035)}
-    observed = Observed.of(SURFACE, seen)
+    observed = ObservedSteps.of(SURFACE, seen)
     corrected = CorrectedSpeed.of(SURFACE, observed, [observed])
     for key, (step, exchange) in seen.items():
         assert steps(corrected, *key) == (pytest.approx(step), pytest.approx(step - exchange))
@@ -45,7 +45,7 @@ def test_what_was_seen_comes_out_and_its_ratios_hold_beyond() -> None:
 def test_a_slower_cluster_is_learned_whatever_it_hides(slower: float, longer: float, overlap: float) -> None:
     """Then steps that nobody saw are right too: other batches, and other models on the same network."""
     seen = {key: truth(key, slower, longer, overlap) for key in KEYS}
-    observed = Observed.of(SURFACE, seen)
+    observed = ObservedSteps.of(SURFACE, seen)
     if any(0.05 < shown / step < 0.95 for step, shown in seen.values()):  # else every overlap fits
         corrected = CorrectedSpeed.of(SURFACE, observed, [observed])
         for key in [(2, 8, 12), (3, 12, 40), (4, 16, 33)]:
@@ -55,7 +55,7 @@ def test_a_slower_cluster_is_learned_whatever_it_hides(slower: float, longer: fl
 
 
 def test_an_exchange_that_does_not_show_says_nothing_of_the_network() -> None:
-    observed = Observed.of(SURFACE, {(2, 8, 64): (0.64, 0.001)})
+    observed = ObservedSteps.of(SURFACE, {(2, 8, 64): (0.64, 0.001)})
     corrected = CorrectedSpeed.of(SURFACE, observed, [observed])
     assert all(not ratios.between[0] for ratios in observed.ratios)
     assert steps(corrected, 2, 8, 8)[0] - steps(corrected, 1, 1, 8)[0] == pytest.approx(
@@ -72,5 +72,5 @@ def test_without_anything_seen_it_is_the_prediction() -> None:
 def test_of_overlaps_that_fit_alike_the_least_counts() -> None:
     """One step of each size fits under all of them, but for rounding."""
     for key in KEYS[4:]:
-        observed = Observed.of(SURFACE, {key: truth(key, 1.3, 6.0, 3.0)})
+        observed = ObservedSteps.of(SURFACE, {key: truth(key, 1.3, 6.0, 3.0)})
         assert CorrectedSpeed.of(SURFACE, observed, [observed]).overlap == OVERLAPS[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.scheduling.speeds.expected_speed import Measured, Online, Pool
+from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 from scheduling_toys import predicted, profile
 
@@ -25,7 +25,7 @@ def step(times: object, devices: int, local: int) -> float:
 
 
 def test_a_pool_predicts_before_any_job_ran_and_then_follows_the_jobs() -> None:
-    pool = Pool(surface)
+    pool = EstimatePool(surface)
     beliefs = pool.of("a")
     assert beliefs.scales and beliefs.total() is None
     times = beliefs.times("T4")
@@ -38,7 +38,7 @@ def test_a_pool_predicts_before_any_job_ran_and_then_follows_the_jobs() -> None:
 
 def test_the_range_narrows_to_what_was_never_seen() -> None:
     """Steps of 64 samples take 0.64 s; an exchange 0.02 s within a node and 0.07 s between nodes."""
-    pool = Pool(surface)
+    pool = EstimatePool(surface)
     assert pool.of("a").spread("T4") == 0.4
     for key, seconds, left in (
         ((1, 1, 64), (0.64, 0.0), 0.4 * 0.07 / 0.71),
@@ -53,7 +53,7 @@ def test_the_range_narrows_to_what_was_never_seen() -> None:
 
 
 def test_the_range_follows_what_others_say_of_the_network() -> None:
-    pool = Pool(surface)
+    pool = EstimatePool(surface)
     pool.see("a", "T4", (1, 1, 64), (0.64, 0.0))
     before = pool.spread("a", "T4")
     pool.see("b", "T4", (2, 8, 64), (0.64 + 0.7, 0.7))
@@ -63,7 +63,7 @@ def test_the_range_follows_what_others_say_of_the_network() -> None:
 @pytest.mark.parametrize(("most", "after"), [(1, 0.0), (4, 0.4 * 0.02 / 0.66)])
 def test_where_there_is_one_node_nothing_is_unknown_of_others(most: int, after: float) -> None:
     small = replace(predicted(4), sizes=np.arange(1.0, most + 1), steps=predicted(4).steps[[0, 1, 2, 2][:most]])
-    pool = Pool(lambda model, device: small)
+    pool = EstimatePool(lambda model, device: small)
     pool.see("a", "T4", (1, 1, 64), (0.64, 0.0))
     assert pool.spread("a", "T4") == pytest.approx(after)
     pool.see("a", "T4", (1, 2, 64), (0.645, 0.005))  # too short to correct anything, and seen all the same
@@ -71,7 +71,7 @@ def test_where_there_is_one_node_nothing_is_unknown_of_others(most: int, after: 
 
 
 def test_steps_stay_the_same_object_until_a_report_changes_them() -> None:
-    pool = Pool(surface)
+    pool = EstimatePool(surface)
     keys = [(model, device) for model in "ab" for device in ("T4", "V100")]
 
     def changed(*report: object) -> set[tuple[str, str]]:
@@ -86,7 +86,7 @@ def test_steps_stay_the_same_object_until_a_report_changes_them() -> None:
 
 
 def test_a_network_that_one_model_saw_is_believed_of_the_others() -> None:
-    pool = Pool(surface)
+    pool = EstimatePool(surface)
     pool.of("a").see("T4", (2, 8, 8), (0.08 + 0.28, 0.28))  # the exchange takes four times as long
     assert step(pool.of("b").times("T4"), 16, 8) == pytest.approx(0.08 + 4 * 0.07)
     pool.of("b").see("T4", (2, 8, 8), (0.08 + 0.07, 0.07))  # its own step counts more
@@ -94,14 +94,14 @@ def test_a_network_that_one_model_saw_is_believed_of_the_others() -> None:
 
 
 def test_jobs_that_ended_say_how_long_such_jobs_take() -> None:
-    pool = Pool(surface)
+    pool = EstimatePool(surface)
     pool.of("a").end(100.0)
     pool.of("a").end(200.0)
     assert pool.of("a").total() == 150.0 and pool.of("b").total() is None
 
 
 def test_a_job_that_learns_alone_does_not_believe_sizes_that_it_never_tried() -> None:
-    online = Online()
+    online = OnlineEstimate()
     assert online.times("T4") is None and not online.scales
     online.see("T4", (1, 1, 8), (0.1, 0.0))
     times = online.times("T4")
@@ -111,5 +111,5 @@ def test_a_job_that_learns_alone_does_not_believe_sizes_that_it_never_tried() ->
 
 def test_what_was_measured_is_the_profile_itself(tmp_path: Path) -> None:
     toy = profile(tmp_path)
-    measured = Measured(toy)
+    measured = MeasuredEstimate(toy)
     assert measured.times("T4") is toy.speeds["T4"] and measured.times("V100") is None

@@ -12,13 +12,13 @@ from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves
 from paceline.prediction import Predictor
 from paceline.scheduling.fleet import NodeGroup
-from paceline.scheduling.speeds.predicted_speed import Asked, Surfaces, predicted_speed
+from paceline.scheduling.speeds.predicted_speed import Surfaces, SurfaceSpec, predicted_speed
 from paceline.workload import Workload
 from scheduling_toys import predicted
 
 GROUP = NodeGroup("T4", 4, 4, "25Gb/s")
 RESNET = Workload.named("resnet-50")
-ASKED = Asked(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))
+ASKED = SurfaceSpec(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))
 
 
 def test_its_points_are_the_predictors_steps() -> None:
@@ -51,14 +51,14 @@ def test_between_its_points_it_lies_between() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_left_out_and_a_network_that_does_not_is_refused() -> None:
-    speed = predicted_speed(Asked(RESNET, GROUP, 1, 4096, 1), Predictor())
+    speed = predicted_speed(SurfaceSpec(RESNET, GROUP, 1, 4096, 1), Predictor())
     assert speed.local_range[1] < 4096
     with pytest.raises(UserError, match="does not fit a T4"):
-        predicted_speed(Asked(Workload.named("llama-3-8b"), GROUP, 1, 8, 1), Predictor())
+        predicted_speed(SurfaceSpec(Workload.named("llama-3-8b"), GROUP, 1, 8, 1), Predictor())
 
 
 def test_equal_jobs_share_a_surface(monkeypatch: pytest.MonkeyPatch) -> None:
     surfaces = Surfaces(Predictor())
     first = surfaces.of(ASKED)
     monkeypatch.setattr("paceline.scheduling.speeds.predicted_speed.predicted_speed", None)
-    assert surfaces.of(Asked(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))) is first
+    assert surfaces.of(SurfaceSpec(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))) is first

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Target
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
@@ -16,7 +16,7 @@ from paceline.strategy import BUCKET_BYTES
 Table = dict[str, object]
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     _check(job)
     many = job.cluster.num_nodes > 1
     config: Table = {
@@ -39,7 +39,7 @@ def _write(job: Job) -> str:
     return f"{head}{remarks}{_yaml(config)}"
 
 
-def _check(job: Job) -> None:
+def _check(job: EmittedJob) -> None:
     """Raises UserError for what a script that Accelerate starts cannot do."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
@@ -56,13 +56,13 @@ def _check(job: Job) -> None:
         raise job.refused("zero1 with tf32", "zero1 is DeepSpeed's there, which is written for fp32, bf16 and fp16")
 
 
-def _kind(job: Job) -> str:
+def _kind(job: EmittedJob) -> str:
     if job.cluster.world_size == 1:
         return "NO"
     return {"ddp": "MULTI_GPU", "zero1": "DEEPSPEED"}.get(job.strategy.parallelism.sharding, "FSDP")
 
 
-def _sharded(job: Job) -> Table:
+def _sharded(job: EmittedJob) -> Table:
     """The tables of what shares out."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     kind = _kind(job)
@@ -90,7 +90,7 @@ def _sharded(job: Job) -> Table:
     return table
 
 
-def _lines(job: Job) -> Iterator[str]:
+def _lines(job: EmittedJob) -> Iterator[str]:
     """What the file has no field for: lines of the user's script."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
@@ -110,7 +110,7 @@ def _lines(job: Job) -> Iterator[str]:
     yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"
 
 
-def _arguments(job: Job) -> str:
+def _arguments(job: EmittedJob) -> str:
     strategy, mesh = job.strategy, job.strategy.parallelism
     given = [f"gradient_accumulation_steps={mesh.micro_batches}"] if mesh.micro_batches > 1 else []
     if _kind(job) == "MULTI_GPU" and strategy.bucket_bytes != BUCKET_BYTES:
@@ -128,7 +128,7 @@ def _yaml(config: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     rank = '--machine_rank "$RANK" --main_process_ip "$HEAD" ' if job.cluster.num_nodes > 1 else ""
     return f"accelerate launch --config_file {place} {rank}{SCRIPT}"
 

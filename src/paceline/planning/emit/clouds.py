@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Target
 from paceline.planning.emit.script import PRECISIONS, hooked
 from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
@@ -73,14 +73,14 @@ DSTACK_NAMES: Mapping[str, str] = {
 """dstack's names of devices."""
 
 
-def _device(job: Job, names: Mapping[str, str]) -> str:
+def _device(job: EmittedJob, names: Mapping[str, str]) -> str:
     name = job.cluster.device.name
     if name not in names:
         raise job.refused(f"device {name}", f"the names that are known of it are {', '.join(sorted(set(names.values())))}")
     return names[name]
 
 
-def _fast(job: Job) -> bool:
+def _fast(job: EmittedJob) -> bool:
     """Whether the plan counts on a network that by-passes the kernel's TCP."""
     return job.cluster.num_nodes > 1 and job.cluster.network.kind == "infiniband"
 
@@ -90,7 +90,7 @@ def _torchrun(nodes: str, local: str, rank: str, head: str) -> str:
     return f'torchrun --nnodes "${nodes}" --nproc-per-node "${local}" {where} {SCRIPT}'
 
 
-def _skypilot(job: Job) -> str:
+def _skypilot(job: EmittedJob) -> str:
     name = _device(checked(job), SKYPILOT_NAMES)
     command = _torchrun("SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE", "SKYPILOT_NODE_RANK", "$head")
     fast = "  network_tier: best\n" if _fast(job) else ""
@@ -107,7 +107,7 @@ resources:
 """
 
 
-def _dstack(job: Job) -> str:
+def _dstack(job: EmittedJob) -> str:
     name = _device(checked(job), DSTACK_NAMES)
     device = job.cluster.device
     command = _torchrun("DSTACK_NODES_NUM", "DSTACK_GPUS_PER_NODE", "DSTACK_NODE_RANK", "$DSTACK_MASTER_NODE_IP")
@@ -127,11 +127,11 @@ resources:
 """
 
 
-def _sky_launch(job: Job, place: str) -> str:
+def _sky_launch(job: EmittedJob, place: str) -> str:
     return f"sky launch {place}"
 
 
-def _dstack_launch(job: Job, place: str) -> str:
+def _dstack_launch(job: EmittedJob, place: str) -> str:
     return f"dstack apply -f {place}"
 
 

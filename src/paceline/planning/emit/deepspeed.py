@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, Job, Target
+from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Target
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.strategy.sharding import DISTRIBUTED
 
@@ -19,7 +19,7 @@ AUTO = "auto"
 """A value that the Trainer and Accelerate of Hugging Face fill in: https://huggingface.co/docs/transformers/deepspeed."""
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     """A JSON file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if mesh.expert_devices > 1:
@@ -53,12 +53,12 @@ def _write(job: Job) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _params(job: Job) -> dict[str, object]:
+def _params(job: EmittedJob) -> dict[str, object]:
     """The rate and the other options of the optimizer. A rate that is left out would be DeepSpeed's 1e-3."""
     return {"lr": job.recipe.lr if job.recipe else AUTO, **optimizer_arguments(job)}
 
 
-def _left(job: Job) -> str:
+def _left(job: EmittedJob) -> str:
     """The learning rates that the file cannot hold."""
     if job.recipe is None:
         auto = f'The learning rate is "{AUTO}" in the file: no source has one for this network, optimizer and batch.'
@@ -69,7 +69,7 @@ def _left(job: Job) -> str:
     return ""
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     nodes = f"--hostfile HOSTS --num_nodes {job.cluster.num_nodes} " if job.cluster.num_nodes > 1 else ""
     return f"deepspeed {nodes}--num_gpus {job.cluster.devices_per_node} {SCRIPT} --deepspeed --deepspeed_config {place}"
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.emit.job import UNDIVIDED, Job
+from paceline.planning.emit.job import UNDIVIDED, EmittedJob
 from paceline.planning.emit.targets import TARGETS, Emitted, check_machine, emitted, searched
 from paceline.planning.search.choice import Choice, Plan
 from paceline.prediction import Predictor
@@ -76,8 +76,8 @@ def _not_tried(target: str, workload: Workload, best: Choice, predictor: Predict
     return f"Not tried, since {target} has no option for it: {lacks}, and offload. A plan without --emit tries both."
 
 
-def _job(target: str, workload: Workload, choice: Choice) -> Job:
-    return Job(target, choice.strategy, workload, choice.cluster, choice.recipe)
+def _job(target: str, workload: Workload, choice: Choice) -> EmittedJob:
+    return EmittedJob(target, choice.strategy, workload, choice.cluster, choice.recipe)
 
 
 def _elsewhere(workload: Workload, choice: Choice) -> str:

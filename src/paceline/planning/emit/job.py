@@ -26,7 +26,7 @@ _WHERE = "ask for another target, or name sizes that it has"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class EmittedJob:
     """One strategy of a network on a cluster of even nodes.
 
     Attributes:
@@ -85,11 +85,11 @@ class Target:
         trains_transformers: it brings the network itself, a transformer on sequences of tokens.
     """
 
-    write: Callable[[Job], str]
-    launch: Callable[[Job, str], str]
+    write: Callable[[EmittedJob], str]
+    launch: Callable[[EmittedJob, str], str]
     precisions: tuple[str, ...]
     searched: Mapping[str, Any]
-    left: Callable[[Job], str] = lambda job: ""
+    left: Callable[[EmittedJob], str] = lambda job: ""
     runs_script: bool = False
     trains_transformers: bool = False
 
@@ -102,7 +102,7 @@ UNDIVIDED: Mapping[str, Any] = dict.fromkeys(("tensors", "contexts", "pipelines"
 """What is searched where no network is divided."""
 
 
-def torchrun(job: Job, script: str) -> str:
+def torchrun(job: EmittedJob, script: str) -> str:
     """The line that starts one process a device on a node. Of several, each runs it with the first one's name in ``HEAD``."""
     local = job.cluster.devices_per_node
     if job.cluster.num_nodes == 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import Job, Options, Target, torchrun
+from paceline.planning.emit.job import EmittedJob, Options, Target, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
 
 _FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 """Megatron-Core's recipes of fp8."""
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     """Command-line arguments, one a line."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
@@ -54,12 +54,12 @@ def _write(job: Job) -> str:
     return "".join(f"--{name}{'' if value is None else f' {value}'}\n" for name, value in options)
 
 
-def _left(job: Job) -> str:
+def _left(job: EmittedJob) -> str:
     """The rates, without which it does not start."""
     return "The file has no learning rate: add --lr, --min-lr, --lr-warmup-iters and --lr-decay-style."
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'pretrain_gpt.py')}"
 
 

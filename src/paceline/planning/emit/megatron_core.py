@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import DENSE, ONE_ORDER, Job, Options
+from paceline.planning.emit.job import DENSE, ONE_ORDER, EmittedJob, Options
 from paceline.strategy.recompute import BY_OPERATION, MODULES
 from paceline.strategy.strategy import Strategy
 
@@ -21,18 +21,18 @@ PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8"
 SEARCHED: Mapping[str, Any] = {**DENSE, **ONE_ORDER}
 
 
-def uneven(job: Job) -> bool:
+def uneven(job: EmittedJob) -> bool:
     """Whether parts of the pipeline have different numbers of blocks."""
     return job.strategy.parallelism.pipeline > 1 and len({len(part) for part in job.parts}) > 1
 
 
-def layout(job: Job) -> str:
+def layout(job: EmittedJob) -> str:
     """Megatron's layout of the parts: the embedding, so many decoder layers each, the loss."""
     parts = [f"t*{len(part)}" for part in job.parts]
     return "E" + "|".join(parts) + "L"
 
 
-def check(job: Job) -> None:
+def check(job: EmittedJob) -> None:
     """Raises UserError for what Megatron-Core does not have."""
     mesh = job.strategy.parallelism
     if mesh.schedule != "1f1b":

@@ -6,11 +6,11 @@ Names: https://docs.nvidia.com/nemo/megatron-bridge/latest/megatron-lm-to-megatr
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import Job, Options, Target, torchrun
+from paceline.planning.emit.job import EmittedJob, Options, Target, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     """Overrides of a recipe of Megatron-Bridge, one a line."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
@@ -57,12 +57,12 @@ def _write(job: Job) -> str:
     return "".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}\n" for name, value in options)
 
 
-def _left(job: Job) -> str:
+def _left(job: EmittedJob) -> str:
     """The rates, which the recipe otherwise brings."""
     return "The file has no learning rate: the recipe's own counts until you add optimizer.lr."
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'train.py')}"
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from paceline.planning.emit.job import Job
+from paceline.planning.emit.job import EmittedJob
 from paceline.strategy.recipe import Recipe
 
 _CLASSES = {
@@ -23,18 +23,18 @@ _CLASSES = {
 }
 
 
-def needs_paceline(job: Job) -> bool:
+def needs_paceline(job: EmittedJob) -> bool:
     """Whether the optimizer is one of Paceline's."""
     return _CLASSES[job.optimizer].startswith("paceline.")
 
 
-def optimizer_arguments(job: Job) -> dict[str, Any]:
+def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
     """Options of the optimizer beside its rate, by PyTorch's names: those of the recipe, else what makes it what it is."""
     usual = {"momentum": 0.9} if job.optimizer == "momentum" else {}
     return usual | (job.recipe.arguments if job.recipe else {})
 
 
-def optimizer_lines(job: Job, sharded: bool = False) -> Iterator[str]:
+def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
     """The optimizer, then the scheduler of its rates; without a recipe ``lr=...``, which the user has to fill in.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.planning.emit.job import Job
+from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.codec_place import PLACE_TEXT
@@ -20,7 +20,7 @@ SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
-def check(job: Job) -> None:
+def check(job: EmittedJob) -> None:
     """Raises UserError for what a script that wraps a whole model cannot do."""
     mesh, exchange = job.strategy.parallelism, job.strategy.gradient_exchange
     frameworks = "megatron and torchtitan do; plan --emit writes them too"
@@ -58,7 +58,7 @@ def check(job: Job) -> None:
         raise job.refused(f"a codec {PLACE_TEXT[exchange.codec_at]}", "paceline.attach runs it where the gradients live")
 
 
-def hooked(job: Job) -> bool:
+def hooked(job: EmittedJob) -> bool:
     """Whether gradients or weights travel otherwise than PyTorch sends them."""
     exchange = job.strategy.gradient_exchange
     plain = exchange.compression == "dense" and exchange.exchange == "allreduce"
@@ -91,7 +91,7 @@ def attach_line(strategy: Strategy) -> str:
     return f"hook = paceline.attach(model, {', '.join(arguments)})"
 
 
-def batch_text(job: Job) -> str:
+def batch_text(job: EmittedJob) -> str:
     """The batch of one device."""
     micro = job.strategy.parallelism.micro_batches
     times = f", {micro:,} micro batches a step" if micro > 1 else ""
@@ -99,7 +99,7 @@ def batch_text(job: Job) -> str:
     return f"{samples:,} sample{'s' * (samples > 1)} a device{' and micro batch' * (micro > 1)}{times}"
 
 
-def lines(job: Job) -> Iterator[str]:
+def lines(job: EmittedJob) -> Iterator[str]:
     """Lines for the script, Python and remarks on it. ``check`` first."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
@@ -116,7 +116,7 @@ def lines(job: Job) -> Iterator[str]:
     yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"
 
 
-def _replicated(job: Job) -> Iterator[str]:
+def _replicated(job: EmittedJob) -> Iterator[str]:
     """DDP, its hook, and an optimizer that may share out its state."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     yield f"model = torch.nn.parallel.DistributedDataParallel(model{_buckets(job)})"
@@ -133,13 +133,13 @@ def _replicated(job: Job) -> Iterator[str]:
         yield "with model.no_sync(): ...  # all micro batches of a step but the last"
 
 
-def _buckets(job: Job) -> str:
+def _buckets(job: EmittedJob) -> str:
     """DDP's argument for buckets of another size than its own."""
     first, rest = job.strategy.first_bucket_bytes, job.strategy.bucket_bytes
     return "" if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES) else f", bucket_cap_mb={rest / 2**20:g}"
 
 
-def _fully_sharded(job: Job) -> Iterator[str]:
+def _fully_sharded(job: EmittedJob) -> Iterator[str]:
     """FSDP2: one unit a block, and the rest."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     arguments = [f"reshard_after_forward={mesh.sharding == 'zero3'}"]

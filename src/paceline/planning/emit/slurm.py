@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import PORT, SCRIPT, Job, Target
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Target
 from paceline.planning.emit.script import PRECISIONS
 from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     job = checked(job)
     local = job.cluster.devices_per_node
     return f"""#!/bin/bash
@@ -27,7 +27,7 @@ srun --kill-on-bad-exit=1 torchrun --nnodes "$SLURM_JOB_NUM_NODES" --nproc-per-n
 """
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     return f"sbatch {place}"
 
 

@@ -12,7 +12,7 @@ from paceline.hardware import Cluster
 from paceline.planning.emit.accelerate import ACCELERATE
 from paceline.planning.emit.clouds import DSTACK, SKYPILOT
 from paceline.planning.emit.deepspeed import DEEPSPEED
-from paceline.planning.emit.job import Job, Target
+from paceline.planning.emit.job import EmittedJob, Target
 from paceline.planning.emit.megatron import MEGATRON
 from paceline.planning.emit.nemo import NEMO
 from paceline.planning.emit.slurm import SBATCH
@@ -52,7 +52,7 @@ class Emitted:
 
     text: str
     left: str
-    job: Job
+    job: EmittedJob
 
     def launch(self, place: str) -> str:
         """The command that starts what was written to the file ``place``."""
@@ -76,7 +76,7 @@ _STANDS_FOR: Mapping[str, str] = {
 """Words of commands that start a training."""
 
 
-def emitted(job: Job) -> Emitted:
+def emitted(job: EmittedJob) -> Emitted:
     """``job`` as its target reads it. Raises UserError for an unknown target, and for a choice that it does not have."""
     check_name("target", job.target, TARGETS)
     target = TARGETS[job.target]
@@ -86,13 +86,13 @@ def emitted(job: Job) -> Emitted:
 
 def emit(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, recipe: Recipe | None = None) -> str:
     """The text of the target's file for ``strategy`` with the learning rates of ``recipe``. Raises UserError as ``emitted``."""
-    return emitted(Job(target, strategy, workload, cluster, recipe)).text
+    return emitted(EmittedJob(target, strategy, workload, cluster, recipe)).text
 
 
 def launch(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, place: str) -> str:
     """The command that starts what ``emit`` wrote to the file ``place``. Raises UserError for an unknown target."""
     check_name("target", target, TARGETS)
-    return TARGETS[target].launch(Job(target, strategy, workload, cluster), place)
+    return TARGETS[target].launch(EmittedJob(target, strategy, workload, cluster), place)
 
 
 def check_machine(target: str, clusters: Sequence[Cluster]) -> None:
@@ -117,7 +117,7 @@ def _machine_error(name: str, target: Target, cluster: Cluster) -> UserError | N
     return None
 
 
-def _check(job: Job, target: Target) -> None:
+def _check(job: EmittedJob, target: Target) -> None:
     """Raises UserError for what only some kinds of targets have."""
     check_machine(job.target, (job.cluster,))
     strategy, workload = job.strategy, job.workload

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, UNDIVIDED, Job, Target, torchrun
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Target, torchrun
 from paceline.planning.emit.script import PRECISIONS, SHARDINGS, check, lines
 
 SEARCHED: Mapping[str, Any] = {
@@ -22,19 +22,19 @@ SEARCHED: Mapping[str, Any] = {
 """What is searched where the user's script wraps the model."""
 
 
-def remarks(job: Job) -> str:
+def remarks(job: EmittedJob) -> str:
     """The lines of the user's script as remarks of a shell script or of YAML."""
     head = f"# {job.remark}\n" if job.remark else ""
     return head + "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *lines(job)))
 
 
-def checked(job: Job) -> Job:
+def checked(job: EmittedJob) -> EmittedJob:
     """The job. Raises UserError for what a script that is started cannot do."""
     check(job)
     return job
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     job = checked(job)
     head = "#!/usr/bin/env bash\n# Written by paceline plan --emit torchrun.\n"
     if job.cluster.num_nodes > 1:
@@ -45,7 +45,7 @@ def _write(job: Job) -> str:
     return f'{head}{remarks(job)}{body}exec {torchrun(job, SCRIPT)} "$@"\n'
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     return f"HEAD=FIRST_NODE bash {place}" if job.cluster.num_nodes > 1 else f"bash {place}"
 
 

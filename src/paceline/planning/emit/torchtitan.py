@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from paceline.planning.emit.job import DENSE, Job, Target, torchrun
+from paceline.planning.emit.job import DENSE, EmittedJob, Target, torchrun
 from paceline.strategy.recompute import BY_OPERATION
 from paceline.strategy.sharding import DISTRIBUTED
 
 
-def _write(job: Job) -> str:
+def _write(job: EmittedJob) -> str:
     """A part of a TOML file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if mesh.sharding in ("zero1", DISTRIBUTED):
@@ -74,7 +74,7 @@ def _write(job: Job) -> str:
     return remarks + "\n".join(_toml(tables))
 
 
-def _check_experts(job: Job, sharers: int) -> None:
+def _check_experts(job: EmittedJob, sharers: int) -> None:
     """Raises UserError for groups of experts that are not whole contexts, and where experts are not divided by their width
     whole tensor groups, of devices that share out one copy (torchtitan, ``parallel_dims.py``)."""
     mesh = job.strategy.parallelism
@@ -87,7 +87,7 @@ def _check_experts(job: Job, sharers: int) -> None:
         raise job.refused(f"groups of experts of {mesh.expert}", f"it has multiples of {least} that divide {sharers * least}")
 
 
-def _modules(job: Job) -> Iterator[list[str]]:
+def _modules(job: EmittedJob) -> Iterator[list[str]]:
     """Modules of each part, by torchtitan's names."""
     parts = job.parts
     for number, part in enumerate(parts):
@@ -104,12 +104,12 @@ def _toml(tables: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
         yield ""
 
 
-def _left(job: Job) -> str:
+def _left(job: EmittedJob) -> str:
     """The rate, which it has a default for."""
     return "The file has no learning rate: torchtitan's default, 8e-4, counts until you add lr to [optimizer]."
 
 
-def _launch(job: Job, place: str) -> str:
+def _launch(job: EmittedJob, place: str) -> str:
     return torchrun(job, f"-m torchtitan.train --job.config_file {place}")
 
 

@@ -12,8 +12,8 @@ from paceline.array_types import Array
 from paceline.reporting.figures.plot import LINE, Plot, Scale, tick
 from paceline.reporting.values import clean, number, seconds
 from paceline.scheduling.simulate.compare import Paired
-from paceline.scheduling.simulate.schedule import Outcome, Schedule
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.schedule import ClusterSchedule, JobOutcome
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 ROWS = 48
 """Nodes that are drawn, the first of each type; the others are in the sums by type."""
@@ -43,14 +43,14 @@ class Axis:
 TRACE = Axis()
 
 
-def span_of(schedule: Schedule, axis: Axis = TRACE) -> tuple[float, float]:
+def span_of(schedule: ClusterSchedule, axis: Axis = TRACE) -> tuple[float, float]:
     """From the first arrival to the end of the axis."""
     ends = [span.end_s for outcome in schedule.outcomes for span in outcome.spans]
     first = min(outcome.job.arrival_s for outcome in schedule.outcomes)
     return first, max(max(ends, default=first + 1.0) if axis.end_s is None else axis.end_s, first + 1e-3)
 
 
-def gantt(schedule: Schedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> tuple[str, str]:
+def gantt(schedule: ClusterSchedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> tuple[str, str]:
     """Who held each node over time, as tall as the devices that it held; and what was left out, in words.
 
     Args:
@@ -100,19 +100,19 @@ def gantt(schedule: Schedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> 
     return plot.svg(height, what, "lanes"), "; ".join(notes)
 
 
-def _drawn_nodes(schedule: Schedule) -> list[int]:
+def _drawn_nodes(schedule: ClusterSchedule) -> list[int]:
     """The first nodes of each type, as many of each as fit."""
     groups = schedule.fleet.groups
     each = max(ROWS // len(groups), 1)
     return [node for index in range(len(groups)) for node in _numbers(schedule, index)[:each]]
 
 
-def _numbers(schedule: Schedule, group: int) -> list[int]:
+def _numbers(schedule: ClusterSchedule, group: int) -> list[int]:
     part = schedule.fleet.nodes_of(group)
     return list(range(part.start, part.stop))
 
 
-def held_by_type(schedule: Schedule) -> str:
+def held_by_type(schedule: ClusterSchedule) -> str:
     """Devices held of each type over time, in means of equal parts."""
     start, end = span_of(schedule)
     edges = np.linspace(start, end, POINTS + 1)
@@ -125,7 +125,7 @@ def held_by_type(schedule: Schedule) -> str:
     return over_time(edges, lines, "devices held", TRACE)
 
 
-def queue(schedule: Schedule, axis: Axis = TRACE) -> str:
+def queue(schedule: ClusterSchedule, axis: Axis = TRACE) -> str:
     """Jobs that wait and jobs that run over time, in means of equal parts."""
     start, end = span_of(schedule, axis)
     edges = np.linspace(start, end, POINTS + 1)
@@ -138,7 +138,7 @@ def queue(schedule: Schedule, axis: Axis = TRACE) -> str:
     return over_time(edges, {"waiting": np.maximum(present - running, 0), "running": running}, "jobs", axis)
 
 
-def _gone(outcome: Outcome, end: float) -> float:
+def _gone(outcome: JobOutcome, end: float) -> float:
     if math.isnan(outcome.end_s):
         return end if outcome.removed_s is None or math.isnan(outcome.removed_s) else outcome.removed_s
     return outcome.end_s
@@ -179,7 +179,7 @@ def over_time(edges: Array, lines: Mapping[str, Array], what: str, axis: Axis = 
     return plot.svg(height, f"{what} over time. {peaks}")
 
 
-def completion_times(simulated: Mapping[str, Simulated]) -> str:
+def completion_times(simulated: Mapping[str, SimulatedSchedule]) -> str:
     """The share of jobs that have ended so long after their arrival, a line for each policy; the time is logarithmic."""
     times = {name: np.sort([outcome.jct_s for outcome in one.schedule.outcomes]) for name, one in simulated.items()}
     times = {name: line[np.isfinite(line)] for name, line in times.items()}

@@ -19,7 +19,7 @@ from paceline.reporting.values import UNKNOWN, clean, number, percent, seconds
 from paceline.scheduling.simulate.compare import FEWEST, Paired, compare
 from paceline.scheduling.simulate.compare import best as best_of
 from paceline.scheduling.simulate.metrics import UNFAIR
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.wait_reasons import why
 
 EXPLAINED = 12
@@ -30,7 +30,7 @@ STRETCHES = 6
 """Waits and sets of devices of each."""
 
 
-def render_schedules(simulated: Mapping[str, Simulated], seed: int = 0) -> str:
+def render_schedules(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> str:
     """The page as HTML text; the same schedules give the same bytes.
 
     Args:
@@ -39,7 +39,7 @@ def render_schedules(simulated: Mapping[str, Simulated], seed: int = 0) -> str:
     return render(schedules_page(simulated, seed))
 
 
-def schedules_page(simulated: Mapping[str, Simulated], seed: int = 0) -> Page:
+def schedules_page(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> Page:
     """One schedule, or several policies on the same jobs; the pictures of nodes and jobs are those of the best in the mean."""
     pairs = compare(simulated, seed)
     best = simulated[best_of(simulated)]
@@ -70,7 +70,7 @@ def schedules_page(simulated: Mapping[str, Simulated], seed: int = 0) -> Page:
     return page
 
 
-def _findings(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> Iterator[str]:
+def _findings(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired]) -> Iterator[str]:
     for pair in pairs:
         if not pair.jobs:
             yield f"No job ended under both {pair.policy} and {pair.base}."
@@ -86,7 +86,7 @@ def _findings(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> It
             yield f"{name}: {m.jobs - m.ended:,} of {m.jobs:,} jobs did not end{removed}."
 
 
-def _comparison(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> list[Section]:
+def _comparison(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired]) -> list[Section]:
     picture = figures.comparison(pairs)
     if not picture:
         return []
@@ -112,7 +112,7 @@ _HEADS = (
 )
 
 
-def _row(one: Simulated) -> list[str]:
+def _row(one: SimulatedSchedule) -> list[str]:
     m = one.metrics
     return [
         one.policy,
@@ -130,13 +130,13 @@ def _row(one: Simulated) -> list[str]:
     ]
 
 
-def _removals(simulated: Simulated) -> list[Section]:
+def _removals(simulated: SimulatedSchedule) -> list[Section]:
     rows = removed_rows(simulated, REMOVED)
     text = f"Jobs that left before their end under {simulated.policy}."
     return [Section("Removed", text, heads=["job", "at", "why"], rows=rows)] if rows else []
 
 
-def _explained(simulated: Simulated) -> list[Section]:
+def _explained(simulated: SimulatedSchedule) -> list[Section]:
     """The lives of the jobs that waited longest, a row a stretch."""
     rows = []
     for name, _ in waited_longest(simulated, EXPLAINED):
@@ -162,7 +162,7 @@ def _explained(simulated: Simulated) -> list[Section]:
     return [Section("Why they waited", text, heads=["job", "from", "for", "devices", "why"], rows=rows)]
 
 
-def _grounds(simulated: Mapping[str, Simulated]) -> Iterator[str]:
+def _grounds(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[str]:
     for one in simulated.values():
         yield from basis(one)
         yield from one.notes

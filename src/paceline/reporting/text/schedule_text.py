@@ -13,8 +13,8 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.policies.registry import POLICIES
 from paceline.scheduling.simulate.compare import Paired, best
 from paceline.scheduling.simulate.metrics import UNFAIR, ScheduleMetrics
-from paceline.scheduling.simulate.simulated import Simulated
-from paceline.scheduling.simulate.wait_reasons import Stretch, Why
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
+from paceline.scheduling.simulate.wait_reasons import JobHistory, Stretch
 
 LONGEST = 5
 """Jobs that are listed because they waited longest."""
@@ -29,7 +29,7 @@ _FAIRNESS = {
 }
 
 
-def definitions(simulated: Simulated) -> tuple[str, ...]:
+def definitions(simulated: SimulatedSchedule) -> tuple[str, ...]:
     """What the figures mean."""
     return (
         "Completion time: from a job's arrival to its end.",
@@ -46,12 +46,12 @@ def fleet_text(fleet: Fleet) -> str:
     return " + ".join(f"{group.nodes} x {group.devices_per_node} {group.device}{rack}" for group, rack in each)
 
 
-def what_text(simulated: Simulated) -> str:
+def what_text(simulated: SimulatedSchedule) -> str:
     """``160 jobs on 16 x 4 T4``."""
     return f"{count(len(simulated.schedule.outcomes), 'job')} on {fleet_text(simulated.schedule.fleet)}"
 
 
-def schedule_screen(simulated: Simulated, directory: str) -> Screen:
+def schedule_screen(simulated: SimulatedSchedule, directory: str) -> Screen:
     """The figures of a schedule, and the jobs that waited longest; ``directory``: where it was saved."""
     m = simulated.metrics
     late = "" if m.ended == m.jobs else f"{m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
@@ -69,7 +69,7 @@ def _completion(m: ScheduleMetrics) -> str:
     return f"mean {seconds(m.mean_jct_s)}, median {seconds(m.median_jct_s)}, 99% within {seconds(m.p99_jct_s)}"
 
 
-def _figures(simulated: Simulated) -> Iterator[Block]:
+def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
     m = simulated.metrics
     yield Pair("completion", _completion(m))
     yield Pair("first wait", f"mean {seconds(m.mean_wait_s)}")
@@ -87,7 +87,7 @@ def _figures(simulated: Simulated) -> Iterator[Block]:
     yield Pair("decisions", f"{m.decisions:,}, median {seconds(m.decision_median_s)}, 99% within {seconds(m.decision_p99_s)}")
 
 
-def _longest(simulated: Simulated) -> Iterator[Block]:
+def _longest(simulated: SimulatedSchedule) -> Iterator[Block]:
     """The jobs with the longest time without devices."""
     waits = waited_longest(simulated, LONGEST)
     if not waits:
@@ -102,7 +102,7 @@ def _longest(simulated: Simulated) -> Iterator[Block]:
     yield Table(("waited longest", "waited", "ran", "completion", "restarts"), rows, frozenset({0}))
 
 
-def removed_rows(simulated: Simulated, most: int) -> list[tuple[str, str, str]]:
+def removed_rows(simulated: SimulatedSchedule, most: int) -> list[tuple[str, str, str]]:
     """Name, moment and reason of jobs that were removed, in the order of the trace; a last row says how many more there are."""
     removed = [outcome for outcome in simulated.schedule.outcomes if outcome.removed]
     rows = [
@@ -111,14 +111,14 @@ def removed_rows(simulated: Simulated, most: int) -> list[tuple[str, str, str]]:
     return [*rows, *([("...", "", f"{len(removed) - most:,} more; --json has all")] if len(removed) > most else [])]
 
 
-def _removals(simulated: Simulated) -> Iterator[Block]:
+def _removals(simulated: SimulatedSchedule) -> Iterator[Block]:
     if rows := removed_rows(simulated, LONGEST):
         yield heading("Removed before the end")
         yield from (item(f"{name}{f' at {at}' if at else ''}: {why}") for name, at, why in rows)
         yield GAP
 
 
-def waited_longest(simulated: Simulated, most: int) -> list[tuple[str, float]]:
+def waited_longest(simulated: SimulatedSchedule, most: int) -> list[tuple[str, float]]:
     """Names of jobs that ended and waited, and their seconds without devices, the longest first."""
     waits = []
     for outcome in simulated.schedule.outcomes:
@@ -128,14 +128,14 @@ def waited_longest(simulated: Simulated, most: int) -> list[tuple[str, float]]:
     return sorted(waits, key=lambda wait: (-wait[1], wait[0]))[:most]
 
 
-def _ask_why(simulated: Simulated, directory: str, several: bool = False) -> Iterator[Block]:
+def _ask_why(simulated: SimulatedSchedule, directory: str, several: bool = False) -> Iterator[Block]:
     waits = waited_longest(simulated, 1)
     if waits:
         words = ["paceline", "schedule", "why", directory, waits[0][0]]
         yield Pair("deeper", shlex.join([*words, "--policy", simulated.policy] if several else words))
 
 
-def basis(simulated: Simulated) -> Iterator[str]:
+def basis(simulated: SimulatedSchedule) -> Iterator[str]:
     """The policy's source and the settings."""
     s = simulated.settings
     if simulated.policy in POLICIES:
@@ -145,7 +145,7 @@ def basis(simulated: Simulated) -> Iterator[str]:
     yield f"Decisions {rounds}; a start or resize costs {seconds(s.restart_s)}; interference {percent(s.interference)}."
 
 
-def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], directory: str) -> Screen:
+def compare_screen(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired], directory: str) -> Screen:
     """A row a policy, then the paired differences with their intervals."""
     first = next(iter(simulated.values()))
     name = best(simulated)
@@ -172,7 +172,7 @@ def compare_screen(simulated: Mapping[str, Simulated], pairs: Sequence[Paired], 
     )
 
 
-def _policies(simulated: Mapping[str, Simulated]) -> Iterator[Block]:
+def _policies(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
     """Times of each policy, then what they cost."""
     every = [(name, one.metrics) for name, one in simulated.items()]
     times = [(n, f"{m.ended:,}", *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s))) for n, m in every]
@@ -194,14 +194,14 @@ def _policies(simulated: Mapping[str, Simulated]) -> Iterator[Block]:
     yield Table(heads, costs, frozenset({0}))
 
 
-def _removed(simulated: Mapping[str, Simulated]) -> Iterator[str]:
+def _removed(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[str]:
     """How many jobs each policy removed, of those that removed any."""
     for name, one in simulated.items():
         if one.metrics.removed:
             yield f"{name} removed {one.metrics.removed:,} of {count(one.metrics.jobs, 'job')}"
 
 
-def _pairs(simulated: Mapping[str, Simulated], pairs: Sequence[Paired]) -> Iterator[Block]:
+def _pairs(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired]) -> Iterator[Block]:
     for sentence in _removed(simulated):
         yield Paragraph(f"{sentence}; its completion times are of the jobs that ended, and no measure against the others.")
     if not pairs:
@@ -225,7 +225,7 @@ def _signed(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{seconds(abs(value))}"
 
 
-def why_screen(answer: Why) -> Screen:
+def why_screen(answer: JobHistory) -> Screen:
     """A job's life: each wait and each set of devices with its reason."""
     outcome = answer.outcome
     open_end = "has not ended yet" if answer.goes_on else "never ended"

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Phase, Placement, Unavailable
+from paceline.scheduling.executors.executor import Executor, LiveJob, NodeDevices, Observed, Phase, Unavailable
 
-__all__ = ["Executor", "LiveJob", "Observed", "Phase", "Placement", "Unavailable"]
+__all__ = ["Executor", "LiveJob", "NodeDevices", "Observed", "Phase", "Unavailable"]

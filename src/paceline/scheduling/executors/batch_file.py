@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.scheduling.executors.executor import LiveJob, Placement
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices
 from paceline.scheduling.executors.records import body
 
 _SHRINK = """shrink() { # nodes that are to be given back; what is left starts again from the checkpoint
@@ -27,7 +27,7 @@ ranks() {
 
 def batch_file(
     job: LiveJob,
-    placement: Placement,
+    placement: NodeDevices,
     *,
     record: Path,
     master: str,

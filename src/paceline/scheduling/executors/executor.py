@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 from paceline.errors import UserError, shorten, unknown
 from paceline.training.runs.training_run import TRAINING_SAMPLES
 
-Placement = Mapping[str, int]
+NodeDevices = Mapping[str, int]
 """Devices of a job on each node, by the node's name."""
 Phase = Literal["waiting", "running", "stopping", "stopped", "done", "failed"]
 """``waiting``: submitted, not started. ``stopping``: told to save and end. ``stopped``: has done so, and can go on later."""
@@ -203,9 +203,9 @@ class Observed:
     """
 
     phase: Phase
-    placement: Placement
+    placement: NodeDevices
     since: float
-    target: Placement | None = None
+    target: NodeDevices | None = None
     code: int | None = None
     progress: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
@@ -223,10 +223,10 @@ class Executor(Protocol):
     Nobody else may use that directory at the same time; :class:`paceline.scheduling.live.journal.Journal` sees to it.
     """
 
-    def submit(self, job: LiveJob, placement: Placement) -> None:
+    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
         """Start the job there, from its checkpoint where it has one. One that is submitted already is left as it is."""
 
-    def resize(self, name: str, placement: Placement) -> None:
+    def resize(self, name: str, placement: NodeDevices) -> None:
         """Begin to move a job: it saves, ends, and is started at the new size by a later ``poll``."""
 
     def stop(self, name: str, grace_s: float) -> None:
@@ -239,7 +239,7 @@ class Executor(Protocol):
         """The nodes that can run jobs now, with their devices, free or not."""
 
 
-def check_fits(job: LiveJob, placement: Placement, nodes: Sequence[tuple[str, int]]) -> None:
+def check_fits(job: LiveJob, placement: NodeDevices, nodes: Sequence[tuple[str, int]]) -> None:
     """Raises UserError where the placement is no size of the job, or names a node or more devices than there are."""
     sizes = dict(nodes)
     for node, devices in placement.items():

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from paceline.errors import UserError, shorten
-from paceline.scheduling.executors.executor import LiveJob, Placement
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices
 from paceline.scheduling.executors.records import CHECKPOINT
 
 Manifest = dict[str, Any]
@@ -25,7 +25,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 """As DNS takes it; 42 characters leave room for what JobSet appends within the 63 of a host's name."""
 
 
-def jobset(job: LiveJob, placement: Placement, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
+def jobset(job: LiveJob, placement: NodeDevices, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
     """The JobSet of a job: a pod a node, with torchrun in each for a Paceline job.
 
     Args:

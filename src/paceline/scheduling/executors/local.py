@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, check_fits
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, check_fits
 from paceline.scheduling.executors.records import JobRecord, Records, body, ended, words_of_training
 
 NODE = "localhost"
@@ -49,7 +49,7 @@ class LocalExecutor:
         """Every node with its slots."""
         return tuple(self._nodes.items())
 
-    def submit(self, job: LiveJob, placement: Placement) -> None:
+    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
         """Start the job. Raises UserError for a placement that does not fit into the free slots."""
         if self._sessions().get(job.name):
             return
@@ -57,7 +57,7 @@ class LocalExecutor:
         self._check_free(job, placement)
         self._start(self._records.start(job, placement))
 
-    def resize(self, name: str, placement: Placement) -> None:
+    def resize(self, name: str, placement: NodeDevices) -> None:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
         record = self._records.known(name)
         check_fits(record.job, placement, self.nodes())
@@ -136,7 +136,7 @@ class LocalExecutor:
                     if os.getsid(pid) == pid:
                         os.kill(pid, record.job.signal_number())
 
-    def _check_free(self, job: LiveJob, placement: Placement) -> None:
+    def _check_free(self, job: LiveJob, placement: NodeDevices) -> None:
         sessions = self._sessions()
         held = [r.placement for r in self._records.all() if r.job.name in sessions and r.job.name != job.name]
         for node, devices in placement.items():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, Observed, Placement, Unavailable, check_fits
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Unavailable, check_fits
 from paceline.scheduling.executors.records import JobRecord, Records, body, ended, words_of_training
 
 NAMESPACE = "paceline"
@@ -81,14 +81,14 @@ class RayExecutor:
         """Nodes that are alive, by Ray's identity of each, with their devices."""
         return tuple((node["NodeID"], int(node["Resources"].get(self._resource, 0))) for node in self._alive())
 
-    def submit(self, job: LiveJob, placement: Placement) -> None:
+    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
         """Make the group and its actors, which Ray starts when there is room. Raises UserError for what cannot be placed."""
         if self._agents(job.name):
             return
         self._check(job, placement)
         self._start(self._records.start(job, placement))
 
-    def resize(self, name: str, placement: Placement) -> None:
+    def resize(self, name: str, placement: NodeDevices) -> None:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
         record = self._records.known(name)
         self._check(record.job, placement)
@@ -160,7 +160,7 @@ class RayExecutor:
                 str(script), str(self._records.path(job.name, "log")), environment
             )
 
-    def _check(self, job: LiveJob, placement: Placement) -> None:
+    def _check(self, job: LiveJob, placement: NodeDevices) -> None:
         check_fits(job, placement, self.nodes())
         if job.is_paceline and len(set(placement.values())) > 1:
             counts = ", ".join(map(str, placement.values()))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.rundir import PROGRESS
-from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Phase
 
 CHECKPOINT = "checkpoint.pt"
 MOST_PROGRESS = 1 << 20
@@ -34,12 +34,12 @@ class JobRecord:
     """
 
     job: LiveJob
-    placement: Placement
+    placement: NodeDevices
     since: float
     handle: str = ""
     stop_since: float | None = None
     stop_by: float | None = None
-    target: Placement | None = None
+    target: NodeDevices | None = None
     before: int = 0
 
     @property
@@ -52,7 +52,7 @@ class JobRecord:
         """Whether it was told to end and its grace is over."""
         return self.stop_by is not None and time.time() > self.stop_by
 
-    def stopping(self, grace_s: float, target: Placement | None = None) -> JobRecord:
+    def stopping(self, grace_s: float, target: NodeDevices | None = None) -> JobRecord:
         """The same, told to end now, unless it was already."""
         now = time.time()
         if self.stop_since is not None:
@@ -61,7 +61,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
-class End:
+class CommandEnd:
     """How a job's command ended: exit code, whether it had been told to, and when (seconds of the epoch)."""
 
     code: int
@@ -83,7 +83,7 @@ class Records:
         """``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log``, ``NAME.hosts``."""
         return self.directory / f"{name}.{kind}"
 
-    def start(self, job: LiveJob, placement: Placement) -> JobRecord:
+    def start(self, job: LiveJob, placement: NodeDevices) -> JobRecord:
         """The record of a start now, not yet saved. Another job of that name counts as submitted for the first time."""
         known = self.load(job.name)
         before = known.before if known is not None and known.job == job else _written_ns(Path(job.checkpoint) / PROGRESS)
@@ -129,12 +129,12 @@ class Records:
             if record is not None:
                 yield record
 
-    def end(self, name: str) -> End | None:
+    def end(self, name: str) -> CommandEnd | None:
         """How the job's command ended, as its script wrote; None where it did not."""
         path = self.path(name, "end")
         try:
             told, code = path.read_text().split()
-            return End(int(code), told == "1", path.stat().st_mtime)
+            return CommandEnd(int(code), told == "1", path.stat().st_mtime)
         except (OSError, ValueError):
             return None
 
@@ -181,7 +181,7 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def ended(record: JobRecord, end: End | None, reason: str = "", code: int | None = None) -> Observed:
+def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int | None = None) -> Observed:
     """A job whose processes are gone. Without ``end`` something killed its script too; ``reason`` says what is known of it."""
     progress = record.progress
     told = record.stop_since is not None if end is None else end.told

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.scheduling.executors.batch_file import batch_file
-from paceline.scheduling.executors.executor import LiveJob, Observed, Phase, Placement, Unavailable, check_fits
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Phase, Unavailable, check_fits
 from paceline.scheduling.executors.records import JobRecord, Records, ended
 
 ANSWER_S = 60.0
@@ -44,7 +44,7 @@ _DRAINING = "draining"
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _QueueLine:
     """A line of squeue."""
 
     number: int
@@ -106,7 +106,7 @@ class SlurmExecutor:
                 types[name] = named.pop()
         return types
 
-    def submit(self, job: LiveJob, placement: Placement) -> None:
+    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
         """Put the job into the queue, for these nodes. One that Slurm has already under its name is left as it is.
 
         Raises:
@@ -119,7 +119,7 @@ class SlurmExecutor:
         check_fits(job, placement, [(name, devices) for name, (devices, _) in nodes.items()])
         self._queue_up(self._records.start(job, placement), nodes)
 
-    def resize(self, name: str, placement: Placement) -> None:
+    def resize(self, name: str, placement: NodeDevices) -> None:
         """Shrink the job where it is, or make it save and end; a later ``poll`` queues it at the new size.
 
         Raises:
@@ -151,7 +151,7 @@ class SlurmExecutor:
         queue = self._queue()
         return {record.job.name: self._look(record, queue.get(record.job.name)) for record in self._records.all()}
 
-    def _look(self, record: JobRecord, entry: _Entry | None) -> Observed:
+    def _look(self, record: JobRecord, entry: _QueueLine | None) -> Observed:
         if entry is None or entry.state not in _PHASES:
             seen = self._ended(record, entry)
             if record.target is None or seen.phase == "done":
@@ -171,7 +171,7 @@ class SlurmExecutor:
             reason="" if entry.reason == "None" else entry.reason,
         )
 
-    def _ended(self, record: JobRecord, entry: _Entry | None) -> Observed:
+    def _ended(self, record: JobRecord, entry: _QueueLine | None) -> Observed:
         end = self._records.end(record.job.name)
         if end is not None:
             return ended(record, end)
@@ -192,7 +192,7 @@ class SlurmExecutor:
         state = (words.split() or [""])[0]  # "CANCELLED by 0", whose code says nothing
         return state, int(code.partition(":")[0]) if state in ("COMPLETED", "FAILED") and code[:1].isdigit() else None
 
-    def _tell(self, record: JobRecord, entry: _Entry | None) -> None:
+    def _tell(self, record: JobRecord, entry: _QueueLine | None) -> None:
         """Save the record, then tell the job to end, once."""
         before = self._records.known(record.job.name)
         self._records.save(record)
@@ -226,18 +226,18 @@ class SlurmExecutor:
         number = self._ask("sbatch", "--parsable", str(script)).strip().partition(";")[0]
         self._records.save(replace(record, handle=number))
 
-    def _queue(self) -> dict[str, _Entry]:
+    def _queue(self) -> dict[str, _QueueLine]:
         """What Slurm has of our jobs, by name. Of several of one name, the one that has not ended, else the last.
 
         Two that have not ended cannot come of this class. If somebody else submitted the batch file again, the later one is
         cancelled: two runs would write one checkpoint.
         """
-        entries: dict[str, _Entry] = {}
+        entries: dict[str, _QueueLine] = {}
         for line in self._ask("squeue", "--noheader", "--states=all", "--format=%i|%j|%T|%S|%r").splitlines():
             number, name, state, start, reason = (line.strip().split("|", 4) + [""] * 5)[:5]
             if not name.startswith(self._prefix) or not number.isdigit():
                 continue
-            entry, name = _Entry(int(number), state, reason, start), name.removeprefix(self._prefix)
+            entry, name = _QueueLine(int(number), state, reason, start), name.removeprefix(self._prefix)
             other = entries.get(name)
             if other is not None and other.state in _PHASES and state in _PHASES:
                 first, last = sorted((entry, other), key=lambda e: e.number)
@@ -293,7 +293,7 @@ class SlurmExecutor:
         raise Unavailable(f"{words[0]}: {said}")
 
 
-def gives_nodes_back(before: Placement, after: Placement) -> bool:
+def gives_nodes_back(before: NodeDevices, after: NodeDevices) -> bool:
     """Whether ``after`` is ``before`` without some whole nodes, the first of which it keeps: its script runs there."""
     first = min(before, key=_natural)
     return len(after) < len(before) and first in after and all(before.get(node) == n for node, n in after.items())

@@ -14,8 +14,8 @@ from paceline.scheduling.live.journal import NAME, JournalReader, LiveRow, LiveS
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.policy import core_job
 from paceline.scheduling.policies.registry import POLICIES
-from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings, Span
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome, Span
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 _RUN = "to run on "
 """How the event of a decision begins that gives a job devices."""
@@ -28,7 +28,7 @@ def live_schedule(
     round_s: float,
     kinds: LiveNodes | None = None,
     now_s: float | None = None,
-) -> Simulated:
+) -> SimulatedSchedule:
     """The schedule that a journal has, times in seconds after its first job's arrival.
 
     Args:
@@ -50,7 +50,7 @@ def live_schedule(
     number = {name: place for place, name in enumerate(names)}
     said = _said(journal)
     outcomes = tuple(
-        Outcome(
+        JobOutcome(
             job=core_job(row, start_s),
             end_s=row.since - start_s if row.phase == "done" else math.nan,
             restarts=max(row.starts - 1, 0),
@@ -70,11 +70,11 @@ def live_schedule(
         for row in rows.values()
     )
     until_s = None if now_s is None or all(row.is_over for row in rows.values()) else now_s - start_s
-    schedule = Schedule(fleet=fleet, outcomes=outcomes, decision_s=(), active=_active(rows, start_s), until_s=until_s)
-    return Simulated(
+    schedule = ClusterSchedule(fleet=fleet, outcomes=outcomes, decision_s=(), active=_active(rows, start_s), until_s=until_s)
+    return SimulatedSchedule(
         policy=policy,
         schedule=schedule,
-        settings=Settings(round_s=round_s),
+        settings=ClusterSettings(round_s=round_s),
         adapts=POLICIES[policy].adapts if policy in POLICIES else frozenset({"devices"}),
         notes=("These jobs ran for real.",),
     )
@@ -92,7 +92,7 @@ def newer_journal(directory: Path, than: Path) -> Path | None:
     return journal if not than.exists() or written_s >= than.stat().st_mtime else None
 
 
-def schedule_so_far(path: Path, now_s: float) -> Simulated:
+def schedule_so_far(path: Path, now_s: float) -> SimulatedSchedule:
     """The schedule that a journal has up to now (seconds of the epoch), while a runner may write it.
 
     Raises:

@@ -15,11 +15,11 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.live.journal import LiveRow
 from paceline.scheduling.live.policy import Outlooks, core_job
-from paceline.scheduling.live.runner import LiveState
+from paceline.scheduling.live.runner import Snapshot
 from paceline.scheduling.policies.registry import policy_named
 from paceline.scheduling.simulate.run import SteadyRun
-from paceline.scheduling.simulate.schedule import Schedule, Settings
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Outlook
 
@@ -92,13 +92,13 @@ class Forecast:
             ends, as the policy turns all away.
     """
 
-    simulated: Simulated
+    simulated: SimulatedSchedule
     start_s: float
     last_s: tuple[float, float, float]
 
 
 def forecast(
-    rows: Sequence[LiveRow], live: LiveState, policy: str, fleet: Fleet, outlooks: Outlooks, settings: Settings
+    rows: Sequence[LiveRow], live: Snapshot, policy: str, fleet: Fleet, outlooks: Outlooks, settings: ClusterSettings
 ) -> Forecast | None:
     """The schedule of jobs that are not over, from now on.
 
@@ -120,7 +120,7 @@ def forecast(
     jobs = [_from(row, start_s) for row in rows]
     entry = policy_named(policy)
 
-    def simulated(side: int) -> Schedule:
+    def simulated(side: int) -> ClusterSchedule:
         runs = {
             job.name: ForecastRun(outlook, max(work, 1e-9), fleet, job.batch, (1 + outlook.relative_spread()) ** side)
             for job, outlook, work in zip(jobs, beliefs, works, strict=True)
@@ -135,13 +135,13 @@ def forecast(
         spread = any(outlook.relative_spread() for outlook in beliefs)
         ends.append(_last(simulated(side)) if spread else ends[0])
     notes = ("Simulated before these jobs ran, with predicted speeds.",)
-    answer = Simulated(
+    answer = SimulatedSchedule(
         policy=policy, schedule=schedule, settings=settings, adapts=entry.adapts, knowledge="predicted", notes=notes
     )
     return Forecast(answer, start_s, (ends[0], ends[1], ends[2]))
 
 
-def _last(schedule: Schedule) -> float:
+def _last(schedule: ClusterSchedule) -> float:
     """The last end of the jobs that end."""
     return max((outcome.end_s for outcome in schedule.outcomes if math.isfinite(outcome.end_s)), default=math.nan)
 

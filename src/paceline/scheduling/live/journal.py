@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, Phase, Placement
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Phase
 
 NAME = "state.sqlite"
 """Of the file in the directory of a live run."""
@@ -48,7 +48,7 @@ class Report:
         placement: where it ran. ``exchange_s``: of a step, what the exchange adds to computing; None: not reported.
     """
 
-    placement: Placement
+    placement: NodeDevices
     samples_per_s: float
     exchange_s: float | None = None
 
@@ -77,7 +77,7 @@ class LiveRow:
 
     job: LiveJob
     arrival_s: float
-    target: Placement | None = None
+    target: NodeDevices | None = None
     phase: Phase = "waiting"
     since: float = 0.0
     starts: int = 0
@@ -114,7 +114,7 @@ class LiveRow:
         curve = (*self.curve, *values)
         return curve if len(curve) <= MOST_CURVE else (curve[0], *curve[1 - MOST_CURVE :])
 
-    def running(self, seconds: float, placement: Placement) -> LiveRow:
+    def running(self, seconds: float, placement: NodeDevices) -> LiveRow:
         """The row after so many more seconds on these devices."""
         first = min(placement, default="")
         return replace(
@@ -144,7 +144,7 @@ class LiveSpan:
 
     start_s: float
     end_s: float | None
-    placement: Placement
+    placement: NodeDevices
     reason: str = ""
 
 

@@ -19,7 +19,7 @@ UNKNOWN = "device"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """The devices of the nodes whose names match a pattern such as ``gpu-a*``.
 
     Attributes:
@@ -39,7 +39,7 @@ class LiveNodes:
         kinds: the first whose pattern matches a node counts. ``network``: between nodes; empty: unknown.
     """
 
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[DeviceKind, ...] = ()
     network: str = ""
 
     @classmethod
@@ -55,16 +55,16 @@ class LiveNodes:
         if network:
             network_named(network)
         named = [_kind(text) for text in texts]
-        return cls((*named, *(Kind(node, name) for node, name in (own or {}).items())), network)
+        return cls((*named, *(DeviceKind(node, name) for node, name in (own or {}).items())), network)
 
-    def kind(self, node: str) -> Kind:
+    def kind(self, node: str) -> DeviceKind:
         """Of a node."""
-        return next((kind for kind in self.kinds if fnmatchcase(node, kind.pattern)), Kind("*", UNKNOWN))
+        return next((kind for kind in self.kinds if fnmatchcase(node, kind.pattern)), DeviceKind("*", UNKNOWN))
 
     @classmethod
     def noted(cls, patterns: Iterable[Sequence[str]]) -> LiveNodes:
         """From what ``patterns`` gave."""
-        return cls(tuple(Kind(pattern, name) for pattern, name in patterns))
+        return cls(tuple(DeviceKind(pattern, name) for pattern, name in patterns))
 
     @property
     def patterns(self) -> list[tuple[str, str]]:
@@ -102,15 +102,15 @@ class LiveNodes:
                 )
 
 
-def _kind(text: str) -> Kind:
+def _kind(text: str) -> DeviceKind:
     pattern, equals, name = text.rpartition("=")
     if (equals and not pattern.strip()) or not name.strip():
         raise UserError(f"`device` {shorten(text)!r}", "write A100, NODES=A100 with a pattern such as gpu-*, or a probe's file")
     pattern, name = pattern.strip() or "*", name.strip()
     if is_probe(name):
         probed = machine([Path(name)])
-        return Kind(pattern, probed.device.name, probed)
-    return Kind(pattern, device(name).name)
+        return DeviceKind(pattern, probed.device.name, probed)
+    return DeviceKind(pattern, device(name).name)
 
 
-__all__ = ["UNKNOWN", "Kind", "LiveNodes"]
+__all__ = ["UNKNOWN", "DeviceKind", "LiveNodes"]

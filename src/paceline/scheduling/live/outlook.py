@@ -10,7 +10,7 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.live.journal import LiveRow
-from paceline.scheduling.speeds.goodput import StepTimes
+from paceline.scheduling.speeds.goodput import StepSeconds
 
 
 class ReportedOutlook:
@@ -63,7 +63,7 @@ class PredictedOutlook:
         self,
         row: LiveRow,
         fleet: Fleet,
-        times: Mapping[str, StepTimes],
+        times: Mapping[str, StepSeconds],
         most: Mapping[str, int],
         samples_left: float,
         spread: float,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.executors.executor import LiveJob, Placement
+from paceline.scheduling.executors.executor import LiveJob, NodeDevices
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.live.journal import LiveRow
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.outlook import ReportedOutlook
-from paceline.scheduling.live.runner import LiveDecision, LiveState
+from paceline.scheduling.live.runner import Snapshot, Targets
 from paceline.scheduling.placement import RULES, repacked
 from paceline.scheduling.placement import Placement as Numbered
 from paceline.scheduling.state import Decision, Outlook, Policy, State
@@ -21,11 +21,11 @@ from paceline.scheduling.state import Decision, Outlook, Policy, State
 RESTART_S = 30.0
 
 
-Outlooks = Callable[[LiveState, Fleet], Sequence[Outlook]]
+Outlooks = Callable[[Snapshot, Fleet], Sequence[Outlook]]
 """What is believed of each job of a state."""
 
 
-def reported(live: LiveState, fleet: Fleet) -> Sequence[Outlook]:
+def reported(live: Snapshot, fleet: Fleet) -> Sequence[Outlook]:
     """What the jobs themselves have reported."""
     return [ReportedOutlook(row) for row in live.rows]
 
@@ -52,13 +52,13 @@ class LiveAdapter:
         self._restart_s = restart_s
         self._known: dict[str, int] = {}
 
-    def __call__(self, live: LiveState) -> LiveDecision:
+    def __call__(self, live: Snapshot) -> Targets:
         """Decide, and place what is decided: who keeps its number of devices stays, the rest goes where there is room."""
         for there in live.placed.values():  # a node that has gone is not forgotten while jobs are there
             self._known |= {node: max(self._known.get(node, 0), devices) for node, devices in there.items()}
         self._known |= dict(live.nodes)
         if not sum(devices for _, devices in live.nodes):
-            return LiveDecision({}, memory=live.memory)
+            return Targets({}, memory=live.memory)
         fleet, names = self._nodes.fleet(self._known)
         up, number = dict(live.nodes), {name: place for place, name in enumerate(names)}
         free = np.array([up.get(name, 0) for name in names], np.int64)
@@ -83,9 +83,9 @@ class LiveAdapter:
             if place
         }
         reasons, removed = ({live.rows[i].name: why for i, why in by.items()} for by in (decision.reasons, decision.removed))
-        return LiveDecision(placements, reasons, removed, decision.memory)
+        return Targets(placements, reasons, removed, decision.memory)
 
-    def _state(self, live: LiveState, fleet: Fleet, number: Mapping[str, int], free: Ints) -> State:
+    def _state(self, live: Snapshot, fleet: Fleet, number: Mapping[str, int], free: Ints) -> State:
         rows, start_s = live.rows, live.start_s
         held = np.array([sum(live.placed.get(row.name, {}).values()) for row in rows], np.int64)
         on = [fleet.node_types[number[next(iter(live.placed[row.name]))]] if live.placed.get(row.name) else -1 for row in rows]
@@ -115,7 +115,7 @@ class LiveAdapter:
         )
 
 
-def restarts(live: LiveState, usual_s: float) -> Array:
+def restarts(live: Snapshot, usual_s: float) -> Array:
     """What a start costs each job: as it was measured, else as the others' in the mean, else ``usual_s``."""
     measured = [row.restart_s for row in (*live.rows, *live.past) if row.restart_s is not None]
     usual = float(np.mean(measured)) if measured else usual_s
@@ -168,7 +168,7 @@ def _legal(job: LiveJob, devices: int) -> int:
     return max((size for size in job.sizes if size <= devices), default=0)
 
 
-def even(live: LiveState) -> LiveDecision:
+def even(live: Snapshot) -> Targets:
     """Everyone in turn gets one more device, in the order of arrival, while there are any: a policy without predictions."""
     sizes: Mapping[str, tuple[int, ...]] = {row.name: row.job.sizes for row in live.rows}
     counts, left = dict.fromkeys(sizes, 0), sum(devices for _, devices in live.nodes)
@@ -181,7 +181,7 @@ def even(live: LiveState) -> LiveDecision:
                 left -= larger - counts[name]
                 counts[name], grown = larger, True
     free = dict(live.nodes)
-    placements: dict[str, Placement] = {}
+    placements: dict[str, NodeDevices] = {}
     for name, count in counts.items():
         placed = live.placed.get(name, {})
         if count and sum(placed.values()) == count and all(node in free for node in placed):
@@ -197,7 +197,7 @@ def even(live: LiveState) -> LiveDecision:
                 free[node] -= take
         if chosen:
             placements[name] = dict(sorted(chosen.items()))
-    return LiveDecision(placements, {})
+    return Targets(placements, {})
 
 
 __all__ = ["RESTART_S", "LiveAdapter", "Outlooks", "core_job", "even", "reported", "restarts"]

@@ -17,8 +17,8 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
 from paceline.scheduling.live.outlook import PredictedOutlook, ReportedOutlook
-from paceline.scheduling.live.runner import LiveState
-from paceline.scheduling.speeds.expected_speed import Pool
+from paceline.scheduling.live.runner import Snapshot
+from paceline.scheduling.speeds.expected_speed import EstimatePool
 from paceline.scheduling.speeds.predicted_jobs import Network, Predictions
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 from paceline.scheduling.state import Outlook
@@ -57,10 +57,10 @@ class LivePredictions:
         self._trained: dict[tuple[object, ...], _Trained | None] = {}
         self._kept: dict[tuple[object, ...], _Surfaces] = {}
 
-    def __call__(self, live: LiveState, fleet: Fleet) -> list[Outlook]:
+    def __call__(self, live: Snapshot, fleet: Fleet) -> list[Outlook]:
         """An outlook for each of ``live.rows``; jobs that are over count with what they reported."""
         surfaces = self._surfaces(fleet, [*live.rows, *live.past])
-        pool = Pool(surfaces.of)
+        pool = EstimatePool(surfaces.of)
         for row in (*live.rows, *live.past):
             self._teach(pool, row, surfaces)
         return [self._outlook(pool, row, surfaces) for row in live.rows]
@@ -119,7 +119,7 @@ class LivePredictions:
             self._kept = {key: _Surfaces(fleet, Predictions(fleet, self._predictor, networks), batches)}
         return self._kept[key]
 
-    def _teach(self, pool: Pool, row: LiveRow, surfaces: _Surfaces) -> None:
+    def _teach(self, pool: EstimatePool, row: LiveRow, surfaces: _Surfaces) -> None:
         trained = self._of(row.job)
         if trained is None:
             return
@@ -135,7 +135,7 @@ class LivePredictions:
         devices = {self._nodes.kind(node).device for node in report.placement}
         return devices.pop() if len(devices) == 1 else UNKNOWN
 
-    def _outlook(self, pool: Pool, row: LiveRow, surfaces: _Surfaces) -> Outlook:
+    def _outlook(self, pool: EstimatePool, row: LiveRow, surfaces: _Surfaces) -> Outlook:
         trained = self._of(row.job)
         devices = surfaces.holding(trained.name, row.job) if trained else ()
         if trained is None or not devices:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import Executor, LiveJob, Observed, Placement, Unavailable
+from paceline.scheduling.executors.executor import Executor, LiveJob, NodeDevices, Observed, Unavailable
 from paceline.scheduling.executors.records import text_of
 from paceline.scheduling.live.journal import REMOVED, Journal, LiveRow, LiveSpan, Report
 from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
@@ -27,7 +27,7 @@ FOLLOW_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveState:
+class Snapshot:
     """What a live policy sees. ``rows`` are the jobs that have arrived and are not over, in the order of arrival.
 
     ``placed`` is where each job that holds devices runs, or goes to. ``nodes`` are those that are up, with their devices.
@@ -36,7 +36,7 @@ class LiveState:
 
     now_s: float
     rows: Sequence[LiveRow]
-    placed: Mapping[str, Placement]
+    placed: Mapping[str, NodeDevices]
     nodes: Sequence[tuple[str, int]]
     past: Sequence[LiveRow] = ()
     memory: Any = None
@@ -48,20 +48,20 @@ class LiveState:
 
 
 @dataclass(frozen=True)
-class LiveDecision:
+class Targets:
     """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job.
 
     ``removed``: jobs that leave for good before their end, with the reason. ``memory``: what the next state brings back; of a
     runner that was killed only what JSON can hold.
     """
 
-    placements: Mapping[str, Placement]
+    placements: Mapping[str, NodeDevices]
     reasons: Mapping[str, str] = field(default_factory=dict)
     removed: Mapping[str, str] = field(default_factory=dict)
     memory: Any = None
 
 
-LivePolicy = Callable[[LiveState], LiveDecision]
+Planner = Callable[[Snapshot], Targets]
 
 
 def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
@@ -115,7 +115,7 @@ class Runner:
         self,
         executor: Executor,
         journal: Journal,
-        policy: LivePolicy,
+        policy: Planner,
         round_s: float = 10.0,
         say: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
@@ -160,7 +160,7 @@ class Runner:
                 placed = {row.name: _place(observed[row.name]) for row in present if row.name in observed}
                 held = {name: place for name, place in placed.items() if observed[name].holds_devices}
                 past = [row for row in rows.values() if row.is_over]
-                state = LiveState(now_s=now_s, rows=present, placed=held, nodes=nodes, past=past, memory=self._memory)
+                state = Snapshot(now_s=now_s, rows=present, placed=held, nodes=nodes, past=past, memory=self._memory)
                 decision = self._policy(state)
                 _check(state, decision)
                 self._memory = decision.memory
@@ -231,7 +231,7 @@ class Runner:
             fresh = replace(fresh, expected_end_s=now_s + left_s)
         return fresh
 
-    def _decided(self, rows: Sequence[LiveRow], decision: LiveDecision, now_s: float) -> list[LiveRow]:
+    def _decided(self, rows: Sequence[LiveRow], decision: Targets, now_s: float) -> list[LiveRow]:
         """The rows with where they are to run; what changes is in the journal before it is carried out."""
         decided = []
         for row in rows:
@@ -306,12 +306,12 @@ def _learned(progress: Mapping[str, float]) -> list[float]:
     return [sign * progress[name] for name, sign in (("accuracy", 1), ("loss", -1)) if name in progress][:1]
 
 
-def _place(seen: Observed) -> Placement:
+def _place(seen: Observed) -> NodeDevices:
     """Where a job runs, or goes to next."""
     return dict(seen.placement if seen.target is None else seen.target)
 
 
-def _check(state: LiveState, decision: LiveDecision) -> None:
+def _check(state: Snapshot, decision: Targets) -> None:
     """Raises RuntimeError for a decision that gives out more than there is, or a size that a job cannot have."""
     left = dict(state.nodes)
     jobs = {row.name: row.job for row in state.rows}
@@ -324,4 +324,4 @@ def _check(state: LiveState, decision: LiveDecision) -> None:
             raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
 
 
-__all__ = ["MOST_FAILURES", "LiveDecision", "LivePolicy", "LiveState", "Runner", "check_start", "first_look"]
+__all__ = ["MOST_FAILURES", "Planner", "Runner", "Snapshot", "Targets", "check_start", "first_look"]

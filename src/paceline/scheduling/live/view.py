@@ -11,7 +11,7 @@ from paceline.errors import UserError
 from paceline.scheduling.executors.records import text_of
 from paceline.scheduling.live.finished import live_schedule, node_names, noted_nodes
 from paceline.scheduling.live.journal import NAME, JournalReader, LiveRow, LiveSpan
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 EVENTS = 12
 """The latest that are shown."""
@@ -59,7 +59,7 @@ class LiveView:
     policy: str
     executor: str
     round_s: float
-    schedule: Simulated | None
+    schedule: SimulatedSchedule | None
     names: tuple[str, ...]
     nodes: Mapping[str, int]
     held: int

@@ -9,16 +9,16 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.policies.share_lp import centred, most_value
-from paceline.scheduling.policies.time_shares import Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
-CLAIMED = Sharing(fills=False)
+CLAIMED = RoundRules(fills=False)
 """Devices that no share claims cost nothing."""
 _KEEP = 0.05
 """A deadline is met with this part of the time to spare, as rounds do not follow shares exactly."""
 
 
-def cost(state: State, sharing: Sharing = CLAIMED) -> Decision:
+def cost(state: State, sharing: RoundRules = CLAIMED) -> Decision:
     """The sum of throughput over price is largest; a job's throughput counts as a part of that on its fastest type.
 
     Deadlines that can be met are met; of those that cannot, the tightest are given up first.
@@ -32,7 +32,7 @@ def cost(state: State, sharing: Sharing = CLAIMED) -> Decision:
     return time_shared(state, _shares, sharing)
 
 
-def _shares(demand: Demand) -> tuple[Array, Any]:
+def _shares(demand: ShareDemand) -> tuple[Array, Any]:
     if not len(demand.rows):
         return demand.speed, None
     price = np.array([group.price for group in demand.state.fleet.groups])
@@ -46,7 +46,7 @@ def _shares(demand: Demand) -> tuple[Array, Any]:
     return centred(demand.limits, corner, relative, least, values), None
 
 
-def _needed(demand: Demand, relative: Array) -> Array:
+def _needed(demand: ShareDemand, relative: Array) -> Array:
     """The part of its fastest type's speed that each job needs to meet its deadline; 0: none, or it cannot be met."""
     deadline_s = np.array([demand.state.jobs[row].deadline_s for row in demand.rows])
     least = np.zeros(len(relative))

@@ -10,7 +10,7 @@ import numpy as np
 
 from paceline.array_types import Array, Bools
 from paceline.scheduling.policies.share_lp import highest_level, most_value
-from paceline.scheduling.policies.time_shares import Demand
+from paceline.scheduling.policies.time_shares import ShareDemand
 from paceline.scheduling.state import Decision, State
 
 CRITICAL = 0.7
@@ -30,7 +30,7 @@ def critical_first(state: State, critical: float = CRITICAL) -> Decision:
     """
     jobs = len(state.jobs)
     devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
-    demand = Demand.of(state)
+    demand = ShareDemand.of(state)
     if not len(demand.rows):
         return Decision(devices=devices, type_index=kinds)
     best = demand.speed.max(axis=1)
@@ -53,7 +53,7 @@ def critical_first(state: State, critical: float = CRITICAL) -> Decision:
     return Decision(devices=devices, type_index=kinds, order=order, reasons=reasons)
 
 
-def _decides(demand: Demand, critical: float) -> Bools:
+def _decides(demand: ShareDemand, critical: float) -> Bools:
     """Jobs that can hardly wait without ending after the shortest makespan of all jobs that are there."""
     if critical > 1:
         return np.zeros(len(demand.rows), bool)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.array_types import Ints
-from paceline.scheduling.policies.shares import Free, Plan, Speeds, least_share, steady_share
+from paceline.scheduling.policies.shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
 from paceline.scheduling.policies.sizes import goodputs, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
@@ -32,15 +32,15 @@ class _Candidate:
     """A job as the admission sees it. ``work`` is in units of its speeds, ``margin_s`` for restarts before its deadline."""
 
     index: int
-    speeds: Speeds
+    speeds: SpeedTable
     work: float
     deadline_s: float
     margin_s: float
     held: int
     admitted: bool
-    plan: Plan = field(default_factory=Plan)
+    plan: SharePlan = field(default_factory=SharePlan)
 
-    def share(self, free: Free, steady: bool = False) -> Plan:
+    def share(self, free: FreeDevices, steady: bool = False) -> SharePlan:
         """Of what is free."""
         if steady:
             return steady_share(free, self.speeds, self.work, self.deadline_s, self.margin_s, self.held)
@@ -89,7 +89,7 @@ def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
     size = int(np.argmax(table))
     work = float(seconds[size] * table[size]) if table[size] > 0 else 0.0
     margin = float(state.restart_s[index]) * (1 if state.devices[index] else 2)
-    return _Candidate(index, Speeds(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
+    return _Candidate(index, SpeedTable(table), work, state.jobs[index].deadline_s, margin, int(state.devices[index]), admitted)
 
 
 def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> Mapping[int, str]:
@@ -113,13 +113,13 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
                 for job in ahead:
                     job.margin_s = 0.0
             else:  # it lives of what is left
-                late.plan = Plan()
+                late.plan = SharePlan()
                 due.remove(late)
             continue
         if together:
             removed |= {job.index: "not all jobs that came with it fit" for job in due if not job.admitted}
             continue
-        alone = [job for job in fresh if not job.share(Free([now], [capacity])).in_time]
+        alone = [job for job in fresh if not job.share(FreeDevices([now], [capacity])).in_time]
         gone = alone[0] if alone else max(fresh, key=lambda job: job.plan.device_s)
         reason = "its deadline is too soon for all devices" if alone else "what others were promised leaves it too little"
         removed[gone.index] = reason
@@ -127,7 +127,7 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
 
 def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False) -> _Candidate | None:
     """Shares of all, the earliest deadline first; the first job that comes too late."""
-    free = Free([now], [capacity])
+    free = FreeDevices([now], [capacity])
     for job in due:
         job.plan = job.share(free, steady)
         if not job.plan.in_time:

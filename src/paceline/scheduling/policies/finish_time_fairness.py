@@ -8,14 +8,14 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, highest_level
-from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 CLOSE = 1e-3
 """The bisection ends where the ratio is known so well."""
 
 
-def finish_time_fairness(state: State, aware: bool = True, sharing: Sharing = USUAL) -> Decision:
+def finish_time_fairness(state: State, aware: bool = True, sharing: RoundRules = USUAL) -> Decision:
     """The largest ``rho = time in the shared cluster / time on an equal part of it`` is least.
 
     Args:
@@ -27,7 +27,7 @@ def finish_time_fairness(state: State, aware: bool = True, sharing: Sharing = US
     return time_shared(state, _aware if aware else _agnostic, sharing)
 
 
-def _aware(demand: Demand) -> tuple[Array, Any]:
+def _aware(demand: ShareDemand) -> tuple[Array, Any]:
     if not len(demand.rows):
         return demand.speed, {}
     alone = (demand.speed * _equal_part(demand)).sum(axis=1)
@@ -42,18 +42,18 @@ def _aware(demand: Demand) -> tuple[Array, Any]:
     return _least_rho(demand, left, spent + left / alone), memory
 
 
-def _agnostic(demand: Demand) -> tuple[Array, Any]:
+def _agnostic(demand: ShareDemand) -> tuple[Array, Any]:
     return _aware(demand.agnostic())
 
 
-def _equal_part(demand: Demand) -> Array:
+def _equal_part(demand: ShareDemand) -> Array:
     """Shares of a job that has its part of every type to itself."""
     part = demand.state.capacity / len(demand.rows) / demand.devices[:, None]
     part = np.where(demand.speed > 0, part, 0.0)
     return np.asarray(part / np.maximum(part.sum(axis=1, keepdims=True), 1.0))
 
 
-def _least_rho(demand: Demand, left: Array, alone_s: Array) -> Array:
+def _least_rho(demand: ShareDemand, left: Array, alone_s: Array) -> Array:
     """Shares of the least ratio: bisection over linear programs, as ``speed >= left / (rho * alone - age)`` is linear."""
     limits, speed, age = demand.limits, demand.speed, demand.age_s
     low = float(((age + left / speed.max(axis=1)) / alone_s).max())  # all devices of the best type, without a break

@@ -8,14 +8,14 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, highest_level
-from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 TOLERANCE = 0.025
 """Part by which a job may end after the optimum: the mean of Gavel's bisection, which ends within 5 %."""
 
 
-def makespan(state: State, sharing: Sharing = USUAL, tolerance: float = TOLERANCE) -> Decision:
+def makespan(state: State, sharing: RoundRules = USUAL, tolerance: float = TOLERANCE) -> Decision:
     """The last job ends as early as can be: ``max over jobs of left / speed`` is least.
 
     Args:
@@ -25,7 +25,7 @@ def makespan(state: State, sharing: Sharing = USUAL, tolerance: float = TOLERANC
         UserError: nobody knows the work left of some job.
     """
 
-    def shares(demand: Demand) -> tuple[Array, Any]:
+    def shares(demand: ShareDemand) -> tuple[Array, Any]:
         if not len(demand.rows):
             return demand.speed, None
         rates = demand.speed / np.maximum(demand.left, 1e-9)[:, None]

@@ -8,11 +8,11 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, highest_level
-from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 
-def max_min(state: State, aware: bool = True, sharing: Sharing = USUAL) -> Decision:
+def max_min(state: State, aware: bool = True, sharing: RoundRules = USUAL) -> Decision:
     """The least ``devices * speed / (weight * speed on an equal share of the cluster)`` of all jobs is as high as can be.
 
     Args:
@@ -21,7 +21,7 @@ def max_min(state: State, aware: bool = True, sharing: Sharing = USUAL) -> Decis
     return time_shared(state, _aware if aware else _agnostic, sharing)
 
 
-def _aware(demand: Demand) -> tuple[Array, Any]:
+def _aware(demand: ShareDemand) -> tuple[Array, Any]:
     if not len(demand.rows):
         return demand.speed, None
     rates = demand.speed * (demand.devices / (demand.weight * demand.mean_speed))[:, None]
@@ -29,7 +29,7 @@ def _aware(demand: Demand) -> tuple[Array, Any]:
     return centred(demand.limits, corner, rates, np.full(len(rates), level)), None
 
 
-def _agnostic(demand: Demand) -> tuple[Array, Any]:
+def _agnostic(demand: ShareDemand) -> tuple[Array, Any]:
     return _aware(demand.agnostic())
 
 

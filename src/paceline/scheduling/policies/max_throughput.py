@@ -8,17 +8,17 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.scheduling.policies.share_lp import centred, most_value
-from paceline.scheduling.policies.time_shares import USUAL, Demand, Sharing, time_shared
+from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 
-def max_throughput(state: State, sharing: Sharing = USUAL) -> Decision:
+def max_throughput(state: State, sharing: RoundRules = USUAL) -> Decision:
     """The sum of all jobs' progress a second is largest. Nothing makes units of progress of two jobs alike: as published, a job
     of small steps counts more than one of large steps."""
     return time_shared(state, _shares, sharing)
 
 
-def _shares(demand: Demand) -> tuple[Array, Any]:
+def _shares(demand: ShareDemand) -> tuple[Array, Any]:
     if not len(demand.rows):
         return demand.speed, None
     corner = most_value(demand.limits, demand.speed)

@@ -31,7 +31,7 @@ from paceline.scheduling.state import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """A policy.
 
     Attributes:
@@ -51,27 +51,29 @@ ELASTIC: frozenset[Choice] = frozenset({"devices"})
 ADAPTIVE: frozenset[Choice] = frozenset({"devices", "batch"})
 REPLANNED: frozenset[Choice] = frozenset({"devices", "strategy"})
 
-POLICIES: Mapping[str, Entry] = {
-    "fifo": Entry(fifo, RIGID, "first in, first out", types=True),
-    "las": Entry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
-    "optimus": Entry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
-    "paceline": Entry(paceline, ADAPTIVE | REPLANNED, "this package", types=True),
-    "goodput": Entry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
-    "sia": Entry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
-    "rubick": Entry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True),
-    "max_min": Entry(max_min, RIGID, "Gavel, OSDI 2020, section 4.1", types=True),
-    "finish_time_fairness": Entry(finish_time_fairness, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
-    "makespan": Entry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
-    "cost": Entry(cost, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
-    "max_throughput": Entry(max_throughput, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
-    "critical_first": Entry(critical_first, RIGID, "ours: shortest remaining time over types, critical jobs first", types=True),
-    "drf": Entry(drf, RIGID, "dominant resource fairness, NSDI 2011, algorithm 1", types=True),
-    "themis": Entry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True),
-    "srtf": Entry(srtf, RIGID, "shortest remaining time first, of predicted times", types=True),
-    "edf": Entry(edf, ELASTIC, "earliest deadline first (Liu and Layland, 1973)", types=True),
-    "deadline": Entry(deadline, ELASTIC, "ElasticFlow, ASPLOS 2023, section 4"),
-    "hesrpt": Entry(hesrpt, ELASTIC, "Berg, Vesilo, Harchol-Balter, heSRPT, 2020, theorem 1"),
-    "queueing": Entry(queueing, ELASTIC, "Lin, Paolieri, Chou, Golubchik, MASCOTS 2018"),
+POLICIES: Mapping[str, PolicyEntry] = {
+    "fifo": PolicyEntry(fifo, RIGID, "first in, first out", types=True),
+    "las": PolicyEntry(las, RIGID, "Tiresias, NSDI 2019, section 4", types=True),
+    "optimus": PolicyEntry(optimus, ELASTIC, "Optimus, EuroSys 2018, section 4.1"),
+    "paceline": PolicyEntry(paceline, ADAPTIVE | REPLANNED, "this package", types=True),
+    "goodput": PolicyEntry(goodput, ADAPTIVE, "Pollux, OSDI 2021, section 4.2"),
+    "sia": PolicyEntry(sia, ADAPTIVE, "Sia, SOSP 2023, section 3.4", types=True),
+    "rubick": PolicyEntry(rubick, REPLANNED, "Rubick, MLSys 2025, section 5", types=True),
+    "max_min": PolicyEntry(max_min, RIGID, "Gavel, OSDI 2020, section 4.1", types=True),
+    "finish_time_fairness": PolicyEntry(finish_time_fairness, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "makespan": PolicyEntry(makespan, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "cost": PolicyEntry(cost, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "max_throughput": PolicyEntry(max_throughput, RIGID, "Gavel, OSDI 2020, section 4.2", types=True),
+    "critical_first": PolicyEntry(
+        critical_first, RIGID, "ours: shortest remaining time over types, critical jobs first", types=True
+    ),
+    "drf": PolicyEntry(drf, RIGID, "dominant resource fairness, NSDI 2011, algorithm 1", types=True),
+    "themis": PolicyEntry(themis, RIGID, "Themis, NSDI 2020, sections 3 and 4", types=True),
+    "srtf": PolicyEntry(srtf, RIGID, "shortest remaining time first, of predicted times", types=True),
+    "edf": PolicyEntry(edf, ELASTIC, "earliest deadline first (Liu and Layland, 1973)", types=True),
+    "deadline": PolicyEntry(deadline, ELASTIC, "ElasticFlow, ASPLOS 2023, section 4"),
+    "hesrpt": PolicyEntry(hesrpt, ELASTIC, "Berg, Vesilo, Harchol-Balter, heSRPT, 2020, theorem 1"),
+    "queueing": PolicyEntry(queueing, ELASTIC, "Lin, Paolieri, Chou, Golubchik, MASCOTS 2018"),
 }
 
 
@@ -91,7 +93,7 @@ def policy_name(name: str) -> str:
     return known_name("policy", name, POLICIES, ALIASES)
 
 
-def policy_named(name: str) -> Entry:
+def policy_named(name: str) -> PolicyEntry:
     """The policy of that name, or of the system that it is known by. Raises UserError with the nearest names."""
     return POLICIES[policy_name(name)]
 
@@ -103,4 +105,4 @@ def check_types(name: str, types: int) -> None:
         raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")
 
 
-__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "Entry", "check_types", "policy_name", "policy_named"]
+__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "PolicyEntry", "check_types", "policy_name", "policy_named"]

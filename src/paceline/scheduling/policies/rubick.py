@@ -55,7 +55,7 @@ class _Curve:
         return float(slopes[flattest]), flattest
 
 
-class _Pool:
+class _TypePool:
     """The devices of a type and the jobs on them, with the slope of each way up and down."""
 
     def __init__(self, free: int) -> None:
@@ -127,7 +127,7 @@ class _Pool:
 
 def rubick(state: State) -> Decision:
     """Admit in order of arrival, take from the flattest, give to the steepest."""
-    pools = [_Pool(int(count)) for count in state.capacity]
+    pools = [_TypePool(int(count)) for count in state.capacity]
     fixed = _settled(state)
     for index in np.flatnonzero(state.devices).tolist():
         group, held = int(state.type_index[index]), int(state.devices[index])
@@ -179,7 +179,7 @@ def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None
     return _Curve(sizes, speed, int(np.flatnonzero(sizes == held)[0]) if held else 0)
 
 
-def _admit(state: State, index: int, pools: Sequence[_Pool], closed: set[int]) -> None:
+def _admit(state: State, index: int, pools: Sequence[_TypePool], closed: set[int]) -> None:
     """Give a new job its guaranteed size: where it is free, else where it can be taken; the fastest type first. One that none
     can give waits for all of them."""
     curves = {group: _curve(state, index, group) for group in range(len(pools)) if group not in closed}

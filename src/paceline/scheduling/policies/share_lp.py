@@ -22,7 +22,7 @@ _STEPS, _CLOSE = 12, 1e-2
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShareLimits:
     """What bounds the shares.
 
     Attributes:
@@ -35,7 +35,7 @@ class Limits:
     legal: Bools
 
 
-def highest_level(limits: Limits, rates: Array) -> tuple[float, Array]:
+def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
     """The largest z with ``sum over types of rates * x >= z`` for each job, and shares that reach it.
 
     Args:
@@ -57,7 +57,7 @@ def highest_level(limits: Limits, rates: Array) -> tuple[float, Array]:
     return float(shares[-1]) * scale, shares[:-1].reshape(jobs, types)
 
 
-def most_value(limits: Limits, values: Array, needs: Array | None = None) -> Array | None:
+def most_value(limits: ShareLimits, values: Array, needs: Array | None = None) -> Array | None:
     """Shares of the largest ``sum of values * x``; None where the needs cannot be met.
 
     Args:
@@ -79,7 +79,7 @@ def most_value(limits: Limits, values: Array, needs: Array | None = None) -> Arr
     return None if np.isnan(shares).any() else shares.reshape(jobs, types)
 
 
-def _base(limits: Limits) -> tuple[Ints, Ints, Array]:
+def _base(limits: ShareLimits) -> tuple[Ints, Ints, Array]:
     """Rows, columns and entries of the capacities, then of each job's sum."""
     job, kind = np.nonzero(limits.legal)
     at = job * limits.legal.shape[1] + kind
@@ -87,7 +87,7 @@ def _base(limits: Limits) -> tuple[Ints, Ints, Array]:
     return np.concatenate([kind, limits.legal.shape[1] + job]), np.concatenate([at, at]), entries
 
 
-def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: Limits) -> Array:
+def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: ShareLimits) -> Array:
     """The corner that HiGHS ends in; NaN: there is none."""
     most = np.concatenate([limits.legal.ravel().astype(float), np.full(len(objective) - limits.legal.size, np.inf)])
     answer = linprog(
@@ -97,7 +97,7 @@ def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: Limits) 
 
 
 def centred(
-    limits: Limits, corner: Array, rates: Array, least: Array, value: Array | None = None, slack: float = SLACK
+    limits: ShareLimits, corner: Array, rates: Array, least: Array, value: Array | None = None, slack: float = SLACK
 ) -> Array:
     """The middle (analytic centre) of all shares that are about as good as a corner.
 
@@ -116,14 +116,14 @@ def centred(
     return np.where(limits.legal, shares, 0.0)
 
 
-def _inside(limits: Limits, rates: Array) -> Array:
+def _inside(limits: ShareLimits, rates: Array) -> Array:
     """Shares well inside all limits: each job a fair part of each type."""
     per_type = limits.capacity / np.maximum((limits.devices[:, None] * limits.legal).sum(axis=0), 1)
     fair = np.minimum(np.where(limits.legal, per_type, 0.0), 1.0)
     return np.asarray(0.5 * fair / np.maximum(fair.sum(axis=1, keepdims=True), 1.0))
 
 
-def _newton(limits: Limits, shares: Array, rates: Array, least: Array, total: tuple[Array, float] | None) -> Array:
+def _newton(limits: ShareLimits, shares: Array, rates: Array, least: Array, total: tuple[Array, float] | None) -> Array:
     """Newton's method on the sum of the logarithms of all slacks. Every iterate is legal, so it may end anywhere.
 
     The Hessian is a block of each job and a few dense rows (the capacities and the total): Woodbury.
@@ -177,4 +177,4 @@ def _length(slacks: Array, change: Array) -> float:
     return length
 
 
-__all__ = ["SLACK", "Limits", "centred", "highest_level", "most_value"]
+__all__ = ["SLACK", "ShareLimits", "centred", "highest_level", "most_value"]

@@ -14,13 +14,13 @@ _ENOUGH = 1 - 1e-9
 
 
 @dataclass(slots=True)
-class Free:
+class FreeDevices:
     """Devices that no plan has taken, from each of ``moments`` to the next; the last stretch has no end."""
 
     moments: list[float]
     devices: list[int]
 
-    def take(self, plan: Plan) -> None:
+    def take(self, plan: SharePlan) -> None:
         """Its devices are no longer free."""
         for start, end, size in plan.stretches:
             first, last = self._cut(start), self._cut(end)
@@ -37,7 +37,7 @@ class Free:
 
 
 @dataclass(slots=True)
-class Plan:
+class SharePlan:
     """(start, end, devices) of each stretch; ``in_time`` says whether all work is done by the deadline."""
 
     stretches: list[tuple[float, float, int]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Plan:
         return sum((end - start) * size for start, end, size in self.stretches)
 
 
-class Speeds:
+class SpeedTable:
     """Progress a second on each number of devices; sizes that are no faster than a smaller one are left out."""
 
     def __init__(self, table: Array) -> None:
@@ -68,7 +68,7 @@ class Speeds:
         return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
 
 
-def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float, held: int = 0) -> Plan:
+def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, held: int = 0) -> SharePlan:
     """The smallest quota of devices that does the work by the deadline, and no more of it than is needed.
 
     The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already:
@@ -82,9 +82,9 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float, held
     place = stretch.least(speeds, work)
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
-        return Plan(_forward(free, speeds, work, sizes[-1] if sizes else 0), in_time=False)
+        return SharePlan(_forward(free, speeds, work, sizes[-1] if sizes else 0), in_time=False)
     if held == sizes[place]:
-        return Plan(_forward(free, speeds, work, held))
+        return SharePlan(_forward(free, speeds, work, held))
     starts, ends, seconds = stretch.starts, stretch.ends, stretch.seconds
     large = speeds.within(stretch.devices, sizes[place])
     small = speeds.within(stretch.devices, sizes[place - 1]) if place else np.zeros_like(large)
@@ -96,7 +96,7 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float, held
     gain = float(speeds.table[large[index]] - speeds.table[small[index]])
     change = starts[index] + min(max(rest / gain, 0.0), seconds[index]) if gain > 0 else ends[index]
     before, behind = slice(None, index + 1), slice(index, None)
-    return Plan(
+    return SharePlan(
         _joined(
             np.concatenate([starts[before], [change], starts[index + 1 :]]),
             np.concatenate([ends[:index], [change], ends[behind]]),
@@ -105,7 +105,9 @@ def least_share(free: Free, speeds: Speeds, work: float, deadline_s: float, held
     )
 
 
-def steady_share(free: Free, speeds: Speeds, work: float, deadline_s: float, margin_s: float, held: int) -> Plan:
+def steady_share(
+    free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, margin_s: float, held: int
+) -> SharePlan:
     """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does.
 
     It takes more device-time than the least share and restarts seldom.
@@ -115,28 +117,28 @@ def steady_share(free: Free, speeds: Speeds, work: float, deadline_s: float, mar
     """
     stretch = _Stretches(free, deadline_s)
     if held and stretch.work(speeds, held) >= work * _ENOUGH:
-        return Plan(_forward(free, speeds, work, held))
+        return SharePlan(_forward(free, speeds, work, held))
     place = _Stretches(free, deadline_s - margin_s).least(speeds, work)
     sizes = speeds.sizes.tolist()
     if place == len(sizes):
-        return Plan(in_time=False)
-    return Plan(_forward(free, speeds, work, sizes[place]))
+        return SharePlan(in_time=False)
+    return SharePlan(_forward(free, speeds, work, sizes[place]))
 
 
 class _Stretches:
     """Of free devices up to a deadline, as arrays of shape (stretches,)."""
 
-    def __init__(self, free: Free, deadline_s: float) -> None:
+    def __init__(self, free: FreeDevices, deadline_s: float) -> None:
         count = bisect_left(free.moments, deadline_s)
         self.starts, self.devices = np.array(free.moments[:count], float), np.array(free.devices[:count], np.int64)
         self.ends = np.append(self.starts[1:], deadline_s)[:count]
         self.seconds = self.ends - self.starts
 
-    def work(self, speeds: Speeds, quota: int) -> float:
+    def work(self, speeds: SpeedTable, quota: int) -> float:
         """All that can be done with at most so many devices."""
         return float((speeds.table[speeds.within(self.devices, quota)] * self.seconds).sum())
 
-    def least(self, speeds: Speeds, work: float) -> int:
+    def least(self, speeds: SpeedTable, work: float) -> int:
         """The place among ``speeds.sizes`` of the smallest quota that does the work; behind the last: none does."""
         sizes = speeds.sizes.tolist()
         low, high = 0, len(sizes)
@@ -146,7 +148,7 @@ class _Stretches:
         return low
 
 
-def _forward(free: Free, speeds: Speeds, work: float, quota: int) -> list[tuple[float, float, int]]:
+def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> list[tuple[float, float, int]]:
     """From now on with at most ``quota`` devices, until the work is done."""
     starts = np.array(free.moments)
     used = speeds.within(np.array(free.devices), quota)
@@ -168,4 +170,4 @@ def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float,
     return [(start, end, size) for start, end, size in rows if size]
 
 
-__all__ = ["Free", "Plan", "Speeds", "least_share"]
+__all__ = ["FreeDevices", "SharePlan", "SpeedTable", "least_share"]

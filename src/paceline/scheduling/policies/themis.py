@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
-from paceline.scheduling.policies.time_shares import Demand
+from paceline.scheduling.policies.time_shares import ShareDemand
 from paceline.scheduling.state import Decision, State
 
 OFFERED = 0.2
@@ -31,7 +31,7 @@ def themis(state: State, offered: float = OFFERED, lease_s: float = LEASE_S) -> 
     Raises:
         UserError: nobody knows the work left of some job.
     """
-    demand = Demand.of(state)
+    demand = ShareDemand.of(state)
     if not len(demand.rows):
         return _answer(state, np.zeros(len(state.jobs), np.int64), np.full(len(state.jobs), -1), {})
     ends: dict[str, float] = state.memory or {}
@@ -62,7 +62,7 @@ def _answer(state: State, devices: Ints, kinds: Ints, lease: dict[str, float]) -
     return Decision(devices=devices, type_index=kinds, order=order, wake_s=wake_s, memory=lease)
 
 
-def _rho(demand: Demand) -> Array:
+def _rho(demand: ShareDemand) -> Array:
     """Finish-time fairness of each job if it ran from now on, on its fastest type."""
     fastest_s = demand.left / demand.speed.max(axis=1)
     crowd = np.maximum(len(demand.rows) * demand.devices / demand.state.capacity.sum(), 1.0)
@@ -78,7 +78,7 @@ def _worst(rho: Array, free: Bools, offered: float) -> Bools:
     return chosen
 
 
-def _by_bid(demand: Demand, bidders: Bools) -> list[tuple[int, int]]:
+def _by_bid(demand: ShareDemand, bidders: Bools) -> list[tuple[int, int]]:
     """(job, type) by the logarithm of the factor over the part of the type: a job that waits another lease would lose it."""
     rows, kinds = np.nonzero((demand.speed > 0) & bidders[:, None])
     age_s, left_s = demand.age_s[rows], demand.left[rows] / demand.speed[rows, kinds]
@@ -89,7 +89,7 @@ def _by_bid(demand: Demand, bidders: Bools) -> list[tuple[int, int]]:
     return list(zip(rows[order].tolist(), kinds[order].tolist(), strict=True))
 
 
-def _by_rho(demand: Demand, rho: Array, jobs: Bools) -> list[tuple[int, int]]:
+def _by_rho(demand: ShareDemand, rho: Array, jobs: Bools) -> list[tuple[int, int]]:
     """(job, type) by rho, the fastest type first."""
     rows = np.flatnonzero(jobs)
     rows = rows[np.argsort(-rho[rows], kind="stable")]

@@ -11,12 +11,12 @@ import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError, shorten
-from paceline.scheduling.policies.share_lp import Limits
+from paceline.scheduling.policies.share_lp import ShareLimits
 from paceline.scheduling.state import Decision, State
 
 
 @dataclass(frozen=True)
-class Demand:
+class ShareDemand:
     """What a program of shares is about: the jobs that some type can run now.
 
     Attributes:
@@ -31,16 +31,16 @@ class Demand:
     past: Any = None
 
     @classmethod
-    def of(cls, state: State, past: Any = None) -> Demand:
+    def of(cls, state: State, past: Any = None) -> ShareDemand:
         """The jobs of the moment that some type can run."""
         speed = speeds(state)
         rows = np.flatnonzero(speed.max(axis=1, initial=0.0) > 0)
         return cls(state, rows, speed[rows], past)
 
     @cached_property
-    def limits(self) -> Limits:
+    def limits(self) -> ShareLimits:
         """What bounds the shares."""
-        return Limits(self.devices, self.state.capacity, self.speed > 0)
+        return ShareLimits(self.devices, self.state.capacity, self.speed > 0)
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +86,7 @@ class Demand:
                 )
         return left
 
-    def agnostic(self) -> Demand:
+    def agnostic(self) -> ShareDemand:
         """As if every type were as fast as the first that can run the job."""
         legal = self.speed > 0
         first = np.take_along_axis(self.speed, legal.argmax(axis=1)[:, None], axis=1)
@@ -103,12 +103,12 @@ def speeds(state: State) -> Array:
     return table
 
 
-Shares = Callable[[Demand], tuple[Array, Any]]
-"""Shares of shape (jobs, types), and what the next ``Demand`` brings back as ``past``."""
+Shares = Callable[[ShareDemand], tuple[Array, Any]]
+"""Shares of shape (jobs, types), and what the next ``ShareDemand`` brings back as ``past``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
+class RoundRules:
     """How shares become rounds.
 
     Attributes:
@@ -132,8 +132,8 @@ class Sharing:
     late_hold: bool = False
 
 
-USUAL = Sharing()
-PUBLISHED = Sharing(renew_s=1920.0, by_type=True, late_hold=True)
+USUAL = RoundRules()
+PUBLISHED = RoundRules(renew_s=1920.0, by_type=True, late_hold=True)
 """As Gavel's simulator does it (scheduler.py of the authors' repository)."""
 
 
@@ -154,7 +154,7 @@ class _Memory:
     past: Any = None
 
 
-def time_shared(state: State, shares: Shares, sharing: Sharing = USUAL) -> Decision:
+def time_shared(state: State, shares: Shares, sharing: RoundRules = USUAL) -> Decision:
     """Renew the shares where something changed, then serve jobs by share over what they received of it."""
     memory: _Memory | None = state.memory
     names = [job.name for job in state.jobs]
@@ -173,7 +173,7 @@ def time_shared(state: State, shares: Shares, sharing: Sharing = USUAL) -> Decis
         worked = worked + (~old).sum() * sharing.start_s
     renewed_s, past, speed, capacity = memory.renewed_s, memory.past, memory.speed, memory.capacity
     if state.time_s - renewed_s >= sharing.renew_s:
-        demand = Demand.of(state, past)
+        demand = ShareDemand.of(state, past)
         now = np.zeros_like(has)
         now[demand.rows] = demand.speed
         changed = not old.all() or len(rows) != len(memory.index) or np.isnan(has).any()
@@ -204,7 +204,7 @@ def _take(table: Array, rows: Ints, empty: float) -> Array:
     return table[rows] if len(table) else np.full((len(rows), table.shape[1]), empty)
 
 
-def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: Sharing) -> tuple[Ints, Ints]:
+def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: RoundRules) -> tuple[Ints, Ints]:
     """Devices and type of each job: the highest priority first, then who is owed most."""
     jobs = len(priority)
     late: Bools = np.asarray(np.isnan(shares).any(axis=1))
@@ -228,7 +228,7 @@ def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Ar
 
 
 def _queue(
-    state: State, priority: Array, owed: Array, shares: Array, legal: Bools, sharing: Sharing
+    state: State, priority: Array, owed: Array, shares: Array, legal: Bools, sharing: RoundRules
 ) -> Sequence[tuple[int, int]]:
     """(job, type) in the order in which they are served; equals in order of arrival."""
     types = priority.shape[1]
@@ -247,4 +247,4 @@ def _queue(
     return queue
 
 
-__all__ = ["PUBLISHED", "USUAL", "Demand", "Shares", "Sharing", "speeds", "time_shared"]
+__all__ = ["PUBLISHED", "USUAL", "RoundRules", "ShareDemand", "Shares", "speeds", "time_shared"]

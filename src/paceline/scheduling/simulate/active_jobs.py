@@ -29,8 +29,8 @@ from paceline.scheduling.simulate.columns import (
     advance,
     crossings,
 )
-from paceline.scheduling.simulate.run import Reports, Run, SteadyRun
-from paceline.scheduling.simulate.schedule import Outcome, Settings, Span
+from paceline.scheduling.simulate.run import JobRun, Reports, SteadyRun
+from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome, Span
 from paceline.scheduling.state import Decision, Outlook
 
 _LATE = 1e-7
@@ -52,14 +52,14 @@ class ActiveJobs:
     """
 
     def __init__(
-        self, fleet: Fleet, settings: Settings, outcomes: Mapping[str, Outcome], make_run: Callable[[Job], Run]
+        self, fleet: Fleet, settings: ClusterSettings, outcomes: Mapping[str, JobOutcome], make_run: Callable[[Job], JobRun]
     ) -> None:
         self.fleet, self.settings, self.outcomes, self._make_run = fleet, settings, outcomes, make_run
         self.time_s = 0.0
         self.free: Ints = fleet.node_devices.copy()
         self.up: Bools = np.ones(len(self.free), bool)
         self.jobs: list[Job] = []
-        self.runs: list[Run] = []
+        self.runs: list[JobRun] = []
         self.placements: list[Placement] = []
         self.columns: Array = np.zeros((len(COLUMNS) + len(fleet.groups), 0))
         self.ended = 0
@@ -272,7 +272,7 @@ class ActiveJobs:
 class _Outlooks(Sequence[Outlook]):
     """Outlooks of runs, made when asked for: many policies ask for none."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[JobRun]) -> None:
         self._runs = runs
 
     def __len__(self) -> int:

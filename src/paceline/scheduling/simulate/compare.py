@@ -15,7 +15,7 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import UserError, check_count
 from paceline.scheduling.simulate.scenario import Scenario
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 SAMPLES = 2000
 """Bootstrap samples of an interval."""
@@ -72,7 +72,7 @@ def run_policies(
     processes: int = 1,
     done: Callable[[str], None] | None = None,
     progress: Callable[[str, float, int], None] | None = None,
-) -> dict[str, Simulated]:
+) -> dict[str, SimulatedSchedule]:
     """Every policy on the same jobs, in the order given.
 
     Args:
@@ -86,7 +86,7 @@ def run_policies(
     check_count(processes, "processes")
     if len(set(policies)) < len(policies) or not policies:
         raise UserError(f"the policies {', '.join(policies) or '(none)'}", "name each policy once, and at least one")
-    simulated: dict[str, Simulated] = {}
+    simulated: dict[str, SimulatedSchedule] = {}
     if processes == 1:
         for policy in policies:
             step = (lambda moment, ended, policy=policy: progress(policy, moment, ended)) if progress else None  # type: ignore[misc]
@@ -118,13 +118,13 @@ def _named(policy: str) -> Iterator[None]:
         raise UserError(f"under {policy}: {error.message}", error.fix) from None
 
 
-def best(simulated: Mapping[str, Simulated]) -> str:
+def best(simulated: Mapping[str, SimulatedSchedule]) -> str:
     """The policy with the shortest mean completion of those under which the most jobs ended."""
     figures = {name: one.metrics for name, one in simulated.items()}
     return min(figures, key=lambda name: (-figures[name].ended, np.nan_to_num(figures[name].mean_jct_s, nan=math.inf)))
 
 
-def compare(simulated: Mapping[str, Simulated], seed: int = 0) -> list[Paired]:
+def compare(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> list[Paired]:
     """Each policy but the first against the first.
 
     Args:
@@ -134,7 +134,7 @@ def compare(simulated: Mapping[str, Simulated], seed: int = 0) -> list[Paired]:
     return [paired(base, first, name, other, seed) for name, other in others]
 
 
-def paired(base: str, first: Simulated, name: str, other: Simulated, seed: int = 0) -> Paired:
+def paired(base: str, first: SimulatedSchedule, name: str, other: SimulatedSchedule, seed: int = 0) -> Paired:
     """One policy against another, job by job."""
     before, after = _together(first, other)
     fewer = first.metrics.ended - other.metrics.ended
@@ -156,7 +156,7 @@ def difference(before: Array, after: Array, seed: int = 0) -> dict[str, float]:
     return dict(zip(_FIGURES, map(float, values), strict=True))
 
 
-def _together(first: Simulated, other: Simulated) -> tuple[Array, Array]:
+def _together(first: SimulatedSchedule, other: SimulatedSchedule) -> tuple[Array, Array]:
     """Completion times of the jobs that ended under both."""
     times = {outcome.job.name: outcome.jct_s for outcome in other.schedule.outcomes}
     pairs = [(outcome.jct_s, times[outcome.job.name]) for outcome in first.schedule.outcomes]

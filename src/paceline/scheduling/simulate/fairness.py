@@ -16,8 +16,8 @@ import numpy as np
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.run import Run
-from paceline.scheduling.simulate.schedule import Schedule, Settings
+from paceline.scheduling.simulate.run import JobRun
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Policy
 
@@ -42,7 +42,7 @@ class Fairness:
         return float(np.mean([ratio > 1 for ratio in self.ratio.values()])) if self.ratio else math.nan
 
 
-def finish_time_fairness(schedule: Schedule, alone: Alone) -> Fairness:
+def finish_time_fairness(schedule: ClusterSchedule, alone: Alone) -> Fairness:
     """The ratios of all jobs that ended and that run alone on some share.
 
     A share between two whole numbers of devices takes the time between theirs; below one device the time grows as the share
@@ -60,7 +60,7 @@ def finish_time_fairness(schedule: Schedule, alone: Alone) -> Fairness:
     return Fairness(ratios)
 
 
-def mean_jobs(schedule: Schedule) -> dict[str, float]:
+def mean_jobs(schedule: ClusterSchedule) -> dict[str, float]:
     """Jobs in the system, itself one of them, in the mean over the decisions while each job was there."""
     moments, counts = np.array(schedule.active, dtype=float).reshape(-1, 2).T
     sums = np.concatenate([[0.0], counts.cumsum()])
@@ -93,7 +93,7 @@ def _between(job: Job, group: int, share: float, alone: Alone) -> float:
     return first if low == share else first + (alone(job, group, low + 1) - first) * (share - low)
 
 
-def alone_under(policy: Policy, runs: Callable[[Job, Fleet], Run], fleet: Fleet, settings: Settings) -> Alone:
+def alone_under(policy: Policy, runs: Callable[[Job, Fleet], JobRun], fleet: Fleet, settings: ClusterSettings) -> Alone:
     """Each job simulated alone under a policy, on as few nodes of a group as hold the devices; equal jobs once.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.simulate.schedule import Outcome, Schedule
+from paceline.scheduling.simulate.schedule import ClusterSchedule, JobOutcome
 
 UNFAIR = 1.05
 """From here on a job counts as treated unfairly (Shockwave, NSDI 2023)."""
@@ -60,7 +60,7 @@ class ScheduleMetrics:
         return asdict(self)
 
 
-def metrics(schedule: Schedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
+def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
     """The figures of a schedule.
 
     Args:
@@ -99,7 +99,7 @@ def metrics(schedule: Schedule, ratios: Mapping[str, float] | None = None) -> Sc
     )
 
 
-def estimated_fairness(schedule: Schedule, ended: list[Outcome]) -> Array:
+def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Array:
     """Finish-time fairness of jobs that ended, estimated: completion time beside that on a fair share; 1 or less is fair.
 
     The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
@@ -120,7 +120,7 @@ def estimated_fairness(schedule: Schedule, ended: list[Outcome]) -> Array:
     return np.asarray((end - arrival) / np.maximum(alone, 1e-9))
 
 
-def _held_s(schedule: Schedule) -> dict[str, float]:
+def _held_s(schedule: ClusterSchedule) -> dict[str, float]:
     """Device-seconds by type."""
     held = dict.fromkeys(schedule.fleet.types, 0.0)
     for outcome in schedule.outcomes:
@@ -129,7 +129,7 @@ def _held_s(schedule: Schedule) -> dict[str, float]:
     return held
 
 
-def _charged(schedule: Schedule, held_s: dict[str, float], what: str) -> float:
+def _charged(schedule: ClusterSchedule, held_s: dict[str, float], what: str) -> float:
     """Device-hours times a rate of each type; NaN where a type that was used has none."""
     rates = {group.device: getattr(group, what) or math.nan for group in schedule.fleet.groups}
     return math.fsum(seconds / 3600 * rates[device] for device, seconds in held_s.items() if seconds)

@@ -13,9 +13,9 @@ from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.speeds.expected_speed import Beliefs
-from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepTimes, batch_split, best_batches, packed_batches
-from paceline.scheduling.speeds.profiles import Profile
+from paceline.scheduling.speeds.expected_speed import SpeedEstimate
+from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds, batch_split, best_batches, packed_batches
+from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Outlook
 
 GROWTH = 2
@@ -40,11 +40,11 @@ class ProfiledRun:
     def __init__(
         self,
         job: Job,
-        profile: Profile,
+        profile: ModelProfile,
         fleet: Fleet,
         *,
         adapts_batch: bool,
-        beliefs: Beliefs,
+        beliefs: SpeedEstimate,
         work_stated: bool = True,
         work_error: float = 1.0,
         slowdown: float = 1.0,
@@ -66,7 +66,7 @@ class ProfiledRun:
         self._shape: tuple[int, ...] = ()
         self._crossed = 0
         self._local, self._passes = 0, 0
-        self._tables: dict[int, tuple[StepTimes | None, Noise | None, Array]] = {}
+        self._tables: dict[int, tuple[StepSeconds | None, Noise | None, Array]] = {}
 
     @property
     def outlook(self) -> Outlook:
@@ -173,7 +173,7 @@ class ProfiledRun:
             self._tables[device_type] = times, self._noise, table
         return table[: most + 1]
 
-    def _believed(self, device_type: int) -> tuple[NodeGroup, StepTimes | None]:
+    def _believed(self, device_type: int) -> tuple[NodeGroup, StepSeconds | None]:
         """Nodes of which something is believed, of that type where it can be, and what; None: nothing is, or it cannot run."""
         own = self.fleet.groups[device_type]
         if own.device not in self.profile.speeds:

@@ -12,7 +12,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.state import Outlook
 
 
-class Run(Protocol):
+class JobRun(Protocol):
     """A job on its way. The simulator advances ``to_next`` by ``speed`` and calls ``cross`` where it reaches 0.
 
     Attributes:
@@ -71,7 +71,7 @@ class SteadyRun:
         """Nothing is learned of it."""
 
     def goes_to(self, left: float) -> None:
-        """As ``Run``."""
+        """As ``JobRun``."""
         self.to_next = left
 
 
@@ -88,7 +88,7 @@ class DurationRun(SteadyRun):
 
     @property
     def outlook(self) -> Outlook:
-        """As ``Run``."""
+        """As ``JobRun``."""
         return self
 
     def goodput(self, device_type: int, most: int) -> Array:
@@ -111,12 +111,12 @@ class DurationRun(SteadyRun):
         return 0.0
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """As ``Run``."""
+        """As ``JobRun``."""
         self.speed = 1.0 if shape else 0.0
 
     def cross(self) -> None:
-        """As ``Run``."""
+        """As ``JobRun``."""
         self.finished = True
 
 
-__all__ = ["DurationRun", "Reports", "Run", "SteadyRun"]
+__all__ = ["DurationRun", "JobRun", "Reports", "SteadyRun"]

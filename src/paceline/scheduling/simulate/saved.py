@@ -10,15 +10,15 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup, Outage
 from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings, Span
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome, Span
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 SCHEMA = 1
 _APART = {"job", "spans", "fleet", "outcomes", "machine"}
 """Fields that are written in a form of their own, or that only a prediction needs."""
 
 
-def to_json(simulated: Mapping[str, Simulated]) -> dict[str, Any]:
+def to_json(simulated: Mapping[str, SimulatedSchedule]) -> dict[str, Any]:
     """Schedules of one set of jobs on one cluster, by policy."""
     first = next(iter(simulated.values()))
     fleet = first.schedule.fleet
@@ -32,7 +32,7 @@ def to_json(simulated: Mapping[str, Simulated]) -> dict[str, Any]:
     }
 
 
-def from_json(data: Mapping[str, Any]) -> dict[str, Simulated]:
+def from_json(data: Mapping[str, Any]) -> dict[str, SimulatedSchedule]:
     """What ``to_json`` wrote. Raises ValueError, TypeError, KeyError or UserError where it is something else."""
     if data.get("schema") != SCHEMA:
         raise UserError(f"schema {data.get('schema')!r}", f"this release reads schema {SCHEMA}")
@@ -74,7 +74,7 @@ def _back(value: Any) -> Any:
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-def _simulated(simulated: Simulated) -> dict[str, Any]:
+def _simulated(simulated: SimulatedSchedule) -> dict[str, Any]:
     schedule = simulated.schedule
     return {
         "adapts": sorted(simulated.adapts),
@@ -91,18 +91,18 @@ def _span(span: Span) -> list[Any]:
     return [span.start_s, span.end_s, span.device, span.placement, span.batch, span.reason, span.strategy]
 
 
-def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job]) -> Simulated:
+def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job]) -> SimulatedSchedule:
     outcomes = []
     for job, given in zip(jobs, item["outcomes"], strict=True):
         spans = [Span(start, end, device, _back(at), *rest) for start, end, device, at, *rest in given["spans"]]
         also = {key: _back(value) for key, value in given.items() if key != "spans"}
-        outcomes.append(Outcome(job=job, spans=spans, **also))
+        outcomes.append(JobOutcome(job=job, spans=spans, **also))
     missing: dict[str, Any] = {"decision_s": (), "active": ()}
     rest = {key: _back(value) for key, value in item["schedule"].items()}
-    return Simulated(
+    return SimulatedSchedule(
         policy=name,
-        schedule=Schedule(fleet=fleet, outcomes=tuple(outcomes), **{**missing, **rest}),
-        settings=Settings(**{key: _back(value) for key, value in item["settings"].items()}),
+        schedule=ClusterSchedule(fleet=fleet, outcomes=tuple(outcomes), **{**missing, **rest}),
+        settings=ClusterSettings(**{key: _back(value) for key, value in item["settings"].items()}),
         adapts=frozenset(item["adapts"]),
         knowledge=item["knowledge"],
         ratios=item.get("ratios"),

@@ -14,13 +14,13 @@ from paceline.scheduling.policies.early_stop import EarlyStop, stopping_early
 from paceline.scheduling.policies.registry import POLICIES, check_types, policy_named
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
-from paceline.scheduling.simulate.run import DurationRun, Run
-from paceline.scheduling.simulate.schedule import Schedule, Settings
-from paceline.scheduling.simulate.simulated import Simulated
+from paceline.scheduling.simulate.run import DurationRun, JobRun
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
+from paceline.scheduling.simulate.simulated import SimulatedSchedule
 from paceline.scheduling.simulate.simulator import simulate
-from paceline.scheduling.speeds.expected_speed import Beliefs, Measured, Online, Pool
+from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate, SpeedEstimate
 from paceline.scheduling.speeds.predicted_jobs import Predictions
-from paceline.scheduling.speeds.profiles import Profile
+from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Policy
 
 Knowledge = Literal["measured", "online", "predicted"]
@@ -46,9 +46,9 @@ class Scenario:
 
     jobs: tuple[Job, ...]
     fleet: Fleet
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[str, ModelProfile] = field(default_factory=dict)
     knowledge: Knowledge = "online"
-    settings: Settings = field(default_factory=Settings)
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
     predictions: Predictions | None = None
     stop_early: EarlyStop | None = None
     fairness: FairnessRule = "estimate"
@@ -62,7 +62,7 @@ class Scenario:
         if not self.jobs:
             raise UserError("no jobs", "give a trace with a row for each")
 
-    def run(self, policy: str | Policy, progress: Callable[[float, int], None] | None = None) -> Simulated:
+    def run(self, policy: str | Policy, progress: Callable[[float, int], None] | None = None) -> SimulatedSchedule:
         """What becomes of the jobs under a policy, by its name or itself.
 
         Args:
@@ -96,7 +96,7 @@ class Scenario:
         ratios = self._ratios(schedule, decide, "strategy" in adapts) if self.fairness == "alone" else None
         for outcome, job in zip(schedule.outcomes, stated, strict=True):
             outcome.job = job  # as its owner stated it, whatever this policy may choose
-        return Simulated(
+        return SimulatedSchedule(
             policy=name,
             schedule=schedule,
             settings=self.settings,
@@ -113,16 +113,16 @@ class Scenario:
                 what = f"{kinds[kind]:,} of {len(self.jobs):,} jobs {why}, and nothing says how they learn"
                 raise UserError(what, "leave `stop_early` out, or choose jobs of `profiles` that were measured")
 
-    def _ratios(self, schedule: Schedule, decide: Policy, chooses: bool) -> Mapping[str, float]:
+    def _ratios(self, schedule: ClusterSchedule, decide: Policy, chooses: bool) -> Mapping[str, float]:
         """Finish-time fairness of each job that ended, against a simulation of it alone under the same policy."""
         pool = self.predictions.pool(self.profiles) if self.predictions else None
 
-        def run(job: Job, part: Fleet) -> Run:
+        def run(job: Job, part: Fleet) -> JobRun:
             return replace(self, fleet=part)._truth(job, pool, chooses)[2](job)
 
         return finish_time_fairness(schedule, alone_under(decide, run, self.fleet, self.settings)).ratio
 
-    def _truth(self, job: Job, pool: Pool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], Run]]:
+    def _truth(self, job: Job, pool: EstimatePool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], JobRun]]:
         """What is true of a job, the job as policies see it, and what makes its run.
 
         Args:
@@ -144,7 +144,7 @@ class Scenario:
         known_durations = self.knowledge == "measured"
         return "duration", job, lambda job: DurationRun(job, known_durations)
 
-    def _profiled(self, job: Job, pool: Pool | None) -> Callable[[Job], Run]:
+    def _profiled(self, job: Job, pool: EstimatePool | None) -> Callable[[Job], JobRun]:
         profile = self.profiles[job.model]
         if job.strategy or "strategy" in job.adapts:
             which = "was measured with one strategy"
@@ -160,13 +160,15 @@ class Scenario:
                 profile.speed(group.device)
         return self._going(profile, pool, job.batch)
 
-    def _going(self, profile: Profile, pool: Pool | None, batch: int, strategy: str = "") -> Callable[[Job], Run]:
+    def _going(
+        self, profile: ModelProfile, pool: EstimatePool | None, batch: int, strategy: str = ""
+    ) -> Callable[[Job], JobRun]:
         """What makes the run of a job by its profile, whether it was measured or predicted with a strategy."""
 
-        def make(job: Job) -> Run:
-            beliefs: Beliefs = Online()
+        def make(job: Job) -> JobRun:
+            beliefs: SpeedEstimate = OnlineEstimate()
             if self.knowledge == "measured":
-                beliefs = Measured(profile)
+                beliefs = MeasuredEstimate(profile)
             elif self.knowledge == "predicted" and pool is not None:
                 beliefs = pool.of(profile.model)
             stated = replace(job, batch=batch) if batch else job

@@ -25,7 +25,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """What became of a job.
 
     Attributes:
@@ -62,7 +62,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ClusterSettings:
     """How the simulated cluster behaves.
 
     Attributes:
@@ -86,7 +86,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class ClusterSchedule:
     """A whole run of the cluster.
 
     Attributes:
@@ -97,11 +97,11 @@ class Schedule:
     """
 
     fleet: Fleet
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[JobOutcome, ...]
     decision_s: tuple[float, ...]
     active: tuple[tuple[float, int], ...]
     notes: tuple[tuple[float, str], ...] = ()
     until_s: float | None = None
 
 
-__all__ = ["Outcome", "Schedule", "Settings", "Span"]
+__all__ = ["ClusterSchedule", "ClusterSettings", "JobOutcome", "Span"]

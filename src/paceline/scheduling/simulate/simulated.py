@@ -11,12 +11,12 @@ from typing import Any
 from paceline.errors import unknown
 from paceline.scheduling.job import Choice
 from paceline.scheduling.simulate.metrics import ScheduleMetrics, metrics
-from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
 from paceline.tabular import Row, Tabular
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulated(Tabular):
+class SimulatedSchedule(Tabular):
     """What became of all jobs under one policy.
 
     Attributes:
@@ -26,8 +26,8 @@ class Simulated(Tabular):
     """
 
     policy: str
-    schedule: Schedule
-    settings: Settings
+    schedule: ClusterSchedule
+    settings: ClusterSettings
     adapts: frozenset[Choice] = frozenset()
     knowledge: str = "online"
     ratios: Mapping[str, float] | None = None
@@ -42,7 +42,7 @@ class Simulated(Tabular):
         """A row a job, in the order of the trace."""
         return [job_row(outcome) for outcome in self.schedule.outcomes]
 
-    def outcome(self, name: str) -> Outcome:
+    def outcome(self, name: str) -> JobOutcome:
         """What became of a job. Raises UserError with the nearest names."""
         for outcome in self.schedule.outcomes:
             if outcome.job.name == name:
@@ -61,7 +61,7 @@ class Simulated(Tabular):
         }
 
 
-def job_row(outcome: Outcome) -> Row:
+def job_row(outcome: JobOutcome) -> Row:
     """What became of a job, times in seconds after the trace's start; NaN where something never came.
 
     ``strategy``: those that it ran with, in words; empty: unknown.
@@ -85,4 +85,4 @@ def job_row(outcome: Outcome) -> Row:
     }
 
 
-__all__ = ["Simulated", "job_row"]
+__all__ = ["SimulatedSchedule", "job_row"]

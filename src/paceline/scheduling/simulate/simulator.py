@@ -30,8 +30,8 @@ from paceline.scheduling.simulate.columns import (
     advance_rounds,
 )
 from paceline.scheduling.simulate.oversized_jobs import check_sizes
-from paceline.scheduling.simulate.run import Run
-from paceline.scheduling.simulate.schedule import Outcome, Schedule, Settings
+from paceline.scheduling.simulate.run import JobRun
+from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome
 from paceline.scheduling.state import Policy, State
 from paceline.units import format_seconds
 
@@ -44,10 +44,10 @@ def simulate(
     jobs: Sequence[Job],
     fleet: Fleet,
     policy: Policy,
-    runs: Callable[[Job], Run],
-    settings: Settings | None = None,
+    runs: Callable[[Job], JobRun],
+    settings: ClusterSettings | None = None,
     progress: Callable[[float, int], None] | None = None,
-) -> Schedule:
+) -> ClusterSchedule:
     """Run all jobs to their end.
 
     Args:
@@ -60,11 +60,11 @@ def simulate(
     """
     check_names(jobs)
     check_sizes(jobs, fleet)
-    _check_times(settings or Settings())
-    return _Simulation(jobs, fleet, policy, runs, settings or Settings(), progress).run()
+    _check_times(settings or ClusterSettings())
+    return _Simulation(jobs, fleet, policy, runs, settings or ClusterSettings(), progress).run()
 
 
-def _check_times(settings: Settings) -> None:
+def _check_times(settings: ClusterSettings) -> None:
     """Raises UserError for rounds that are no time, and for starts that last longer than jobs may stand still."""
     round_s, restart_s = settings.round_s, max(settings.restart_s, *settings.restart_by_model.values(), 0.0)
     if round_s and not SHORTEST_ROUND_S <= round_s < math.inf:
@@ -85,12 +85,12 @@ class _Simulation:
         jobs: Sequence[Job],
         fleet: Fleet,
         policy: Policy,
-        runs: Callable[[Job], Run],
-        settings: Settings,
+        runs: Callable[[Job], JobRun],
+        settings: ClusterSettings,
         progress: Callable[[float, int], None] | None,
     ) -> None:
         self.fleet, self.policy, self.settings, self.progress = fleet, policy, settings, progress
-        self.outcomes = {job.name: Outcome(job) for job in jobs}
+        self.outcomes = {job.name: JobOutcome(job) for job in jobs}
         self.active = ActiveJobs(fleet, settings, self.outcomes, runs)
         self.waiting = sorted(jobs, key=lambda job: job.arrival_s)
         self.next_arrival = 0
@@ -101,7 +101,7 @@ class _Simulation:
         self.wake_s, self.holds_until_s = math.inf, -math.inf
         self.idle = 0
 
-    def run(self) -> Schedule:
+    def run(self) -> ClusterSchedule:
         round_s, active = self.settings.round_s, self.active
         if self.waiting:
             active.time_s = self._round_at(self.waiting[0].arrival_s) if round_s else self.waiting[0].arrival_s
@@ -120,7 +120,7 @@ class _Simulation:
                 self._run_rounds(self._round_at(until))
             else:
                 self._run_until(self._next_event())
-        return Schedule(
+        return ClusterSchedule(
             fleet=self.fleet,
             outcomes=tuple(self.outcomes.values()),
             decision_s=tuple(self.decision_s),

@@ -10,8 +10,8 @@ from typing import Any
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.simulate.schedule import Outcome, Schedule, Span
-from paceline.scheduling.simulate.simulated import Simulated, job_row
+from paceline.scheduling.simulate.schedule import ClusterSchedule, JobOutcome, Span
+from paceline.scheduling.simulate.simulated import SimulatedSchedule, job_row
 from paceline.units import format_seconds
 
 FEW = 3
@@ -44,11 +44,11 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Why:
+class JobHistory:
     """A job's life under a policy, from arrival to end; ``goes_on``: the end has not come yet, and may."""
 
     policy: str
-    outcome: Outcome
+    outcome: JobOutcome
     asked: str
     stretches: tuple[Stretch, ...]
     goes_on: bool = False
@@ -65,10 +65,10 @@ class Why:
         return {"policy": self.policy, "job": row, "asked": self.asked, "waited_s": self.waited_s, "stretches": stretches}
 
 
-def why(simulated: Simulated, name: str) -> Why:
+def why(simulated: SimulatedSchedule, name: str) -> JobHistory:
     """A job's waits and devices with their reasons. Raises UserError for an unknown job, with the nearest names."""
     outcome = simulated.outcome(name)
-    return Why(
+    return JobHistory(
         policy=simulated.policy,
         outcome=outcome,
         asked=_asked(outcome.job),
@@ -77,7 +77,7 @@ def why(simulated: Simulated, name: str) -> Why:
     )
 
 
-def _goes_on(simulated: Simulated, outcome: Outcome) -> bool:
+def _goes_on(simulated: SimulatedSchedule, outcome: JobOutcome) -> bool:
     return simulated.schedule.until_s is not None and math.isnan(outcome.end_s) and not outcome.removed
 
 
@@ -93,7 +93,7 @@ def _asked(job: Job) -> str:
     return text + (", strategy of the predictor's choice" if "strategy" in job.adapts else "")
 
 
-def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
+def _life(simulated: SimulatedSchedule, outcome: JobOutcome) -> Iterator[Stretch]:
     """Waits and spans in turn; what lasted no time is left out."""
     moment = outcome.job.arrival_s
     for index, span in enumerate(outcome.spans):
@@ -115,7 +115,7 @@ def _life(simulated: Simulated, outcome: Outcome) -> Iterator[Stretch]:
         yield Stretch(moment, until, 0, "", "", (*_why_wait(simulated, outcome, moment, None), *last))
 
 
-def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span | None) -> Iterator[str]:
+def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, until: Span | None) -> Iterator[str]:
     """What was free and who held the rest when it began to wait, and what came free when it started."""
     schedule = simulated.schedule
     if outcome.removed and until is None:
@@ -155,7 +155,7 @@ def _why_wait(simulated: Simulated, outcome: Outcome, moment: float, until: Span
         yield f"It started when {_few(gave)} ended or gave devices back."
 
 
-def _decisions(simulated: Simulated, from_s: float, to_s: float) -> int:
+def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
     """How many were made in that time; of a live schedule, which notes none, as many as it had rounds."""
     if simulated.schedule.fleet.names:
         return int((to_s - from_s) / max(simulated.settings.round_s, 1e-3))
@@ -163,7 +163,7 @@ def _decisions(simulated: Simulated, from_s: float, to_s: float) -> int:
     return bisect_left(moments, to_s) - bisect_left(moments, from_s)
 
 
-def _why_devices(simulated: Simulated, outcome: Outcome, span: Span, before: Span | None) -> Iterator[str]:
+def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, before: Span | None) -> Iterator[str]:
     """What the policy says, else what follows from the job and the policy."""
     job, devices = outcome.job, _devices(span)
     if span.reason:
@@ -199,12 +199,12 @@ def _why_racks(fleet: Fleet, span: Span) -> Iterator[str]:
         yield f"It is in {least} racks ({group.racks_text})."
 
 
-def _fits_one(simulated: Simulated, span: Span) -> bool:
+def _fits_one(simulated: SimulatedSchedule, span: Span) -> bool:
     largest = {group.device: group.devices_per_node for group in simulated.schedule.fleet.groups}
     return _devices(span) <= largest[span.device]
 
 
-def _at(schedule: Schedule, own: Outcome, moment: float) -> tuple[list[Span], list[Outcome]]:
+def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list[Span], list[JobOutcome]]:
     """Spans of others that hold devices from a moment on, and jobs that wait then."""
     holders, waiting = [], []
     for other in schedule.outcomes:
@@ -219,7 +219,7 @@ def _at(schedule: Schedule, own: Outcome, moment: float) -> tuple[list[Span], li
     return holders, waiting
 
 
-def _gave(other: Outcome, until: Span, round_s: float) -> bool:
+def _gave(other: JobOutcome, until: Span, round_s: float) -> bool:
     """Whether a job held fewer devices of that type when the span began than in the round before."""
     same = [span for span in other.spans if span.device == until.device and span.start_s < span.end_s]
     ended = sum(_devices(span) for span in same if until.start_s - round_s <= span.end_s <= until.start_s)
@@ -239,4 +239,4 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
 
 
-__all__ = ["Stretch", "Why", "why"]
+__all__ = ["JobHistory", "Stretch", "why"]

@@ -50,7 +50,7 @@ class Ratios:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedSteps:
     """What the reported steps of one model on one type say, for each overlap of ``OVERLAPS``.
 
     Attributes:
@@ -61,7 +61,7 @@ class Observed:
     errors: tuple[float, ...]
 
     @classmethod
-    def of(cls, surface: PredictedSpeed, seen: Seen) -> Observed:
+    def of(cls, surface: PredictedSpeed, seen: Seen) -> ObservedSteps:
         """From what was seen of a model whose prediction is ``surface``."""
         nodes, devices, local = np.array(list(seen), dtype=np.int64).T
         step, shown = np.array(list(seen.values()), dtype=float).T
@@ -94,7 +94,7 @@ class CorrectedSpeed:
     overlap: float = 1.0
 
     @classmethod
-    def of(cls, surface: PredictedSpeed, own: Observed | None, all_models: Sequence[Observed]) -> CorrectedSpeed:
+    def of(cls, surface: PredictedSpeed, own: ObservedSteps | None, all_models: Sequence[ObservedSteps]) -> CorrectedSpeed:
         """With the overlap that fits all models on the type best.
 
         Args:
@@ -147,4 +147,4 @@ def _factor(curve: Curve, sizes: Ints) -> Array | float:
     return np.exp(np.interp(np.log(sizes), *curve)) if curve[0] else 1.0
 
 
-__all__ = ["OVERLAPS", "CorrectedSpeed", "Observed", "Ratios", "whole_exchange"]
+__all__ = ["OVERLAPS", "CorrectedSpeed", "ObservedSteps", "Ratios", "whole_exchange"]

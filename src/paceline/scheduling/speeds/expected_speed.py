@@ -9,14 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
-from paceline.scheduling.speeds.corrected_speed import CorrectedSpeed, Observed
+from paceline.scheduling.speeds.corrected_speed import CorrectedSpeed, ObservedSteps
 from paceline.scheduling.speeds.fitted_speed import FittedSpeed
-from paceline.scheduling.speeds.goodput import StepTimes
+from paceline.scheduling.speeds.goodput import StepSeconds
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
-from paceline.scheduling.speeds.profiles import Profile
+from paceline.scheduling.speeds.profiles import ModelProfile
 
 
-class Beliefs(Protocol):
+class SpeedEstimate(Protocol):
     """Of one job."""
 
     @property
@@ -24,7 +24,7 @@ class Beliefs(Protocol):
         """Whether numbers of devices that it never ran on are believed."""
         ...
 
-    def times(self, device: str) -> StepTimes | None:
+    def times(self, device: str) -> StepSeconds | None:
         """Its steps on a type, the same object until they change; None where nothing is known."""
         ...
 
@@ -45,34 +45,34 @@ class Beliefs(Protocol):
         ...
 
 
-class Measured:
+class MeasuredEstimate:
     """The profile itself."""
 
     scales = True
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: ModelProfile) -> None:
         self._profile = profile
 
-    def times(self, device: str) -> StepTimes | None:
-        """As ``Beliefs``."""
+    def times(self, device: str) -> StepSeconds | None:
+        """As ``SpeedEstimate``."""
         return self._profile.speeds.get(device)
 
     def spread(self, device: str) -> float:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """Nothing is new."""
 
     def total(self) -> float | None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return None
 
     def end(self, progress: float) -> None:
         """Nothing is new."""
 
 
-class Online:
+class OnlineEstimate:
     """What the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
 
     scales = False
@@ -81,29 +81,29 @@ class Online:
         self._seen: dict[str, dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._fits: dict[str, FittedSpeed] = {}
 
-    def times(self, device: str) -> StepTimes | None:
-        """As ``Beliefs``."""
+    def times(self, device: str) -> StepSeconds | None:
+        """As ``SpeedEstimate``."""
         return self._fits.get(device)
 
     def spread(self, device: str) -> float:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         if key not in self._seen[device]:
             self._seen[device][key] = seconds
             self._fits[device] = FittedSpeed.of(self._seen[device])
 
     def total(self) -> float | None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return None
 
     def end(self, progress: float) -> None:
         """Others do not learn of it."""
 
 
-class Pool:
+class EstimatePool:
     """Predictions of models on one cluster, corrected by what all of its jobs report.
 
     A model's own steps correct its computing and its exchange; where it never exchanged, those of other models say what the
@@ -114,18 +114,18 @@ class Pool:
         """``surface`` predicts a model on a device, and is asked once."""
         self._surface = cache(surface)
         self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
-        self._observed: dict[tuple[str, str], Observed] = {}
+        self._observed: dict[tuple[str, str], ObservedSteps] = {}
         self._corrected: dict[tuple[str, str], CorrectedSpeed] = {}
         self._stale: set[tuple[str, str]] = set()
-        self._spreads: dict[tuple[str, str], tuple[StepTimes, float]] = {}
+        self._spreads: dict[tuple[str, str], tuple[StepSeconds, float]] = {}
         self._ended: dict[str, list[float]] = defaultdict(list)
 
-    def of(self, model: str) -> Predicted:
+    def of(self, model: str) -> PredictedEstimate:
         """The beliefs of a job of that model."""
-        return Predicted(self, model)
+        return PredictedEstimate(self, model)
 
     def spread(self, model: str, device: str) -> float:
-        """As ``Beliefs``.
+        """As ``SpeedEstimate``.
 
         Before the model ran on the type, the range that was predicted. After it, how fast it computes is known; of an exchange
         that was never seen, within a node or between nodes, the range stays: as large a part of it as the exchange is of a
@@ -144,8 +144,8 @@ class Pool:
             self._spreads[model, device] = times, share * surface.relative_spread
         return self._spreads[model, device][1]
 
-    def times(self, model: str, device: str) -> StepTimes:
-        """As ``Beliefs``."""
+    def times(self, model: str, device: str) -> StepSeconds:
+        """As ``SpeedEstimate``."""
         key = (model, device)
         if key not in self._corrected or key in self._stale:
             there = [observed for (_, other), observed in self._observed.items() if other == device]
@@ -156,51 +156,51 @@ class Pool:
         return self._corrected[key]
 
     def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         seen = self._seen[model, device]
         if key in seen:
             return
         seen[key] = seconds
-        self._observed[model, device] = Observed.of(self._surface(model, device), seen)
+        self._observed[model, device] = ObservedSteps.of(self._surface(model, device), seen)
         self._spreads.pop((model, device), None)
         self._stale.update(other for other in self._corrected if other[1] == device)
 
     def total(self, model: str) -> float | None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return float(np.mean(self._ended[model])) if self._ended[model] else None
 
     def end(self, model: str, progress: float) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         self._ended[model].append(progress)
 
 
-class Predicted:
+class PredictedEstimate:
     """A job's view of the pool."""
 
     scales = True
 
-    def __init__(self, pool: Pool, model: str) -> None:
+    def __init__(self, pool: EstimatePool, model: str) -> None:
         self._pool, self._model = pool, model
 
-    def times(self, device: str) -> StepTimes | None:
-        """As ``Beliefs``."""
+    def times(self, device: str) -> StepSeconds | None:
+        """As ``SpeedEstimate``."""
         return self._pool.times(self._model, device)
 
     def spread(self, device: str) -> float:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return self._pool.spread(self._model, device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         self._pool.see(self._model, device, key, seconds)
 
     def total(self) -> float | None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         return self._pool.total(self._model)
 
     def end(self, progress: float) -> None:
-        """As ``Beliefs``."""
+        """As ``SpeedEstimate``."""
         self._pool.end(self._model, progress)
 
 
-__all__ = ["Beliefs", "Measured", "Online", "Pool", "Predicted"]
+__all__ = ["EstimatePool", "MeasuredEstimate", "OnlineEstimate", "PredictedEstimate", "SpeedEstimate"]

@@ -15,7 +15,7 @@ SIZES = 50
 _SLACK = 1e-8
 
 
-class StepTimes(Protocol):
+class StepSeconds(Protocol):
     """What a step takes on devices that are packed on ``nodes``. An object's answers never change; another object stands for
     other answers."""
 
@@ -88,7 +88,7 @@ class Batches:
     seconds: Array
 
     @classmethod
-    def of(cls, times: StepTimes, limits: BatchLimits, nodes: Ints, devices: Ints) -> Batches:
+    def of(cls, times: StepSeconds, limits: BatchLimits, nodes: Ints, devices: Ints) -> Batches:
         """Those that are tried.
 
         Args:
@@ -119,7 +119,7 @@ class Batches:
         return np.nan_to_num(goodput[best], nan=0.0), self.local[best], self.passes[best]
 
 
-def best_batches(times: StepTimes, limits: BatchLimits, noise: Noise, nodes: Ints, devices: Ints) -> tuple[Array, Ints, Ints]:
+def best_batches(times: StepSeconds, limits: BatchLimits, noise: Noise, nodes: Ints, devices: Ints) -> tuple[Array, Ints, Ints]:
     """The best goodput on each number of devices, in steps of the first batch a second, with its batch.
 
     Args:
@@ -131,7 +131,7 @@ def best_batches(times: StepTimes, limits: BatchLimits, noise: Noise, nodes: Int
     return Batches.of(times, limits, nodes, devices).best(noise)
 
 
-def packed_batches(times: StepTimes, limits: BatchLimits, per_node: int, most: int) -> Batches:
+def packed_batches(times: StepSeconds, limits: BatchLimits, per_node: int, most: int) -> Batches:
     """Those on 1 to ``most`` devices, packed on nodes of ``per_node``; jobs that believe in the same ``times`` share them."""
     shared = _SHARED.setdefault(times, {})
     kept = shared.get((limits, per_node))
@@ -141,7 +141,7 @@ def packed_batches(times: StepTimes, limits: BatchLimits, per_node: int, most: i
     return kept.first(most)
 
 
-_SHARED: WeakKeyDictionary[StepTimes, dict[tuple[BatchLimits, int], Batches]] = WeakKeyDictionary()
+_SHARED: WeakKeyDictionary[StepSeconds, dict[tuple[BatchLimits, int], Batches]] = WeakKeyDictionary()
 """Of step times that some job still believes in, by limits and devices of a node."""
 
 
@@ -157,4 +157,4 @@ def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
     return np.asarray(sizes, np.int64), np.asarray(passes, np.int64)
 
 
-__all__ = ["BatchLimits", "Batches", "Noise", "StepTimes", "batch_split", "best_batches", "packed_batches"]
+__all__ = ["BatchLimits", "Batches", "Noise", "StepSeconds", "batch_split", "best_batches", "packed_batches"]

@@ -18,9 +18,9 @@ from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.simulate.planned_run import PlannedRun
 from paceline.scheduling.speeds.best_strategy import BestStrategies
-from paceline.scheduling.speeds.expected_speed import Pool
-from paceline.scheduling.speeds.predicted_speed import Asked, PredictedSpeed, Surfaces
-from paceline.scheduling.speeds.profiles import Epochs, Profile
+from paceline.scheduling.speeds.expected_speed import EstimatePool
+from paceline.scheduling.speeds.predicted_speed import PredictedSpeed, Surfaces, SurfaceSpec
+from paceline.scheduling.speeds.profiles import EpochTable, ModelProfile
 from paceline.scheduling.speeds.stated_strategy import parse_strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import Workload
@@ -107,7 +107,7 @@ class Predictions:
         self._check_network(model, group)
         network, choices = self.network(model), self._choices(model, group)
         return self._surfaces.of(
-            Asked(
+            SurfaceSpec(
                 network.workload,
                 group,
                 least,
@@ -186,15 +186,15 @@ class Predictions:
         instead = f"ask for {more}" if (more := next(larger, "")) else "give it another strategy, or larger devices"
         return UserError(f"{whole}: {refusals[0].why_not(job.devices)}", instead)
 
-    def pool(self, profiles: Mapping[str, Profile]) -> Pool:
+    def pool(self, profiles: Mapping[str, ModelProfile]) -> EstimatePool:
         """What is believed of jobs before any ran.
 
         Args:
             profiles: whose batches bound those of their models.
         """
-        return Pool(lambda model, device: self.believed(model, device, profiles))
+        return EstimatePool(lambda model, device: self.believed(model, device, profiles))
 
-    def believed(self, model: str, device: str, profiles: Mapping[str, Profile]) -> PredictedSpeed:
+    def believed(self, model: str, device: str, profiles: Mapping[str, ModelProfile]) -> PredictedSpeed:
         """The surface of a model on a type before any job ran, over the batches of its profile where it has one."""
         group = self._fleet.groups[self._fleet.types.index(device)]
         if model not in profiles:
@@ -202,7 +202,7 @@ class Predictions:
         limits = profiles[model].limits(device)
         return self.surface(model, group, limits.local_least, limits.local_most)
 
-    def profile(self, job: Job) -> tuple[Job, Profile]:
+    def profile(self, job: Job) -> tuple[Job, ModelProfile]:
         """The job with its first batch, and how it would go on each type that holds it.
 
         Raises:
@@ -233,8 +233,8 @@ class Predictions:
         scale = (batches / first)[:, None]
         gain = (noise + 1) / (noise / scale + 1)
         ones = np.ones_like(scale)
-        epochs = Epochs(batches, steps * ones, steps / gain, math.nan * ones, ones, noise * ones)
-        return replace(job, batch=job.batch or first), Profile(job.model, speeds, epochs)
+        epochs = EpochTable(batches, steps * ones, steps / gain, math.nan * ones, ones, noise * ones)
+        return replace(job, batch=job.batch or first), ModelProfile(job.model, speeds, epochs)
 
     def _curve(self, job: Job) -> Convergence | None:
         name = self.network(job.model).workload.name

@@ -94,7 +94,7 @@ def _bilinear(sizes: Array, locals_: Array, table: Array, devices: Ints, local: 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SurfaceSpec:
     """What a surface is predicted for.
 
     Attributes:
@@ -116,9 +116,9 @@ class Surfaces:
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        self._kept: dict[tuple[object, ...], tuple[Asked, PredictedSpeed]] = {}
+        self._kept: dict[tuple[object, ...], tuple[SurfaceSpec, PredictedSpeed]] = {}
 
-    def of(self, asked: Asked) -> PredictedSpeed:
+    def of(self, asked: SurfaceSpec) -> PredictedSpeed:
         """The surface that is asked for. Raises UserError as ``predicted_speed``."""
         bounds = asked.local_least, asked.local_most, asked.most_devices, asked.batches
         key = (id(asked.workload), asked.group, *bounds, repr(asked.choices))
@@ -127,7 +127,7 @@ class Surfaces:
         return self._kept[key][1]
 
 
-def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
+def predicted_speed(asked: SurfaceSpec, predictor: Predictor) -> PredictedSpeed:
     """The surface of a network on nodes of a type.
 
     Raises:
@@ -163,7 +163,7 @@ def predicted_speed(asked: Asked, predictor: Predictor) -> PredictedSpeed:
     )
 
 
-def _locals(asked: Asked, predictor: Predictor) -> list[int]:
+def _locals(asked: SurfaceSpec, predictor: Predictor) -> list[int]:
     """Batches of a device, up to the largest that fits its memory."""
     most = asked.local_most
     while most >= asked.local_least and not _step(asked, predictor, (1,), most).fits:
@@ -183,11 +183,11 @@ def _sizes(most: int, per_node: int) -> list[int]:
     return sorted({*dense, *(n * per_node for n in nodes if n * per_node < most), most})
 
 
-def _step(asked: Asked, predictor: Predictor, shape: Sequence[int], local: int, racks: int = 0) -> Prediction:
+def _step(asked: SurfaceSpec, predictor: Predictor, shape: Sequence[int], local: int, racks: int = 0) -> Prediction:
     devices = sum(shape)
     cluster = asked.group.cluster(shape, racks)
     strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))
     return predictor.step(asked.workload, cluster, strategy)
 
 
-__all__ = ["Asked", "PredictedSpeed", "Surfaces", "predicted_speed"]
+__all__ = ["PredictedSpeed", "SurfaceSpec", "Surfaces", "predicted_speed"]

@@ -20,7 +20,7 @@ from scipy.interpolate import LinearNDInterpolator
 from paceline.array_types import Array, Ints
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
-from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepTimes
+from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds
 
 STEP_COLUMNS = ("cluster", "model", "placement", "num_nodes", "num_gpus", "local_bsz", "step_time", "sync_time")
 EPOCH_COLUMNS = ("model", "batch_size", "epoch", "progress", "iteration", "metric", "grad_sqr", "grad_var")
@@ -126,7 +126,7 @@ def packed(devices: int, per_node: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Epochs:
+class EpochTable:
     """How training goes, by batch and epoch; arrays of shape (batches, epochs).
 
     Attributes:
@@ -164,7 +164,7 @@ class Epochs:
         return float(np.interp(batch, self.batches, self.iterations[:, epoch]))
 
 
-class Speed(StepTimes, Protocol):
+class StepSpeed(StepSeconds, Protocol):
     """Steps of one model on one kind of device, measured or predicted."""
 
     @property
@@ -187,12 +187,12 @@ class Speed(StepTimes, Protocol):
 
 
 @dataclass(frozen=True)
-class Profile:
+class ModelProfile:
     """All that was measured of a model."""
 
     model: str
-    speeds: Mapping[str, Speed]
-    epochs: Epochs
+    speeds: Mapping[str, StepSpeed]
+    epochs: EpochTable
 
     def limits(self, device: str) -> BatchLimits:
         """Batches that were measured on a device."""
@@ -200,14 +200,14 @@ class Profile:
         batches = self.epochs.batches
         return BatchLimits(int(batches[0]), int(batches[-1]), least, min(most, LOCAL_MOST.get(self.model, most)))
 
-    def speed(self, device: str) -> Speed:
+    def speed(self, device: str) -> StepSpeed:
         """On a kind of device. Raises UserError where it was not measured."""
         if device not in self.speeds:
             raise unknown(f"device of the profile {self.model!r}", device, self.speeds)
         return self.speeds[device]
 
 
-def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> dict[str, Profile]:
+def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> dict[str, ModelProfile]:
     """Profiles by model.
 
     Args:
@@ -236,7 +236,7 @@ def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> 
     for (model, cluster), rows in groups.items():
         speeds[model][clusters[cluster]] = _measured_speed(rows)
     epochs = _epochs(Path(folder) / EPOCH_FILE)
-    return {model: Profile(model, speeds[model], epochs[model]) for model in speeds if model in epochs}
+    return {model: ModelProfile(model, speeds[model], epochs[model]) for model in speeds if model in epochs}
 
 
 def _measured_speed(rows: Sequence[tuple[str, tuple[int, int, float, float, float]]]) -> MeasuredSpeed:
@@ -259,7 +259,7 @@ def _measured_speed(rows: Sequence[tuple[str, tuple[int, int, float, float, floa
     return MeasuredSpeed(tables, (np.array(keys, float), np.array(values, float)), per_node)  # type: ignore[arg-type]
 
 
-def _epochs(path: Path) -> dict[str, Epochs]:
+def _epochs(path: Path) -> dict[str, EpochTable]:
     rows: dict[str, dict[int, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
     stated: dict[str, bool | None] = {}
     for row in read(path, EPOCH_COLUMNS):
@@ -291,12 +291,12 @@ def _number(row: Row, column: str) -> float:
     return value
 
 
-def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]], falls: bool) -> Epochs:
+def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]], falls: bool) -> EpochTable:
     sizes = sorted(batches)
     count = min(len(rows) for rows in batches.values())
     table = np.array([sorted(batches[size])[:count] for size in sizes], float)  # (batches, epochs, columns)
     _, progress, iterations, metric, signal, variance = np.moveaxis(table, 2, 0)
-    return Epochs(np.array(sizes), progress, iterations, -metric if falls else metric, signal, variance)
+    return EpochTable(np.array(sizes), progress, iterations, -metric if falls else metric, signal, variance)
 
 
-__all__ = ["DEVICES", "Epochs", "MeasuredSpeed", "Profile", "packed", "read_profiles"]
+__all__ = ["DEVICES", "EpochTable", "MeasuredSpeed", "ModelProfile", "packed", "read_profiles"]

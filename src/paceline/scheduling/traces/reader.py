@@ -9,21 +9,23 @@ from paceline.csv_rows import Row, check_parted, header, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
 from paceline.scheduling.traces import own, published, sacct
-from paceline.scheduling.traces.trace import Form, Trace
+from paceline.scheduling.traces.trace import Trace, TraceForm
 
-FORMS: tuple[Form, ...] = (
-    Form("own", own.COLUMNS, own.read_own, about="a row a job, columns as the fields of a job"),
-    Form("sacct", sacct.COLUMNS, sacct.read_sacct, about=f"what {sacct.FORMAT} prints"),
-    Form("philly", published.PHILLY_COLUMNS, published.read_philly, about="Philly, rigid jobs with durations"),
-    Form(
+FORMS: tuple[TraceForm, ...] = (
+    TraceForm("own", own.COLUMNS, own.read_own, about="a row a job, columns as the fields of a job"),
+    TraceForm("sacct", sacct.COLUMNS, sacct.read_sacct, about=f"what {sacct.FORMAT} prints"),
+    TraceForm("philly", published.PHILLY_COLUMNS, published.read_philly, about="Philly, rigid jobs with durations"),
+    TraceForm(
         "workloads",
         published.WORKLOAD_COLUMNS,
         published.read_workload,
         ("set", "workload"),
         "workloads of Pollux and Sia, jobs of profiled models",
     ),
-    Form("gavel", published.GAVEL_COLUMNS, published.read_gavel, ("trace",), "Gavel's physical traces, rigid jobs with steps"),
-    Form(
+    TraceForm(
+        "gavel", published.GAVEL_COLUMNS, published.read_gavel, ("trace",), "Gavel's physical traces, rigid jobs with steps"
+    ),
+    TraceForm(
         "elasticflow",
         published.ELASTICFLOW_COLUMNS,
         published.read_elasticflow,
@@ -59,7 +61,7 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
     return trace
 
 
-def _form(columns: Sequence[str], name: str) -> Form:
+def _form(columns: Sequence[str], name: str) -> TraceForm:
     fitting = [form for form in FORMS if set(form.columns) <= set(columns)]
     if not fitting:
         check_parted(columns, {column for form in FORMS for column in form.columns}, name)

@@ -26,7 +26,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TraceForm:
     """A form of files.
 
     Attributes:
@@ -53,4 +53,4 @@ def job_of_row(row: Row, make: Callable[[], Job]) -> Job:
         raise UserError(f"{row.place}: {error.message}", error.fix) from None
 
 
-__all__ = ["Form", "Trace", "job_of_row"]
+__all__ = ["Trace", "TraceForm", "job_of_row"]

@@ -33,9 +33,10 @@ from paceline import lab
 from paceline.cli.live_forecast import training_run_of
 from paceline.lab import slurm
 from paceline.reporting.pages.schedule_page import render_schedules
-from paceline.scheduling.executors.executor import Executor, LiveJob
+from paceline.scheduling.executors.executor import Executor
 from paceline.scheduling.executors.slurm import SlurmExecutor
 from paceline.scheduling.fleet import Fleet, Outage
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.finished import live_schedule
 from paceline.scheduling.live.forecast import forecast
 from paceline.scheduling.live.journal import Journal, LiveRow, Report
@@ -74,13 +75,13 @@ COLUMNS = (
 )
 
 
-def job(name: str, seed: int, base: Path, epochs: int, pace: float, **more: Any) -> LiveJob:
+def job(name: str, seed: int, base: Path, epochs: int, pace: float, **more: Any) -> Launch:
     """LeNet-5 on digits with TernGrad, on 1, 2 or 4 slots."""
     words = f"--model paced_lenet:net --data digits --compression terngrad --optimizer momentum --seed {seed} --epochs {epochs}"
     path = os.pathsep.join(map(str, (HERE, SOURCE)))
     settings = {"PYTHONPATH": path, "PACE_S": str(pace), "OMP_NUM_THREADS": "1"}
     command = ("paceline", "train", *words.split(), "--global-batch", str(BATCH))
-    return LiveJob(
+    return Launch.of(
         **{
             "name": name,
             "command": command,
@@ -94,7 +95,7 @@ def job(name: str, seed: int, base: Path, epochs: int, pace: float, **more: Any)
     )
 
 
-def alone(one: LiveJob) -> float:
+def alone(one: Launch) -> float:
     """The accuracy of the job by itself, on two workers and without the sleep."""
     words = [sys.executable, "-m", *one.command, "--workers", "2", "--out", one.checkpoint]
     subprocess.run(words, env={**os.environ, **one.environment, "PACE_S": "0"}, check=True, capture_output=True, timeout=600)
@@ -112,7 +113,7 @@ def profiled(executor: Executor, base: Path, pace: float, node: str) -> LiveRow:
         raise RuntimeError(f"{one.name} {seen.reason}")
     speed = seen.progress["samples_per_s"]
     start_s = max(seen.since - began - 2 * SAMPLES / speed, 0.0)
-    row = LiveRow(job=one, arrival_s=began, since=seen.since, phase="done", is_over=True, progress=seen.progress)
+    row = LiveRow(launch=one, arrival_s=began, since=seen.since, phase="done", is_over=True, progress=seen.progress)
     return replace(row, restart_s=start_s).reporting(Report({node: 1}, speed, seen.progress.get("exchange_s")))
 
 
@@ -166,15 +167,15 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
         fleet = replace(nodes.fleet(THERE)[0], outages=(Outage(HOSTS - 1, options.kill, options.back),))
         start_s = time.time()
         jobs = [job(f"job{n}", n, base, options.epochs, options.pace) for n in range(options.jobs)]
-        arriving = [LiveRow(job=one, arrival_s=start_s + at) for one, at in zip(jobs, arrivals, strict=True)]
+        arriving = [LiveRow(launch=one, arrival_s=start_s + at) for one, at in zip(jobs, arrivals, strict=True)]
         expected = predicted(options.policy, arriving, before, outlooks, settings, fleet)
         policy = LiveAdapter(policy_named(options.policy).decide, options.round, nodes, outlooks, restart_s)
         drill = Drill(cluster, start_s, options.kill, options.back, options.controller)
         journal, runner = _begin(base, cluster, policy, options.round)
-        journal.add(before.job, before.arrival_s)
+        journal.add(before.launch, before.arrival_s)
         journal.save([before])
         for row in arriving:
-            journal.add(row.job, row.arrival_s)
+            journal.add(row.launch, row.arrival_s)
         while runner.round():
             if time.time() - start_s > options.longest:
                 raise RuntimeError(f"not done after {options.longest:g} s: {journal.rows()}")
@@ -182,7 +183,7 @@ def measure(options: argparse.Namespace, base: Path) -> list[dict[str, object]]:
                 journal.close()  # and the runner with it, as if it had been killed
                 journal, runner = _begin(base, cluster, policy, options.round)
             time.sleep(options.round)
-        rows = [row for row in journal.rows().values() if row.job in jobs]
+        rows = [row for row in journal.rows().values() if row.launch in jobs]
         if options.report:
             live = live_schedule(journal, THERE, options.policy, options.round, nodes)
             ran = tuple(outcome for outcome in live.schedule.outcomes if outcome.job.name != before.name)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paceline.scheduling.executors.executor import Executor, LiveJob, Observed
+from paceline.scheduling.executors.executor import Executor, Observed
+from paceline.scheduling.launch import Launch
 
 TRAINING = """#!/usr/bin/env python3
 import json, os, pathlib, sys, time
@@ -49,15 +50,15 @@ def stand_in(directory: Path) -> str:
     return str(path)
 
 
-def training(base: Path, name: str = "job", epochs: int = 6, **more: Any) -> LiveJob:
+def training(base: Path, name: str = "job", epochs: int = 6, **more: Any) -> Launch:
     """A job of 1 to 4 devices."""
     words = ("paceline", "train", "--model", "lenet5", "--data", "digits", "--epochs", str(epochs))
-    return LiveJob(**{"name": name, "command": words, "checkpoint": str(base / name), "max_devices": 4, **more})
+    return Launch.of(**{"name": name, "command": words, "checkpoint": str(base / name), "max_devices": 4, **more})
 
 
-def script(base: Path, text: str, name: str = "job", **more: Any) -> LiveJob:
+def script(base: Path, text: str, name: str = "job", **more: Any) -> Launch:
     """A rigid job of one device: a line of shell."""
-    return LiveJob(**{"name": name, "command": ("sh", "-c", text), "checkpoint": str(base / name), **more})
+    return Launch.of(**{"name": name, "command": ("sh", "-c", text), "checkpoint": str(base / name), **more})
 
 
 def until(

@@ -17,7 +17,7 @@ from paceline.units import format_seconds
 
 if TYPE_CHECKING:
     from paceline.scheduling.executors import Executor
-    from paceline.scheduling.executors.executor import LiveJob
+    from paceline.scheduling.launch import Launch
     from paceline.scheduling.live.nodes import LiveNodes
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import Planner, Snapshot
@@ -30,7 +30,7 @@ PREDICTED = "predicted"
 """The name of the forecast beside the policy's."""
 
 
-def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob]) -> LiveNodes:
+def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]) -> LiveNodes:
     """Which devices the nodes have; this machine is measured where one of the jobs may be predicted.
 
     Raises:
@@ -47,7 +47,7 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[LiveJob
     if o.device == ["none"] or (isinstance(executor, LocalExecutor) and not o.device):
         if o.network:
             raise UserError("--network says what joins nodes, and no device is named", "give --device too")
-        may_be = not o.device and any(job.is_paceline or job.model for job in jobs)
+        may_be = not o.device and any(launch.is_paceline or launch.job.model for launch in jobs)
         return LiveNodes.named([_probed(o)]) if may_be else LiveNodes()
     own: dict[str, str] = {}
     there = first_look(executor)

@@ -74,16 +74,18 @@ def _live(o: argparse.Namespace) -> Answer:
     with Journal(f"{o.state}/{NAME}") as journal:
         executor, known = _executor(o, executor_name), journal.rows()
         new = [job for job, _ in jobs if job.name not in known]
-        nodes = live_nodes(o, executor, [*new, *(row.job for row in known.values() if not row.is_over)])
+        nodes = live_nodes(o, executor, [*new, *(row.launch for row in known.values() if not row.is_over)])
         if new or not all(row.is_over for row in known.values()):
             check_start(executor, new, nodes)
         there = first_look(executor)
         devices = sum(count for _, count in there)
         for row in known.values():
-            if not row.is_over and row.job.sizes[0] > devices:
-                say(f"{row.name} waits: it asks for {row.job.sizes[0]:,} devices, and the executor has {devices:,}")
+            if not row.is_over and row.launch.sizes[0] > devices:
+                say(f"{row.name} waits: it asks for {row.launch.sizes[0]:,} devices, and the executor has {devices:,}")
         began = time.time()
-        arriving = [LiveRow(job=job, arrival_s=began + after_s, since=began + after_s) for job, after_s in jobs if job in new]
+        arriving = [
+            LiveRow(launch=job, arrival_s=began + after_s, since=began + after_s) for job, after_s in jobs if job in new
+        ]
         rows = [*(row for row in known.values() if not row.is_over), *arriving]
         policy: Planner = even
         ends: dict[str, float] = {}

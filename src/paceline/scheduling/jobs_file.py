@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import UserError, known_name, shorten
 from paceline.hardware.catalogue import device, is_device
-from paceline.scheduling.executors.executor import LiveJob
+from paceline.scheduling.launch import Launch
 from paceline.toml_file import read_toml
 from paceline.units import parse_count, parse_seconds
 
@@ -39,13 +39,13 @@ KEYS = (
 EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 --data digits"'
 
 
-def read_jobs(path: str | Path) -> list[tuple[LiveJob, float]]:
+def read_jobs(path: str | Path) -> list[tuple[Launch, float]]:
     """The jobs of a file, and the seconds after the start at which each arrives.
 
     ``command`` is a line or a list of words; ``arrival`` and ``grace`` are times such as ``"90s"``; ``devices`` is for a rigid
     job, ``min_devices`` and ``max_devices`` for an elastic one. Directories are relative to the file; ``checkpoint`` is a
     directory of the job's name beside it where it is left out. ``deadline`` is a time after the arrival, ``samples`` a count
-    such as ``"1.2M"``, ``device_types`` a list; what else a job may state is as in ``LiveJob``.
+    such as ``"1.2M"``, ``device_types`` a list; what else a job may state is as in ``Launch``.
 
     Raises:
         UserError: a file that cannot be read, a key or value that is unknown (the job is named), two jobs of one name.
@@ -63,7 +63,7 @@ def read_jobs(path: str | Path) -> list[tuple[LiveJob, float]]:
     return jobs
 
 
-def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, float]:
+def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[Launch, float]:
     for key in table:
         known_name(f"key of {where}", key, KEYS)
     name, command = table.get("name", ""), table.get("command", "")
@@ -88,7 +88,7 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
     environment = table.get("environment", {})
     if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
         raise UserError(f"{where}: its environment is not a table of text", 'environment = { NAME = "value" }')
-    job = LiveJob(
+    launch = Launch.of(
         name=name,
         command=tuple(words),
         checkpoint=str(base / _text(table, "checkpoint", name, where)),
@@ -106,7 +106,7 @@ def _job(table: Mapping[str, Any], where: str, base: Path) -> tuple[LiveJob, flo
         device_types=_devices(table, where),
         **{name: _text(table, name, "", where) for name in ("model", "owner", "virtual_cluster")},
     )
-    return job, _time(table, "arrival", "0s", where)
+    return launch, _time(table, "arrival", "0s", where)
 
 
 def _text(table: Mapping[str, Any], key: str, default: str, where: str) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_job_that_saves_on_its_own_signal_goes_on(executor: LocalExecutor, tmp
     text = 'cd "$0"; [ -f saved ] && exit 0; trap "touch saved; exit 0" USR1; touch ready; while :; do sleep 0.02; done'
     job = script(tmp_path, text, signal="USR1")
     (tmp_path / "job").mkdir()
-    job = type(job)(**{**job.to_json(), "command": (*job.command, job.checkpoint)})
+    job = replace(job, command=(*job.command, job.checkpoint))
     executor.submit(job, {"a": 1})
     until(executor, "job", lambda seen: (tmp_path / "job" / "ready").exists())
     executor.stop("job", 10.0)

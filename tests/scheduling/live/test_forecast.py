@@ -24,7 +24,7 @@ SETTINGS = ClusterSettings(round_s=0.0, restart_s=5.0)
 
 
 def lasting(name: str, seconds: float, arrival_s: float = 0.0, **more: object) -> LiveRow:
-    return LiveRow(job=script(BASE, "true", name, duration_s=seconds, **more), arrival_s=arrival_s)
+    return LiveRow(launch=script(BASE, "true", name, duration_s=seconds, **more), arrival_s=arrival_s)
 
 
 def live(now_s: float = 0.0, past: Sequence[LiveRow] = ()) -> Snapshot:
@@ -61,14 +61,14 @@ def test_a_wide_belief_gives_a_range() -> None:
 
 
 def test_a_job_of_unknown_work_leaves_no_forecast() -> None:
-    unknown = LiveRow(job=script(BASE, "true", "b"), arrival_s=0.0)
+    unknown = LiveRow(launch=script(BASE, "true", "b"), arrival_s=0.0)
     assert forecast([lasting("a", 60.0), unknown], live(), "fifo", FLEET, reported, SETTINGS) is None
     assert forecast([], live(), "fifo", FLEET, reported, SETTINGS) is None
 
 
 def test_work_is_in_the_units_of_the_goodput() -> None:
     row = LiveRow(
-        job=training(BASE, "a"), arrival_s=0.0, reports=(Report({"h0": 2}, 60.0),), progress={"epoch": 2.0, "step": 20.0}
+        launch=training(BASE, "a"), arrival_s=0.0, reports=(Report({"h0": 2}, 60.0),), progress={"epoch": 2.0, "step": 20.0}
     )
     assert math.isclose(work_left(ReportedOutlook(row), Fleet.named("1x4xT4")), 4 * 10 * 64)
 

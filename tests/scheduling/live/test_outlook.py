@@ -17,7 +17,7 @@ BASE = Path("/data")
 
 
 def row(**more: object) -> LiveRow:
-    return LiveRow(job=training(BASE, "a"), arrival_s=100.0, **more)  # type: ignore[arg-type]
+    return LiveRow(launch=training(BASE, "a"), arrival_s=100.0, **more)  # type: ignore[arg-type]
 
 
 class Steps:
@@ -38,9 +38,9 @@ def test_what_a_job_has_reported_is_believed_and_the_rest_in_proportion() -> Non
 
 def test_a_stated_duration_is_what_is_left_of_it() -> None:
     job = script(BASE, "sleep 60", duration_s=60.0, min_devices=2, max_devices=2)
-    outlook = ReportedOutlook(LiveRow(job=job, arrival_s=0.0, run_s=25.0))
+    outlook = ReportedOutlook(LiveRow(launch=job, arrival_s=0.0, run_s=25.0))
     assert outlook.seconds_left(0, 3).tolist() == [math.inf, math.inf, 35.0, 35.0] and outlook.relative_spread() == 0
-    late = ReportedOutlook(LiveRow(job=job, arrival_s=0.0, run_s=99.0))
+    late = ReportedOutlook(LiveRow(launch=job, arrival_s=0.0, run_s=99.0))
     assert late.seconds_left(0, 2)[2] == 0.0
 
 

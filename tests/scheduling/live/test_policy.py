@@ -25,7 +25,7 @@ TEN = (Report({"h0": 1}, 10.0),)
 
 
 def row(name: str, arrival_s: float = 100.0, **more: object) -> LiveRow:
-    return LiveRow(job=training(BASE, name), arrival_s=arrival_s, **more)  # type: ignore[arg-type]
+    return LiveRow(launch=training(BASE, name), arrival_s=arrival_s, **more)  # type: ignore[arg-type]
 
 
 def state(*rows: LiveRow, placed: dict[str, NodeDevices] | None = None, nodes: tuple[tuple[str, int], ...] = NODES) -> Snapshot:
@@ -35,12 +35,12 @@ def state(*rows: LiveRow, placed: dict[str, NodeDevices] | None = None, nodes: t
 def test_an_elastic_job_asks_for_the_least_and_a_rigid_one_for_what_it_has() -> None:
     job = core_job(row("a"), 90.0)
     assert (job.arrival_s, job.devices, job.max_devices, job.adapts) == (10.0, 1, 4, {"devices"})
-    rigid = LiveRow(job=script(BASE, "true", min_devices=3, max_devices=3), arrival_s=80.0)
+    rigid = LiveRow(launch=script(BASE, "true", min_devices=3, max_devices=3), arrival_s=80.0)
     assert core_job(rigid, 90.0).devices == 3 and not core_job(rigid, 90.0).adapts
 
 
 def test_fifo_keeps_who_runs_and_places_the_next() -> None:
-    rigid = LiveRow(job=script(BASE, "true", "big", min_devices=4, max_devices=4), arrival_s=150.0)
+    rigid = LiveRow(launch=script(BASE, "true", "big", min_devices=4, max_devices=4), arrival_s=150.0)
     decide = LiveAdapter(fifo, 10.0)
     placed: dict[str, NodeDevices] = {"b": {"h1": 1}}
     decision = decide(state(row("a"), row("b", 110.0), rigid, placed=placed))
@@ -65,7 +65,7 @@ def test_who_ran_on_a_node_that_died_is_placed_anew() -> None:
 
 
 def test_nodes_of_several_sizes_are_filled_as_far_as_they_go() -> None:
-    four = LiveRow(job=script(BASE, "true", "four", min_devices=4, max_devices=4), arrival_s=100.0)
+    four = LiveRow(launch=script(BASE, "true", "four", min_devices=4, max_devices=4), arrival_s=100.0)
     decision = LiveAdapter(fifo, 10.0)(state(row("a"), four, nodes=(("h0", 2), ("h1", 4))))
     assert decision.placements == {"a": {"h1": 1}, "four": {"h0": 1, "h1": 3}}
 
@@ -74,7 +74,7 @@ def test_nodes_of_several_sizes_are_filled_as_far_as_they_go() -> None:
 def test_a_runner_that_begins_after_a_node_died_goes_on(policy: Policy) -> None:
     """The first look of a new runner: a job is still placed on a node that is no longer there."""
     job = script(BASE, "true", "a", duration_s=100.0)
-    lost = LiveRow(job=job, arrival_s=100.0, ran_on={"h1": 50.0}, run_s=50.0, attained_s=50.0)
+    lost = LiveRow(launch=job, arrival_s=100.0, ran_on={"h1": 50.0}, run_s=50.0, attained_s=50.0)
     live = state(lost, placed={"a": {"h1": 1}}, nodes=(("h0", 2),))
     assert LiveAdapter(policy, 10.0)(live).placements == {"a": {"h0": 1}}
     assert LiveAdapter(policy, 10.0)(replace(live, nodes=())).placements == {}
@@ -96,7 +96,7 @@ def test_seconds_on_each_type_are_told_apart_after_a_move() -> None:
 def test_two_types_are_told_apart_and_a_job_stays_on_its_own() -> None:
     nodes = LiveNodes.named(["a*=A100", "t*=T4"])
     there = (("a0", 2), ("t0", 2), ("t1", 2))
-    bound = LiveRow(job=script(BASE, "true", "bound", device_types=("T4",), min_devices=3, max_devices=3), arrival_s=100.0)
+    bound = LiveRow(launch=script(BASE, "true", "bound", device_types=("T4",), min_devices=3, max_devices=3), arrival_s=100.0)
     decide = LiveAdapter(max_min, 10.0, nodes)
     first = decide(state(bound, row("free"), nodes=there))
     assert sum(first.placements["bound"].values()) == 3 and set(first.placements["bound"]) == {"t0", "t1"}
@@ -105,8 +105,8 @@ def test_two_types_are_told_apart_and_a_job_stays_on_its_own() -> None:
 
 
 def test_the_state_knows_what_an_owner_stated() -> None:
-    job = replace(training(BASE, "a"), weight=3.0, owner="ann", virtual_cluster="vc", deadline_s=50.0, model="lenet5")
-    core = core_job(LiveRow(job=job, arrival_s=100.0), 90.0)
+    job = training(BASE, "a", weight=3.0, owner="ann", virtual_cluster="vc", deadline_s=50.0, model="lenet5")
+    core = core_job(LiveRow(launch=job, arrival_s=100.0), 90.0)
     assert (core.weight, core.owner, core.virtual_cluster, core.deadline_s) == (3.0, "ann", "vc", 60.0)
     assert (core.batch, core.model) == (64, "lenet5")
 
@@ -114,7 +114,7 @@ def test_the_state_knows_what_an_owner_stated() -> None:
 def test_a_job_without_time_for_its_work_is_turned_away_and_an_admitted_one_stays_so() -> None:
     def lasting(name: str, deadline_s: float, run_s: float = 0.0) -> LiveRow:
         job = script(BASE, "true", name, duration_s=100.0, deadline_s=deadline_s)
-        return LiveRow(job=job, arrival_s=100.0, run_s=run_s)
+        return LiveRow(launch=job, arrival_s=100.0, run_s=run_s)
 
     decide = LiveAdapter(deadline, 10.0, restart_s=1.0)
     live = Snapshot(now_s=100.0, rows=[lasting("tight", 50.0), lasting("fits", 400.0)], placed={}, nodes=(("h0", 1),))

@@ -15,6 +15,7 @@ from paceline.cli.live_forecast import training_run_of
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.prediction import Predictor
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.prediction import LivePredictions
@@ -29,7 +30,7 @@ T4 = LiveNodes.named(["T4"], "1Gb/s")
 
 
 def row(name: str, job: object = None, **more: object) -> LiveRow:
-    return LiveRow(job=job or training(BASE, name), arrival_s=100.0, **more)  # type: ignore[arg-type]
+    return LiveRow(launch=job or training(BASE, name), arrival_s=100.0, **more)  # type: ignore[arg-type]
 
 
 def believed(
@@ -99,7 +100,8 @@ def test_a_table_may_state_the_network_of_any_command() -> None:
 def test_two_types_have_their_own_speeds_and_a_job_may_be_bound_to_one() -> None:
     nodes, there = LiveNodes.named(["a*=A100", "t*=T4"]), (("a0", 2), ("t0", 2))
     job = script(BASE, "./train.sh", model="resnet-50", batch=64, samples=6400.0)
-    free, bound = believed([row("a", job), row("b", replace(job, name="b", device_types=("T4",)))], nodes=nodes, there=there)
+    only_t4 = replace(job, job=replace(job.job, name="b", device_types=("T4",)))
+    free, bound = believed([row("a", job), row("b", only_t4)], nodes=nodes, there=there)
     assert free.goodput(0, 1)[1] > 3 * free.goodput(1, 1)[1] > 0
     assert bound.goodput(0, 1)[1] == 0 and bound.goodput(1, 1)[1] == free.goodput(1, 1)[1]
 
@@ -126,9 +128,9 @@ def test_code_of_the_users_own_is_not_read_and_its_command_is_checked() -> None:
     own = row("a", replace(training(BASE, "a"), command=("paceline", "train", "--model", "mine:net", "--data", "digits")))
     predictions = LivePredictions(T4, training_run_of)
     assert predictions.unpredicted([own], T4.fleet(dict(NODES))[0]) == {"a": "its network is unknown"}
-    named = row("b", replace(own.job, name="b", model="lenet5"))
+    named = row("b", Launch.from_json({**own.launch.to_json(), "name": "b", "model": "lenet5"}))
     assert not predictions.unpredicted([named], T4.fleet(dict(NODES))[0])
-    wrong = row("c", replace(own.job, name="c", command=(*training(BASE, "c").command, "--compresion", "terngrad")))
+    wrong = row("c", training(BASE, "c", command=(*training(BASE, "c").command, "--compresion", "terngrad")))
     with pytest.raises(UserError, match=r"job c: .*--compresion"):
         believed([wrong])
     with pytest.raises(UserError, match=r"job d: .*resnet-51"):

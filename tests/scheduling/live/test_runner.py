@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from live_jobs import script, training
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Unavailable
+from paceline.scheduling.executors.executor import NodeDevices, Observed, Unavailable
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import Journal
 from paceline.scheduling.live.policy import LiveAdapter, even
 from paceline.scheduling.live.runner import Planner, Runner, Snapshot, Targets, check_start
@@ -25,7 +26,7 @@ class Played:
 
     def __init__(self, nodes: Mapping[str, int], work: int = 8) -> None:
         self.up, self.work, self.now = dict(nodes), work, 0.0
-        self.jobs: dict[str, tuple[LiveJob, Observed]] = {}
+        self.jobs: dict[str, tuple[Launch, Observed]] = {}
         self.submitted: list[tuple[str, NodeDevices]] = []
         self.mute = False
         self.fails: set[str] = set()
@@ -34,7 +35,7 @@ class Played:
         self._answer()
         return tuple(self.up.items())
 
-    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
+    def submit(self, job: Launch, placement: NodeDevices) -> None:
         self._answer()
         before = self.jobs.get(job.name)
         if before is not None:
@@ -42,7 +43,7 @@ class Played:
             assert before[1].phase != "done", f"{job.name} again"
         self._put(job, placement, before[1].progress if before else {})
 
-    def _put(self, job: LiveJob, placement: NodeDevices, progress: Mapping[str, float]) -> None:
+    def _put(self, job: Launch, placement: NodeDevices, progress: Mapping[str, float]) -> None:
         assert self._has_room(job.name, placement), "no room"
         self.submitted.append((job.name, dict(placement)))
         self.jobs[job.name] = job, Observed(phase="running", placement=dict(placement), since=self.now, progress=progress)
@@ -284,7 +285,7 @@ def test_a_decision_that_cannot_be_is_refused(tmp_path: Path) -> None:
 
 def test_what_an_executor_refuses_ends_that_job_alone(tmp_path: Path) -> None:
     class Refusing(Played):
-        def submit(self, job: LiveJob, placement: NodeDevices) -> None:
+        def submit(self, job: Launch, placement: NodeDevices) -> None:
             if job.name == "j0":
                 raise UserError("Slurm refuses j0", "see its file")
             super().submit(job, placement)
@@ -329,7 +330,7 @@ def test_time_without_a_runner_counts(tmp_path: Path) -> None:
 class Brief(Played):
     """Jobs end before anybody looks at them."""
 
-    def _put(self, job: LiveJob, placement: NodeDevices, progress: Mapping[str, float]) -> None:
+    def _put(self, job: Launch, placement: NodeDevices, progress: Mapping[str, float]) -> None:
         super()._put(job, placement, progress)
         seen = self.jobs[job.name][1]
         self.jobs[job.name] = job, replace(seen, phase="done", since=self.now + 4.0, code=0)
@@ -373,7 +374,7 @@ def test_a_submission_that_is_refused_is_tried_again(tmp_path: Path) -> None:
     class Refusing(Played):
         refusals = 2
 
-        def submit(self, job: LiveJob, placement: NodeDevices) -> None:
+        def submit(self, job: Launch, placement: NodeDevices) -> None:
             if self.refusals:
                 self.refusals -= 1
                 raise UserError("the node went away")

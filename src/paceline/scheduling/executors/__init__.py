@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from paceline.scheduling.executors.executor import Executor, LiveJob, NodeDevices, Observed, Phase, Unavailable
+from paceline.scheduling.executors.executor import Executor, NodeDevices, Observed, Phase, Unavailable
 
-__all__ = ["Executor", "LiveJob", "NodeDevices", "Observed", "Phase", "Unavailable"]
+__all__ = ["Executor", "NodeDevices", "Observed", "Phase", "Unavailable"]

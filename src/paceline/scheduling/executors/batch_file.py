@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices
+from paceline.scheduling.executors.executor import NodeDevices
 from paceline.scheduling.executors.records import body
+from paceline.scheduling.launch import Launch
 
 _SHRINK = """shrink() { # nodes that are to be given back; what is left starts again from the checkpoint
   [ -f "$record.shrink" ] || return 1
@@ -26,7 +27,7 @@ ranks() {
 
 
 def batch_file(
-    job: LiveJob,
+    launch: Launch,
     placement: NodeDevices,
     *,
     record: Path,
@@ -62,8 +63,8 @@ def batch_file(
         *options,
     ]
     head = "".join(f"#SBATCH {line}\n" for line in lines)
-    start = shlex.join(job.command)
-    if job.is_paceline:
+    start = shlex.join(launch.command)
+    if launch.is_paceline:
         start = f"ranks {shlex.quote(python)} -m paceline.scheduling.executors.rank {shlex.quote(str(record))}"
     setup = (
         f"record={shlex.quote(str(stem))}\n"
@@ -72,5 +73,5 @@ def batch_file(
         'export SLURM_HOSTFILE="$record.hosts" PACELINE_DEVICES="$SLURM_NTASKS"\n'
         f"export MASTER_ADDR={shlex.quote(master)}\n"
     )
-    shrink = _SHRINK.replace("GPU", "--gpu-bind=none " if gpus else "") if job.is_paceline else ""
-    return f"#!/bin/bash\n{head}{setup}{shrink}" + body(job, start, Path(f"{stem}.end"), "shrink" if shrink else "false")
+    shrink = _SHRINK.replace("GPU", "--gpu-bind=none " if gpus else "") if launch.is_paceline else ""
+    return f"#!/bin/bash\n{head}{setup}{shrink}" + body(launch, start, Path(f"{stem}.end"), "shrink" if shrink else "false")

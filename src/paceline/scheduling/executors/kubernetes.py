@@ -14,8 +14,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from paceline.errors import UserError, shorten
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices
+from paceline.scheduling.executors.executor import NodeDevices
 from paceline.scheduling.executors.records import CHECKPOINT
+from paceline.scheduling.launch import Launch
 
 Manifest = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -25,7 +26,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 """As DNS takes it; 42 characters leave room for what JobSet appends within the 63 of a host's name."""
 
 
-def jobset(job: LiveJob, placement: NodeDevices, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
+def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
     """The JobSet of a job: a pod a node, with torchrun in each for a Paceline job.
 
     Args:
@@ -37,30 +38,30 @@ def jobset(job: LiveJob, placement: NodeDevices, *, image: str, claim: str, queu
     Raises:
         UserError: a name that is none in DNS, nodes of several sizes, a job that is no Paceline job on several nodes.
     """
-    for name in (job.name, queue) if queue else (job.name,):
+    for name in (launch.name, queue) if queue else (launch.name,):
         if not _LABEL.fullmatch(name):
             raise UserError(f"{shorten(name)!r} is not a name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
-    job.check_size(sum(placement.values()))
+    launch.check_size(sum(placement.values()))
     if len(set(placement.values())) != 1:
         raise UserError(
-            f"job {job.name} on nodes of {', '.join(map(str, placement.values()))} devices", "give each node the same number"
+            f"job {launch.name} on nodes of {', '.join(map(str, placement.values()))} devices", "give each node the same number"
         )
     nodes, devices = len(placement), next(iter(placement.values()))
-    if nodes > 1 and not job.is_paceline:
-        raise UserError(f"job {job.name} is not a Paceline job and has {nodes} nodes", "give it one node")
-    command = ["sh", "-c", _torchrun(job, nodes, devices)] if job.is_paceline else list(job.command)
+    if nodes > 1 and not launch.is_paceline:
+        raise UserError(f"job {launch.name} is not a Paceline job and has {nodes} nodes", "give it one node")
+    command = ["sh", "-c", _torchrun(launch, nodes, devices)] if launch.is_paceline else list(launch.command)
     container = {
         "name": "training",
         "image": image,
         "command": command,
-        "workingDir": job.directory,
-        "env": [{"name": name, "value": value} for name, value in sorted(job.environment.items())],
+        "workingDir": launch.directory,
+        "env": [{"name": name, "value": value} for name, value in sorted(launch.environment.items())],
         "resources": {"limits": {resource: str(devices)}, "requests": {resource: str(devices)}},
-        "volumeMounts": [{"name": "checkpoint", "mountPath": str(PurePosixPath(job.checkpoint).parent)}],
+        "volumeMounts": [{"name": "checkpoint", "mountPath": str(PurePosixPath(launch.checkpoint).parent)}],
     }
     pod = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": math.ceil(job.grace_s),
+        "terminationGracePeriodSeconds": math.ceil(launch.grace_s),
         "containers": [container],
         "volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": claim}}],
     }
@@ -75,7 +76,7 @@ def jobset(job: LiveJob, placement: NodeDevices, *, image: str, claim: str, queu
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": job.name, **labels},
+        "metadata": {"name": launch.name, **labels},
         "spec": {
             "suspend": bool(queue),
             "network": {"enableDNSHostnames": True},
@@ -129,13 +130,13 @@ def manifest(objects: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
 
 
-def _torchrun(job: LiveJob, nodes: int, devices: int) -> str:
+def _torchrun(launch: Launch, nodes: int, devices: int) -> str:
     """The line that each pod runs. Kubernetes fills in the pod's number; pod 0 of the set has a name in its DNS."""
-    master = f"{job.name}-nodes-0-0.{job.name}"
+    master = f"{launch.name}-nodes-0-0.{launch.name}"
     words = f"--nnodes {nodes} --nproc-per-node {devices} --node-rank $JOB_COMPLETION_INDEX --master-addr {master}"
-    folder = shlex.quote(job.checkpoint)
+    folder = shlex.quote(launch.checkpoint)
     resume = f"$([ -f {folder}/{CHECKPOINT} ] && echo --resume {folder})"
-    given = shlex.join(job.command[2:])
+    given = shlex.join(launch.command[2:])
     return f"exec torchrun {words} --master-port {PORT} -m paceline.training {given} --out {folder} {resume}"
 
 

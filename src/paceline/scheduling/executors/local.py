@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, check_fits
+from paceline.scheduling.executors.executor import NodeDevices, Observed, check_fits
 from paceline.scheduling.executors.records import JobRecord, Records, body, ended, words_of_training
+from paceline.scheduling.launch import Launch
 
 NODE = "localhost"
 MARK = "PACELINE_JOB"
@@ -49,19 +50,19 @@ class LocalExecutor:
         """Every node with its slots."""
         return tuple(self._nodes.items())
 
-    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
+    def submit(self, launch: Launch, placement: NodeDevices) -> None:
         """Start the job. Raises UserError for a placement that does not fit into the free slots."""
-        if self._sessions().get(job.name):
+        if self._sessions().get(launch.name):
             return
-        check_fits(job, placement, self.nodes())
-        self._check_free(job, placement)
-        self._start(self._records.start(job, placement))
+        check_fits(launch, placement, self.nodes())
+        self._check_free(launch, placement)
+        self._start(self._records.start(launch, placement))
 
     def resize(self, name: str, placement: NodeDevices) -> None:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
         record = self._records.known(name)
-        check_fits(record.job, placement, self.nodes())
-        self._tell(record.stopping(record.job.grace_s, dict(placement)))
+        check_fits(record.launch, placement, self.nodes())
+        self._tell(record.stopping(record.launch.grace_s, dict(placement)))
         self.poll()
 
     def stop(self, name: str, grace_s: float) -> None:
@@ -71,17 +72,17 @@ class LocalExecutor:
     def poll(self) -> Mapping[str, Observed]:
         """Every job now."""
         sessions = self._sessions()
-        return {record.job.name: self._look(record, sessions.get(record.job.name, [])) for record in self._records.all()}
+        return {record.launch.name: self._look(record, sessions.get(record.launch.name, [])) for record in self._records.all()}
 
     def _look(self, record: JobRecord, session: list[int]) -> Observed:
-        name = record.job.name
+        name = record.launch.name
         if not session:
             seen = ended(record, self._records.end(name))
             if record.target is None or seen.phase == "done":
                 return seen
-            fresh = self._records.start(record.job, record.target)
+            fresh = self._records.start(record.launch, record.target)
             try:
-                self._check_free(record.job, record.target)
+                self._check_free(record.launch, record.target)
             except UserError:  # another job that is to make room has not ended yet
                 return replace(seen, phase="waiting", placement=record.target)
             self._start(fresh)
@@ -100,16 +101,16 @@ class LocalExecutor:
         )
 
     def _start(self, record: JobRecord) -> None:
-        job, devices = record.job, sum(record.placement.values())
-        words = list(job.command)
-        if job.is_paceline:
-            words = [self._python, "-m", "paceline", "train", *words_of_training(job), "--workers", str(devices)]
-        script = self._records.path(job.name, "sh")
-        self._records.write(script, "#!/bin/bash\n" + body(job, shlex.join(words), self._records.path(job.name, "end")))
-        self._records.clear_end(job.name)
+        launch, devices = record.launch, sum(record.placement.values())
+        words = list(launch.command)
+        if launch.is_paceline:
+            words = [self._python, "-m", "paceline", "train", *words_of_training(launch), "--workers", str(devices)]
+        script = self._records.path(launch.name, "sh")
+        self._records.write(script, "#!/bin/bash\n" + body(launch, shlex.join(words), self._records.path(launch.name, "end")))
+        self._records.clear_end(launch.name)
         self._records.save(record)  # before it starts: who finds the record looks for its processes
-        environment = {**os.environ, MARK: str(self._records.path(job.name, "json")), "PACELINE_DEVICES": str(devices)}
-        with self._records.path(job.name, "log").open("ab") as log:
+        environment = {**os.environ, MARK: str(self._records.path(launch.name, "json")), "PACELINE_DEVICES": str(devices)}
+        with self._records.path(launch.name, "log").open("ab") as log:
             try:
                 process = subprocess.Popen(
                     ["/bin/bash", str(script)],
@@ -128,21 +129,21 @@ class LocalExecutor:
 
     def _tell(self, record: JobRecord) -> None:
         """Save the record, then send the signal to the job's script, once."""
-        before = self._records.known(record.job.name)
+        before = self._records.known(record.launch.name)
         self._records.save(record)
         if before.stop_since is None:
-            for pid in self._sessions().get(record.job.name, []):
+            for pid in self._sessions().get(record.launch.name, []):
                 with suppress(ProcessLookupError):
                     if os.getsid(pid) == pid:
-                        os.kill(pid, record.job.signal_number())
+                        os.kill(pid, record.launch.signal_number())
 
-    def _check_free(self, job: LiveJob, placement: NodeDevices) -> None:
+    def _check_free(self, launch: Launch, placement: NodeDevices) -> None:
         sessions = self._sessions()
-        held = [r.placement for r in self._records.all() if r.job.name in sessions and r.job.name != job.name]
+        held = [r.placement for r in self._records.all() if r.launch.name in sessions and r.launch.name != launch.name]
         for node, devices in placement.items():
             free = self._nodes[node] - sum(other.get(node, 0) for other in held)
             if devices > free:
-                raise UserError(f"job {job.name}: {devices} slots of {node}", f"{free} are free")
+                raise UserError(f"job {launch.name}: {devices} slots of {node}", f"{free} are free")
 
     def _sessions(self) -> dict[str, list[int]]:
         """The processes of every job that has any, by its name."""

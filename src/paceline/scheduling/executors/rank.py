@@ -70,12 +70,12 @@ def interface_to(address: str) -> str:
 def main() -> None:
     """Become the rank. Does not return."""
     record = Path(sys.argv[1])
-    job = Records(record.parent).known(record.stem).job
+    launch = Records(record.parent).known(record.stem).launch
     environment = {**os.environ, **torch_environment(os.environ)}
     interface = interface_to(environment["MASTER_ADDR"])
     if interface and interface != "lo":
         environment = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, **environment}
-    words = [sys.executable, "-m", "paceline.training", *words_of_training(job)]
+    words = [sys.executable, "-m", "paceline.training", *words_of_training(launch)]
     os.execve(sys.executable, words, environment)
 
 

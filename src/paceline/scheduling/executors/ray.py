@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Unavailable, check_fits
+from paceline.scheduling.executors.executor import NodeDevices, Observed, Unavailable, check_fits
 from paceline.scheduling.executors.records import JobRecord, Records, body, ended, words_of_training
+from paceline.scheduling.launch import Launch
 
 NAMESPACE = "paceline"
 FIRST_PORT, PORTS = 20_000, 10_000
@@ -81,18 +82,18 @@ class RayExecutor:
         """Nodes that are alive, by Ray's identity of each, with their devices."""
         return tuple((node["NodeID"], int(node["Resources"].get(self._resource, 0))) for node in self._alive())
 
-    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
+    def submit(self, launch: Launch, placement: NodeDevices) -> None:
         """Make the group and its actors, which Ray starts when there is room. Raises UserError for what cannot be placed."""
-        if self._agents(job.name):
+        if self._agents(launch.name):
             return
-        self._check(job, placement)
-        self._start(self._records.start(job, placement))
+        self._check(launch, placement)
+        self._start(self._records.start(launch, placement))
 
     def resize(self, name: str, placement: NodeDevices) -> None:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
         record = self._records.known(name)
-        self._check(record.job, placement)
-        self._tell(record.stopping(record.job.grace_s, dict(placement)))
+        self._check(record.launch, placement)
+        self._tell(record.stopping(record.launch.grace_s, dict(placement)))
 
     def stop(self, name: str, grace_s: float) -> None:
         """Send the job its signal; a later ``poll`` kills it after ``grace_s`` seconds. Raises UserError for an unknown job."""
@@ -100,10 +101,10 @@ class RayExecutor:
 
     def poll(self) -> Mapping[str, Observed]:
         """Every job now."""
-        return {record.job.name: self._look(record) for record in self._records.all()}
+        return {record.launch.name: self._look(record) for record in self._records.all()}
 
     def _look(self, record: JobRecord) -> Observed:
-        name, agents, told = record.job.name, self._agents(record.job.name), record.stop_since is not None
+        name, agents, told = record.launch.name, self._agents(record.launch.name), record.stop_since is not None
         waits = bool(agents) and self._group_state(name) in ("PENDING", "RESCHEDULING", "PREPARED")
         if agents and (waits and not told):
             return Observed(phase="waiting", placement=record.placement, since=record.since, reason="no room yet")
@@ -125,57 +126,57 @@ class RayExecutor:
         seen = ended(record, worst if len(ends) == len(record.placement) or (worst and worst.code) else None)
         if record.target is None or seen.phase == "done":
             return seen
-        fresh = self._records.start(record.job, record.target)
+        fresh = self._records.start(record.launch, record.target)
         self._start(fresh)
         return replace(seen, phase="waiting", placement=fresh.placement, since=fresh.since, code=None)
 
     def _start(self, record: JobRecord) -> None:
-        ray, job, placement = self._ray, record.job, record.placement
+        ray, launch, placement = self._ray, record.launch, record.placement
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in self._alive()}
         nodes = list(placement)
         port = FIRST_PORT + int(record.since * 10) % PORTS
         self._records.save(record)
-        hosts = nodes if job.is_paceline else nodes[:1]
+        hosts = nodes if launch.is_paceline else nodes[:1]
         bundles = [{self._resource: float(placement[node])} for node in nodes]
         selectors = [{_NODE: node} for node in nodes]
         group = ray.util.placement_group(
-            bundles, name=self._group_name(job.name), lifetime="detached", bundle_label_selector=selectors
+            bundles, name=self._group_name(launch.name), lifetime="detached", bundle_label_selector=selectors
         )
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         for number, node in enumerate(nodes):
-            stem = f"{job.name}.{number}"
+            stem = f"{launch.name}.{number}"
             rendezvous = f"--nnodes {len(nodes)} --node-rank {number} --nproc-per-node {placement[node]}"
             rendezvous += f" --master-addr {addresses[nodes[0]]} --master-port {port}"
             words = shlex.join([self._python, "-m", "torch.distributed.run"]) + f" {rendezvous} -m paceline.training "
-            start = words + shlex.join(words_of_training(job)) if job.is_paceline else shlex.join(job.command)
+            start = words + shlex.join(words_of_training(launch)) if launch.is_paceline else shlex.join(launch.command)
             script = self._records.path(stem, "sh")
             self._records.clear_end(stem)
-            text = body(job, start if node in hosts else "true", self._records.path(stem, "end"))
+            text = body(launch, start if node in hosts else "true", self._records.path(stem, "end"))
             self._records.write(script, "#!/bin/bash\n" + text)
             devices = {"num_gpus": placement[node], "num_cpus": 0} if self._resource == "GPU" else {"num_cpus": placement[node]}
             environment = {"PACELINE_DEVICES": str(sum(placement.values()))}
-            options = {**devices, "name": self._agent_name(job.name, number), "lifetime": "detached", "namespace": NAMESPACE}
+            options = {**devices, "name": self._agent_name(launch.name, number), "lifetime": "detached", "namespace": NAMESPACE}
             options["scheduling_strategy"] = strategy(group, placement_group_bundle_index=number)
             ray.remote(Agent).options(**options, get_if_exists=True).remote(
-                str(script), str(self._records.path(job.name, "log")), environment
+                str(script), str(self._records.path(launch.name, "log")), environment
             )
 
-    def _check(self, job: LiveJob, placement: NodeDevices) -> None:
-        check_fits(job, placement, self.nodes())
-        if job.is_paceline and len(set(placement.values())) > 1:
+    def _check(self, launch: Launch, placement: NodeDevices) -> None:
+        check_fits(launch, placement, self.nodes())
+        if launch.is_paceline and len(set(placement.values())) > 1:
             counts = ", ".join(map(str, placement.values()))
             raise UserError(
-                f"job {job.name} gets {counts} devices on its nodes", "torchrun needs the same number on every node"
+                f"job {launch.name} gets {counts} devices on its nodes", "torchrun needs the same number on every node"
             )
 
     def _tell(self, record: JobRecord) -> None:
-        before = self._records.known(record.job.name)
+        before = self._records.known(record.launch.name)
         self._records.save(record)
         if before.stop_since is None:
-            if self._group_state(record.job.name) == "CREATED":
-                self._send(self._agents(record.job.name), record.job.signal_number())
+            if self._group_state(record.launch.name) == "CREATED":
+                self._send(self._agents(record.launch.name), record.launch.signal_number())
             else:
-                self._remove(record.job.name, self._agents(record.job.name))
+                self._remove(record.launch.name, self._agents(record.launch.name))
 
     def _send(self, agents: Sequence[Any], number: int) -> None:
         for agent in agents:
@@ -192,9 +193,9 @@ class RayExecutor:
 
     def _one_ended(self, record: JobRecord) -> bool:
         """Whether that ends the whole job: a rank that failed, or the command of a job that has one."""
-        job, ranks = record.job, len(record.placement) if record.job.is_paceline else 1
-        ends = [self._records.end(f"{job.name}.{n}") for n in range(ranks)]
-        return any(end is not None and (end.code != 0 or not job.is_paceline) for end in ends)
+        launch, ranks = record.launch, len(record.placement) if record.launch.is_paceline else 1
+        ends = [self._records.end(f"{launch.name}.{n}") for n in range(ranks)]
+        return any(end is not None and (end.code != 0 or not launch.is_paceline) for end in ends)
 
     def _agents(self, name: str) -> list[Any]:
         record = self._records.load(name)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.rundir import PROGRESS
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Phase
+from paceline.scheduling.executors.executor import NodeDevices, Observed, Phase
+from paceline.scheduling.launch import Launch
 
 CHECKPOINT = "checkpoint.pt"
 MOST_PROGRESS = 1 << 20
@@ -33,7 +34,7 @@ class JobRecord:
     written that lay there before the job was submitted for the first time, as its file system says, in ns; 0: none did.
     """
 
-    job: LiveJob
+    launch: Launch
     placement: NodeDevices
     since: float
     handle: str = ""
@@ -45,7 +46,7 @@ class JobRecord:
     @property
     def progress(self) -> dict[str, float]:
         """What the job has reported since it was submitted for the first time."""
-        return read_progress(self.job.checkpoint, self.before)
+        return read_progress(self.launch.checkpoint, self.before)
 
     @property
     def is_late(self) -> bool:
@@ -83,16 +84,19 @@ class Records:
         """``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log``, ``NAME.hosts``."""
         return self.directory / f"{name}.{kind}"
 
-    def start(self, job: LiveJob, placement: NodeDevices) -> JobRecord:
+    def start(self, launch: Launch, placement: NodeDevices) -> JobRecord:
         """The record of a start now, not yet saved. Another job of that name counts as submitted for the first time."""
-        known = self.load(job.name)
-        before = known.before if known is not None and known.job == job else _written_ns(Path(job.checkpoint) / PROGRESS)
-        return JobRecord(job, dict(placement), time.time(), before=before)
+        known = self.load(launch.name)
+        before = (
+            known.before if known is not None and known.launch == launch else _written_ns(Path(launch.checkpoint) / PROGRESS)
+        )
+        return JobRecord(launch, dict(placement), time.time(), before=before)
 
     def save(self, record: JobRecord) -> None:
         """Write a record, whole or not at all."""
-        data = {**record.__dict__, "job": record.job.to_json(), "placement": dict(record.placement)}
-        self.write(self.path(record.job.name, "json"), json.dumps(data, indent=1) + "\n")
+        values = {name: value for name, value in record.__dict__.items() if name != "launch"}
+        data = {"job": record.launch.to_json(), **values, "placement": dict(record.placement)}
+        self.write(self.path(record.launch.name, "json"), json.dumps(data, indent=1) + "\n")
 
     def write(self, path: Path, text: str) -> None:
         """Write a file, whole or not at all."""
@@ -109,7 +113,7 @@ class Records:
         path = self.path(name, "json")
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            return JobRecord(**{**data, "job": LiveJob.from_json(data["job"])})
+            return JobRecord(launch=Launch.from_json(data.pop("job")), **data)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, UserError) as error:
@@ -186,8 +190,8 @@ def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int
     progress = record.progress
     told = record.stop_since is not None if end is None else end.told
     code = end.code if end is not None else code
-    finished = code == 0 and (record.job.is_paceline or not told)
-    phase: Phase = "done" if finished or record.job.is_complete(progress) else "stopped" if told else "failed"
+    finished = code == 0 and (record.launch.is_paceline or not told)
+    phase: Phase = "done" if finished or record.launch.is_complete(progress) else "stopped" if told else "failed"
     if phase == "failed" and not reason:
         reason = "its processes are gone" if code is None else f"it ended with code {code}"
     return Observed(
@@ -200,23 +204,23 @@ def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int
     )
 
 
-def body(job: LiveJob, start: str, end: Path, again: str = "false") -> str:
+def body(launch: Launch, start: str, end: Path, again: str = "false") -> str:
     """The lines of a job's script, in bash: start, pass its signal on, wait, and write how it ended.
 
     Args:
         start: the line that starts the command, without ``&``.
         again: a command that says whether, having been told to end, it starts once more at a smaller size.
     """
-    variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(job.environment.items()))
-    return f"""{variables}cd {shlex.quote(job.directory)} || exit 1
+    variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(launch.environment.items()))
+    return f"""{variables}cd {shlex.quote(launch.directory)} || exit 1
 end={shlex.quote(str(end))}
 rm -f "$end"
 told=0
-trap 'told=1; kill -s {job.signal} "$child" 2>/dev/null' {job.signal}
+trap 'told=1; kill -s {launch.signal} "$child" 2>/dev/null' {launch.signal}
 while :; do
   {start} &
   child=$!
-  [ "$told" = 1 ] && kill -s {job.signal} "$child" 2>/dev/null
+  [ "$told" = 1 ] && kill -s {launch.signal} "$child" 2>/dev/null
   while :; do
     wait "$child"
     code=$?
@@ -230,10 +234,10 @@ exit "$code"
 """
 
 
-def words_of_training(job: LiveJob) -> list[str]:
+def words_of_training(launch: Launch) -> list[str]:
     """What a Paceline run takes besides its number of workers: its own words, and its checkpoint to write and to go on from."""
-    resume = ["--resume", job.checkpoint] if (Path(job.checkpoint) / CHECKPOINT).exists() else []
-    return [*job.command[2:], "--out", job.checkpoint, *resume]
+    resume = ["--resume", launch.checkpoint] if (Path(launch.checkpoint) / CHECKPOINT).exists() else []
+    return [*launch.command[2:], "--out", launch.checkpoint, *resume]
 
 
 def text_of(placement: Mapping[str, int]) -> str:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.scheduling.executors.batch_file import batch_file
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Observed, Phase, Unavailable, check_fits
+from paceline.scheduling.executors.executor import NodeDevices, Observed, Phase, Unavailable, check_fits
 from paceline.scheduling.executors.records import JobRecord, Records, ended
+from paceline.scheduling.launch import Launch
 
 ANSWER_S = 60.0
 PREFIX = "paceline-"
@@ -106,18 +107,18 @@ class SlurmExecutor:
                 types[name] = named.pop()
         return types
 
-    def submit(self, job: LiveJob, placement: NodeDevices) -> None:
+    def submit(self, launch: Launch, placement: NodeDevices) -> None:
         """Put the job into the queue, for these nodes. One that Slurm has already under its name is left as it is.
 
         Raises:
             UserError: a placement that cannot be, or that Slurm refuses. Unavailable: Slurm does not answer.
         """
-        entry = self._queue().get(job.name)
+        entry = self._queue().get(launch.name)
         if entry is not None and entry.state in _PHASES:
             return
         nodes = self._look_at_nodes()
-        check_fits(job, placement, [(name, devices) for name, (devices, _) in nodes.items()])
-        self._queue_up(self._records.start(job, placement), nodes)
+        check_fits(launch, placement, [(name, devices) for name, (devices, _) in nodes.items()])
+        self._queue_up(self._records.start(launch, placement), nodes)
 
     def resize(self, name: str, placement: NodeDevices) -> None:
         """Shrink the job where it is, or make it save and end; a later ``poll`` queues it at the new size.
@@ -127,18 +128,18 @@ class SlurmExecutor:
         """
         record = self._records.known(name)
         nodes = self._look_at_nodes()
-        check_fits(record.job, placement, [(node, devices) for node, (devices, _) in nodes.items()])
+        check_fits(record.launch, placement, [(node, devices) for node, (devices, _) in nodes.items()])
         entry = self._queue().get(name)
         runs = entry is not None and entry.state == "RUNNING" and record.stop_since is None
-        if runs and entry is not None and record.job.is_paceline and gives_nodes_back(record.placement, placement):
+        if runs and entry is not None and record.launch.is_paceline and gives_nodes_back(record.placement, placement):
             kept = {node: placement[node] for node in sorted(placement, key=_natural)}
             hosts = "".join(f"{node}\n" * devices for node, devices in kept.items())
             self._ask("scontrol", "update", f"JobId={entry.number}", "Requeue=0")  # it would come back on all of its nodes
             self._records.write(self._records.path(name, "shrink"), hosts)
             self._records.save(replace(record, placement=kept))
-            self._ask("scancel", "--batch", f"--signal={record.job.signal}", str(entry.number))
+            self._ask("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
             return
-        self._tell(record.stopping(record.job.grace_s, dict(placement)), entry)
+        self._tell(record.stopping(record.launch.grace_s, dict(placement)), entry)
         self.poll()
 
     def stop(self, name: str, grace_s: float) -> None:
@@ -149,14 +150,14 @@ class SlurmExecutor:
     def poll(self) -> Mapping[str, Observed]:
         """Every job now. Raises Unavailable."""
         queue = self._queue()
-        return {record.job.name: self._look(record, queue.get(record.job.name)) for record in self._records.all()}
+        return {record.launch.name: self._look(record, queue.get(record.launch.name)) for record in self._records.all()}
 
     def _look(self, record: JobRecord, entry: _QueueLine | None) -> Observed:
         if entry is None or entry.state not in _PHASES:
             seen = self._ended(record, entry)
             if record.target is None or seen.phase == "done":
                 return seen
-            record = self._records.start(record.job, record.target)
+            record = self._records.start(record.launch, record.target)
             self._queue_up(record, self._look_at_nodes())
             return replace(seen, phase="waiting", placement=record.placement, since=record.since, code=None)
         if record.is_late and entry.state != "COMPLETING":
@@ -172,7 +173,7 @@ class SlurmExecutor:
         )
 
     def _ended(self, record: JobRecord, entry: _QueueLine | None) -> Observed:
-        end = self._records.end(record.job.name)
+        end = self._records.end(record.launch.name)
         if end is not None:
             return ended(record, end)
         if entry is not None:  # its script did not end by itself
@@ -194,22 +195,22 @@ class SlurmExecutor:
 
     def _tell(self, record: JobRecord, entry: _QueueLine | None) -> None:
         """Save the record, then tell the job to end, once."""
-        before = self._records.known(record.job.name)
+        before = self._records.known(record.launch.name)
         self._records.save(record)
         if entry is None or entry.state not in _PHASES:
             return
         if _PHASES[entry.state] == "waiting":
             self._ask("scancel", str(entry.number))
         elif before.stop_since is None:
-            self._ask("scancel", "--batch", f"--signal={record.job.signal}", str(entry.number))
+            self._ask("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
 
     def _queue_up(self, record: JobRecord, nodes: Mapping[str, tuple[int, str]]) -> None:
         """Write the batch file and submit it; the record is there first."""
-        name = record.job.name
+        name = record.launch.name
         hosts = sorted(record.placement, key=_natural)  # Slurm's order: the script runs on the first
         record = replace(record, placement={node: record.placement[node] for node in hosts})
         text = batch_file(
-            record.job,
+            record.launch,
             record.placement,
             record=self._records.path(name, "json"),
             master=nodes[hosts[0]][1] if hosts[0] in nodes else hosts[0],
@@ -269,7 +270,7 @@ class SlurmExecutor:
         """Devices of each node on which our jobs run."""
         queue, held = self._queue(), Counter[str]()
         for record in self._records.all():
-            entry = queue.get(record.job.name)
+            entry = queue.get(record.launch.name)
             if entry is not None and _PHASES.get(entry.state) in ("running", "stopping"):
                 held.update(record.placement)
         return held

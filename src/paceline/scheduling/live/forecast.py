@@ -159,7 +159,7 @@ def _limit(began: float) -> Callable[[float, int], None]:
 def _from(row: LiveRow, start_s: float) -> Job:
     """The job in the forecast's time. A deadline that has passed no longer counts."""
     job = core_job(replace(row, arrival_s=max(row.arrival_s, start_s)), start_s)
-    due_s = row.arrival_s + row.job.deadline_s - start_s
+    due_s = row.arrival_s + row.launch.job.deadline_s - start_s
     return replace(job, deadline_s=due_s if due_s > job.arrival_s else math.inf)
 
 

@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices, Phase
+from paceline.scheduling.executors.executor import NodeDevices, Phase
+from paceline.scheduling.launch import Launch
 
 NAME = "state.sqlite"
 """Of the file in the directory of a live run."""
@@ -75,7 +76,7 @@ class LiveRow:
         reason: of its end, or of its last failure.
     """
 
-    job: LiveJob
+    launch: Launch
     arrival_s: float
     target: NodeDevices | None = None
     phase: Phase = "waiting"
@@ -97,7 +98,7 @@ class LiveRow:
     @property
     def name(self) -> str:
         """Of its job."""
-        return self.job.name
+        return self.launch.name
 
     @property
     def is_removed(self) -> bool:
@@ -135,7 +136,7 @@ class LiveRow:
     def seconds_left(self, devices: int) -> float:
         """To its end on so many devices; NaN where its reports do not say it."""
         speed = self.samples_per_s(devices)
-        return self.job.samples_left(self.progress) / speed if speed > 0 else math.nan
+        return self.launch.samples_left(self.progress) / speed if speed > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """Every job, by name, in the order of arrival. Raises UserError for a damaged file."""
         table = self._ask("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place")
         try:
-            rows = [_row(LiveJob.from_json(json.loads(job)), arrival_s, json.loads(row)) for job, arrival_s, row in table]
+            rows = [_row(Launch.from_json(json.loads(launch)), arrival_s, json.loads(row)) for launch, arrival_s, row in table]
         except (ValueError, TypeError, KeyError) as error:
             raise self._broken(error) from error
         return {row.name: row for row in rows}
@@ -272,17 +273,17 @@ class Journal(JournalReader):
         self._db.close()
         self._lock.close()
 
-    def add(self, job: LiveJob, arrival_s: float) -> None:
+    def add(self, launch: Launch, arrival_s: float) -> None:
         """A new job. One of that name which is there already keeps its state. Raises UserError where it is another job."""
-        known = self.rows().get(job.name)
+        known = self.rows().get(launch.name)
         if known is not None:
-            if known.job != job:
-                raise UserError(f"{self.path} already has another job named {job.name}", "give the new one another name")
+            if known.launch != launch:
+                raise UserError(f"{self.path} already has another job named {launch.name}", "give the new one another name")
             return
         with self._change():
             place = self._db.execute("SELECT COUNT(*) FROM jobs").fetchone()[0]
-            row, text = _row_text(LiveRow(job=job, arrival_s=arrival_s, since=arrival_s)), json.dumps(job.to_json())
-            self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (job.name, place, text, arrival_s, row))
+            row, text = _row_text(LiveRow(launch=launch, arrival_s=arrival_s, since=arrival_s)), json.dumps(launch.to_json())
+            self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (launch.name, place, text, arrival_s, row))
 
     def save(self, rows: Sequence[LiveRow], events: Sequence[tuple[str, str]] = ()) -> None:
         """Replace rows, and note what has happened, (job, words) each: all or nothing."""
@@ -330,10 +331,10 @@ class Journal(JournalReader):
 
 
 def _row_text(row: LiveRow) -> str:
-    values = {name: value for name, value in row.__dict__.items() if name not in ("job", "arrival_s")}
+    values = {name: value for name, value in row.__dict__.items() if name not in ("launch", "arrival_s")}
     return json.dumps({**values, "reports": [(dict(r.placement), r.samples_per_s, r.exchange_s) for r in row.reports]})
 
 
-def _row(job: LiveJob, arrival_s: float, values: Mapping[str, Any]) -> LiveRow:
-    row = LiveRow(job=job, arrival_s=arrival_s, **values)
+def _row(launch: Launch, arrival_s: float, values: Mapping[str, Any]) -> LiveRow:
+    row = LiveRow(launch=launch, arrival_s=arrival_s, **values)
     return replace(row, reports=tuple(Report(*report) for report in values["reports"]), curve=tuple(row.curve))

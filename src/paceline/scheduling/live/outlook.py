@@ -20,7 +20,7 @@ class ReportedOutlook:
     """
 
     def __init__(self, row: LiveRow) -> None:
-        self._row, self._sizes = row, row.job.sizes
+        self._row, self._sizes = row, row.launch.sizes
 
     def goodput(self, device_type: int, most: int) -> Array:
         """Samples a second on 0 to ``most`` devices; between two legal sizes as on the smaller."""
@@ -39,15 +39,15 @@ class ReportedOutlook:
     def seconds_left(self, device_type: int, most: int) -> Array:
         """From the stated duration, or the samples left; NaN where nobody knows them or, before a report, the speed."""
         speed = self.goodput(device_type, most)
-        if self._row.job.duration_s:
-            left_s = max(self._row.job.duration_s - self._row.run_s, 0.0)
+        if self._row.launch.job.duration_s:
+            left_s = max(self._row.launch.job.duration_s - self._row.run_s, 0.0)
             return np.where(speed > 0, left_s, math.inf)
-        left = self._row.job.samples_left(self._row.progress) if self._row.reports else math.nan
+        left = self._row.launch.samples_left(self._row.progress) if self._row.reports else math.nan
         return np.where(speed > 0, left / np.where(speed > 0, speed, 1.0), math.inf)
 
     def relative_spread(self) -> float:
         """0 where its speed was reported or its duration stated; infinite before, when nothing is known."""
-        return 0.0 if self._row.reports or self._row.job.duration_s else math.inf
+        return 0.0 if self._row.reports or self._row.launch.job.duration_s else math.inf
 
 
 class PredictedOutlook:
@@ -69,7 +69,7 @@ class PredictedOutlook:
         spread: float,
     ) -> None:
         self.samples_left, self._most = samples_left, most
-        self._sizes, self._batch = np.array(row.job.sizes), row.job.global_batch
+        self._sizes, self._batch = np.array(row.launch.sizes), row.launch.global_batch
         self._fleet, self._times, self._spread = fleet, times, spread
         self._tables: dict[int, Array] = {}
 

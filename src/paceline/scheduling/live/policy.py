@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.executors.executor import LiveJob, NodeDevices
+from paceline.scheduling.executors.executor import NodeDevices
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import LiveRow
 from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.outlook import ReportedOutlook
@@ -68,7 +70,7 @@ class LiveAdapter:
         ]
         with np.errstate(all="ignore"):
             decision = self._policy(self._state(live, fleet, number, free))
-        wanted = np.array([_legal(row.job, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)])
+        wanted = np.array([_legal(row.launch, int(n)) for row, n in zip(live.rows, decision.devices, strict=True)])
         wanted[list(decision.removed)] = 0
         places: list[Numbered] = [() for _ in live.rows]
         for group in range(len(fleet.groups)):
@@ -142,35 +144,28 @@ def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision
 
 def core_job(row: LiveRow, start_s: float) -> Job:
     """The job as the simulator's policies know it. A rigid policy gives an elastic job the least devices that it runs on."""
-    job = row.job
-    return Job(
-        name=job.name,
-        arrival_s=max(row.arrival_s - start_s, 0.0),
-        model=job.model,
-        devices=job.sizes[0],
-        min_devices=job.sizes[0],
-        max_devices=job.sizes[-1],
-        batch=job.global_batch,
-        adapts=frozenset({"devices"} if len(job.sizes) > 1 else ()),
-        target="its own end",
-        duration_s=job.duration_s,
-        samples=job.samples,
-        device_types=job.device_types,
-        weight=job.weight,
-        deadline_s=row.arrival_s - start_s + job.deadline_s,
-        virtual_cluster=job.virtual_cluster,
-        owner=job.owner,
+    launch, after_s = row.launch, row.arrival_s - start_s
+    sizes = launch.sizes
+    return replace(
+        launch.job,
+        arrival_s=max(after_s, 0.0),
+        devices=sizes[0],
+        min_devices=sizes[0],
+        max_devices=sizes[-1],
+        batch=launch.global_batch,
+        adapts=frozenset({"devices"} if len(sizes) > 1 else ()),
+        deadline_s=after_s + launch.job.deadline_s,
     )
 
 
-def _legal(job: LiveJob, devices: int) -> int:
+def _legal(launch: Launch, devices: int) -> int:
     """The largest size of the job that is no more; 0 where there is none."""
-    return max((size for size in job.sizes if size <= devices), default=0)
+    return max((size for size in launch.sizes if size <= devices), default=0)
 
 
 def even(live: Snapshot) -> Targets:
     """Everyone in turn gets one more device, in the order of arrival, while there are any: a policy without predictions."""
-    sizes: Mapping[str, tuple[int, ...]] = {row.name: row.job.sizes for row in live.rows}
+    sizes: Mapping[str, tuple[int, ...]] = {row.name: row.launch.sizes for row in live.rows}
     counts, left = dict.fromkeys(sizes, 0), sum(devices for _, devices in live.nodes)
     grown = True
     while grown:

@@ -12,8 +12,8 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.prediction import Predictor
-from paceline.scheduling.executors.executor import LiveJob
 from paceline.scheduling.fleet import Fleet
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
 from paceline.scheduling.live.outlook import PredictedOutlook, ReportedOutlook
@@ -65,41 +65,41 @@ class LivePredictions:
             self._teach(pool, row, surfaces)
         return [self._outlook(pool, row, surfaces) for row in live.rows]
 
-    def check(self, jobs: Iterable[LiveJob]) -> None:
+    def check(self, jobs: Iterable[Launch]) -> None:
         """Raises UserError for a command that ``paceline train`` does not take, and a network that nobody knows."""
-        for job in jobs:
-            self._of(job)
+        for launch in jobs:
+            self._of(launch)
 
     def unpredicted(self, rows: Sequence[LiveRow], fleet: Fleet) -> dict[str, str]:
         """Why a job is not predicted, by its name. Raises UserError for a network that a job states and nobody knows."""
         surfaces = self._surfaces(fleet, rows)
         whys = {}
         for row in rows:
-            trained = self._of(row.job)
+            trained = self._of(row.launch)
             if trained is None:
                 whys[row.name] = "its network is unknown"
-            elif not surfaces.holding(trained.name, row.job):
-                whys[row.name] = surfaces.why_not(trained.name, row.job)
+            elif not surfaces.holding(trained.name, row.launch):
+                whys[row.name] = surfaces.why_not(trained.name, row.launch)
         return whys
 
-    def _of(self, job: LiveJob) -> _Trained | None:
+    def _of(self, launch: Launch) -> _Trained | None:
         """What a job trains; None: nobody knows."""
-        key = job.command, job.model
+        key = launch.command, launch.job.model
         if key not in self._trained:
-            self._trained[key] = self._found(job)
+            self._trained[key] = self._found(launch)
         return self._trained[key]
 
-    def _found(self, job: LiveJob) -> _Trained | None:
-        if not job.is_paceline and not job.model:
+    def _found(self, launch: Launch) -> _Trained | None:
+        if not launch.is_paceline and not launch.job.model:
             return None
         try:
-            run = self._run_of(job.command[2:]) if job.is_paceline else None
-            if run is not None and not job.model and run.code.get("model"):
+            run = self._run_of(launch.command[2:]) if launch.is_paceline else None
+            if run is not None and not launch.job.model and run.code.get("model"):
                 return None  # code of the user's own, which is not read here
-            model = job.model or (run.model if run else "")
+            model = launch.job.model or (run.model if run else "")
             workload = Workload.named(model)
         except UserError as error:
-            raise UserError(f"job {job.name}: {error.message}", error.fix) from error
+            raise UserError(f"job {launch.name}: {error.message}", error.fix) from error
         if run is None:
             return _Trained(model, Network(workload))
         stated = run.strategy.to_json().items()
@@ -111,24 +111,24 @@ class LivePredictions:
         networks: dict[str, Network] = {}
         batches: dict[str, set[int]] = defaultdict(set)
         for row in rows:
-            if trained := self._of(row.job):
+            if trained := self._of(row.launch):
                 networks[trained.name] = trained.network
-                batches[trained.name] |= {max(row.job.global_batch // size, 1) for size in row.job.sizes}
+                batches[trained.name] |= {max(row.launch.global_batch // size, 1) for size in row.launch.sizes}
         key = fleet, *((name, frozenset(batches[name])) for name in sorted(batches))
         if key not in self._kept:
             self._kept = {key: _Surfaces(fleet, Predictions(fleet, self._predictor, networks), batches)}
         return self._kept[key]
 
     def _teach(self, pool: EstimatePool, row: LiveRow, surfaces: _Surfaces) -> None:
-        trained = self._of(row.job)
+        trained = self._of(row.launch)
         if trained is None:
             return
         if row.phase == "done" and (steps := row.progress.get("step", 0.0)):
-            pool.end(trained.name, steps * row.job.global_batch)
+            pool.end(trained.name, steps * row.launch.global_batch)
         for report in reversed(row.reports):  # the last one of a size counts
             device = self._device(report)
             if surface := surfaces.get(trained.name, device):
-                pool.see(trained.name, device, *_seen(report, row.job.global_batch, surface))
+                pool.see(trained.name, device, *_seen(report, row.launch.global_batch, surface))
 
     def _device(self, report: Report) -> str:
         """Of a placement; of nodes with several, ``UNKNOWN``."""
@@ -136,14 +136,14 @@ class LivePredictions:
         return devices.pop() if len(devices) == 1 else UNKNOWN
 
     def _outlook(self, pool: EstimatePool, row: LiveRow, surfaces: _Surfaces) -> Outlook:
-        trained = self._of(row.job)
-        devices = surfaces.holding(trained.name, row.job) if trained else ()
+        trained = self._of(row.launch)
+        devices = surfaces.holding(trained.name, row.launch) if trained else ()
         if trained is None or not devices:
             return ReportedOutlook(row)
-        left = row.job.samples_left(row.progress)
+        left = row.launch.samples_left(row.progress)
         if math.isnan(left) and (total := pool.total(trained.name)):
-            done = row.progress.get("step", 0.0) * row.job.global_batch
-            left = max(total - done, float(row.job.global_batch))  # one that outlasts such jobs ends at any step
+            done = row.progress.get("step", 0.0) * row.launch.global_batch
+            left = max(total - done, float(row.launch.global_batch))  # one that outlasts such jobs ends at any step
         times = {device: pool.times(trained.name, device) for device in devices}
         spread = max(pool.spread(trained.name, device) for device in devices)
         most = {device: surfaces.of(trained.name, device).local_range[1] for device in devices}
@@ -182,24 +182,24 @@ class _Surfaces:
         assert found is not None
         return found
 
-    def holding(self, name: str, job: LiveJob) -> tuple[str, ...]:
+    def holding(self, name: str, launch: Launch) -> tuple[str, ...]:
         """Devices that hold the job on some of its sizes."""
-        local = job.global_batch // job.sizes[-1]
-        speeds = {device: self.get(name, device) for device in self._allowed(job)}
+        local = launch.global_batch // launch.sizes[-1]
+        speeds = {device: self.get(name, device) for device in self._allowed(launch)}
         return tuple(device for device, speed in speeds.items() if speed is not None and local <= speed.local_range[1])
 
-    def why_not(self, name: str, job: LiveJob) -> str:
+    def why_not(self, name: str, launch: Launch) -> str:
         """Why no device holds it."""
-        allowed = self._allowed(job)
+        allowed = self._allowed(launch)
         if not allowed:
-            return f"it runs on {', '.join(job.device_types)}, and no node has such"
+            return f"it runs on {', '.join(launch.job.device_types)}, and no node has such"
         found = self._ask(name, allowed[0])
         if isinstance(found, UserError):
             return found.message
-        return f"{job.global_batch} samples a step do not fit {job.sizes[-1]} {allowed[0]}"
+        return f"{launch.global_batch} samples a step do not fit {launch.sizes[-1]} {allowed[0]}"
 
-    def _allowed(self, job: LiveJob) -> list[str]:
-        return [device for device in self.fleet.types if not job.device_types or device in job.device_types]
+    def _allowed(self, launch: Launch) -> list[str]:
+        return [device for device in self.fleet.types if not launch.job.device_types or device in launch.job.device_types]
 
 
 def _seen(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[int, int, int], tuple[float, float]]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.scheduling.executors.executor import Executor, LiveJob, NodeDevices, Observed, Unavailable
+from paceline.scheduling.executors.executor import Executor, NodeDevices, Observed, Unavailable
 from paceline.scheduling.executors.records import text_of
+from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import REMOVED, Journal, LiveRow, LiveSpan, Report
 from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
 
@@ -72,7 +73,7 @@ def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
         raise UserError(f"the executor does not answer: {error}", "start it, or see that it can be reached from here") from None
 
 
-def check_start(executor: Executor, jobs: Iterable[LiveJob], kinds: LiveNodes | None = None) -> None:
+def check_start(executor: Executor, jobs: Iterable[Launch], kinds: LiveNodes | None = None) -> None:
     """Ask the executor for the first time, and check that each of these new jobs can ever start.
 
     Args:
@@ -83,19 +84,19 @@ def check_start(executor: Executor, jobs: Iterable[LiveJob], kinds: LiveNodes | 
             may use together.
     """
     every = tuple(jobs)
-    for job in every:
-        if not Path(job.directory).is_dir():
-            raise UserError(f"job {job.name}: no directory {job.directory}", "make it, or correct its `directory`")
+    for launch in every:
+        if not Path(launch.directory).is_dir():
+            raise UserError(f"job {launch.name}: no directory {launch.directory}", "make it, or correct its `directory`")
     nodes = first_look(executor)
     kinds = kinds or LiveNodes()
     types = {name: kinds.kind(name).device for name, _ in nodes}
-    for job in every:
-        usable = [count for name, count in nodes if not job.device_types or types[name] in job.device_types]
-        if job.sizes[0] > sum(usable):
-            only = f" of {' or '.join(job.device_types)}" if job.device_types else ""
+    for launch in every:
+        usable = [count for name, count in nodes if not launch.job.device_types or types[name] in launch.job.device_types]
+        if launch.sizes[0] > sum(usable):
+            only = f" of {' or '.join(launch.job.device_types)}" if launch.job.device_types else ""
             are = f" of {' and '.join(sorted(set(types.values()) - {UNKNOWN})) or 'unknown devices'}" if only else ""
             raise UserError(
-                f"job {job.name} asks for {job.sizes[0]:,} {'device' if job.sizes[0] == 1 else 'devices'}{only}",
+                f"job {launch.name} asks for {launch.sizes[0]:,} {'device' if launch.sizes[0] == 1 else 'devices'}{only}",
                 f"the executor has {sum(count for _, count in nodes):,}{are} on {len(nodes):,} "
                 f"{'node' if len(nodes) == 1 else 'nodes'}",
             )
@@ -222,9 +223,9 @@ class Runner:
         devices, speed = sum(seen.placement.values()), seen.progress.get("samples_per_s", 0.0)
         if seen.progress.get("workers", devices) == devices and speed > 0:
             fresh = fresh.reporting(Report(dict(seen.placement), speed, seen.progress.get("exchange_s")))
-            if row.reported_s <= seen.since and row.job.global_batch:  # the first report since it started
+            if row.reported_s <= seen.since and row.launch.global_batch:  # the first report since it started
                 steps = seen.progress["step"] - row.progress.get("step", 0.0)
-                worked_s = steps * row.job.global_batch / speed
+                worked_s = steps * row.launch.global_batch / speed
                 late_s = self._round_s / 2  # a report is seen so much later in the mean
                 fresh = replace(fresh, restart_s=max(now_s - seen.since - worked_s - late_s, 0.0))
         if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
@@ -278,7 +279,7 @@ class Runner:
         holds = seen is not None and seen.holds_devices
         if target is None:
             if seen is not None and holds and (seen.phase != "stopping" or seen.target is not None):
-                self._executor.stop(row.name, row.job.grace_s)
+                self._executor.stop(row.name, row.launch.grace_s)
         elif seen is not None and holds:
             if _place(seen) != target and seen.phase != "stopping":
                 self._journal.save([replace(row, starts=row.starts + 1)])
@@ -289,7 +290,7 @@ class Runner:
             for node, devices in target.items():
                 free[node] -= devices
             self._journal.save([replace(row, starts=row.starts + 1)])
-            self._executor.submit(row.job, target)
+            self._executor.submit(row.launch, target)
 
 
 def _plain(memory: Any) -> Any:
@@ -314,7 +315,7 @@ def _place(seen: Observed) -> NodeDevices:
 def _check(state: Snapshot, decision: Targets) -> None:
     """Raises RuntimeError for a decision that gives out more than there is, or a size that a job cannot have."""
     left = dict(state.nodes)
-    jobs = {row.name: row.job for row in state.rows}
+    jobs = {row.name: row.launch for row in state.rows}
     for name, placement in decision.placements.items():
         for node, devices in placement.items():
             left[node] = left.get(node, 0) - devices

@@ -164,10 +164,10 @@ def _why(
         return f"It arrives in {row.arrival_s - now_s:,.0f} s."
     failed = [f"It failed {row.failures} times without progress; last: {row.reason}."] if row.failures else []
     if row.target is None and row.phase != "running":
-        least = row.job.sizes[0]
+        least = row.launch.sizes[0]
         holders = [name for name, placement in held.items() if placement and name != row.name]
         are = "1 device is" if free == 1 else f"{max(free, 0)} devices are"
-        counted = f"{are} free, and it needs {'at least ' * (len(row.job.sizes) > 1)}{least}"
+        counted = f"{are} free, and it needs {'at least ' * (len(row.launch.sizes) > 1)}{least}"
         who = f"; {', '.join(holders[:3])}{' and others' * (len(holders) > 3)} hold the rest" if holders else ""
         return " ".join([*failed, f"{counted}{who}.", *([f"{policy} gives it none now."] if free >= least else [])])
     if row.phase == "running":

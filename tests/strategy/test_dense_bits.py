@@ -14,7 +14,7 @@ from each_row import each_row
 from paceline.errors import UserError
 from paceline.strategy import BF16, FP32, BucketPlan, DenseRule, GradientExchange, Strategy, describe
 from paceline.strategy.buckets import plan_bucket
-from paceline.strategy.dense_bits import check_bits, dense_format
+from paceline.strategy.dense_bits import dense_format
 from paceline.training.attach.gradient_sample import Sample
 from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
@@ -52,7 +52,8 @@ def test_what_cannot_be_is_refused_in_one_line(name: str) -> None:
 def test_bf16_takes_it_where_it_sends_fp32() -> None:
     for fields in ({"exchange": "hierarchical"}, {"exchange": "sharded", "compress_pull": False}):
         assert str(GradientExchange("bf16", dense_bits=16, **fields)).endswith(", the rest in bf16")  # type: ignore[arg-type]
-    assert (dense_format(16), dense_format(32)) == (BF16, FP32) and check_bits("x", np.int64(16)) == 16
+    assert (dense_format(16), dense_format(32)) == (BF16, FP32)
+    assert GradientExchange("int8", dense_bits=np.int64(16)).dense_bits == 16  # type: ignore[arg-type]
 
 
 def sent_and_summed(x: GradientExchange, workers: int, sizes: list[int], bad: bool) -> list[Any]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from paceline.errors import UserError, shown
+from paceline.errors import UserError
 from paceline.strategy.compression import Compression
 from paceline.strategy.formats import BF16, FP32, Format
 
 BITS = (32, 16)
+BITS_FIX = "give 32 for fp32 or 16 for bfloat16"
 
 
 class PartlyDense(Protocol):
@@ -35,13 +36,6 @@ class PartlyDense(Protocol):
 def dense_format(bits: int) -> Format:
     """The format of what a codec does not encode."""
     return BF16 if bits == 16 else FP32
-
-
-def check_bits(name: str, bits: object) -> int:
-    """The bits of fp32 or of bfloat16. Raises UserError for others."""
-    if isinstance(bits, bool) or bits not in BITS:
-        raise UserError(f"{name}={shown(bits)}", "give 32 for fp32 or 16 for bfloat16")
-    return int(bits)  # type: ignore[call-overload,no-any-return]
 
 
 def check_dense_bits(x: PartlyDense) -> None:

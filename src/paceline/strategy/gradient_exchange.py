@@ -8,18 +8,23 @@ from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any
 
-from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
+from paceline.errors import UserError, check_name, shown
+from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, check_needs, check_values, choice, declared
+from paceline.strategy.choice_values import Bits, Count, Flag, Name, Structure
 from paceline.strategy.codec_place import PLACE_TEXT, PLACES, SWITCHED, check_codec_place
 from paceline.strategy.compression import COMPRESSIONS, WARM_DENSITY, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
-from paceline.strategy.dense_bits import check_bits, check_dense_bits
+from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchange import EXCHANGES, ONE_WAY
-from paceline.strategy.residuals import HOST, RESIDUAL_PLACES, check_residuals
+from paceline.strategy.residuals import HOST, RESIDUAL_PLACES
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
 
 
+_SERVERS = "workers that hold the parameters, for exchange parameter_server"
+_REMEMBERING = [name for name, described in COMPRESSIONS.items() if described.error_feedback]
+_RESIDUALS = Need(lambda x: x.description.error_feedback, "{of.compression} keeps no residuals here", "leave {name} out")
 NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
 """Other names of a gradient exchange that compresses nothing."""
 
@@ -49,55 +54,181 @@ class GradientExchange:
             compression or the exchange does not take, a value out of range.
     """
 
-    compression: str = "dense"
-    exchange: str = ""
-    options: Given = ()
-    clip: float | None = CLIP
-    dense_rule: DenseRule | None = None
-    compress_pull: bool = True
-    servers: int = 1
-    ranks_per_node: int = 1
-    codec_at: str = ""
-    residual_bits: int = 32
-    residuals_at: str = ""
-    dense_bits: int = 32
+    compression: str = choice(
+        "dense",
+        Name("compression", COMPRESSIONS, NO_COMPRESSION),
+        "{legal} (default {default})",
+        metavar="C",
+        example="dense",
+        said=True,
+        train=RUNS,
+        plan=Searched("compressions", help=ONE_OF),
+        label="Compression",
+        unset="dense",
+    )
+    exchange: str = choice(
+        "",
+        Name("exchange", EXCHANGES, optional=True),
+        "{legal} (default: {default})",
+        rule="the compression's",
+        metavar="X",
+        example="allreduce",
+        said=True,
+        train=RUNS,
+        plan=Searched("exchanges", help=ONE_OF),
+        follows="compression",
+    )
+    options: Given = choice(
+        (),
+        Structure(),
+        "parameters of the compression",
+        follows="compression",
+        said=True,
+        train=RUNS,
+    )
+    clip: float | None = choice(
+        CLIP,
+        Structure(),
+        "standard deviations at which terngrad clips each tensor",
+        follows="compression",
+        said=True,
+        train=RUNS,
+        source="Wen et al. 2017, TernGrad, arXiv:1705.07878, section 3.3",
+    )
+    dense_rule: DenseRule | None = choice(
+        None,
+        Structure(),
+        "which tensors stay dense",
+        rule="the compression's",
+        follows="compression",
+        said=True,
+        train=RUNS,
+    )
+    compress_pull: bool = choice(
+        True,
+        Flag(),
+        f"send sums back as fp32 ({', '.join(ONE_WAY)})",
+        option="no-compress-pull",
+        word="compress-pull",
+        example="no",
+        follows="exchange",
+        train=RUNS,
+        needs=(
+            Need(
+                lambda x: x.exchange in ONE_WAY,
+                "exchange {of.exchange!r} has no pull to send as fp32",
+                f"legal: {', '.join(ONE_WAY)}",
+            ),
+        ),
+    )
+    servers: int = choice(
+        1,
+        Count("servers"),
+        f"{_SERVERS} (default {{default}})",
+        metavar="M",
+        example="4",
+        follows="exchange",
+        needs=(
+            Need(
+                lambda x: x.exchange == "parameter_server",
+                "exchange {of.exchange!r} has no {value} servers",
+                "name exchange parameter_server",
+            ),
+        ),
+        plan=Searched("servers", help=f"{_SERVERS} (default 1); may be repeated"),
+    )
+    ranks_per_node: int = choice(
+        1,
+        Count("ranks a node"),
+        "ranks of a node, for hierarchical (default: {default})",
+        rule="the cluster's",
+        metavar="N",
+        example="4",
+        follows="exchange",
+        train=RUNS,
+        needs=(
+            Need(
+                lambda x: x.exchange == "hierarchical",
+                "exchange {of.exchange!r} has no nodes of {value} ranks",
+                "leave ranks_per_node out, or name exchange hierarchical",
+            ),
+        ),
+    )
+    codec_at: str = choice(
+        "",
+        Name("place of the codec", PLACES, optional=True),
+        "where the codec works: {legal}, the network card (default: {default})",
+        rule="where the gradients live",
+        metavar="PLACE",
+        example=PLACES[-1],
+        follows="compression",
+        later=True,
+        train=RUNS,
+        needs=(check_codec_place,),
+        plan=Searched(
+            "codec_at",
+            single=True,
+            help="where the codec works, of what can work there: {legal} (default: {default})",
+        ),
+        source="Li et al. 2018, INCEPTIONN, MICRO, section VI",
+    )
+    residual_bits: int = choice(
+        32,
+        Bits(BITS, BITS_FIX),
+        f"bits of a residual between exchanges ({', '.join(_REMEMBERING)}): 32, or 16 for bfloat16 by stochastic rounding "
+        "(default {default})",
+        metavar="N",
+        example="16",
+        follows="compression",
+        later=True,
+        resumable=True,
+        train=RUNS,
+        needs=(_RESIDUALS,),
+        plan=Searched("residual_bits", single=True, help="{help}"),
+    )
+    residuals_at: str = choice(
+        "",
+        Name("place of residuals", RESIDUAL_PLACES, optional=True),
+        "where residuals lie between exchanges: host, its memory (default: {default})",
+        rule="where the codec works",
+        metavar="PLACE",
+        example=HOST,
+        follows="compression",
+        later=True,
+        resumable=True,
+        train=RUNS,
+        needs=(_RESIDUALS,),
+        plan=Searched("residuals_at", single=True, help="{help}"),
+    )
+    dense_bits: int = choice(
+        32,
+        Bits(BITS, BITS_FIX),
+        "bits of what is not compressed, such as dense tensors and PowerSGD's factors: 32, or 16 for bfloat16 "
+        "(default {default})",
+        metavar="N",
+        example="16",
+        follows="compression",
+        later=True,
+        train=RUNS,
+        needs=(check_dense_bits,),
+        plan=Searched("dense_bits", single=True, help="{help}"),
+        source="PyTorch, bf16_compress_wrapper",
+    )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "compression", known_name("compression", self.compression, COMPRESSIONS, NO_COMPRESSION))
+        check_values(self)
         described = COMPRESSIONS[self.compression]
         object.__setattr__(self, "options", resolve(self.options, described.options, described.name))
         self._check_warmup()
         self._check_exchange(described)
         self._check_clip()
         self._check_dense_rule(described)
-        for name, what in (("servers", "servers"), ("ranks_per_node", "ranks a node")):
-            object.__setattr__(self, name, check_count(getattr(self, name), what))
-        if self.servers > 1 and self.exchange != "parameter_server":
-            raise UserError(f"exchange {self.exchange!r} has no {self.servers} servers", "name exchange parameter_server")
-        if self.ranks_per_node > 1 and self.exchange != "hierarchical":
-            raise UserError(
-                f"exchange {self.exchange!r} has no nodes of {self.ranks_per_node} ranks",
-                "leave ranks_per_node out, or name exchange hierarchical",
-            )
-        check_flag(self.compress_pull, "compress_pull")
-        if not self.compress_pull and self.exchange not in ONE_WAY:
-            raise UserError(f"exchange {self.exchange!r} has no pull to send as fp32", f"legal: {', '.join(ONE_WAY)}")
-        if self.codec_at != "":
-            object.__setattr__(self, "codec_at", known_name("place of the codec", self.codec_at, PLACES))
-            check_codec_place(self)
-        object.__setattr__(self, "residual_bits", check_bits("residual_bits", self.residual_bits))
-        object.__setattr__(self, "dense_bits", check_bits("dense_bits", self.dense_bits))
-        if self.residuals_at != "":
-            object.__setattr__(self, "residuals_at", known_name("place of residuals", self.residuals_at, RESIDUAL_PLACES))
-        check_residuals(self)
-        if self.dense_bits == 16:
-            check_dense_bits(self)
+        check_needs(self)
 
     def _check_exchange(self, described: Compression) -> None:
         carriers = (*described.exchanges, *(["switch"] if self.compression in SWITCHED else []))
         if self.exchange == "":
             object.__setattr__(self, "exchange", carriers[0])
-        object.__setattr__(self, "exchange", known_name("exchange", self.exchange, EXCHANGES))
         if self.exchange not in carriers:
             why = "packed codes cannot be added" if self.exchange in ("allreduce", "switch") else "its factors are all-reduced"
             raise UserError(
@@ -155,10 +286,8 @@ class GradientExchange:
         """A plain dict of every choice; ``from_json`` is the inverse."""
         rule = self.dense_rule
         named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name, usual in _LATER.items():  # as every earlier version wrote it
-            if plain[name] == usual:
-                del plain[name]
+        values = {item: getattr(self, item.field) for item in declared(GradientExchange)}
+        plain = {item.name: value for item, value in values.items() if item.written(value)}
         return {**plain, "options": dict(self.options), "dense_rule": named}
 
     @classmethod
@@ -191,7 +320,7 @@ def _described(compression: str, options: Values, rule: DenseRule | None, rememb
     return replace(described, rule=rule, error_feedback=described.error_feedback and remembers)
 
 
-_LATER: Mapping[str, object] = {"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32}
-"""Choices that came later, with the value that they had before."""
-_FIELDS = [f.name for f in fields(GradientExchange)]
+RESIDUAL_CHOICES = tuple(item.name for item in declared(GradientExchange) if item.resumable)
+"""Choices that another run may make otherwise and still go on from the same state."""
+_FIELDS = [item.name for item in declared(GradientExchange)]
 _RULE_FIELDS = [f.name for f in fields(DenseRule)]

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from numbers import Real
 
-from paceline.errors import UserError, check_count, shown
+from paceline.errors import UserError
 from paceline.strategy.buckets import T
+from paceline.strategy.choice import RUNS, Need, check_needs, check_values, choice
+from paceline.strategy.choice_values import Count, Number
 from paceline.strategy.compression import Compression
 
 OUTER_LR = 0.7
@@ -23,13 +24,6 @@ OUTER_MOMENTUM = 0.9
 """Of the outer step: DiLoCo, section 3.1."""
 MIXING = 0.5
 """Share of the worker's own weights where an exchange runs beside its steps: Streaming DiLoCo takes equal shares."""
-
-_COUNTS = (
-    ("sync_every", "steps from one exchange to the next", 1),
-    ("fragments", "fragments", 1),
-    ("sync_delay", "steps beside which an exchange runs", 0),
-)
-_NUMBERS = (("outer_lr", 1e-6, 10.0), ("outer_momentum", 0.0, 0.9999), ("mixing", 0.0, 0.9999))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,41 +44,100 @@ class LocalSteps:
             factor without a delay.
     """
 
-    sync_every: int = 1
-    fragments: int = 1
-    sync_delay: int = 0
-    mixing: float | None = None
-    outer_lr: float = OUTER_LR
-    outer_momentum: float = OUTER_MOMENTUM
+    sync_every: int = choice(
+        1,
+        Count("steps from one exchange to the next"),
+        "steps that each worker takes alone before the workers exchange how far they have come (default {default}: gradients)",
+        metavar="H",
+        example="32",
+        train=RUNS,
+        source="Stich 2019, arXiv:1805.09767",
+    )
+    fragments: int = choice(
+        1,
+        Count("fragments"),
+        "with --sync-every: parts of the network that are exchanged in turn (default {default})",
+        metavar="F",
+        example="4",
+        train=RUNS,
+        needs=(
+            Need(
+                lambda local: local.sync_every > 1,
+                "{value} fragments with an exchange in every step",
+                "give sync_every too",
+            ),
+            Need(
+                lambda local: local.fragments <= local.sync_every,
+                "{value} fragments in {of.sync_every} steps: one is exchanged in a step",
+                "give at most {of.sync_every} fragments, or more steps between exchanges",
+            ),
+        ),
+        source="Douillard et al. 2025, arXiv:2501.18512",
+    )
+    sync_delay: int = choice(
+        0,
+        Count("steps beside which an exchange runs", 0),
+        "with --sync-every: steps that an exchange runs beside (default {default}: workers wait for it)",
+        metavar="D",
+        example="8",
+        train=RUNS,
+        needs=(
+            Need(
+                lambda local: local.sync_every > 1,
+                "a delay of {value} steps with an exchange in every step",
+                "give sync_every too",
+            ),
+            Need(
+                lambda local: local.sync_delay <= local.longest_delay,
+                "an exchange beside {value} steps, with {of.fragments} of them every {of.sync_every} steps",
+                "give a delay of at most {of.longest_delay}: one exchange ends before the next begins",
+            ),
+        ),
+        source="Douillard et al. 2025, arXiv:2501.18512",
+    )
+    mixing: float | None = choice(
+        None,
+        Number(0.0, 0.9999, optional=True),
+        f"with --sync-delay: share of a worker's own weights in what it goes on from (default {MIXING:g})",
+        metavar="A",
+        example="0.5",
+        train=RUNS,
+        needs=(
+            Need(
+                lambda local: local.sync_delay > 0,
+                "mixing={value} without a delay: all workers go on from the same weights",
+                "leave it out, or give sync_delay",
+            ),
+        ),
+        source="Douillard et al. 2025, arXiv:2501.18512",
+    )
+    outer_lr: float = choice(
+        OUTER_LR,
+        Number(1e-6, 10.0),
+        "with --sync-every: rate of the outer step; 1 without momentum is Local SGD (default {default})",
+        metavar="RATE",
+        example="0.7",
+        train=RUNS,
+        source="Douillard et al. 2023, arXiv:2311.08105, section 3.1",
+    )
+    outer_momentum: float = choice(
+        OUTER_MOMENTUM,
+        Number(0.0, 0.9999),
+        "with --sync-every: Nesterov momentum of the outer step (default {default})",
+        metavar="M",
+        example="0.9",
+        train=RUNS,
+        source="Douillard et al. 2023, arXiv:2311.08105, section 3.1",
+    )
 
     def __post_init__(self) -> None:
-        for name, what, least in _COUNTS:
-            object.__setattr__(self, name, check_count(getattr(self, name), what, least))
-        for name, low, high in _NUMBERS:
-            value = getattr(self, name)
-            if name == "mixing" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) <= high:
-                raise UserError(f"{name}={shown(value)}", f"give a number from {low:g} to {high:g}")
-            object.__setattr__(self, name, float(value))
-        if self.sync_every == 1 and (self.fragments > 1 or self.sync_delay):
-            what = f"{self.fragments} fragments" if self.fragments > 1 else f"a delay of {self.sync_delay} steps"
-            raise UserError(f"{what} with an exchange in every step", "give sync_every too")
-        if self.fragments > self.sync_every:
-            raise UserError(
-                f"{self.fragments} fragments in {self.sync_every} steps: one is exchanged in a step",
-                f"give at most {self.sync_every} fragments, or more steps between exchanges",
-            )
-        if self.sync_delay > self.sync_every // self.fragments:
-            raise UserError(
-                f"an exchange beside {self.sync_delay} steps, with {self.fragments} of them every {self.sync_every} steps",
-                f"give a delay of at most {self.sync_every // self.fragments}: one exchange ends before the next begins",
-            )
-        if self.mixing is not None and not self.sync_delay:
-            raise UserError(
-                f"mixing={shown(self.mixing)} without a delay: all workers go on from the same weights",
-                "leave it out, or give sync_delay",
-            )
+        check_values(self)
+        check_needs(self)
+
+    @property
+    def longest_delay(self) -> int:
+        """Steps from one exchange of any fragment to the next."""
+        return self.sync_every // self.fragments
 
     def check_compression(self, compression: Compression) -> None:
         """Raises UserError for a compression whose exchange pseudo-gradients cannot take."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 
-from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown
+from paceline.errors import UserError
+from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice
+from paceline.strategy.choice_values import Bits, Count, Flag, Name, Number, Parsed
 from paceline.strategy.offload import OFFLOADS
-from paceline.strategy.recompute import Recomputation, recompute_choice
-from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, Sharding, check_shares, divided
+from paceline.strategy.recompute import MODULES, RECOMPUTATIONS, Recomputation, recompute_choice
+from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, Sharding, check_shares, divided
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -44,14 +45,25 @@ ALIASES = {
     },
 }
 """Other names of a sharding: PyTorch's (``fsdp`` and ``fsdp2`` share out everything), DeepSpeed's, Megatron's."""
-_SHARDINGS = (*SHARDINGS, "fsdp")
+_ELSEWHERE = "train with data parallelism alone, or with {} in your own script"
+_SEVERAL = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
+_EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
+_GROUPS = Need(
+    lambda mesh: mesh.stage_devices % mesh.expert_devices == 0,
+    "{of.expert_devices} devices that share the experts do not divide the {of.stage_devices} of a pipeline stage "
+    "(data x context x tensor)",
+    "give a divisor of {of.stage_devices}",
+)
+_SHARED = Need(lambda mesh: mesh.shares.optimizer, "{name}={value} with sharding {of.sharding}", "give zero1, zero2 or zero3")
+_STAGES = Need(
+    lambda mesh: mesh.pipeline > 1, "{name} {value} of a pipeline of one stage", "give pipeline, or leave {name} out"
+)
 
 
-def check_wire_bits(name: str, bits: object, legal: Sequence[int]) -> int:
-    """``bits`` of what travels, one of ``legal``. Raises UserError."""
-    if type(bits) is not int or bits not in legal:
-        raise UserError(f"{name}={shown(bits)}", f"give one of {', '.join(map(str, legal))}")
-    return bits
+def _check_groups(mesh: Parallelism) -> None:
+    """Raises UserError for shares that leave groups of one rank, or one group."""
+    if mesh.shares.weights:
+        check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,114 +113,322 @@ class Parallelism:
             concerns such groups without them, an overlap without a second micro batch.
     """
 
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    context: int = 1
-    expert: int = 1
-    expert_tensor: int = 1
-    expert_imbalance: float = 1.0
-    expert_exchange: str = "all_to_all"
-    expert_overlap: bool = False
-    sharding: str = "ddp"
-    shard_devices: int = 0
-    offload: str = "none"
-    micro_batches: int = 1
-    recompute: str = "none"
-    recompute_layers: int = 0
-    sequence: bool = False
-    virtual_stages: int = 1
-    first_stage_layers: int = 0
-    last_stage_layers: int = 0
-    schedule: str = "1f1b"
-    context_exchange: str = "ring"
-    gather_bits: int = 0
-    gradient_bits: int = 0
+    data: int = choice(
+        1,
+        Count("workers"),
+        "replicas that work on different samples",
+        name="world_size",
+        option="",
+        word="workers",
+        example="8",
+        column="",
+        train=RUNS,
+    )
+    tensor: int = choice(
+        1,
+        Count("tensor"),
+        "devices that divide each layer, neighbours in a node (default {default})",
+        metavar="T",
+        example="4",
+        train=Trained("tensor parallelism of {value}", _ELSEWHERE.format("torch's parallelize_module")),
+        plan=Searched("tensors", help=f"devices that divide each layer, within a node; {_SEVERAL}"),
+    )
+    pipeline: int = choice(
+        1,
+        Count("pipeline"),
+        "stages that follow each other (default {default})",
+        metavar="P",
+        example="4",
+        train=Trained("a pipeline of {value} stages", _ELSEWHERE.format("torch.distributed.pipelining")),
+        plan=Searched("pipelines", help="stages that follow each other; likewise"),
+    )
+    context: int = choice(
+        1,
+        Count("context"),
+        "devices that divide each sequence (default {default})",
+        metavar="C",
+        example="2",
+        train=Trained("context parallelism of {value}", _ELSEWHERE.format("torch's context_parallel")),
+        plan=Searched("contexts", help="devices that divide each sequence; likewise"),
+    )
+    expert: int = choice(
+        1,
+        Count("expert"),
+        "devices of a stage that share the experts of a mixture (default {default})",
+        metavar="E",
+        example="8",
+        needs=(_GROUPS,),
+        train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
+        plan=Searched(
+            "experts",
+            help="devices of a stage that share the experts of a mixture; may be repeated (default: all that layouts can have)",
+        ),
+    )
+    expert_tensor: int = choice(
+        1,
+        Count("expert_tensor"),
+        "devices that share each expert, by its width (default {default})",
+        metavar="T",
+        example="2",
+        needs=(_GROUPS,),
+        train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
+    )
+    expert_imbalance: float = choice(
+        1.0,
+        Number(1, sys.float_info.max, fix="give 1, or how much more the fullest device gets: 1.2"),
+        "tokens of the device whose experts get most, over the mean (default {default}: balanced)",
+        metavar="F",
+        example="1.2",
+        needs=(
+            _EXPERTS,
+            Need(
+                lambda mesh: mesh.expert_imbalance <= mesh.expert,
+                "expert_imbalance={value:g}: all tokens on one device are {of.expert} times the mean of {of.expert}",
+                "give at most {of.expert}",
+            ),
+        ),
+    )
+    expert_exchange: str = choice(
+        "all_to_all",
+        Name("expert exchange", EXPERT_EXCHANGES, exact=True),
+        "how tokens get to their experts: {legal} (default {default})",
+        metavar="E",
+        example="once_per_node",
+        needs=(_EXPERTS,),
+        source="DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2",
+    )
+    expert_overlap: bool = choice(
+        False,
+        Flag(),
+        "exchanges of experts run beside the computing of another micro batch",
+        example="yes",
+        needs=(
+            _EXPERTS,
+            Need(
+                lambda mesh: mesh.micro_batches > 1,
+                "an overlap of experts with one micro batch: there is no other to compute",
+                "give micro_batches",
+            ),
+        ),
+        source="DualPipe: arXiv:2412.19437, section 3.2.1",
+    )
+    sharding: str = choice(
+        "ddp",
+        Name("sharding", SHARDINGS, ALIASES, listed=("fsdp",)),
+        "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights), "
+        "distributed_optimizer (zero1 of Megatron-Core)",
+        metavar="S",
+        example="ddp",
+        train=Trained(
+            "sharding {value}",
+            f"train with sharding {', '.join(TORCH_SHARDINGS)}",
+            runs=lambda mesh: mesh.sharding in TORCH_SHARDINGS,
+            option=True,
+        ),
+        plan=Searched("shardings", help=ONE_OF),
+        label="Sharding",
+        unset="ddp",
+    )
+    shard_devices: int = choice(
+        0,
+        Count("devices that share one copy", 0),
+        "devices that share one copy, neighbours; other groups hold copies (HSDP; default {default}: all)",
+        metavar="N",
+        example="8",
+        train=RUNS,
+        needs=(
+            Need(
+                lambda mesh: mesh.sharding != "ddp",
+                "shard_devices {value} with sharding ddp, which shares nothing out",
+                "give sharding zero3",
+            ),
+            Need(
+                lambda mesh: mesh.replica_count % mesh.shard_devices == 0,
+                "groups of {value} devices do not divide {of.replica_count} replicas",
+                "give a divisor of {of.replica_count}",
+            ),
+            _check_groups,
+        ),
+        source="PyTorch, HSDP",
+    )
+    offload: str = choice(
+        "none",
+        Name("offload", OFFLOADS, exact=True),
+        "what lies in the host's memory: {legal} (default {default})",
+        metavar="O",
+        example="optimizer",
+        needs=(
+            Need(
+                lambda mesh: mesh.offload != "weights+optimizer" or mesh.shares.weights,
+                "offload of weights with sharding {of.sharding}, which holds them whole",
+                "give sharding zero3",
+            ),
+        ),
+        train=Trained("offload {value}", "use FSDP's CPUOffload or DeepSpeed in your own script"),
+        source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857",
+    )
+    micro_batches: int = choice(
+        1,
+        Count("micro steps"),
+        "micro batches a step (default {default})",
+        name="grad_accum_steps",
+        option="grad-accum",
+        other_options=("micro-batches",),
+        metavar="A",
+        word="accumulation",
+        other_words=("grad-accum",),
+        example="2",
+        column="grad_accum",
+        affects=("time", "memory"),
+        train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
+        plan=Searched("accumulations", help="micro batches a step; may be repeated"),
+    )
+    recompute: str = choice(
+        "none",
+        Parsed(recompute_choice, RECOMPUTATIONS),
+        f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)",
+        metavar="R",
+        example="full",
+        affects=("time", "memory"),
+        train=Trained("activation recomputation", "use torch.utils.checkpoint in your own model"),
+        source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
+    )
+    recompute_layers: int = choice(
+        0,
+        Count("layers to recompute", 0),
+        "blocks of each stage that recompute (default {default}: all)",
+        metavar="L",
+        example="4",
+        affects=("time", "memory"),
+        needs=(
+            Need(
+                lambda mesh: mesh.recompute != "none",
+                "{value} layers to recompute without recomputation",
+                "give recompute='full' too",
+            ),
+        ),
+    )
+    sequence: bool = choice(
+        False,
+        Flag(),
+        "the devices of --tensor also divide norms, dropout and sums, by tokens",
+        example="yes",
+        needs=(
+            Need(
+                lambda mesh: mesh.tensor > 1,
+                "sequence parallelism without tensor parallelism",
+                "give tensor, or leave sequence out",
+            ),
+        ),
+        source="Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2",
+    )
+    virtual_stages: int = choice(
+        1,
+        Count("virtual stages"),
+        "parts of the network on each stage: more than 1 is the interleaved schedule (default {default})",
+        metavar="V",
+        example="2",
+        needs=(
+            Need(
+                lambda mesh: mesh.pipeline > 1,
+                "{value} virtual stages of a pipeline of one stage",
+                "give pipeline, or leave virtual_stages out",
+            ),
+            Need(
+                lambda mesh: mesh.schedule == "1f1b",
+                "{value} virtual stages with schedule {of.schedule}",
+                "give schedule 1f1b",
+            ),
+            Need(
+                lambda mesh: mesh.micro_batches % mesh.pipeline == 0,
+                "{value} virtual stages with {of.micro_batches} micro batches on {of.pipeline} stages: stages are visited in "
+                "rounds",
+                "give a multiple of {of.pipeline} micro batches",
+            ),
+        ),
+        plan=Searched("virtual_stages", help="parts of the network on each stage; may be repeated (default 1 to 8)"),
+        source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2",
+    )
+    first_stage_layers: int = choice(
+        0,
+        Count("first stage layers", 0),
+        "blocks of the first stage (default {default}: as many as the others)",
+        metavar="L",
+        example="3",
+        needs=(_STAGES,),
+        source="Megatron-Core, --decoder-first-pipeline-num-layers",
+    )
+    last_stage_layers: int = choice(
+        0,
+        Count("last stage layers", 0),
+        "blocks of the last stage (default {default}: as many as the others)",
+        metavar="L",
+        example="3",
+        needs=(_STAGES,),
+        source="Megatron-Core, --decoder-last-pipeline-num-layers",
+    )
+    schedule: str = choice(
+        "1f1b",
+        Name("pipeline schedule", SCHEDULES, exact=True),
+        "of a pipeline: {legal} (default {default})",
+        metavar="S",
+        example="1f1b",
+        needs=(
+            Need(
+                lambda mesh: mesh.pipeline > 1,
+                "schedule {value} of a pipeline of one stage",
+                "give pipeline, or leave schedule out",
+            ),
+        ),
+        plan=Searched(
+            "schedules",
+            help="of a pipeline, one of {legal}; may be repeated (default 1f1b and zero_bubble)",
+        ),
+    )
+    context_exchange: str = choice(
+        "ring",
+        Name("context exchange", CONTEXT_EXCHANGES, exact=True),
+        "how attention gets the others' tokens: {legal} (default {default})",
+        metavar="E",
+        example="all_to_all",
+        needs=(
+            Need(
+                lambda mesh: mesh.context > 1,
+                "context exchange {value} without context parallelism",
+                "give context, or leave it out",
+            ),
+        ),
+    )
+    gather_bits: int = choice(
+        0,
+        Bits(GATHER_BITS),
+        "of a weight that is gathered: {legal} (default {default}: as the sharding has it)",
+        metavar="N",
+        example="8",
+        needs=(_SHARED,),
+        train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding != "zero1", option=True),
+        plan=Searched("gather_bits", single=True, help="{help}"),
+        source="ZeRO++: Wang et al. 2023, arXiv:2306.10209; TransformerEngine, fp8_param_gather",
+    )
+    gradient_bits: int = choice(
+        0,
+        Bits(GRADIENT_BITS),
+        "of a gradient on its way to its owner: {legal} (default {default}: likewise)",
+        metavar="N",
+        example="16",
+        needs=(_SHARED,),
+        plan=Searched("gradient_bits", single=True, help="{help}"),
+        train=Trained(
+            "gradient_bits {value} with sharding {of.sharding}",
+            "train with compression bf16, or with FSDP2's reduce_dtype in your own script",
+            runs=lambda mesh: mesh.gradient_bits == 32 and mesh.shares.weights,
+        ),
+        source="Megatron-Core, distributed optimizer",
+    )
 
     def __post_init__(self) -> None:
-        sharding = known_name("sharding", self.sharding, _SHARDINGS, ALIASES)
-        object.__setattr__(self, "sharding", ALIASES.get(sharding, sharding))
-        for name, what in _COUNTS.items():
-            object.__setattr__(self, name, check_count(getattr(self, name), what))
-        self._check_groups()
-        check_name("offload", self.offload, OFFLOADS)
-        if self.offload == "weights+optimizer" and not self.shares.weights:
-            raise UserError(f"offload of weights with sharding {self.sharding}, which holds them whole", "give sharding zero3")
-        object.__setattr__(self, "recompute", recompute_choice(self.recompute))
-        object.__setattr__(self, "recompute_layers", check_count(self.recompute_layers, "layers to recompute", least=0))
-        if self.recompute_layers and self.recompute == "none":
-            raise UserError(f"{self.recompute_layers} layers to recompute without recomputation", "give recompute='full' too")
-        for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
-            bits = check_wire_bits(name, getattr(self, name), legal)
-            if bits and not self.shares.optimizer:
-                raise UserError(f"{name}={bits} with sharding {self.sharding}", "give zero1, zero2 or zero3")
-        check_flag(self.sequence, "sequence")
-        check_flag(self.expert_overlap, "expert_overlap")
-        check_name("expert exchange", self.expert_exchange, EXPERT_EXCHANGES)
-        check_name("pipeline schedule", self.schedule, SCHEDULES)
-        check_name("context exchange", self.context_exchange, CONTEXT_EXCHANGES)
-        if self.context_exchange != "ring" and self.context == 1:
-            raise UserError(
-                f"context exchange {self.context_exchange} without context parallelism", "give context, or leave it out"
-            )
-        if self.sequence and self.tensor == 1:
-            raise UserError("sequence parallelism without tensor parallelism", "give tensor, or leave sequence out")
-        for name in ("first_stage_layers", "last_stage_layers"):
-            count = check_count(getattr(self, name), name.replace("_", " "), least=0)
-            object.__setattr__(self, name, count)
-            if count and self.pipeline == 1:
-                raise UserError(f"{name} {count} of a pipeline of one stage", f"give pipeline, or leave {name} out")
-        if self.schedule != "1f1b" and self.pipeline == 1:
-            raise UserError(f"schedule {self.schedule} of a pipeline of one stage", "give pipeline, or leave schedule out")
-        if self.virtual_stages > 1:
-            self._check_interleaved()
-        if self.expert_devices > 1:
-            self._check_experts()
-        if self.expert == 1:
-            for name, usual in _OF_EXPERTS.items():
-                if getattr(self, name) != usual:
-                    raise UserError(f"{name.replace('_', ' ')} without expert parallelism", f"give expert, or leave {name} out")
-        elif self.expert_overlap and self.micro_batches == 1:
-            raise UserError("an overlap of experts with one micro batch: there is no other to compute", "give micro_batches")
-
-    def _check_experts(self) -> None:
-        group, stage = self.expert_devices, self.stage_devices
-        if stage % group:
-            raise UserError(
-                f"{group} devices that share the experts do not divide the {stage} of a pipeline stage "
-                "(data x context x tensor)",
-                f"give a divisor of {stage}",
-            )
-        size = self.expert_imbalance
-        if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < inf:
-            raise UserError(f"expert_imbalance={shown(size)}", "give 1, or how much more the fullest device gets: 1.2")
-        if size > self.expert > 1:  # one has all tokens; the devices of expert_tensor have the same ones
-            raise UserError(
-                f"expert_imbalance={shown(size)}: all tokens on one device are {self.expert} times the mean of {self.expert}",
-                f"give at most {self.expert}",
-            )
-
-    def _check_groups(self) -> None:
-        size, replicas = check_count(self.shard_devices, "devices that share one copy", least=0), self.data * self.context
-        object.__setattr__(self, "shard_devices", size)
-        if size and self.sharding == "ddp":
-            raise UserError(f"shard_devices {size} with sharding ddp, which shares nothing out", "give sharding zero3")
-        if size and replicas % size:
-            raise UserError(f"groups of {size} devices do not divide {replicas} replicas", f"give a divisor of {replicas}")
-        if size and self.shares.weights:
-            check_shares(size, replicas // size)
-
-    def _check_interleaved(self) -> None:
-        given = f"{self.virtual_stages} virtual stages"
-        if self.pipeline == 1:
-            raise UserError(f"{given} of a pipeline of one stage", "give pipeline, or leave virtual_stages out")
-        if self.schedule != "1f1b":
-            raise UserError(f"{given} with schedule {self.schedule}", "give schedule 1f1b")
-        if self.micro_batches % self.pipeline:
-            raise UserError(
-                f"{given} with {self.micro_batches} micro batches on {self.pipeline} stages: stages are visited in rounds",
-                f"give a multiple of {self.pipeline} micro batches",
-            )
+        check_values(self)
+        check_needs(self)
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -224,6 +444,11 @@ class Parallelism:
     def model_devices(self) -> int:
         """Devices that hold one replica together."""
         return self.pipeline * self.context * self.tensor
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas that add up their gradients: of samples, and of the parts of a sequence."""
+        return self.data * self.context
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -249,7 +474,7 @@ class Parallelism:
     def replicas(self) -> Parallelism:
         """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""
-        return self._data_parallel(self.data * self.context, self.shard_devices)
+        return self._data_parallel(self.replica_count, self.shard_devices)
 
     @property
     def expert_replicas(self) -> Parallelism:
@@ -283,12 +508,12 @@ class Parallelism:
     @property
     def sharers(self) -> int:
         """Replicas that share out one copy."""
-        return self.shard_devices or self.data * self.context
+        return self.shard_devices or self.replica_count
 
     @property
     def to_owners(self) -> bool:
         """Whether an exchange leaves each replica the sums of its own share alone: without copies of the shares (HSDP)."""
-        return self.shares.weights and self.sharers == self.data * self.context
+        return self.shares.weights and self.sharers == self.replica_count
 
     @property
     def shares(self) -> Sharding:
@@ -301,14 +526,3 @@ class Parallelism:
             raise UserError(
                 f"the strategy has {self.devices} workers and the cluster {devices} devices", "give both the same number"
             )
-
-
-_OF_EXPERTS = {"expert_imbalance": 1.0, "expert_exchange": "all_to_all", "expert_overlap": False}
-"""Fields that say something of groups of experts, and their values without any."""
-_COUNTS = {
-    "data": "workers",
-    **{name: name for name in ("tensor", "pipeline", "context", "expert", "expert_tensor")},
-    "micro_batches": "micro steps",
-    "virtual_stages": "virtual stages",
-}
-"""Fields that count something, and what an error calls it."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic
 
-from paceline.errors import LARGEST_COUNT, UserError, check_count, check_name, known_name, shown
+from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
+from paceline.strategy.choice import ONE_OF, RUNS, Choice, Searched, Trained, check_values, choice, collected
+from paceline.strategy.choice_values import Count, Name, Size
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.dense_bits import dense_format
@@ -18,12 +20,13 @@ from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, codes
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
-from paceline.strategy.optimizer import OPTIMIZERS, usual_optimizer
+from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.residuals import HOST, RESIDUAL_CHOICES
+from paceline.strategy.residuals import HOST
 from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, check_gathered, gathers, scatter, units
+from paceline.strategy.usual_precision import RULE
 from paceline.workload.table import Workload
 
 
@@ -38,6 +41,23 @@ class ExchangeGroup(Generic[T]):
     plan: BucketPlan
     traffic: Traffic
     gathers: tuple[Phase, ...] = ()
+
+
+_BATCH = Choice(
+    values=Count("samples in a global batch"),
+    default=MISSING,
+    help="samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)",
+    option="global-batch",
+    metavar="B",
+    word="global-batch",
+    example="1024",
+    column="",
+    said=True,
+    train=RUNS,
+    plan=Searched("batches", help="only this one; may be repeated"),
+    label="Global batch, samples",
+    unset="the most that fits",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,14 +80,57 @@ class Strategy:
             needs every step.
     """
 
-    global_batch_size: int
+    global_batch_size: int = field(metadata={"choice": _BATCH})
     parallelism: Parallelism = field(default_factory=Parallelism)
-    precision: str = "fp32"
+    precision: str = choice(
+        "fp32",
+        Name("precision", PRECISIONS, PRECISION_ALIASES, few=len(PRECISIONS)),
+        "{legal} ({default})",
+        rule=RULE,
+        metavar="P",
+        example="bf16",
+        said=True,
+        train=Trained("precision {value}", "train in fp32"),
+        plan=Searched("precisions", help=ONE_OF),
+        label="Precision",
+        unset="the device's usual",
+    )
     gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
     local: LocalSteps = EVERY_STEP
-    optimizer: str = ""
-    first_bucket_bytes: int = FIRST_BUCKET_BYTES
-    bucket_bytes: int = BUCKET_BYTES
+    optimizer: str = choice(
+        "",
+        Name("optimizer", OPTIMIZERS, optional=True),
+        "{legal} (default {default})",
+        rule=DEFAULT,
+        metavar="O",
+        example="adam",
+        said=True,
+        affects=("time", "memory", "numerics"),
+        train=RUNS,
+        plan=Searched("optimizer", single=True, help="{help}"),
+    )
+    first_bucket_bytes: int = choice(
+        FIRST_BUCKET_BYTES,
+        Size("bytes in the first bucket"),
+        "DDP's first bucket",
+        option="",
+        word="",
+        said=True,
+        train=RUNS,
+        source="PyTorch, DistributedDataParallel",
+    )
+    bucket_bytes: int = choice(
+        BUCKET_BYTES,
+        Size("bytes in a bucket"),
+        f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {BUCKET_BYTES >> 20}MiB)",
+        option="bucket",
+        metavar="SIZE",
+        example="25MiB",
+        said=True,
+        train=RUNS,
+        plan=Searched("buckets"),
+        source="PyTorch, DistributedDataParallel",
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.parallelism, Parallelism):
@@ -77,10 +140,10 @@ class Strategy:
                 raise UserError(f"gradient_exchange={shown(self.gradient_exchange)}", "give a paceline.GradientExchange")
             usual = _usual(GradientExchange(self.gradient_exchange), self.parallelism)
             object.__setattr__(self, "gradient_exchange", usual)
-        if self.optimizer != "":
-            object.__setattr__(self, "optimizer", known_name("optimizer", self.optimizer, OPTIMIZERS))
-        precision = known_name("precision", self.precision, PRECISIONS, PRECISION_ALIASES, few=len(PRECISIONS))
-        object.__setattr__(self, "precision", precision)
+        if isinstance(self.global_batch_size, int) and self.global_batch_size < 1:
+            least = self.parallelism.data * self.parallelism.micro_batches
+            raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {least}")
+        check_values(self)
         if self.parallelism.sharding != "ddp":
             self._check_sharding()
         if self.local is not EVERY_STEP:
@@ -99,14 +162,14 @@ class Strategy:
         Raises:
             UserError: a choice that does not exist, a missing batch, devices that do not divide; or as ``Strategy``.
         """
-        parts: dict[str, dict[str, Any]] = {"parallelism": {}, "gradient_exchange": {}, "local": {}, "": {}}
+        parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *_PARTS)}
         for name, value in _by_one_name(choices).items():
-            check_name("choice of a strategy", name, (*_CHOICES, "data"))
-            part, field_name = _CHOICES.get(name, ("parallelism", name))
-            parts[part][field_name] = value
+            check_name("choice of a strategy", name, _NAMES)
+            item = CHOICES[_WORLD if name == _DATA else name]
+            parts[item.part][name if name == _WORLD else item.field] = value
         mesh = parts["parallelism"]
-        if "devices" in mesh:
-            mesh["data"] = _replicas(mesh.pop("devices"), mesh)
+        if _WORLD in mesh:
+            mesh[_DATA] = _replicas(mesh.pop(_WORLD), mesh)
         if "global_batch_size" not in choices:
             raise UserError("a strategy has no global batch", "give global_batch_size, samples a step over all devices")
         parallelism = Parallelism(**mesh)
@@ -128,12 +191,10 @@ class Strategy:
         if self.has_usual_exchange:
             del before["exchange"]
         if choices.get("compression", before["compression"]) != before["compression"]:
-            of_exchange = () if "exchange" in choices else ("exchange", "servers", "compress_pull", "ranks_per_node")
-            of_codec = ("codec_at", *RESIDUAL_CHOICES, "dense_bits")
-            for name in ("options", "clip", "dense_rule", *of_codec, *of_exchange):
-                before.pop(name, None)
+            followed = ("compression",) if "exchange" in choices else ("compression", "exchange")
+            before = {name: value for name, value in before.items() if CHOICES[name].follows not in followed}
         if choices.get("sync_every") == 1:
-            before = {name: value for name, value in before.items() if name not in _LOCAL}
+            before = {name: value for name, value in before.items() if CHOICES[name].part != "local"}
         return Strategy.of(**{**before, **choices})
 
     @property
@@ -144,9 +205,11 @@ class Strategy:
 
     def choice(self, name: str) -> Any:
         """The value of one choice, named as in ``of``. Raises UserError for a name that ``of`` does not take."""
-        check_name("choice of a strategy", name, (*_CHOICES, "data"))
-        part, field_name = _CHOICES.get(name, ("parallelism", name))
-        return getattr(getattr(self, part) if part else self, field_name)
+        check_name("choice of a strategy", name, _NAMES)
+        if name == _DATA:
+            return self.parallelism.data
+        part, attribute = _PLACES[name]
+        return getattr(getattr(self, part) if part else self, attribute)
 
     def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
         """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node.
@@ -226,10 +289,7 @@ class Strategy:
 
     def _check_numbers(self) -> None:
         x, n, times = self.gradient_exchange, self.parallelism.data, self.parallelism.micro_batches
-        batch, first, other = self.global_batch_size, self.first_bucket_bytes, self.bucket_bytes
-        numbers = type(batch) is type(first) is type(other) is int
-        if not (numbers and 0 < batch <= LARGEST_COUNT and 0 < first <= LARGEST_COUNT and 0 < other <= LARGEST_COUNT):
-            batch = self._check_counts(n * times)  # the usual case needs no call: a plan builds a hundred thousand
+        batch = self.global_batch_size
         most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
         if n > most:
             raise UserError(
@@ -248,14 +308,6 @@ class Strategy:
             whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
             legal = f"nearest legal: {_multiples(batch, n * times)}"
             raise UserError(f"global batch {batch} does not divide among {whom}", legal)
-
-    def _check_counts(self, least: int) -> int:
-        """The global batch; ``least`` is the smallest legal one."""
-        if isinstance(self.global_batch_size, int) and self.global_batch_size < 1:
-            raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {least}")
-        for name, what in _COUNTS.items():
-            object.__setattr__(self, name, check_count(getattr(self, name), what))
-        return self.global_batch_size
 
     @property
     def world_size(self) -> int:
@@ -374,45 +426,38 @@ class Strategy:
     def to_json(self) -> dict[str, Any]:
         """A plain dict of every choice, by the names of ``of``, which is the inverse."""
         exchange = self.gradient_exchange.to_json()
-        owners = {"": self, "parallelism": self.parallelism, "local": self.local}
-        written = {"gradient_exchange": exchange.keys(), "local": _LOCAL if self.sync_every > 1 else ()}
-        return {
-            name: exchange[field_name] if part == "gradient_exchange" else getattr(owners[part], field_name)
-            for name, (part, field_name) in _CHOICES.items()
-            if field_name in written.get(part, (field_name,))  # as every earlier version wrote it
-        }
+        owners: dict[str, Any] = {"": self, "parallelism": self.parallelism}
+        if self.sync_every > 1:  # as every earlier version wrote it
+            owners["local"] = self.local
+        written: dict[str, Any] = {}
+        for name, (part, attribute) in _PLACES.items():
+            if part in owners:
+                value = getattr(owners[part], attribute)
+                if CHOICES[name].written(value):
+                    written[name] = value
+            elif name in exchange:
+                written[name] = exchange[name]
+        return written
 
 
-def _choices() -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each choice by name: the part that holds it (empty: the strategy itself), and the field there."""
-    yield "world_size", ("parallelism", "devices")
-    for whole in fields(Strategy):
-        if whole.name not in _PARTS:
-            yield whole.name, ("", whole.name)
-    for part, kind in _PARTS.items():
-        for inner in fields(kind):
-            if inner.name != "data":
-                yield _FLAT.get(inner.name, inner.name), (part, inner.name)
-
-
-_COUNTS = {
-    "global_batch_size": "samples in a global batch",
-    "first_bucket_bytes": "bytes in the first bucket",
-    "bucket_bytes": "bytes in a bucket",
-}
-"""Fields that count something, and what an error calls it."""
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
-_LOCAL = frozenset(f.name for f in fields(LocalSteps))
-_FLAT = {"micro_batches": "grad_accum_steps"}
-_CHOICES = dict(_choices())
+CHOICES: Mapping[str, Choice] = collected(Strategy, _PARTS)
+"""Every choice by its name in ``Strategy.of``."""
+_DATA = "data"
+_WORLD = "world_size"
+_NAMES = (*CHOICES, _DATA)
+_PLACES = {name: (item.part, "devices" if name == _WORLD else item.field) for name, item in CHOICES.items()}
+"""Part and attribute that hold each choice."""
+_OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not in (item.field, _WORLD)}
+"""Names of fields that are choices by another name."""
 
 
 def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
     """The choices with one name each. Raises UserError where both names of one are given."""
-    for name, other in (*_FLAT.items(), ("data", "world_size")):
+    for name, other in (*_OTHER_NAMES.items(), (_DATA, _WORLD)):
         if name in choices and other in choices:
             raise UserError(f"{name} and {other} are one choice", "give one of them")
-    return {_FLAT.get(name, name): value for name, value in choices.items()}
+    return {_OTHER_NAMES.get(name, name): value for name, value in choices.items()}
 
 
 def _usual(x: GradientExchange, mesh: Parallelism) -> GradientExchange:

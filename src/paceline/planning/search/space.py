@@ -13,11 +13,10 @@ from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.learning.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
 from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
-from paceline.strategy.dense_bits import check_bits
 from paceline.strategy.exchange import OF_HOSTS
-from paceline.strategy.parallelism import GATHER_BITS, GRADIENT_BITS, SCHEDULES, check_wire_bits
-from paceline.strategy.residuals import RESIDUAL_PLACES
+from paceline.strategy.parallelism import SCHEDULES
 from paceline.strategy.sharding import TORCH_SHARDINGS, can_gather, check_gathered
+from paceline.strategy.strategy import CHOICES
 
 DOUBLINGS = 11
 """Batches of a worker that are tried where none are given: 1 to 1024."""
@@ -122,10 +121,8 @@ class Space:
 
     def _check_residuals(self) -> None:
         """Raises UserError for choices about residuals and dense numbers that are illegal, or that nothing named can have."""
-        check_bits("residual_bits", self.residual_bits)
-        check_bits("dense_bits", self.dense_bits)
-        if self.residuals_at != "":
-            check_name("place of residuals", self.residuals_at, RESIDUAL_PLACES)
+        for name in ("residual_bits", "dense_bits", "residuals_at"):
+            CHOICES[name].values.check(getattr(self, name), name)
         keeps = tuple(name for name, c in COMPRESSIONS.items() if c.error_feedback)
         named = self.compressions
         if (self.residual_bits, self.residuals_at) != (32, "") and named and not set(named) & set(keeps):
@@ -166,8 +163,8 @@ class Space:
         """Raises UserError for bits that no strategy can have: nothing is shared out, or a precision has more."""
         tried = dict.fromkeys((*self.shardings, *self.divided_shardings))
         shared = [name for name in tried if SHARDINGS[name].optimizer]
-        for name, legal in (("gather_bits", GATHER_BITS), ("gradient_bits", GRADIENT_BITS)):
-            bits = check_wire_bits(name, getattr(self, name), legal)
+        for name in ("gather_bits", "gradient_bits"):
+            bits = CHOICES[name].values.check(getattr(self, name), name)
             if bits and not shared:
                 raise UserError(f"{name}={bits} with sharding {', '.join(tried)}", "give zero1, zero2 or zero3")
         for precision in self.precisions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.choice_values import Bits
 from paceline.strategy.codec_place import check_runs
-from paceline.strategy.parallelism import GATHER_BITS, check_wire_bits
+from paceline.strategy.parallelism import GATHER_BITS
 from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
 from paceline.strategy.sharding import check_no_wider
 from paceline.training.attach.attachable import check_embeddings
@@ -102,8 +102,7 @@ def _check_communication(units: list[Unit]) -> None:
 
 def check_gather_bits(units: Sequence[Unit], bits: object) -> None:
     """Raises UserError for bits that are none of ``GATHER_BITS``, or more than FSDP2 gathers."""
-    whole = isinstance(bits, Integral) and not isinstance(bits, bool)
-    wanted = check_wire_bits("gather_bits", int(bits) if whole else bits, GATHER_BITS)  # type: ignore[call-overload]
+    wanted = Bits(GATHER_BITS).check(bits, "gather_bits")
     narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
     instead = "leave gather_bits out, or change the MixedPrecisionPolicy"
     check_no_wider(wanted, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)

@@ -14,7 +14,7 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.codec_place import check_runs
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
-from paceline.strategy.residuals import RESIDUAL_CHOICES
+from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue

@@ -9,7 +9,7 @@ import torch
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.strategy.residuals import RESIDUAL_CHOICES
+from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.training.attach.tensor_layout import TensorSpec
 from paceline.training.exchanges.error_feedback import shared_out
 

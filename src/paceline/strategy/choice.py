@@ -1,0 +1,237 @@
+"""A choice about a run, declared once, at the field that holds it. Everything that lists choices is derived from here.
+
+``tensor: int = choice(1, Count("tensor"), help="devices that divide each layer")`` declares a field of a dataclass and, in its
+metadata, a ``Choice``. From the choices of ``Strategy`` and its parts come ``Strategy.of``, JSON, the command line's options,
+columns of tables of jobs, the values that ``plan`` tries, ``why not`` and the changes of ``whatif``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+from paceline.errors import UserError
+from paceline.strategy.choice_values import Structure, Values
+
+T = TypeVar("T")
+Effect = Literal["bytes", "time", "memory", "numerics"]
+"""What a choice affects: bytes on any link, seconds, memory of a device, the numbers that are computed."""
+EVERYTHING: tuple[Effect, ...] = ("bytes", "time", "memory", "numerics")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A condition on the other choices, which holds while a choice has its default.
+
+    Attributes:
+        met: whether the owner of the field meets it.
+        message, fix: texts of the ``UserError`` where it does not. ``{name}`` is the field's name, ``{value}`` its value and
+            ``{of}`` the owner, as in ``{of.tensor}``; ``{words}`` is the name with spaces.
+    """
+
+    met: Callable[[Any], bool]
+    message: str
+    fix: str
+
+
+Check = Callable[[Any], None]
+"""A condition of several sentences: it takes the owner of the field and raises ``UserError``."""
+
+
+def _always(owner: Any) -> bool:
+    return True
+
+
+def _never(owner: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How ``train`` takes a choice: it runs it or refuses it.
+
+    Attributes:
+        what, fix: texts of the refusal, formatted as those of ``Need``.
+        runs: whether it runs the owner's value; the default always runs.
+        option: True if ``train`` has the option.
+    """
+
+    what: str = "{words} {value}"
+    fix: str = "leave {name} out"
+    runs: Callable[[Any], bool] = _never
+    option: bool = False
+
+
+RUNS = Trained(runs=_always, option=True)
+"""Of a choice that training runs with every legal value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """How ``plan`` searches a choice.
+
+    Attributes:
+        axis: field of ``Space`` that holds the values that are tried; empty: ``Space.others`` holds them, by the choice's name.
+        values: of ``Space.others``, where none is named.
+        single: True if all strategies have one value, which is the default unless another is named.
+        help: sentence of the option of ``plan``; ``{legal}`` and ``{help}`` are the legal names and the choice's own sentence.
+    """
+
+    axis: str = ""
+    values: tuple[Any, ...] = ()
+    single: bool = False
+    help: str = "{help}; may be repeated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """One choice about a run.
+
+    Attributes:
+        field, part: the dataclass field, and the field of ``Strategy`` that holds its owner; empty: ``Strategy`` itself.
+        name: in ``Strategy.of`` and in JSON.
+        values: the legal ones.
+        default: value where none is given; ``MISSING`` if one must be. ``rule``: what it follows from where it depends on other
+            choices, in words.
+        help: one sentence; ``{legal}`` and ``{default}`` are filled in.
+        option: of the command line, without dashes; empty if it has none of its own. ``other_options``: further names of it.
+        metavar: what the option's value is called.
+        word: in ``whatif --change`` and ``plan --why-not``; empty if no text can write it. ``other_words``: further names.
+        example: a value, as a user types it.
+        column: of a table of jobs; empty if a table cannot hold it.
+        needs: conditions on other choices of the same owner. ``needs_of_strategy``: likewise of the whole strategy.
+        affects: what it changes; the cache of exchanges leaves out choices that change no bytes.
+        follows: the choice that sets it back to its default when it changes: ``compression`` or ``exchange``.
+        later: True if JSON holds it only where it is not the default, as files of earlier versions do.
+        resumable: True if a run may change it and still go on from a checkpoint.
+        said: True if a description names it even where it is the default.
+        train: how ``train`` takes it; by default it refuses every value but the default.
+        plan: how ``plan`` searches it; None: every strategy has the default.
+        label: of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
+        source: paper or software that defines it.
+    """
+
+    values: Values
+    default: Any
+    help: str
+    field: str = ""
+    part: str = ""
+    name: str = ""
+    rule: str = ""
+    option: str = "*"
+    other_options: tuple[str, ...] = ()
+    metavar: str = ""
+    word: str = "*"
+    other_words: tuple[str, ...] = ()
+    example: str = ""
+    column: str = "*"
+    needs: tuple[Need | Check, ...] = ()
+    needs_of_strategy: tuple[Need, ...] = ()
+    affects: tuple[Effect, ...] = EVERYTHING
+    follows: Literal["", "compression", "exchange"] = ""
+    later: bool = False
+    resumable: bool = False
+    said: bool = False
+    train: Trained = Trained()
+    plan: Searched | None = None
+    label: str = ""
+    unset: str = ""
+    source: str = ""
+
+    @property
+    def dest(self) -> str:
+        """Name of the option's value among parsed arguments."""
+        return self.option.replace("-", "_")
+
+    def sentence(self, text: str = "") -> str:
+        """Return ``help``, or ``text`` in its place, with the legal names and the default filled in."""
+        filled = {"legal": ", ".join(map(str, self.values.names)), "default": self.rule or self.default_text}
+        return (text or self.help).format(**filled, help=self.help.format(**filled))
+
+    @property
+    def default_text(self) -> str:
+        """The default as a user types it."""
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+    def written(self, value: object) -> bool:
+        """Return whether JSON holds ``value``."""
+        return not self.later or value != self.default
+
+
+ONE_OF = "only this one of {legal}; may be repeated"
+"""Help of an option of ``plan`` that narrows names."""
+DERIVED = "*"
+"""A text that follows from the field's name."""
+
+
+def choice(default: T, values: Values, help: str, **more: Any) -> T:
+    """Declare a field and its choice. ``more``: further attributes of ``Choice``; those of type text that are not given and
+    name the choice somewhere follow from the field's name."""
+    item: T = field(default=default, metadata={"choice": Choice(default=default, values=values, help=help, **more)})
+    return item
+
+
+@cache
+def declared(owner: Any, part: str = "") -> tuple[Choice, ...]:
+    """The choices that a dataclass declares, in the order of its fields. ``part``: field of ``Strategy`` that holds it."""
+    return tuple(_named(each.metadata["choice"], each.name, part) for each in fields(owner) if "choice" in each.metadata)
+
+
+def _named(item: Choice, field_name: str, part: str) -> Choice:
+    """The choice with the names that follow from its field's name."""
+    name = item.name or field_name
+    hyphened = "" if isinstance(item.values, Structure) else name.replace("_", "-")
+    option = hyphened if item.option == DERIVED else item.option
+    word = (option or hyphened) if item.word == DERIVED else item.word
+    column = (hyphened and name) if item.column == DERIVED else item.column
+    return replace(item, field=field_name, part=part, name=name, option=option, word=word, column=column)
+
+
+def check_values(owner: Any) -> None:
+    """Give each field of a frozen dataclass its legal value. Raises UserError for an illegal one."""
+    for name, default, values in _checks(owner.__class__):
+        value = getattr(owner, name)
+        if value is not default:  # the usual case needs no call: a plan builds a hundred thousand
+            legal = values.check(value, name)
+            if legal is not value:
+                object.__setattr__(owner, name, legal)
+
+
+def check_needs(owner: Any) -> None:
+    """Raises UserError for a value that needs others than the owner's other choices have."""
+    for name, default, needs in _needs(owner.__class__):
+        value = getattr(owner, name)
+        if value is not default and value != default:
+            refuse_unmet(needs, owner, name, value)
+
+
+def refuse_unmet(needs: Sequence[Need | Check], owner: Any, name: str, value: object) -> None:
+    """Raises UserError for the first condition that ``owner`` does not meet."""
+    for need in needs:
+        if not isinstance(need, Need):
+            need(owner)
+        elif not need.met(owner):
+            raise UserError(*(filled(text, owner, name, value) for text in (need.message, need.fix)))
+
+
+def filled(text: str, owner: Any, name: str, value: object) -> str:
+    """A text of ``Need`` or ``Trained`` about the value of a field."""
+    return text.format(name=name, value=value, of=owner, words=name.replace("_", " "))
+
+
+@cache
+def _checks(owner: Any) -> tuple[tuple[str, Any, Values], ...]:
+    return tuple((item.field, item.default, item.values) for item in declared(owner))
+
+
+@cache
+def _needs(owner: Any) -> tuple[tuple[str, Any, tuple[Need | Check, ...]], ...]:
+    return tuple((item.field, item.default, item.needs) for item in declared(owner) if item.needs)
+
+
+def collected(whole: Any, parts: Mapping[str, Any]) -> dict[str, Choice]:
+    """The choices of a strategy by name: its own, then those of its parts."""
+    every: list[Choice] = [*declared(whole), *(item for part, kind in parts.items() for item in declared(kind, part))]
+    return {item.name: item for item in sorted(every, key=lambda item: item.field != "data")}

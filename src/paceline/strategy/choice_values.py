@@ -1,0 +1,218 @@
+"""Legal values of a choice: how a value is checked, read from text, and typed on the command line."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, ClassVar, Protocol
+
+from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown, unknown
+from paceline.names import NO_ALIASES
+from paceline.units import parse_bytes
+
+_FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+class Values(Protocol):
+    """Legal values of a choice.
+
+    Attributes:
+        counted: True if a value can be counted up and down: ``tensor+1``.
+        argument_type: type of the command line's option; None for text.
+    """
+
+    counted: ClassVar[bool] = False
+    argument_type: ClassVar[type[int] | type[float] | None] = None
+
+    @abstractmethod
+    def check(self, value: Any, name: str) -> Any:
+        """Return the legal value that ``value`` means. Raises UserError for an illegal one."""
+
+    @abstractmethod
+    def parse(self, text: str, name: str) -> Any:
+        """Return the value that ``text`` means. Raises UserError for an illegal one."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Legal names or numbers, where they are few."""
+        return ()
+
+    @property
+    def least(self) -> int:
+        """Smallest legal number."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Values):
+    """A whole number from ``least`` up. ``unit``: what is counted, in the plural."""
+
+    unit: str
+    minimum: int = 1
+    counted: ClassVar[bool] = True
+    argument_type: ClassVar[type[int] | type[float] | None] = int
+
+    def check(self, value: Any, name: str) -> int:
+        return check_count(value, self.unit, self.minimum)
+
+    def parse(self, text: str, name: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = self.minimum - 1
+        if number < self.minimum:
+            raise UserError(f"{name} {text!r} is not a whole number from {self.minimum} up", f"write it as {name}=8")
+        return number
+
+    @property
+    def least(self) -> int:
+        return self.minimum
+
+
+@dataclass(frozen=True, slots=True)
+class Bits(Values):
+    """One of few numbers of bits. ``fix``: what an error tells to give."""
+
+    legal: tuple[int, ...]
+    fix: str = ""
+    counted: ClassVar[bool] = True
+    argument_type: ClassVar[type[int] | type[float] | None] = int
+
+    def check(self, value: Any, name: str) -> int:
+        if isinstance(value, bool | float) or value not in self.legal:
+            raise UserError(f"{name}={shown(value)}", self.fix or f"give one of {', '.join(self.names)}")
+        return int(value)
+
+    def parse(self, text: str, name: str) -> int:
+        if text not in self.names:
+            raise UserError(f"{name}={shown(text)}", self.fix or f"give one of {', '.join(self.names)}")
+        return int(text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.legal))
+
+    @property
+    def least(self) -> int:
+        return min(1, *self.legal)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Values):
+    """A finite number from ``low`` to ``high``; None too with ``optional``."""
+
+    low: float
+    high: float
+    optional: bool = False
+    fix: str = ""
+    argument_type: ClassVar[type[int] | type[float] | None] = float
+
+    def check(self, value: Any, name: str) -> float | None:
+        if value is None and self.optional:
+            return None
+        if isinstance(value, bool) or not isinstance(value, Real) or not self.low <= float(value) <= self.high < math.inf:
+            raise UserError(f"{name}={shown(value)}", self.fix or f"give a number from {self.low:g} to {self.high:g}")
+        return float(value)
+
+    def parse(self, text: str, name: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise UserError(f"{name} {text!r} is not a number", f"write it as {name}=1.2") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Values):
+    """Bytes, at least one. ``unit``: what an error calls them."""
+
+    unit: str
+
+    def check(self, value: Any, name: str) -> int:
+        return check_count(value, self.unit)
+
+    def parse(self, text: str, name: str) -> int:
+        return int(parse_bytes(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Values):
+    """True or False."""
+
+    def check(self, value: Any, name: str) -> bool:
+        check_flag(value, name)
+        return bool(value)
+
+    def parse(self, text: str, name: str) -> bool:
+        if text.lower() not in _FLAGS:
+            raise unknown(name, text, ["yes", "no"])
+        return _FLAGS[text.lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Values):
+    """One name of a short list.
+
+    Attributes:
+        title: what an error calls it.
+        legal: the names; a mapping's keys.
+        aliases: other names, and the legal ones that they mean. ``listed``: those of them that an error lists too.
+        exact: True if capitals and separators must be as in ``legal``.
+        optional: True if the empty text is legal and leaves the choice to its rule.
+        few: names that an error lists at most.
+    """
+
+    title: str
+    legal: Collection[str]
+    aliases: Mapping[str, str] = field(default_factory=lambda: NO_ALIASES)
+    listed: tuple[str, ...] = ()
+    exact: bool = False
+    optional: bool = False
+    few: int = 6
+
+    def check(self, value: Any, name: str) -> str:
+        if self.optional and value == "":
+            return ""
+        if self.exact:
+            check_name(self.title, value, self.legal)
+            return str(value)
+        meant = known_name(self.title, value, (*self.legal, *self.listed), self.aliases, few=self.few)
+        return self.aliases.get(meant, meant)
+
+    def parse(self, text: str, name: str) -> str:
+        return known_name(name, text, tuple(self.legal), self.aliases)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self.legal
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Values):
+    """What one function checks and reads. ``legal``: its plain names."""
+
+    read: Callable[[Any], Any]
+    legal: tuple[str, ...] = ()
+
+    def check(self, value: Any, name: str) -> Any:
+        return self.read(value)
+
+    def parse(self, text: str, name: str) -> Any:
+        return self.read(text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.legal
+
+
+@dataclass(frozen=True, slots=True)
+class Structure(Values):
+    """A value of several parts, which its owner checks and no single text writes."""
+
+    def check(self, value: Any, name: str) -> Any:
+        return value
+
+    def parse(self, text: str, name: str) -> Any:
+        raise UserError(f"{name} has no single text", "give it in Python, or by the options of its parts")

@@ -1,0 +1,68 @@
+"""A choice is declared at its field; names, checks and texts follow from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.strategy.choice import RUNS, Need, check_needs, check_values, choice, collected, declared
+from paceline.strategy.choice_values import Count, Flag, Name
+from paceline.strategy.strategy import CHOICES
+
+
+@dataclass(frozen=True)
+class Oven:
+    """A part of a strategy that no strategy has."""
+
+    deck_count: int = choice(1, Count("decks"), "decks (default {default})", metavar="N")
+    heat: str = choice("top", Name("heat", ("top", "all")), "one of {legal}", option="", column="c", train=RUNS)
+    steam: bool = choice(
+        False,
+        Flag(),
+        "steam",
+        needs=(Need(lambda oven: oven.deck_count > 1, "{words} of {of.deck_count} deck, {name}={value}", "give decks"),),
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        check_needs(self)
+
+
+def test_names_follow_from_the_field() -> None:
+    decks, heat, _ = declared(Oven, "oven")
+    assert (decks.name, decks.option, decks.dest, decks.word, decks.column) == (
+        "deck_count",
+        "deck-count",
+        "deck_count",
+        "deck-count",
+        "deck_count",
+    )
+    assert (heat.option, heat.word, heat.column, heat.part) == ("", "heat", "c", "oven")
+    assert (decks.sentence(), heat.sentence(), heat.sentence("{help}; also")) == (
+        "decks (default 1)",
+        "one of top, all",
+        "one of top, all; also",
+    )
+    assert list(collected(Oven, {})) == ["deck_count", "heat", "steam"]
+
+
+def test_values_and_needs_are_checked() -> None:
+    assert Oven(2, "ALL", True).heat == "all"
+    with pytest.raises(UserError, match="unknown heat 'left'"):
+        Oven(heat="left")
+    with pytest.raises(UserError, match="steam of 1 deck, steam=True; give decks"):
+        Oven(steam=True)
+
+
+def test_a_later_choice_is_written_where_it_is_not_the_default() -> None:
+    assert not CHOICES["dense_bits"].written(32) and CHOICES["dense_bits"].written(16) and CHOICES["tensor"].written(1)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_example_is_legal(name: str) -> None:
+    item = CHOICES[name]
+    if item.word:
+        item.values.check(item.values.parse(item.example, item.word), item.word)
+    assert item.help and item.sentence() and item.plan != item.train

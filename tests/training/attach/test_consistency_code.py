@@ -68,7 +68,7 @@ def test_the_version_of_the_code_follows_from_every_file_of_it(tmp_path, monkeyp
     here = consistency.code_version()
     copy = tmp_path / "paceline"
     shutil.copytree(Path(paceline.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    monkeypatch.setattr(consistency, "__file__", str(copy / "training" / "consistency.py"))
+    monkeypatch.setattr(consistency, "__file__", str(copy / "training" / "attach" / "consistency.py"))
     consistency.code_version.cache_clear()
     assert consistency.code_version() == here
     with (copy / "codecs" / "container.py").open("a") as file:

@@ -13,7 +13,7 @@ from paceline.training.attach.exchange_thread import Background
 LAST = """
 import atexit, threading
 from functools import partial
-from paceline.training import daemon_threads
+from paceline.training.attach import daemon_threads
 from paceline.training.attach.exchange_thread import Background
 
 daemon_threads.PATIENCE_S = 60

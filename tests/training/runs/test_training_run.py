@@ -319,7 +319,7 @@ def children(pid: int) -> dict[int, str]:
 START = """
 import sys
 sys.executable = sys.argv[2]  # of the workers
-from paceline.training import train as local
+from paceline.training.runs import train as local
 from paceline.training.runs.training_run import TrainingRun
 from paceline.training.runs.launcher import WorkerFailed
 try:

@@ -33,6 +33,7 @@ test-faults: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/contracts/plain_language.py
 	$(BIN)/mypy
 
 $(READY): pyproject.toml constraints.txt $(NATIVE)

@@ -13,6 +13,7 @@ from paceline.cli import main
 from paceline.errors import UserError
 
 PUBLIC = {
+    "AttachOptions",
     "Workload",
     "Cluster",
     "Strategy",

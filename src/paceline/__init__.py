@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paceline.strategy import GradientExchange, Parallelism, Strategy
     from paceline.training.attach.attach import attach
     from paceline.training.attach.attach_local import attach_local
+    from paceline.training.attach.attach_options import AttachOptions
     from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives; loaded when first used, so that prediction works without torch.
 _HOME = {
+    "AttachOptions": "paceline.training.attach.attach_options",
     "Cluster": "paceline.hardware",
     "GradientExchange": "paceline.strategy",
     "LAMB": "paceline.training.optimizers",
@@ -62,6 +64,7 @@ _HOME = {
 }
 
 __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
+    "AttachOptions",
     "Cluster",
     "GradientExchange",
     "LAMB",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -12,9 +11,9 @@ import torch
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation
-from paceline.strategy import CLIP, COMPRESSIONS, EXCHANGES, GradientExchange, Strategy
+from paceline.strategy import COMPRESSIONS, EXCHANGES, GradientExchange, Strategy
 from paceline.strategy.parallelism import GATHER_BITS, GRADIENT_BITS
-from paceline.training.attach.attach import CANDIDATES, sharded_exchange
+from paceline.training.attach.attach_arguments import EXCHANGE, Arguments
 from paceline.training.attach.attach_sharded import check_gather_bits, exchange_to_run
 from paceline.training.runs.training_run import TrainingRun
 from paceline.workload import Workload
@@ -72,38 +71,16 @@ def trained(choices: Mapping[str, Any]) -> GradientExchange | None:
 
 def attached(choices: Mapping[str, Any]) -> GradientExchange | None:
     """What ``attach`` runs on a model that FSDP2 has sharded; None where it refuses."""
-    given = {**_USUAL, **{name: value for name, value in choices.items() if name in _USUAL}}
+    given = {name: value for name, value in choices.items() if name in (*EXCHANGE, "gather_bits")}
+    arguments = Arguments(choices.get("compression", "dense"), None, given)
     owners = choices.get("shard_devices") or WORKERS
     copies = None if owners == WORKERS else "copies"
     units: Any = [Unit(owners, copies, DTYPES[choices.get("precision", "fp32")])]
     try:
-        check_gather_bits(units, given["gather_bits"])
-        return exchange_to_run(units, given, partial(sharded_exchange, given))
+        check_gather_bits(units, arguments.options().gather_bits)
+        return exchange_to_run(units, arguments)
     except UserError:
         return None
-
-
-_USUAL: dict[str, Any] = {
-    "compression": "dense",
-    "exchange": "",
-    "options": {},
-    "seed": 0,
-    "clip": CLIP,
-    "min_elements": None,
-    "dense": (),
-    "ranks_per_node": None,
-    "compress_pull": True,
-    "codec_at": "",
-    "residual_bits": 32,
-    "residuals_at": "",
-    "dense_bits": 32,
-    "check_every": 0,
-    "timeout_s": 1.0,
-    "grad_scaler": None,
-    "candidates": CANDIDATES,
-    "noise_scale": False,
-    "gather_bits": 0,
-}
 
 
 def exchanges() -> Iterator[dict[str, Any]]:

@@ -12,7 +12,8 @@ from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.optimizer import DEFAULT
 from paceline.strategy.parallelism import GATHER_BITS
 from paceline.strategy.recipe import RATE_SCALINGS
-from paceline.training.runs.training_run import TIMEOUT_S, TrainingRun
+from paceline.training.attach.attach_options import TIMEOUT_S
+from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_seconds, parse_seconds
 
 DEFAULT_OUT = "runs/train"

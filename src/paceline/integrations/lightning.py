@@ -12,9 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.integrations.hook_state import AnyHook, gathered, load_states
-from paceline.integrations.step_comparison import StepComparison
+from paceline.integrations.step_comparison import StepComparison, with_scaler
 from paceline.strategy import GradientExchange
 from paceline.training.attach.attach import attach
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.workload import Workload
 
 KEY = "paceline_hook"
@@ -32,7 +33,7 @@ class PacelineCallback(Callback):
         workload, cluster, network, choices, records: as for ``StepComparison``.
         compression: as for ``paceline.attach``; None leaves gradients as they are. The residuals of all ranks are in the
             Trainer's checkpoints, but for those of weights alone, and a resumed run continues with them.
-        options: further arguments of ``paceline.attach``.
+        options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's if none is given.
 
     Raises:
         UserError: at the start of training: compression without Lightning's strategy ``ddp``; or as ``paceline.attach``.
@@ -47,10 +48,11 @@ class PacelineCallback(Callback):
         compression: str | GradientExchange | None = None,
         choices: Mapping[str, Any] | None = None,
         records: str | Path | None = None,
-        **options: Any,
+        options: AttachOptions | None = None,
+        **keywords: Any,
     ) -> None:
         self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
-        self._compression, self._options, self._step = compression, options, 0
+        self._compression, self._options, self._keywords, self._step = compression, options, keywords, 0
         self._hook: AnyHook | None = None
         self._resumed: list[Any] | None = None
 
@@ -63,8 +65,8 @@ class PacelineCallback(Callback):
                     f"compression with {type(trainer.strategy).__name__}, which does not wrap the model in DDP",
                     "give Trainer(strategy='ddp') and several devices, or leave compression out",
                 )
-            scaler = getattr(trainer.precision_plugin, "scaler", None)
-            self._hook = attach(wrapped, self._compression, **{"grad_scaler": scaler, **self._options})
+            options = with_scaler(self._options, getattr(trainer.precision_plugin, "scaler", None))
+            self._hook = attach(wrapped, self._compression, options, **self._keywords)
             if self._resumed is not None:
                 load_states(self._hook, self._resumed, "the checkpoint")
                 self._resumed = None

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.catalogue import is_device
-from paceline.integrations.hook_state import AnyHook
 from paceline.prediction import Prediction, Predictor, fit
 from paceline.strategy import GradientExchange, Strategy
-from paceline.training.attach.attach import attach
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.units import format_seconds
 from paceline.workload import Workload
 
@@ -203,16 +203,17 @@ def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
     return dict(exchange.to_json())
 
 
-def attach_when_wrapped(
-    model: nn.Module, compression: str | GradientExchange, options: Mapping[str, Any], attached: Callable[[AnyHook], None]
-) -> None:
-    """Compress the gradients of ``model`` once DDP wraps it: at the first forward pass in training.
+def with_scaler(options: AttachOptions | None, scaler: Any) -> AttachOptions:
+    """The options, with a framework's gradient scaler if they have none."""
+    options = options or AttachOptions()
+    return replace(options, grad_scaler=options.grad_scaler or scaler)
 
-    Args:
-        attached: called with the hook.
+
+def attach_when_wrapped(model: nn.Module, attach: Callable[[DistributedDataParallel], None]) -> None:
+    """Call ``attach`` with the DDP model once DDP wraps ``model``: at the first forward pass in training.
 
     Raises:
-        UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``paceline.attach``.
+        UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``attach``.
     """
     if _world() == 1:
         raise UserError("one process exchanges no gradients", "leave compression out, or start several processes")
@@ -225,7 +226,7 @@ def attach_when_wrapped(
     def wrapped(module: nn.Module, _: Any) -> None:
         if isinstance(module, DistributedDataParallel) and module.module is model:
             leave()
-            attached(attach(module, compression, **options))
+            attach(module)
 
     def bare(module: nn.Module, _: Any) -> None:
         if module.training and handles:

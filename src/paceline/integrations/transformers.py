@@ -11,8 +11,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from paceline.hardware import Cluster
 from paceline.integrations.hook_state import AnyHook, read_state, write_state
-from paceline.integrations.step_comparison import StepComparison, attach_when_wrapped
+from paceline.integrations.step_comparison import StepComparison, attach_when_wrapped, with_scaler
 from paceline.strategy import GradientExchange
+from paceline.training.attach.attach import attach
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.workload import Workload
 
 _OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "lars": "lars", "lamb": "lamb"}
@@ -28,7 +30,7 @@ class PacelineCallback(TrainerCallback):
         workload, cluster, network, choices, records: as for ``StepComparison``.
         compression: as for ``paceline.attach``; None leaves gradients as they are. Each rank writes its residuals into the
             Trainer's checkpoints, and a run that is resumed from one in its ``output_dir`` reads them.
-        options: further arguments of ``paceline.attach``.
+        options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's if none is given.
 
     Raises:
         UserError: at the start of training: compression with one process; at the first step: without
@@ -44,17 +46,18 @@ class PacelineCallback(TrainerCallback):
         compression: str | GradientExchange | None = None,
         choices: Mapping[str, Any] | None = None,
         records: str | Path | None = None,
-        **options: Any,
+        options: AttachOptions | None = None,
+        **keywords: Any,
     ) -> None:
         self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
-        self._compression, self._options = compression, options
+        self._compression, self._options, self._keywords = compression, options, keywords
         self._hook: AnyHook | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Start to measure, and prepare the hook."""
         model = given["model"]
-        if self._compression is not None:
-            scaler = getattr(given.get("optimizer"), "scaler", None)
+        if (compression := self._compression) is not None:
+            options = with_scaler(self._options, getattr(given.get("optimizer"), "scaler", None))
             folder = _checkpoint(args, state) if state.global_step else None
 
             def attached(hook: AnyHook) -> None:
@@ -62,7 +65,7 @@ class PacelineCallback(TrainerCallback):
                 if folder is not None:
                     read_state(hook, folder)
 
-            attach_when_wrapped(model, self._compression, {"grad_scaler": scaler, **self._options}, attached)
+            attach_when_wrapped(model, lambda wrapped: attached(attach(wrapped, compression, options, **self._keywords)))
         self.comparison.begin(model, settings_of(args))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:

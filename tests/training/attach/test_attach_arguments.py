@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +20,8 @@ from each_row import each_row
 from paceline.errors import UserError
 from paceline.strategy import DenseRule, GradientExchange
 from paceline.training.attach.attach import attach
+from paceline.training.attach.attach_arguments import EXCHANGE, RUN
+from paceline.training.attach.attach_options import AttachOptions
 
 
 class Scaler:
@@ -86,6 +87,7 @@ EXECUTED: dict[str, Case] = {  # other arguments, the value, and what it changes
     "clip": ({}, 1.0, gradient),
     "min_elements": ({}, 10, sent),
     "dense": ({}, ["0.*"], sent),
+    "dense_rule": ({}, DenseRule(min_elements=10), sent),
     "ranks_per_node": ({"exchange": "hierarchical"}, 1, collectives),
     "compress_pull": ({"compression": "int8"}, False, sent),
     "residual_bits": ({"compression": "sign"}, 16, kept_type),
@@ -118,6 +120,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "clip of int8": ({"compression": "int8", "clip": 1.0}, "int8 does not clip"),
     "min_elements": ({"min_elements": 1.5}, "min_elements=1.5; give a whole number"),
     "dense": ({"dense": [3]}, "dense=[3]; give a list of patterns"),
+    "dense_rule": ({"dense_rule": 10}, "dense_rule=10; give a paceline.strategy.DenseRule"),
+    "servers by name": ({"exchange": "parameter_server", "servers": 2}, "training runs one server, not 2"),
+    "a slip": ({"check_evry": 1}, "attach takes no check_evry; did you mean check_every?"),
     "dense None": ({"dense": None}, "dense=None; give a list of patterns"),
     "ranks_per_node": ({"ranks_per_node": "2"}, "ranks_per_node='2'; give a whole number"),
     "ranks_per_node of sharded": ({"ranks_per_node": 2}, "exchange 'sharded' has no nodes"),
@@ -222,8 +227,9 @@ def test_what_cannot_be_executed_is_refused(name: str) -> None:
 
 
 def test_every_argument_is_tried() -> None:
-    arguments = [name for name in inspect.signature(attach).parameters if name != "model"]
-    elsewhere = {"codec_at", "gather_bits"}  # of cards: tests/training/test_lab_cards.py; of FSDP2: test_weight_gather.py
+    arguments = ["compression", "options", *EXCHANGE, *RUN]
+    # Of cards: tests/training/test_lab_cards.py; of FSDP2: test_weight_gather.py; more servers than one are refused.
+    elsewhere = {"codec_at", "gather_bits", "servers"}
     assert set(arguments) == {name.partition(",")[0] for name in EXECUTED} | elsewhere
     assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)
 
@@ -293,4 +299,4 @@ for name in ("attach", "LARS"):
 
 
 def test_a_silent_link_is_given_up_after_minutes() -> None:
-    assert 60 <= inspect.signature(attach).parameters["timeout_s"].default <= 600
+    assert 60 <= AttachOptions().timeout_s <= 600

@@ -41,7 +41,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (model, {"sync_every": 4, "exchange": "powersgd"}, "works in DDP's buckets"),
     (model, {"sync_every": 4, "fragments": 3}, "3 fragments of a network with 2 trained layers"),
     (model, {"sync_every": 4, "outer_lr": -1}, "outer_lr=-1"),
-    (model, {"sync_every": 4, "check_every": -1}, "-1 exchanges between checks"),
+    (model, {"sync_every": 4, "check_every": -1}, "check_every=-1"),
     (model, {"sync_every": 4, "timeout_s": 0}, "timeout_s=0"),
     (model, {"sync_every": 4, "seed": 1.5}, "seed"),
     (lambda: DistributedDataParallel(model()), {"sync_every": 4}, "give it model.module"),

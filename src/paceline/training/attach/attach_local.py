@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import asdict, replace
-from numbers import Integral
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch.distributed as dist
@@ -13,37 +13,31 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.errors import UserError, check_count, shown
+from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
 from paceline.strategy.codec_place import check_runs
-from paceline.strategy.local_steps import OUTER_LR, OUTER_MOMENTUM
-from paceline.training.attach.attach import TIMEOUT_S
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.local.local_steps import LocalSync
 from paceline.training.attach.tensor_layout import TensorSpec, numbered
 
+_LOCAL = [f.name for f in fields(LocalSteps)]
 _attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[LocalSync]] = weakref.WeakKeyDictionary()
-"""What exchanges each model, while somebody holds it."""
+"""The exchange of each model, while somebody holds it."""
 
 
 def attach_local(
     model: nn.Module,
     exchange: str | GradientExchange = "dense",
+    options: AttachOptions | None = None,
     *,
-    sync_every: int,
-    outer_lr: float = OUTER_LR,
-    outer_momentum: float = OUTER_MOMENTUM,
-    fragments: int = 1,
-    sync_delay: int = 0,
-    mixing: float | None = None,
-    seed: int = 0,
-    check_every: int = 100,
-    timeout_s: float = TIMEOUT_S,
+    local: LocalSteps | None = None,
     process_group: dist.ProcessGroup | None = None,
+    **keywords: Any,
 ) -> LocalSync:
-    """Let every worker train on its own, and average how far they have come every so many steps (DiLoCo, Local SGD).
+    """Let every worker train alone, and average the changes of the weights every ``sync_every`` steps (DiLoCo, Local SGD).
 
-    The script keeps its model as it is, without DistributedDataParallel, and calls ``step()`` behind its optimizer's step::
+    The script keeps its model as it is, without DistributedDataParallel, and calls ``step()`` after its optimizer's step::
 
         sync = paceline.attach_local(model, "int8", sync_every=32)
         for x, y in data:
@@ -53,20 +47,19 @@ def attach_local(
             sync.step()
         sync.finish()
 
-    All ranks begin with the weights and buffers of the first one. Where a pseudo-gradient of any rank is NaN or infinite, all
-    ranks return to the shared weights of the last exchange and keep their residuals; a finite one above 2^100 travels dense.
+    All ranks begin with the weights and buffers of the first one. If a pseudo-gradient of any rank is NaN or infinite, all
+    ranks return to the shared weights of the last exchange and keep their residuals. A finite one above 2^100 is sent dense.
 
     Args:
-        exchange: a ``GradientExchange``, or the name of a compression, which stands for it with its defaults.
-        sync_every, outer_lr, outer_momentum, fragments, sync_delay, mixing: as for ``paceline.strategy.LocalSteps``. An outer
-            rate of 1 without momentum is Local SGD: the mean of the weights.
-        seed: of the stochastic rounding; the same on every rank.
-        check_every: compare a checksum of the shared weights over the ranks in every so many exchanges; 0 never does.
-        timeout_s: how long an exchange waits for a slow rank or a cut link before it fails.
+        exchange: a ``GradientExchange``, or the name of a compression with its defaults.
+        options: seed, checks and time limit; ``check_every`` counts exchanges.
+        local: how often workers exchange, and the outer step. An outer rate of 1 without momentum is Local SGD: the mean of
+            the weights.
         process_group: the workers; None: all ranks.
+        keywords: fields of ``LocalSteps``, such as ``sync_every``, and of ``AttachOptions``; they replace those of the values.
 
     Returns:
-        What exchanges; keep its ``state_dict()`` of every rank in your checkpoints.
+        The exchange of the model. Keep its ``state_dict()`` of every rank in your checkpoints.
 
     Raises:
         UserError: an unknown name, an illegal value, a compression that local steps cannot take, a model that has local steps
@@ -79,40 +72,34 @@ def attach_local(
     if dist.get_rank(group) < 0:
         raise UserError("this rank is not in the process group", "call attach_local on the ranks of process_group alone")
     illegal: UserError | None = None
-    local, wanted, tensors = LocalSteps(sync_every=1), GradientExchange(), dict[str, TensorSpec]()
+    steps, run, wanted, tensors = LocalSteps(), AttachOptions(), GradientExchange(), dict[str, TensorSpec]()
     try:
-        local = LocalSteps(
-            sync_every=sync_every,
-            fragments=fragments,
-            sync_delay=sync_delay,
-            mixing=mixing,
-            outer_lr=outer_lr,
-            outer_momentum=outer_momentum,
-        )
+        steps = _local_steps(local, {name: value for name, value in keywords.items() if name in _LOCAL})
+        changes = {name: value for name, value in keywords.items() if name not in _LOCAL}
+        run = AttachOptions.everywhere("attach_local", options, changes)
         wanted = _exchange(exchange, dist.get_world_size(group))
-        local.check_compression(wanted.description)
-        check_count(check_every, "exchanges between checks", 0)
-        if isinstance(seed, bool) or not isinstance(seed, Integral):
-            raise UserError(f"seed={shown(seed)}", "give a whole number")
-        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 1e-3 <= timeout_s <= 1e9:
-            raise UserError(f"timeout_s={shown(timeout_s)}", "give seconds, 1e-3 to 1e9")
+        steps.check_compression(wanted.description)
         tensors = _trained(model)
         _check_first(model)
         check_runs(wanted, next(model.parameters()).device.type)
-        local.split(list(tensors.values()))
+        steps.split(list(tensors.values()))
     except UserError as error:
         illegal = error
     given: dict[str, Any] = {"arguments": "legal" if illegal is None else f"illegal: {illegal}"}  # the first that is compared
-    given |= {"check_every": check_every, "exchange": wanted.to_json(), "local steps": asdict(local)}
-    given |= {"seed": seed, "timeout_s": timeout_s}
+    given |= {"exchange": wanted.to_json(), "local steps": asdict(steps), **asdict(run)}
     agree(group, given, list(tensors.values()))
     if illegal is not None:
         raise illegal
-    sync = LocalSync(
-        model, wanted, local, tensors, seed=int(seed), check_every=check_every, timeout_s=float(timeout_s), group=group
-    )
+    sync = LocalSync(model, wanted, steps, tensors, run, group)
     _attached[_inner(model)] = weakref.ref(sync)
     return sync
+
+
+def _local_steps(local: LocalSteps | None, changes: Mapping[str, Any]) -> LocalSteps:
+    """The steps with some fields changed. Raises UserError if nothing says how often workers exchange."""
+    if local is None and "sync_every" not in changes:
+        raise UserError("attach_local without sync_every", "give sync_every, the steps from one exchange to the next")
+    return replace(local or LocalSteps(), **changes)
 
 
 def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,11 +12,11 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.strategy.choice_values import Bits
 from paceline.strategy.codec_place import check_runs
-from paceline.strategy.parallelism import GATHER_BITS
 from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
 from paceline.strategy.sharding import check_no_wider
+from paceline.training.attach.attach_arguments import Arguments
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.attachable import check_embeddings
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter
@@ -26,32 +25,27 @@ from paceline.training.attach.shards.fsdp_units import Unit, check_root, units_o
 _log = logging.getLogger("paceline")
 
 
-def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]) -> ShardedHook:
-    """Replace the exchanges of a sharded model's units. See ``attach`` for the keywords.
-
-    Args:
-        given: the keywords of the caller, which all ranks compare.
-        exchange_of: the gradient exchange that they describe, from the number of ranks; it may raise UserError.
+def attach_sharded(model: nn.Module, arguments: Arguments) -> ShardedHook:
+    """Replace the exchanges of a sharded model's units. See ``attach`` for the arguments.
 
     Raises:
-        UserError: on every rank of the mesh alike.
+        UserError: on every rank of the mesh.
     """
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     units = units_of(model)
     trained = [unit for unit in units if unit.tensors]
     illegal: UserError | None = None
-    exchange = GradientExchange()
+    exchange, options = GradientExchange(), AttachOptions()
     try:
         check_root(model)
         _check_communication(units)
-        exchange = exchange_to_run(trained, given, exchange_of)
+        exchange, options = exchange_to_run(trained, arguments), arguments.options()
         _check_model(model)
-        check_gather_bits(units, given["gather_bits"])
+        check_gather_bits(units, options.gather_bits)
     except UserError as error:
         illegal = error
-    shown = {name: value for name, value in given.items() if name not in ("grad_scaler", "ranks_per_node", "compression")}
-    shown |= {"gradient exchange": exchange.to_json(), "grad_scaler": given["grad_scaler"] is not None}
-    shown["what is illegal"] = illegal and str(illegal)
+    shown = arguments.compared() | {"gradient exchange": exchange.to_json(), "what is illegal": illegal and str(illegal)}
+    del shown["compression"]
     tensors = [t.whole for unit in trained for t in unit.tensors]
     for group in dict.fromkeys([trained[0].shard_group, trained[0].replicate_group]):
         if group is not None:
@@ -59,30 +53,16 @@ def attach_sharded(model: nn.Module, given: Mapping[str, Any], exchange_of: Call
     if illegal is not None:
         raise illegal
     _tell_of_unsent(model, units)
-    return ShardedHook(model, units, exchange, **hook_settings(given), gather_bits=int(given["gather_bits"]))
+    return ShardedHook(model, units, exchange, options)
 
 
-def hook_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What every hook takes beside its exchange, of checked keywords; NumPy's numbers as Python's."""
-    return {
-        "seed": int(given["seed"]),
-        "check_every": int(given["check_every"]),
-        "timeout_s": float(given["timeout_s"]),
-        "scaler": given["grad_scaler"],
-    }
-
-
-def exchange_to_run(
-    units: Sequence[Unit], given: Mapping[str, Any], exchange_of: Callable[[int], GradientExchange]
-) -> GradientExchange:
-    """The exchange of the keywords, as ``attach_sharded`` has them, checked. One that is left open is the usual one there."""
+def exchange_to_run(units: Sequence[Unit], arguments: Arguments) -> GradientExchange:
+    """The checked exchange of a sharded model. If the caller leaves it open, it is the usual one of sharded models."""
     replicated = any(unit.replicate_group is not None for unit in units)
-    if given["noise_scale"]:
+    if arguments.options().noise_scale:
         raise UserError("noise_scale is measured with DistributedDataParallel only", "leave noise_scale out")
-    owners = units[0].owners
-    exchange = exchange_of(owners)
-    named = isinstance(given["compression"], GradientExchange) or given["exchange"]
-    if not named:
+    exchange = arguments.sharded_exchange(units[0].owners)
+    if not arguments.names_exchange:
         exchange = replace(exchange, exchange=usual_exchange(exchange.compression, not replicated))
     for unit in units:
         check_to_owners(exchange, unit.replicate_group is not None, unit.owners)
@@ -100,12 +80,11 @@ def _check_communication(units: list[Unit]) -> None:
         )
 
 
-def check_gather_bits(units: Sequence[Unit], bits: object) -> None:
-    """Raises UserError for bits that are none of ``GATHER_BITS``, or more than FSDP2 gathers."""
-    wanted = Bits(GATHER_BITS).check(bits, "gather_bits")
+def check_gather_bits(units: Sequence[Unit], bits: int) -> None:
+    """Raises UserError for more bits than FSDP2 gathers."""
     narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
     instead = "leave gather_bits out, or change the MixedPrecisionPolicy"
-    check_no_wider(wanted, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)
+    check_no_wider(bits, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)
 
 
 def _tell_of_unsent(model: nn.Module, units: Sequence[Unit]) -> None:

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.training.attach.attach import TIMEOUT_S, attach_momentum
+from paceline.training.attach.attach import attach_momentum
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.tensor_layout import TensorSpec
 from paceline.training.optimizers.lamb import LAMB
 
@@ -36,7 +37,7 @@ class _OneBit(torch.optim.Optimizer):
 
     _step_supports_amp_scaling = True  # so that a GradScaler leaves the step to ``step``, which refuses it
 
-    def _connect(self, model: DistributedDataParallel, freeze_step: int, **options: Any) -> None:
+    def _connect(self, model: DistributedDataParallel, freeze_step: int, block: int, options: AttachOptions) -> None:
         if isinstance(freeze_step, bool) or not isinstance(freeze_step, int) or freeze_step < 1:
             raise UserError(
                 f"freeze_step={freeze_step!r}", "give a whole number of steps from 1 on; the papers take 15 to 25 %"
@@ -45,7 +46,7 @@ class _OneBit(torch.optim.Optimizer):
         for _, parameter in self._each():
             if parameter.dtype != torch.float32:
                 raise UserError(f"a parameter is {parameter.dtype}", "1-bit optimizers take fp32 ones; use torch.autocast")
-        self.hook, tensors = attach_momentum(model, **options)
+        self.hook, tensors = attach_momentum(model, block, options)
         self._specs: Mapping[int, TensorSpec] = tensors
         absent = [spec.name for key, spec in tensors.items() if key not in {id(p) for _, p in self._each()}]
         foreign = [p for _, p in self._each() if p.requires_grad and id(p) not in tensors]
@@ -184,7 +185,7 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         model: the ``DistributedDataParallel`` model; it may have no other communication hook.
         freeze_step: steps after which the variance is frozen; the paper has 15 to 25 % of all.
         block: elements that share a scale.
-        seed, check_every, timeout_s: see ``attach``.
+        options: seed, checks and time limit; ``keywords``: fields of ``AttachOptions`` that replace those of ``options``.
 
     Attributes:
         hook: holds the errors of this rank; save ``hook.state_dict()`` of every rank beside ``state_dict()``.
@@ -207,12 +208,12 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         freeze_step: int,
         maximize: bool = False,
         block: int = 1024,
-        seed: int = 0,
-        check_every: int = 100,
-        timeout_s: float = TIMEOUT_S,
+        options: AttachOptions | None = None,
+        **keywords: Any,
     ) -> None:
+        run = AttachOptions.everywhere("OneBitAdam", options, keywords)
         torch.optim.Adam.__init__(self, params, lr, betas, eps, weight_decay, maximize=maximize)
-        self._connect(model, freeze_step, block=block, seed=seed, check_every=check_every, timeout_s=timeout_s)
+        self._connect(model, freeze_step, block, run)
 
     def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
         return torch.optim.Adam.step(self, closure)
@@ -235,7 +236,7 @@ class OneBitLamb(_OneBit, LAMB):
     Args:
         params: ``model.named_parameters()``, or groups; fp32, all that ``model`` trains.
         lr, betas, eps, weight_decay, exclude, maximize: as ``LAMB`` in its variant ``paper``.
-        model, freeze_step, block, seed, check_every, timeout_s: see ``OneBitAdam``, as attributes and errors.
+        model, freeze_step, block, options: as ``OneBitAdam``, which has the attributes and errors too.
     """
 
     def __init__(
@@ -249,15 +250,13 @@ class OneBitLamb(_OneBit, LAMB):
         model: DistributedDataParallel,
         freeze_step: int,
         block: int = 1024,
-        seed: int = 0,
-        check_every: int = 100,
-        timeout_s: float = TIMEOUT_S,
-        **lamb: Any,
+        options: AttachOptions | None = None,
+        **keywords: Any,
     ) -> None:
-        if lamb.keys() - {"exclude", "maximize"}:
-            raise UserError(f"OneBitLamb takes no {', '.join(sorted(lamb))}", "legal: exclude and maximize")
+        lamb = {name: keywords.pop(name) for name in ("exclude", "maximize") if name in keywords}
+        run = AttachOptions.everywhere("OneBitLamb", options, keywords)
         LAMB.__init__(self, params, lr, betas, eps, weight_decay, **lamb)
-        self._connect(model, freeze_step, block=block, seed=seed, check_every=check_every, timeout_s=timeout_s)
+        self._connect(model, freeze_step, block, run)
 
     def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
         weights = [p.detach().clone() for _, p in self._each()] if self.steps_done >= self.freeze_step - AVERAGED else []

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.prediction import Calibration, Line
 from paceline.strategy import BucketPlan, Strategy
 from paceline.training.attach.attach import attach, wrap
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.runs.loop import classification_loss, make_optimizer
 
 ELEMENTS = (1 << 15, 1 << 17, 1 << 19)
@@ -87,7 +88,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
 def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: torch.device, timeout_s: float) -> list[Parts]:
     ddp = DistributedDataParallel(_Vector(elements).to(device))
     # The rule for dense tensors names those of the model; this gradient represents the compressed ones.
-    hook = attach(ddp, replace(strategy.gradient_exchange, dense_rule=None), timeout_s=timeout_s)
+    hook = attach(ddp, replace(strategy.gradient_exchange, dense_rule=None), AttachOptions(timeout_s=timeout_s))
     gradient = torch.randn(elements, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
     steps: list[Parts] = []
     for _ in range(STEPS + 2):

@@ -25,9 +25,7 @@ from paceline.training.runs.training_run import TrainingRun
 
 def attached(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
     """The model and what exchanges it, as a ``Trainer`` takes them. Raises UserError as ``attach_local``."""
-    strategy = run.strategy
-    local = {name: getattr(strategy.local, name) for name in strategy.local.__dataclass_fields__}
-    sync = attach_local(module, strategy.gradient_exchange, seed=run.seed, timeout_s=run.timeout_s, **local)
+    sync = attach_local(module, run.strategy.gradient_exchange, run.attach_options, local=run.strategy.local)
     return cast(DistributedDataParallel, Alone(module)), cast(Hook, sync)
 
 

@@ -25,10 +25,8 @@ _BATCH = 256  # samples of a forward pass without gradients
 
 def sharded(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
     """The model and what exchanges its gradients, as a ``Trainer`` takes them. Raises UserError as ``attach``."""
-    strategy = run.strategy
-    shard(module, strategy)
-    bits = strategy.parallelism.gather_bits
-    hook = attach(module, strategy.gradient_exchange, seed=run.seed, timeout_s=run.timeout_s, gather_bits=bits)
+    shard(module, run.strategy)
+    hook = attach(module, run.strategy.gradient_exchange, run.attach_options)
     return cast(DistributedDataParallel, Alone(module)), cast(Hook, hook)
 
 

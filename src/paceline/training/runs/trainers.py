@@ -42,7 +42,7 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
         model, hook = sharded(module, run)
     else:
         model = wrap(module, strategy)
-        hook = attach(model, x, seed=run.seed, noise_scale=x.compression in MEASURABLE, timeout_s=run.timeout_s)
+        hook = attach(model, x, run.attach_options, noise_scale=x.compression in MEASURABLE)
     update = SharedUpdate.of(model, hook, run) if shares.optimizer and not shares.weights else None
     trained = module.named_parameters() if update is None else update.parts.items()
     recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)

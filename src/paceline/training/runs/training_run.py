@@ -16,11 +16,10 @@ from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
 
-TIMEOUT_S = 300.0
-"""Minutes, not seconds: saving, or a first compilation, can take another rank so long. A longer wait is an error."""
 MOST_TIMEOUT_S = 7 * 86400.0
 MOST_EPOCHS = 10**9
 DIRECTORIES = ("mnist", "fashion-mnist", "cifar10")
@@ -226,6 +225,12 @@ class TrainingRun:
     def learning_rate(self) -> float:
         """The rate that was given, else the optimizer's default; at ``scale_from`` where there is one."""
         return self.lr or OPTIMIZERS[self.strategy.optimizer].lr
+
+    @property
+    def attach_options(self) -> AttachOptions:
+        """Options of the attached exchange."""
+        bits = self.strategy.parallelism.gather_bits
+        return AttachOptions(seed=self.seed, timeout_s=self.timeout_s, gather_bits=bits)
 
     def recipe(self, steps_per_epoch: int) -> Recipe:
         """The rates of the whole run. Raises UserError for a decay that cannot be."""

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.training.attach.attach import attach_momentum
+from paceline.training.attach.attach_options import AttachOptions
 
 
 def behaviours(rank: int, workers: int) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
 
     seen: dict[str, Any] = {"own": grads(bare), "stock": grads(DDP(bare))}
     model = DDP(bare, bucket_cap_mb=0.004)
-    hook, tensors = attach_momentum(model, block=64, seed=0, check_every=1, timeout_s=100)
+    hook, tensors = attach_momentum(model, 64, AttachOptions(check_every=1, timeout_s=100))
     hook.meter.begin_step()
     seen["mean"] = grads(model)
     hook.frozen, seen["step"], seen["dense"] = True, hook.step, hook.meter.sent_bytes

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import GradientExchange
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import UNSEEN, BufferChecksums, BufferWatch
 from paceline.training.attach.consistency import checksum, odd_ranks, of_all_ranks, refuse_unequal
 from paceline.training.attach.exchange_thread import Exchanges, Future
@@ -54,25 +55,22 @@ class HookBase(ABC):
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
         tensors: Mapping[int, TensorSpec],
-        *,
-        seed: int,
-        check_every: int,
-        timeout_s: float,
-        scaler: Any = None,
+        options: AttachOptions,
     ) -> None:
-        self.gradient_exchange, self.seed, self.step = gradient_exchange, seed, 0
+        self.gradient_exchange, self.options, self.step = gradient_exchange, options, 0
+        self.seed = options.seed  # until a state is loaded
         self._named, self.tensors = tensors, list(tensors.values())
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
         self.meter, self.sample = Meter(dist.get_rank(model.process_group)), Sample()
         ranks = dist.get_process_group_ranks(model.process_group)
         device = next(model.module.parameters()).device
-        self.wire = own_wire(model.process_group, ranks, device, self.meter, timeout_s)
+        self.wire = own_wire(model.process_group, ranks, device, self.meter, options.timeout_s)
         self._weights = alike_on_all_ranks(model)
         self._buffers = BufferWatch(model)
-        if check_every == 1:
+        if options.check_every == 1:
             self._buffers.arm()
         self._usage = Usage(model, tensors) if model.find_unused_parameters and not model.static_graph else None
-        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        self._factor = 1.0
         # The parameters whose gradients the hook exchanges.
         self._parameters = [p for p in model.module.parameters() if id(p) in tensors]
         self._nonfinite = False  # in this step, on any rank
@@ -108,7 +106,7 @@ class HookBase(ABC):
 
     def _follow_scaler(self) -> None:
         """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
-        factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
+        factor = self._factor if self.options.grad_scaler is None else float(self.options.grad_scaler.get_scale())
         if factor != self._factor:
             self._rescale(factor / self._factor)
             self._factor = factor
@@ -144,9 +142,10 @@ class HookBase(ABC):
         self._keep_residuals(not self._nonfinite)
         self._mixed = self._nonfinite and self._encoded and not end.joined
         self._nonfinite = self._encoded = False
-        if self._check_every and self.step % self._check_every == 0:
+        every = self.options.check_every
+        if every and self.step % every == 0:
             self._check_replicas(end.joined)
-        if self._check_every and (self.step + 1) % self._check_every == 0:
+        if every and (self.step + 1) % every == 0:
             self._buffers.arm()
 
     def _check_replicas(self, left_out: bool) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import GradientExchange
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.auto import Auto
 from paceline.training.attach.bucketing import Groups
 from paceline.training.attach.exchange_thread import Background, Future, promise
@@ -44,24 +45,17 @@ class Hook(HookBase):
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
         tensors: Mapping[int, TensorSpec],
-        *,
-        seed: int,
-        check_every: int,
-        timeout_s: float,
-        scaler: Any = None,
+        options: AttachOptions,
         candidates: Sequence[GradientExchange] = (),
-        noise_scale: bool = False,
     ) -> None:
-        super().__init__(
-            model, gradient_exchange, tensors, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler
-        )
+        super().__init__(model, gradient_exchange, tensors, options)
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._flat = torch.empty(0)
         self._groups = Groups(model, self._named, fused=True)
         self._starts = Background(self, "paceline-start")
         self._owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self._paid: dict[str, torch.Tensor] = {}  # those that it has sent in this step
-        self.noise = NoiseMeter(self.wire) if noise_scale else None
+        self.noise = NoiseMeter(self.wire) if options.noise_scale else None
         self._auto = self._chooser(candidates) if candidates else None
         self._adopts = self._auto is not None
         self._setup: ExchangeSetup | None = None

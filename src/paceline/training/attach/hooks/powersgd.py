@@ -17,6 +17,7 @@ from paceline.errors import UserError
 from paceline.strategy import GradientExchange, ring_bytes
 from paceline.strategy.compression import low_rank_factors
 from paceline.strategy.formats import FP32
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.bucketing import Group, Groups
 from paceline.training.attach.exchange_thread import Future, promise
 from paceline.training.attach.hooks.base import HookBase, StepEnd, step_end
@@ -52,15 +53,9 @@ class PowerSGD(HookBase):
         model: DistributedDataParallel,
         gradient_exchange: GradientExchange,
         tensors: Mapping[int, TensorSpec],
-        *,
-        seed: int,
-        check_every: int,
-        timeout_s: float,
-        scaler: Any = None,
+        options: AttachOptions,
     ) -> None:
-        super().__init__(
-            model, gradient_exchange, tensors, seed=seed, check_every=check_every, timeout_s=timeout_s, scaler=scaler
-        )
+        super().__init__(model, gradient_exchange, tensors, options)
         described = gradient_exchange.description
         self.rank, self.min_rate = int(described.option("rank")), described.option("min_rate")
         self._keeping = keeping_of(gradient_exchange)
@@ -73,7 +68,7 @@ class PowerSGD(HookBase):
             start_powerSGD_iter=max(START, int(described.option("start_iter"))),
             min_compression_rate=self.min_rate,
             orthogonalization_epsilon=_NOTHING,
-            random_seed=seed % 2**32,  # NumPy accepts no larger seed
+            random_seed=options.seed % 2**32,  # NumPy accepts no larger seed
         )
 
     def __str__(self) -> str:

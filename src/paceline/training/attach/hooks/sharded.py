@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import buffers_of_sharded
 from paceline.training.attach.consistency import checksum, odd_in_mesh, same_in_mesh
 from paceline.training.attach.exchange_thread import Exchanges, Future, promise
@@ -72,7 +73,6 @@ class ShardedHook:
 
     Args:
         units: of the model, frozen ones too; every rank has the same.
-        gather_bits: of a gathered weight: 16 is bfloat16, 8 are int8 blocks; 0, or as many as it has, leaves it alone.
 
     Attributes:
         gradient_exchange: compression and exchange in use.
@@ -87,26 +87,21 @@ class ShardedHook:
         model: nn.Module,
         units: Sequence[Unit],
         gradient_exchange: GradientExchange,
-        *,
-        seed: int,
-        check_every: int,
-        timeout_s: float,
-        scaler: Any = None,
-        gather_bits: int = 0,
+        options: AttachOptions,
     ) -> None:
-        self.gradient_exchange, self.seed, self.step = gradient_exchange, seed, 0
+        self.gradient_exchange, self.options, self.step = gradient_exchange, options, 0
+        self.seed = options.seed  # until a state is loaded
         self.units = tuple(unit for unit in units if unit.tensors)
         self._model, self._every_unit = model, tuple(units)
-        self.gather_bits, self.timeout_s = gather_bits, timeout_s
         places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
         whole = [t.whole for unit in self.units for t in unit.tensors]
         self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
         self.meter, self.sample = Meter(dist.get_rank()), Sample()  # nobody asks for a sample of a shard
         self._reducers: dict[Unit, UnitReducer] = make_reducers(
-            self.units, gradient_exchange, set(self.dense), self.meter, timeout_s
+            self.units, gradient_exchange, set(self.dense), self.meter, options.timeout_s
         )
-        self._check_every, self._scaler, self._factor = check_every, scaler, 1.0
+        self._factor = 1.0
         widest = self._reducers[widest_unit(self.units)]
         self._data_wires = tuple(dict.fromkeys((widest.world, widest.replicas)))
         ranks = {rank for wire in self._data_wires for rank in dist.get_process_group_ranks(wire.group)}
@@ -114,7 +109,7 @@ class ShardedHook:
         everyone = dist.group.WORLD if widest_mesh(self.units).size() == dist.get_world_size() else None
         self._work = Exchanges(self._reducers[self.units[0]].world, everyone)
         self._waiting: list[Future] = []
-        wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, timeout_s)
+        wires = verdict_wires(self.units, (r.world for r in self._reducers.values()), self.meter, options.timeout_s)
         self._verdict = StepVerdict(wires, gradient_exchange.description.lossy)
         self._in_step = self._exchanged = False
         self._told: set[str] = set()
@@ -181,7 +176,7 @@ class ShardedHook:
             "compression": self.gradient_exchange.compression,
             "gradient_exchange": json.dumps(settings(self.gradient_exchange)),  # one entry, whatever options it has
             "factor": self._factor,
-            "gather_bits": self.gather_bits,
+            "gather_bits": self.options.gather_bits,
         }
 
     def load_state_dict(self, state: HookState) -> None:
@@ -360,7 +355,7 @@ class ShardedHook:
             return
         self.step += 1
         self._obey(verdicts[0])
-        if self._check_every and self.step % self._check_every == 0:
+        if self.options.check_every and self.step % self.options.check_every == 0:
             with self.naming():
                 self.check_replicas()
 
@@ -399,7 +394,7 @@ class ShardedHook:
 
     def _follow_scaler(self) -> None:
         """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
-        factor = self._factor if self._scaler is None else float(self._scaler.get_scale())
+        factor = self._factor if self.options.grad_scaler is None else float(self.options.grad_scaler.get_scale())
         if factor != self._factor:
             for reducer in self._reducers.values():
                 reducer.feedback_scale(factor / self._factor)
@@ -443,7 +438,8 @@ class UnitAllGather(AllGather):
 
     def __init__(self, hook: ShardedHook, unit: Unit, number: int, messages: BufferPool) -> None:
         self._hook = hook
-        self._gather = WeightGather(hook.gather_bits, unit.shard_group, hook.meter, number, hook.timeout_s, messages)
+        bits, timeout_s = hook.options.gather_bits, hook.options.timeout_s
+        self._gather = WeightGather(bits, unit.shard_group, hook.meter, number, timeout_s, messages)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A buffer of FSDP2's."""

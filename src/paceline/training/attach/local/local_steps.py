@@ -22,6 +22,7 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import same_weights
 from paceline.training.attach.exchange_thread import Exchanges, promise
 from paceline.training.attach.gradient_sample import Sample
@@ -65,20 +66,18 @@ class LocalSync:
         gradient_exchange: GradientExchange,
         local: LocalSteps,
         tensors: Mapping[str, TensorSpec],
-        *,
-        seed: int,
-        check_every: int,
-        timeout_s: float,
+        options: AttachOptions,
         group: dist.ProcessGroup,
     ) -> None:
-        self.gradient_exchange, self.local, self.seed, self.step_number, self.returned = gradient_exchange, local, seed, 0, 0
+        self.gradient_exchange, self.local, self.options = gradient_exchange, local, options
+        self.seed, self.step_number, self.returned = options.seed, 0, 0  # until a state is loaded
         self._model, self.tensors = model, list(tensors.values())
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
         self.meter, self.sample = Meter(dist.get_rank(group)), Sample()
         parameters = dict(model.named_parameters())
         device = parameters[self.tensors[0].name].device
         ranks = dist.get_process_group_ranks(group)
-        self.wire = own_wire(group, ranks, device, self.meter, timeout_s)
+        self.wire = own_wire(group, ranks, device, self.meter, options.timeout_s)
         _spread(model, ranks[0], group)
         self.setup = make_setup(gradient_exchange, self.wire, self.sample)
         self.fragments = [
@@ -88,7 +87,7 @@ class LocalSync:
         self.buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
         self.counts = {n: b for n, b in model.named_buffers() if not b.is_floating_point()}
         self.kept_buffers = self._flat_buffers()
-        self._check_every, self._count = check_every, 0
+        self._count = 0
         widest = max(self.fragments, key=lambda f: f.elements)
         self._difference = torch.empty(widest.elements, dtype=widest.anchor.dtype, device=device)
         self._flat = torch.empty(0)
@@ -245,7 +244,7 @@ class LocalSync:
         pending.trained = round(float(self.wire.note(told)()))
         if not pending.trained:
             return
-        if self._check_every and self._count % self._check_every == 0:
+        if self.options.check_every and self._count % self.options.check_every == 0:
             same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
         self._count += 1
         if pending.buffers.numel():  # before anything is encoded: residuals stay if a buffer is infinite

@@ -16,7 +16,8 @@ from distributed import launch_once
 from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.integrations import step_comparison
-from paceline.integrations.step_comparison import StepComparison, attach_when_wrapped
+from paceline.integrations.step_comparison import CallbackBase, StepComparison, attach_when_wrapped
+from paceline.training.attach.attach_options import AttachOptions
 
 SETTINGS = {"global_batch_size": 64, "precision": "fp32"}
 
@@ -151,14 +152,14 @@ def test_the_measured_step_is_kept_and_corrects_the_next_prediction(
 
 def test_one_process_compresses_nothing() -> None:
     with pytest.raises(UserError, match="one process exchanges no gradients"):
-        attach_when_wrapped(nn.Linear(2, 2), "terngrad", {}, lambda _: None)
+        attach_when_wrapped(nn.Linear(2, 2), lambda _: None)
 
 
 def in_two_processes(rank: int, workers: int) -> tuple[str, bool, bool]:
     """What refuses a model that nothing wraps, whether DDP's model gets its hook, and whether ranks stay together."""
     torch.manual_seed(1)
     bare = nn.Linear(64, 32)
-    attach_when_wrapped(bare, "terngrad", {}, lambda _: None)
+    attach_when_wrapped(bare, lambda _: None)
     bare.eval()
     bare(torch.ones(1, 64))
     bare.train()
@@ -169,7 +170,8 @@ def in_two_processes(rank: int, workers: int) -> tuple[str, bool, bool]:
         said = error.message
     inner = nn.Linear(64, 32)
     hooks: list[object] = []
-    attach_when_wrapped(inner, "terngrad", {"min_elements": 1}, hooks.append)
+    callback = CallbackBase(compression="terngrad", options=AttachOptions(seed=3), min_elements=1)
+    attach_when_wrapped(inner, lambda wrapped: hooks.append(callback._attach(wrapped, None)))
     model = DistributedDataParallel(inner)
     for step in range(2):
         model(torch.full((2, 64), 1.0 + rank + step)).square().sum().backward()

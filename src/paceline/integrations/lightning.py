@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.hardware import Cluster
-from paceline.integrations.hook_state import AnyHook, gathered, load_states
-from paceline.integrations.step_comparison import StepComparison, with_scaler
-from paceline.strategy import GradientExchange
-from paceline.training.attach.attach import attach
-from paceline.training.attach.attach_options import AttachOptions
-from paceline.workload import Workload
+from paceline.integrations.hook_state import gathered, load_states
+from paceline.integrations.step_comparison import CallbackBase
 
 KEY = "paceline_hook"
 """Of the states in a checkpoint."""
@@ -24,8 +17,8 @@ _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 """Beginnings of the Trainer's names, and ours."""
 
 
-class PacelineCallback(Callback):
-    """Shows the predicted step beside the measured one, and compresses gradients.
+class LightningCallback(CallbackBase, Callback):
+    """Show the predicted step next to the measured one, and compress gradients.
 
     The first rank prints the line after 20 steps and at the end. Steps beside a validation or a checkpoint do not count.
 
@@ -39,21 +32,9 @@ class PacelineCallback(Callback):
         UserError: at the start of training: compression without Lightning's strategy ``ddp``; or as ``paceline.attach``.
     """
 
-    def __init__(
-        self,
-        workload: Workload | str | None = None,
-        cluster: Cluster | str | None = None,
-        network: str | None = None,
-        *,
-        compression: str | GradientExchange | None = None,
-        choices: Mapping[str, Any] | None = None,
-        records: str | Path | None = None,
-        options: AttachOptions | None = None,
-        **keywords: Any,
-    ) -> None:
-        self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
-        self._compression, self._options, self._keywords, self._step = compression, options, keywords, 0
-        self._hook: AnyHook | None = None
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._step = 0
         self._resumed: list[Any] | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -65,10 +46,9 @@ class PacelineCallback(Callback):
                     f"compression with {type(trainer.strategy).__name__}, which does not wrap the model in DDP",
                     "give Trainer(strategy='ddp') and several devices, or leave compression out",
                 )
-            options = with_scaler(self._options, getattr(trainer.precision_plugin, "scaler", None))
-            self._hook = attach(wrapped, self._compression, options, **self._keywords)
+            hook = self._attach(wrapped, getattr(trainer.precision_plugin, "scaler", None))
             if self._resumed is not None:
-                load_states(self._hook, self._resumed, "the checkpoint")
+                load_states(hook, self._resumed, "the checkpoint")
                 self._resumed = None
         self._step = trainer.global_step
         inner = getattr(pl_module, "model", pl_module)
@@ -114,3 +94,7 @@ def _settings_of(trainer: Any) -> dict[str, Any]:
     if precision:
         settings["precision"] = precision
     return settings
+
+
+PacelineCallback = LightningCallback
+"""The name that users import."""

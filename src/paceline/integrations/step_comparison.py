@@ -1,4 +1,4 @@
-"""What the callbacks have in common: the steps of a run beside the predicted step, and the hook on a model that DDP wraps."""
+"""The common part of the callbacks: measured steps next to the predicted one, and a hook on the model once DDP wraps it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.catalogue import is_device
+from paceline.integrations.hook_state import AnyHook
 from paceline.prediction import Prediction, Predictor, fit
 from paceline.strategy import GradientExchange, Strategy
+from paceline.training.attach.attach import attach
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.units import format_seconds
 from paceline.workload import Workload
@@ -203,17 +205,42 @@ def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
     return dict(exchange.to_json())
 
 
-def with_scaler(options: AttachOptions | None, scaler: Any) -> AttachOptions:
-    """The options, with a framework's gradient scaler if they have none."""
-    options = options or AttachOptions()
-    return replace(options, grad_scaler=options.grad_scaler or scaler)
+class CallbackBase:
+    """Base of the callbacks: the comparison, and the gradient exchange that they attach.
+
+    Args:
+        workload, cluster, network, choices, records: as for ``StepComparison``.
+        compression, options, keywords: as for ``paceline.attach``; a compression of None leaves gradients as they are.
+    """
+
+    def __init__(
+        self,
+        workload: Workload | str | None = None,
+        cluster: Cluster | str | None = None,
+        network: str | None = None,
+        *,
+        compression: str | GradientExchange | None = None,
+        options: AttachOptions | None = None,
+        choices: Mapping[str, Any] | None = None,
+        records: str | Path | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
+        self._compression, self._options, self._keywords = compression, options or AttachOptions(), keywords
+        self._hook: AnyHook | None = None
+
+    def _attach(self, model: DistributedDataParallel, scaler: Any) -> AnyHook:
+        """Attach the exchange, with the framework's scaler if the options have none. Raises UserError as ``attach``."""
+        options = replace(self._options, grad_scaler=self._options.grad_scaler or scaler)
+        self._hook = attach(model, self._compression or "dense", options, **self._keywords)
+        return self._hook
 
 
-def attach_when_wrapped(model: nn.Module, attach: Callable[[DistributedDataParallel], None]) -> None:
-    """Call ``attach`` with the DDP model once DDP wraps ``model``: at the first forward pass in training.
+def attach_when_wrapped(model: nn.Module, attach_to: Callable[[DistributedDataParallel], None]) -> None:
+    """Call ``attach_to`` with the DDP model once DDP wraps ``model``: at the first forward pass in training.
 
     Raises:
-        UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``attach``.
+        UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``attach_to``.
     """
     if _world() == 1:
         raise UserError("one process exchanges no gradients", "leave compression out, or start several processes")
@@ -226,7 +253,7 @@ def attach_when_wrapped(model: nn.Module, attach: Callable[[DistributedDataParal
     def wrapped(module: nn.Module, _: Any) -> None:
         if isinstance(module, DistributedDataParallel) and module.module is model:
             leave()
-            attach(module)
+            attach_to(module)
 
     def bare(module: nn.Module, _: Any) -> None:
         if module.training and handles:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from paceline.hardware import Cluster
-from paceline.integrations.hook_state import AnyHook, read_state, write_state
-from paceline.integrations.step_comparison import StepComparison, attach_when_wrapped, with_scaler
-from paceline.strategy import GradientExchange
-from paceline.training.attach.attach import attach
-from paceline.training.attach.attach_options import AttachOptions
-from paceline.workload import Workload
+from paceline.integrations.hook_state import read_state, write_state
+from paceline.integrations.step_comparison import CallbackBase, attach_when_wrapped
 
 _OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "lars": "lars", "lamb": "lamb"}
 """Beginnings of the Trainer's names, and ours."""
 
 
-class PacelineCallback(TrainerCallback):
-    """Shows the predicted step beside the measured one, and compresses gradients.
+class TransformersCallback(CallbackBase, TrainerCallback):
+    """Show the predicted step next to the measured one, and compress gradients.
 
     The first rank prints the line after 20 steps and at the end. Steps beside an evaluation or a checkpoint do not count.
 
@@ -37,35 +32,19 @@ class PacelineCallback(TrainerCallback):
             DistributedDataParallel, as ``paceline.attach``, or a checkpoint of another compression.
     """
 
-    def __init__(
-        self,
-        workload: Workload | str | None = None,
-        cluster: Cluster | str | None = None,
-        network: str | None = None,
-        *,
-        compression: str | GradientExchange | None = None,
-        choices: Mapping[str, Any] | None = None,
-        records: str | Path | None = None,
-        options: AttachOptions | None = None,
-        **keywords: Any,
-    ) -> None:
-        self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
-        self._compression, self._options, self._keywords = compression, options, keywords
-        self._hook: AnyHook | None = None
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Start to measure, and prepare the hook."""
         model = given["model"]
-        if (compression := self._compression) is not None:
-            options = with_scaler(self._options, getattr(given.get("optimizer"), "scaler", None))
+        if self._compression is not None:
+            scaler = getattr(given.get("optimizer"), "scaler", None)
             folder = _checkpoint(args, state) if state.global_step else None
 
-            def attached(hook: AnyHook) -> None:
-                self._hook = hook
+            def attach_to(wrapped: DistributedDataParallel) -> None:
+                hook = self._attach(wrapped, scaler)
                 if folder is not None:
                     read_state(hook, folder)
 
-            attach_when_wrapped(model, lambda wrapped: attached(attach(wrapped, compression, options, **self._keywords)))
+            attach_when_wrapped(model, attach_to)
         self.comparison.begin(model, settings_of(args))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -115,3 +94,7 @@ def settings_of(args: Any) -> dict[str, Any]:
     if stage:
         settings["sharding"] = f"zero{stage}"
     return settings
+
+
+PacelineCallback = TransformersCallback
+"""The name that users import."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.exchange_thread import promise
 from paceline.training.attach.hooks.base import HookBase, finish_queued, outside_backward, step_end
 
@@ -19,7 +20,7 @@ class Bare(HookBase):
     """Without groups and threads: what follows from its own fields alone."""
 
     def __init__(self, scaler: Any = None) -> None:
-        self._scaler, self._factor, self._usage = scaler, 1.0, None
+        self.options, self._factor, self._usage = AttachOptions(grad_scaler=scaler), 1.0, None
         self._shadowed = []
         self.ratios: list[float] = []
         self.checks: list[str] = []

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from paceline.workload.builders.embedding_tables import EmbeddingTables
 
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
+P = ParamSpec("P")
+T = TypeVar("T")
+Table = TypeVar("Table", bound="LayerTable")
 Numbers = Literal["fp32", "autocast", "narrow"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
@@ -242,6 +245,22 @@ class LayerTable:
     tables: EmbeddingTables | None = None
 
     @cached_property
+    def _results(self) -> dict[Hashable, Any]:
+        """Results of ``once``."""
+        return {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the result of ``make()``, computed once for this network and ``key``. It lives as long as the network."""
+        if key not in self._results:
+            self._results[key] = make()
+        result: T = self._results[key]
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields without the results derived from them: these may hold functions."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @cached_property
     def num_parameters(self) -> int:
         """Trained elements."""
         return sum(p.size for p in self.parameters)
@@ -348,3 +367,13 @@ def _kept_fields(row: float | Sequence[float]) -> dict[str, float]:
     """The inverse of ``_kept_row``."""
     sizes = row if isinstance(row, Sequence) else (row,)
     return dict(zip(("activation_bytes", "activation_bytes_half"), sizes, strict=False))
+
+
+def once_per_network(function: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
+    """Compute a function of a network and of hashable choices once for each network; equal choices give the same object."""
+
+    @wraps(function)
+    def cached(network: Table, *choices: P.args, **named: P.kwargs) -> T:
+        return network.once((function, choices, *named.items()), lambda: function(network, *choices, **named))
+
+    return cached

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.prediction.exchange.exchange_plan import exchange_plan, kept, plan_key, seconds_key
+from paceline.prediction.exchange.exchange_plan import exchange_plan, plan_key, seconds_key
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import make_workload
@@ -92,12 +92,12 @@ def test_units_of_one_width_are_one_plan_and_micro_steps_repeat_it(
     assert [len({key(s) for s in recipes}) for key in (plan_key, seconds_key)] == [3, 3]
 
 
-def test_what_is_kept_goes_with_its_workload() -> None:
+def test_results_of_a_workload_go_with_it() -> None:
     net = make_workload(layers=2)
     plan = weakref.ref(exchange_plan(net, strategy(), 1))
     assert plan() is exchange_plan(net, strategy(), 1)
     calls: list[int] = []
-    assert [kept(net, "key", lambda: calls.append(1) or len(calls)) for _ in range(3)] == [1, 1, 1]
+    assert [net.once("key", lambda: calls.append(1) or len(calls)) for _ in range(3)] == [1, 1, 1]
     del net
     gc.collect()
     assert plan() is None

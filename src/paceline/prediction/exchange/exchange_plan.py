@@ -5,11 +5,10 @@ They do not depend on the speed of devices and links, nor on the batch; ``costs`
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,22 +27,8 @@ from paceline.workload.table import Workload
 
 CodecOperation = Literal["encode", "reduce", "decode"]
 PassOperation = Literal["encode", "reduce", "decode", "to_host", "from_host"]
-T = TypeVar("T")
 
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
-_KEPT: dict[int, dict[Hashable, Any]] = {}
-
-
-def kept(workload: Workload, key: Hashable, make: Callable[[], T]) -> T:
-    """The result of ``make()``, computed once for this workload and key and cached for the life of the workload."""
-    store = _KEPT.get(id(workload))
-    if store is None:  # by identity: hashing a table of layers takes longer than a prediction
-        store = _KEPT[id(workload)] = {}
-        weakref.finalize(workload, _KEPT.pop, id(workload), None)
-    if key not in store:
-        store[key] = make()
-    value: T = store[key]
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +173,7 @@ def exchange_plan(
         measured: whether costs come from a calibration, which divides and checks even a dense gradient.
     """
     key = (plan_key(strategy), places, level if strategy.description.format.spread else "", measured)
-    return kept(workload, key, lambda: _plan(workload, strategy, places, level, measured))
+    return workload.once(key, lambda: _plan(workload, strategy, places, level, measured))
 
 
 def plan_key(strategy: Strategy) -> Hashable:
@@ -255,7 +240,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
         first = [0 if behind else min(members) for members in layers]
         return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
 
-    return kept(workload, key, make)
+    return workload.once(key, make)
 
 
 def _plan(workload: Workload, strategy: Strategy, places: Places, level: PayloadBound, measured: bool) -> ExchangePlan:

@@ -12,13 +12,14 @@ import numpy as np
 
 from paceline.array_types import Ints
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.exchange.exchange_plan import ExchangePlan, Partition, exchange_plan, kept
+from paceline.prediction.exchange.exchange_plan import ExchangePlan, Partition, exchange_plan
 from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.mesh.tensor_parallel import is_expert
 from paceline.prediction.passes.costs import ExchangeSeconds, priced
 from paceline.prediction.passes.memory import fixed_bytes
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import once_per_network
 from paceline.workload.table import Workload
 
 
@@ -58,7 +59,7 @@ def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) ->
     mesh = strategy.parallelism
     if mesh.expert_replicas.data == mesh.replicas.data:
         return workload, None
-    rest, experts = kept(workload, "experts apart", lambda: _apart(workload))
+    rest, experts = _apart(workload)
     if experts is None:
         return workload, None
     own = mesh.expert_replicas
@@ -68,6 +69,7 @@ def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) ->
     )
 
 
+@once_per_network
 def _apart(workload: Workload) -> tuple[Workload, Workload | None]:
     experts = tuple(p for p in workload.parameters if is_expert(workload.layers[p.layer].name))
     if not experts:

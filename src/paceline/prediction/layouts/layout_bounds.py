@@ -21,7 +21,7 @@ import numpy as np
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.exchange.exchange_plan import exchange_plan, kept
+from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
 from paceline.prediction.layouts.layout_exchange import exchange_bounds
 from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, PROBE, Common, Shares, Slice, probe_network
@@ -93,7 +93,7 @@ class LayoutBounds:
 
         def make() -> Segments:
             workload, *_ = shared_layers(self.model.workload, own.mesh())
-            return kept(workload, "segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
+            return workload.once("segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
 
         return self._once(("segments", own.division), make)
 

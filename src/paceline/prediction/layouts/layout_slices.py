@@ -7,10 +7,9 @@ from typing import Any
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import BYTES_PER_ELEMENT
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.sharding import SHARDINGS
-from paceline.workload.layers import Parameter
+from paceline.workload.layers import Parameter, once_per_network
 from paceline.workload.table import Workload
 
 PROBE = 1 << 26
@@ -85,13 +84,10 @@ class Common:
 NOTHING_COMMON = Common()
 
 
+@once_per_network
 def probe_network(workload: Workload, tensors: int, frozen: int) -> Workload:
     """A network of so many equal tensors, a block each: what it needs says what the model counts for an element."""
-
-    def make() -> Workload:
-        parameters = tuple(
-            Parameter(name=f"layers.{n}.weight", shape=(PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
-        )
-        return replace(workload, layers=workload.layers[:1], parameters=parameters, frozen=frozen)
-
-    return kept(workload, ("probe", tensors, frozen), make)
+    parameters = tuple(
+        Parameter(name=f"layers.{n}.weight", shape=(PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
+    )
+    return replace(workload, layers=workload.layers[:1], parameters=parameters, frozen=frozen)

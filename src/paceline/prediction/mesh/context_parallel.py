@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paceline.errors import UserError
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.prediction.mesh.tensor_parallel import Collective, Share, fewer_tokens
-from paceline.workload.layers import Layer
+from paceline.workload.layers import Layer, once_per_network
 from paceline.workload.table import Workload
 
 _FP32 = 4.0
 
 
+@once_per_network
 def token_share(workload: Workload, context: int, exchange: str) -> Share:
     """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
 
@@ -30,10 +30,6 @@ def token_share(workload: Workload, context: int, exchange: str) -> Share:
     Raises:
         UserError: a network without attention; tokens, or with all-to-all heads, that do not divide among the devices.
     """
-    return kept(workload, ("tokens", context, exchange), lambda: _token_share(workload, context, exchange))
-
-
-def _token_share(workload: Workload, context: int, exchange: str) -> Share:
     if not workload.attends:
         raise UserError(f"context parallelism of {context}: {workload.name} has no attention", "give context=1")
     layers = [layer.divided(tuple(fewer_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from paceline.errors import UserError
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.prediction.mesh.tensor_parallel import (
     Collective,
     CollectiveKind,
@@ -27,7 +26,7 @@ from paceline.prediction.mesh.tensor_parallel import (
     style,
 )
 from paceline.strategy.parallelism import Parallelism
-from paceline.workload.layers import Layer, Operation, Parameter
+from paceline.workload.layers import Layer, Operation, Parameter, once_per_network
 from paceline.workload.table import Workload
 
 _FP32 = 4.0
@@ -71,12 +70,13 @@ def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
         UserError: a network without experts, or with a number or a width that does not divide among the group.
     """
     group = _Group(mesh.expert, mesh.expert_tensor, mesh.expert_imbalance, mesh.expert_exchange == "all_to_all")
-    return kept(workload, ("experts", group), lambda: _expert_share(workload, group))
+    return _expert_share(workload, group)
 
 
+@once_per_network
 def has_experts(workload: Workload) -> bool:
     """Whether some layers are experts that tokens are sent to."""
-    return kept(workload, "has experts", lambda: any(is_expert(layer.name) for layer in workload.layers))
+    return any(is_expert(layer.name) for layer in workload.layers)
 
 
 def expert_count(workload: Workload) -> int:
@@ -88,6 +88,7 @@ def _role(layer: Layer) -> str:
     return layer.name.rpartition(".")[2]
 
 
+@once_per_network
 def _expert_share(workload: Workload, group: _Group) -> ExpertShare:
     if not has_experts(workload):
         size = group.experts * group.parts

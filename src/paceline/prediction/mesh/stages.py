@@ -9,11 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.prediction.mesh.tensor_parallel import forward_product, is_expert, style
 from paceline.prediction.passes.frozen_layers import frozen_of_layers
 from paceline.strategy.sharding import block
-from paceline.workload.layers import Layer, Parameter
+from paceline.workload.layers import Layer, Parameter, once_per_network
 from paceline.workload.table import Workload
 
 EVEN = (0, 0)
@@ -35,6 +34,7 @@ class Stage:
     tied: int = 0
 
 
+@once_per_network
 def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] = EVEN) -> tuple[Stage, ...]:
     """The stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
 
@@ -44,10 +44,6 @@ def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] =
     Raises:
         UserError: fewer blocks than parts; blocks of an end that do not divide among its parts.
     """
-    return kept(workload, ("stages", count, virtual, ends), lambda: _stages(workload, count, virtual, ends))
-
-
-def _stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int]) -> tuple[Stage, ...]:
     bounds = _bounds(workload, count, virtual, ends)
     spans = [range(first, last) for first, last in pairwise(bounds)]
     unique: dict[object, Stage] = {}
@@ -77,16 +73,13 @@ def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
     return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
 
 
+@once_per_network
 def block_begins(workload: Workload) -> dict[str, int]:
     """The first layer of each block, by the block's name, in the order of the network.
 
     None where the blocks hold less than half of the FLOPs and of the kernels: stages of them would have hardly any work
     (Tacotron 2 works in the loop between its convolutions).
     """
-    return kept(workload, "block begins", lambda: _block_begins(workload))
-
-
-def _block_begins(workload: Workload) -> dict[str, int]:
     begins: dict[str, int] = {}
     within, outside = np.zeros(2), np.zeros(2)
     for index, layer in enumerate(workload.layers):

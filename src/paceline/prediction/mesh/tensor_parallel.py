@@ -15,8 +15,7 @@ from math import ceil
 from typing import Literal
 
 from paceline.errors import UserError
-from paceline.prediction.exchange.exchange_plan import kept
-from paceline.workload.layers import Layer, Operation, Parameter
+from paceline.workload.layers import Layer, Operation, Parameter, once_per_network
 from paceline.workload.table import Workload
 
 Style = Literal["columns", "rows", "inside", "entries", "tokens"]
@@ -83,6 +82,7 @@ def style(layer: Layer) -> Style:
     return next((style for pattern, style in _STYLES if pattern.search(layer.name)), "tokens")
 
 
+@once_per_network
 def share(workload: Workload, tensor: int, sequence: bool) -> Share:
     """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
 
@@ -93,10 +93,6 @@ def share(workload: Workload, tensor: int, sequence: bool) -> Share:
     Raises:
         UserError: no layer's name says how it is divided; heads or widths that do not divide among the devices.
     """
-    return kept(workload, ("share", tensor, sequence), lambda: _share(workload, tensor, sequence))
-
-
-def _share(workload: Workload, tensor: int, sequence: bool) -> Share:
     styles = [style(layer) for layer in workload.layers]
     if "rows" not in styles:
         raise UserError(

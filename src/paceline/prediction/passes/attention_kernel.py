@@ -6,7 +6,6 @@ from paceline.calibration.attention import check_attention, chosen, running
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.device import Device
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.workload.builders.attention import eager
 from paceline.workload.table import Workload
 
@@ -24,7 +23,7 @@ def with_scores(workload: Workload, e: Efficiency) -> Workload:
     if chosen(e) != "eager" or not workload.fuses_attention:
         return workload
     tuned = e.level == "tuned"
-    return kept(workload, ("eager", tuned), lambda: eager(workload, fused_softmax=tuned))
+    return workload.once(("eager", tuned), lambda: eager(workload, fused_softmax=tuned))
 
 
 def kernel_of(workload: Workload, device: Device, precision: str, e: Efficiency) -> str:

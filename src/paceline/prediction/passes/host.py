@@ -16,10 +16,10 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.prediction.mesh.tensor_parallel import is_expert
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import once_per_network
 from paceline.workload.table import Workload
 
 _EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper")
@@ -44,7 +44,7 @@ def host_launches(workload: Workload, e: Efficiency) -> Array:
     experts. Of a kernel that a loop launches again, the share of ``host_seconds`` that it takes then."""
     tuned = e.level == "tuned"
     again = min(1.0, LOOP_S / e.host_s) if e.host_s else 1.0
-    return kept(workload, ("host launches", tuned, again), lambda: _counted(workload, tuned, again))
+    return _counted(workload, tuned, again)
 
 
 def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> float:
@@ -53,6 +53,7 @@ def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> f
     return float(host_launches(workload, e).sum()) * p.micro_batches / p.pipeline
 
 
+@once_per_network
 def _counted(workload: Workload, tuned: bool, again: float) -> Array:
     layers = workload.layers
     blocks = [block(f"{layer.name}.") for layer in layers]

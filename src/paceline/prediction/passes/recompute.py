@@ -15,13 +15,12 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.prediction.mesh.stages import part_sizes
 from paceline.prediction.mesh.tensor_parallel import forward_product
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import BY_OPERATION, CORE, MODULES, Recomputation
 from paceline.strategy.sharding import block
-from paceline.workload.layers import Layer, Numbers
+from paceline.workload.layers import Layer, Numbers, once_per_network
 from paceline.workload.table import Workload
 
 _EXPERTS = re.compile(r"(^|\.)(router|route|dispatch|experts\.\w+|combine|shared\.\w+|shared_sum)$")
@@ -54,7 +53,7 @@ def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp
     Args:
         numbers: as for ``Layer.kept_bytes``.
     """
-    return kept(workload, ("recomputed", choice, numbers), lambda: _recomputed(workload, choice, numbers))
+    return _recomputed(workload, choice, numbers)
 
 
 def saved_bytes(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> float:
@@ -106,6 +105,7 @@ class _Table:
         self.names.append((members[-1], name))
 
 
+@once_per_network
 def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> Recomputed:
     layers = workload.layers
     sizes = [layer.kept_bytes(numbers) for layer in layers]

@@ -10,7 +10,6 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import Device
-from paceline.prediction.exchange.exchange_plan import kept
 from paceline.prediction.mesh.tensor_parallel import forward_product, style
 from paceline.prediction.passes.compute import operation_seconds
 from paceline.prediction.passes.operation_table import operation_table
@@ -51,4 +50,4 @@ def weight_bytes(workload: Workload, numbers: Numbers, sharers: int = 1) -> floa
                 held += width * p.m * (p.k / entering + p.n / leaving) * max(1.0, p.batch)
         return held
 
-    return kept(workload, ("weight bytes", width, sharers), count)
+    return workload.once(("weight bytes", width, sharers), count)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 import samples
 import warm_python
 from paceline.rundir import RunDir
+from processor_budget import ProcessorBudget
 
 # No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly. What CI runs takes the same
 # examples every time, so that one commit has one outcome; `make test-all` looks for others.
@@ -68,9 +69,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("everyday", "the expression of marks of the tests of every day, which have budgets")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """With the cases that are marked ``full`` go more examples; a test may take a multiple of ``settings.default``."""
-    settings.load_profile({"not full": "paceline", "full": "full"}.get(config.option.markexpr, "all"))
+    everyday = config.getini("everyday")
+    settings.load_profile({everyday: "paceline", "long": "paceline", "full": "full"}.get(config.option.markexpr, "all"))
+    config.pluginmanager.register(ProcessorBudget(config))
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[warm_python.SHARED] = warm_python.start()  # its workers inherit it
 

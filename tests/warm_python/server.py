@@ -32,6 +32,7 @@ import paceline.reporting.pages.report_page
 import paceline.training.runs.worker
 from paceline.hardware import probe
 from paceline.training.runs import calibrate
+from processor_budget import LEDGER
 
 ABOVE = 1000  # descriptors that nobody uses
 
@@ -43,6 +44,7 @@ def serve(listening: socket.socket, command: str) -> list[str]:
     events.register(0, selectors.EVENT_READ)
     events.register(listening, selectors.EVENT_READ)
     programs: dict[int, tuple[int, socket.socket, int]] = {}
+    ledgers: dict[int, str | None] = {}  # where a test adds up the processor time of its programs
     while True:
         for key, _ in events.select()[:1]:  # one at a time: what it closes may be opened anew under the same number
             if key.fd == 0:
@@ -66,6 +68,7 @@ def serve(listening: socket.socket, command: str) -> list[str]:
                 with suppress(OSError):
                     connection.sendall(f"{program}\n".encode())
                 ended = os.pidfd_open(program)
+                ledgers[program] = request["env"].get(LEDGER)
                 for number in (connection.fileno(), ended):
                     programs[number] = program, connection, ended
                     events.register(number, selectors.EVENT_READ)
@@ -75,7 +78,11 @@ def serve(listening: socket.socket, command: str) -> list[str]:
                     with suppress(ProcessLookupError):  # the number is still its own: nobody has waited for it
                         os.killpg(program, signal.SIGKILL)
                         os.kill(program, signal.SIGKILL)
-                code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+                _, status, used = os.wait4(program, 0)
+                code = os.waitstatus_to_exitcode(status)
+                if ledger := ledgers.pop(program, None):  # before its test goes on
+                    with open(ledger, "a") as lines:  # noqa: PTH123
+                        lines.write(f"{used.ru_utime + used.ru_stime}\n")
                 for number in (connection.fileno(), ended):
                     events.unregister(number)
                     del programs[number]

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 import samples
 import warm_python
+from everyday import mark_the_rest_full
 from paceline.rundir import RunDir
 from processor_budget import ProcessorBudget
 
@@ -58,8 +59,11 @@ def pytest_collection(session: pytest.Session) -> None:
         session.config.args[:] = map(str, parts[first:] + parts[:first])
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By name, but the longest groups first."""
+    """By name, but the longest groups first; before marks select, the cases that do not run every day get theirs."""
+    if unknown := mark_the_rest_full(items):
+        raise pytest.UsageError(f"everyday() names no case of its test: {', '.join(unknown)}")
 
     def place(item: pytest.Item) -> tuple[int, str]:
         path = item.nodeid.partition("::")[0].removeprefix("tests/")

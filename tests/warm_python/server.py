@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import fcntl
 import gc
@@ -12,12 +13,13 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import types
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # ruff: noqa: F401  these so that programs need not
 import matplotlib.figure
@@ -159,6 +161,29 @@ def run(first: str, *rest: str) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def finish(code: int) -> NoReturn:
+    """End as the interpreter does, but leave the modules to the kernel: to take torch apart costs half a second."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(ValueError):  # closed
+                stream.flush()
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
-    # At the top, as a program is: an error or an exit is the program's own, and the interpreter ends as usual.
-    run(*serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
+    # At the top, as a program is: an error is the program's own, and the interpreter ends as usual.
+    _program = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+    _code: object = 0
+    try:
+        run(*_program)
+    except SystemExit as _end:
+        _code = _end.code
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        _code = 1
+    if not isinstance(_code, int | None):
+        print(_code, file=sys.stderr)
+        _code = 1
+    finish(_code or 0)

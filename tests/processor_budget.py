@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import tempfile
 import time
@@ -103,7 +104,8 @@ class ProcessorBudget:
 
     def processor_s(self) -> float:
         """Return the processor seconds of this process, its ended children and its ended warm programs."""
-        return sum(os.times()[:4]) + sum(map(float, self.ledger.read_text().split()))
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(each.ru_utime + each.ru_stime for each in used) + sum(map(float, self.ledger.read_text().split()))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

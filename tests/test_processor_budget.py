@@ -51,7 +51,7 @@ def test_a_run_of_its_own_fails_beyond_its_budget_and_prints_the_table(tmp_path:
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\neveryday = not full\n")
     (tmp_path / "dear").mkdir()
-    (tmp_path / "dear" / "test_it.py").write_text("def test_it(): pass\n")
+    (tmp_path / "dear" / "test_it.py").write_text("def test_it(): assert sum(range(1_000_000))\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     environment = {**warm_python.ENVIRONMENT, "PYTEST_ADDOPTS": ""}
     codes = [

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -27,24 +28,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from rows import append, read
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
 from paceline.models.compact import ConvM, narrow
-from paceline.slimming.methods.domain_adaptation import (
-    DomainAdaptation,
-    Recipe,
-    Strengths,
-    normalised_for,
-    predictions,
-)
+from paceline.slimming.methods.domain_adaptation import Strengths, normalised_for
 from paceline.slimming.methods.group_lasso import GroupLasso, StructureNorms
 from paceline.slimming.structures.shrink import shrunk
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 from paceline.training.runs import data
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from adapt_without_labels import DomainAdaptation, Recipe, predictions
+from rows import append, read
 
 COLUMNS = (
     *("part", "network", "width", "parameters", "source", "target", "method", "seed", "steps", "batch", "rate"),

@@ -9,6 +9,7 @@ either side.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import numpy as np
 from rows import append
 
 from paceline.nic.bodies import encoded, header
-from paceline.nic.simulation import Frame, simulate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from engine_simulation import Frame, simulate
 
 COLUMNS = (
     "engine",

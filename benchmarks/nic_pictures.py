@@ -6,6 +6,7 @@ python benchmarks/nic_pictures.py [--out FOLDER]
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -136,7 +137,9 @@ def simulated(decompress: bool) -> tuple[dict[str, list[int | str]], str]:
     from paceline.nic.bodies import encoded, header
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.decompressor import Decompressor
-    from paceline.nic.simulation import Frame, simulate
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from engine_simulation import Frame, simulate
 
     values = (np.random.default_rng(3).standard_normal(64) * 0.05).astype(np.float32)
     body = encoded(values, 10, False) if decompress else values.tobytes()

@@ -13,8 +13,8 @@ from typing import Self
 
 import numpy as np
 
+from card_packets import ACK, ETHERNET_BYTES, cut, parse
 from paceline.lab import card
-from paceline.nic.packet import ACK, ETHERNET_BYTES, cut, parse
 
 MISSING = "" if card.program().is_file() else "the card is missing (make native)"
 NEEDS_CHECKSUM, GSO_TCP4, GSO_TCP6 = 1, 1, 4

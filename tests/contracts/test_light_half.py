@@ -26,7 +26,6 @@ HEAVY_PACKAGES = (
     "serve/guard",
     "serve/live",
     "nic/engine",
-    "nic/simulation",
 )
 LIGHT = sorted(
     {

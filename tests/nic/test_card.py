@@ -1,4 +1,4 @@
-"""The card without a network against frame.py, frame by frame: whatever the host or the wire brings."""
+"""The card without a network against card_frames.py, frame by frame: whatever the host or the wire brings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import card_frames as frame
+from card_packets import ACK, COMPRESSED, FIN, PSH, RST, SYN, URG, cut, parse
 from card_pipe import MISSING, NONE, Offload, PipeCard, frames, gradient, host_frame, message, on_wire, tcp_frame
 from paceline.codecs import decode, encode, get
 from paceline.errors import UserError
 from paceline.lab.card import program
-from paceline.nic import frame
-from paceline.nic.packet import ACK, COMPRESSED, FIN, PSH, RST, SYN, URG, cut, parse
 from paceline.nic.verilated import library
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

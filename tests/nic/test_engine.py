@@ -10,10 +10,10 @@ pytest.importorskip("amaranth", reason="pip install 'paceline[nic]'")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine_simulation import Frame, simulate
 from paceline.nic.bodies import decoded, encoded, header
 from paceline.nic.engine.compressor import Compressor
 from paceline.nic.engine.decompressor import Decompressor
-from paceline.nic.simulation import Frame, simulate
 from paceline.nic.verify import damaged_frame, golden_frames
 
 QUICK = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
 
+from engine_simulation import Frame, simulate
 from nic.ternary_frames import LENGTHS, decoded, draw_registers, encoded, header, word
 from paceline.codecs import counter
 from paceline.nic.engine.ternary import TernaryDecoder, TernaryEncoder
-from paceline.nic.simulation import Frame, simulate
 
 SEEDS = st.integers(0, 1 << 32)
 STARTS = (0, 5, (1 << 32) - 50, (7 << 32) - 3, 1 << 40)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import card_frames as frame
+from card_frames import FAITHFUL, SCALED, Flow, crc32c, pack, unpack
+from card_packets import parse
 from card_pipe import gradient, message, tcp_frame
 from paceline.codecs import PayloadError, decode, encode, get
-from paceline.nic import frame
-from paceline.nic.frame import FAITHFUL, SCALED, Flow, crc32c, pack, unpack
-from paceline.nic.packet import parse
 
 MARKED, COMPRESSED = 0x28, 0x2C
 """The type of service that asks for compression (INCEPTIONN, MICRO 2018); one bit more says that it was done: docs/nic.md."""

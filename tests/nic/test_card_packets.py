@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from card_packets import ACK, CWR, FIN, PSH, cut, ones_sum, parse
 from card_pipe import frames, tcp_frame
-from paceline.nic.packet import ACK, CWR, FIN, PSH, cut, ones_sum, parse
 
 
 def test_the_sum_of_a_published_header() -> None:

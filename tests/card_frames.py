@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from card_packets import ACK, COMPRESSED, MARKED, RST, SYN, URG, TcpFrame, cut, parse
 from paceline.array_types import F32
 from paceline.codecs.container import PayloadError
 from paceline.codecs.counter import key
 from paceline.codecs.reference.inceptionn import Inceptionn
 from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
-from paceline.nic.packet import ACK, COMPRESSED, MARKED, RST, SYN, URG, TcpFrame, cut, parse
 
 MAGIC = b"PN"
 VERBATIM, FAITHFUL, SCALED = 0, 1, 2

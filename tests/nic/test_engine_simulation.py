@@ -10,9 +10,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from paceline.nic import simulation
+import engine_simulation as simulation
+from engine_simulation import Frame, Stuck, simulate
 from paceline.nic.engine.stream import signature
-from paceline.nic.simulation import Frame, Stuck, simulate
 
 
 class Wire(wiring.Component):

@@ -24,7 +24,7 @@ from rows import append
 from paceline import models
 from paceline.hardware.edge import edge_device
 from paceline.slimming.latency.edge_times import Machine, on_device, this_machine
-from paceline.slimming.latency.onnx_nodes import Node, call_seconds, seconds
+from paceline.slimming.latency.onnx_nodes import OnnxNode, call_seconds, seconds
 from paceline.slimming.latency.step_times import shape_key, step_seconds
 from paceline.slimming.latency.width_tables import parts_of
 from paceline.slimming.structures.tracing import structures_of
@@ -68,11 +68,11 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"median error {median(errors):.0%} of {len(errors)}")
 
 
-def measured(name: str) -> tuple[list[tuple[str, Node, float]], float]:
+def measured(name: str) -> tuple[list[tuple[str, OnnxNode, float]], float]:
     """The layers of a network with their seconds here, and the seconds of the rest."""
     model = models.model(name)
     found = structures_of(models.build(name), (torch.randn(1, *model.input.shape),))
-    known: dict[Node, float] = {}
+    known: dict[OnnxNode, float] = {}
     nodes = []
     for part in parts_of(found):
         if part.node not in known:
@@ -85,7 +85,7 @@ def measured(name: str) -> tuple[list[tuple[str, Node, float]], float]:
     return nodes, call_seconds() + sum(steps[shape_key(step)] for step in found.steps)
 
 
-def predicted(row: dict[str, str], nodes: Iterable[tuple[str, Node, float]], rest: float, here: Machine) -> dict[str, Any]:
+def predicted(row: dict[str, str], nodes: Iterable[tuple[str, OnnxNode, float]], rest: float, here: Machine) -> dict[str, Any]:
     """One published latency and its prediction."""
     nodes = list(nodes)
     found = on_device(nodes, rest, edge_device(row["device"]), int(row["threads"]), here)

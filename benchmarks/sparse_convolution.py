@@ -26,7 +26,7 @@ from rows import append
 from paceline.slimming.export.onnx_export import open_session
 from paceline.slimming.export.sparse_onnx import DOMAIN
 from paceline.slimming.latency.sparse_roofline import Advice, ConvShape, advised, dense_model
-from paceline.slimming.methods.sparse_convolution import Rows, Window, kernel_of
+from paceline.slimming.methods.sparse_convolution import Rows, SparseWindow, kernel_of
 
 CONTENDERS = ("kernel", "ort_sparse", "ort_dense", "onednn", "shrunk")
 COLUMNS = (
@@ -55,7 +55,7 @@ SPARSITIES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 def layer(channels: int, out: int, size: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> ConvShape:
     """With padding that keeps the size at stride 1."""
     pad = kernel // 2
-    window = Window((stride, stride), (pad, pad), (1, 1), groups)
+    window = SparseWindow((stride, stride), (pad, pad), (1, 1), groups)
     return ConvShape((out, channels // groups, kernel, kernel), window, (1, channels, size, size))
 
 

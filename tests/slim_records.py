@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Training, Width
+from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, Width
 
-WHOLE = Measured(4e-3, 3.9e-3, 4.2e-3, 1_200_000, 4_800_000, 0.981, 0.07)
-SLIMMED = Measured(1.25e-3, 1.2e-3, 1.4e-3, 210_000, 850_000, 0.978, 0.081)
+WHOLE = SlimMeasurement(4e-3, 3.9e-3, 4.2e-3, 1_200_000, 4_800_000, 0.981, 0.07)
+SLIMMED = SlimMeasurement(1.25e-3, 1.2e-3, 1.4e-3, 210_000, 850_000, 0.978, 0.081)
 
 
 def record(**changed: object) -> SlimRecord:
@@ -38,7 +38,7 @@ def record(**changed: object) -> SlimRecord:
         notes=("a note",),
         environment={"date": "2026-01-01T00:00:00Z", "cpu": "a processor", "cores": 2},
         files={"plan.json": "runs/slim/plan.json"},
-        quantised=Measured(0.9e-3, 0.8e-3, 1.0e-3, 210_000, 230_000, 0.975),
+        quantised=SlimMeasurement(0.9e-3, 0.8e-3, 1.0e-3, 210_000, 230_000, 0.975),
         training=Training(
             epochs={"whole network": 10, "path": 5, "slimmed network": 5},
             optimizer="momentum",

@@ -18,7 +18,7 @@ import edge_latency  # noqa: E402
 import slim_prediction  # noqa: E402
 from rows import read  # noqa: E402
 
-from paceline.slimming.latency.onnx_nodes import Node, Window  # noqa: E402
+from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode  # noqa: E402
 from paceline.slimming.structures.tracing import structures_of  # noqa: E402
 from slimming_networks import Residual, images  # noqa: E402
 
@@ -49,7 +49,7 @@ def test_random_removals_leave_whole_eights_and_something_of_each_layer() -> Non
 
 
 def test_published_latencies_stand_beside_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node("conv", (1, 64, 28, 28), 64, Window((3, 3), (1, 1), (1, 1), (1, 1)))
+    node = OnnxNode("conv", (1, 64, 28, 28), 64, ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1)))
     monkeypatch.setattr(edge_latency, "measured", lambda name: ([("first", node, 1e-3)], 1e-4))
     edge_latency.main(["--short", "--out", str(tmp_path / "e.csv")])
     rows = read(tmp_path / "e.csv")

@@ -23,7 +23,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SlimMeasurement:
     """A network on the target.
 
     Attributes:
@@ -121,8 +121,8 @@ class SlimRecord:
     target: str
     budget: str
     threads: int
-    whole: Measured
-    slimmed: Measured | None
+    whole: SlimMeasurement
+    slimmed: SlimMeasurement | None
     predicted_s: float
     widths: tuple[Width, ...] = ()
     layers: tuple[LayerLatency, ...] = ()
@@ -131,7 +131,7 @@ class SlimRecord:
     notes: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    quantised: Measured | None = None
+    quantised: SlimMeasurement | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     training: Training | None = None
     held_out: int = 0
@@ -154,7 +154,7 @@ class SlimRecord:
             if (version := values.pop("version")) != VERSION:
                 raise UserError(f"a record of slimming of version {shown(version)}", f"this release reads version {VERSION}")
             for name in ("whole", "slimmed", "quantised"):
-                values[name] = _made(Measured, values[name]) if name == "whole" or values[name] is not None else None
+                values[name] = _made(SlimMeasurement, values[name]) if name == "whole" or values[name] is not None else None
             for name, kind in (("widths", Width), ("layers", LayerLatency), ("curve", CurvePoint)):
                 values[name] = tuple(_made(kind, each) for each in values[name])
             if values.get("training") is not None:
@@ -257,9 +257,9 @@ class SlimPrediction:
 __all__ = [
     "CurvePoint",
     "LayerLatency",
-    "Measured",
     "PredictedRow",
     "PublishedDevice",
+    "SlimMeasurement",
     "SlimPrediction",
     "SlimRecord",
     "Training",

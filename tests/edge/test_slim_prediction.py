@@ -19,7 +19,7 @@ from paceline.errors import UserError
 from paceline.hardware.edge import edge_device, edge_devices
 from paceline.slim_record import SlimPrediction
 from paceline.slimming.latency.edge_times import WARNING, edge_times, on_device
-from paceline.slimming.latency.targets import Target
+from paceline.slimming.latency.targets import SlimTarget
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
@@ -132,7 +132,7 @@ def test_the_warning_is_what_was_measured() -> None:
 def test_devices_that_cannot_be_are_refused_in_one_line(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Target, "check_installed", lambda self: None)
+    monkeypatch.setattr(SlimTarget, "check_installed", lambda self: None)
     assert main(["slim", "lenet5", "--data", "digits", *words]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1

@@ -19,11 +19,11 @@ from paceline.edge.evaluation import held_out
 from paceline.edge.slim_prediction import predict
 from paceline.edge.slim_run import SlimRun, int8_notes, replacement_notes, slim_network
 from paceline.errors import Interrupted, UserError
-from paceline.slim_record import Measured, SlimRecord
+from paceline.slim_record import SlimMeasurement, SlimRecord
 from paceline.slimming.export.onnx_export import difference
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import REST
-from paceline.slimming.latency.targets import LiteRT, OnnxRuntime, Target
+from paceline.slimming.latency.targets import LiteRT, OnnxRuntime, SlimTarget
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
@@ -60,7 +60,7 @@ def run_of(out: Path, **changes: Any) -> SlimRun:
 def test_what_cannot_be_is_refused_before_anything(
     changes: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Target, "check_installed", lambda self: None)
+    monkeypatch.setattr(SlimTarget, "check_installed", lambda self: None)
     with pytest.raises(UserError, match=says):
         run_of(tmp_path / "out", **changes)
     assert not (tmp_path / "out").exists()
@@ -79,7 +79,7 @@ def test_a_runtime_that_is_missing_is_said_before_anything(tmp_path: Path, monke
 
 
 def test_where_int_8_is_worse_it_is_said() -> None:
-    fp32 = Measured(1e-3, 1e-3, 1e-3, 10, 40, 0.9, 0.3)
+    fp32 = SlimMeasurement(1e-3, 1e-3, 1e-3, 10, 40, 0.9, 0.3)
     assert not list(int8_notes(fp32, None)) and not list(int8_notes(fp32, replace(fp32, latency_s=5e-4)))
     worse = replace(fp32, latency_s=2e-3, accuracy=0.885)
     assert list(int8_notes(fp32, worse)) == [
@@ -199,7 +199,7 @@ def test_what_fails_in_the_end_leaves_nothing_half_written(
     finish = partial(slim_run._finish, run, slim, str(tmp_path / "start.pt"), before, [point], data, said.append)
     fails = {failing}
 
-    def export(self: Target, model: nn.Module, inputs: object, path: Path) -> Path:
+    def export(self: SlimTarget, model: nn.Module, inputs: object, path: Path) -> Path:
         if model is small:
             stop("export")
         path.write_text(f"{sum(each.numel() for each in model.parameters())}")
@@ -213,7 +213,7 @@ def test_what_fails_in_the_end_leaves_nothing_half_written(
         return lambda *given, **named: (stop(name), real(*given, **named))[1]
 
     monkeypatch.setattr(OnnxRuntime, "export", export)
-    monkeypatch.setattr(Target, "latencies", stopping("latencies", lambda self, files, threads: dict.fromkeys(files, took)))
+    monkeypatch.setattr(SlimTarget, "latencies", stopping("latencies", lambda self, files, threads: dict.fromkeys(files, took)))
     monkeypatch.setattr(slim_run, "_layers", stopping("_layers", lambda *given: ()))
     monkeypatch.setattr(torch, "save", stopping("save", torch.save))
     monkeypatch.setattr(slim_run, "SlimRecord", stopping("SlimRecord", SlimRecord))

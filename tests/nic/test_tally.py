@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.nic.tally import Tally, Wanted, first_difference
-from paceline.nic.verilated import EngineFailure, Run
+from paceline.nic.tally import EngineTally, Wanted, first_difference
+from paceline.nic.verilated import EngineFailure, ModelRun
 
 
-def ran(*frames: bytes, errors: tuple[bool, ...] = ()) -> Run:
-    return Run(frames, errors or (False,) * len(frames), np.zeros((len(frames), 4), np.int64), 10, 3, 2)
+def ran(*frames: bytes, errors: tuple[bool, ...] = ()) -> ModelRun:
+    return ModelRun(frames, errors or (False,) * len(frames), np.zeros((len(frames), 4), np.int64), 10, 3, 2)
 
 
 HEAD = bytes(range(32))
@@ -36,7 +36,7 @@ def test_a_refused_frame_counts_by_its_length_and_header_any_other_by_every_byte
 
 
 def test_it_adds_up_batches_with_stalls_of_their_own_until_one_differs() -> None:
-    tally, seeds = Tally(7), []
+    tally, seeds = EngineTally(7), []
     for content in (b"one", b"two", b"tow"):
         run = tally.run(lambda seed, content=content: seeds.append(seed) or ran(content), "first")
         assert run is not None
@@ -47,14 +47,14 @@ def test_it_adds_up_batches_with_stalls_of_their_own_until_one_differs() -> None
     assert (
         not result.agreed and result.difference.startswith("frame: byte 1 is") and (result.what, result.cases) == ("words", 3)
     )
-    assert Tally(1).result("nothing", 0).agreed
+    assert EngineTally(1).result("nothing", 0).agreed
 
 
 def test_an_engine_that_fails_is_a_difference() -> None:
-    def broken(seed: int) -> Run:
+    def broken(seed: int) -> ModelRun:
         raise EngineFailure("no output for 4,000 cycles")
 
-    tally = Tally(1)
+    tally = EngineTally(1)
     assert tally.run(broken, "values 0 on") is None
     assert tally.result("words", 0).difference == "no output for 4,000 cycles (frames from values 0 on)"
 

@@ -9,7 +9,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.nic import verify
 from paceline.nic.programs import missing
-from paceline.nic.verilated import EngineFailure, Model
+from paceline.nic.verilated import EngineFailure, InceptionnModel
 
 MISSING = missing("verilator", "g++")
 needs_verilator = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -19,7 +19,7 @@ class Broken:
     """A model whose output is changed."""
 
     def __init__(self, change):
-        self.model, self.change = Model(), change
+        self.model, self.change = InceptionnModel(), change
 
     def run(self, *arguments, **options):
         return self.change(self.model.run(*arguments, **options))

@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.nic import verilated
 from paceline.nic.bodies import decoded, encoded, header
 from paceline.nic.programs import missing
-from paceline.nic.verilated import Model, Settings
+from paceline.nic.verilated import EngineRegisters, InceptionnModel
 
 MISSING = missing("verilator", "g++")
 needs_verilator = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -21,25 +21,25 @@ VALUES = np.linspace(-2, 2, 37, dtype=np.float32)
 
 @pytest.fixture(scope="module")
 def model():
-    return Model()
+    return InceptionnModel()
 
 
 @needs_verilator
 @pytest.mark.parametrize("scaled", [False, True])
 def test_one_frame_as_a_card_sends_it(model, scaled):
     front = header(3)
-    packed = model.compress(front + VALUES.tobytes(), Settings(3, 8, scaled))
+    packed = model.compress(front + VALUES.tobytes(), EngineRegisters(3, 8, scaled))
     assert packed == front + encoded(VALUES, 8, scaled, "reference")
-    back = model.decompress(packed, Settings(3, 8, scaled, VALUES.size))
+    back = model.decompress(packed, EngineRegisters(3, 8, scaled, VALUES.size))
     assert back == front + decoded(VALUES, 8, scaled, "reference").tobytes()
 
 
 @needs_verilator
 def test_an_unmarked_frame_comes_back_and_a_damaged_one_is_an_error(model):
     plain = header(2, marked=False) + b"anything"
-    assert model.compress(plain, Settings(2, 8, False)) == plain
+    assert model.compress(plain, EngineRegisters(2, 8, False)) == plain
     packed = header(2) + encoded(VALUES, 8, False)
-    settings = Settings(2, 8, False, VALUES.size)
+    settings = EngineRegisters(2, 8, False, VALUES.size)
     assert model.decompress(packed[:-1], settings) is None
     assert model.decompress(packed + bytes(200), settings) is None  # its end is still on the way when the error is out
     assert model.decompress(packed, settings) is not None
@@ -49,7 +49,7 @@ def test_an_unmarked_frame_comes_back_and_a_damaged_one_is_an_error(model):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_frame_that_is_too_long_does_not_reach_into_the_next_run(model, seed):
     packed = header(2) + encoded(VALUES, 8, False)
-    settings = Settings(2, 8, False, VALUES.size)
+    settings = EngineRegisters(2, 8, False, VALUES.size)
     long = model.run([packed + bytes(500)], [settings], decompress=True, seed=seed)
     assert long.errors == (True,)
     assert long.beats_in == -(-(len(packed) + 500) // 32)
@@ -90,7 +90,7 @@ def test_a_frame_takes_the_cycles_that_its_chunks_take(model, values):
         "uneven": uneven.reshape(-1),
     }[values].astype(np.float32)
     body = encoded(values, 10, False)
-    run = model.run([header(2) + values.tobytes()] * 20, [Settings(2, 10, False)] * 20)
+    run = model.run([header(2) + values.tobytes()] * 20, [EngineRegisters(2, 10, False)] * 20)
     assert run.frames[-1] == header(2) + body
     assert run.times[-1, 3] - run.times[9, 3] == 10 * aligner_cycles([32, 32, *burst_sizes(body)])
 
@@ -98,9 +98,9 @@ def test_a_frame_takes_the_cycles_that_its_chunks_take(model, values):
 @needs_verilator
 def test_wrong_arguments_are_refused(model):
     with pytest.raises(ValueError, match="1 to 15 header beats"):
-        model.run([b"x"], [Settings(0, 8, False)])
+        model.run([b"x"], [EngineRegisters(0, 8, False)])
     with pytest.raises(ValueError, match="at least a byte"):
-        model.run([b""], [Settings(1, 8, False)])
+        model.run([b""], [EngineRegisters(1, 8, False)])
 
 
 @needs_verilator

@@ -16,7 +16,7 @@ from paceline.edge.evaluation import held_out, held_out_on_file
 from paceline.errors import Interrupted, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
-from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Training, Width
+from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, Width
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_profile import layer_latencies, profile
 from paceline.slimming.methods.budget import Budget
@@ -479,7 +479,7 @@ def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Itera
         yield f"The budget is missed: {format_seconds(slimmed.median_s)} measured, {format_seconds(limit)} asked for."
 
 
-def int8_notes(slimmed: Measured, quantised: Measured | None) -> Iterator[str]:
+def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> Iterator[str]:
     """Where int8 is worse than fp32."""
     if quantised is None:
         return
@@ -510,9 +510,9 @@ def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> 
     return good[-1]
 
 
-def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[float, float]) -> Measured:
+def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[float, float]) -> SlimMeasurement:
     parameters = sum(each.numel() for each in model.parameters())
-    return Measured(time.median_s, time.low_s, time.high_s, parameters, file.stat().st_size, *quality)
+    return SlimMeasurement(time.median_s, time.low_s, time.high_s, parameters, file.stat().st_size, *quality)
 
 
 def _layers(

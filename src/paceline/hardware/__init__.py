@@ -14,7 +14,7 @@ from paceline.hardware.instances import Instance, instance, instances
 from paceline.hardware.levels import Level
 from paceline.hardware.networks import network
 from paceline.hardware.nics import Nic, nic, nics
-from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, Recipe
+from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, Precision, QuantisationRecipe
 from paceline.hardware.switches import Aggregation, aggregation, aggregations
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "Link",
     "Nic",
     "Precision",
-    "Recipe",
+    "QuantisationRecipe",
     "aggregation",
     "aggregations",
     "cluster",

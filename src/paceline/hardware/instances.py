@@ -47,7 +47,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NamedHardware:
     """What a user's name of a device or an instance stands for.
 
     ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None where nothing says it.
@@ -99,7 +99,7 @@ def instance(name: str) -> Instance | None:
     )
 
 
-def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> Node:
+def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> NamedHardware:
     """The node that the name of a device or of an instance stands for.
 
     Args:
@@ -119,7 +119,7 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
             hint = "; measure another with paceline hardware probe, or add it from its datasheet (docs/add-a-chip.md)"
         raise unknown("device", name, [*device_names(), *rented], f"paceline hardware list shows all{hint}")
     if entry is None or (devices not in (None, entry.devices) and is_device(name)):
-        return Node(name, 1 if devices is None else devices, network)
+        return NamedHardware(name, 1 if devices is None else devices, network)
     if devices not in (None, entry.devices):
         raise UserError(
             f"{sizes_text(devices)} devices in a node of {entry.name}, which has {entry.devices}",
@@ -127,10 +127,10 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
         )
     between = _between(entry, network)
     own = bool(between) and between == entry.network
-    return Node(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
+    return NamedHardware(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
 
 
-def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None) -> tuple[Node, int]:
+def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None) -> tuple[NamedHardware, int]:
     """``count`` nodes as ``node`` has them. Instances that one domain of NVLink switches joins are one node, as many of them
     as the domain holds and as divide ``count``; their networks add up.
     """

@@ -48,7 +48,7 @@ _HALF = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class QuantisationRecipe:
     """How operands are quantised. Every operand is cast once and serves two of a layer's three products.
 
     Attributes:
@@ -96,16 +96,16 @@ class Recipe:
 ANY_LAYOUT = ("Blackwell",)
 """Architectures whose matrix units take 8-bit operands in any layout, so that they need no transpose (Transformer Engine,
 Performance considerations, Handling transposes)."""
-RECIPES: Mapping[str, Recipe] = MappingProxyType(
+RECIPES: Mapping[str, QuantisationRecipe] = MappingProxyType(
     {
-        "fp8": Recipe(
+        "fp8": QuantisationRecipe(
             title="8 bits, one scale a tensor from the steps before (delayed scaling)",
             peak="fp8",
             width=1.0,
             twice=False,
             gathers_weights=True,
         ),
-        "fp8-current": Recipe(
+        "fp8-current": QuantisationRecipe(
             title="8 bits, one scale a tensor from the tensor itself (current scaling)",
             peak="fp8",
             width=1.0,
@@ -114,17 +114,17 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             twice=False,
             gathers_weights=True,
         ),
-        "fp8-block": Recipe(
+        "fp8-block": QuantisationRecipe(
             title="8 bits, an fp32 scale for 128 numbers, for 128 x 128 of a weight",
             peak="fp8",
             width=1.0,
             scales=4 / 128,
             architectures=("Hopper", "Blackwell"),
         ),
-        "mxfp8": Recipe(title="8 bits, an 8-bit scale for 32 numbers", peak="mxfp8", width=1.0, scales=1 / 32),
+        "mxfp8": QuantisationRecipe(title="8 bits, an 8-bit scale for 32 numbers", peak="mxfp8", width=1.0, scales=1 / 32),
         # Activations and gradients: the largest value as it is and rotated, in one pass; the cast by rows; the rotated cast by
         # columns for the gradient of the weight. Weights are scaled by squares: the largest value, then both copies.
-        "nvfp4": Recipe(
+        "nvfp4": QuantisationRecipe(
             title="4 bits, an 8-bit scale for 16 numbers, one a tensor, and Hadamard transforms",
             peak="nvfp4",
             width=0.5,

@@ -20,7 +20,7 @@ SOURCE, DATE = "Google Cloud, shapes of slices (cloud.google.com/tpu/docs/v5e, /
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TpuSlice:
     """``chips`` of the catalogue's ``device``; ``name`` is its accelerator type."""
 
     name: str
@@ -28,7 +28,7 @@ class Slice:
     chips: int
 
 
-def tpu_slice(name: str) -> Slice | None:
+def tpu_slice(name: str) -> TpuSlice | None:
     """The slice of that name; None for other names.
 
     Raises:
@@ -42,10 +42,10 @@ def tpu_slice(name: str) -> Slice | None:
     if kind in ("v5e", "v6e"):
         if count not in _SINGLE:
             raise UserError(f"a slice of {count} chips of TPU {kind}", f"it has {', '.join(map(str, _SINGLE))} chips")
-        return Slice(f"{kind}-{count}", f"TPU {kind}", count)
+        return TpuSlice(f"{kind}-{count}", f"TPU {kind}", count)
     if kind not in _LARGEST:
         return None
     if count % _HOST or not 0 < count <= _LARGEST[kind]:
         fix = f"{kind}-N counts TensorCores, two a chip: a multiple of {_HOST} up to {_LARGEST[kind]:,}"
         raise UserError(f"a slice of {count} TensorCores of TPU {kind}", fix)
-    return Slice(f"{kind}-{count}", f"TPU {kind}", count // _CORES)
+    return TpuSlice(f"{kind}-{count}", f"TPU {kind}", count // _CORES)

@@ -16,7 +16,7 @@ _WIDTH, _MULTIPLES, _BLOCKS, _HEAD = 320, (1, 2, 4, 4), 2, 64
 _TIME, _TOKENS, _TEXT = 4 * _WIDTH, 77, 1024
 
 
-class Residual(nn.Module):
+class DiffusionResidual(nn.Module):
     """Two normalised 3x3 convolutions, with the embedded time added in between: (B, inputs, H, W) to (B, outputs, H, W)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -107,7 +107,7 @@ class Diffusion(nn.Module):
             if level < len(_MULTIPLES) - 1:
                 self.down.append(Chain([Resize(width, up=False)]))
                 skips.append(width)
-        self.middle = Chain([Residual(width, width), Transform(width), Residual(width, width)])
+        self.middle = Chain([DiffusionResidual(width, width), Transform(width), DiffusionResidual(width, width)])
         for level, multiple in reversed(list(enumerate(_MULTIPLES))):
             for i in range(_BLOCKS + 1):
                 block = self._block(width + skips.pop(), multiple, level)
@@ -121,7 +121,7 @@ class Diffusion(nn.Module):
     def _block(inputs: int, multiple: int, level: int) -> Chain:
         outputs = _WIDTH * multiple
         attends = [Transform(outputs)] if level < len(_MULTIPLES) - 1 else []
-        return Chain([Residual(inputs, outputs), *attends])
+        return Chain([DiffusionResidual(inputs, outputs), *attends])
 
     def forward(self, x: Tensor) -> Tensor:
         time = self.time(x.new_zeros(len(x), _WIDTH))

@@ -49,7 +49,7 @@ class Heads(nn.Module):
         return self.query(q), self.key(k), v
 
 
-class Stream(nn.Module):
+class FluxStream(nn.Module):
     """What the image, or the text, has of its own in a double block."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class DoubleBlock(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.image, self.text = Stream(), Stream()
+        self.image, self.text = FluxStream(), FluxStream()
 
     def forward(self, image: Tensor, text: Tensor, given: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
         own, image_rest = self.image.start(image, given)

@@ -33,7 +33,7 @@ class CausalAttention(nn.Module):
         return result
 
 
-class Block(nn.Module):
+class Gpt2Block(nn.Module):
     """Attention and a feed-forward network, normalised before and added to its input: (B, S, width) to the same."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -60,7 +60,7 @@ class Gpt2(nn.Module):
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.positions = nn.Embedding(CONTEXT, width)
         self.drop = nn.Dropout(_DROPOUT)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Gpt2Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.head.weight = self.tokens.weight

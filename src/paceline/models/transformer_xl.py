@@ -59,7 +59,7 @@ class RelativeAttention(nn.Module):
         return result
 
 
-class Block(nn.Module):
+class TransformerXlBlock(nn.Module):
     """Attention and feed-forward network, normalised after each sum."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float, dropatt: float) -> None:
@@ -102,7 +102,7 @@ class TransformerXl(nn.Module):
         self.content_bias = nn.Parameter(torch.zeros(heads, width // heads))
         self.place_bias = nn.Parameter(torch.zeros(heads, width // heads))
         self.drop = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, inner, dropout, dropatt) for _ in range(layers))
+        self.blocks = nn.ModuleList(TransformerXlBlock(width, heads, inner, dropout, dropatt) for _ in range(layers))
 
     def _embedded(self, words: Tensor) -> Tensor:
         """Vectors (B, T, width); the words are taken to be sorted by the part that they belong to."""

@@ -19,7 +19,7 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Module:
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.LeakyReLU(0.1, inplace=True))
 
 
-class Residual(nn.Module):
+class YoloResidual(nn.Module):
     """1x1 and 3x3 convolutions added to their input: (B, width, H, W) to the same shape."""
 
     def __init__(self, width: int) -> None:
@@ -40,7 +40,7 @@ class Darknet53(nn.Module):
         self.stages = nn.ModuleList()
         for i, blocks in enumerate(_STAGES):
             width = 64 * 2**i
-            self.stages.append(nn.Sequential(_conv(width // 2, width, 3, 2), *(Residual(width) for _ in range(blocks))))
+            self.stages.append(nn.Sequential(_conv(width // 2, width, 3, 2), *(YoloResidual(width) for _ in range(blocks))))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         features = [self.stem(x)]
@@ -49,7 +49,7 @@ class Darknet53(nn.Module):
         return features[3:]
 
 
-class Scale(nn.Module):
+class YoloScale(nn.Module):
     """Five convolutions, then the boxes of one scale: features to (features for the next scale, boxes)."""
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -69,7 +69,7 @@ class Yolov3(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = Darknet53()
-        self.scales = nn.ModuleList([Scale(1024, 512), Scale(512 + 256, 256), Scale(256 + 128, 128)])
+        self.scales = nn.ModuleList([YoloScale(1024, 512), YoloScale(512 + 256, 256), YoloScale(256 + 128, 128)])
         self.narrow = nn.ModuleList([_conv(512, 256, 1), _conv(256, 128, 1)])
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

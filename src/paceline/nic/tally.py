@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from paceline.nic.verilated import EngineFailure, Run
+from paceline.nic.verilated import EngineFailure, ModelRun
 
 BEAT = 32  # bytes
 
@@ -58,7 +58,7 @@ class Wanted:
 
 
 @dataclass
-class Tally:
+class EngineTally:
     """What a comparison has found so far.
 
     Attributes:
@@ -72,7 +72,7 @@ class Tally:
     difference: str = field(default="", init=False)
     started: float = field(default_factory=time.monotonic, init=False)
 
-    def run(self, drive: Callable[[int], Run], first: str) -> Run | None:
+    def run(self, drive: Callable[[int], ModelRun], first: str) -> ModelRun | None:
         """The next batch of frames, which begins with the frame ``first``; None where the engine failed.
 
         Args:
@@ -88,7 +88,7 @@ class Tally:
         self.beats += run.beats_in + run.beats_out
         return run
 
-    def agree(self, run: Run, wanted: Sequence[Wanted]) -> bool:
+    def agree(self, run: ModelRun, wanted: Sequence[Wanted]) -> bool:
         """Whether every frame came out as wanted; else ``difference`` says which did not."""
         for want, got, error in zip(wanted, run.frames, run.errors, strict=True):
             self.difference = want.difference(got, error)

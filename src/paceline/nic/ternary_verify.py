@@ -12,7 +12,7 @@ from paceline.array_types import F32
 from paceline.codecs import counter
 from paceline.codecs.reference import bit_planes
 from paceline.nic.bodies import draw_words, header, ternary_decoded, ternary_encoded, ternary_summed, word
-from paceline.nic.tally import Tally, Verified, Wanted
+from paceline.nic.tally import EngineTally, Verified, Wanted
 from paceline.nic.verify import Progress, golden_items, golden_words
 from paceline.nic.verilated import TernaryModel
 
@@ -34,7 +34,7 @@ class _Case:
 
 
 @dataclass
-class _Tally(Tally):
+class _TernaryTally(EngineTally):
     model: TernaryModel
 
     def compare(self, engine: str, cases: Sequence[_Case]) -> bool:
@@ -58,7 +58,7 @@ def verify_ternary(
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
+    tally, rng, done = _TernaryTally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
     while done < values:
         encodings, decodings = [], []
         for _ in range(_BATCH):
@@ -82,7 +82,7 @@ def verify_ternary_sums(
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
+    tally, rng, done = _TernaryTally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
     while done < values:
         cases = []
         for _ in range(_BATCH):
@@ -104,7 +104,7 @@ def verify_ternary_golden(
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
     """
-    tally = _Tally(7, model or TernaryModel())
+    tally = _TernaryTally(7, model or TernaryModel())
     items, encodings, decodings = golden_items("ternary", directory), [], []
     for item in items:
         payload, values, head = bytes.fromhex(item["payload"]), golden_words(item["input"]), header(2)
@@ -128,7 +128,7 @@ def verify_ternary_damage(
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
+    tally, rng, done = _TernaryTally(seed, model or TernaryModel()), np.random.default_rng(seed), 0
     while done < frames:
         number = min(_BATCH, frames - done)
         bodies = [_damaged_frame(rng) for _ in range(number // 2)]

@@ -14,8 +14,8 @@ from paceline import codecs
 from paceline.array_types import F32
 from paceline.errors import UserError
 from paceline.nic.bodies import BLOCK, codec, decoded, encoded, header
-from paceline.nic.tally import Tally, Verified, Wanted
-from paceline.nic.verilated import Model, Settings
+from paceline.nic.tally import EngineTally, Verified, Wanted
+from paceline.nic.verilated import EngineRegisters, InceptionnModel
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is to do, in values, patterns, vectors or frames."""
@@ -27,7 +27,7 @@ class _Frame:
     """A frame, what its compressed form must be, and what must come back from that."""
 
     content: bytes
-    settings: Settings
+    settings: EngineRegisters
     compressed: bytes
     restored: bytes
     case: str
@@ -35,8 +35,8 @@ class _Frame:
 
 
 @dataclass
-class _Tally(Tally):
-    model: Model
+class _InceptionnTally(EngineTally):
+    model: InceptionnModel
 
     def compare(self, frames: list[_Frame], directions: tuple[bool, ...] = (False, True)) -> bool:
         """Through the compressor, and what the codec wrote through the decompressor; whether all agree."""
@@ -58,19 +58,21 @@ class _Tally(Tally):
         return run is not None and self.agree(run, wanted)
 
 
-def verify_random(values: int = 10**6, seed: int = 1, model: Model | None = None, progress: Progress | None = None) -> Verified:
+def verify_random(
+    values: int = 10**6, seed: int = 1, model: InceptionnModel | None = None, progress: Progress | None = None
+) -> Verified:
     """Random values in frames of 0 to 2,100 of them, both formats, every bound, one frame in eight unmarked, IPv4 and IPv6.
 
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(seed, model or Model()), np.random.default_rng(seed), 0
+    tally, rng, done = _InceptionnTally(seed, model or InceptionnModel()), np.random.default_rng(seed), 0
     while done < values:
         frames = []
         for _ in range(_BATCH):
             count = min(int(rng.choice([rng.integers(0, 41), rng.integers(0, 400), rng.integers(900, 2101)])), values - done)
             scaled = bool(rng.integers(2))
-            settings = Settings(int(rng.integers(1, 16)), int(rng.integers(1, 15 if scaled else 16)), scaled, count)
+            settings = EngineRegisters(int(rng.integers(1, 16)), int(rng.integers(1, 15 if scaled else 16)), scaled, count)
             marked, ipv6 = bool(rng.integers(8)), bool(rng.integers(2))
             tail = b"" if marked else rng.bytes(int(rng.integers(0, 32)))  # what is not marked has any length
             frames.append(
@@ -84,7 +86,7 @@ def verify_random(values: int = 10**6, seed: int = 1, model: Model | None = None
     return tally.result("random values", done)
 
 
-def verify_tag_patterns(seed: int = 2, model: Model | None = None, progress: Progress | None = None) -> Verified:
+def verify_tag_patterns(seed: int = 2, model: InceptionnModel | None = None, progress: Progress | None = None) -> Verified:
     """Each of the 4^8 tag vectors that eight values can have; of ``inceptionn-scaled``, which never writes 11, the 3^8.
 
     Values are drawn for their tags; the vectors are then counted in what the codec wrote.
@@ -92,7 +94,7 @@ def verify_tag_patterns(seed: int = 2, model: Model | None = None, progress: Pro
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, seen = _Tally(seed, model or Model()), np.random.default_rng(seed), 0
+    tally, rng, seen = _InceptionnTally(seed, model or InceptionnModel()), np.random.default_rng(seed), 0
     total = 4**8 + 3**8
     for scaled in (False, True):
         found: set[int] = set()
@@ -104,7 +106,7 @@ def verify_tag_patterns(seed: int = 2, model: Model | None = None, progress: Pro
             rows = patterns[at : at + per_frame]
             tags = (rows[:, None] // base ** np.arange(8)) % base
             values = _values_of_tags(rng, tags, scaled)
-            settings = Settings(2, 10, scaled, values.size)
+            settings = EngineRegisters(2, 10, scaled, values.size)
             frames.append(_frame(values, settings, True, False, f"patterns {at} on, scaled {scaled}"))
             found.update(_vectors(frames[-1].compressed[64 + 2 * scaled :], values.size // 8))
             if len(frames) == _BATCH or at + per_frame >= patterns.size:
@@ -121,20 +123,22 @@ def verify_tag_patterns(seed: int = 2, model: Model | None = None, progress: Pro
     return tally.result("tag patterns", seen)
 
 
-def verify_golden(directory: Path | None = None, model: Model | None = None, progress: Progress | None = None) -> Verified:
+def verify_golden(
+    directory: Path | None = None, model: InceptionnModel | None = None, progress: Progress | None = None
+) -> Verified:
     """The golden vectors of both codecs (``tests/codecs/golden`` of a checkout, or the given directory).
 
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
     """
-    tally, frames = _Tally(3, model or Model()), list(golden_frames(directory))
+    tally, frames = _InceptionnTally(3, model or InceptionnModel()), list(golden_frames(directory))
     tally.compare([_Frame(*frame) for frame in frames])
     if progress is not None:
         progress(len(frames), len(frames))
     return tally.result("golden vectors", len(frames))
 
 
-def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settings, bytes, bytes, str]]:
+def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, EngineRegisters, bytes, bytes, str]]:
     """Of every golden vector: frame, registers, compressed frame, restored frame, name.
 
     Raises:
@@ -146,7 +150,7 @@ def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Settin
             k = round(-np.log2(item["options"].get("bound", codec_bound(name))))
             scaled = name == "inceptionn-scaled"
             body = _of_a_frame(bytes.fromhex(item["payload"])[32:][4 if values.size else 0 :], values.size, scaled)
-            settings, head = Settings(2, int(k), scaled, values.size), header(2)
+            settings, head = EngineRegisters(2, int(k), scaled, values.size), header(2)
             yield head + values.tobytes(), settings, head + body, head + back.tobytes(), f"{name}: {item['name']}"
 
 
@@ -185,13 +189,15 @@ def codec_bound(name: str) -> float:
     return bound
 
 
-def verify_damage(frames: int = 4000, seed: int = 4, model: Model | None = None, progress: Progress | None = None) -> Verified:
+def verify_damage(
+    frames: int = 4000, seed: int = 4, model: InceptionnModel | None = None, progress: Progress | None = None
+) -> Verified:
     """Damaged bodies: the decompressor says error exactly where the codec refuses, gives the length, and goes on with the next.
 
     Raises:
         UserError: Verilator or a compiler is missing.
     """
-    tally, rng, done = _Tally(seed, model or Model()), np.random.default_rng(seed), 0
+    tally, rng, done = _InceptionnTally(seed, model or InceptionnModel()), np.random.default_rng(seed), 0
     while done < frames:
         batch = [damaged_frame(rng) for _ in range(min(_BATCH, frames - done))]
         if not tally.compare([_Frame(b"", *one) for one in batch], (True,)):
@@ -202,7 +208,7 @@ def verify_damage(frames: int = 4000, seed: int = 4, model: Model | None = None,
     return tally.result("damaged frames", done)
 
 
-def damaged_frame(rng: np.random.Generator) -> tuple[Settings, bytes, bytes, str, bool]:
+def damaged_frame(rng: np.random.Generator) -> tuple[EngineRegisters, bytes, bytes, str, bool]:
     """Registers, a damaged frame of up to 400 values, what comes back, a name, and whether the codec refuses it."""
     scaled = bool(rng.integers(2))
     count, k = int(rng.choice([rng.integers(1, 41), rng.integers(1, 400)])), int(rng.integers(1, 15 if scaled else 16))
@@ -225,7 +231,7 @@ def damaged_frame(rng: np.random.Generator) -> tuple[Settings, bytes, bytes, str
     back = restored_by_codec(bytes(body), count, k, scaled)
     content = bytes(4 * count) if back is None else back.tobytes()
     name = f"damage {kind} to {count} values, k {k}, scaled {scaled}, body {bytes(body[:40]).hex()}"
-    return Settings(1, k, scaled, count), head + bytes(body), head + content, name, back is None
+    return EngineRegisters(1, k, scaled, count), head + bytes(body), head + content, name, back is None
 
 
 def restored_by_codec(body: bytes, count: int, k: int, scaled: bool) -> F32 | None:
@@ -242,7 +248,7 @@ def restored_by_codec(body: bytes, count: int, k: int, scaled: bool) -> F32 | No
     return values
 
 
-def _frame(values: F32, settings: Settings, marked: bool, ipv6: bool, case: str, tail: bytes = b"") -> _Frame:
+def _frame(values: F32, settings: EngineRegisters, marked: bool, ipv6: bool, case: str, tail: bytes = b"") -> _Frame:
     head = header(settings.head, marked, ipv6)
     plain = head + values.tobytes() + tail
     if not marked:

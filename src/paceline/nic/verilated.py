@@ -38,7 +38,7 @@ _FAILURES = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class EngineRegisters:
     """An engine's registers for a frame: header beats, k of the bound 2^-k, the format, and (decompressor) its fp32 values."""
 
     head: int
@@ -52,7 +52,7 @@ class EngineFailure(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Run:
+class ModelRun:
     """What came out of a model.
 
     Attributes:
@@ -160,7 +160,7 @@ def drive(
     *,
     room: int,
     seed: int = 0,
-) -> Run:
+) -> ModelRun:
     """Send frames back to back through one of a library's engines and collect what comes out.
 
     Args:
@@ -170,7 +170,7 @@ def drive(
         room: bytes that may come out. ``seed``: of stalls and noise; 0: neither.
 
     Raises:
-        EngineFailure: what ``Model.run`` says.
+        EngineFailure: what ``InceptionnModel.run`` says.
         ValueError: likewise.
     """
     if any(not frame for frame in streams[0]) or any(not 1 <= words[0] <= 15 for words in registers):
@@ -199,10 +199,10 @@ def drive(
     ends = np.cumsum(out_sizes).tolist()
     written = out[: ends[-1] if ends else 0].tobytes()
     parts = tuple(written[start:end] for start, end in zip([0, *ends], ends, strict=False))
-    return Run(parts, tuple(errors.astype(bool).tolist()), times, cycles, beats_in, beats_out)
+    return ModelRun(parts, tuple(errors.astype(bool).tolist()), times, cycles, beats_in, beats_out)
 
 
-class Model:
+class InceptionnModel:
     """The model of both engines.
 
     Raises:
@@ -215,7 +215,9 @@ class Model:
             entry(self.path, f"paceline_engine_{name}") for name in ("run", "compress", "decompress")
         )
 
-    def run(self, frames: Sequence[bytes], settings: Sequence[Settings], *, decompress: bool = False, seed: int = 0) -> Run:
+    def run(
+        self, frames: Sequence[bytes], settings: Sequence[EngineRegisters], *, decompress: bool = False, seed: int = 0
+    ) -> ModelRun:
         """Send frames back to back and collect what comes out.
 
         Args:
@@ -229,19 +231,19 @@ class Model:
         room = 2 * sum(map(len, frames)) + 4 * sum(one.values for one in settings) + 4096
         return drive(self._run, (decompress, ENGINES[decompress]), [frames], registers, room=room, seed=seed)
 
-    def compress(self, frame: bytes, settings: Settings) -> bytes | None:
+    def compress(self, frame: bytes, settings: EngineRegisters) -> bytes | None:
         """One frame, as a card calls it; None for an error of the engine."""
         arguments = (settings.head, settings.k, int(settings.scaled))
         return _one(self._compress, frame, arguments, 2 * len(frame) + 64)
 
-    def decompress(self, frame: bytes, settings: Settings) -> bytes | None:
+    def decompress(self, frame: bytes, settings: EngineRegisters) -> bytes | None:
         """Likewise."""
         arguments = (settings.head, settings.k, int(settings.scaled), settings.values)
         return _one(self._decompress, frame, arguments, len(frame) + 4 * settings.values + 64)
 
 
 class TernaryModel:
-    """The model of the three ternary engines. Frames, stalls and failures are those of ``Model.run``.
+    """The model of the three ternary engines. Frames, stalls and failures are those of ``InceptionnModel.run``.
 
     Raises:
         UserError: what ``library`` raises.
@@ -260,7 +262,7 @@ class TernaryModel:
         seconds: Sequence[bytes] | None = None,
         room: int,
         seed: int = 0,
-    ) -> Run:
+    ) -> ModelRun:
         """Send frames back to back and collect what comes out.
 
         Args:
@@ -271,7 +273,7 @@ class TernaryModel:
             room: bytes that may come out.
 
         Raises:
-            EngineFailure, ValueError: as ``Model.run``.
+            EngineFailure, ValueError: as ``InceptionnModel.run``.
         """
         streams = [frames, seconds if seconds is not None else [b""] * len(frames)]
         return drive(self._run, (TERNARY.index(engine), engine.replace("_", " ")), streams, registers, room=room, seed=seed)

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.reporting.pages.slim_page import render, slim_page, write_page
-from paceline.slim_record import CurvePoint, LayerLatency, Measured, SlimRecord, Width
+from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Width
 from slim_records import SLIMMED, WHOLE, deep, record
 
 
@@ -72,8 +72,8 @@ def test_the_page_says_how_it_was_trained() -> None:
 def test_what_is_not_known_is_said() -> None:
     page = render(
         record(
-            whole=Measured(4e-3, 4e-3, 4e-3, 10, 40),
-            slimmed=Measured(1e-3, 1e-3, 1e-3, 5, 20),
+            whole=SlimMeasurement(4e-3, 4e-3, 4e-3, 10, 40),
+            slimmed=SlimMeasurement(1e-3, 1e-3, 1e-3, 5, 20),
             predicted_s=0.0,
             layers=(LayerLatency("a", 3e-3, 0.0, 0.0),),
             curve=(CurvePoint("whole", 4e-3, 4e-3, None), CurvePoint("size=4MB", 1e-3, 0.0, None)),

@@ -10,13 +10,13 @@ from paceline.hardware.edge import edge_device
 from paceline.slimming.latency.edge_times import Machine, edge_times, on_device, this_machine
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.layer_times import REST, LayerTimes
-from paceline.slimming.latency.onnx_nodes import Node, Window
+from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode
 from paceline.slimming.structures.tracing import structures_of
 
 PI = edge_device("Raspberry Pi 4")
 HERE = Machine(100 * PI.one_core.value, 10 * PI.bandwidth.value)
-BUSY = Node("conv", (1, 64, 56, 56), 64, Window((3, 3), (1, 1), (1, 1), (1, 1)))
-READING = Node("linear", (1, 4096), 4096)
+BUSY = OnnxNode("conv", (1, 64, 56, 56), 64, ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1)))
+READING = OnnxNode("linear", (1, 4096), 4096)
 
 
 def test_a_layer_is_as_far_from_the_roofline_there_as_here() -> None:
@@ -28,7 +28,7 @@ def test_a_layer_is_as_far_from_the_roofline_there_as_here() -> None:
 
 
 def test_threads_help_where_arithmetic_counts_only() -> None:
-    def take(node: Node, threads: int) -> float:
+    def take(node: OnnxNode, threads: int) -> float:
         return on_device([("n", node, 1.0)], 0.0, PI, threads, HERE).seconds
 
     assert take(BUSY, 4) == pytest.approx(take(BUSY, 1) / 4) and take(BUSY, 8) == take(BUSY, 4)
@@ -38,7 +38,7 @@ def test_threads_help_where_arithmetic_counts_only() -> None:
 def test_work_and_bytes_are_those_of_the_shapes() -> None:
     assert BUSY.products == 64 * 64 * 9 * 56 * 56 and BUSY.bytes == 4 * (2 * 64 * 56 * 56 + 64 * 64 * 9)
     assert READING.products == 4096**2 and READING.bytes == 4 * (2 * 4096 + 4096**2)
-    both = Node("lstm", (2, 7, 8), 12, directions=2)
+    both = OnnxNode("lstm", (2, 7, 8), 12, directions=2)
     assert both.products == 2 * 7 * 2 * 4 * 12 * (8 + 12)
     assert both.bytes == 4 * (2 * 7 * 8 + 2 * (2 * 7 * 12 + 4 * 12 * (8 + 12)))
 

@@ -11,7 +11,7 @@ from paceline.slimming.latency.edge_times import Machine, edge_times, on_device
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.latency_forecast import RANKS, Prospects, alike_removed, of_ranks, of_widths
 from paceline.slimming.latency.layer_times import REST, LayerTimes
-from paceline.slimming.latency.onnx_nodes import Node
+from paceline.slimming.latency.onnx_nodes import OnnxNode
 from paceline.slimming.latency.sparse_roofline import Advice, SparseRoof
 from paceline.slimming.methods import methods
 from paceline.slimming.methods.low_rank import split
@@ -41,7 +41,7 @@ class Thick(nn.Module):
         return result
 
 
-def work(node: Node, threads: int = 1) -> float:
+def work(node: OnnxNode, threads: int = 1) -> float:
     """In place of a measurement."""
     return 1e-9 * node.products + 1e-10 * node.bytes
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from paceline.slim_record import LayerLatency
 from paceline.slimming.export import sparse_onnx
 from paceline.slimming.export.onnx_export import to_onnx
-from paceline.slimming.latency.layer_profile import OTHER, LayerProfile, _added, _node_seconds, layer_latencies, profile
+from paceline.slimming.latency.layer_profile import OTHER, SlimLayerProfile, _added, _node_seconds, layer_latencies, profile
 from paceline.slimming.latency.layer_times import REST
 from paceline.slimming.methods.sparse_convolution import replacement
 from paceline.slimming.structures.shrink import shrunk
@@ -136,5 +136,5 @@ def test_nodes_inside_of_others_and_runs_of_the_warm_up_do_not_count() -> None:
 
 
 def test_a_better_latency_keeps_the_shares() -> None:
-    found = LayerProfile(10.0, {"a": 4.0}, {OTHER: 3.0}).by_layer(20.0)
+    found = SlimLayerProfile(10.0, {"a": 4.0}, {OTHER: 3.0}).by_layer(20.0)
     assert found == pytest.approx({"a": 8.0, REST: 12.0})

@@ -9,9 +9,9 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.slimming.latency import onnx_nodes
-from paceline.slimming.latency.onnx_nodes import Node, Window, is_blocked, operation_seconds, seconds
+from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode, is_blocked, operation_seconds, seconds
 
-PLAIN = Window((3, 3), (1, 1), (1, 1), (1, 1))
+PLAIN = ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1))
 
 
 def test_more_work_takes_longer() -> None:
@@ -41,8 +41,8 @@ def test_blocks_are_as_onnx_runtime_has_them(monkeypatch: pytest.MonkeyPatch) ->
     assert is_blocked(32, 8, PLAIN) and is_blocked(20, 8, PLAIN)
     assert not is_blocked(18, 8, PLAIN), "ONNX Runtime reorders channels by four"
     assert not is_blocked(8, 64, PLAIN), "less than a block"
-    assert is_blocked(32, 32, Window((3, 3), (1, 1), (1, 1), (1, 1), 32))
-    assert not is_blocked(32, 32, Window((3, 3), (1, 1), (1, 1), (1, 1), 4))
+    assert is_blocked(32, 32, ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1), 32))
+    assert not is_blocked(32, 32, ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1), 4))
     monkeypatch.setattr(onnx_nodes, "block", lambda: 1)
     assert not is_blocked(32, 32, PLAIN)
 
@@ -52,7 +52,7 @@ def test_one_thread_is_timed_by_what_the_processor_spent() -> None:
 
 
 def test_copies_in_turn_are_timed_each() -> None:
-    node = Node("linear", (64, 1024), 1024)
+    node = OnnxNode("linear", (64, 1024), 1024)
     assert 0.3 < seconds(node, copies=4) / seconds(node) < 30
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from paceline.slimming.latency.sparse_roofline import Advice, ConvShape, SparseRoof, advice, advised, alternated, refusal
-from paceline.slimming.methods.sparse_convolution import Window
+from paceline.slimming.methods.sparse_convolution import SparseWindow
 
-WINDOW = Window((1, 1), (1, 1), (1, 1), 1)
+WINDOW = SparseWindow((1, 1), (1, 1), (1, 1), 1)
 SHAPE = ConvShape((64, 64, 3, 3), WINDOW, (1, 64, 56, 56))
 
 
@@ -64,7 +64,7 @@ def test_what_a_layer_holds_decides() -> None:
 
 
 def test_depthwise_layers_are_refused_unmeasured() -> None:
-    window = Window((1, 1), (1, 1), (1, 1), 8)
+    window = SparseWindow((1, 1), (1, 1), (1, 1), 8)
     assert advised(ConvShape((8, 1, 3, 3), window, (1, 8, 9, 9))) == Advice(
         None, "each output has one channel to read: too few weights to leave out"
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paceline.slimming.latency.step_times import least_of, shape_key, step_seconds
-from paceline.slimming.structures.structures import Step
+from paceline.slimming.structures.structures import UnweightedStep
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Residual, Transformer, images, tokens
 
@@ -32,11 +32,11 @@ class Filtered(Steps):
 
 
 @pytest.fixture(scope="module")
-def steps() -> list[Step]:
+def steps() -> list[UnweightedStep]:
     return structures_of(Filtered(), images()).steps
 
 
-def test_every_step_costs_something(steps: list[Step]) -> None:
+def test_every_step_costs_something(steps: list[UnweightedStep]) -> None:
     kinds = {step.kind for step in steps}
     assert {"max_pool2d", "avg_pool2d", "gelu", "pow", "softmax", "transpose", "matmul", "layer_norm", "div"} <= kinds
     for step in steps:
@@ -59,7 +59,7 @@ def test_views_cost_a_node_and_attention_shrinks_with_its_heads() -> None:
     assert len(least_of(attention)) == 3 and least_of(view) == (view.output,)
 
 
-def test_steps_of_one_shape_share_a_time(steps: list[Step]) -> None:
+def test_steps_of_one_shape_share_a_time(steps: list[UnweightedStep]) -> None:
     assert len({shape_key(step) for step in steps}) == len(steps)
     layers = structures_of(Transformer(), tokens()).steps
     assert len({shape_key(step) for step in layers}) < len(layers)

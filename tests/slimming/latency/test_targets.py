@@ -14,14 +14,14 @@ from paceline.errors import UserError
 from paceline.slimming.export import exporting
 from paceline.slimming.latency import targets
 from paceline.slimming.latency.latency import Latency
-from paceline.slimming.latency.targets import TARGETS, ExecuTorch, Target
+from paceline.slimming.latency.targets import TARGETS, ExecuTorch, SlimTarget
 from paceline.slimming.structures.shrink import shrunk
 from paceline.slimming.structures.tracing import structures_of
 
 
 @pytest.fixture(params=TARGETS.values(), ids=list(TARGETS))
-def target(request: pytest.FixtureRequest) -> Target:
-    found: Target = request.param
+def target(request: pytest.FixtureRequest) -> SlimTarget:
+    found: SlimTarget = request.param
     try:
         found.check_installed()
     except UserError as error:
@@ -46,7 +46,7 @@ def convolutions() -> nn.Module:
     )
 
 
-def test_a_slimmed_network_s_file_is_smaller_by_its_weights(target: Target, tmp_path: Path) -> None:
+def test_a_slimmed_network_s_file_is_smaller_by_its_weights(target: SlimTarget, tmp_path: Path) -> None:
     inputs = (torch.randn(1, 3, 16, 16),)
     model = convolutions().train()
     structures = structures_of(model, inputs)
@@ -65,14 +65,14 @@ def test_a_slimmed_network_s_file_is_smaller_by_its_weights(target: Target, tmp_
     assert sorted(each.name for each in tmp_path.iterdir()) == [f"a{target.suffix}", f"b{target.suffix}"]
 
 
-def test_inputs_keep_their_order_and_types(target: Target, tmp_path: Path) -> None:
+def test_inputs_keep_their_order_and_types(target: SlimTarget, tmp_path: Path) -> None:
     inputs = (torch.tensor([[1, 7, 3]]), torch.randn(1, 3, 4))
     file = target.export(Pair(), inputs, tmp_path / f"net{target.suffix}")
     assert target.latencies({"it": (file, inputs)}, threads=2, turns=2)["it"].turns == 2
 
 
 def test_another_result_and_another_operation_are_refused(
-    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: SlimTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Odd(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import paceline
 from paceline.errors import UserError
 from paceline.models.compact import ConvM
 from paceline.models.lenet import lenet5
-from paceline.slimming.latency.onnx_nodes import Node, Window, seconds
+from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode, seconds
 from paceline.slimming.methods.compact_student import removed_by, student, tied, widest, without
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import load
@@ -125,13 +125,13 @@ def test_a_transposed_convolution_is_as_large_as_torch_makes_it(kernel: int, str
     padding = apart * (kernel - 1) // 2
     x = torch.zeros(1, 4, 9, 7)
     layer = nn.ConvTranspose2d(4, 6, kernel, stride, padding, extra, dilation=apart, bias=False)
-    window = Window((kernel,) * 2, (stride,) * 2, (padding,) * 2, (apart,) * 2, 1, (extra,) * 2)
-    node = Node("conv_transpose", (1, 4, 9, 7), 6, window)
+    window = ConvolutionWindow((kernel,) * 2, (stride,) * 2, (padding,) * 2, (apart,) * 2, 1, (extra,) * 2)
+    node = OnnxNode("conv_transpose", (1, 4, 9, 7), 6, window)
     assert node.size == tuple(layer(x).shape[2:]) and node.products == products(layer, x)
 
 
 def test_a_transposed_convolution_is_timed() -> None:
-    window = Window((3, 3), (2, 2), (1, 1), (1, 1), 1, (1, 1))
-    assert seconds(Node("conv_transpose", (1, 64, 28, 28), 64, window)) > seconds(
-        Node("conv_transpose", (1, 8, 28, 28), 8, window)
+    window = ConvolutionWindow((3, 3), (2, 2), (1, 1), (1, 1), 1, (1, 1))
+    assert seconds(OnnxNode("conv_transpose", (1, 64, 28, 28), 64, window)) > seconds(
+        OnnxNode("conv_transpose", (1, 8, 28, 28), 8, window)
     )

@@ -22,7 +22,7 @@ from paceline.slimming.latency import width_tables
 from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.latency_forecast import alike_removed
 from paceline.slimming.latency.layer_times import LayerTimes
-from paceline.slimming.latency.onnx_nodes import Node, Window
+from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode
 from paceline.slimming.methods.budget_path import BudgetPath
 from paceline.slimming.methods.group_lasso import StructureNorms
 from paceline.slimming.methods.methods import METHODS
@@ -226,11 +226,11 @@ def test_a_row_of_a_kernel_counts_beside_those_that_stay() -> None:
 
 
 @pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[OnnxNode]:
     """Nodes that were timed; each takes as many seconds as it has weights."""
-    nodes: list[Node] = []
+    nodes: list[OnnxNode] = []
 
-    def seconds(node: Node, threads: int) -> float:
+    def seconds(node: OnnxNode, threads: int) -> float:
         nodes.append(node)
         kernel = node.window.kernel if node.window else ()
         return float(node.inputs[1] * node.leaving * torch.tensor(kernel).prod())
@@ -239,24 +239,24 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
     return nodes
 
 
-def test_smaller_kernels_are_timed_and_other_processes_read_their_times(timed: list[Node]) -> None:
+def test_smaller_kernels_are_timed_and_other_processes_read_their_times(timed: list[OnnxNode]) -> None:
     model = nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3), nn.Conv2d(32, 64, 3, padding=2, dilation=2), nn.Conv2d(64, 2, 1))
     found = structures_of(model, (torch.randn(1, 3, 32, 32),))
     times = LayerTimes(found, Latency(1e-3, 9e-4, 1.1e-3, 5))
     windows = {node.window for node in timed if node.window}
     assert {window.kernel for window in windows} == {*product((1, 5, 7), repeat=2), *product((1, 3), repeat=2)}
-    assert Window((1, 3), (1, 1), (0, 2), (2, 2)) in windows, "the padding falls by the dilation"
+    assert ConvolutionWindow((1, 3), (1, 1), (0, 2), (2, 2)) in windows, "the padding falls by the dilation"
     gone = outer(found, {"0 kernel rows": 2, "1 kernel columns": 1})
     by_name = {name: (node, took) for name, node, took in times.nodes(gone)}
     whole = {name: (node, took) for name, node, took in times.nodes()}
-    assert by_name["0"][0].window == Window((3, 7), (2, 2), (1, 3), (1, 1))
+    assert by_name["0"][0].window == ConvolutionWindow((3, 7), (2, 2), (1, 3), (1, 1))
     assert [node.window.kernel for node, _ in whole.values() if node.window] == [(7, 7), (3, 3), (1, 1)]
     assert by_name["1"][1] == pytest.approx(whole["1"][1] / 3, rel=0.05) and by_name["2"] == whole["2"]
     again = LayerTimes.from_json(json.loads(json.dumps(times.to_json())), found)
     assert again.by_layer(gone) == times.by_layer(gone)
 
 
-def test_a_method_that_leaves_kernels_times_none_of_them(timed: list[Node]) -> None:
+def test_a_method_that_leaves_kernels_times_none_of_them(timed: list[OnnxNode]) -> None:
     model = nn.Sequential(nn.Conv2d(3, 16, 5, padding=2), nn.Conv2d(16, 2, 1))
     LayerTimes(structures_of(model, images()).without_kernels(), Latency(1e-3, 9e-4, 1.1e-3, 5))
     assert {node.window.kernel for node in timed if node.window} == {(5, 5), (1, 1)}

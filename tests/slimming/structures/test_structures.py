@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.slimming.structures.structures import Slice, Structures, Units, compressed, vector
+from paceline.slimming.structures.structures import ParameterSlice, Structures, Units, compressed, vector
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=20))
@@ -47,4 +47,4 @@ def test_structures_have_their_slices_and_the_layer_that_makes_them() -> None:
     found = Structures(forest, {"b.weight": (own, into), "a.weight": (out, np.zeros(1, np.int64))})
     found.collect()
     assert [structure.layer for structure in found.every] == ["a.weight", "a.weight"]
-    assert found.every[1].slices == (Slice("b.weight", 1, (1,)), Slice("a.weight", 0, (1,)))
+    assert found.every[1].slices == (ParameterSlice("b.weight", 1, (1,)), ParameterSlice("a.weight", 0, (1,)))

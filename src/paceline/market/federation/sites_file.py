@@ -45,7 +45,7 @@ def read_sites(path: str | Path) -> Federation:
     """
     file = Path(path)
     data = read_toml(file, EXAMPLE)
-    top = _Table(data, file.name)
+    top = _TomlTable(data, file.name)
     top.check(SHARED_KEYS)
     tables, columns = data.get("site", []), data.get("sites")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
@@ -53,9 +53,11 @@ def read_sites(path: str | Path) -> Federation:
     if bool(tables) == (columns is not None):
         raise UserError(f"{file.name} has {'both [[site]] and' if tables else 'neither [[site]] nor'} [sites]", EXAMPLE)
     sites = (
-        tuple(_site(_Table(table, f"{file.name}, site {number}"), file.parent) for number, table in enumerate(tables, start=1))
+        tuple(
+            _site(_TomlTable(table, f"{file.name}, site {number}"), file.parent) for number, table in enumerate(tables, start=1)
+        )
         if tables
-        else _sites_of_column(_Table(_table(columns, f"{file.name}: sites"), f"{file.name}, sites"), file.parent)
+        else _sites_of_column(_TomlTable(_table(columns, f"{file.name}: sites"), f"{file.name}, sites"), file.parent)
     )
     sites = _from_the_first_arrival(sites)
     priced = any(site.energy_price or site.cloud_price for site in sites) or "wan_price" in data
@@ -84,7 +86,7 @@ def files_of(path: str | Path) -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _TomlTable:
     """A table of TOML with the place that errors name."""
 
     values: Mapping[str, Any]
@@ -137,7 +139,7 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _prices(table: _Table) -> dict[str, Any]:
+def _prices(table: _TomlTable) -> dict[str, Any]:
     """What both forms of a site may state."""
     for needed, other in (("cloud_price", "cloud_after"), ("cloud_after", "cloud_price")):
         if other in table.values and needed not in table.values:
@@ -157,10 +159,10 @@ def _prices(table: _Table) -> dict[str, Any]:
     }
 
 
-def _site(table: _Table, base: Path) -> Site:
+def _site(table: _TomlTable, base: Path) -> Site:
     table.check(SITE_KEYS)
     name = table.text("name")
-    table = _Table(table.values, f"{table.where} ({shorten(name, 40)})")
+    table = _TomlTable(table.values, f"{table.where} ({shorten(name, 40)})")
     if ("trace" in table.values) == ("arrivals" in table.values):
         raise UserError(f"{table.where}: give a trace or an arrivals model, one of them", EXAMPLE)
     if "where" in table.values and "trace" not in table.values:
@@ -171,13 +173,15 @@ def _site(table: _Table, base: Path) -> Site:
         path, where = _trace(table, base), _where(table)
         jobs = _placed(table, lambda: read_trace(path, where).jobs)
     else:
-        jobs = _arrivals(_Table(_table(table.values["arrivals"], f"{table.where}: arrivals"), f"{table.where}, arrivals"), name)
+        jobs = _arrivals(
+            _TomlTable(_table(table.values["arrivals"], f"{table.where}: arrivals"), f"{table.where}, arrivals"), name
+        )
     return Site(
         name=name, fleet=fleet, jobs=tuple(sorted(_timed(jobs, table), key=lambda job: job.arrival_s)), **_prices(table)
     )
 
 
-def _placed(table: _Table, make: Callable[[], Any]) -> Any:
+def _placed(table: _TomlTable, make: Callable[[], Any]) -> Any:
     """``make()``, whose mistakes name the site."""
     try:
         return make()
@@ -185,7 +189,7 @@ def _placed(table: _Table, make: Callable[[], Any]) -> Any:
         raise UserError(f"{table.where}: {error.message}", error.fix) from None
 
 
-def _with_watts(table: _Table, fleet: Fleet) -> Fleet:
+def _with_watts(table: _TomlTable, fleet: Fleet) -> Fleet:
     """With the power of a device: as stated, or as the catalogue has it."""
     stated = table.number("watts", 0.0)
     if stated < 0:
@@ -193,7 +197,7 @@ def _with_watts(table: _Table, fleet: Fleet) -> Fleet:
     return replace(fleet, groups=tuple(replace(group, watts=stated or group.watts) for group in fleet.groups))
 
 
-def _trace(table: _Table, base: Path) -> Path:
+def _trace(table: _TomlTable, base: Path) -> Path:
     """The file of a trace, relative to the sites' file."""
     name = table.text("trace")
     if not name.strip():
@@ -201,7 +205,7 @@ def _trace(table: _Table, base: Path) -> Path:
     return base / name
 
 
-def _where(table: _Table) -> Mapping[str, str]:
+def _where(table: _TomlTable) -> Mapping[str, str]:
     where = _table(table.values.get("where", {}), f"{table.where}: where")
     for key, value in where.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -209,7 +213,7 @@ def _where(table: _Table) -> Mapping[str, str]:
     return {key: str(value) for key, value in where.items()}
 
 
-def _timed(jobs: tuple[Job, ...], table: _Table) -> tuple[Job, ...]:
+def _timed(jobs: tuple[Job, ...], table: _TomlTable) -> tuple[Job, ...]:
     """Raises UserError for a job whose duration nobody states."""
     unknown = next((job for job in jobs if not job.duration_s), None)
     if unknown is not None:
@@ -220,7 +224,7 @@ def _timed(jobs: tuple[Job, ...], table: _Table) -> tuple[Job, ...]:
     return jobs
 
 
-def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
+def _arrivals(table: _TomlTable, site: str) -> tuple[Job, ...]:
     """Jobs that come by chance: Poisson arrivals, exponential durations."""
     table.check(ARRIVAL_KEYS)
     rate, hours = table.number("per_hour", 0.0), table.number("hours", 24.0 * 30)
@@ -260,7 +264,7 @@ def _arrivals(table: _Table, site: str) -> tuple[Job, ...]:
     )
 
 
-def _sites_of_column(table: _Table, base: Path) -> tuple[Site, ...]:
+def _sites_of_column(table: _TomlTable, base: Path) -> tuple[Site, ...]:
     """One site for each value of a column."""
     table.check(SITES_KEYS)
     column, node, load = table.text("column"), table.text("nodes"), table.number("load", 0.75)
@@ -298,7 +302,7 @@ def devices_for(jobs: tuple[Job, ...], horizon_s: float, load: float, node: int)
     return max(math.ceil(mean / load / node), math.ceil(largest / node)) * node
 
 
-def _column(path: Path, column: str, jobs: int, table: _Table) -> list[str]:
+def _column(path: Path, column: str, jobs: int, table: _TomlTable) -> list[str]:
     from paceline.csv_rows import header, read
 
     names, delimiter = header(path)
@@ -330,7 +334,7 @@ def _from_the_first_arrival(sites: tuple[Site, ...]) -> tuple[Site, ...]:
 
 
 def _bytes_by_model(value: object, key: str, where: str) -> dict[str, float]:
-    table = _Table(_table(value, f"{where}: {key}"), f"{where}, {key}")
+    table = _TomlTable(_table(value, f"{where}: {key}"), f"{where}, {key}")
     return {"" if model == "other" else model: table.parsed(model, parse_bytes, 0.0, zero=True) for model in table.values}
 
 
@@ -339,7 +343,7 @@ def _speeds(value: object, where: str) -> dict[str, dict[str, float]]:
 
     speeds = {}
     for model, types in _table(value, f"{where}: speed").items():
-        table = _Table(_table(types, f"{where}: speed.{model}"), f"{where}, speed.{model}")
+        table = _TomlTable(_table(types, f"{where}: speed.{model}"), f"{where}, speed.{model}")
         names = {name: _placed(table, lambda name=name: device(name).name) for name in table.values}  # type: ignore[misc]
         twice = next((name for name, known in names.items() if [*names.values()].count(known) > 1), None)
         if twice is not None:

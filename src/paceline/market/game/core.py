@@ -105,7 +105,7 @@ def blocking(
 
 
 @dataclass(frozen=True)
-class _Pool:
+class _CoalitionPool:
     """Coalitions to compare, closed under complement, in a game of the same shape where each player alone has 0 and the largest
     value is near 1. The least core and the nucleolus change with the game (covariance), and HiGHS has absolute tolerances."""
 
@@ -117,7 +117,7 @@ class _Pool:
     unit: float
 
     @classmethod
-    def of(cls, game: Game, coalitions: Iterable[int]) -> _Pool:
+    def of(cls, game: Game, coalitions: Iterable[int]) -> _CoalitionPool:
         """The pool of some coalitions, their complements, the single players and their complements."""
         singles = [1 << i for i in range(len(game.players))]
         some = {*coalitions, *singles} - {0, game.everyone}
@@ -163,7 +163,7 @@ def _highs(rows: Array, values: Array, fixed: Array, sums: Array, floor: float |
     raise RuntimeError(f"HiGHS found no least core: {answer.message}")
 
 
-def _least(pool: _Pool) -> tuple[Array, float]:
+def _least(pool: _CoalitionPool) -> tuple[Array, float]:
     players = len(pool.alone)
     if players == 1:
         return np.array([pool.total]), 0.0
@@ -182,13 +182,13 @@ def _drawn(game: Game, how_many: int, random: np.random.Generator) -> set[int]:
     return drawn
 
 
-def _searched(game: Game, most: int, seed: int) -> _Pool:
+def _searched(game: Game, most: int, seed: int) -> _CoalitionPool:
     """A pool of at most ``most`` coalitions: random ones, then the neighbours of those that bind, while one of them gains more.
 
     A neighbour has one player more or less. This is a local search for a violated constraint, and no proof that none is left.
     """
     step = 2 * len(game.players)
-    pool = _Pool.of(game, _drawn(game, most // 2, np.random.default_rng(seed)))
+    pool = _CoalitionPool.of(game, _drawn(game, most // 2, np.random.default_rng(seed)))
     gained = True
     while gained:
         gained = False
@@ -203,15 +203,15 @@ def _searched(game: Game, most: int, seed: int) -> _Pool:
             tried += some
             gains = (_values(game, some) - _rows(game, some) @ (pool.alone + x * pool.unit)) / pool.unit
             gained = bool(gains.max() > eps + TOLERANCE)
-        pool = _Pool.of(game, [*pool.masks, *tried])
+        pool = _CoalitionPool.of(game, [*pool.masks, *tried])
     return pool
 
 
-def _pool(game: Game, coalitions: Iterable[int] | None, most: int, seed: int) -> _Pool:
+def _pool(game: Game, coalitions: Iterable[int] | None, most: int, seed: int) -> _CoalitionPool:
     if coalitions is not None:
-        return _Pool.of(game, _legal(game, coalitions))
+        return _CoalitionPool.of(game, _legal(game, coalitions))
     if len(game.players) <= MOST_ENUMERATED:
-        return _Pool.of(game, range(game.everyone + 1))
+        return _CoalitionPool.of(game, range(game.everyone + 1))
     least = 4 * len(game.players)
     return _searched(game, check_count(most, "coalitions", least), check_count(seed, "as the seed", least=0))
 

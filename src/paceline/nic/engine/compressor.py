@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from paceline.nic.engine.align import CHUNK_BYTES, Aligner
 from paceline.nic.engine.compact import joined, registers
 from paceline.nic.engine.lane import SCALE_BIAS, Lane
-from paceline.nic.engine.lanes import EMPTY, Choice, payload_bytes
+from paceline.nic.engine.lanes import EMPTY, FrameFormat, payload_bytes
 from paceline.nic.engine.stream import BEAT_BYTES, HEADS, LANES, Pipeline, is_marked, signature
 
 BLOCK_BEATS = 128
@@ -35,7 +35,7 @@ class _Queued(data.Struct):
     last: 1
     values: 1
     ends: 1
-    choice: Choice
+    choice: FrameFormat
 
 
 class _Scale(data.Struct):
@@ -93,9 +93,9 @@ class Compressor(wiring.Component):
     def _fill(self, m: Module, queue: fifo.SyncFIFOBuffered, scales: fifo.SyncFIFO) -> None:
         """Beats into the queue, and the scale of each block behind it."""
         beat = self.beats_in.payload
-        marked, choice, left = Signal(), Signal(Choice), Signal(HEADS)
+        marked, choice, left = Signal(), Signal(FrameFormat), Signal(HEADS)
         now_marked = Mux(beat.first, is_marked(beat.data), marked)
-        now_choice = Signal(Choice)
+        now_choice = Signal(FrameFormat)
         m.d.comb += now_choice.eq(Mux(beat.first, Cat(self.k, self.scaled), choice))
         heads = Mux(beat.first, self.head, left)  # header beats from this one on
         values = now_marked & (heads == 0)
@@ -177,7 +177,7 @@ class Compressor(wiring.Component):
                 "empty": 1,
                 "bytes": 6,
                 "exponent": 16,
-                "choice": Choice,
+                "choice": FrameFormat,
             }
         )
         controls = [Signal(control, name=f"control{n}") for n in range(8)]

@@ -15,7 +15,7 @@ from paceline.nic.engine.lanes import (
     EMPTY,
     LEAST_EXPONENT,
     MOST_EXPONENT,
-    Choice,
+    FrameFormat,
     Lift,
     Restored,
     fp32_word,
@@ -33,11 +33,11 @@ COUNT_BITS = 16
 _BLOCK_GROUPS = 128
 
 
-class _Entry(data.Struct):
+class _BeatEntry(data.Struct):
     """A beat, and the registers as they were when it came."""
 
     beat: Beat
-    choice: Choice
+    choice: FrameFormat
     values: COUNT_BITS
     head: HEADS
 
@@ -73,13 +73,13 @@ class Decompressor(wiring.Component):
 
     def _window(self, m: Module, move: Signal) -> "_Operation":
         """Three beats, the place in the first, and what leaves for the pipeline in this cycle."""
-        m.submodules.entry = entry = Skid(_Entry)
+        m.submodules.entry = entry = Skid(_BeatEntry)
         m.d.comb += [
             entry.taken.valid.eq(self.beats_in.valid),
             entry.taken.payload.eq(Cat(self.beats_in.payload, self.k, self.scaled, self.values, self.head)),
             self.beats_in.ready.eq(entry.taken.ready),
         ]
-        entries = [*(Signal(_Entry, name=f"window{n}") for n in range(2)), entry.given.payload]
+        entries = [*(Signal(_BeatEntry, name=f"window{n}") for n in range(2)), entry.given.payload]
         here = [*(Signal(name=f"here{n}") for n in range(2)), entry.given.valid]
         window = [each.beat for each in entries]
         ends = Array(Signal(7, name=f"end{place}") for place in range(BEAT_BYTES))
@@ -110,7 +110,7 @@ class Decompressor(wiring.Component):
         marked, heads, groups, rest = Signal(), Signal(HEADS), Signal(14), Signal(3)
         body, short, dropping = Signal(), Signal(), Signal()  # short: the input has ended too early
         block, empty, bad, exponent = Signal(range(_BLOCK_GROUPS)), Signal(), Signal(), Signal(signed(16))
-        choice, last_group = Signal(Choice), Signal()
+        choice, last_group = Signal(FrameFormat), Signal()
         # Late: how far the burst before reaches, and whether its bytes are there or it ends the frame. Off the loop.
         reach, room, reaches, ends_frame = Signal(7), Signal(7), Signal(), Signal()
         read_exponent = Signal()
@@ -315,6 +315,6 @@ class _Operation:
         self.first, self.last, self.bytes = Signal(name="op_first"), Signal(name="op_last"), Signal(6, name="op_bytes")
         self.late_error = Signal(name="op_late_error")  # of what left the window the last time the stages moved
         self.error, self.begins, self.ends = Signal(name="op_error"), Signal(name="op_begins"), Signal(name="op_ends")
-        self.choice, self.scale = Signal(Choice, name="op_choice"), Signal(signed(10), name="op_scale")
+        self.choice, self.scale = Signal(FrameFormat, name="op_choice"), Signal(signed(10), name="op_scale")
         self.rest, self.place = Signal(3, name="op_rest"), Signal(5, name="op_place")
         self.octets = Signal(8 * 3 * BEAT_BYTES, name="op_octets")

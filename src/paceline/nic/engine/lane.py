@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from paceline.nic.engine.lanes import Choice, Halved, Shifted, coded, faithful_tag, halved, shift_amount, shifted
+from paceline.nic.engine.lanes import FrameFormat, Halved, Shifted, coded, faithful_tag, halved, shift_amount, shifted
 from paceline.nic.engine.stream import Pipeline, named
 
 SCALE_BIAS = 150
@@ -25,7 +25,7 @@ class Lane(wiring.Component):
     value: In(32)
     exists: In(1)
     passes: In(1)
-    choice: In(Choice)
+    choice: In(FrameFormat)
     scale: In(9)
     tag: Out(2)
     payload: Out(32)
@@ -35,7 +35,7 @@ class Lane(wiring.Component):
         m = Module()
         stages = Pipeline(m, self.enable)
         values, tags = [Signal(32, name=f"value{n}") for n in range(3)], [Signal(2, name=f"tag{n}") for n in range(3)]
-        choices = [Signal(Choice, name=f"choice{n}") for n in range(3)]
+        choices = [Signal(FrameFormat, name=f"choice{n}") for n in range(3)]
         there, passes = [Signal(name=f"exists{n}") for n in range(3)], [Signal(name=f"passes{n}") for n in range(3)]
         stages.register(*zip(values, (self.value, *values[:2]), strict=True))
         stages.register(*zip((each.as_value() for each in choices), (self.choice, *choices[:2]), strict=True))

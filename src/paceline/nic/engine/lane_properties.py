@@ -9,7 +9,7 @@ from amaranth.hdl import Assert, Cat, Const, Elaboratable, Module, Mux, Signal, 
 
 from paceline.nic.engine.lane import SCALE_BIAS
 from paceline.nic.engine.lanes import (
-    Choice,
+    FrameFormat,
     Halved,
     Restored,
     Shifted,
@@ -120,7 +120,7 @@ def _units(magnitude: Value, scale: int) -> Value:
 
 def through(m: Module, word: Value, k: Value, scaled: Value, scale: Value, name: str, choose: Cut) -> tuple[Signal, Signal]:
     """A word through the lane of the compressor and that of the decompressor; and whether the latter calls it legal."""
-    choice = Signal(Choice, name=f"choice_{name}")
+    choice = Signal(FrameFormat, name=f"choice_{name}")
     m.d.comb += choice.eq(Cat(k, scaled))
 
     def held(value: Value, what: str) -> Signal:

@@ -20,7 +20,7 @@ _GUARDED = 39  # bits of a significand in units of 2^-15 of its own last place
 _MOST = 0x7F7FFFFF  # bits of the largest fp32 number
 
 
-class Choice(data.Struct):
+class FrameFormat(data.Struct):
     """What a frame is coded with: the bound 2^-k, and whether blocks are scaled."""
 
     k: 4

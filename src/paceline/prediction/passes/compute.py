@@ -22,7 +22,7 @@ from paceline.array_types import Array, Bools
 from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
-from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, Recipe
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, QuantisationRecipe
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
@@ -250,7 +250,12 @@ def operation_seconds(
 
 
 def cast_seconds(
-    table: OperationTable, micro_batch_size: float, recipe: Recipe, device: Device, e: Efficiency, weight_casts: float = 1.0
+    table: OperationTable,
+    micro_batch_size: float,
+    recipe: QuantisationRecipe,
+    device: Device,
+    e: Efficiency,
+    weight_casts: float = 1.0,
 ) -> Array:
     """Seconds of the casts of each row's operands, half of them, (rows,): the other product of each pays the other half.
 

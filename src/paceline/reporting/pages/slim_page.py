@@ -20,7 +20,7 @@ from paceline.reporting.text.slim_text import (
 )
 from paceline.reporting.values import UNKNOWN, clean, count, number, percent, relative_error, seconds, size, time_range
 from paceline.rundir import RunDir
-from paceline.slim_record import CurvePoint, Measured, SlimRecord
+from paceline.slim_record import CurvePoint, SlimMeasurement, SlimRecord
 
 STEPS = (
     "The rest: steps without weights that the runtime does not do together with a layer, and its own cost. "
@@ -113,7 +113,7 @@ def _curve(record: SlimRecord) -> Iterator[Section]:
     yield Section("Accuracy against latency", text, [picture] if picture else [], wide=True)
 
 
-def _predictions(record: SlimRecord, after: Measured) -> Section:
+def _predictions(record: SlimRecord, after: SlimMeasurement) -> Section:
     """Every network that was predicted and measured."""
     chosen = _chosen(record)
     points = [each for each in record.curve[1:] if each.predicted_s]
@@ -158,7 +158,7 @@ def _environment(record: SlimRecord) -> Iterator[list[str]]:
         yield [clean(name), clean(place)]
 
 
-def _quartiles(measured: Measured) -> str:
+def _quartiles(measured: SlimMeasurement) -> str:
     return time_range(measured.low_s, measured.high_s, measured.latency_s)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.reporting.text.screen import GAP, Bar, Block, Pair, Paragraph, Screen, Table, heading
-from paceline.slim_record import Measured, PredictedRow, PublishedDevice, SlimPrediction, SlimRecord, accuracy_range
+from paceline.slim_record import PredictedRow, PublishedDevice, SlimMeasurement, SlimPrediction, SlimRecord, accuracy_range
 from paceline.units import (
     format_byte_rate,
     format_bytes,
@@ -51,7 +51,7 @@ def slim_screen(record: SlimRecord) -> Screen:
     )
 
 
-def measured_after(record: SlimRecord) -> Measured:
+def measured_after(record: SlimRecord) -> SlimMeasurement:
     """The slimmed network. Raises ValueError where the record is a prediction."""
     if record.slimmed is None:
         raise ValueError("a slimmed network was measured")
@@ -183,7 +183,7 @@ def range_name(record: SlimRecord) -> str:
     return f"of {record.held_out:,} labels, 95 %"
 
 
-def accuracy_range_text(measured: Measured, record: SlimRecord) -> str:
+def accuracy_range_text(measured: SlimMeasurement, record: SlimRecord) -> str:
     """``88.1 to 93.2 %``: what the accuracy may be on other samples."""
     if measured.accuracy is None or not record.held_out:
         return "unknown"
@@ -225,15 +225,15 @@ def _kept_text(record: SlimRecord) -> str:
     return f"accuracy {_accuracy(record.whole)} before, {_accuracy(measured_after(record))} after"
 
 
-def _time(measured: Measured) -> str:
+def _time(measured: SlimMeasurement) -> str:
     return format_seconds(measured.latency_s)
 
 
-def _range(measured: Measured) -> str:
+def _range(measured: SlimMeasurement) -> str:
     return f"{format_seconds(measured.low_s)} to {format_seconds(measured.high_s)}"
 
 
-def _accuracy(measured: Measured) -> str:
+def _accuracy(measured: SlimMeasurement) -> str:
     return _share(measured.accuracy)
 
 

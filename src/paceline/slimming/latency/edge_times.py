@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.hardware.edge import EdgeDevice
 from paceline.slimming.latency.layer_times import REST, LayerTimes
-from paceline.slimming.latency.onnx_nodes import Node, alone, made, numbers
+from paceline.slimming.latency.onnx_nodes import OnnxNode, alone, made, numbers
 
 LOW, HIGH, HIGH_OF_MANY = 0.5, 2.0, 3.5
 """The range about the prediction on one core, and the end on several, which share caches and memory: the published latencies of
@@ -81,7 +81,11 @@ def edge_times(times: LayerTimes, device: EdgeDevice, removed: Collection[int] =
 
 
 def on_device(
-    nodes: Iterable[tuple[str, Node, float]], rest_s: float, device: EdgeDevice, threads: int = 1, here: Machine | None = None
+    nodes: Iterable[tuple[str, OnnxNode, float]],
+    rest_s: float,
+    device: EdgeDevice,
+    threads: int = 1,
+    here: Machine | None = None,
 ) -> EdgeTimes:
     """Predicted latency of operations on another processor.
 
@@ -101,7 +105,7 @@ def on_device(
     return EdgeTimes(by_layer, LOW * whole, (HIGH if threads == 1 else HIGH_OF_MANY) * whole, note)
 
 
-def _least(node: Node, machine: Machine) -> float:
+def _least(node: OnnxNode, machine: Machine) -> float:
     return max(2 * node.products / machine.peak, node.bytes / machine.bandwidth)
 
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 from torch import nn
 
 from paceline.slimming.latency.layer_times import REST, LayerTimes
-from paceline.slimming.latency.onnx_nodes import Node
+from paceline.slimming.latency.onnx_nodes import OnnxNode
 from paceline.slimming.methods.low_rank import most_ranks
 from paceline.slimming.methods.low_rank_choice import ROUND_TO, WORTH, splittable
 from paceline.slimming.structures.sizes import BYTES, module_bytes, weight_bytes
 from paceline.slimming.structures.structures import Structures
 
 Varied = Literal["width", "rank", "sparsity"]
-Timed = tuple[str, Node, float]
+Timed = tuple[str, OnnxNode, float]
 """An operation as ``LayerTimes.nodes`` has it: name, widths, seconds."""
 WIDTHS, SHOWN_WIDTHS = tuple(each / 32 for each in range(31, 0, -1)), (0.75, 0.5, 0.25, 0.125)
 RANKS = (0.5, 0.25, 0.125)

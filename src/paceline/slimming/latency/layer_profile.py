@@ -47,7 +47,7 @@ _BLOCKED, _TIME = "_nchwc", "_kernel_time"
 
 
 @dataclass(frozen=True, slots=True)
-class LayerProfile:
+class SlimLayerProfile:
     """Seconds of one run by the paths of modules.
 
     Attributes:
@@ -77,7 +77,7 @@ class LayerProfile:
         return {**found, REST: latency - sum(found.values())}
 
 
-def profile(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> LayerProfile:
+def profile(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> SlimLayerProfile:
     """What each layer takes in a file. Runs with and without the profiler take turns; of a node's times the middle half counts.
 
     Raises:
@@ -112,7 +112,7 @@ def profile(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Laye
     for name, seconds in nodes.items():
         path, weighted = places.get(name, (OTHER, False))
         (operations if weighted else steps)[path] += busy * max(seconds - added, 0.0)
-    return LayerProfile(latency, dict(operations), dict(steps))
+    return SlimLayerProfile(latency, dict(operations), dict(steps))
 
 
 def layer_latencies(
@@ -266,4 +266,4 @@ class _Graph:
         return self._constant[tensor]
 
 
-__all__ = ["OTHER", "LayerProfile", "layer_latencies", "profile"]
+__all__ = ["OTHER", "SlimLayerProfile", "layer_latencies", "profile"]

@@ -18,10 +18,10 @@ import numpy as np
 from paceline.array_types import Ints
 from paceline.errors import UserError, unknown
 from paceline.slimming.latency.latency import Latency
-from paceline.slimming.latency.onnx_nodes import Node, call_seconds, node_seconds, seconds
+from paceline.slimming.latency.onnx_nodes import OnnxNode, call_seconds, node_seconds, seconds
 from paceline.slimming.latency.step_times import least_of, shape_key, step_seconds
 from paceline.slimming.latency.weight_reading import seconds_per_byte
-from paceline.slimming.latency.width_tables import WORD, Part, Ranges, Table, measured_table, parts_of, table_seconds
+from paceline.slimming.latency.width_tables import WORD, Part, Ranges, WidthTable, measured_table, parts_of, table_seconds
 from paceline.slimming.structures.structures import Labelled, Structures
 
 REST = "the rest"
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLayers:
     """What was timed, as plain data beside the network's structures.
 
     Attributes:
@@ -39,7 +39,7 @@ class Measured:
         reading: of each operation, what a byte of its weights adds to its table in the network.
     """
 
-    tables: tuple[Table, ...]
+    tables: tuple[WidthTable, ...]
     fixed_s: float
     steps: tuple[float, ...]
     reading: tuple[float, ...]
@@ -67,7 +67,7 @@ class LayerTimes:
         parts = parts_of(structures)
         self._build(structures, whole, parts, _measure(structures, parts, round_to, threads, progress))
 
-    def _build(self, structures: Structures, whole: Latency, parts: list[Part], measured: Measured) -> None:
+    def _build(self, structures: Structures, whole: Latency, parts: list[Part], measured: MeasuredLayers) -> None:
         self._structures, self.whole, self._parts, self._measured = structures, whole, parts, measured
         self._left = _Left(structures)
         self._widths = [_Widths.of(part, structures, self._left) for part in parts]
@@ -105,7 +105,7 @@ class LayerTimes:
         """Seconds of the whole network where layers are two (``low_rank_nodes``)."""
         return sum(took for *_, took in self.low_rank_nodes(ranks, threads)) + self.by_layer()[REST]
 
-    def low_rank_nodes(self, ranks: Mapping[str, int], threads: int = 1) -> list[tuple[str, Node, float]]:
+    def low_rank_nodes(self, ranks: Mapping[str, int], threads: int = 1) -> list[tuple[str, OnnxNode, float]]:
         """``nodes`` of the whole network where layers are two: one to as many outputs as the rank, then one of a single point.
 
         Args:
@@ -114,7 +114,7 @@ class LayerTimes:
         Raises:
             UserError: no such convolution or linear layer.
         """
-        found, known, left = [], dict[Node, float](), set(ranks)
+        found, known, left = [], dict[OnnxNode, float](), set(ranks)
         for (name, node, took), part, reading in zip(self.nodes(), self._parts, self._measured.reading, strict=True):
             pair = part.as_two(ranks[name]) if name in ranks else None
             if pair is None:
@@ -131,7 +131,7 @@ class LayerTimes:
             raise unknown("layer of a low rank", next(name for name in ranks if name in left), may)
         return found
 
-    def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, Node, float]]:
+    def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, OnnxNode, float]]:
         """Name, widths and seconds of each operation that is left."""
         counts, found = self._left.counts(removed), []
         for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
@@ -178,9 +178,9 @@ class LayerTimes:
         try:
             if data["version"] != VERSION:
                 raise UserError(f"the table is of version {data['version']}", f"this release reads version {VERSION}")
-            tables = tuple(Table.from_json(each) for each in data["tables"])
+            tables = tuple(WidthTable.from_json(each) for each in data["tables"])
             steps = tuple(float(each) for each in data["steps"])
-            measured = Measured(tables, float(data["fixed_s"]), steps, tuple(map(float, data["reading"])))
+            measured = MeasuredLayers(tables, float(data["fixed_s"]), steps, tuple(map(float, data["reading"])))
             whole = Latency(**data["whole"])
             same = list(data["weights"]) == [part.weight for part in parts] and len(tables) == len(parts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -223,9 +223,11 @@ class _Widths:
         return entering, leaving, tuple(int(counts[each]) for each in self.kernel)
 
 
-def _measure(structures: Structures, parts: list[Part], round_to: int, threads: int, progress: Progress | None) -> Measured:
+def _measure(
+    structures: Structures, parts: list[Part], round_to: int, threads: int, progress: Progress | None
+) -> MeasuredLayers:
     """Time every operation and step once for each of its shapes."""
-    tables: dict[Any, Table] = {}
+    tables: dict[Any, WidthTable] = {}
     ordered = []
     left = _Left(structures)
     widths = [_Widths.of(part, structures, left) for part in parts]
@@ -247,7 +249,7 @@ def _measure(structures: Structures, parts: list[Part], round_to: int, threads: 
     around = sum(2 for part in parts if part.node.kind == "linear" and len(part.node.inputs) != 2)
     fixed = call_seconds(threads) + sum(cost for cost, _ in each) + around * node_seconds(threads)
     sizes = [part.weight_bytes(part.entering, part.node.leaving) for part in parts]
-    return Measured(
+    return MeasuredLayers(
         tuple(ordered), fixed, tuple(cost for _, cost in each), seconds_per_byte([part.node for part in parts], sizes, threads)
     )
 

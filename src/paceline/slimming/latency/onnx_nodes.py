@@ -33,7 +33,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConvolutionWindow:
     """Of a convolution: one number for each dimension of the image. ``extra``: rows that a transposed one adds at the end."""
 
     kernel: tuple[int, ...]
@@ -45,7 +45,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OnnxNode:
     """An operation with weights, as it is timed.
 
     Attributes:
@@ -58,7 +58,7 @@ class Node:
     kind: str
     inputs: tuple[int, ...]
     leaving: int
-    window: Window | None = None
+    window: ConvolutionWindow | None = None
     directions: int = 1
     bias: bool = True
 
@@ -122,7 +122,7 @@ def operation_seconds(
         UserError: another kind, or sizes that do not fit.
     """
     if kind == "linear":
-        return seconds(Node("linear", tuple(inputs), leaving, bias=bias), threads)
+        return seconds(OnnxNode("linear", tuple(inputs), leaving, bias=bias), threads)
     if kind != "conv":
         raise UserError(f"no times of the operation {kind}", "give linear or conv")
     dims = len(inputs) - 2
@@ -131,17 +131,17 @@ def operation_seconds(
             f"a kernel of {tuple(kernel)} and {groups} groups do not fit {tuple(inputs)} and {leaving} channels",
             "give one size of the kernel for each dimension of the image, and channels that the groups divide",
         )
-    window = Window(
+    window = ConvolutionWindow(
         tuple(kernel),
         tuple(strides) or (1,) * dims,
         tuple(padding) or (0,) * dims,
         tuple(dilations) or (1,) * dims,
         groups,
     )
-    return seconds(Node("conv", tuple(inputs), leaving, window), threads)
+    return seconds(OnnxNode("conv", tuple(inputs), leaving, window), threads)
 
 
-def seconds(node: Node, threads: int = 1, copies: int = 1) -> float:
+def seconds(node: OnnxNode, threads: int = 1, copies: int = 1) -> float:
     """Of the node alone, without what a call costs.
 
     Args:
@@ -255,7 +255,7 @@ def whole_blocks(width: int) -> int:
     return -(-width // block()) * block()
 
 
-def is_blocked(channels: int, leaving: int, window: Window) -> bool:
+def is_blocked(channels: int, leaving: int, window: ConvolutionWindow) -> bool:
     """Whether a convolution runs in the blocked form (``NchwcTransformerImpl::TransformConv`` of ONNX Runtime)."""
     if block() == 1 or len(window.kernel) != 2 or channels < block() or channels % ALIGNED:
         return False
@@ -279,12 +279,12 @@ Model = tuple[list[Any], dict[str, Array], dict[str, Array]]
 """Nodes, weights and inputs."""
 
 
-def _models(node: Node) -> Model:
+def _models(node: OnnxNode) -> Model:
     kinds = {"linear": _linear, "conv": _convolution, "conv_transpose": _transposed}
     return kinds.get(node.kind, _recurrent)(node)
 
 
-def _linear(node: Node) -> Model:
+def _linear(node: OnnxNode) -> Model:
     rows, entering = prod(node.inputs[:-1]), node.inputs[-1]
     given = {"x": numbers(rows, entering)}
     if not node.bias:
@@ -293,7 +293,7 @@ def _linear(node: Node) -> Model:
     return [made("Gemm", "x", "w", "b")], weights, given
 
 
-def _convolution(node: Node) -> Model:
+def _convolution(node: OnnxNode) -> Model:
     window = node.window
     assert window is not None
     (images, channels, *size), leaving, groups = node.inputs, node.leaving, window.groups
@@ -314,7 +314,7 @@ def _convolution(node: Node) -> Model:
     return [made("Conv", "x", "w", "b", **settings)], weights, {"x": numbers(images, channels, *size)}
 
 
-def _transposed(node: Node) -> Model:
+def _transposed(node: OnnxNode) -> Model:
     window = node.window
     assert window is not None
     images, channels, *size = node.inputs
@@ -329,7 +329,7 @@ def _transposed(node: Node) -> Model:
     return [made("ConvTranspose", "x", "w", **settings)], weights, {"x": numbers(images, channels, *size)}
 
 
-def _recurrent(node: Node) -> Model:
+def _recurrent(node: OnnxNode) -> Model:
     (batch, steps, entering), hidden, both = node.inputs, node.leaving, node.directions
     gates = GATES[node.kind]
     weights = {
@@ -345,8 +345,8 @@ def _recurrent(node: Node) -> Model:
 
 __all__ = [
     "GATES",
-    "Node",
-    "Window",
+    "ConvolutionWindow",
+    "OnnxNode",
     "alone",
     "block",
     "call_seconds",

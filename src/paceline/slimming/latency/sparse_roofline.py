@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from paceline.array_types import F32
 from paceline.errors import UserError
 from paceline.slimming.export.onnx_export import open_session
-from paceline.slimming.methods.sparse_convolution import SparseConv2d, Window, kernel_of
+from paceline.slimming.methods.sparse_convolution import SparseConv2d, SparseWindow, kernel_of
 from paceline.slimming.structures.eval_mode import eval_mode
 
 HOLDS = 0.9
@@ -43,7 +43,7 @@ class ConvShape:
     """
 
     weight: tuple[int, ...]
-    window: Window
+    window: SparseWindow
     image: tuple[int, ...]
 
     @classmethod
@@ -51,7 +51,7 @@ class ConvShape:
         """Raises UserError where the kernel does not serve it."""
         sparse = SparseConv2d.of(convolution)
         rows, columns = sparse.stride
-        window = Window((rows, columns), sparse.pads, (sparse.dilation[0], sparse.dilation[1]), sparse.groups)
+        window = SparseWindow((rows, columns), sparse.pads, (sparse.dilation[0], sparse.dilation[1]), sparse.groups)
         return cls(tuple(convolution.weight.shape), window, image)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.array_types import Array
 from paceline.slimming.latency.onnx_nodes import BLOCKS, alone, made, node_seconds, numbers, whole_blocks
-from paceline.slimming.structures.structures import Labelled, Step
+from paceline.slimming.structures.structures import Labelled, UnweightedStep
 
 FREE = (
     "dropout",
@@ -36,7 +36,7 @@ SCALED_PRODUCTS = 10
 """Nodes around the two products and the softmax of an attention, as PyTorch exports it."""
 
 
-def step_seconds(step: Step, threads: int = 1) -> tuple[float, float]:
+def step_seconds(step: UnweightedStep, threads: int = 1) -> tuple[float, float]:
     """What a step costs however small it is, and what shrinks with it. The step is timed at its whole shape."""
     if step.fused or step.kind in FREE or not step.inputs:
         return 0.0, 0.0
@@ -48,12 +48,12 @@ def step_seconds(step: Step, threads: int = 1) -> tuple[float, float]:
     return each, max(_timed(_model(step), threads) - each, 0.0)
 
 
-def shape_key(step: Step) -> tuple[object, ...]:
+def shape_key(step: UnweightedStep) -> tuple[object, ...]:
     """Steps with one key take as long."""
     return step.kind, step.fused, step.settings, step.output.shape, *(each.shape for each in step.inputs[:3])
 
 
-def least_of(step: Step) -> Sequence[Labelled]:
+def least_of(step: UnweightedStep) -> Sequence[Labelled]:
     """The tensors of which the one that loses most says what is left of the step."""
     if step.kind in ("matmul", "bmm", "scaled_dot_product_attention"):
         return (*step.inputs[:2], step.output)
@@ -64,7 +64,7 @@ def _timed(model: tuple[list[Any], dict[str, Array], dict[str, Array]], threads:
     return alone(*model, threads)
 
 
-def _model(step: Step) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
+def _model(step: UnweightedStep) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
     shape, entering = step.output.shape or (1,), step.inputs[0].shape or (1,)
     if step.kind in ("matmul", "bmm") and len(step.inputs) > 1:
         return [made("MatMul", "x", "w")], {}, {"x": numbers(*entering), "w": numbers(*step.inputs[1].shape)}
@@ -84,12 +84,12 @@ def _model(step: Step) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
     return [made("Add", "x", "w")], {}, {"x": numbers(*shape), "w": numbers(*shape)}
 
 
-def _exponent(step: Step) -> float:
+def _exponent(step: UnweightedStep) -> float:
     number = next((each for each in step.settings if isinstance(each, int | float)), 2.0)
     return float(number)
 
 
-def _pool(step: Step) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
+def _pool(step: UnweightedStep) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
     images, channels, *size = step.inputs[0].shape
     if "adaptive" in step.kind and prod(step.output.shape[2:]) == 1:
         return [made("GlobalAveragePool", "x")], {}, {"x": numbers(images, channels, *size)}
@@ -109,7 +109,7 @@ def _pool(step: Step) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
     return [node], {}, {"x": numbers(images, channels, *size)}
 
 
-def _attention(step: Step) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
+def _attention(step: UnweightedStep) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
     query, key, value = (each.shape for each in step.inputs[:3])
     nodes = [
         made("MatMul", "x", "k", to="scores"),

@@ -19,7 +19,7 @@ from paceline.slimming.latency.latency import Latency, alternating, pinned, sess
 from paceline.slimming.structures.shrink import tensors_in
 
 
-class Target(ABC):
+class SlimTarget(ABC):
     """A runtime.
 
     Attributes:
@@ -69,7 +69,7 @@ class Target(ABC):
             raise UserError(f"{self.title} is not installed", f"pip install 'paceline[{self.extra}]'")
 
 
-class OnnxRuntime(Target):
+class OnnxRuntime(SlimTarget):
     """ONNX Runtime on the CPU."""
 
     name, title, suffix, package, extra = "onnxruntime", "ONNX Runtime", ".onnx", "onnxruntime", "slim"
@@ -89,7 +89,7 @@ class OnnxRuntime(Target):
         return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
 
 
-class _Xnnpack(Target):
+class _Xnnpack(SlimTarget):
     """A runtime that computes in XNNPACK."""
 
     def vector_width(self) -> int:
@@ -106,7 +106,7 @@ class ExecuTorch(_Xnnpack):
     name, title, suffix, package, extra = "executorch", "ExecuTorch", ".pte", "executorch", "executorch"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """By ``torch.export``, lowered to XNNPACK. Arguments and errors as of ``Target``."""
+        """By ``torch.export``, lowered to XNNPACK. Arguments and errors as of ``SlimTarget``."""
         self.check_installed()
 
         def write(draft: Path) -> None:
@@ -154,7 +154,7 @@ class LiteRT(_Xnnpack):
     name, title, suffix, package, extra = "litert", "LiteRT", ".tflite", "litert_torch", "litert"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """By ``litert_torch``. Arguments and errors as of ``Target``."""
+        """By ``litert_torch``. Arguments and errors as of ``SlimTarget``."""
         self.check_installed()
 
         def write(draft: Path) -> None:
@@ -194,6 +194,6 @@ def _place(item: tuple[str, object]) -> int:
     return int(item[0].rpartition("_")[2])
 
 
-TARGETS: Mapping[str, Target] = {target.name: target for target in (OnnxRuntime(), ExecuTorch(), LiteRT())}
+TARGETS: Mapping[str, SlimTarget] = {target.name: target for target in (OnnxRuntime(), ExecuTorch(), LiteRT())}
 
-__all__ = ["TARGETS", "ExecuTorch", "LiteRT", "OnnxRuntime", "Target"]
+__all__ = ["TARGETS", "ExecuTorch", "LiteRT", "OnnxRuntime", "SlimTarget"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.slimming.latency.onnx_nodes import Node, seconds
+from paceline.slimming.latency.onnx_nodes import OnnxNode, seconds
 
 FURTHEST = 2**26
 """Bytes that no cache here holds; more weights are read no slower."""
@@ -15,7 +15,7 @@ SHARE = 0.02
 COPIES = 48
 
 
-def seconds_per_byte(nodes: Sequence[Node], weights: Sequence[float], threads: int = 1) -> tuple[float, ...]:
+def seconds_per_byte(nodes: Sequence[OnnxNode], weights: Sequence[float], threads: int = 1) -> tuple[float, ...]:
     """What each byte of an operation's weights adds in the network to the operation's time alone.
 
     Each large operation is timed alone, and in turn with copies that together have the network's weights.
@@ -24,7 +24,7 @@ def seconds_per_byte(nodes: Sequence[Node], weights: Sequence[float], threads: i
         weights: bytes of each operation.
     """
     total = sum(weights)
-    known: dict[Node, float] = {}
+    known: dict[OnnxNode, float] = {}
     for node, held in zip(nodes, weights, strict=True):
         copies = int(np.clip(round(min(total, FURTHEST) / held), 1, COPIES)) if held else 1
         if held >= SHARE * total and node not in known and copies > 1:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.slimming.latency.onnx_nodes import ALIGNED, GATES, Node, Window, is_blocked, seconds, whole_blocks
-from paceline.slimming.structures.structures import Operation, Structures
+from paceline.slimming.latency.onnx_nodes import ALIGNED, GATES, ConvolutionWindow, OnnxNode, is_blocked, seconds, whole_blocks
+from paceline.slimming.structures.structures import Structures, WeightedOperation
 
 ENTERING, LEAVING = 3, 5
 """So many widths are timed from an eighth to all. Time grows evenly with what enters; kernels hold parts of what leaves."""
@@ -34,7 +34,7 @@ class Part:
     """
 
     weight: str
-    node: Node
+    node: OnnxNode
     gates: int = 1
 
     @property
@@ -47,7 +47,7 @@ class Part:
         """Channels or features of the whole network."""
         return self.node.inputs[-1] if self.node.window is None else self.node.inputs[1]
 
-    def at(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> Node:
+    def at(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> OnnxNode:
         """The node of other widths, and of a smaller kernel where one is given."""
         node, window = self.node, self.node.window
         if window is None:
@@ -60,7 +60,7 @@ class Part:
             window = replace(window, groups=max(window.groups * leaving // node.leaving, 1))
         return replace(node, inputs=(node.inputs[0], entering, *node.inputs[2:]), leaving=leaving, window=window)
 
-    def as_two(self, rank: int) -> tuple[Node, Node] | None:
+    def as_two(self, rank: int) -> tuple[OnnxNode, OnnxNode] | None:
         """A layer of low rank: to as many outputs as the rank, then a single point to all outputs; None for other kinds."""
         node, window = self.node, self.node.window
         if node.kind == "linear":
@@ -68,8 +68,8 @@ class Part:
         if node.kind != "conv" or window is None or window.groups > 1:
             return None
         ones = (1,) * len(window.kernel)
-        point = Window(ones, ones, (0,) * len(ones), ones)
-        return replace(node, leaving=rank), Node("conv", (node.inputs[0], rank, *node.size), node.leaving, point)
+        point = ConvolutionWindow(ones, ones, (0,) * len(ones), ones)
+        return replace(node, leaving=rank), OnnxNode("conv", (node.inputs[0], rank, *node.size), node.leaving, point)
 
     def weight_bytes(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
         """Of these widths."""
@@ -86,16 +86,17 @@ def parts_of(structures: Structures) -> list[Part]:
     return [part for operation in structures.operations for part in _parts(operation, structures)]
 
 
-def _parts(operation: Operation, structures: Structures) -> Iterator[Part]:
+def _parts(operation: WeightedOperation, structures: Structures) -> Iterator[Part]:
     weight = operation.weights[0]
     out = len(structures.units[weight][0])
     if operation.kind == "linear":
-        yield Part(weight, Node("linear", operation.inputs, out, bias=len(operation.weights) > 1))
+        yield Part(weight, OnnxNode("linear", operation.inputs, out, bias=len(operation.weights) > 1))
     elif operation.kind in ("conv1d", "conv2d"):
-        yield Part(weight, Node("conv", operation.inputs, out, _window(operation, structures)))
+        yield Part(weight, OnnxNode("conv", operation.inputs, out, _window(operation, structures)))
     elif operation.kind == "conv_transpose2d":
         yield Part(
-            weight, Node("conv_transpose", operation.inputs, operation.outputs[1], _transposed_window(operation, structures))
+            weight,
+            OnnxNode("conv_transpose", operation.inputs, operation.outputs[1], _transposed_window(operation, structures)),
         )
     else:
         _, layers, _, _, both, first = operation.settings[:6]
@@ -104,10 +105,10 @@ def _parts(operation: Operation, structures: Structures) -> Iterator[Part]:
         for weight in operation.weights[:: len(operation.weights) // count]:
             rows, columns = (len(units) for units in structures.units[weight][:2])
             shape = (batch, steps, columns)
-            yield Part(weight, Node(operation.kind, shape, rows // gates, directions=2 if both else 1), gates)
+            yield Part(weight, OnnxNode(operation.kind, shape, rows // gates, directions=2 if both else 1), gates)
 
 
-def _window(operation: Operation, structures: Structures) -> Window:
+def _window(operation: WeightedOperation, structures: Structures) -> ConvolutionWindow:
     units = structures.units[operation.weights[0]]
     kernel = tuple(len(each) for each in units[2:])
     settings: list[Any] = [each for each in operation.settings if each is not None]
@@ -118,15 +119,15 @@ def _window(operation: Operation, structures: Structures) -> Window:
         padding = tuple(apart * (size - 1) // 2 * (padding == "same") for apart, size in zip(given, kernel, strict=True))
     many = [tuple(each) if isinstance(each, Sequence) else (each,) for each in (strides, padding, dilations)]
     strides, padding, dilations = (each * len(kernel) if len(each) == 1 else each for each in many)
-    return Window(kernel, strides, padding, dilations, int(groups))
+    return ConvolutionWindow(kernel, strides, padding, dilations, int(groups))
 
 
-def _transposed_window(operation: Operation, structures: Structures) -> Window:
+def _transposed_window(operation: WeightedOperation, structures: Structures) -> ConvolutionWindow:
     kernel = tuple(len(each) for each in structures.units[operation.weights[0]][2:])
     given: list[Any] = [each for each in operation.settings if each is not None]
     strides, padding, extra, groups, dilations = (*given, *((1, 1), (0, 0), (0, 0), 1, (1, 1))[len(given) :])[:5]
     strides, padding, extra, dilations = (tuple(each) * (2 // len(each)) for each in (strides, padding, extra, dilations))
-    return Window(kernel, strides, padding, dilations, groups, extra)
+    return ConvolutionWindow(kernel, strides, padding, dilations, groups, extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class WidthTable:
     """Seconds of an operation at some widths: a row for each of ``entering``, a column for each of ``leaving``.
 
     Attributes:
@@ -181,7 +182,7 @@ class Table:
         return {**lists, "unaligned": self.unaligned, "kernels": self.kernels.to_json() if self.kernels else None}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Table:
+    def from_json(cls, data: Mapping[str, Any]) -> WidthTable:
         """The inverse of ``to_json``."""
         entering, leaving = (np.array(data[name], np.int64) for name in ("entering", "leaving"))
         times = np.array(data["times"], float).reshape(len(entering), len(leaving))
@@ -206,7 +207,7 @@ class Ranges:
     kernel: tuple[int, ...] = ()
 
 
-def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -> Table:
+def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -> WidthTable:
     """Time a part at widths from the least to all, and its smaller kernels at the least and at all of them."""
     table = _measured_widths(part, least, round_to, threads)
     window = part.node.window
@@ -233,7 +234,7 @@ def _odd_sizes(least: int, size: int) -> Ints:
     return least + 2 * pairs
 
 
-def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> Table:
+def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> WidthTable:
     node = part.node
     step = whole_blocks(1) if _in_blocks(part) else round_to
     if node.kind == "conv_transpose":  # it gathers pixels one by one: less than a vector costs less
@@ -243,19 +244,19 @@ def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> 
     if node.window is not None and node.window.groups > 1:
         each = [(int(n) * part.entering // node.leaving, int(n)) for n in leaving]
         times = np.array([[seconds(part.at(*widths), threads) for widths in each]])
-        return Table(np.array([part.entering]), leaving, times)
+        return WidthTable(np.array([part.entering]), leaving, times)
     entering = _grid(least.entering, part.entering, step, points[0])
     if _in_blocks(part) and least.entering < step <= part.entering:  # less than a block is computed in another way
         entering = np.unique([max(step // 4, 1), step // 2, *entering])
     times = np.array([[seconds(part.at(int(n), int(m)), threads) for m in leaving] for n in entering])
-    table = Table(entering, leaving, times)
+    table = WidthTable(entering, leaving, times)
     if not _in_blocks(part) or least.entering == part.entering:
         return table
     odd = seconds(part.at(part.entering - 1, node.leaving), threads)
     return replace(table, unaligned=max(odd / times[-1, -1], 1.0))
 
 
-def table_seconds(part: Part, table: Table, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
+def table_seconds(part: Part, table: WidthTable, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
     """Of a part at these widths; 0 where nothing enters or leaves."""
     if not entering or not leaving:
         return 0.0
@@ -288,4 +289,4 @@ def _grid(least: int, width: int, step: int, points: int) -> Ints:
     return np.unique([*(np.maximum(np.round(spaced / step), 1) * step).astype(int), width])
 
 
-__all__ = ["WORD", "Part", "Ranges", "Table", "measured_table", "parts_of", "table_seconds"]
+__all__ = ["WORD", "Part", "Ranges", "WidthTable", "measured_table", "parts_of", "table_seconds"]

@@ -15,7 +15,7 @@ from paceline.slimming.latency.latency import Latency
 from paceline.slimming.latency.latency_forecast import SHOWN_SPARSITIES, Prospect, Prospects, of_ranks, of_widths
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.latency.sparse_roofline import Advice, advice
-from paceline.slimming.latency.targets import TARGETS, Target
+from paceline.slimming.latency.targets import TARGETS, SlimTarget
 from paceline.slimming.methods import compact_student
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.budget_path import BudgetPath, Cost
@@ -401,7 +401,7 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def target_for(target: str, method: str) -> Target:
+def target_for(target: str, method: str) -> SlimTarget:
     """The runtime of this name. Raises UserError where there is none, or where the method only knows ONNX Runtime's times."""
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)

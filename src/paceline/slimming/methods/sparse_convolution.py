@@ -47,7 +47,7 @@ class Rows(NamedTuple):
         return cls(first, np.nonzero(held)[1].astype(np.int32), flat[held])
 
 
-class Window(NamedTuple):
+class SparseWindow(NamedTuple):
     """Pairs are of rows and columns."""
 
     stride: tuple[int, int]
@@ -56,7 +56,7 @@ class Window(NamedTuple):
     groups: int
 
 
-def kernel_of(weight: F32, bias: F32 | None, window: Window, relu: bool = False) -> Any:
+def kernel_of(weight: F32, bias: F32 | None, window: SparseWindow, relu: bool = False) -> Any:
     """The native kernel: ``run(x, out, threads)`` for fp32 arrays of shape (batch, channels, height, width).
 
     Raises:
@@ -87,7 +87,7 @@ def sparse_convolution(
     """
     if _native is None or x.device.type != "cpu" or x.dtype != torch.float32:
         return nn.functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
-    kernel = _cached(weight, bias, Window(_pair(stride), _pair(padding), _pair(dilation), groups))
+    kernel = _cached(weight, bias, SparseWindow(_pair(stride), _pair(padding), _pair(dilation), groups))
     size = [kernel.out_size(x.shape[2], 0), kernel.out_size(x.shape[3], 1)]
     out = x.new_empty([x.shape[0], len(weight), *size])
     kernel.run(x.detach().contiguous().numpy(), out.numpy(), torch.get_num_threads())
@@ -129,7 +129,7 @@ sparse_convolution.register_autograd(_backward, setup_context=_keep)
 _kernels: Any = WeakTensorKeyDictionary()
 
 
-def _cached(weight: Tensor, bias: Tensor | None, window: Window) -> Any:
+def _cached(weight: Tensor, bias: Tensor | None, window: SparseWindow) -> Any:
     key = (_state(weight), bias if bias is None else _state(bias), window)
     held = _kernels.get(weight)
     if held is None or held[0] != key or None in key[0]:
@@ -227,4 +227,4 @@ def replacement(old: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
     return new
 
 
-__all__ = ["Rows", "SparseConv2d", "Window", "kernel_of", "replacement", "sparse_convolution"]
+__all__ = ["Rows", "SparseConv2d", "SparseWindow", "kernel_of", "replacement", "sparse_convolution"]

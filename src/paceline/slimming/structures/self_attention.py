@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class SelfAttention(nn.Module):
+class NarrowSelfAttention(nn.Module):
     """Takes what ``nn.MultiheadAttention`` takes for queries, keys and values of one sequence, and returns no weights.
 
     Args:
@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
     @classmethod
     def of(
         cls, whole: nn.MultiheadAttention, rows: Tensor | None, columns: Tensor | None, leaving: Tensor | None
-    ) -> SelfAttention:
+    ) -> NarrowSelfAttention:
         """From PyTorch's module.
 
         Args:
@@ -91,4 +91,4 @@ def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
 
 
-__all__ = ["SelfAttention"]
+__all__ = ["NarrowSelfAttention"]

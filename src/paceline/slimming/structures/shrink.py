@@ -15,7 +15,7 @@ from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.kernels import fit_window
 from paceline.slimming.structures.recurrent_stack import stacked
 from paceline.slimming.structures.replacements import replaced
-from paceline.slimming.structures.self_attention import SelfAttention
+from paceline.slimming.structures.self_attention import NarrowSelfAttention
 from paceline.slimming.structures.structures import Structures
 
 
@@ -63,7 +63,7 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
     attentions = {path: module for path, module in small.named_modules() if isinstance(module, nn.MultiheadAttention)}
     for path, attention in attentions.items():
         if parts := [part for part in by_module if part == path or part.startswith(f"{path}.")]:
-            _replace(small, path, SelfAttention.of(attention, *_of_attention(by_module, path)))
+            _replace(small, path, NarrowSelfAttention.of(attention, *_of_attention(by_module, path)))
             for part in parts:
                 del by_module[part]
     for path, tensors in by_module.items():

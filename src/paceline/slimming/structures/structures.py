@@ -125,7 +125,7 @@ def vector(units: Ints, dim: int, rank: int) -> Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ParameterSlice:
     """Indices of a parameter's dimension that belong to a structure."""
 
     parameter: str
@@ -145,12 +145,12 @@ class Structure:
 
     number: int
     layer: str
-    slices: tuple[Slice, ...]
+    slices: tuple[ParameterSlice, ...]
     nested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class WeightedOperation:
     """An operation with weights, which takes most of a network's time.
 
     Attributes:
@@ -167,7 +167,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UnweightedStep:
     """An operation without weights, whose time shrinks with what it goes over.
 
     Attributes:
@@ -217,8 +217,8 @@ class Structures:
     kept: dict[str, str] = field(default_factory=dict)
     widths: dict[str, tuple[Ints, ...]] = field(default_factory=dict)
     every: tuple[Structure, ...] = ()
-    operations: list[Operation] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    operations: list[WeightedOperation] = field(default_factory=list)
+    steps: list[UnweightedStep] = field(default_factory=list)
     branches: tuple[Branch, ...] = ()
     recurrent: frozenset[str] = frozenset()
     kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
@@ -240,16 +240,16 @@ class Structures:
 
     def collect(self) -> None:
         """Find the structures, after everything was tied."""
-        slices: dict[int, list[Slice]] = defaultdict(list)
+        slices: dict[int, list[ParameterSlice]] = defaultdict(list)
         for name, dims in self.units.items():
             for dim, units in enumerate(dims):
                 roots = self.forest.roots(units)
                 for root in dict.fromkeys(roots.tolist()):
                     if root:
-                        slices[root].append(Slice(name, dim, tuple(np.flatnonzero(roots == root).tolist())))
+                        slices[root].append(ParameterSlice(name, dim, tuple(np.flatnonzero(roots == root).tolist())))
         self.every = tuple(self._structure(root, parts) for root, parts in slices.items())
 
-    def _structure(self, root: int, parts: Sequence[Slice]) -> Structure:
+    def _structure(self, root: int, parts: Sequence[ParameterSlice]) -> Structure:
         kernel = self.kernels.get((parts[0].parameter, parts[0].dim))
         return Structure(root, kernel or _layer(parts), tuple(parts), kernel is not None)
 
@@ -280,7 +280,7 @@ class Structures:
         return dict(by_layer)
 
 
-def _layer(parts: Iterable[Slice]) -> str:
+def _layer(parts: Iterable[ParameterSlice]) -> str:
     """Named by the first parameter that makes these outputs."""
     first = next((part for part in parts if part.dim == 0), None)
     return first.parameter if first else next(iter(parts)).parameter
@@ -291,12 +291,12 @@ __all__ = [
     "Branch",
     "Field",
     "Labelled",
-    "Operation",
-    "Slice",
-    "Step",
+    "ParameterSlice",
     "Structure",
     "Structures",
     "Units",
+    "UnweightedStep",
+    "WeightedOperation",
     "compressed",
     "vector",
 ]

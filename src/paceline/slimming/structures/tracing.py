@@ -15,7 +15,15 @@ from paceline.slimming.structures.branches import Graph, branches_of
 from paceline.slimming.structures.exported_graph import OPAQUE, exported_graph
 from paceline.slimming.structures.kernels import NAMES, removable_pairs
 from paceline.slimming.structures.rules import RULES, Ties
-from paceline.slimming.structures.structures import OUTPUT, Labelled, Operation, Step, Structures, Units, vector
+from paceline.slimming.structures.structures import (
+    OUTPUT,
+    Labelled,
+    Structures,
+    Units,
+    UnweightedStep,
+    WeightedOperation,
+    vector,
+)
 
 WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
 """Operations that are timed by themselves."""
@@ -208,7 +216,7 @@ def _without_own_zeros(state: Any, place: str) -> Any:
     return None if isinstance(state, fx.Node) and _name(state) == "zeros" and _place(state) == place else state
 
 
-def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
+def _operation(node: fx.Node, names: Mapping[str, str]) -> WeightedOperation | None:
     """An operation of ``WEIGHTED`` as it is timed; None for others."""
     kind, shape = _name(node), _shape(node)
     if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
@@ -220,10 +228,10 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> Operation | None:
     grouped_transposed = kind == "conv_transpose2d" and node.args[6:7] not in ((), (1,))
     if not weights or entering is None or grouped_transposed:  # which stays whole
         return None
-    return Operation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
+    return WeightedOperation(kind, weights, entering, shape, tuple(map(_hashable, settings)))
 
 
-def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, str]) -> Step | None:
+def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, str]) -> UnweightedStep | None:
     """An operation without weights; None where it only names a part of what another made.
 
     Args:
@@ -240,7 +248,7 @@ def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, st
     if fused:
         fusing[node] = after
     inputs = tuple(_tensors(_resolve(node.args, values)))
-    return Step(kind, inputs, output, tuple(_hashable(arg) for arg in node.args if not _has_nodes(arg)), fused)
+    return UnweightedStep(kind, inputs, output, tuple(_hashable(arg) for arg in node.args if not _has_nodes(arg)), fused)
 
 
 def _has_nodes(value: Any) -> bool:

@@ -10,24 +10,16 @@ import paceline
 
 SRC = Path(paceline.__file__).parent
 REPEATED = {
-    "Asked",
+    "Choice",
+    "Count",
     "Decision",
-    "Epochs",
     "Fabric",
-    "Job",
-    "Observed",
-    "Outcome",
-    "PacelineCallback",  # one for Lightning, one for Transformers: a script imports one of them
     "Pending",
-    "Plan",
-    "Profile",
     "Question",
-    "Schedule",
     "Searches",
     "Stage",
     "StepTimes",
     "WorkerOptions",
-    "_Pool",
     "_Rank",
     "_Search",
 }

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
-from paceline.slimming.structures.structures import Structure, Structures
+from paceline.slimming.structures.structures import RemovableStructure, Structures
 
 
 class StructureNorms:
@@ -96,7 +96,7 @@ class StructureNorms:
             local(parameter).mul_(padded[index].view(shape).to(parameter.dtype))
 
 
-def _kernels(structures: Structures) -> dict[str, list[Structure]]:
+def _kernels(structures: Structures) -> dict[str, list[RemovableStructure]]:
     return {layer: every for layer, every in structures.layers().items() if every[0].nested}
 
 

@@ -29,7 +29,7 @@ from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.sizes import BYTES, module_bytes
 from paceline.slimming.structures.soundness import sound
-from paceline.slimming.structures.structures import Structure, Structures
+from paceline.slimming.structures.structures import RemovableStructure, Structures
 
 FORCE = 5e-4
 """Of the L2 force: the best mean on validation data of those that were split at an equal latency, as ``plan`` splits. A
@@ -203,7 +203,7 @@ class RemoveStructures(Method):
         return Planned(SlimPlan.of(slim.structures, removed), seconds, slim.structures.kept, cut)
 
 
-def _side(pair: Structure) -> int:
+def _side(pair: RemovableStructure) -> int:
     """What is left of a kernel without a pair of its rows and those outside it."""
     first, last = pair.slices[0].indices
     return last - first - 1

@@ -7,7 +7,7 @@ from itertools import accumulate, takewhile
 from math import log, log1p
 
 from paceline.errors import UserError
-from paceline.slimming.structures.structures import Structure, Structures
+from paceline.slimming.structures.structures import RemovableStructure, Structures
 from paceline.units import format_seconds
 
 FLOOR = 1 / 16
@@ -110,7 +110,7 @@ def _order(
 
 
 def _counts(
-    structures: Structures, members: list[Structure], importance: Mapping[int, float]
+    structures: Structures, members: list[RemovableStructure], importance: Mapping[int, float]
 ) -> tuple[Mapping[int, float], float]:
     """What each structure of a layer counts, and what always stays in it. Of a kernel each row counts, the centre less."""
     if not members[0].nested:
@@ -130,7 +130,7 @@ def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim:
     return low
 
 
-def _blocks(every: list[Structure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
+def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
     """What goes together, the least important first: down to the next multiple, below one vector to a power of two. The
     pairs of a kernel one by one."""
     if every[0].nested:

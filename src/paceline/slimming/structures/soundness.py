@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from paceline.errors import UserError, shorten
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.shrink import differs, load, masked
-from paceline.slimming.structures.structures import Structure, Structures
+from paceline.slimming.structures.structures import RemovableStructure, Structures
 
 MOST_APART = 1e-3
 """Of the largest output: what single precision may lose in many layers."""
@@ -87,7 +87,7 @@ class _Trial:
         self.inputs = tuple(each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
         self.trains = self._runs_in_training(self.model)
 
-    def why_not(self, layers: Collection[Sequence[Structure]]) -> str:
+    def why_not(self, layers: Collection[Sequence[RemovableStructure]]) -> str:
         """Why these layers cannot lose structures; empty where they can."""
         for part in (_half, _last):
             if why := self.without({each.number for every in layers for each in part(every)}):
@@ -122,12 +122,12 @@ class _Trial:
         return ""
 
 
-def _half(every: Sequence[Structure]) -> Sequence[Structure]:
+def _half(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
     """Every second one; of a kernel the outer ones."""
     return every[: (len(every) + 1) // 2] if every[0].nested else every[1::2]
 
 
-def _last(every: Sequence[Structure]) -> Sequence[Structure]:
+def _last(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
     """An odd number, or of a kernel all."""
     return every if every[0].nested else every[1:][-1:]
 

@@ -134,7 +134,7 @@ class ParameterSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class RemovableStructure:
     """Slices that go together.
 
     Attributes:
@@ -216,7 +216,7 @@ class Structures:
     units: Mapping[str, Sequence[Ints]]
     kept: dict[str, str] = field(default_factory=dict)
     widths: dict[str, tuple[Ints, ...]] = field(default_factory=dict)
-    every: tuple[Structure, ...] = ()
+    every: tuple[RemovableStructure, ...] = ()
     operations: list[WeightedOperation] = field(default_factory=list)
     steps: list[UnweightedStep] = field(default_factory=list)
     branches: tuple[Branch, ...] = ()
@@ -227,7 +227,7 @@ class Structures:
         """Branches of which nothing is left."""
         return [branch for branch in self.branches if branch.numbers.issubset(removed)]
 
-    def only(self, every: Iterable[Structure]) -> Structures:
+    def only(self, every: Iterable[RemovableStructure]) -> Structures:
         """With some of the structures, and the branches that these can empty."""
         chosen = tuple(every)
         numbers = {each.number for each in chosen}
@@ -249,9 +249,9 @@ class Structures:
                         slices[root].append(ParameterSlice(name, dim, tuple(np.flatnonzero(roots == root).tolist())))
         self.every = tuple(self._structure(root, parts) for root, parts in slices.items())
 
-    def _structure(self, root: int, parts: Sequence[ParameterSlice]) -> Structure:
+    def _structure(self, root: int, parts: Sequence[ParameterSlice]) -> RemovableStructure:
         kernel = self.kernels.get((parts[0].parameter, parts[0].dim))
-        return Structure(root, kernel or _layer(parts), tuple(parts), kernel is not None)
+        return RemovableStructure(root, kernel or _layer(parts), tuple(parts), kernel is not None)
 
     def name_whole(self, left: str) -> None:
         """Name in ``kept`` every layer whose width stays whole. One that is narrow at its input already is not named where its
@@ -272,9 +272,9 @@ class Structures:
             if module not in narrower or not {*reasons} <= {OUTPUT, TIED}:
                 self.kept.setdefault(module, "; ".join(reasons))
 
-    def layers(self) -> dict[str, list[Structure]]:
+    def layers(self) -> dict[str, list[RemovableStructure]]:
         """Structures by layer."""
-        by_layer: dict[str, list[Structure]] = defaultdict(list)
+        by_layer: dict[str, list[RemovableStructure]] = defaultdict(list)
         for structure in self.every:
             by_layer[structure.layer].append(structure)
         return dict(by_layer)
@@ -292,7 +292,7 @@ __all__ = [
     "Field",
     "Labelled",
     "ParameterSlice",
-    "Structure",
+    "RemovableStructure",
     "Structures",
     "Units",
     "UnweightedStep",

@@ -17,7 +17,7 @@ from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, Train
 from paceline.planning.compare.changes import BatchScaling
 from paceline.planning.search.cluster_sizes import smaller
 from paceline.planning.search.deadline import seconds_until
-from paceline.planning.search.space import UNEVEN
+from paceline.planning.search.space import OTHERS, UNEVEN
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
@@ -188,13 +188,16 @@ def plan(
         if not isinstance(goal, str):
             raise UserError(f"goal {goal!r}", "write it as fastest, cheapest, deadline=6h or budget=500")
         goal = parse_goal(goal)
+    further = {name: space.pop(name) for name in OTHERS if name in space}
+    if further:
+        space["others"] = {name: value if isinstance(value, tuple) else (value,) for name, value in further.items()}
     if isinstance(cluster, Space):
         tried = replace(cluster, **space) if space else cluster
     else:
         known = {name for name in Space.__dataclass_fields__ if name != "clusters"}
         for name in space:
             if name not in known:
-                raise unknown("choice of a space", name, sorted(known))
+                raise unknown("choice of a space", name, sorted({*known, *OTHERS}))
         largest = _cluster(cluster, network)
         if not largest.even:
             raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)

@@ -33,7 +33,7 @@ def test_what_would_fit_is_the_answer_and_the_rest_is_behind_why(capsys: pytest.
         "first:",
         "",
         "--global-batch 8 --sharding zero3",
-        "--global-batch 8 --grad-accum 2 --tensor 4",
+        "--global-batch 8 --tensor 4 --grad-accum 2",
         "--sequence",
         "paceline predict llama-3-8b --device A100 --devices-per-node 8 \\",
     ]

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.exchange_arguments import add_exchange_arguments, exchange_choices
+from paceline.cli.choice_arguments import PREDICTED, add_choice_arguments
+from paceline.cli.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import DenseRule, GradientExchange
 
 
 def choices(text: str, before: GradientExchange | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
-    add_exchange_arguments(parser)
+    add_choice_arguments(parser, PREDICTED)
+    add_compression_arguments(parser)
     return exchange_choices(parser.parse_args(text.split()), before)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.strategy.choice import RUNS, Need, check_needs, check_values, choice, collected, declared
-from paceline.strategy.choice_values import Count, Flag, Name
+from paceline.strategy.choice_values import Flag, Name, WholeNumber
 from paceline.strategy.strategy import CHOICES
 
 
@@ -16,7 +16,7 @@ from paceline.strategy.strategy import CHOICES
 class Oven:
     """A part of a strategy that no strategy has."""
 
-    deck_count: int = choice(1, Count("decks"), "decks (default {default})", metavar="N")
+    deck_count: int = choice(1, WholeNumber("decks"), "decks (default {default})", metavar="N")
     heat: str = choice("top", Name("heat", ("top", "all")), "one of {legal}", option="", column="c", train=RUNS)
     steam: bool = choice(
         False,

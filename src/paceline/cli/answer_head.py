@@ -16,27 +16,15 @@ from paceline.hardware import Cluster, Link
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, Predictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
+from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_count, format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
 from paceline.workload.builders.lora import parse_lora
 
-_OPTIONS = {"global_batch_size": "global_batch", "grad_accum_steps": "grad_accum"}
-"""Choices of a strategy whose options are called otherwise."""
 _NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
 """Options of a command that the offered one leaves out: files that it writes or reads."""
-_OF_EXCHANGE = (
-    "option",
-    "options",
-    "clip",
-    "min_elements",
-    "dense",
-    "dense_rule",
-    "compress_pull",
-    *("codec_at", "residual_bits", "residuals_at", "dense_bits"),
-    "ranks_per_node",
-    "servers",
-)
+_OF_EXCHANGE = ("option", "min_elements", "dense", *(item.dest or item.name for item in CHOICES.values() if item.follows))
 """Options and choices of a compression and of its exchange."""
 SHOWN = 3
 """Offers in the answer; further ones are behind ``--why``."""
@@ -147,11 +135,11 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
     """The options in which it differs from what was given, and the whole command with them."""
     workload, cluster, strategy = inputs
     old, new = strategy.settled(workload, cluster).to_json(), fit.strategy.to_json()
-    changed = {_OPTIONS.get(name, name): new[name] for name in new if new[name] != old[name] and name != "world_size"}
+    changed = {CHOICES[name].dest or name: new[name] for name in new if new[name] != old[name] and name != "world_size"}
     carried: dict[str, Any] = dict.fromkeys(_NOT_CARRIED)
     if DENSE in fit.kinds:
         changed = {name: value for name, value in changed.items() if name not in _OF_EXCHANGE}
-        carried |= {**dict.fromkeys(_OF_EXCHANGE), "servers": 1}
+        carried |= dict.fromkeys(_OF_EXCHANGE)
         changed |= {name: new[name] for name in ("compression", "exchange")}
     if o.global_batch is None:
         changed["global_batch"] = new["global_batch_size"]

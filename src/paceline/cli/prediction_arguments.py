@@ -6,20 +6,12 @@ import argparse
 
 from paceline.calibration import attention
 from paceline.calibration.constants import LEVELS
-from paceline.cli.exchange_arguments import add_exchange_arguments
+from paceline.cli.choice_arguments import PREDICTED, add_choice_arguments
+from paceline.cli.exchange_arguments import add_compression_arguments
 from paceline.errors import UserError
-from paceline.hardware import PRECISIONS, Cluster, aggregation, nic
+from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes
-from paceline.strategy import BUCKET_BYTES, OPTIMIZERS, SHARDINGS
-from paceline.strategy.offload import OFFLOADS
-from paceline.strategy.optimizer import DEFAULT
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES, EXPERT_EXCHANGES, GATHER_BITS, GRADIENT_BITS, SCHEDULES
-from paceline.strategy.recompute import MODULES, RECOMPUTATIONS
-from paceline.strategy.usual_precision import RULE
 from paceline.units import parse_tokens
-
-SERVERS = "workers that hold the parameters, for exchange parameter_server"
-_BUCKET = f"{BUCKET_BYTES >> 20}MiB"
 
 
 def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,25 +32,8 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 or 2:1 (default 1)"
     parser.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
     add_fabric_arguments(parser)
-    batch = "samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)"
-    parser.add_argument("--global-batch", metavar="B", type=int, help=batch)
-    parser.add_argument("--precision", metavar="P", help=f"{', '.join(PRECISIONS)} ({RULE})")
-    add_exchange_arguments(parser)
-    parser.add_argument("--servers", metavar="M", type=int, default=1, help=f"{SERVERS} (default 1)")
-    parser.add_argument(
-        "--grad-accum", "--micro-batches", metavar="A", type=int, default=1, help="micro batches a step (default 1)"
-    )
-    bucket = f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {_BUCKET})"
-    parser.add_argument("--bucket", metavar="SIZE", default=_BUCKET, help=bucket)
-    parser.add_argument("--sharding", metavar="S", default="ddp", help=f"{', '.join(SHARDINGS)} (default ddp)")
-    groups = "devices that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
-    parser.add_argument("--shard-devices", metavar="N", type=int, default=0, help=groups)
-    offload = f"what lies in the host's memory: {', '.join(OFFLOADS)} (default none)"
-    parser.add_argument("--offload", metavar="O", default="none", help=offload)
-    add_wire_arguments(parser)
-    add_parallelism_arguments(parser)
-    add_recompute_arguments(parser)
-    add_optimizer_argument(parser)
+    add_choice_arguments(parser, PREDICTED)
+    add_compression_arguments(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
     parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
@@ -92,51 +67,6 @@ def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
     return cluster.changed(**given) if given else cluster
 
 
-def add_wire_arguments(parser: argparse.ArgumentParser) -> None:
-    """In how many bits weights and gradients travel where optimizer state is shared out."""
-    gathered = f"of a weight that is gathered: {', '.join(map(str, GATHER_BITS))} (default 0: as the sharding has it)"
-    parser.add_argument("--gather-bits", metavar="N", type=int, default=0, help=gathered)
-    added = f"of a gradient on its way to its owner: {', '.join(map(str, GRADIENT_BITS))} (default 0: likewise)"
-    parser.add_argument("--gradient-bits", metavar="N", type=int, default=0, help=added)
-
-
-def add_parallelism_arguments(parser: argparse.ArgumentParser) -> None:
-    """How a replica of the network is divided among devices."""
-    tensor = "devices that divide each layer, neighbours in a node (default 1)"
-    parser.add_argument("--tensor", metavar="T", type=int, default=1, help=tensor)
-    sequence = "the devices of --tensor also divide norms, dropout and sums, by tokens"
-    parser.add_argument("--sequence", action="store_true", help=sequence)
-    context = "devices that divide each sequence (default 1)"
-    parser.add_argument("--context", metavar="C", type=int, default=1, help=context)
-    swapped = f"how attention gets the others' tokens: {', '.join(CONTEXT_EXCHANGES)} (default ring)"
-    parser.add_argument("--context-exchange", metavar="E", default="ring", help=swapped)
-    parser.add_argument("--pipeline", metavar="P", type=int, default=1, help="stages that follow each other (default 1)")
-    virtual = "parts of the network on each stage: more than 1 is the interleaved schedule (default 1)"
-    parser.add_argument("--virtual-stages", metavar="V", type=int, default=1, help=virtual)
-    ends = "blocks of the {} stage (default 0: as many as the others)"
-    for name in ("first", "last"):
-        parser.add_argument(f"--{name}-stage-layers", metavar="L", type=int, default=0, help=ends.format(name))
-    parser.add_argument("--schedule", metavar="S", default="1f1b", help=f"of a pipeline: {', '.join(SCHEDULES)} (default 1f1b)")
-    expert = "devices of a stage that share the experts of a mixture (default 1)"
-    parser.add_argument("--expert", metavar="E", type=int, default=1, help=expert)
-    width = "devices that share each expert, by its width (default 1)"
-    parser.add_argument("--expert-tensor", metavar="T", type=int, default=1, help=width)
-    uneven = "tokens of the device whose experts get most, over the mean (default 1: balanced)"
-    parser.add_argument("--expert-imbalance", metavar="F", type=float, default=1.0, help=uneven)
-    sent = f"how tokens get to their experts: {', '.join(EXPERT_EXCHANGES)} (default all_to_all)"
-    parser.add_argument("--expert-exchange", metavar="E", default="all_to_all", help=sent)
-    beside = "exchanges of experts run beside the computing of another micro batch"
-    parser.add_argument("--expert-overlap", action="store_true", help=beside)
-
-
-def add_recompute_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the backward pass computes again."""
-    again = f"{', '.join(RECOMPUTATIONS)}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)"
-    parser.add_argument("--recompute", metavar="R", nargs="?", const="full", default="none", help=again)
-    layers = "blocks of each stage that recompute (default 0: all)"
-    parser.add_argument("--recompute-layers", metavar="L", type=int, default=0, help=layers)
-
-
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     """The network, how long a transformer's samples are, and what of it is trained."""
     names = "a name (paceline workload list), a Hugging Face config.json or its folder, module:function or file.py:Class"
@@ -149,12 +79,6 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", metavar="I", default="", help=sample)
     lora = "train adapters alone: r=16, r=16,targets=q_proj+v_proj, targets=attention (default) or all-linear"
     parser.add_argument("--lora", metavar="L", default="", help=lora)
-
-
-def add_optimizer_argument(parser: argparse.ArgumentParser) -> None:
-    """What updates the weights."""
-    usual = f"default {DEFAULT}"
-    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
 
 
 def add_software_argument(parser: argparse.ArgumentParser) -> None:

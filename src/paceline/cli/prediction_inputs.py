@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline import hardware
 from paceline.calibration.records import is_probe, machine, observations
+from paceline.cli.choice_arguments import PREDICTED, given_choices
 from paceline.cli.exchange_arguments import exchange_choices
 from paceline.cli.prediction_arguments import with_fabric
 from paceline.errors import UserError
@@ -17,24 +18,9 @@ from paceline.hardware.precision import precision_on
 from paceline.prediction import Correction, Predictor, fit
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
-from paceline.units import parse_bytes
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
-DIVISIONS = (
-    *("tensor", "sequence", "context", "context_exchange", "pipeline", "virtual_stages", "schedule"),
-    *(
-        "gather_bits",
-        "gradient_bits",
-        "shard_devices",
-        "offload",
-        "recompute",
-        "recompute_layers",
-        "first_stage_layers",
-        "last_stage_layers",
-    ),
-    *("expert", "expert_tensor", "expert_imbalance", "expert_exchange", "expert_overlap"),
-)
 Inputs = tuple[Workload, Cluster, Strategy]
 
 
@@ -46,14 +32,10 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     network = workload_of(o)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
+        **given_choices(o, (item for item in PREDICTED if item.has_default)),
         "precision": _precision(o, network, machines),
-        "servers": o.servers if servers is None else servers,
         **exchange_choices(o),
-        "bucket_bytes": int(parse_bytes(o.bucket)),
-        "grad_accum_steps": o.grad_accum,
-        "sharding": o.sharding,
-        **{name: getattr(o, name) for name in DIVISIONS},
-        "optimizer": o.optimizer or "",
+        **({} if servers is None else {"servers": servers}),
     }
     batch = largest_batch(network, machines, choices, plain_predictor(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.exchange_arguments import add_exchange_arguments, exchange_choices
+from paceline.cli.choice_arguments import OF_EXCHANGE, add_choice_arguments, given_choices, trained
+from paceline.cli.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.strategy.optimizer import DEFAULT
-from paceline.strategy.parallelism import GATHER_BITS
 from paceline.strategy.recipe import RATE_SCALINGS
+from paceline.strategy.strategy import CHOICES
 from paceline.training.attach.attach_options import TIMEOUT_S
 from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_seconds, parse_seconds
@@ -56,12 +56,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     elastic = "go on from what is in --out, and when a rank is lost, with those that come back or without it"
     parser.add_argument("--elastic", action="store_true", help=elastic)
     parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
-    shared = "what workers share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
-    parser.add_argument("--sharding", metavar="S", help=shared)
-    groups = "with --sharding: workers that share one copy, neighbours; other groups hold copies (HSDP; default 0: all)"
-    parser.add_argument("--shard-devices", metavar="N", type=int, help=groups)
-    gathered = f"with --sharding: bits of a gathered weight, {', '.join(map(str, GATHER_BITS))} (default 0: as they are)"
-    parser.add_argument("--gather-bits", metavar="N", type=int, help=gathered)
+    add_choice_arguments(parser, trained(("parallelism",)), only_given=True)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,9 +64,8 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="DATA", help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function"
     )
-    add_exchange_arguments(parser)
-    usual = f"default {DEFAULT}"
-    parser.add_argument("--optimizer", metavar="O", help=f"{', '.join(OPTIMIZERS)} ({usual})")
+    add_choice_arguments(parser, (*trained(OF_EXCHANGE), CHOICES["optimizer"]), only_given=True)
+    add_compression_arguments(parser)
     parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
     parser.add_argument(
         "--momentum", metavar="M", type=float, help="momentum of the optimizers momentum and lars (default 0.9)"
@@ -95,9 +89,6 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="WEIGHTS", help=weights)
     waits = f"how long a rank waits for one that hangs or is cut off, such as 30s (default {format_seconds(TIMEOUT_S)})"
     parser.add_argument("--timeout", metavar="TIME", default="", help=waits)
-
-
-_SHARDED = ("sharding", "shard_devices", "gather_bits")
 
 
 def timeout_s(options: argparse.Namespace) -> float:
@@ -149,7 +140,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         "world_size": values["workers"] if workers is None else workers,
         "global_batch_size": values["global_batch"],
         "optimizer": values["optimizer"],
-        **{name: getattr(options, name) for name in _SHARDED if getattr(options, name, None) is not None},
+        **given_choices(options, trained(("parallelism",))),
         **exchange_choices(options, None if begun is None else begun.gradient_exchange),
     }
     return TrainingRun(

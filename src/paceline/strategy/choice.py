@@ -1,19 +1,19 @@
 """A choice about a run, declared once, at the field that holds it. Everything that lists choices is derived from here.
 
-``tensor: int = choice(1, Count("tensor"), help="devices that divide each layer")`` declares a field of a dataclass and, in its
-metadata, a ``Choice``. From the choices of ``Strategy`` and its parts come ``Strategy.of``, JSON, the command line's options,
-columns of tables of jobs, the values that ``plan`` tries, ``why not`` and the changes of ``whatif``.
+``tensor: int = choice(1, WholeNumber("tensor"), "devices that divide each layer")`` declares a field of a dataclass and, in its
+metadata, a ``StrategyChoice``. ``Strategy.of``, JSON, the command line's options, columns of tables of jobs, the values that
+``plan`` tries, ``why not`` and the changes of ``whatif`` come from the choices of ``Strategy`` and its parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypeVar
 
 from paceline.errors import UserError
-from paceline.strategy.choice_values import Structure, Values
+from paceline.strategy.choice_values import Compound, LegalValues
 
 T = TypeVar("T")
 Effect = Literal["bytes", "time", "memory", "numerics"]
@@ -66,6 +66,8 @@ class Trained:
 
 RUNS = Trained(runs=_always, option=True)
 """Of a choice that training runs with every legal value."""
+RUNS_AS_GIVEN = Trained(runs=_always)
+"""Of such a choice that ``train`` has no option for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +78,19 @@ class Searched:
         axis: field of ``Space`` that holds the values that are tried; empty: ``Space.others`` holds them, by the choice's name.
         values: of ``Space.others``, where none is named.
         single: True if all strategies have one value, which is the default unless another is named.
+        option: True if ``plan`` has the option.
         help: sentence of the option of ``plan``; ``{legal}`` and ``{help}`` are the legal names and the choice's own sentence.
     """
 
     axis: str = ""
     values: tuple[Any, ...] = ()
     single: bool = False
+    option: bool = True
     help: str = "{help}; may be repeated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choice:
+class StrategyChoice:
     """One choice about a run.
 
     Attributes:
@@ -97,7 +101,7 @@ class Choice:
             choices, in words.
         help: one sentence; ``{legal}`` and ``{default}`` are filled in.
         option: of the command line, without dashes; empty if it has none of its own. ``other_options``: further names of it.
-        metavar: what the option's value is called.
+        metavar: what the option's value is called. ``bare``: value of the option without one; empty if it needs one.
         word: in ``whatif --change`` and ``plan --why-not``; empty if no text can write it. ``other_words``: further names.
         example: a value, as a user types it.
         column: of a table of jobs; empty if a table cannot hold it.
@@ -113,7 +117,7 @@ class Choice:
         source: paper or software that defines it.
     """
 
-    values: Values
+    values: LegalValues
     default: Any
     help: str
     field: str = ""
@@ -123,6 +127,7 @@ class Choice:
     option: str = "*"
     other_options: tuple[str, ...] = ()
     metavar: str = ""
+    bare: str = ""
     word: str = "*"
     other_words: tuple[str, ...] = ()
     example: str = ""
@@ -143,7 +148,12 @@ class Choice:
     @property
     def dest(self) -> str:
         """Name of the option's value among parsed arguments."""
-        return self.option.replace("-", "_")
+        return self.option.removeprefix("no-").replace("-", "_")
+
+    @property
+    def has_default(self) -> bool:
+        """True if the choice need not be made."""
+        return self.default is not MISSING
 
     def sentence(self, text: str = "") -> str:
         """Return ``help``, or ``text`` in its place, with the legal names and the default filled in."""
@@ -166,23 +176,26 @@ DERIVED = "*"
 """A text that follows from the field's name."""
 
 
-def choice(default: T, values: Values, help: str, **more: Any) -> T:
-    """Declare a field and its choice. ``more``: further attributes of ``Choice``; those of type text that are not given and
-    name the choice somewhere follow from the field's name."""
-    item: T = field(default=default, metadata={"choice": Choice(default=default, values=values, help=help, **more)})
+def choice(default: T, values: LegalValues, help: str, **more: Any) -> T:
+    """Declare a field and its choice.
+
+    Args:
+        more: further attributes of ``StrategyChoice``. Its names follow from the field's name where they are not given.
+    """
+    item: T = field(default=default, metadata={"choice": StrategyChoice(default=default, values=values, help=help, **more)})
     return item
 
 
 @cache
-def declared(owner: Any, part: str = "") -> tuple[Choice, ...]:
+def declared(owner: Any, part: str = "") -> tuple[StrategyChoice, ...]:
     """The choices that a dataclass declares, in the order of its fields. ``part``: field of ``Strategy`` that holds it."""
     return tuple(_named(each.metadata["choice"], each.name, part) for each in fields(owner) if "choice" in each.metadata)
 
 
-def _named(item: Choice, field_name: str, part: str) -> Choice:
+def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
     """The choice with the names that follow from its field's name."""
     name = item.name or field_name
-    hyphened = "" if isinstance(item.values, Structure) else name.replace("_", "-")
+    hyphened = "" if isinstance(item.values, Compound) else name.replace("_", "-")
     option = hyphened if item.option == DERIVED else item.option
     word = (option or hyphened) if item.word == DERIVED else item.word
     column = (hyphened and name) if item.column == DERIVED else item.column
@@ -222,7 +235,7 @@ def filled(text: str, owner: Any, name: str, value: object) -> str:
 
 
 @cache
-def _checks(owner: Any) -> tuple[tuple[str, Any, Values], ...]:
+def _checks(owner: Any) -> tuple[tuple[str, Any, LegalValues], ...]:
     return tuple((item.field, item.default, item.values) for item in declared(owner))
 
 
@@ -231,7 +244,7 @@ def _needs(owner: Any) -> tuple[tuple[str, Any, tuple[Need | Check, ...]], ...]:
     return tuple((item.field, item.default, item.needs) for item in declared(owner) if item.needs)
 
 
-def collected(whole: Any, parts: Mapping[str, Any]) -> dict[str, Choice]:
+def collected(whole: Any, parts: Mapping[str, Any]) -> dict[str, StrategyChoice]:
     """The choices of a strategy by name: its own, then those of its parts."""
-    every: list[Choice] = [*declared(whole), *(item for part, kind in parts.items() for item in declared(kind, part))]
+    every: list[StrategyChoice] = [*declared(whole), *(item for part, kind in parts.items() for item in declared(kind, part))]
     return {item.name: item for item in sorted(every, key=lambda item: item.field != "data")}

@@ -16,7 +16,7 @@ from paceline.units import parse_bytes
 _FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
-class Values(Protocol):
+class LegalValues(Protocol):
     """Legal values of a choice.
 
     Attributes:
@@ -35,6 +35,14 @@ class Values(Protocol):
     def parse(self, text: str, name: str) -> Any:
         """Return the value that ``text`` means. Raises UserError for an illegal one."""
 
+    def from_argument(self, value: Any) -> Any:
+        """Return the value that an option's parsed argument means."""
+        return value
+
+    def to_argument(self, value: Any) -> Any:
+        """Return a value as the option's parsed argument."""
+        return value
+
     @property
     def names(self) -> Collection[str]:
         """Legal names or numbers, where they are few."""
@@ -47,7 +55,7 @@ class Values(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Count(Values):
+class WholeNumber(LegalValues):
     """A whole number from ``least`` up. ``unit``: what is counted, in the plural."""
 
     unit: str
@@ -73,7 +81,7 @@ class Count(Values):
 
 
 @dataclass(frozen=True, slots=True)
-class Bits(Values):
+class Bits(LegalValues):
     """One of few numbers of bits. ``fix``: what an error tells to give."""
 
     legal: tuple[int, ...]
@@ -101,7 +109,7 @@ class Bits(Values):
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Values):
+class RealNumber(LegalValues):
     """A finite number from ``low`` to ``high``; None too with ``optional``."""
 
     low: float
@@ -125,7 +133,7 @@ class Number(Values):
 
 
 @dataclass(frozen=True, slots=True)
-class Size(Values):
+class ByteSize(LegalValues):
     """Bytes, at least one. ``unit``: what an error calls them."""
 
     unit: str
@@ -136,9 +144,15 @@ class Size(Values):
     def parse(self, text: str, name: str) -> int:
         return int(parse_bytes(text))
 
+    def from_argument(self, value: str) -> int:
+        return int(parse_bytes(value))
+
+    def to_argument(self, value: int) -> str:
+        return f"{value / (1 << 20):g}MiB"
+
 
 @dataclass(frozen=True, slots=True)
-class Flag(Values):
+class Flag(LegalValues):
     """True or False."""
 
     def check(self, value: Any, name: str) -> bool:
@@ -152,7 +166,7 @@ class Flag(Values):
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Values):
+class Name(LegalValues):
     """One name of a short list.
 
     Attributes:
@@ -190,7 +204,7 @@ class Name(Values):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed(Values):
+class Parsed(LegalValues):
     """What one function checks and reads. ``legal``: its plain names."""
 
     read: Callable[[Any], Any]
@@ -208,7 +222,7 @@ class Parsed(Values):
 
 
 @dataclass(frozen=True, slots=True)
-class Structure(Values):
+class Compound(LegalValues):
     """A value of several parts, which its owner checks and no single text writes."""
 
     def check(self, value: Any, name: str) -> Any:

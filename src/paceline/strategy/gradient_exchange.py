@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.errors import UserError, check_name, shown
 from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, check_needs, check_values, choice, declared
-from paceline.strategy.choice_values import Bits, Count, Flag, Name, Structure
+from paceline.strategy.choice_values import Bits, Compound, Flag, Name, WholeNumber
 from paceline.strategy.codec_place import PLACE_TEXT, PLACES, SWITCHED, check_codec_place
 from paceline.strategy.compression import COMPRESSIONS, WARM_DENSITY, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
@@ -80,7 +80,7 @@ class GradientExchange:
     )
     options: Given = choice(
         (),
-        Structure(),
+        Compound(),
         "parameters of the compression",
         follows="compression",
         said=True,
@@ -88,7 +88,7 @@ class GradientExchange:
     )
     clip: float | None = choice(
         CLIP,
-        Structure(),
+        Compound(),
         "standard deviations at which terngrad clips each tensor",
         follows="compression",
         said=True,
@@ -97,7 +97,7 @@ class GradientExchange:
     )
     dense_rule: DenseRule | None = choice(
         None,
-        Structure(),
+        Compound(),
         "which tensors stay dense",
         rule="the compression's",
         follows="compression",
@@ -123,7 +123,7 @@ class GradientExchange:
     )
     servers: int = choice(
         1,
-        Count("servers"),
+        WholeNumber("servers"),
         f"{_SERVERS} (default {{default}})",
         metavar="M",
         example="4",
@@ -139,7 +139,7 @@ class GradientExchange:
     )
     ranks_per_node: int = choice(
         1,
-        Count("ranks a node"),
+        WholeNumber("ranks a node"),
         "ranks of a node, for hierarchical (default: {default})",
         rule="the cluster's",
         metavar="N",
@@ -166,7 +166,6 @@ class GradientExchange:
         train=RUNS,
         needs=(check_codec_place,),
         plan=Searched(
-            "codec_at",
             single=True,
             help="where the codec works, of what can work there: {legal} (default: {default})",
         ),
@@ -184,7 +183,7 @@ class GradientExchange:
         resumable=True,
         train=RUNS,
         needs=(_RESIDUALS,),
-        plan=Searched("residual_bits", single=True, help="{help}"),
+        plan=Searched(single=True, help="{help}"),
     )
     residuals_at: str = choice(
         "",
@@ -198,7 +197,7 @@ class GradientExchange:
         resumable=True,
         train=RUNS,
         needs=(_RESIDUALS,),
-        plan=Searched("residuals_at", single=True, help="{help}"),
+        plan=Searched(single=True, help="{help}"),
     )
     dense_bits: int = choice(
         32,
@@ -211,7 +210,7 @@ class GradientExchange:
         later=True,
         train=RUNS,
         needs=(check_dense_bits,),
-        plan=Searched("dense_bits", single=True, help="{help}"),
+        plan=Searched(single=True, help="{help}"),
         source="PyTorch, bf16_compress_wrapper",
     )
 

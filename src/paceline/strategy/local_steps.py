@@ -16,7 +16,7 @@ from math import prod
 from paceline.errors import UserError
 from paceline.strategy.buckets import T
 from paceline.strategy.choice import RUNS, Need, check_needs, check_values, choice
-from paceline.strategy.choice_values import Count, Number
+from paceline.strategy.choice_values import RealNumber, WholeNumber
 from paceline.strategy.compression import Compression
 
 OUTER_LR = 0.7
@@ -46,7 +46,7 @@ class LocalSteps:
 
     sync_every: int = choice(
         1,
-        Count("steps from one exchange to the next"),
+        WholeNumber("steps from one exchange to the next"),
         "steps that each worker takes alone before the workers exchange how far they have come (default {default}: gradients)",
         metavar="H",
         example="32",
@@ -55,7 +55,7 @@ class LocalSteps:
     )
     fragments: int = choice(
         1,
-        Count("fragments"),
+        WholeNumber("fragments"),
         "with --sync-every: parts of the network that are exchanged in turn (default {default})",
         metavar="F",
         example="4",
@@ -76,7 +76,7 @@ class LocalSteps:
     )
     sync_delay: int = choice(
         0,
-        Count("steps beside which an exchange runs", 0),
+        WholeNumber("steps beside which an exchange runs", 0),
         "with --sync-every: steps that an exchange runs beside (default {default}: workers wait for it)",
         metavar="D",
         example="8",
@@ -97,7 +97,7 @@ class LocalSteps:
     )
     mixing: float | None = choice(
         None,
-        Number(0.0, 0.9999, optional=True),
+        RealNumber(0.0, 0.9999, optional=True),
         f"with --sync-delay: share of a worker's own weights in what it goes on from (default {MIXING:g})",
         metavar="A",
         example="0.5",
@@ -113,7 +113,7 @@ class LocalSteps:
     )
     outer_lr: float = choice(
         OUTER_LR,
-        Number(1e-6, 10.0),
+        RealNumber(1e-6, 10.0),
         "with --sync-every: rate of the outer step; 1 without momentum is Local SGD (default {default})",
         metavar="RATE",
         example="0.7",
@@ -122,7 +122,7 @@ class LocalSteps:
     )
     outer_momentum: float = choice(
         OUTER_MOMENTUM,
-        Number(0.0, 0.9999),
+        RealNumber(0.0, 0.9999),
         "with --sync-every: Nesterov momentum of the outer step (default {default})",
         metavar="M",
         example="0.9",

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from paceline.errors import UserError
 from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice
-from paceline.strategy.choice_values import Bits, Count, Flag, Name, Number, Parsed
+from paceline.strategy.choice_values import Bits, Flag, Name, Parsed, RealNumber, WholeNumber
 from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS, Recomputation, recompute_choice
 from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, Sharding, check_shares, divided
@@ -115,7 +115,7 @@ class Parallelism:
 
     data: int = choice(
         1,
-        Count("workers"),
+        WholeNumber("workers"),
         "replicas that work on different samples",
         name="world_size",
         option="",
@@ -126,7 +126,7 @@ class Parallelism:
     )
     tensor: int = choice(
         1,
-        Count("tensor"),
+        WholeNumber("tensor"),
         "devices that divide each layer, neighbours in a node (default {default})",
         metavar="T",
         example="4",
@@ -135,7 +135,7 @@ class Parallelism:
     )
     pipeline: int = choice(
         1,
-        Count("pipeline"),
+        WholeNumber("pipeline"),
         "stages that follow each other (default {default})",
         metavar="P",
         example="4",
@@ -144,7 +144,7 @@ class Parallelism:
     )
     context: int = choice(
         1,
-        Count("context"),
+        WholeNumber("context"),
         "devices that divide each sequence (default {default})",
         metavar="C",
         example="2",
@@ -153,7 +153,7 @@ class Parallelism:
     )
     expert: int = choice(
         1,
-        Count("expert"),
+        WholeNumber("expert"),
         "devices of a stage that share the experts of a mixture (default {default})",
         metavar="E",
         example="8",
@@ -166,7 +166,7 @@ class Parallelism:
     )
     expert_tensor: int = choice(
         1,
-        Count("expert_tensor"),
+        WholeNumber("expert_tensor"),
         "devices that share each expert, by its width (default {default})",
         metavar="T",
         example="2",
@@ -175,7 +175,7 @@ class Parallelism:
     )
     expert_imbalance: float = choice(
         1.0,
-        Number(1, sys.float_info.max, fix="give 1, or how much more the fullest device gets: 1.2"),
+        RealNumber(1, sys.float_info.max, fix="give 1, or how much more the fullest device gets: 1.2"),
         "tokens of the device whose experts get most, over the mean (default {default}: balanced)",
         metavar="F",
         example="1.2",
@@ -231,7 +231,7 @@ class Parallelism:
     )
     shard_devices: int = choice(
         0,
-        Count("devices that share one copy", 0),
+        WholeNumber("devices that share one copy", 0),
         "devices that share one copy, neighbours; other groups hold copies (HSDP; default {default}: all)",
         metavar="N",
         example="8",
@@ -269,7 +269,7 @@ class Parallelism:
     )
     micro_batches: int = choice(
         1,
-        Count("micro steps"),
+        WholeNumber("micro steps"),
         "micro batches a step (default {default})",
         name="grad_accum_steps",
         option="grad-accum",
@@ -289,13 +289,15 @@ class Parallelism:
         f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)",
         metavar="R",
         example="full",
+        bare="full",
         affects=("time", "memory"),
+        plan=Searched("recomputes", option=False),
         train=Trained("activation recomputation", "use torch.utils.checkpoint in your own model"),
         source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
     )
     recompute_layers: int = choice(
         0,
-        Count("layers to recompute", 0),
+        WholeNumber("layers to recompute", 0),
         "blocks of each stage that recompute (default {default}: all)",
         metavar="L",
         example="4",
@@ -324,7 +326,7 @@ class Parallelism:
     )
     virtual_stages: int = choice(
         1,
-        Count("virtual stages"),
+        WholeNumber("virtual stages"),
         "parts of the network on each stage: more than 1 is the interleaved schedule (default {default})",
         metavar="V",
         example="2",
@@ -351,7 +353,7 @@ class Parallelism:
     )
     first_stage_layers: int = choice(
         0,
-        Count("first stage layers", 0),
+        WholeNumber("first stage layers", 0),
         "blocks of the first stage (default {default}: as many as the others)",
         metavar="L",
         example="3",
@@ -360,7 +362,7 @@ class Parallelism:
     )
     last_stage_layers: int = choice(
         0,
-        Count("last stage layers", 0),
+        WholeNumber("last stage layers", 0),
         "blocks of the last stage (default {default}: as many as the others)",
         metavar="L",
         example="3",
@@ -370,7 +372,7 @@ class Parallelism:
     schedule: str = choice(
         "1f1b",
         Name("pipeline schedule", SCHEDULES, exact=True),
-        "of a pipeline: {legal} (default {default})",
+        "order of a pipeline's passes: {legal} (default {default})",
         metavar="S",
         example="1f1b",
         needs=(
@@ -402,7 +404,7 @@ class Parallelism:
     gather_bits: int = choice(
         0,
         Bits(GATHER_BITS),
-        "of a weight that is gathered: {legal} (default {default}: as the sharding has it)",
+        "bits of a weight that is gathered: {legal} (default {default}: as the sharding has it)",
         metavar="N",
         example="8",
         needs=(_SHARED,),
@@ -413,7 +415,7 @@ class Parallelism:
     gradient_bits: int = choice(
         0,
         Bits(GRADIENT_BITS),
-        "of a gradient on its way to its owner: {legal} (default {default}: likewise)",
+        "bits of a gradient on its way to its owner: {legal} (default {default}: likewise)",
         metavar="N",
         example="16",
         needs=(_SHARED,),

@@ -11,8 +11,18 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
-from paceline.strategy.choice import ONE_OF, RUNS, Choice, Searched, Trained, check_values, choice, collected
-from paceline.strategy.choice_values import Count, Name, Size
+from paceline.strategy.choice import (
+    ONE_OF,
+    RUNS,
+    RUNS_AS_GIVEN,
+    Searched,
+    StrategyChoice,
+    Trained,
+    check_values,
+    choice,
+    collected,
+)
+from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.dense_bits import dense_format
@@ -43,8 +53,8 @@ class ExchangeGroup(Generic[T]):
     gathers: tuple[Phase, ...] = ()
 
 
-_BATCH = Choice(
-    values=Count("samples in a global batch"),
+_BATCH = StrategyChoice(
+    values=WholeNumber("samples in a global batch"),
     default=MISSING,
     help="samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)",
     option="global-batch",
@@ -111,24 +121,24 @@ class Strategy:
     )
     first_bucket_bytes: int = choice(
         FIRST_BUCKET_BYTES,
-        Size("bytes in the first bucket"),
+        ByteSize("bytes in the first bucket"),
         "DDP's first bucket",
         option="",
         word="",
         said=True,
-        train=RUNS,
+        train=RUNS_AS_GIVEN,
         source="PyTorch, DistributedDataParallel",
     )
     bucket_bytes: int = choice(
         BUCKET_BYTES,
-        Size("bytes in a bucket"),
+        ByteSize("bytes in a bucket"),
         f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {BUCKET_BYTES >> 20}MiB)",
         option="bucket",
         metavar="SIZE",
         example="25MiB",
         said=True,
-        train=RUNS,
-        plan=Searched("buckets"),
+        train=RUNS_AS_GIVEN,
+        plan=Searched("buckets", option=False),
         source="PyTorch, DistributedDataParallel",
     )
 
@@ -441,7 +451,7 @@ class Strategy:
 
 
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
-CHOICES: Mapping[str, Choice] = collected(Strategy, _PARTS)
+CHOICES: Mapping[str, StrategyChoice] = collected(Strategy, _PARTS)
 """Every choice by its name in ``Strategy.of``."""
 _DATA = "data"
 _WORLD = "world_size"

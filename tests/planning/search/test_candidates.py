@@ -103,7 +103,7 @@ def test_weights_are_gathered_in_the_bits_that_were_named_where_they_can_be(spac
 
 def test_residuals_and_dense_numbers_are_as_asked_where_they_can_be(space: Space) -> None:
     here = replace(space, clusters=(cluster("A100", 1, 4, "10Gb/s"),), compressions=("dense", "int8", "sign", "powersgd"))
-    asked = replace(here, residual_bits=16, residuals_at="host", dense_bits=16)
+    asked = replace(here, others={"residual_bits": (16,), "residuals_at": ("host",), "dense_bits": (16,)})
     usual, found = (candidates(of, TrainingTarget(), Tally()) for of in (here, asked))
     assert len(usual) == len(found)
     kinds = {(x.compression, x.residual_bits, x.residuals_at, x.dense_bits) for x in (s.gradient_exchange for _, s in found)}
@@ -115,7 +115,9 @@ def test_cards_and_sums_in_the_switch_are_tried_where_they_are_named(space: Spac
     usual = replace(space, clusters=here, compressions=("dense", "inceptionn", "terngrad"), exchanges=OF_HOSTS)
     assert "switch" not in Space(clusters=here).exchanges
     assert {s.gradient_exchange.codec_at for _, s in candidates(usual, TrainingTarget(), Tally())} == {""}
-    found = [s.gradient_exchange for _, s in candidates(replace(usual, codec_at="nic"), TrainingTarget(), Tally())]
+    found = [
+        s.gradient_exchange for _, s in candidates(replace(usual, others={"codec_at": ("nic",)}), TrainingTarget(), Tally())
+    ]
     carried = {(x.compression, x.exchange, x.compress_pull) for x in found if x.codec_at == "nic"}
     assert carried == {("inceptionn", "ring", True), ("inceptionn", "parameter_server", False)}
     assert {(x.compression, x.exchange) for x in found} == {

@@ -51,13 +51,13 @@ def test_a_choice_that_is_no_tuple_of_legal_values_is_refused(choices: dict[str,
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        ({"residual_bits": 8}, "residual_bits=8; give 32"),
-        ({"residuals_at": "disk"}, "unknown place of residuals 'disk'"),
+        ({"others": {"residual_bits": (8,)}}, "residual_bits=8; give 32"),
+        ({"others": {"residuals_at": ("disk",)}}, "unknown place of residuals 'disk'"),
         (
-            {"residuals_at": "host", "compressions": ("int8", "dense")},
+            {"others": {"residuals_at": ("host",)}, "compressions": ("int8", "dense")},
             "residuals of int8, dense, which keep none; name one",
         ),
-        ({"dense_bits": 16, "compressions": ("dense",)}, "name compression bf16"),
+        ({"others": {"dense_bits": (16,)}, "compressions": ("dense",)}, "name compression bf16"),
     ],
 )
 def test_residuals_and_dense_numbers_that_nothing_can_have_so_are_refused(
@@ -84,4 +84,4 @@ def test_bits_that_no_strategy_can_have_are_refused(space: Space, choices: dict[
 
 def test_a_codec_where_none_of_the_compressions_can_be_is_refused(space: Space) -> None:
     with pytest.raises(UserError, match="a codec in the network card, with terngrad alone"):
-        replace(space, compressions=("terngrad",), codec_at="nic")
+        replace(space, compressions=("terngrad",), others={"codec_at": ("nic",)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -80,8 +81,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
                 expert=expert,
                 **(bits if SHARDINGS[sharding].optimizer else {}),
             )
-            for choice in space.of_codec:
-                template = _with(template, choice)
+            templates = dict.fromkeys(_with(template, combination) for combination in space.combinations)
         except UserError as error:
             if bucket == space.buckets[0]:
                 left_out.add(_illegal(compression, exchange, sharding, space.gradient_bits), times, error.message)
@@ -91,26 +91,27 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
         elif sharding != "ddp" and compression != "dense" and exchange not in _SHARED and space.exchanges == OF_HOSTS:
             left_out.add("compressed shards go to their owners or by nodes, unless another exchange is named", times)
         else:
-            division, exchanged = template.parallelism, template.gradient_exchange
-            yield replace(
-                template,
-                parallelism=same.setdefault(division, division),
-                gradient_exchange=same.setdefault(exchanged, exchanged),
-            )
+            for each in templates:
+                division, exchanged = each.parallelism, each.gradient_exchange
+                yield replace(
+                    each,
+                    parallelism=same.setdefault(division, division),
+                    gradient_exchange=same.setdefault(exchanged, exchanged),
+                )
 
 
 _SHARED = ("allreduce", "sharded", "hierarchical")
 """Exchanges that are tried with compressed gradients and a sharded optimizer where none is named."""
 
 
-def _with(template: Strategy, choice: Mapping[str, Any]) -> Strategy:
-    """The same with a choice about its codec or what that leaves; as it is where it cannot have that."""
-    in_card = choice.get("codec_at") == "nic"
-    one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange == "parameter_server" else {}
-    try:
-        return template.changed(**choice, **one_way)
-    except UserError:
-        return template
+def _with(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
+    """The same with further choices, without those that it cannot have."""
+    for name, value in choices.items():
+        in_card = (name, value) == ("codec_at", "nic")
+        one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange == "parameter_server" else {}
+        with suppress(UserError):
+            template = template.changed(**{name: value}, **one_way)
+    return template
 
 
 def _illegal(compression: str, exchange: str, sharding: str, gradient_bits: int) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.learning.convergence import accuracies
-from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS
+from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, SHARDINGS
+from paceline.strategy.choice import StrategyChoice
+from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
 from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
 from paceline.strategy.exchange import OF_HOSTS
-from paceline.strategy.parallelism import SCHEDULES
+from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.sharding import TORCH_SHARDINGS, can_gather, check_gathered
 from paceline.strategy.strategy import CHOICES
 
@@ -24,33 +27,31 @@ MAX_LOSS = 0.5
 """Points of accuracy that a compression may have lost in any measured setting and still competes without being named."""
 
 
-_LEGAL: Mapping[str, Iterable[str]] = {
-    "precisions": PRECISIONS,
-    "compressions": COMPRESSIONS,
-    "exchanges": EXCHANGES,
-    "shardings": SHARDINGS,
-    "divided_shardings": SHARDINGS,
-    "schedules": SCHEDULES,
+_NAMED: Mapping[str, StrategyChoice] = {
+    axis: item
+    for item in CHOICES.values()
+    if item.plan is not None and not item.plan.single and isinstance(item.values, Name)
+    for axis in (item.plan.axis, *(["divided_shardings"] if item.plan.axis == "shardings" else ()))
 }
-
-
+"""Fields that hold names, each with its choice."""
 _SIZES = (
-    "batches",
-    "servers",
-    "accumulations",
-    "buckets",
-    "tensors",
-    "contexts",
-    "pipelines",
-    "experts",
-    "virtual_stages",
+    *(i.plan.axis for i in CHOICES.values() if i.plan and isinstance(i.values, WholeNumber | ByteSize) and i.plan.axis),
     "micro_batches",
 )
-"""Choices that are numbers."""
-
-
+"""Fields that hold whole numbers."""
 UNEVEN = "give nodes of equally many devices, or ask predict and whatif for these"
 """What to do where nodes hold different numbers of devices."""
+
+
+OTHERS: Mapping[str, StrategyChoice] = {
+    name: item for name, item in CHOICES.items() if item.plan is not None and not item.plan.axis
+}
+"""Choices that a plan tries without a field of ``Space`` for them."""
+
+
+def _usual_others() -> Mapping[str, tuple[Any, ...]]:
+    """The values of further choices that are tried where none is named."""
+    return {name: item.plan.values for name, item in OTHERS.items() if item.plan is not None and item.plan.values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +66,8 @@ class Space:
         compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
             against dense in equal epochs; what was never measured is left out too.
         exchanges: without sums in the switch, which few switches have, unless they are named.
-        codec_at: where the codec of what such a place can do works (``GradientExchange``); the rest as usual.
-        residual_bits, residuals_at, dense_bits: likewise of what keeps residuals, and of what leaves something dense.
+        others: values of further choices, by name, such as ``codec_at`` and ``dense_bits``. A strategy that cannot have a value
+            keeps its own.
         servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
@@ -106,48 +107,47 @@ class Space:
     offloads: bool = True
     gather_bits: int = 0
     gradient_bits: int = 0
-    codec_at: str = ""
-    residual_bits: int = 32
-    residuals_at: str = ""
-    dense_bits: int = 32
+    others: Mapping[str, tuple[Any, ...]] = field(default_factory=_usual_others)
     optimizer: str = ""
     max_loss: float = MAX_LOSS
 
     @property
-    def of_codec(self) -> tuple[Mapping[str, Any], ...]:
-        """The choices about codecs and what they leave, of which a strategy takes those that it can have."""
-        usual = {"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32}
-        return tuple({name: getattr(self, name)} for name, default in usual.items() if getattr(self, name) != default)
+    def combinations(self) -> tuple[Mapping[str, Any], ...]:
+        """Every combination of values of the ``others``."""
+        return tuple(dict(zip(self.others, values, strict=True)) for values in product(*self.others.values()))
 
-    def _check_residuals(self) -> None:
-        """Raises UserError for choices about residuals and dense numbers that are illegal, or that nothing named can have."""
-        for name in ("residual_bits", "dense_bits", "residuals_at"):
-            CHOICES[name].values.check(getattr(self, name), name)
+    def _check_others(self) -> None:
+        """Raises UserError for further choices that are illegal, or that nothing named can have."""
+        for name, values in self.others.items():
+            check_name("further choice of a space", name, OTHERS)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{name}={shown(values)}", f"give a tuple, such as {name}=({OTHERS[name].example},)")
+            for value in values:
+                OTHERS[name].values.check(value, name)
+        named = set(self.compressions)
+        at = next(iter(self.others.get("codec_at", ())), "")
+        codecs = IN_CARD if at == "nic" else tuple(name for name in COMPRESSIONS if name != "dense")
+        if at and named and not named & set(codecs):
+            given = f"a codec {PLACE_TEXT[at]}, with {', '.join(self.compressions)} alone"
+            raise UserError(given, f"name one that works there ({', '.join(codecs)}), or leave codec_at out")
         keeps = tuple(name for name, c in COMPRESSIONS.items() if c.error_feedback)
-        named = self.compressions
-        if (self.residual_bits, self.residuals_at) != (32, "") and named and not set(named) & set(keeps):
+        if set(RESIDUAL_CHOICES) & set(self.others) and named and not named & set(keeps):
             raise UserError(
-                f"residuals of {', '.join(named)}, which keep none",
-                f"name one that does ({', '.join(keeps)}), or leave residual_bits and residuals_at out",
+                f"residuals of {', '.join(self.compressions)}, which keep none",
+                f"name one that does ({', '.join(keeps)}), or leave {' and '.join(RESIDUAL_CHOICES)} out",
             )
-        if self.dense_bits == 16 and set(named) == {"dense"}:
+        if 16 in self.others.get("dense_bits", ()) and named == {"dense"}:
             raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
 
     def __post_init__(self) -> None:
-        for name, legal in _LEGAL.items():
-            values = getattr(self, name)
+        for name, item in _NAMED.items():
+            values, legal = getattr(self, name), item.values.names
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", f"give a tuple, such as {name}=({next(iter(legal))!r},)")
             for value in values:
                 check_name(name.removesuffix("s"), value, legal)
             object.__setattr__(self, name, tuple(values))
-        if self.codec_at != "":
-            check_name("place of the codec", self.codec_at, PLACES)
-            legal = IN_CARD if self.codec_at == "nic" else tuple(name for name in COMPRESSIONS if name != "dense")
-            if self.compressions and not set(self.compressions) & set(legal):
-                given = f"a codec {PLACE_TEXT[self.codec_at]}, with {', '.join(self.compressions)} alone"
-                raise UserError(given, f"name one that works there ({', '.join(legal)}), or leave codec_at out")
-        self._check_residuals()
+        self._check_others()
         for cluster in self.clusters:
             if not cluster.even:
                 raise UserError(f"a plan on nodes of {cluster.node_text} devices", UNEVEN)

@@ -1,0 +1,76 @@
+"""Options of the choices about a run, as their declarations say (``strategy/choice.py``)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from paceline.strategy.choice import StrategyChoice
+from paceline.strategy.choice_values import Flag
+from paceline.strategy.strategy import CHOICES
+
+OF_EXCHANGE = frozenset({"gradient_exchange", "local"})
+"""Parts of a strategy whose options are None where they are not given, since a run that is resumed has others."""
+PREDICTED = tuple(item for item in CHOICES.values() if item.option)
+"""Choices that ``predict``, ``whatif`` and ``explain`` have options for."""
+SEARCHED = tuple(item for item in PREDICTED if item.plan and item.plan.option)
+"""Choices that ``plan`` has options for."""
+
+
+def trained(parts: Collection[str]) -> tuple[StrategyChoice, ...]:
+    """The choices of some parts of a strategy that ``train`` has options for."""
+    return tuple(item for item in PREDICTED if item.train.option and item.part in parts)
+
+
+def add_choice_arguments(parser: argparse.ArgumentParser, items: Iterable[StrategyChoice], *, only_given: bool = False) -> None:
+    """Add the option of each choice.
+
+    Args:
+        only_given: True if the value is None where the option is not given, and not the choice's default.
+    """
+    for item in items:
+        _add(parser, item, item.sentence(), None if only_given else usual_argument(item))
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``plan`` that narrow what it tries."""
+    for item in SEARCHED:
+        assert item.plan is not None
+        text = item.sentence(item.plan.help)
+        if item.plan.single:
+            _add(parser, item, text, usual_argument(item))
+        else:
+            parser.add_argument(*_names(item), metavar=item.metavar, **_type(item), action="append", help=text)
+
+
+def _add(parser: argparse.ArgumentParser, item: StrategyChoice, text: str, usual: Any) -> None:
+    if isinstance(item.values, Flag):
+        action = "store_false" if item.default else "store_true"
+        parser.add_argument(*_names(item), dest=item.dest, action=action, default=usual, help=text)
+    elif item.bare:
+        parser.add_argument(*_names(item), metavar=item.metavar, nargs="?", const=item.bare, default=usual, help=text)
+    else:
+        parser.add_argument(*_names(item), metavar=item.metavar, **_type(item), default=usual, help=text)
+
+
+def _type(item: StrategyChoice) -> dict[str, Any]:
+    kind = item.values.argument_type
+    return {"type": kind} if kind else {}
+
+
+def _names(item: StrategyChoice) -> list[str]:
+    return [f"--{name}" for name in (item.option, *item.other_options)]
+
+
+def usual_argument(item: StrategyChoice) -> Any:
+    """The value among parsed arguments where the option of a prediction is not given."""
+    if item.rule or item.part in OF_EXCHANGE or not item.has_default:
+        return None
+    return item.values.to_argument(item.default)
+
+
+def given_choices(o: argparse.Namespace, items: Iterable[StrategyChoice]) -> dict[str, Any]:
+    """The choices whose options have a value, as ``Strategy.of`` names them. Raises UserError for a text that means none."""
+    values = {item: getattr(o, item.dest, None) for item in items}
+    return {item.name: item.values.from_argument(value) for item, value in values.items() if value is not None}

@@ -127,9 +127,6 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     space = Space(clusters=clusters, **{"shardings": tuple(SHARDINGS), **named}, max_loss=o.max_loss)
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
-    for batch in space.batches:
-        if batch < 1:
-            raise UserError(f"global batch {batch}", "give a whole number from 1 up")
     model = predictor(o)
     if "switch" in named.get("exchanges", ()):  # where the largest cluster has none that adds, no cluster has
         check_fabric(GradientExchange("dense", "switch"), max(clusters, key=lambda cluster: cluster.num_nodes))
@@ -177,8 +174,10 @@ def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -
             values = [precision_on(name, device.precisions) for name in given for device in devices.values()]
         if item.name == "servers":
             values = [*given, *(int(str(count)) for name, count in wanted.items() if name == item.word)]
-        legal = [item.values.check(value, item.name) for value in values]
-        once = tuple(sorted(set(legal)) if item.values.counted else dict.fromkeys(legal))
+        if item.values.counted:
+            once = tuple(sorted(set(values)))
+        else:
+            once = tuple(dict.fromkeys(item.values.check(value, item.name) for value in values))
         if not item.plan.axis:
             others[item.name] = once
         elif item.plan.single:

@@ -1,4 +1,4 @@
-# make demo | test | test-all | test-faults | lint | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-all | test-faults | lint | docs | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/* csrc/nic/*)
 # Workers and the programs that they start share compiled modules; without, each would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests test-all test-faults lint native sanitize fuzz-nic aarch64 clean
+.PHONY: demo test tests test-all test-faults lint docs native sanitize fuzz-nic aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -35,6 +35,12 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/contracts/plain_language.py
 	$(BIN)/mypy
+
+# The site, into build/site. Serve it for the search: python3 -m http.server --directory build/site
+docs: $(READY)
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(READY): pyproject.toml constraints.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Paceline needs Python 3.11 or newer; set PYTHON=/path/to/python3.11'; exit 2; }

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from brief_runs import AskedAt, run_briefly
 from distributed import launch
 from paceline.errors import UserError
-from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs import worker
+from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.stop_requests import StopRequests
 from training_jobs import job
 

@@ -20,8 +20,8 @@ import pytest
 from distributed import ENVIRONMENT, TESTS, executable, free_port
 from paceline import lab
 from paceline.errors import Interrupted, UserError
-from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs import launcher
+from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.launcher import interruptible
 from paceline.training.runs.stop_requests import WORKER
 

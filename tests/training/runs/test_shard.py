@@ -14,8 +14,8 @@ from paceline.errors import UserError
 from paceline.models import build
 from paceline.strategy import Strategy
 from paceline.strategy.sharding import units
-from paceline.training.runs.shard import shard, unit_modules
 from paceline.training.attach.tensor_layout import numbered
+from paceline.training.runs.shard import shard, unit_modules
 
 RULE = {"min_elements": 10, "last_layer": False, "names": []}
 CASES: list[dict[str, Any]] = [

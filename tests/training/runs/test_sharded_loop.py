@@ -13,8 +13,8 @@ import torch.distributed as dist
 from distributed import launch
 from paceline.errors import UserError
 from paceline.rundir import RunDir
-from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs import worker
+from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.training_run import TrainingRun
 from training_jobs import flatten, job, keep_first, quick
 

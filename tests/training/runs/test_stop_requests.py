@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.training.runs import worker
 from paceline.training.__main__ import main
 from paceline.training.errors import LostRank
+from paceline.training.runs import worker
 from paceline.training.runs.stop_requests import STOP_FILE, WORKER, StopRequests
 
 

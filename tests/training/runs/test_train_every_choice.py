@@ -16,8 +16,7 @@ from paceline.errors import UserError
 from paceline.hardware import probe
 from paceline.rundir import RunDir
 from paceline.strategy import COMPRESSIONS, BucketPlan, DenseRule, Strategy, busiest_sent
-from paceline.training.runs import calibrate
-from paceline.training.runs import worker
+from paceline.training.runs import calibrate, worker
 from paceline.training.runs.data import load
 from paceline.training.runs.training_run import TrainingRun
 

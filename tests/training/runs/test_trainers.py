@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from distributed import launch_once
-from paceline.training.runs.data import load
 from paceline.training.runs.checkpoints.run_state import own_part
+from paceline.training.runs.data import load
 from paceline.training.runs.starting_model import starting_model
 from paceline.training.runs.trainers import make_trainer
 from training_jobs import job

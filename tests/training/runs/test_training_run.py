@@ -22,10 +22,9 @@ from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import Recipe
-from paceline.training.runs.checkpoints import checkpoint
-from paceline.training.runs import launcher
-from paceline.training.runs import worker
+from paceline.training.runs import launcher, worker
 from paceline.training.runs import train as local
+from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.training_run import TrainingRun
 from training_jobs import DATA, MODEL, flatten, job, keep_first, quick
 

@@ -15,14 +15,14 @@ import torch.distributed as dist
 
 from paceline.errors import Interrupted, UserError
 from paceline.rundir import RunDir
+from paceline.training.errors import ReplicasDiverged
+from paceline.training.runs.calibrate import mean_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
-from paceline.training.runs.calibrate import mean_over_ranks
 from paceline.training.runs.checkpoints.checkpoint_writer import CheckpointWriter, is_shared
-from paceline.training.errors import ReplicasDiverged
+from paceline.training.runs.checkpoints.run_state import own_part, own_state, shared_state, snapshot
 from paceline.training.runs.loop import Trainer, gradient_histogram
 from paceline.training.runs.progress import Progress
-from paceline.training.runs.checkpoints.run_state import own_part, own_state, shared_state, snapshot
 from paceline.training.runs.step_agreement import StepAgreement, Wish
 from paceline.training.runs.stop_requests import StopRequests
 from paceline.training.runs.training_run import TrainingRun

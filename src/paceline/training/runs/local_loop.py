@@ -13,13 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.record import Event
 from paceline.training.attach.attach_local import attach_local
-from paceline.training.runs.data import Dataset
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.local.local_steps import LocalSync
-from paceline.training.runs.loop import Alone, Trainer
-from paceline.training.exchanges.meter import Meter
-from paceline.training.runs.starting_model import starting_model
 from paceline.training.attach.tensor_layout import numbered
+from paceline.training.exchanges.meter import Meter
+from paceline.training.runs.data import Dataset
+from paceline.training.runs.loop import Alone, Trainer
+from paceline.training.runs.starting_model import starting_model
 from paceline.training.runs.training_run import TrainingRun
 
 

@@ -19,14 +19,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from paceline.record import Event
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.training.attach.consistency import same_weights
-from paceline.training.runs.data import Dataset
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.noise_scale import NoiseMeter
 from paceline.training.optimizers import LAMB, LARS
 from paceline.training.runs.checkpoints.random_streams import set_random_state
-from paceline.training.runs.starting_model import mixed_seed
 from paceline.training.runs.checkpoints.state_shards import without_shards
+from paceline.training.runs.data import Dataset
+from paceline.training.runs.starting_model import mixed_seed
 
 TEMPERATURE = 4.0
 """Of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""

@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.training.attach.attach import attach
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.sharded import ShardedHook
+from paceline.training.runs.checkpoints.state_shards import as_sharded, rows_of
 from paceline.training.runs.loop import Alone, Trainer, classification_loss
 from paceline.training.runs.shard import shard
-from paceline.training.runs.checkpoints.state_shards import as_sharded, rows_of
 from paceline.training.runs.training_run import TrainingRun
 
 _BATCH = 256  # samples of a forward pass without gradients

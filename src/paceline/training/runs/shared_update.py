@@ -19,13 +19,13 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.training.exchanges.collectives import Wire
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
-from paceline.training.runs.loop import Trainer
 from paceline.training.attach.process_groups import own_wire
-from paceline.training.runs.sharded_loop import load_shared_state
+from paceline.training.exchanges.collectives import Wire
 from paceline.training.runs.checkpoints.state_shards import rows_of
+from paceline.training.runs.loop import Trainer
+from paceline.training.runs.sharded_loop import load_shared_state
 from paceline.training.runs.training_run import TrainingRun
 
 

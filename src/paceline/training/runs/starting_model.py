@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from paceline import models
 from paceline.errors import UserError, shorten
-from paceline.slimming.structures.shrink import load as slimmed
 from paceline.slimming.slim_plan import SlimPlan
+from paceline.slimming.structures.shrink import load as slimmed
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints.state_shards import whole
 from paceline.training.runs.training_run import TrainingRun

@@ -10,12 +10,12 @@ from torch import nn
 from paceline.slimming.methods import path_training as on_path
 from paceline.strategy.recipe import Recipe
 from paceline.training.attach.attach import attach, wrap
-from paceline.training.runs.data import Dataset
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
+from paceline.training.attach.noise_scale import MEASURABLE
+from paceline.training.runs.data import Dataset
 from paceline.training.runs.local_loop import LocalTrainer, attached
 from paceline.training.runs.loop import Trainer, make_optimizer, options_of
-from paceline.training.attach.noise_scale import MEASURABLE
 from paceline.training.runs.sharded_loop import ShardedTrainer, sharded
 from paceline.training.runs.shared_update import SharedUpdate, SharedUpdateTrainer
 from paceline.training.runs.starting_model import teacher_of

@@ -12,9 +12,9 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.codec_place import check_runs
+from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
-from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions
 from paceline.units import parse_seconds

@@ -27,17 +27,17 @@ from paceline.record import Event, RunRecord, environment
 from paceline.rundir import RunDir, run_label
 from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
+from paceline.training.attach.consistency import CODE, checksum, code_version, module_version, same_everywhere
+from paceline.training.attach.liveness import naming_lost_ranks
+from paceline.training.runs.calibrate import calibrate, mean_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
-from paceline.training.runs.calibrate import calibrate, mean_over_ranks
-from paceline.training.attach.consistency import CODE, checksum, code_version, module_version, same_everywhere
+from paceline.training.runs.checkpoints.run_state import layerwise_of, restore
 from paceline.training.runs.data import Dataset, load
 from paceline.training.runs.epochs import Epochs
-from paceline.training.attach.liveness import naming_lost_ranks
 from paceline.training.runs.local_loop import check_local
 from paceline.training.runs.loop import Trainer, make_optimizer, median_step
 from paceline.training.runs.progress import Progress
-from paceline.training.runs.checkpoints.run_state import layerwise_of, restore
 from paceline.training.runs.schedules import scheduler
 from paceline.training.runs.starting_model import starting_model
 from paceline.training.runs.stop_requests import StopRequests

@@ -23,10 +23,8 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster, probe
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.training.runs import calibrate
+from paceline.training.runs import calibrate, train, worker
 from paceline.training.runs.checkpoints import checkpoint
-from paceline.training.runs import train
-from paceline.training.runs import worker
 from paceline.training.runs.training_run import TrainingRun
 from paceline.workload import Workload
 

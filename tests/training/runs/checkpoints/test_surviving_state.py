@@ -23,10 +23,10 @@ from brief_runs import AskedAt, run_briefly
 from distributed import TESTS, executable, free_port, launch
 from fault_driver import FEATURES
 from paceline.errors import UserError
+from paceline.training.attach.hooks.state import exchange_of, own_state
+from paceline.training.runs import worker
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
-from paceline.training.runs import worker
-from paceline.training.attach.hooks.state import exchange_of, own_state
 from paceline.training.runs.loop import Trainer
 from paceline.training.runs.step_agreement import StepAgreement, Wish
 from training_jobs import job

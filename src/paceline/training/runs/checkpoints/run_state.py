@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
-from paceline.training.runs.loop import Trainer
 from paceline.training.optimizers.layerwise import Layerwise
 from paceline.training.runs.checkpoints.random_streams import random_state
+from paceline.training.runs.loop import Trainer
 
 
 def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

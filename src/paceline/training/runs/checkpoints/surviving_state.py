@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from paceline.errors import UserError
-from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.attach.local.local_state import mean_of
 from paceline.training.attach.shards.sharded_state import KINDS
+from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.training_run import TrainingRun
 
 PATTERN = "survivor.*.pt"

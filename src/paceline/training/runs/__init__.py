@@ -1,0 +1,1 @@
+"""Training runs: launcher, workers, loops, data."""

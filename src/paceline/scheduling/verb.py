@@ -1,10 +1,11 @@
-"""The verb ``schedule`` as a person writes it: a file, a cluster in words, a policy's name."""
+"""The verb ``schedule``, which takes names: of a file, a cluster and a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UserError, shown
 from paceline.prediction import Predictor
@@ -23,123 +24,115 @@ from paceline.scheduling.state import Policy
 from paceline.scheduling.traces.reader import read_trace
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScenarioOptions:
+    """Keyword arguments of ``paceline.schedule``.
+
+    Attributes:
+        where: rows of the file to read, by the values of columns.
+        profiles: measured profiles by model, or the folder that holds them.
+        knowledge: what policies know: ``measured`` (the truth), ``online`` (what a job saw) or ``predicted``.
+        settings: rounds, restarts, interference and checkpoints of the simulated cluster.
+        outages: periods in which nodes are away.
+        failures_s: mean time between random failures of a node; 0: none. ``repair_s``: length of such an outage.
+        prices: dollars a device and hour by device; None: the listed prices.
+        seed: seed of the random failures.
+        predictor: predictor of jobs whose model is a network; None: ordinary software and the built-in constants.
+        stop_early: rule that ends jobs without progress. ``"5:1%"`` ends a job whose last 5 reports add less than 1 % of what
+            it had learned. None: never.
+        fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
+        drop_too_large: leave out jobs that ask for more devices than the cluster has of one type, and count them in a note.
+    """
+
+    where: Mapping[str, str] | None = None
+    profiles: Mapping[str, ModelProfile] | str | Path = ""
+    knowledge: Knowledge = "online"
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    outages: Sequence[Outage] = ()
+    failures_s: float = 0.0
+    repair_s: float = 4 * 3600.0
+    prices: Mapping[str, float] | None = None
+    seed: int = 0
+    predictor: Predictor | None = None
+    stop_early: EarlyStop | str | None = None
+    fairness: FairnessRule = "estimate"
+    drop_too_large: bool = False
+
+
 def schedule(
     jobs: Sequence[Job] | str | Path,
     cluster: Fleet | str,
     policy: str | Policy,
     *,
-    where: Mapping[str, str] | None = None,
-    profiles: Mapping[str, ModelProfile] | str | Path = "",
-    knowledge: Knowledge = "online",
-    settings: ClusterSettings | None = None,
-    outages: Sequence[Outage] = (),
-    failures_s: float = 0.0,
-    repair_s: float = 4 * 3600.0,
-    prices: Mapping[str, float] | None = None,
-    seed: int = 0,
-    predictor: Predictor | None = None,
-    stop_early: EarlyStop | str | None = None,
-    fairness: FairnessRule = "estimate",
-    drop_too_large: bool = False,
     progress: Callable[[float, int], None] | None = None,
+    **options: Any,
 ) -> SimulatedSchedule:
     """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
 
     Args:
-        jobs: jobs, or a file of them (``traces.reader``); ``where`` chooses rows by the values of columns.
-        cluster: nodes, or their names: ``6x4xT4 + 3x8x2080Ti`` are six nodes of four and three of eight (``Fleet.named``).
-        policy: a name of ``policies.registry``, or a function from a ``State`` to a ``Decision``.
-        profiles: measured profiles by model, or the folder of them.
-        knowledge: what the policy knows: ``measured`` (the truth), ``online`` (what a job saw), ``predicted``.
-        settings: rounds, restarts, interference, checkpoints.
-        outages: nodes that are away; beside them nodes fail at random every ``failures_s`` in the mean, for ``repair_s``.
-        prices: dollars a device and hour, by device; by default the listings.
-        seed: of the failures that are drawn.
-        predictor: of jobs whose model is a network; by default ordinary software and what the package knows.
-        stop_early: ends jobs that no longer learn: ``"5:1%"`` where the last 5 reports add less than 1 % of what was learned.
-        fairness: an ``estimate`` from what each job held, or each job simulated ``alone`` on its share.
-        drop_too_large: leaves out jobs that ask for more devices than the cluster has of one type; a note says how many.
-        progress: is told the moment and how many jobs have ended.
+        jobs: jobs, or the name of a file of them (``traces.reader``).
+        cluster: nodes, or their names: ``6x4xT4 + 3x8x2080Ti`` is six nodes of four T4 and three of eight 2080 Ti.
+        policy: name in ``policies.registry``, or a function from a ``State`` to a ``Decision``.
+        progress: callback that receives the simulated time in seconds and the number of jobs that have ended.
+        options: fields of ``ScenarioOptions``.
 
     Raises:
-        UserError: a name or a file that is wrong, a job larger than the cluster, a job of which nothing is known.
+        UserError: a wrong name or file, a job larger than the cluster, or a job of unknown speed or length.
     """
-    return scenario(
-        jobs,
-        cluster,
-        where=where,
-        profiles=profiles,
-        knowledge=knowledge,
-        settings=settings,
-        outages=outages,
-        failures_s=failures_s,
-        repair_s=repair_s,
-        prices=prices,
-        seed=seed,
-        predictor=predictor,
-        stop_early=stop_early,
-        fairness=fairness,
-        drop_too_large=drop_too_large,
-    ).run(policy, progress)
+    return scenario(jobs, cluster, **options).run(policy, progress)
 
 
-def scenario(
-    jobs: Sequence[Job] | str | Path,
-    cluster: Fleet | str,
-    *,
-    where: Mapping[str, str] | None = None,
-    profiles: Mapping[str, ModelProfile] | str | Path = "",
-    knowledge: Knowledge = "online",
-    settings: ClusterSettings | None = None,
-    outages: Sequence[Outage] = (),
-    failures_s: float = 0.0,
-    repair_s: float = 4 * 3600.0,
-    prices: Mapping[str, float] | None = None,
-    seed: int = 0,
-    predictor: Predictor | None = None,
-    stop_early: EarlyStop | str | None = None,
-    fairness: FairnessRule = "estimate",
-    drop_too_large: bool = False,
-) -> Scenario:
-    """What ``schedule`` simulates, before a policy is chosen; the same arguments."""
-    if isinstance(jobs, str | Path):
-        trace = read_trace(jobs, where)
-        every, notes, places = trace.jobs, trace.notes, trace.places
-    elif where:
-        raise UserError("`where` chooses rows of a file", "give a file of jobs, or leave it out")
-    else:
-        every, notes, places = tuple(jobs), (), ()
-        if wrong := next((job for job in every if not isinstance(job, Job)), None):
-            raise UserError(f"{shown(wrong)} is not a job", "give jobs, or the name of a file of them")
+def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Any) -> Scenario:
+    """Build what ``schedule`` simulates, before a policy is chosen. The arguments and errors are those of ``schedule``."""
+    chosen = ScenarioOptions(**options)
+    every, notes, places = _read(jobs, chosen.where)
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster
-    if drop_too_large:
-        every, left_out = without_too_large(every, nodes)
-        notes = (*notes, *left_out)
+    if chosen.drop_too_large:
+        every, dropped = without_too_large(every, nodes)
+        notes = (*notes, *dropped)
     else:
         check_sizes(every, nodes, places)
-    away = [*nodes.outages, *outages]
-    if failures_s:
-        until_s = max((job.arrival_s for job in every), default=0.0) + BEYOND_S
-        drawn = drawn_outages(len(nodes.node_types), failures_s, repair_s, until_s, seed)
-        away += drawn
-        notes = (
-            *notes,
-            f"{len(drawn):,} failure{'' if len(drawn) == 1 else 's'} of nodes drawn, up to 30 days after the last arrival.",
-        )
-    fleet, costs = with_costs(replace(nodes, outages=tuple(away)), prices)
+    failures, failure_notes = _failures(every, nodes, chosen)
+    fleet, costs = with_costs(replace(nodes, outages=(*nodes.outages, *chosen.outages, *failures)), chosen.prices)
+    profiles = chosen.profiles
     measured = profiles if isinstance(profiles, Mapping) else read_profiles(profiles) if profiles else {}
     published = {name: network for name, network in profiled_networks().items() if name in measured} if measured else {}
+    rule = chosen.stop_early
     return Scenario(
         jobs=every,
         fleet=fleet,
         profiles=measured,
-        knowledge=knowledge,
-        settings=settings or ClusterSettings(),
-        predictions=Predictions(fleet, predictor, published),
-        stop_early=EarlyStop.named(stop_early) if isinstance(stop_early, str) else stop_early,
-        fairness=fairness,
-        notes=(*notes, *costs),
+        knowledge=chosen.knowledge,
+        settings=chosen.settings,
+        predictions=Predictions(fleet, chosen.predictor, published),
+        stop_early=EarlyStop.named(rule) if isinstance(rule, str) else rule,
+        fairness=chosen.fairness,
+        notes=(*notes, *failure_notes, *costs),
     )
 
 
-__all__ = ["scenario", "schedule"]
+def _read(
+    jobs: Sequence[Job] | str | Path, where: Mapping[str, str] | None
+) -> tuple[tuple[Job, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the jobs, notes on them, and file and row of each (empty for jobs that are not from a file)."""
+    if isinstance(jobs, str | Path):
+        trace = read_trace(jobs, where)
+        return trace.jobs, trace.notes, trace.places
+    if where:
+        raise UserError("`where` chooses rows of a file", "give a file of jobs, or leave it out")
+    if wrong := next((job for job in jobs if not isinstance(job, Job)), None):
+        raise UserError(f"{shown(wrong)} is not a job", "give jobs, or the name of a file of them")
+    return tuple(jobs), (), ()
+
+
+def _failures(jobs: Sequence[Job], nodes: Fleet, chosen: ScenarioOptions) -> tuple[list[Outage], tuple[str, ...]]:
+    """Draw the random failures, and return them with a note on their number."""
+    if not chosen.failures_s:
+        return [], ()
+    until_s = max((job.arrival_s for job in jobs), default=0.0) + BEYOND_S
+    drawn = drawn_outages(len(nodes.node_types), chosen.failures_s, chosen.repair_s, until_s, chosen.seed)
+    count = f"{len(drawn):,} failure{'' if len(drawn) == 1 else 's'}"
+    return drawn, (f"{count} of nodes drawn, up to 30 days after the last arrival.",)
+
+
+__all__ = ["ScenarioOptions", "scenario", "schedule"]

@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -294,7 +295,7 @@ def test_a_job_of_any_kind_moves_on_a_real_slurm(real: SlurmExecutor, tmp_path: 
         'echo $SLURM_JOB_NODELIST $(sort "$SLURM_HOSTFILE" | uniq -c) >> "$0"; trap "exit 0" USR1; while :; do sleep 0.05; done'
     )
     job = script(tmp_path, text, signal="USR1", min_devices=3, max_devices=3)
-    job = type(job)(**{**job.to_json(), "command": (*job.command, str(tmp_path / "runs"))})
+    job = replace(job, command=(*job.command, str(tmp_path / "runs")))
     real.submit(job, {"h0": 1, "h1": 2})
     until(real, "job", lambda seen: seen.phase == "running" and (tmp_path / "runs").exists())
     SlurmExecutor(real._records.directory, enter=real._enter).submit(job, {"h2": 1})  # after a crash: it is there already

@@ -107,7 +107,7 @@ def fleet_of(nodes: int, types: int) -> Fleet:
     """So many nodes of four, of one type or in equal parts of several."""
     parts = [nodes // types + (nodes % types if index == 0 else 0) for index in range(types)]
     groups = (
-        NodeGroup(name, part, 4, "50Gb/s", price=speed, watts=300) for (name, speed), part in zip(TYPES, parts, strict=False)
+        NodeGroup.of(name, part, 4, "50Gb/s", price=speed, watts=300) for (name, speed), part in zip(TYPES, parts, strict=False)
     )
     return Fleet(tuple(groups))
 

@@ -65,7 +65,7 @@ def predicted(fleet: Fleet, profiles: Mapping[str, ModelProfile]) -> EstimatePoo
     by_device = {}
     for group in fleet.groups:
         constants = efficiency("ordinary", without=device(group.device).chip)
-        nodes = Fleet((replace(group, network=NETWORKS[group.device]),))
+        nodes = Fleet((group.joined(NETWORKS[group.device]),))
         by_device[group.device] = Predictions(nodes, Predictor(constants=constants), profiled_networks())
     return EstimatePool(lambda model, device: by_device[device].believed(model, device, profiles))
 

@@ -12,7 +12,7 @@ from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 ROOT = Path(__file__).parents[1]
 TRACE = ROOT / "examples" / "jobs.csv"
-FOUR = Fleet((NodeGroup("T4", 2, 2, price=1.0, watts=100.0),))
+FOUR = Fleet((NodeGroup.of("T4", 2, 2, price=1.0, watts=100.0),))
 AT_ONCE = ClusterSettings(round_s=0.0, restart_s=0.0)
 
 

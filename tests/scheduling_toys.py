@@ -25,7 +25,7 @@ from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 from paceline.scheduling.speeds.profiles import EPOCH_COLUMNS, EPOCH_FILE, STEP_COLUMNS, STEP_FILE, ModelProfile, read_profiles
 from paceline.scheduling.state import Policy, State
 
-SMALL = Fleet((NodeGroup("T4", 2, 4, price=0.5),))
+SMALL = Fleet((NodeGroup.of("T4", 2, 4, price=0.5),))
 """Eight devices."""
 FREE = ClusterSettings(round_s=0.0, restart_s=0.0)
 """A decision at every event, and starts that cost nothing: closed forms hold."""
@@ -159,5 +159,5 @@ def predicted(most: int, per_node: int = 4) -> PredictedSpeed:
     """A made-up surface: 10 ms a sample, 20 ms of exchange within a node and 70 ms between nodes; half the range is 0.4."""
     sizes, local = np.array([1.0, 2, 4, 8, 16]), np.array([8.0, 64.0])
     steps = 0.01 * local + 0.02 * (sizes[:, None] > 1) + 0.05 * (sizes[:, None] > 4)
-    group = NodeGroup("T4", most // per_node, per_node, "25Gb/s")
+    group = NodeGroup.of("T4", most // per_node, per_node, "25Gb/s")
     return PredictedSpeed(group, local, sizes, steps, steps + 0.03, relative_spread=0.4)

@@ -17,7 +17,7 @@ def test_listings_and_board_limits_are_filled_in() -> None:
 
 
 def test_what_is_given_stays() -> None:
-    (group,) = with_costs(Fleet((NodeGroup("T4", 1, 1, price=9.0, watts=5.0),)))[0].groups
+    (group,) = with_costs(Fleet((NodeGroup.of("T4", 1, 1, price=9.0, watts=5.0),)))[0].groups
     assert (group.price, group.watts) == (9, 5)
     assert with_costs(Fleet.named("2x4xT4"), {"": 2.0})[0].groups[0].price == 2
     two = Fleet.named("2x4xT4 + 1x8x2080Ti")

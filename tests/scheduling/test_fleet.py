@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves
-from paceline.scheduling.fleet import MOST_DEVICES, Fleet, NodeGroup, Outage
+from paceline.scheduling.fleet import MOST_DEVICES, UNKNOWN_NETWORK, Fleet, NodeGroup, Outage
 
 MIXED = Fleet.named("6x4xT4 + 3x8x2080Ti")
 
@@ -38,10 +38,10 @@ def test_racks_are_those_of_predict() -> None:
     assert (t4.leaf_nodes, t4.oversubscription, a100.leaf_nodes) == (2, 4.0, 0)
     assert t4.network == "25Gb/s" and t4.racks_text == "racks of 2 nodes, 4:1" and a100.racks_text == ""
     assert [t4.least_racks(nodes) for nodes in (1, 2, 3, 8)] == [1, 1, 2, 4] and a100.least_racks(1) == 1
-    whole = t4.cluster((4,) * 8)
+    whole = t4.part((4,) * 8)
     assert whole == on_leaves(Cluster.named("8x4 T4, 25Gb/s"), 2, 4.0)
-    assert t4.cluster((4, 4)) == Cluster.named("2x4 T4, 25Gb/s")
-    apart = t4.cluster((4, 4), 2)
+    assert t4.part((4, 4)) == Cluster.named("2x4 T4, 25Gb/s")
+    apart = t4.part((4, 4), 2)
     assert (apart.leaf_nodes, apart.oversubscription) == (1, 4.0)
 
 
@@ -89,10 +89,22 @@ def test_no_group_and_too_many_devices_are_refused() -> None:
     with pytest.raises(UserError, match="without nodes"):
         Fleet(())
     with pytest.raises(UserError, match="devices"):
-        Fleet((NodeGroup("T4", MOST_DEVICES, 2),))
+        Fleet((NodeGroup.of("T4", MOST_DEVICES, 2),))
 
 
 @pytest.mark.parametrize("outage", [Outage(2, 0, 1), Outage(-1, 0, 1), Outage(0, 5, 5), Outage(0, math.nan, 5)])
 def test_an_outage_of_no_node_or_no_length_is_refused(outage: Outage) -> None:
     with pytest.raises(UserError, match="an outage of node"):
         Fleet.named("2x4xT4", [outage])
+
+
+def test_groups_are_clusters() -> None:
+    t4, a100 = RACKED.groups
+    assert t4.cluster == on_leaves(Cluster.named("8x4 T4, 25Gb/s"), 2, 4.0) and t4.resized(2).cluster.leaf_nodes == 0
+    assert a100.cluster.world_size == a100.devices == 8
+    alone = NodeGroup.of("T4", 2, 4)
+    assert alone.cluster.network == UNKNOWN_NETWORK and alone.joined("25Gb/s") == NodeGroup.of("T4", 2, 4, "25Gb/s")
+    for group in (t4, a100, NodeGroup.of("device", 2, 64, price=1.0)):
+        assert NodeGroup.of(**group.to_json()) == group
+    with pytest.raises(UserError, match="unknown device 'device'"):
+        _ = group.hardware

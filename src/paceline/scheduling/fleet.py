@@ -1,4 +1,4 @@
-"""The nodes of a shared cluster: groups of equal nodes, and when some of them are away."""
+"""Fleet of a shared cluster: clusters of equal nodes, and outages of single nodes."""
 
 from __future__ import annotations
 
@@ -7,80 +7,166 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from paceline.array_types import Bools, Ints
 from paceline.errors import UserError, shorten
-from paceline.hardware import Cluster, Device
+from paceline.hardware import Cluster, Device, Fact, Link
 from paceline.hardware import network as network_named
 from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.catalogue import is_device
+from paceline.hardware.catalogue import link as link_named
+from paceline.hardware.cluster import MOST_IN_NODE
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.scheduling.placement import Placement, racks_of
 from paceline.units import format_seconds
 
 _GROUP = re.compile(r"^\s*(?:(\d{1,7})\s*[x×]\s*)?(\d{1,4})\s*(?:[x×]\s*|\s)\s*(\S.*?)\s*$")
 MOST_DEVICES = 1 << 17
+_UNKNOWN = Fact(0.0, "unknown", "")
 EXAMPLE = "give groups of nodes such as '16x4xT4' or '6x4xT4 + 3x8x2080Ti'"
 
 
-@dataclass(frozen=True, slots=True)
+UNKNOWN_NETWORK = Link(name="unknown network", kind="ethernet", bandwidth=_UNKNOWN, latency=_UNKNOWN)
+"""Network between nodes that nothing names. No step over it is predicted."""
+UNKNOWN_LINK = Link(name="unknown link", kind="memory", bandwidth=_UNKNOWN, latency=_UNKNOWN)
+"""Link inside a node of an unknown device, or of more devices than the device's own link joins."""
+
+
+@dataclass(frozen=True)
 class NodeGroup:
-    """Equal nodes.
+    """A cluster of equal nodes in a fleet, with its costs.
 
     Attributes:
-        device: the type's name in the catalogue. ``nodes`` of ``devices_per_node`` each.
-        network: between its nodes, such as ``50Gb/s``; empty: unknown.
-        leaf_nodes: nodes of a rack, which lie below one leaf switch; 0: all nodes.
-        oversubscription: bandwidth of a rack's nodes together / bandwidth of its links to other racks.
-        price: dollars a device and hour; 0: unknown. ``watts``: of a device under load; 0: unknown.
-        machine: what was measured of such devices; None: ``device`` is in the catalogue.
+        cluster: device, nodes, links and racks.
+        network: name of the network between the nodes, such as ``50Gb/s``; empty: unknown.
+        price: dollars a device and hour; 0: unknown.
+        watts: power of a device under load; 0: unknown.
+        probed: True if the cluster was measured by a probe, and its device need not be in the catalogue.
     """
 
-    device: str
-    nodes: int
-    devices_per_node: int
+    cluster: Cluster
     network: str = ""
-    leaf_nodes: int = 0
-    oversubscription: float = 1.0
     price: float = 0.0
     watts: float = 0.0
-    machine: Cluster | None = field(default=None, compare=False)
+    probed: bool = field(default=False, compare=False)
 
-    @property
+    @classmethod
+    def of(
+        cls,
+        device: str,
+        nodes: int,
+        devices_per_node: int,
+        network: str = "",
+        *,
+        leaf_nodes: int = 0,
+        oversubscription: float = 1.0,
+        price: float = 0.0,
+        watts: float = 0.0,
+        machine: Cluster | None = None,
+    ) -> NodeGroup:
+        """``nodes`` nodes of ``devices_per_node`` devices.
+
+        Args:
+            device: name in the catalogue. Nothing is predicted of a name that is not there.
+            leaf_nodes: nodes of a rack, below one leaf switch; 0: one rack. ``oversubscription``: bandwidth of a rack's nodes
+                together / bandwidth of its links to other racks.
+            machine: probed machine that the nodes are like; None: the catalogue describes the device.
+
+        Raises:
+            UserError: a count below 1, an unknown network, racks that change nothing or are not full.
+        """
+        if min(nodes, devices_per_node) < 1:
+            raise UserError("a group of 0 devices", EXAMPLE)
+        between = network_named(network) if network else UNKNOWN_NETWORK
+        if machine is not None:
+            links = {"network": between} if network else {}
+            cluster = machine.changed(devices_per_node=devices_per_node, num_nodes=nodes, **links)
+        else:
+            known = device_named(device) if is_device(device) else _unknown_device(device)
+            cluster = Cluster.of_nodes(known, devices_per_node, nodes, _inside(known, devices_per_node), between)
+        if leaf_nodes or oversubscription != 1:
+            if nodes > 1 and not network and machine is None:
+                raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
+            cluster = on_leaves(cluster, leaf_nodes, oversubscription)
+        return cls(cluster, network, price, watts, machine is not None)
+
+    @cached_property
+    def device(self) -> str:
+        """Name of the device."""
+        return self.cluster.device.name
+
+    @cached_property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return prod(level.most for level in self.cluster.levels[1:])
+
+    @cached_property
+    def devices_per_node(self) -> int:
+        """Devices of a node."""
+        return self.cluster.levels[0].most
+
+    @cached_property
     def devices(self) -> int:
-        """Of all its nodes."""
-        return self.nodes * self.devices_per_node
+        """Devices of all nodes."""
+        return self.cluster.world_size
+
+    @cached_property
+    def leaf_nodes(self) -> int:
+        """Nodes of a rack, below one leaf switch; 0: all nodes are in one rack."""
+        return self.cluster.leaf_nodes
+
+    @cached_property
+    def oversubscription(self) -> float:
+        """Bandwidth of a rack's nodes together / bandwidth of its links to other racks."""
+        return self.cluster.oversubscription
 
     @property
     def hardware(self) -> Device:
-        """What is known of the device. Raises UserError for one that nobody knows."""
-        return self.machine.device if self.machine is not None else device_named(self.device)
+        """The device. Raises UserError if it is unknown."""
+        return self.cluster.device if self.probed else device_named(self.device)
 
     @property
     def racks_text(self) -> str:
-        """``racks of 4 nodes, 2:1``: with the oversubscription; empty: one rack."""
-        return (
-            f"racks of {self.leaf_nodes} node{'s' * (self.leaf_nodes > 1)}, {self.oversubscription:g}:1"
-            if self.leaf_nodes
-            else ""
-        )
+        """``racks of 4 nodes, 2:1``, with the oversubscription; empty: one rack."""
+        plural = "s" * (self.leaf_nodes > 1)
+        return f"racks of {self.leaf_nodes} node{plural}, {self.oversubscription:g}:1" if self.leaf_nodes else ""
 
     def least_racks(self, nodes: int) -> int:
-        """Racks that so many nodes lie in at least."""
+        """Fewest racks that hold this number of nodes."""
         return -(-nodes // self.leaf_nodes) if self.leaf_nodes else 1
 
-    def cluster(self, shape: Sequence[int], racks: int = 0) -> Cluster:
-        """Some of its devices as the predictor sees them.
+    def resized(self, nodes: int) -> NodeGroup:
+        """The same with another number of nodes, in one rack if a rack holds them.
+
+        Raises:
+            UserError: racks that are not full.
+        """
+        racked = nodes > self.leaf_nodes
+        leaf_nodes, oversubscription = (self.leaf_nodes, self.oversubscription) if racked else (0, 1.0)
+        return self._changed(num_nodes=nodes, leaf_nodes=leaf_nodes, oversubscription=oversubscription)
+
+    def joined(self, network: str) -> NodeGroup:
+        """The same with another network between the nodes. Raises UserError for an unknown network."""
+        return replace(self._changed(network=network_named(network)), network=network)
+
+    def _changed(self, **choices: Any) -> NodeGroup:
+        return replace(self, cluster=self.cluster.changed(**choices))
+
+    def part(self, shape: Sequence[int], racks: int = 0) -> Cluster:
+        """Some of the devices, as the predictor sees them.
 
         Args:
-            shape: devices of each node. ``racks``: that they lie in; 0: as few as can be. Racks that hold different numbers of
-                nodes count as somewhat more racks that hold equally many. Other jobs have the rest of a rack's links.
+            shape: devices on each node.
+            racks: racks that hold the nodes; 0: as few as possible. If racks would hold different numbers of nodes, the next
+                larger number of equal racks is assumed. Other jobs use the rest of the links of a rack.
         """
         nodes = len(shape)
-        if self.machine is not None:
-            between = {"network": network_named(self.network)} if self.network else {}
-            cluster = self.machine.changed(devices_per_node=tuple(shape), num_nodes=nodes, **between)
+        if self.probed:
+            cluster = self.cluster.changed(devices_per_node=tuple(shape), num_nodes=nodes, leaf_nodes=0, oversubscription=1.0)
         else:
             text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{nodes}x{shape[0]}"
             cluster = Cluster.named(f"{text} {self.device}", self.network or None if nodes > 1 else None)
@@ -89,6 +175,33 @@ class NodeGroup:
             return cluster
         even = next(count for count in range(min(least, nodes), nodes + 1) if nodes % count == 0)
         return cluster.changed(leaf_nodes=nodes // even, oversubscription=self.oversubscription)
+
+    def to_json(self) -> dict[str, Any]:
+        """Arguments of ``of`` that differ from their defaults."""
+        values = {
+            "device": self.device,
+            "nodes": self.nodes,
+            "devices_per_node": self.devices_per_node,
+            "network": self.network,
+            "leaf_nodes": self.leaf_nodes,
+            "oversubscription": self.oversubscription,
+            "price": self.price,
+            "watts": self.watts,
+        }
+        return {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
+
+
+_DEFAULTS = {"network": "", "leaf_nodes": 0, "oversubscription": 1.0, "price": 0.0, "watts": 0.0}
+
+
+def _unknown_device(name: str) -> Device:
+    return Device(name=name, kind="accelerator", peak_flops={}, memory=_UNKNOWN, memory_bandwidth=_UNKNOWN, link="")
+
+
+def _inside(device: Device, devices_per_node: int) -> Link:
+    """Link inside a node."""
+    own = link_named(device.link) if device.link else UNKNOWN_LINK
+    return own if devices_per_node <= MOST_IN_NODE.get(own.kind, devices_per_node) else UNKNOWN_LINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +237,8 @@ class Fleet:
         doubled = {name for name in devices if devices.count(name) > 1}
         if doubled:
             raise UserError(f"two groups of {sorted(doubled)[0]}", "write one group a device")
-        if min(min(group.nodes, group.devices_per_node) for group in self.groups) < 1:
-            raise UserError("a group of 0 devices", EXAMPLE)
         if self.devices > MOST_DEVICES:
             raise UserError(f"{self.devices:,} devices", f"at most {MOST_DEVICES:,} are simulated")
-        for group in self.groups:
-            if group.leaf_nodes or group.oversubscription != 1:
-                on_leaves(group.cluster((group.devices_per_node,) * group.nodes, 1), group.leaf_nodes, group.oversubscription)
         last = len(self.node_types) - 1
         numbers = f"0 to {last}" if last else "0"
         for outage in self.outages:
@@ -151,23 +259,20 @@ class Fleet:
             UserError: an unknown device or network; a group that is not written so; racks that change nothing, or are not full.
         """
         machines, *behind = text.split(",")
-        leaves, network = _leaves(behind)
-        if network:
-            Cluster.named("2x1 T4", network)  # whether it is one; groups of one node do not use it
-        groups = []
+        (leaf_nodes, oversubscription), network = _leaves(behind)
+        named = []
         for part in machines.split("+"):
             match = _GROUP.match(part)
             if match is None:
                 raise UserError(f"cluster {shorten(text)!r}", EXAMPLE)
             nodes, size, name = match.groups()
-            groups.append(NodeGroup(device_named(name).name, int(nodes or 1), int(size), network))
-        several = [group.nodes > leaves[0] for group in groups]
-        if leaves != (0, 1.0):
-            racks = several if any(several) else [True] * len(groups)  # refused, as they change nothing
-            groups = [
-                replace(group, leaf_nodes=leaves[0], oversubscription=leaves[1]) if racked else group
-                for group, racked in zip(groups, racks, strict=True)
-            ]
+            named.append((device_named(name).name, int(nodes or 1), int(size)))
+        larger = any(nodes > leaf_nodes for _, nodes, _ in named)
+        groups = []
+        for name, count, size in named:
+            racked = count > leaf_nodes or not larger  # racks that change nothing are refused
+            rack, width = (leaf_nodes, oversubscription) if racked else (0, 1.0)
+            groups.append(NodeGroup.of(name, count, size, network, leaf_nodes=rack, oversubscription=width))
         return cls(tuple(groups), tuple(outages))
 
     @property
@@ -242,4 +347,4 @@ def _leaves(parts: Sequence[str]) -> tuple[tuple[int, float], str]:
     return (nodes, blocking), ", ".join(network)
 
 
-__all__ = ["Fleet", "NodeGroup", "Outage"]
+__all__ = ["UNKNOWN_NETWORK", "Fleet", "NodeGroup", "Outage"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class ScenarioOptions:
         where: rows of the file to read, by the values of columns.
         profiles: measured profiles by model, or the folder that holds them.
         knowledge: what policies know: ``measured`` (the truth), ``online`` (what a job saw) or ``predicted``.
-        settings: rounds, restarts, interference and checkpoints of the simulated cluster.
+        settings: rounds, restarts, interference and checkpoints of the simulated cluster; None: the defaults.
         outages: periods in which nodes are away.
         failures_s: mean time between random failures of a node; 0: none. ``repair_s``: length of such an outage.
         prices: dollars a device and hour by device; None: the listed prices.
@@ -47,7 +47,7 @@ class ScenarioOptions:
     where: Mapping[str, str] | None = None
     profiles: Mapping[str, ModelProfile] | str | Path = ""
     knowledge: Knowledge = "online"
-    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    settings: ClusterSettings | None = None
     outages: Sequence[Outage] = ()
     failures_s: float = 0.0
     repair_s: float = 4 * 3600.0
@@ -103,7 +103,7 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
         fleet=fleet,
         profiles=measured,
         knowledge=chosen.knowledge,
-        settings=chosen.settings,
+        settings=chosen.settings or ClusterSettings(),
         predictions=Predictions(fleet, chosen.predictor, published),
         stop_early=EarlyStop.named(rule) if isinstance(rule, str) else rule,
         fairness=chosen.fairness,

@@ -177,7 +177,9 @@ def test_what_a_target_cannot_express_is_refused() -> None:
     borrows = Federation(sites=(site("a", [job("a", 0, 1)], borrows=4), site("b", [job("b", 0, 1, 4)], "1x4xT4")))
     with pytest.raises(UserError, match="limits borrowing over 2 device types"):
         render(borrows, "kueue")
-    alike = replace(borrows.sites[1].fleet, groups=(replace(borrows.sites[1].fleet.groups[0], device="v100-sxm2 16GB"),))
+    (group,) = borrows.sites[1].fleet.groups
+    renamed = group.cluster.changed(device=replace(group.cluster.device, name="v100-sxm2 16GB"))
+    alike = replace(borrows.sites[1].fleet, groups=(replace(group, cluster=renamed),))
     with pytest.raises(UserError, match="has no label of its own in Kubernetes: 'v100-sxm2-16gb'"):
         render(Federation(sites=(site("a", [job("a", 0, 1)]), replace(borrows.sites[1], fleet=alike))), "kueue")
     for name in ("default", "kube-system", "kueue-system"):

@@ -23,7 +23,7 @@ def test_the_gantt_has_a_bar_for_each_node_of_each_span() -> None:
 
 def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "BARS", 2)
-    wide = Fleet((NodeGroup("T4", 60, 1),))
+    wide = Fleet((NodeGroup.of("T4", 60, 1),))
     svg, left_out = figures.gantt(simulated(*(job(f"j{n}", 0, 1, 9) for n in range(5)), fleet=wide).schedule)
     assert left_out == "48 of 60 nodes are drawn; the first 2 of 5 bars are drawn" and svg.count("<title>") == 2
 

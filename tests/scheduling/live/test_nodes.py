@@ -21,7 +21,7 @@ def test_the_first_pattern_that_matches_counts_and_types_are_groups() -> None:
         ("A100 SXM 80GB", 2, 8),
         ("T4", 1, 4),
     ]
-    assert fleet.groups[0].cluster((8, 8)).network.bandwidth.value == 100e9 / 8
+    assert fleet.groups[0].part((8, 8)).network.bandwidth.value == 100e9 / 8
     assert LiveNodes.noted(nodes.patterns).kind("gpu-a7").device == "A100 SXM 80GB"
 
 
@@ -36,7 +36,7 @@ def test_a_probe_stands_for_its_machine(tmp_path: Path) -> None:
     file = tmp_path / "probe.json"
     file.write_text(json.dumps(asdict(probed)))
     fleet, _ = LiveNodes.named([str(file)], "10Gb/s").fleet({"h0": 2, "h1": 2})
-    cluster = fleet.groups[0].cluster((2, 1))
+    cluster = fleet.groups[0].part((2, 1))
     assert cluster.device == probed.device == fleet.groups[0].hardware
     assert (cluster.node_sizes, cluster.network.bandwidth.value) == ((2, 1), 10e9 / 8)
 

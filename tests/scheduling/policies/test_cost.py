@@ -23,7 +23,7 @@ def job(left: float, *speeds: float) -> Known:
 
 def priced(outlooks: list[Known], jobs: Job | list[Job] = RIGID) -> State:
     """A T4 of 1 dollar and an A100 of 10."""
-    fleet = Fleet((NodeGroup("T4", 1, 1, price=1.0), NodeGroup("A100", 1, 1, price=10.0)))
+    fleet = Fleet((NodeGroup.of("T4", 1, 1, price=1.0), NodeGroup.of("A100", 1, 1, price=10.0)))
     return replace(state("1x1xT4 + 1x1xA100", outlooks, jobs), fleet=fleet)
 
 

@@ -20,8 +20,8 @@ def linear(*speeds: float) -> Known:
 
 
 def test_sizes_are_powers_of_two_within_a_node_then_whole_nodes() -> None:
-    assert node_sizes(NodeGroup("T4", 3, 4)).tolist() == [1, 2, 4, 8, 12]
-    assert node_sizes(NodeGroup("T4", 2, 6)).tolist() == [1, 2, 4, 6, 12]
+    assert node_sizes(NodeGroup.of("T4", 3, 4)).tolist() == [1, 2, 4, 8, 12]
+    assert node_sizes(NodeGroup.of("T4", 2, 6)).tolist() == [1, 2, 4, 6, 12]
 
 
 def test_a_job_alone_gets_the_fastest_devices() -> None:

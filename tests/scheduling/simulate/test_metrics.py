@@ -32,9 +32,9 @@ def test_times_devices_energy_and_money() -> None:
 
 
 def test_what_has_no_price_or_power_is_unknown() -> None:
-    m = simulated(fleet=Fleet((NodeGroup("T4", 2, 2),))).metrics
+    m = simulated(fleet=Fleet((NodeGroup.of("T4", 2, 2),))).metrics
     assert math.isnan(m.energy_kwh) and math.isnan(m.usd)
-    two = Fleet((NodeGroup("T4", 2, 2, price=1.0), NodeGroup("K80", 1, 1)))
+    two = Fleet((NodeGroup.of("T4", 2, 2, price=1.0), NodeGroup.of("K80", 1, 1)))
     assert simulated(job("a", 0, 4, 3600), fleet=two).metrics.usd == pytest.approx(4), (
         "an unused type without a price costs nothing"
     )

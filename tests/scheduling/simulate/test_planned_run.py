@@ -11,7 +11,7 @@ from paceline.scheduling.simulate.planned_run import PlannedRun
 from paceline.scheduling.speeds.best_strategy import BestStrategy
 from paceline.strategy import Strategy
 
-FLEET = Fleet((NodeGroup("T4", 2, 4, "25Gb/s"), NodeGroup("K80", 1, 4)))
+FLEET = Fleet((NodeGroup.of("T4", 2, 4, "25Gb/s"), NodeGroup.of("K80", 1, 4)))
 STEPS = {2: 1.0, 4: 0.6, 8: 0.4}
 """Seconds of a step, packed; nothing fits one device."""
 
@@ -26,7 +26,7 @@ class Strategies:
             return None
         strategy = Strategy.of(world_size=devices, global_batch_size=64, sharding="zero3")
         times = 3 if racks > 1 else 2 if nodes > -(-devices // 4) else 1
-        return BestStrategy(FLEET.groups[0].cluster((1,)), strategy, STEPS[devices] * times)
+        return BestStrategy(FLEET.groups[0].part((1,)), strategy, STEPS[devices] * times)
 
 
 def run(**also: object) -> PlannedRun:

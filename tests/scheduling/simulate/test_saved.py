@@ -18,7 +18,7 @@ from schedule_toys import JOBS, simulated
 
 def test_what_is_read_is_what_was_written() -> None:
     fleet = Fleet(
-        (NodeGroup("T4", 2, 2, price=1.0, watts=70.0), NodeGroup("K80", 1, 8, price=0.9, watts=150.0)),
+        (NodeGroup.of("T4", 2, 2, price=1.0, watts=70.0), NodeGroup.of("K80", 1, 8, price=0.9, watts=150.0)),
         (Outage(0, 5, 60, True),),
     )
     odd = Job(name="d", arrival_s=30, duration_s=9, device_types=("T4",), deadline_s=90, owner="é", weight=2.5)

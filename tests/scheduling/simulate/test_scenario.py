@@ -45,7 +45,7 @@ def test_a_job_without_a_profile_is_rigid_and_that_is_said() -> None:
 
 
 def test_a_network_with_its_work_stated_runs_as_predicted() -> None:
-    one_node = Fleet((NodeGroup("T4", 1, 4),))
+    one_node = Fleet((NodeGroup.of("T4", 1, 4),))
     work = Job(name="a", model="lenet5", batch=64, steps=1e5)
     jobs = (work, replace(work, name="b", steps=2e5), Job(name="c", duration_s=3))
     answer = Scenario(jobs=jobs, fleet=one_node, settings=AT_ONCE, predictions=Predictions(one_node)).run("fifo")
@@ -57,7 +57,7 @@ def test_a_network_with_its_work_stated_runs_as_predicted() -> None:
 
 
 def test_a_strategy_is_carried_out_or_refused(tmp_path: Path) -> None:
-    one_node = Fleet((NodeGroup("T4", 1, 4),))
+    one_node = Fleet((NodeGroup.of("T4", 1, 4),))
     stated = Job(name="a", model="lenet5", batch=64, steps=1e5, devices=2, strategy="zero3")
     jobs = (stated, replace(stated, name="b", strategy=""), Job(name="c", duration_s=3, strategy="tensor=2"))
     answer = Scenario(jobs=jobs, fleet=one_node, settings=AT_ONCE, predictions=Predictions(one_node)).run("fifo")

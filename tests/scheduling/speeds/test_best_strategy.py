@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import paceline
@@ -12,7 +10,7 @@ from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.speeds.best_strategy import BestStrategies
 from paceline.workload import Workload
 
-GROUP = NodeGroup("RTX 2080 Ti", 2, 4, "25Gb/s")
+GROUP = NodeGroup.of("RTX 2080 Ti", 2, 4, "25Gb/s")
 LARGE = Workload.named("gpt2-large")
 """Its state of fp16 training takes more than the 11 GB of a device."""
 USUAL = {"precision": "fp16"}
@@ -20,7 +18,8 @@ USUAL = {"precision": "fp16"}
 
 def strategies(workload: Workload = LARGE, **also: object) -> BestStrategies:
     stated = also.pop("stated", None)
-    return BestStrategies(workload, replace(GROUP, **also), 16, USUAL, Predictor(), stated)  # type: ignore[arg-type]
+    group = NodeGroup.of(**{**GROUP.to_json(), **also})
+    return BestStrategies(workload, group, 16, USUAL, Predictor(), stated)
 
 
 FREE = strategies()

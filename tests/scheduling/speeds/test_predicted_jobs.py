@@ -123,3 +123,11 @@ def test_a_thousand_jobs_on_two_thousand_devices_cost_few_predictions(monkeypatc
         planned = predictions.planned(job(name=f"{index}", batch=256, devices=8, **own), True)
         assert planned.run(planned.job, True).goodput(0, 2000)[2000] > 0
     assert 0 < predicted < 1000  # of both surfaces, on all sizes
+
+
+def test_equal_jobs_share_a_surface() -> None:
+    fleet = Fleet.named("4x4xT4, 25Gb/s")
+    predictions = Predictions(fleet)
+    first = predictions.surface("resnet-50", fleet.groups[0], 4, 16)
+    assert predictions.surface("resnet-50", fleet.groups[0], 4, 16) is first
+    assert predictions.surface("resnet-50", fleet.groups[0], 4, 8) is not first

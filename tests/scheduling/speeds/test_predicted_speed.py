@@ -12,11 +12,11 @@ from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves
 from paceline.prediction import Predictor
 from paceline.scheduling.fleet import NodeGroup
-from paceline.scheduling.speeds.predicted_speed import Surfaces, SurfaceSpec, predicted_speed
+from paceline.scheduling.speeds.predicted_speed import SurfaceSpec, predicted_speed
 from paceline.workload import Workload
 from scheduling_toys import predicted
 
-GROUP = NodeGroup("T4", 4, 4, "25Gb/s")
+GROUP = NodeGroup.of("T4", 4, 4, "25Gb/s")
 RESNET = Workload.named("resnet-50")
 ASKED = SurfaceSpec(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))
 
@@ -32,7 +32,7 @@ def test_its_points_are_the_predictors_steps() -> None:
 
 
 def test_a_placement_over_racks_is_slower_by_their_oversubscription() -> None:
-    racked = replace(GROUP, leaf_nodes=2, oversubscription=4.0)
+    racked = NodeGroup.of("T4", 4, 4, "25Gb/s", leaf_nodes=2, oversubscription=4.0)
     speed = predicted_speed(replace(ASKED, group=racked), Predictor())
     flat = predicted_speed(ASKED, Predictor())
     assert speed.measured((4, 4), 64) == flat.measured((4, 4), 64)  # one rack
@@ -55,10 +55,3 @@ def test_a_batch_that_does_not_fit_is_left_out_and_a_network_that_does_not_is_re
     assert speed.local_range[1] < 4096
     with pytest.raises(UserError, match="does not fit a T4"):
         predicted_speed(SurfaceSpec(Workload.named("llama-3-8b"), GROUP, 1, 8, 1), Predictor())
-
-
-def test_equal_jobs_share_a_surface(monkeypatch: pytest.MonkeyPatch) -> None:
-    surfaces = Surfaces(Predictor())
-    first = surfaces.of(ASKED)
-    monkeypatch.setattr("paceline.scheduling.speeds.predicted_speed.predicted_speed", None)
-    assert surfaces.of(SurfaceSpec(RESNET, GROUP, 4, 64, 16, (("precision", "fp32"),))) is first

@@ -286,7 +286,7 @@ def _sites_of_column(table: _TomlTable, base: Path) -> tuple[Site, ...]:
     for name in sorted(by_site):
         jobs = tuple(sorted(_timed(tuple(by_site[name]), table), key=lambda job: job.arrival_s))
         devices = devices_for(jobs, horizon, load, group.devices_per_node)
-        fleet = Fleet((replace(group, nodes=devices // group.devices_per_node),))
+        fleet = Fleet((group.resized(devices // group.devices_per_node),))
         sites.append(Site(name=name, fleet=fleet, jobs=jobs, **_prices(table)))
     return tuple(sites)
 

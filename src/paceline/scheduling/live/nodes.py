@@ -88,7 +88,7 @@ class LiveNodes:
         groups, names = [], []
         for members in self.by_device(nodes).values():
             kind, largest = self.kind(members[0]), max(nodes[name] for name in members)
-            groups.append(NodeGroup(kind.device, len(members), largest, self.network, machine=kind.machine))
+            groups.append(NodeGroup.of(kind.device, len(members), largest, self.network, machine=kind.machine))
             names += members
         return Fleet(tuple(groups)), names
 

@@ -106,7 +106,7 @@ def alone_under(policy: Policy, runs: Callable[[Job, Fleet], JobRun], fleet: Fle
         count = -(-devices // nodes.devices_per_node)
         if count > nodes.nodes or not job.may_use(nodes.device):
             return math.nan
-        part = Fleet((replace(nodes, nodes=count),))
+        part = Fleet((nodes.resized(count),))
         return simulate([job], part, policy, lambda one: runs(one, part), settings).outcomes[0].jct_s
 
     def alone(job: Job, group: int, devices: int) -> float:

@@ -14,7 +14,7 @@ from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettin
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 SCHEMA = 1
-_APART = {"job", "spans", "fleet", "outcomes", "machine"}
+_APART = {"job", "spans", "fleet", "outcomes"}
 """Fields that are written in a form of their own, or that only a prediction needs."""
 
 
@@ -24,7 +24,7 @@ def to_json(simulated: Mapping[str, SimulatedSchedule]) -> dict[str, Any]:
     fleet = first.schedule.fleet
     return {
         "schema": SCHEMA,
-        "groups": [_plain(group) for group in fleet.groups],
+        "groups": [group.to_json() for group in fleet.groups],
         "outages": [_plain(outage) for outage in fleet.outages],
         **({"nodes": list(fleet.names)} if fleet.names else {}),
         "jobs": [_job(outcome.job) for outcome in first.schedule.outcomes],
@@ -36,7 +36,7 @@ def from_json(data: Mapping[str, Any]) -> dict[str, SimulatedSchedule]:
     """What ``to_json`` wrote. Raises ValueError, TypeError, KeyError or UserError where it is something else."""
     if data.get("schema") != SCHEMA:
         raise UserError(f"schema {data.get('schema')!r}", f"this release reads schema {SCHEMA}")
-    groups = tuple(NodeGroup(**group) for group in data["groups"])
+    groups = tuple(NodeGroup.of(**group) for group in data["groups"])
     fleet = Fleet(groups, tuple(Outage(**outage) for outage in data["outages"]), tuple(data.get("nodes", ())))
     jobs = [Job(**{name: _value(name, value) for name, value in job.items()}) for job in data["jobs"]]
     return {str(name): _read(name, item, fleet, jobs) for name, item in data["policies"].items()}

@@ -92,12 +92,12 @@ class BestStrategies:
         many = next(count for count in range(least, devices + 1) if devices % count == 0)
         key = devices, many, racks if racks > self.group.least_racks(many) else 0
         if key not in self._best:
-            self._best[key] = self._searched(self.group.cluster((devices // many,) * many, key[2]))
+            self._best[key] = self._searched(self.group.part((devices // many,) * many, key[2]))
         return self._best[key]
 
     def why_not(self, devices: int) -> str:
         """Why nothing runs on so many devices: what was stated does not go there, or does not fit the memory."""
-        cluster = self.group.cluster(packed(devices, self.group.devices_per_node))
+        cluster = self.group.part(packed(devices, self.group.devices_per_node))
         if self.stated is not None and not (legal := list(self._whole(cluster))):
             try:
                 Strategy.of(**{**self._usual, **self.stated, "world_size": devices, "global_batch_size": self.batch})

@@ -19,7 +19,7 @@ from paceline.scheduling.job import Job
 from paceline.scheduling.simulate.planned_run import PlannedRun
 from paceline.scheduling.speeds.best_strategy import BestStrategies
 from paceline.scheduling.speeds.expected_speed import EstimatePool
-from paceline.scheduling.speeds.predicted_speed import PredictedSpeed, Surfaces, SurfaceSpec
+from paceline.scheduling.speeds.predicted_speed import PredictedSpeed, SurfaceSpec, predicted_speed
 from paceline.scheduling.speeds.profiles import EpochTable, ModelProfile
 from paceline.scheduling.speeds.stated_strategy import parse_strategy
 from paceline.strategy.usual_precision import usual_precision
@@ -74,7 +74,8 @@ class Predictions:
 
     def __init__(self, fleet: Fleet, predictor: Predictor | None = None, networks: Mapping[str, Network] | None = None) -> None:
         self._fleet = fleet
-        self._surfaces = Surfaces(predictor or Predictor())
+        self._predictor = predictor or Predictor()
+        self._surfaces: dict[tuple[object, ...], PredictedSpeed] = {}
         self._networks = dict(networks or {})
         self._known = {"": False}
         self._searched: dict[tuple[object, ...], BestStrategies] = {}
@@ -104,19 +105,13 @@ class Predictions:
         Raises:
             UserError: several nodes without a network; the least batch fits no such device.
         """
-        self._check_network(model, group)
-        network, choices = self.network(model), self._choices(model, group)
-        return self._surfaces.of(
-            SurfaceSpec(
-                network.workload,
-                group,
-                least,
-                most,
-                self._fleet.devices,
-                tuple(sorted(choices.items())),
-                tuple(sorted(batches)),
-            )
-        )
+        key = model, group, least, most, tuple(sorted(batches))
+        if key not in self._surfaces:
+            self._check_network(model, group)
+            choices = tuple(sorted(self._choices(model, group).items()))
+            spec = SurfaceSpec(self.network(model).workload, group, least, most, self._fleet.devices, choices, key[-1])
+            self._surfaces[key] = predicted_speed(spec, self._predictor)
+        return self._surfaces[key]
 
     def _check_network(self, model: str, group: NodeGroup) -> None:
         if group.nodes > 1 and not group.network:
@@ -136,7 +131,7 @@ class Predictions:
         if key not in self._searched:
             self._check_network(model, group)
             usual, workload = self._choices(model, group), self.network(model).workload
-            self._searched[key] = BestStrategies(workload, group, batch, usual, self._surfaces.predictor, stated)
+            self._searched[key] = BestStrategies(workload, group, batch, usual, self._predictor, stated)
         return self._searched[key]
 
     def planned(self, job: Job, chooses: bool) -> PlannedJob:

@@ -111,22 +111,6 @@ class SurfaceSpec:
     batches: tuple[int, ...] = ()
 
 
-class Surfaces:
-    """Surfaces of one predictor, each predicted once."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
-        self._kept: dict[tuple[object, ...], tuple[SurfaceSpec, PredictedSpeed]] = {}
-
-    def of(self, asked: SurfaceSpec) -> PredictedSpeed:
-        """The surface that is asked for. Raises UserError as ``predicted_speed``."""
-        bounds = asked.local_least, asked.local_most, asked.most_devices, asked.batches
-        key = (id(asked.workload), asked.group, *bounds, repr(asked.choices))
-        if key not in self._kept:
-            self._kept[key] = (asked, predicted_speed(asked, self.predictor))  # the workload stays alive: no id is used twice
-        return self._kept[key][1]
-
-
 def predicted_speed(asked: SurfaceSpec, predictor: Predictor) -> PredictedSpeed:
     """The surface of a network on nodes of a type.
 
@@ -185,9 +169,9 @@ def _sizes(most: int, per_node: int) -> list[int]:
 
 def _step(asked: SurfaceSpec, predictor: Predictor, shape: Sequence[int], local: int, racks: int = 0) -> Prediction:
     devices = sum(shape)
-    cluster = asked.group.cluster(shape, racks)
+    cluster = asked.group.part(shape, racks)
     strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))
     return predictor.step(asked.workload, cluster, strategy)
 
 
-__all__ = ["PredictedSpeed", "SurfaceSpec", "Surfaces", "predicted_speed"]
+__all__ = ["PredictedSpeed", "SurfaceSpec", "predicted_speed"]
